@@ -1,0 +1,47 @@
+# Everything a contributor runs. `make demo` and `make test` are enough on a fresh Debian or Ubuntu with Python 3.11.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.nightshift-installed
+JOBS   ?= auto
+
+.PHONY: help deps demo drill test check format bench clean build
+
+help:            ## print this list
+	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
+
+deps: $(STAMP)   ## create .venv with Nightshift and all that its tests need
+$(STAMP): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Nightshift needs Python 3.11 or newer; set PYTHON=")'
+	$(PYTHON) -m venv $(VENV) || { echo "the venv module is missing: apt-get install python3-venv"; exit 1; }
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --editable . --group dev
+	@touch $@
+
+demo: $(STAMP)   ## a real training job fails, Nightshift brings it back
+	$(BIN)/nightshift demo
+
+drill: $(STAMP)  ## the demo with every fault, one after the other
+	$(BIN)/nightshift demo --all
+
+test: $(STAMP)   ## run all tests
+	$(BIN)/pytest -n $(JOBS)
+
+check: $(STAMP)  ## format, lint, types, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## put the code in form
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMP)  ## print every figure that docs/figures.md names
+	$(BIN)/python -m bench
+
+build: $(STAMP)  ## wheel and sdist in dist/
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+clean:           ## remove what make made
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,0 +1,4 @@
+"""What is read from playbooks/ and knowledge/: shipped files first, then the site's own folder over them.
+
+A file of the site with the name of a shipped one replaces it. Every mistake is a `ContentError` that names file, line and key.
+"""

@@ -1,0 +1,143 @@
+"""Read a TOML file into frozen dataclasses, strictly: an unknown key, a missing key or a wrong type names its place."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import enum
+import re
+import tomllib
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, TypeVar
+
+from assistant.errors import ContentError
+
+Record = TypeVar("Record")
+
+
+def shipped(area: str) -> Path:
+    """Return the folder of shipped content, such as `knowledge/reasons`."""
+    return Path(str(files("assistant"))) / area
+
+
+def content_files(area: str, site: Path | None = None, suffix: str = ".toml") -> Iterator[Path]:
+    """Yield the files of an area by name, the site's file instead of a shipped one of the same name."""
+    found = {path.name: path for path in shipped(area).glob(f"*{suffix}")}
+    if site is not None and (site / area).is_dir():
+        found |= {path.name: path for path in (site / area).glob(f"*{suffix}")}
+    yield from (found[name] for name in sorted(found))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the tables of a file.
+
+    Raises:
+        ContentError: It cannot be read or is no TOML; the message says where.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ContentError(f"{path}: cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ContentError(f"{path}: is not valid TOML: {error}") from error
+
+
+def line_of(path: Path, key: str, occurrence: int = 0) -> int:
+    """Return the 1-based line on which a key (or a `[[table]]`) stands for the n-th time; 1 when it stands nowhere."""
+    word = re.escape(key)
+    pattern = re.compile(rf"^\s*(?:\[{{1,2}}\s*)?(?:[\w.-]+\.)?[\"']?{word}[\"']?\s*(?:=|\]|\.)|[{{,]\s*{word}\s*=")
+    hits = [number for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1) if pattern.search(line)]
+    return hits[min(occurrence, len(hits) - 1)] if hits else 1
+
+
+def wrong(path: Path, key: str, found: str, *, occurrence: int = 0) -> ContentError:
+    """Return the error for a key of a file."""
+    return ContentError(f"{path}:{line_of(path, key, occurrence)}: {key}: {found}")
+
+
+def build(kind: type[Record], table: Mapping[str, Any], path: Path, *, where: str = "", occurrence: int = 0) -> Record:
+    """Make a dataclass of a TOML table.
+
+    Args:
+        kind: A dataclass whose fields are str, int, float, bool, enums, Path, tuples of these, mappings, or dataclasses again.
+        table: The table as tomllib gives it.
+        path: The file, for messages.
+        where: Name of the table, for messages about a missing key.
+        occurrence: Which table of that name it is, from 0.
+
+    Raises:
+        ContentError: A key is unknown, missing or of the wrong type.
+    """
+    known = _fields(kind)
+    for key in table:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise wrong(path, key, f"unknown key{hint} known: {', '.join(sorted(known))}", occurrence=0)
+    values: dict[str, Any] = {}
+    for name, (hint_type, required) in known.items():
+        if name in table:
+            values[name] = _value(hint_type, table[name], path, name, occurrence)
+        elif required:
+            place = f"{path}:{line_of(path, where, occurrence)}" if where else str(path)
+            raise ContentError(f"{place}: key {name!r} is missing{f' in [{where}]' if where else ''}")
+    try:
+        return kind(**values)
+    except ValueError as error:
+        raise ContentError(f"{path}:{line_of(path, where, occurrence) if where else 1}: {error}") from error
+
+
+@cache
+def _fields(kind: type) -> dict[str, tuple[Any, bool]]:
+    if not dataclasses.is_dataclass(kind):
+        raise TypeError(f"{kind} is no dataclass")
+    hints = typing.get_type_hints(kind)
+    return {
+        f.name: (hints[f.name], f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING)
+        for f in dataclasses.fields(kind)
+        if f.init and not f.name.startswith("_")
+    }
+
+
+def _value(wanted: Any, value: Any, path: Path, key: str, occurrence: int) -> Any:
+    origin, arguments = typing.get_origin(wanted), typing.get_args(wanted)
+    if origin in (typing.Union, types.UnionType):
+        return _value(next(a for a in arguments if a is not type(None)), value, path, key, occurrence)
+    if origin is tuple:
+        if not isinstance(value, list):
+            raise wrong(path, key, f"must be a list, not {value!r}", occurrence=occurrence)
+        return tuple(_value(arguments[0], item, path, key, n) for n, item in enumerate(value))
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+        if not isinstance(value, dict):
+            raise wrong(path, key, f"must be a table, not {value!r}", occurrence=occurrence)
+        return {str(k): _value(arguments[1], v, path, str(k), 0) for k, v in value.items()}
+    if dataclasses.is_dataclass(wanted) and isinstance(wanted, type):
+        if not isinstance(value, dict):
+            raise wrong(path, key, f"must be a table, not {value!r}", occurrence=occurrence)
+        return build(wanted, value, path, where=key, occurrence=occurrence)
+    return _scalar(wanted, value, path, key, occurrence)
+
+
+def _scalar(wanted: Any, value: Any, path: Path, key: str, occurrence: int) -> Any:
+    if wanted is Any or wanted is object:
+        return value
+    if isinstance(wanted, type) and issubclass(wanted, enum.StrEnum):
+        try:
+            return wanted(value)
+        except ValueError:
+            near = difflib.get_close_matches(str(value), [str(m) for m in wanted], n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            listed = ", ".join(str(m) for m in wanted)
+            raise wrong(path, key, f"{value!r} is none of: {listed}{hint}", occurrence=occurrence) from None
+    if wanted is Path and isinstance(value, str):
+        return Path(value).expanduser()
+    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(wanted, type) and isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool)):
+        return value
+    raise wrong(path, key, f"must be {getattr(wanted, '__name__', wanted)}, not {value!r}", occurrence=occurrence)

@@ -1,0 +1,1 @@
+"""The ways in: commands in a shell; later the watchdog and the chat."""

@@ -1,0 +1,1 @@
+"""The `nightshift` command (Typer). Results go to stdout, narration to stderr."""

@@ -1,0 +1,81 @@
+"""Everything that Nightshift raises on purpose, and the exit code of each.
+
+    NightshiftError                1
+    ├── UsageError                 2   the person asked for something that cannot be
+    │   ├── ConfigError            2   a settings file or variable is wrong
+    │   ├── ContentError           2   a playbook, reason, filter or fault file is wrong
+    │   └── InputError             2   a path to read is missing, unreadable, empty or no log
+    ├── Denied                     3   the policy or a person refused the call
+    ├── Parked                     4   the call waits for an approval
+    ├── StoreError                 1   the store cannot be opened, read or written
+    │   ├── StoreBusy             75   another process holds it: try again later
+    │   └── StoreTooNew            1   written by a newer Nightshift
+    ├── Unavailable                1   the scheduler, a node or a service did not answer: unknown, not bad, not gone
+    └── ToolError                  1   a tool could not do it, for a reason its caller can act on
+
+Every message says what was wanted, what was found and what to do.
+"""
+
+from __future__ import annotations
+
+
+class NightshiftError(Exception):
+    """Root of the tree."""
+
+    exit_code = 1
+
+
+class UsageError(NightshiftError):
+    """The person asked for something that cannot be."""
+
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    """A settings file, key or environment variable is wrong."""
+
+
+class ContentError(UsageError):
+    """A file of playbooks/ or knowledge/ is wrong; the message names file, line and key."""
+
+
+class InputError(UsageError):
+    """A path to read is missing, unreadable, empty, binary or cut short."""
+
+
+class Denied(NightshiftError):
+    """The policy, the kill switch or a person refused the call."""
+
+    exit_code = 3
+
+
+class Parked(NightshiftError):
+    """The call was written down and waits for an approval; `approval` is its id."""
+
+    exit_code = 4
+
+    def __init__(self, message: str, approval: int) -> None:
+        super().__init__(message)
+        self.approval = approval
+
+
+class StoreError(NightshiftError):
+    """The store cannot be opened, read or written."""
+
+
+class StoreBusy(StoreError):
+    """Another process held the store for longer than the busy timeout."""
+
+    exit_code = 75  # EX_TEMPFAIL: cron tries again
+
+
+class StoreTooNew(StoreError):
+    """The store was written by a newer Nightshift; nothing was touched."""
+
+
+class Unavailable(NightshiftError):
+    """A scheduler, node or service did not answer in time: the state is unknown, neither bad nor gone."""
+
+
+class ToolError(NightshiftError):
+    """A tool could not do what was asked, for a reason its caller can act on."""

@@ -1,0 +1,147 @@
+"""The edges of the engine: what it needs from the outside, as small as it can be asked for.
+
+Each port has a real implementation and a fake that ships: `local` and `slurm` beside `simulated` for the scheduler, `local`
+and `ssh` beside `recorded` for the transport. A port never guesses: when the other side does not answer it raises
+`errors.Unavailable`, and nobody may read that as "no jobs" or "node dead".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from assistant.records import Call, Decision, Job, JobSpec, Node
+
+
+class Scheduler(Protocol):
+    """Where jobs run."""
+
+    name: str
+
+    def jobs(self) -> Sequence[Job]:
+        """Return all jobs that the scheduler still knows, newest last.
+
+        Raises:
+            Unavailable: The scheduler did not answer.
+        """
+        ...
+
+    def job(self, job_id: str) -> Job:
+        """Return one job.
+
+        Raises:
+            ToolError: The scheduler answered that it knows no such job.
+            Unavailable: The scheduler did not answer.
+        """
+        ...
+
+    def submit(self, spec: JobSpec) -> str:
+        """Submit a job and return its id."""
+        ...
+
+    def cancel(self, job_id: str) -> None:
+        """End a job; a job that has ended already is left alone."""
+        ...
+
+    def nodes(self) -> Sequence[Node]:
+        """Return all nodes in the order of their names."""
+        ...
+
+    def cordon(self, node: str, reason: str) -> None:
+        """Take a node out of scheduling, jobs on it go on.
+
+        Raises:
+            ToolError: Unknown node, or cordoned by somebody else with another reason, which is left untouched.
+        """
+        ...
+
+    def uncordon(self, node: str) -> None:
+        """Put a node back that we cordoned.
+
+        Raises:
+            ToolError: Unknown node, or its reason is not ours.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What one node answered."""
+
+    node: str
+    reached: bool
+    """False when the command did not run or did not end in time: the node's state is unknown."""
+    status: int | None
+    """Exit status; None when not reached."""
+    out: str
+    err: str
+    """Standard error, or why the node was not reached."""
+
+
+class Transport(Protocol):
+    """How a command gets to nodes."""
+
+    name: str
+
+    def run(self, nodes: Sequence[str], command: Sequence[str], *, timeout_s: float) -> Mapping[str, Reply]:
+        """Run one command on every node side by side and return a reply for each; never raises for a node."""
+        ...
+
+
+class Approver(Protocol):
+    """Who answers when the policy says `ask`."""
+
+    def ask(self, call: Call, decision: Decision) -> Decision:
+        """Return the person's decision.
+
+        Raises:
+            Parked: Nobody can answer now; the call waits in the inbox.
+        """
+        ...
+
+
+class Clock(Protocol):
+    """Time, so that tests can jump."""
+
+    def now(self) -> datetime:
+        """Return the time, aware, UTC."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+
+class SystemClock:
+    """The clock of this machine."""
+
+    def now(self) -> datetime:
+        """Return the time, aware, UTC."""
+        from datetime import UTC
+
+        return datetime.now(UTC)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        import time
+
+        time.sleep(seconds)
+
+
+class JumpingClock:
+    """A clock for tests and dry runs: sleeping jumps ahead and costs nothing."""
+
+    def __init__(self, start: datetime) -> None:
+        self._now = start
+
+    def now(self) -> datetime:
+        """Return the time it was set to, plus all sleeps."""
+        return self._now
+
+    def sleep(self, seconds: float) -> None:
+        """Jump ahead."""
+        from datetime import timedelta
+
+        self._now += timedelta(seconds=seconds)

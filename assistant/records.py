@@ -1,0 +1,394 @@
+"""What flows through Nightshift: one frozen record a thing, and the closed lists of words.
+
+An `Event` opens an `Incident`; reading calls bring `Evidence`; diagnosis turns evidence into a `Diagnosis`; a playbook turns
+that into `Call`s; the gate answers each with a `Decision` and an `Outcome`. Nothing here does anything.
+Timestamps are aware UTC datetimes. Ids are positive integers given by the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import IntEnum, StrEnum
+from pathlib import Path
+from typing import Any
+
+
+class Risk(IntEnum):
+    """What a call may do to the cluster, mildest first."""
+
+    READ = 0
+    """Leaves everything as it is."""
+    CHANGE = 1
+    """Changes something that its undo brings back: a cordon, a new job."""
+    DISRUPT = 2
+    """Ends something that runs: a cancel, a requeue."""
+
+
+class Category(StrEnum):
+    """The three families of failures of arXiv 2403.07648, Table 3, and `none` for what is no failure."""
+
+    INFRASTRUCTURE = "infrastructure"
+    FRAMEWORK = "framework"
+    SCRIPT = "script"
+    NONE = "none"
+
+
+class Action(StrEnum):
+    """What is to be done about a failure."""
+
+    RESTART_SAME_NODES = "restart_same_nodes"
+    CORDON_AND_RESTART = "cordon_and_restart"
+    ROLLBACK_AND_SKIP_DATA = "rollback_and_skip_data"
+    WAIT_AND_RETRY = "wait_and_retry"
+    FIX_AND_RESUBMIT = "fix_and_resubmit"
+    """A person must change something first."""
+    NONE = "none"
+
+
+class JobState(StrEnum):
+    """State of a job, in Slurm's words, lower case."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TIMEOUT = "timeout"
+    NODE_FAIL = "node_fail"
+    OUT_OF_MEMORY = "out_of_memory"
+    PREEMPTED = "preempted"
+    UNKNOWN = "unknown"
+    """The scheduler did not answer; neither gone nor failed."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the attempt is over; False for `unknown`."""
+        return self not in (JobState.PENDING, JobState.RUNNING, JobState.UNKNOWN)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the attempt ended by a failure (not by completion, a person or preemption)."""
+        return self in (JobState.FAILED, JobState.NODE_FAIL, JobState.OUT_OF_MEMORY, JobState.TIMEOUT)
+
+
+class NodeState(StrEnum):
+    """State of a node as far as placing jobs is concerned."""
+
+    IDLE = "idle"
+    ALLOCATED = "allocated"
+    DRAINING = "draining"
+    """Cordoned, jobs still running."""
+    DRAINED = "drained"
+    DOWN = "down"
+    UNKNOWN = "unknown"
+
+
+class IncidentState(StrEnum):
+    """Where an incident stands; the order is the order of the pipeline."""
+
+    OPEN = "open"
+    DIAGNOSED = "diagnosed"
+    RECOVERING = "recovering"
+    WAITING = "waiting"
+    """Parked until somebody answers an approval."""
+    VERIFYING = "verifying"
+    RECOVERED = "recovered"
+    ESCALATED = "escalated"
+    """Handed to a person, with the reason why."""
+    CLOSED = "closed"
+    """Nothing had to be done."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether nobody will work on it any more."""
+        return self in (IncidentState.RECOVERED, IncidentState.ESCALATED, IncidentState.CLOSED)
+
+
+class EventKind(StrEnum):
+    """What a watch, or a person, noticed."""
+
+    JOB_ENDED = "job_ended"
+    """The scheduler says that the attempt failed."""
+    HANG = "hang"
+    LOSS_SPIKE = "loss_spike"
+    SLOW_JOB = "slow_job"
+    NODE_DOWN = "node_down"
+    REQUESTED = "requested"
+    """A person asked for it."""
+
+
+class DecidedBy(StrEnum):
+    """Who made a diagnosis."""
+
+    RULE = "rule"
+    MEMORY = "memory"
+    MODEL = "model"
+    OPERATOR = "operator"
+
+
+class Verdict(StrEnum):
+    """The policy's answer to a call."""
+
+    ALLOW = "allow"
+    ASK = "ask"
+    DENY = "deny"
+
+
+class CallStatus(StrEnum):
+    """How far a call came. `intent` after a crash means unknown: look it up, never repeat it blindly."""
+
+    PENDING = "pending"
+    """Waits for an approval."""
+    INTENT = "intent"
+    """Written, about to run."""
+    DONE = "done"
+    FAILED = "failed"
+    DENIED = "denied"
+    UNDONE = "undone"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something was noticed."""
+
+    kind: EventKind
+    job: str | None
+    node: str | None
+    at: datetime
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    """JSON values only."""
+    attempt: int = 0
+    """How often the same job id had been requeued before; 0 for the first run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """An open case about one job attempt or one node."""
+
+    id: int
+    state: IncidentState
+    job: str | None
+    attempt: int
+    node: str | None
+    kind: EventKind
+    opened: datetime
+    failed_at: datetime | None
+    """When the failure happened, as far as the scheduler or the log tells."""
+    closed: datetime | None
+    owner: str | None
+    """Who holds the lease; None when nobody works on it."""
+    lease_until: datetime | None
+    playbook: str | None
+    playbook_digest: str | None
+    note: str
+    """Why it stands where it stands, for people."""
+    parent: int | None = None
+    """The earlier incident whose restart this job was; None for a first failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One fact that a reading call brought."""
+
+    id: int
+    incident: int
+    source: str
+    """Which call brought it: `kernel_log(nodes=node02)`."""
+    text: str
+    facts: Mapping[str, Any]
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Citation:
+    """A line that was read, quoted with its place."""
+
+    file: str
+    """Name inside the case: `job.log`, `dmesg.log`, `slurmctld.log`, `metrics.jsonl`."""
+    line: int
+    """1-based."""
+    text: str
+    rule: str
+    """Id of the signature or of the reasoning step that made it count."""
+    role: str = "root"
+    """root, cascade, teardown, benign or recovered."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFinding:
+    """A node and what speaks against it."""
+
+    node: str
+    why: str
+    citations: tuple[Citation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """Another explanation that was weighed."""
+
+    reason: str
+    confidence: float
+    """0..1."""
+    speaks_for: str
+    speaks_against: str
+    test: str
+    """The cheapest check that would decide."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Why an attempt failed, with what that rests on."""
+
+    reason: str
+    category: Category
+    action: Action
+    confidence: float
+    """0..1."""
+    by: DecidedBy
+    root_cause: tuple[Citation, ...]
+    nodes: tuple[NodeFinding, ...]
+    rivals: tuple[Rival, ...]
+    summary: str
+    """One sentence for a person woken at night."""
+    advice: str
+    """What to do, for the operator or the owner of the job."""
+    step: int | None = None
+    """Last training step seen before the failure."""
+    spike_step: int | None = None
+    """First step of a loss spike."""
+
+    @property
+    def faulty_nodes(self) -> tuple[str, ...]:
+        """Names of the nodes to blame, in order of evidence."""
+        return tuple(finding.node for finding in self.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool, its arguments, why, and for which incident."""
+
+    id: int
+    incident: int | None
+    tool: str
+    arguments: Mapping[str, Any]
+    why: str
+    by: str
+    """The door or component that asked: `cli:alice`, `playbook:ecc_error`, `agent`."""
+    at: datetime
+    status: CallStatus
+    step: str | None = None
+    """Name of the playbook step it belongs to, unique within an incident."""
+    preview: str = ""
+    """The exact command or change, as a person would type it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Who allowed or refused a call, and by which rule."""
+
+    verdict: Verdict
+    rule: str
+    """Name of the policy rule, as in knowledge/policy.toml."""
+    by: str
+    """`policy`, or the person who answered."""
+    at: datetime
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a call."""
+
+    call: int
+    ok: bool
+    value: Any
+    """JSON value: a playbook reads it with `{step.key}`."""
+    error: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """All that is needed to submit a job, again and again."""
+
+    name: str
+    script: str
+    """Text of the batch script; `#NIGHTSHIFT` lines in it speak to us."""
+    nodes: int = 1
+    ranks_per_node: int = 1
+    work_dir: Path = Path()
+    log: str | None = None
+    """Path, may hold Slurm's `%j`; None lets the scheduler choose."""
+    partition: str = ""
+    user: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    exclude: tuple[str, ...] = ()
+    comment: str = ""
+    """Carries `nightshift:<incident>:<call>` on jobs that we submitted."""
+    time_limit_s: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as the scheduler shows it."""
+
+    id: str
+    name: str
+    user: str
+    state: JobState
+    partition: str
+    nodes: tuple[str, ...]
+    log: Path | None
+    work_dir: Path | None
+    submitted: datetime | None
+    started: datetime | None
+    ended: datetime | None
+    exit_code: int | None
+    signal: int | None
+    attempt: int = 0
+    comment: str = ""
+    reason: str = ""
+    """The scheduler's own words on why it is in this state."""
+    spec: JobSpec | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node as the scheduler shows it."""
+
+    name: str
+    state: NodeState
+    partition: str = ""
+    reason: str = ""
+    jobs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A checkpoint on disk and what its files tell about it."""
+
+    path: Path
+    step: int
+    format: str
+    size_bytes: int
+    saved_at: datetime
+    healthy: bool
+    problems: tuple[str, ...]
+    """Why it must not be loaded; empty when healthy."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricPoint:
+    """Training metrics of one optimiser step; NaN and inf are kept."""
+
+    step: int
+    loss: float | None
+    grad_norm: float | None
+    line: int
+    """1-based line it stands on."""
+    at: datetime | None = None
+    seconds: float | None = None
+    """Time the step took."""

@@ -1,0 +1,1 @@
+"""One SQLite file that is the state: incidents, evidence, diagnoses, calls, approvals and the audit chain."""

@@ -1,0 +1,254 @@
+"""What a tool is: a typed function with a docstring and a risk, found by its name.
+
+One function is at once a tool of the agent, a step of a playbook and a command. It takes a `Context` first, returns a JSON
+value or a frozen dataclass of JSON values, and raises `ToolError` for a problem its caller can act on. A changing tool also says
+how to undo it and how to find out, after a crash, whether it happened:
+
+    @tool(risk=Risk.CHANGE, kind="cordon", undo="uncordon_node")
+    def cordon_node(context: Context, node: str, reason: str) -> str: ...
+
+    @cordon_node.lookup
+    def cordoned(context: Context, tag: str, node: str, reason: str) -> object | None: ...
+
+`lookup` gets the tag of the call and its arguments; it returns the call's value when the call took effect, None when it surely
+did not, and raises `Unavailable` when that cannot be told now.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+import random
+import re
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+from assistant.errors import ToolError, UsageError
+from assistant.ports import Clock, Reply, Scheduler, Transport
+from assistant.records import Incident, Risk
+
+__all__ = ["Context", "History", "Probe", "Tool", "find_tool", "found", "tag_of", "to_json", "tool"]
+
+
+class History(Protocol):
+    """What tools may know of the past; the store implements it, read-only."""
+
+    def incidents(self, *, job: str | None = None, node: str | None = None, limit: int = 50) -> Sequence[Incident]:
+        """Return incidents, newest first."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Everything that a tool may reach. There is no other way out of a tool."""
+
+    scheduler: Scheduler
+    transport: Transport
+    clock: Clock
+    random: random.Random
+    history: History
+    commands: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Site's own commands by name, for instance `kernel_log`."""
+    command_timeout_s: float = 20.0
+    checkpoint_folders: Mapping[str, Path] = field(default_factory=dict)
+    """Checkpoint folder by job id, where the site or the operator has said it."""
+    incident: int | None = None
+    """The incident the call is made for."""
+    tag: str = ""
+    """`nightshift:<incident>:<call>`: what a changing tool leaves on the thing it changes."""
+
+
+def tag_of(incident: int | None, call: int) -> str:
+    """Return the mark by which our own submissions and cordons are found again."""
+    return f"nightshift:{incident or 0}:{call}"
+
+
+@dataclass
+class Tool:
+    """A tool as the gate, the playbooks, the agent and the command line see it."""
+
+    name: str
+    doc: str
+    """First paragraph of the docstring."""
+    risk: Risk
+    kind: str
+    """Action class of the policy: `read`, `cordon`, `uncordon`, `resubmit`, `cancel`, …"""
+    run: Callable[..., Any]
+    arguments: dict[str, Argument]
+    undo: str | None = None
+    """Name of the tool that takes it back, called with the arguments that both have in common."""
+    find: Callable[..., Any] | None = None
+    show: Callable[..., str] | None = None
+
+    def lookup(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Register how to find out whether a call took effect."""
+        self.find = function
+        return function
+
+    def preview(self, function: Callable[..., str]) -> Callable[..., str]:
+        """Register how to print the exact change that a call would make."""
+        self.show = function
+        return function
+
+    def __call__(self, context: Context, /, *args: Any, **kwargs: Any) -> Any:
+        """Run the function itself, past the gate: for tools that build on one another and for tests."""
+        return self.run(context, *args, **kwargs)
+
+    def checked(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments with their types made right and defaults filled in.
+
+        Raises:
+            UsageError: One is unknown, missing or of the wrong type; the message names the tool and the argument.
+        """
+        unknown = [name for name in arguments if name not in self.arguments]
+        if unknown:
+            raise UsageError(f"{self.name}: unknown argument {unknown[0]!r}; known: {', '.join(self.arguments) or 'none'}")
+        checked: dict[str, Any] = {}
+        for name, argument in self.arguments.items():
+            if name in arguments:
+                checked[name] = argument.coerced(self.name, arguments[name])
+            elif argument.required:
+                raise UsageError(f"{self.name}: argument {name!r} is missing: {argument.doc}")
+            else:
+                checked[name] = argument.default
+        return checked
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of a tool."""
+
+    name: str
+    type: Any
+    doc: str
+    default: Any
+    required: bool
+
+    def coerced(self, tool_name: str, value: Any) -> Any:
+        """Return the value as the argument's type; text becomes a number where that is exact."""
+        wanted = self.type
+        options = [option for option in typing.get_args(wanted) if option is not type(None)]
+        if value is None and type(None) in typing.get_args(wanted):
+            return None
+        if options and typing.get_origin(wanted) is not list:
+            wanted = options[0]
+        if typing.get_origin(wanted) in (list, Sequence):
+            items = value.split(",") if isinstance(value, str) else value
+            if not isinstance(items, (list, tuple)):
+                raise UsageError(f"{tool_name}: {self.name} must be a list of names, not {value!r}")
+            return [str(item).strip() for item in items if str(item).strip()]
+        try:
+            if wanted is bool and isinstance(value, str):
+                return {"true": True, "false": False}[value.lower()]
+            if wanted in (int, float, str) and not isinstance(value, (dict, list, tuple, bool)):
+                return wanted(value)
+        except (KeyError, ValueError):
+            pass
+        else:
+            if isinstance(value, wanted):
+                return value
+        raise UsageError(f"{tool_name}: {self.name} must be {getattr(wanted, '__name__', wanted)}, not {value!r}")
+
+
+def _argument_docs(function: Callable[..., Any]) -> dict[str, str]:
+    """Read the Args section of a Google-style docstring."""
+    text = inspect.getdoc(function) or ""
+    section = re.search(r"^Args:\n((?:[ ]{2,}.*\n?|\n)+)", text, re.MULTILINE)
+    found_docs = re.findall(r"^\s{4}(\w+): (.+(?:\n\s{8}.+)*)", section.group(1), re.MULTILINE) if section else []
+    return {name: re.sub(r"\s+", " ", doc) for name, doc in found_docs}
+
+
+def tool(*, risk: Risk, kind: str = "read", undo: str | None = None) -> Callable[[Callable[..., Any]], Tool]:
+    """Make a tool of a typed function.
+
+    Args:
+        risk: What it may do.
+        kind: Its action class in the policy; `read` exactly for `Risk.READ`.
+        undo: Name of the tool that takes it back.
+    """
+
+    def make(function: Callable[..., Any]) -> Tool:
+        hints = typing.get_type_hints(function)
+        docs = _argument_docs(function)
+        parameters = list(inspect.signature(function).parameters.values())[1:]
+        arguments = {
+            p.name: Argument(
+                name=p.name,
+                type=hints[p.name],
+                doc=docs.get(p.name, ""),
+                default=None if p.default is p.empty else p.default,
+                required=p.default is p.empty,
+            )
+            for p in parameters
+        }
+        doc = (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
+        return Tool(function.__name__, doc, risk, kind, function, arguments, undo)
+
+    return make
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A node health check: a command and a pure parser of what it prints."""
+
+    name: str
+    command: tuple[str, ...]
+    needs: str
+    """The program it cannot do without; missing means `unknown`, never `unhealthy`."""
+    parse: Callable[[Reply], Mapping[str, Any]]
+    """Returns `status` (ok, warning, critical, unknown), `text`, and what it measured."""
+    source: str
+    """Where the limits come from."""
+
+
+@cache
+def found() -> Mapping[str, Tool]:
+    """Return every tool that the package `assistant.tools` holds, by name."""
+    package = importlib.import_module("assistant.tools")
+    tools: dict[str, Tool] = {}
+    for module_info in pkgutil.iter_modules(package.__path__, "assistant.tools."):
+        if module_info.ispkg:
+            continue
+        for value in vars(importlib.import_module(module_info.name)).values():
+            if isinstance(value, Tool):
+                tools[value.name] = value
+    return dict(sorted(tools.items()))
+
+
+def find_tool(name: str) -> Tool:
+    """Return a tool by its name.
+
+    Raises:
+        UsageError: There is none; the message lists the nearest names.
+    """
+    import difflib
+
+    tools = found()
+    if name in tools:
+        return tools[name]
+    near = difflib.get_close_matches(name, tools, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise UsageError(f"tool {name!r} is unknown{hint} known: {', '.join(tools)}")
+
+
+def to_json(value: Any) -> Any:
+    """Return a tool's value as a JSON value: dataclasses become objects, times RFC 3339, paths text."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): to_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [to_json(item) for item in value]
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    raise ToolError(f"cannot keep a value of type {type(value).__name__}")

@@ -1,0 +1,1 @@
+"""How a command gets to nodes: `local` (this machine) and `recorded` (answers from a file)."""
