@@ -1,0 +1,267 @@
+"""The playbooks: what to do about a diagnosis, one TOML file each in playbooks/.
+
+There is no expression language. `{a.b.c}` is a path into the incident, the diagnosis, the job, or the value of an earlier step;
+a text that is nothing but one such path keeps the type of what it finds. `when` and `unless` hold one path each: the step is
+taken when what it finds is not empty (is empty). `each` repeats a step for every item of a list, as `{item}`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from assistant.content.reading import build, content_files, read_toml, wrong
+from assistant.errors import ContentError
+from assistant.records import Action, Category, Diagnosis
+
+ROOTS = ("incident", "diagnosis", "job", "run", "directives", "item")
+"""First words of a path that always exist; every step adds its own name."""
+
+REFERENCE = re.compile(r"\{([^{}]*)\}")
+PATH = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*")
+CONDITION = re.compile(r"\{[^{}]*\}")
+NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+class Ending(StrEnum):
+    """How a playbook ends when every step went well."""
+
+    RECOVERED = "recovered"
+    ESCALATED = "escalated"
+    """A person has what they need and must go on."""
+    CLOSED = "closed"
+    """Nothing had to be done."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How often a playbook may restart for the same root cause."""
+
+    attempts: int = 3
+    within_h: float = 24.0
+
+    def __post_init__(self) -> None:
+        if self.attempts < 0 or self.within_h <= 0:
+            raise ValueError(f"limits must be positive: attempts = {self.attempts}, within_h = {self.within_h}")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call of a tool."""
+
+    use: str
+    """Name of the tool."""
+    why: str = ""
+    name: str = ""
+    """How later steps refer to its value; the tool's name when not given."""
+    with_: Mapping[str, object] = field(default_factory=dict)
+    """Arguments; `with` in the file."""
+    when: str = ""
+    unless: str = ""
+    each: str = ""
+    """Path to a list: once for every item. The value is then the list of values."""
+    optional: bool = False
+    """Whether the playbook goes on when the step fails (evidence that is nice to have)."""
+    then: Ending | None = None
+    """Ends the playbook here, when the step was taken."""
+
+
+@dataclass(frozen=True)
+class Verify:
+    """A reading call that must come to say `expect`, looked at again and again."""
+
+    use: str
+    expect: str
+    """The `status` that its value must have; `waiting` means look again, anything else is a failure."""
+    name: str = ""
+    why: str = ""
+    with_: Mapping[str, object] = field(default_factory=dict)
+    when: str = ""
+    within_min: float = 30.0
+
+    def __post_init__(self) -> None:
+        if self.within_min <= 0:
+            raise ValueError(f"within_min must be above 0, not {self.within_min}")
+
+
+@dataclass(frozen=True)
+class Fixture:
+    """A situation and the calls that the playbook must make in it."""
+
+    name: str
+    reason: str
+    calls: tuple[str, ...]
+    """Names of the tools expected, in order, `verify` included; a repeated look counts once."""
+    ends: Ending
+    action: Action | None = None
+    faulty_nodes: tuple[str, ...] = ()
+    values: Mapping[str, object] = field(default_factory=dict)
+    """More of what paths find: `run = { long = "yes" }`."""
+    answers: Mapping[str, object] = field(default_factory=dict)
+    """Value of each step by name; a step without one answers an empty table, a verify what it expects."""
+    fails: tuple[str, ...] = ()
+    """Steps whose call fails."""
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    """Arguments that the named steps must have been called with (others may be there too)."""
+
+
+@dataclass(frozen=True)
+class Playbook:
+    """A procedure for a family of failures."""
+
+    title: str
+    handles: tuple[str, ...]
+    """Reasons, actions or categories."""
+    step: tuple[Step, ...] = ()
+    verify: tuple[Verify, ...] = ()
+    fixture: tuple[Fixture, ...] = ()
+    actions: tuple[Action, ...] = ()
+    """Where not empty: only for a diagnosis with one of these actions."""
+    limits: Limits = Limits()
+    ends: Ending = Ending.RECOVERED
+    name: str = ""
+    """Name of the file, without `.toml`."""
+    path: Path = Path()
+    digest: str = ""
+    """Of the file's bytes: an incident keeps it, so that a changed playbook is noticed."""
+    shipped: bool = True
+
+    @property
+    def restarts(self) -> bool:
+        """Whether it can submit a job."""
+        return any(step.use == "resubmit_job" for step in self.step)
+
+    @property
+    def entries(self) -> tuple[Step | Verify, ...]:
+        """Steps, then verifies, in the order in which they are taken."""
+        return (*self.step, *self.verify)
+
+    def line(self, number: int) -> int:
+        """Return the 1-based line on which an entry's table begins; 1 when the file is gone."""
+        area, place = ("step", number) if number < len(self.step) else ("verify", number - len(self.step))
+        lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.is_file() else []
+        heads = [n for n, text in enumerate(lines, 1) if re.match(rf"\s*\[\[\s*{area}\s*\]\]", text)]
+        return heads[place] if place < len(heads) else 1
+
+
+def references(value: object) -> Iterator[str]:
+    """Yield every path that stands in braces, anywhere in a value."""
+    if isinstance(value, str):
+        yield from REFERENCE.findall(value)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from references(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from references(item)
+
+
+def read_playbook(path: Path, *, shipped: bool = False) -> Playbook:
+    """Read one playbook.
+
+    Raises:
+        ContentError: It is malformed; the message names file, line and key.
+    """
+    table = _named(_with_renamed(read_toml(path), path), path)
+    for key in ("name", "path", "digest", "shipped"):
+        if key in table:
+            raise wrong(path, key, "is not written down: it comes from the file itself")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    playbook = build(Playbook, {**table, "name": path.stem, "digest": digest, "shipped": shipped, "path": str(path)}, path)
+    _check_names(playbook)
+    _check_references(playbook)
+    return playbook
+
+
+def _with_renamed(table: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Rename `with`, a word of Python, in every step and verify."""
+    for area in ("step", "verify"):
+        for number, entry in enumerate(table.get(area, []) if isinstance(table.get(area, []), list) else []):
+            if not isinstance(entry, dict):
+                raise wrong(path, area, f"must be a table, not {entry!r}", occurrence=number)
+            if "with_" in entry:
+                raise wrong(path, "with_", "unknown key; did you mean 'with'?")
+            if "with" in entry:
+                if not isinstance(entry["with"], dict):
+                    raise wrong(path, "with", f"must be a table, not {entry['with']!r}", occurrence=number)
+                entry["with_"] = entry.pop("with")
+    return table
+
+
+def _named(table: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Give each step its tool's name where it has none."""
+    for area in ("step", "verify"):
+        entries = table.get(area, [])
+        if not isinstance(entries, list):
+            raise wrong(path, area, f"is a list of tables: write [[{area}]]")
+        for entry in entries:
+            entry.setdefault("name", entry.get("use", ""))
+    return table
+
+
+def _check_names(playbook: Playbook) -> None:
+    seen: set[str] = set()
+    for number, entry in enumerate(playbook.entries):
+        where = f"{playbook.path}:{playbook.line(number)}: name"
+        if not NAME.fullmatch(entry.name) or entry.name in ROOTS:
+            raise ContentError(f"{where}: {entry.name!r} must be a small-letter word that is none of: {', '.join(ROOTS)}")
+        if entry.name in seen:
+            raise ContentError(f"{where}: {entry.name!r} is used twice; give one of the steps another `name`")
+        seen.add(entry.name)
+
+
+def _check_references(playbook: Playbook) -> None:
+    """Every path must begin with a root or an earlier step."""
+    known = set(ROOTS) - {"item"}
+    for number, entry in enumerate(playbook.entries):
+        each = entry.each if isinstance(entry, Step) else ""
+        conditions = [entry.when, entry.unless, each] if isinstance(entry, Step) else [entry.when]
+        for condition in filter(None, conditions):
+            if not CONDITION.fullmatch(condition):
+                raise _reference_error(playbook, number, condition, "is no condition: exactly one path in braces")
+        for path in references([*conditions, dict(entry.with_), entry.why]):
+            if not PATH.fullmatch(path):
+                raise _reference_error(playbook, number, path, "is no path: only {path.to.value} is known, no expressions")
+            if path.split(".")[0] not in known | ({"item"} if each else set()):
+                raise _reference_error(playbook, number, path, f"finds nothing; known here: {', '.join(sorted(known))}")
+        known.add(entry.name)
+
+
+def _reference_error(playbook: Playbook, number: int, found: str, why: str) -> ContentError:
+    lines = playbook.path.read_text(encoding="utf-8").splitlines()
+    first = playbook.line(number)
+    line = next((n for n, text in enumerate(lines, 1) if n >= first and found in text), first)
+    key = lines[line - 1].split("=")[0].strip()
+    return ContentError(f"{playbook.path}:{line}: {key}: {found!r} {why}")
+
+
+@cache
+def playbooks(site: Path | None = None) -> Mapping[str, Playbook]:
+    """Return every playbook by name; a file of the site replaces a shipped one of the same name.
+
+    Raises:
+        ContentError: One is malformed.
+    """
+    own = site / "playbooks" if site is not None else None
+    return {path.stem: read_playbook(path, shipped=path.parent != own) for path in content_files("playbooks", site)}
+
+
+def choose_playbook(diagnosis: Diagnosis, known: Mapping[str, Playbook]) -> Playbook | None:
+    """Return the playbook for a diagnosis: by its reason, else its action, else its category; the site's before a shipped one."""
+    fitting = [book for book in known.values() if not book.actions or diagnosis.action in book.actions]
+    for word in (diagnosis.reason, diagnosis.action, f"category:{diagnosis.category}"):
+        found = sorted((book for book in fitting if str(word) in book.handles), key=lambda book: (book.shipped, book.name))
+        if found:
+            return found[0]
+    return None
+
+
+def handled_words(reasons: Sequence[str]) -> frozenset[str]:
+    """Return all that may stand in `handles`: reasons, actions, and categories as `category:script`."""
+    return frozenset((*reasons, *map(str, Action), *(f"category:{category}" for category in Category)))
