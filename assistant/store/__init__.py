@@ -1,1 +1,21 @@
-"""One SQLite file that is the state: incidents, evidence, diagnoses, calls, approvals and the audit chain."""
+"""The store: one SQLite file is the state of Nightshift. Whatever happens is written here before the next thing happens.
+
+Every change of an incident, call, decision, outcome or approval appends a row to the audit in the same transaction.
+"""
+
+from __future__ import annotations
+
+from assistant.store.approvals import Approval, ApprovalRows
+from assistant.store.audit import AuditRow, Broken
+from assistant.store.budgets import Attempt, BudgetRows
+from assistant.store.calls import PastCall
+from assistant.store.incidents import IncidentRows
+
+__all__ = ["Approval", "Attempt", "AuditRow", "Broken", "PastCall", "Store"]
+
+
+class Store(IncidentRows, ApprovalRows, BudgetRows):
+    """All of the store; safe to use from several threads and processes at once."""
+
+    def __enter__(self) -> Store:
+        return self

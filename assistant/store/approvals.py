@@ -1,0 +1,148 @@
+"""The inbox of calls that wait for a person: parked once, answered once."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from datetime import datetime
+
+from assistant.errors import UsageError
+from assistant.records import CallStatus, Decision, Verdict
+from assistant.store.calls import CallRows
+from assistant.store.rows import clean, time_of, time_text
+
+__all__ = ["Approval", "ApprovalRows"]
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """A question to a person about a call, and the answer."""
+
+    id: int
+    call: int
+    rule: str
+    """The policy's rule that asked."""
+    why: str
+    asked: datetime
+    expires: datetime
+    verdict: Verdict | None
+    """None while nobody has answered."""
+    by: str | None
+    answered: datetime | None
+    answer_why: str
+
+    def pending(self, now: datetime) -> bool:
+        """Whether it still can be answered."""
+        return self.verdict is None and now < self.expires
+
+    def expired(self, now: datetime) -> bool:
+        """Whether nobody answered in time."""
+        return self.verdict is None and now >= self.expires
+
+
+class ApprovalRows(CallRows):
+    """The inbox's part of the store."""
+
+    def park(self, call: int, decision: Decision, expires: datetime, *, asked: datetime | None = None) -> int:
+        """Put a call into the inbox and return the approval's id; a call that waits there already keeps its place."""
+        asked = asked or self.clock.now()
+        with self.transaction() as connection:
+            about = self.call(call)
+            waiting = self.approval_of(call)
+            if waiting is not None and waiting.pending(asked):
+                return waiting.id
+            row = connection.execute(
+                "INSERT INTO approvals (call, rule, why, asked, expires, answer_why) VALUES (?,?,?,?,?,'')",
+                [call, decision.rule, clean(decision.why), time_text(asked), time_text(expires)],
+            )
+            number = int(row.lastrowid or 0)
+            self.record(
+                "approval.asked",
+                by=about.by,
+                at=asked,
+                incident=about.incident,
+                call=call,
+                why=decision.why or about.why,
+                rule=decision.rule,
+                preview=about.preview,
+                detail={"approval": number, "expires": time_text(expires)},
+            )
+        return number
+
+    def approval(self, approval: int) -> Approval:
+        """Return one approval.
+
+        Raises:
+            UsageError: There is none of this id.
+        """
+        row = self.row("SELECT * FROM approvals WHERE id = ?", [approval])
+        if row is None:
+            waiting = ", ".join(str(found.id) for found in self.approvals()) or "none"
+            raise UsageError(f"approval {approval} is unknown; waiting: {waiting}")
+        return _approval_of(row)
+
+    def approval_of(self, call: int) -> Approval | None:
+        """Return the newest approval of a call, None when it never had to ask."""
+        row = self.row("SELECT * FROM approvals WHERE call = ? ORDER BY id DESC LIMIT 1", [call])
+        return None if row is None else _approval_of(row)
+
+    def approvals(self, *, pending_only: bool = True) -> list[Approval]:
+        """Return approvals, oldest first; with `pending_only` those that can still be answered now."""
+        now = self.clock.now()
+        found = [_approval_of(row) for row in self.rows("SELECT * FROM approvals ORDER BY id")]
+        return [approval for approval in found if approval.pending(now)] if pending_only else found
+
+    def answer(self, approval: int, verdict: Verdict, by: str, at: datetime | None = None, why: str = "") -> bool:
+        """Answer for a call, by compare-and-set: exactly one answer wins.
+
+        A refusal also sets the call to `denied`. An approval runs nothing: the gate asks the policy again, then runs it.
+
+        Returns:
+            False when it had been answered already or has expired; nothing was changed.
+
+        Raises:
+            UsageError: There is no such approval, or the verdict is `ask`.
+        """
+        if verdict is Verdict.ASK:
+            raise UsageError("an approval is answered with allow or deny")
+        at = at or self.clock.now()
+        with self.transaction() as connection:
+            asked = self.approval(approval)
+            changed = connection.execute(
+                "UPDATE approvals SET verdict = ?, by = ?, answered = ?, answer_why = ? "
+                "WHERE id = ? AND verdict IS NULL AND expires > ?",
+                [str(verdict), clean(by), time_text(at), clean(why), approval, time_text(at)],
+            )
+            if not changed.rowcount:
+                return False
+            about = self.call(asked.call)
+            self.record(
+                "approval.answered",
+                by=by,
+                at=at,
+                incident=about.incident,
+                call=about.id,
+                why=why,
+                rule=asked.rule,
+                preview=about.preview,
+                outcome=str(verdict),
+                detail={"approval": approval},
+            )
+            if verdict is Verdict.DENY:
+                self.move_call(about.id, CallStatus.PENDING, CallStatus.DENIED, by=by)
+        return True
+
+
+def _approval_of(row: sqlite3.Row) -> Approval:
+    return Approval(
+        id=row["id"],
+        call=row["call"],
+        rule=row["rule"],
+        why=row["why"],
+        asked=datetime.fromisoformat(row["asked"]),
+        expires=datetime.fromisoformat(row["expires"]),
+        verdict=None if row["verdict"] is None else Verdict(row["verdict"]),
+        by=row["by"],
+        answered=time_of(row["answered"]),
+        answer_why=row["answer_why"],
+    )

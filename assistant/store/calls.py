@@ -1,0 +1,196 @@
+"""Calls: intent before action, decisions, outcomes, and what was done lately."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from assistant.errors import StoreError, UsageError
+from assistant.records import Call, CallStatus, Decision, Outcome
+from assistant.store.audit import AuditRows
+from assistant.store.rows import call_of, clean, decision_of, outcome_of, packed, time_text, unpacked
+
+__all__ = ["CallRows", "PastCall"]
+
+_TOOK_PLACE = tuple(str(s) for s in (CallStatus.INTENT, CallStatus.DONE, CallStatus.FAILED, CallStatus.UNDONE))
+
+
+class PastCall(NamedTuple):
+    """A changing call that ran, or may have: what the limits count."""
+
+    call: int
+    kind: str
+    targets: Mapping[str, Sequence[str]]
+    """Names by sort: jobs, nodes, users, partitions."""
+    at: datetime
+    by: str
+
+
+class CallRows(AuditRows):
+    """The calls' part of the store."""
+
+    def write_call(
+        self, call: Call, *, kind: str = "read", targets: Mapping[str, Sequence[str]] | None = None, undoes: int | None = None
+    ) -> Call:
+        """Write a call down before it is made and return it with its id.
+
+        Args:
+            call: Its `id` is ignored; its status is usually `pending` or `intent`.
+            kind: Its action class in the policy.
+            targets: What it changes, for the limits: names by `jobs`, `nodes`, `users`, `partitions`.
+            undoes: The call that it takes back.
+
+        Raises:
+            StoreError: The step of this incident has a call already; nothing was written.
+        """
+        columns = "incident, tool, arguments, why, by, at, status, step, preview, kind, targets, undoes"
+        values = [
+            call.incident,
+            call.tool,
+            packed(call.arguments),
+            clean(call.why),
+            clean(call.by),
+            time_text(call.at),
+            str(call.status),
+            call.step,
+            clean(call.preview),
+            kind,
+            packed(targets or {}),
+            undoes,
+        ]
+        with self.transaction() as connection:
+            if None not in (call.step, call.incident) and self.calls(call.incident, step=call.step):
+                raise StoreError(f"step {call.step!r} of incident {call.incident} has a call already: a step is made once")
+            row = connection.execute(f"INSERT INTO calls ({columns}) VALUES ({', '.join('?' * len(values))})", values)
+            written = self.call(int(row.lastrowid or 0))
+            self._record_call(written, {"step": call.step, "kind": kind, "undoes": undoes})
+        return written
+
+    def move_call(
+        self, call: int, before: CallStatus, after: CallStatus, *, preview: str | None = None, by: str | None = None
+    ) -> bool:
+        """Change a call's status by compare-and-set; False when it was no longer as the caller thought, and nothing was changed."""
+        with self.transaction() as connection:
+            changed = connection.execute(
+                "UPDATE calls SET status = ?, preview = coalesce(?, preview) WHERE id = ? AND status = ?",
+                [str(after), None if preview is None else clean(preview), call, str(before)],
+            )
+            if changed.rowcount:
+                self._record_call(self.call(call), {"from": str(before)}, by=by)
+            return bool(changed.rowcount)
+
+    def set_call_status(self, call: int, status: CallStatus, *, by: str | None = None) -> None:
+        """Change a call's status, whatever it was."""
+        with self.transaction():
+            self.move_call(call, self.call(call).status, status, by=by)
+
+    def _record_call(self, call: Call, detail: Mapping[str, object], *, by: str | None = None) -> None:
+        self.record(
+            f"call.{call.status}",
+            by=by or call.by,
+            incident=call.incident,
+            call=call.id,
+            why=call.why,
+            preview=call.preview or f"{call.tool}({packed(call.arguments)})",
+            detail=detail,
+        )
+
+    def write_decision(self, call: int, decision: Decision) -> None:
+        """Keep who allowed or refused a call, and by which rule."""
+        about = self.call(call)
+        with self.transaction() as connection:
+            connection.execute(
+                "INSERT INTO decisions (call, verdict, rule, by, at, why) VALUES (?,?,?,?,?,?)",
+                [call, str(decision.verdict), decision.rule, clean(decision.by), time_text(decision.at), clean(decision.why)],
+            )
+            self.record(
+                "decision",
+                by=decision.by,
+                at=decision.at,
+                incident=about.incident,
+                call=call,
+                why=decision.why,
+                rule=decision.rule,
+                preview=about.preview,
+                outcome=str(decision.verdict),
+            )
+
+    def decisions(self, call: int) -> list[Decision]:
+        """Return the decisions on a call, oldest first."""
+        return [decision_of(row) for row in self.rows("SELECT * FROM decisions WHERE call = ? ORDER BY id", [call])]
+
+    def write_outcome(self, outcome: Outcome, *, undo: str = "") -> None:
+        """Keep what came of a call and set its status to `done` or `failed`; a second outcome of the same call is refused.
+
+        Args:
+            outcome: What came of it.
+            undo: How to take it back, for the audit.
+
+        Raises:
+            StoreError: The call has an outcome already.
+        """
+        about = self.call(outcome.call)
+        with self.transaction() as connection:
+            if self.outcome(outcome.call) is not None:
+                raise StoreError(f"call {outcome.call} has an outcome already: it cannot end twice")
+            connection.execute(
+                "INSERT INTO outcomes (call, ok, value, error, at) VALUES (?,?,?,?,?)",
+                [outcome.call, outcome.ok, packed(outcome.value), clean(outcome.error), time_text(outcome.at)],
+            )
+            status = CallStatus.DONE if outcome.ok else CallStatus.FAILED
+            connection.execute("UPDATE calls SET status = ? WHERE id = ?", [str(status), outcome.call])
+            self.record(
+                "outcome",
+                by=about.by,
+                at=outcome.at,
+                incident=about.incident,
+                call=about.id,
+                why=about.why,
+                preview=about.preview or about.tool,
+                outcome="ok" if outcome.ok else outcome.error,
+                undo=undo,
+            )
+
+    def call(self, call: int) -> Call:
+        """Return one call.
+
+        Raises:
+            UsageError: There is none of this id.
+        """
+        row = self.row("SELECT * FROM calls WHERE id = ?", [call])
+        if row is None:
+            raise UsageError(f"call {call} is unknown; `nightshift audit show` lists them")
+        return call_of(row)
+
+    def calls(self, incident: int | None = None, *, status: CallStatus | None = None, step: str | None = None) -> list[Call]:
+        """Return calls, oldest first.
+
+        Args:
+            incident: Only those made for this incident.
+            status: Only those in this status.
+            step: Only that of this playbook step.
+        """
+        wanted = {"incident": incident, "status": None if status is None else str(status), "step": step}
+        given = {name: value for name, value in wanted.items() if value is not None}
+        where = f"WHERE {' AND '.join(f'{name} = ?' for name in given)}" if given else ""
+        return [call_of(row) for row in self.rows(f"SELECT * FROM calls {where} ORDER BY id", list(given.values()))]
+
+    def outcome(self, call: int) -> Outcome | None:
+        """Return what came of a call, None while that is not known."""
+        row = self.row("SELECT * FROM outcomes WHERE call = ?", [call])
+        return None if row is None else outcome_of(row)
+
+    def undone_by(self, call: int) -> Call | None:
+        """Return the newest call that takes this one back, None when nobody tried."""
+        row = self.row("SELECT * FROM calls WHERE undoes = ? ORDER BY id DESC LIMIT 1", [call])
+        return None if row is None else call_of(row)
+
+    def changes_since(self, since: datetime) -> list[PastCall]:
+        """Return the changing calls since a time that ran or may have run, oldest first; what the limits count."""
+        marks = ", ".join("?" * len(_TOOK_PLACE))
+        rows = self.rows(
+            f"SELECT * FROM calls WHERE kind != 'read' AND at >= ? AND status IN ({marks}) ORDER BY id",
+            [time_text(since), *_TOOK_PLACE],
+        )
+        return [PastCall(r["id"], r["kind"], unpacked(r["targets"]), datetime.fromisoformat(r["at"]), r["by"]) for r in rows]

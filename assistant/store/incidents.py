@@ -1,0 +1,272 @@
+"""Incidents: opening and joining, leases, state, timeline, evidence and diagnoses."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from assistant.errors import UsageError
+from assistant.records import Diagnosis, Event, EventKind, Evidence, Incident, IncidentState
+from assistant.store.audit import AuditRows
+from assistant.store.rows import (
+    clean,
+    diagnosis_of,
+    event_of,
+    evidence_of,
+    incident_of,
+    packed,
+    plain,
+    time_text,
+)
+
+__all__ = ["IncidentRows"]
+
+_ENDED = tuple(str(state) for state in IncidentState if state.ended)
+_OPEN_SQL = f"state NOT IN ({', '.join(repr(state) for state in _ENDED)})"
+
+
+class IncidentRows(AuditRows):
+    """The incidents' part of the store."""
+
+    def open_incident(self, event: Event, *, parent: int | None = None, by: str = "watch") -> tuple[Incident, bool]:
+        """Return the incident of an event, and whether it was opened for it (True) or joined (False).
+
+        An event joins the open incident of the same job attempt, or of the same node when it names no job. It also joins an
+        ended one when it is news of old: the same kind about the same attempt again, or the end of an attempt that we have
+        recovered from already. Only a person's request opens such an attempt anew.
+
+        Args:
+            event: What was noticed. `detail.submitted`, where given, tells two jobs apart that were given the same id.
+            parent: The earlier incident whose restart this job was.
+            by: Who noticed it.
+
+        Raises:
+            UsageError: The event names neither a job nor a node.
+        """
+        if event.job is None and event.node is None:
+            raise UsageError("an event must name a job or a node; found neither")
+        with self.transaction() as connection:
+            standing = self._standing(event)
+            if standing is not None:
+                self.add_event(standing.id, event, by=by)
+                return standing, False
+            row = connection.execute(
+                "INSERT INTO incidents (state, job, attempt, node, kind, opened, failed_at, note, parent) "
+                "VALUES (?,?,?,?,?,?,?,'',?)",
+                [
+                    str(IncidentState.OPEN),
+                    event.job,
+                    event.attempt,
+                    event.node,
+                    str(event.kind),
+                    time_text(self.clock.now()),
+                    time_text(event.at),
+                    parent,
+                ],
+            )
+            number = int(row.lastrowid or 0)
+            self._insert_event(connection, number, event)
+            what = f"job {event.job}" if event.job is not None else f"node {event.node}"
+            self.record("incident.opened", by=by, incident=number, why=f"{event.kind}: {what}", detail={"event": plain(event)})
+        return self.incident(number), True
+
+    def _standing(self, event: Event) -> Incident | None:
+        if event.job is None:
+            found = self.rows(f"SELECT * FROM incidents WHERE job IS NULL AND node = ? AND {_OPEN_SQL}", [event.node])
+            return incident_of(found[0]) if found else None
+        rows = self.rows("SELECT * FROM incidents WHERE job = ? AND attempt = ? ORDER BY id DESC", [event.job, event.attempt])
+        for incident in map(incident_of, rows):
+            if not incident.state.ended:
+                return incident
+            if event.kind is not EventKind.REQUESTED and self._is_old_news(incident, event):
+                return incident
+        return None
+
+    def _is_old_news(self, ended: Incident, event: Event) -> bool:
+        known = self.events(ended.id)
+        submitted = {str(plain(earlier.detail["submitted"])) for earlier in known if "submitted" in earlier.detail}
+        if submitted and "submitted" in event.detail and str(plain(event.detail["submitted"])) not in submitted:
+            return False
+        if event.kind is EventKind.JOB_ENDED and ended.state is IncidentState.RECOVERED:
+            return True
+        return event.kind in {earlier.kind for earlier in known}
+
+    def incident(self, incident: int) -> Incident:
+        """Return one incident.
+
+        Raises:
+            UsageError: There is none of this id.
+        """
+        row = self.row("SELECT * FROM incidents WHERE id = ?", [incident])
+        if row is None:
+            raise UsageError(f"incident {incident} is unknown; `nightshift incidents` lists them")
+        return incident_of(row)
+
+    def incidents(
+        self,
+        *,
+        job: str | None = None,
+        node: str | None = None,
+        state: IncidentState | None = None,
+        open_only: bool = False,
+        limit: int = 50,
+    ) -> list[Incident]:
+        """Return incidents, newest first.
+
+        Args:
+            job: Only those of this job, any attempt.
+            node: Only those about this node.
+            state: Only those in this state.
+            open_only: Only those that somebody still works on.
+            limit: At most so many.
+        """
+        wanted = {"job": job, "node": node, "state": None if state is None else str(state)}
+        parts = [f"{name} = ?" for name, value in wanted.items() if value is not None] + ([_OPEN_SQL] if open_only else [])
+        where = f"WHERE {' AND '.join(parts)}" if parts else ""
+        arguments = [value for value in wanted.values() if value is not None]
+        return [
+            incident_of(row) for row in self.rows(f"SELECT * FROM incidents {where} ORDER BY id DESC LIMIT ?", [*arguments, limit])
+        ]
+
+    def claim(self, incident: int, owner: str, seconds: float, now: datetime | None = None) -> bool:
+        """Take the lease of an incident, by compare-and-set; False when another owner holds it and it has not run out.
+
+        The same owner claims again at will, which renews.
+        """
+        now = now or self.clock.now()
+        with self.transaction() as connection:
+            before = self.incident(incident).owner
+            taken = connection.execute(
+                "UPDATE incidents SET owner = ?, lease_until = ? WHERE id = ? AND (owner IS NULL OR owner = ? OR lease_until <= ?)",
+                [owner, time_text(now + timedelta(seconds=seconds)), incident, owner, time_text(now)],
+            )
+            if taken.rowcount == 1 and before != owner:
+                why = "" if before is None else f"the lease of {before} had run out"
+                self.record("incident.claimed", by=owner, at=now, incident=incident, why=why)
+            return taken.rowcount == 1
+
+    def renew(self, incident: int, owner: str, seconds: float, now: datetime | None = None) -> bool:
+        """Lengthen a lease; False when it is no longer the owner's, who must then stop."""
+        until = time_text((now or self.clock.now()) + timedelta(seconds=seconds))
+        with self.transaction() as connection:
+            sql = "UPDATE incidents SET lease_until = ? WHERE id = ? AND owner = ?"
+            return connection.execute(sql, [until, incident, owner]).rowcount == 1
+
+    def release(self, incident: int, owner: str) -> None:
+        """Give a lease back; one that is no longer the owner's stays as it is."""
+        with self.transaction() as connection:
+            sql = "UPDATE incidents SET owner = NULL, lease_until = NULL WHERE id = ? AND owner = ?"
+            if connection.execute(sql, [incident, owner]).rowcount:
+                self.record("incident.released", by=owner, incident=incident)
+
+    def set_state(
+        self,
+        incident: int,
+        state: IncidentState,
+        *,
+        note: str | None = None,
+        closed: datetime | None = None,
+        playbook: str | None = None,
+        digest: str | None = None,
+        failed_at: datetime | None = None,
+        by: str = "engine",
+    ) -> Incident:
+        """Change where an incident stands and return it; what is None stays as it was.
+
+        A state that ends it sets `closed` to now when the caller does not say it, and frees the lease.
+        """
+        changes: dict[str, Any] = {
+            "note": None if note is None else clean(note),
+            "closed": None if closed is None else time_text(closed),
+            "playbook": playbook,
+            "playbook_digest": digest,
+            "failed_at": None if failed_at is None else time_text(failed_at),
+        }
+        changes = {name: value for name, value in changes.items() if value is not None} | {"state": str(state)}
+        with self.transaction() as connection:
+            before = self.incident(incident)
+            if state.ended:
+                changes |= {"owner": None, "lease_until": None}
+                changes.setdefault("closed", time_text(before.closed or self.clock.now()))
+            else:
+                changes["closed"] = None
+            columns = ", ".join(f"{name} = ?" for name in changes)
+            connection.execute(f"UPDATE incidents SET {columns} WHERE id = ?", [*changes.values(), incident])
+            detail = {"from": str(before.state), **changes}
+            self.record("incident.state", by=by, incident=incident, why=note or "", outcome=str(state), detail=detail)
+            return self.incident(incident)
+
+    def add_event(self, incident: int, event: Event, *, by: str = "watch") -> None:
+        """Note that an event belongs to an incident; the same event again is noted once."""
+        with self.transaction() as connection:
+            if event in self.events(incident):
+                return
+            self._insert_event(connection, incident, event)
+            self.record("incident.event", by=by, incident=incident, why=str(event.kind), detail={"event": plain(event)})
+
+    def _insert_event(self, connection: sqlite3.Connection, incident: int, event: Event) -> None:
+        connection.execute(
+            "INSERT INTO events (incident, kind, job, node, at, detail, attempt) VALUES (?,?,?,?,?,?,?)",
+            [incident, str(event.kind), event.job, event.node, time_text(event.at), packed(event.detail), event.attempt],
+        )
+
+    def events(self, incident: int) -> list[Event]:
+        """Return the events of an incident in the order in which they came."""
+        return [event_of(row) for row in self.rows("SELECT * FROM events WHERE incident = ? ORDER BY id", [incident])]
+
+    def mark_stage(self, incident: int, stage: str, at: datetime | None = None) -> None:
+        """Note when an incident reached a stage; the first time counts, also after a crash."""
+        with self.transaction() as connection:
+            connection.execute(
+                "INSERT OR IGNORE INTO stages (incident, stage, at) VALUES (?,?,?)",
+                [incident, stage, time_text(at or self.clock.now())],
+            )
+
+    def stages(self, incident: int) -> dict[str, datetime]:
+        """Return the stages that an incident has reached and when, in order of time."""
+        rows = self.rows("SELECT stage, at FROM stages WHERE incident = ? ORDER BY at, rowid", [incident])
+        return {row["stage"]: datetime.fromisoformat(row["at"]) for row in rows}
+
+    def add_evidence(
+        self, incident: int, source: str, text: str, facts: Mapping[str, Any] | None = None, at: datetime | None = None
+    ) -> Evidence:
+        """Keep a fact; secrets in its text and facts are replaced."""
+        values = [incident, clean(source), clean(text), packed(facts or {}), time_text(at or self.clock.now())]
+        with self.transaction() as connection:
+            row = connection.execute("INSERT INTO evidence (incident, source, text, facts, at) VALUES (?,?,?,?,?)", values)
+            number = row.lastrowid
+        return next(evidence_of(found) for found in self.rows("SELECT * FROM evidence WHERE id = ?", [number]))
+
+    def evidence(self, incident: int) -> Sequence[Evidence]:
+        """Return the evidence of an incident in the order in which it came."""
+        return [evidence_of(row) for row in self.rows("SELECT * FROM evidence WHERE incident = ? ORDER BY id", [incident])]
+
+    def add_diagnosis(self, incident: int, diagnosis: Diagnosis, at: datetime | None = None) -> None:
+        """Keep a diagnosis; the newest is the one that counts."""
+        at = at or self.clock.now()
+        found = diagnosis
+        with self.transaction() as connection:
+            connection.execute(
+                "INSERT INTO diagnoses (incident, at, reason, category, action, confidence, by, body) VALUES (?,?,?,?,?,?,?,?)",
+                [
+                    incident,
+                    time_text(at),
+                    found.reason,
+                    str(found.category),
+                    str(found.action),
+                    found.confidence,
+                    str(found.by),
+                    packed(found),
+                ],
+            )
+            detail = {"confidence": found.confidence, "action": str(found.action), "nodes": found.faulty_nodes}
+            self.record(
+                "diagnosis", by=str(found.by), at=at, incident=incident, why=found.summary, outcome=found.reason, detail=detail
+            )
+
+    def diagnosis(self, incident: int) -> Diagnosis | None:
+        """Return the newest diagnosis of an incident, None before the first."""
+        row = self.row("SELECT * FROM diagnoses WHERE incident = ? ORDER BY id DESC LIMIT 1", [incident])
+        return None if row is None else diagnosis_of(row)

@@ -1,0 +1,173 @@
+"""The steps that made the store what it is: append-only, each applied once, in this order.
+
+A new table or column is one function at the end of `STEPS`; a step that was released is never changed. The steps run through
+`sqlite_utils.Migrations`, which is imported only when there is something to apply: asking costs one query.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
+
+__all__ = ["STEPS", "applied", "apply", "pending", "unknown"]
+
+_SET = "nightshift"
+
+
+def m0001_incidents(db: Database) -> None:
+    """Incidents, the events that opened or joined them, and their timeline."""
+    _script(
+        db,
+        """
+        CREATE TABLE incidents (
+            id INTEGER PRIMARY KEY, state TEXT NOT NULL, job TEXT, attempt INTEGER NOT NULL, node TEXT, kind TEXT NOT NULL,
+            opened TEXT NOT NULL, failed_at TEXT, closed TEXT, owner TEXT, lease_until TEXT, playbook TEXT, playbook_digest TEXT,
+            note TEXT NOT NULL, parent INTEGER REFERENCES incidents(id));
+        CREATE INDEX incidents_by_job ON incidents(job, attempt);
+        CREATE INDEX incidents_by_node ON incidents(node);
+        CREATE INDEX incidents_by_state ON incidents(state);
+        CREATE TABLE events (
+            id INTEGER PRIMARY KEY, incident INTEGER NOT NULL REFERENCES incidents(id), kind TEXT NOT NULL, job TEXT, node TEXT,
+            at TEXT NOT NULL, detail TEXT NOT NULL, attempt INTEGER NOT NULL);
+        CREATE INDEX events_by_incident ON events(incident);
+        CREATE TABLE stages (
+            incident INTEGER NOT NULL REFERENCES incidents(id), stage TEXT NOT NULL, at TEXT NOT NULL,
+            PRIMARY KEY (incident, stage))
+        """,
+    )
+
+
+def m0002_evidence_and_diagnoses(db: Database) -> None:
+    """What reading calls brought, and what was made of it."""
+    _script(
+        db,
+        """
+        CREATE TABLE evidence (
+            id INTEGER PRIMARY KEY, incident INTEGER NOT NULL REFERENCES incidents(id), source TEXT NOT NULL, text TEXT NOT NULL,
+            facts TEXT NOT NULL, at TEXT NOT NULL);
+        CREATE INDEX evidence_by_incident ON evidence(incident);
+        CREATE TABLE diagnoses (
+            id INTEGER PRIMARY KEY, incident INTEGER NOT NULL REFERENCES incidents(id), at TEXT NOT NULL, reason TEXT NOT NULL,
+            category TEXT NOT NULL, action TEXT NOT NULL, confidence REAL NOT NULL, by TEXT NOT NULL, body TEXT NOT NULL);
+        CREATE INDEX diagnoses_by_incident ON diagnoses(incident)
+        """,
+    )
+
+
+def m0003_calls(db: Database) -> None:
+    """Calls, who allowed them, what came of them, and the approvals they wait for."""
+    _script(
+        db,
+        """
+        CREATE TABLE calls (
+            id INTEGER PRIMARY KEY, incident INTEGER REFERENCES incidents(id), tool TEXT NOT NULL, arguments TEXT NOT NULL,
+            why TEXT NOT NULL, by TEXT NOT NULL, at TEXT NOT NULL, status TEXT NOT NULL, step TEXT, preview TEXT NOT NULL,
+            kind TEXT NOT NULL, targets TEXT NOT NULL, undoes INTEGER REFERENCES calls(id),
+            UNIQUE (incident, step));
+        CREATE INDEX calls_by_time ON calls(at);
+        CREATE INDEX calls_by_status ON calls(status);
+        CREATE TABLE decisions (
+            id INTEGER PRIMARY KEY, call INTEGER NOT NULL REFERENCES calls(id), verdict TEXT NOT NULL, rule TEXT NOT NULL,
+            by TEXT NOT NULL, at TEXT NOT NULL, why TEXT NOT NULL);
+        CREATE INDEX decisions_by_call ON decisions(call);
+        CREATE TABLE outcomes (
+            call INTEGER PRIMARY KEY REFERENCES calls(id), ok INTEGER NOT NULL, value TEXT NOT NULL, error TEXT NOT NULL,
+            at TEXT NOT NULL);
+        CREATE TABLE approvals (
+            id INTEGER PRIMARY KEY, call INTEGER NOT NULL REFERENCES calls(id), rule TEXT NOT NULL, why TEXT NOT NULL,
+            asked TEXT NOT NULL, expires TEXT NOT NULL, verdict TEXT, by TEXT, answered TEXT, answer_why TEXT NOT NULL);
+        CREATE INDEX approvals_by_call ON approvals(call)
+        """,
+    )
+
+
+def m0004_attempts(db: Database) -> None:
+    """Restarts and progress per fingerprint of a root cause, for retry budgets."""
+    _script(
+        db,
+        """
+        CREATE TABLE attempts (
+            id INTEGER PRIMARY KEY, fingerprint TEXT NOT NULL, progress INTEGER NOT NULL, incident INTEGER REFERENCES incidents(id),
+            step INTEGER, at TEXT NOT NULL);
+        CREATE INDEX attempts_by_fingerprint ON attempts(fingerprint, at)
+        """,
+    )
+
+
+def m0005_audit(db: Database) -> None:
+    """The hash-chained audit, which SQLite itself refuses to change."""
+    # AUTOINCREMENT: sqlite_sequence keeps the highest id, so rows cut off at the end are missed
+    _script(
+        db,
+        """
+        CREATE TABLE audit (
+            id INTEGER PRIMARY KEY AUTOINCREMENT, at TEXT NOT NULL, by TEXT NOT NULL, what TEXT NOT NULL, incident INTEGER,
+            call INTEGER, why TEXT NOT NULL, rule TEXT NOT NULL, preview TEXT NOT NULL, outcome TEXT NOT NULL, undo TEXT NOT NULL,
+            detail TEXT NOT NULL, previous TEXT NOT NULL, hash TEXT NOT NULL UNIQUE);
+        CREATE INDEX audit_by_incident ON audit(incident);
+        CREATE TRIGGER audit_keeps_rows BEFORE DELETE ON audit BEGIN SELECT RAISE(ABORT, 'the audit is append-only'); END;
+        CREATE TRIGGER audit_keeps_text BEFORE UPDATE ON audit BEGIN SELECT RAISE(ABORT, 'the audit is append-only'); END
+        """,
+    )
+
+
+STEPS: tuple[Callable[[Database], None], ...] = (
+    m0001_incidents,
+    m0002_evidence_and_diagnoses,
+    m0003_calls,
+    m0004_attempts,
+    m0005_audit,
+)
+"""Every step ever released, oldest first."""
+
+
+def applied(connection: sqlite3.Connection) -> list[str]:
+    """Return the names of the steps that a store has had, oldest first; none for a new file."""
+    has_table = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = '_sqlite_migrations'").fetchone()
+    if not has_table:
+        return []
+    found = connection.execute("SELECT name FROM _sqlite_migrations WHERE migration_set = ? ORDER BY rowid", [_SET])
+    return [str(row[0]) for row in found]
+
+
+def pending(connection: sqlite3.Connection) -> list[str]:
+    """Return the names of the steps that a store still needs, in order."""
+    had = set(applied(connection))
+    return [step.__name__ for step in STEPS if step.__name__ not in had]
+
+
+def unknown(connection: sqlite3.Connection) -> list[str]:
+    """Return steps that a store has had and this version does not know: it is newer than we are."""
+    known = {step.__name__ for step in STEPS}
+    return [name for name in applied(connection) if name not in known]
+
+
+def apply(connection: sqlite3.Connection, *, stop_before: str | None = None) -> None:
+    """Apply the pending steps inside the caller's transaction.
+
+    Args:
+        connection: Holds the write lock; a failure rolls all steps back with the transaction.
+        stop_before: Name of the first step to leave out, for tests.
+    """
+    from sqlite_utils import Database, Migrations
+
+    steps = Migrations(_SET)
+    for step in STEPS:
+        steps(name=step.__name__)(step)
+    steps.apply(Database(connection, execute_plugins=False), stop_before=stop_before)
+
+
+def _script(db: Database, sql: str) -> None:
+    # executescript() would commit the caller's transaction; a trigger's body holds a semicolon of its own
+    statement = ""
+    for part in sql.split(";"):
+        statement += part
+        if sqlite3.complete_statement(statement + ";"):
+            db.execute(statement)
+            statement = ""
+        else:
+            statement += ";"
