@@ -1,0 +1,147 @@
+"""Whether one file of a checkpoint is whole, told from its own bytes: zip directories, CRCs, safetensors arithmetic, JSON.
+
+Nothing is unpickled. Every check returns plain words for a person, or None when nothing speaks against the file.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+import zipfile
+import zlib
+from pathlib import Path
+
+ZIP_HEAD = b"PK\x03\x04"
+PICKLE_HEAD = b"\x80"
+ZIPPED = frozenset((".pt", ".pth", ".ckpt", ".npz"))
+"""Written as a zip by PyTorch 1.6 and newer, and by NumPy."""
+CHUNK_BYTES = 1 << 20
+HEADER_LIMIT_BYTES = 100_000_000  # the safetensors format's own limit of a header
+
+BITS = {
+    "F64": 64, "I64": 64, "U64": 64, "F32": 32, "I32": 32, "U32": 32, "F16": 16, "BF16": 16, "I16": 16, "U16": 16,
+    "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "I8": 8, "U8": 8, "BOOL": 8,
+}  # fmt: skip
+
+
+def file_problem(path: Path, *, read_bytes: int = 0) -> str | None:
+    """Return what is wrong with a file, or None.
+
+    Args:
+        path: The file; its kind is told from its suffix.
+        read_bytes: How much of its content may be read to compare checksums; directories and headers are always read.
+    """
+    try:
+        if path.suffix in ZIPPED:
+            return _torch_problem(path, read_bytes)
+        if path.suffix == ".safetensors":
+            return safetensors_problem(path)
+        if path.suffix == ".json":
+            return _json_problem(path)
+    except OSError as error:
+        return f"cannot be read: {error.strerror or error}"
+    return None
+
+
+def _torch_problem(path: Path, read_bytes: int) -> str | None:
+    with path.open("rb") as stream:
+        head = stream.read(4)
+    if head == ZIP_HEAD:
+        return zip_problem(path, read_bytes)
+    if path.suffix == ".npz":
+        return "is no NumPy archive: it does not begin like a zip file"
+    # PyTorch before 1.6, or _use_new_zipfile_serialization=False, writes bare pickles, which carry no checksum.
+    return None if head[:1] == PICKLE_HEAD else f"is no PyTorch file: it begins with {head!r}"
+
+
+def zip_problem(path: Path, read_bytes: int) -> str | None:
+    """Return what is wrong with a zip file: a missing directory (it was cut short) or a member with a wrong CRC.
+
+    Args:
+        path: A file that begins like a zip.
+        read_bytes: Members are read, in order, until this many bytes of content.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            if not members:
+                return "is an empty zip archive"
+            for member in members:
+                if member.file_size > read_bytes:
+                    break
+                read_bytes -= member.file_size
+                _read_through(archive, member)
+    except zipfile.BadZipFile as error:
+        if "CRC" in str(error):
+            return f"is damaged: {error}"
+        return "was cut short: the zip directory at its end is missing or broken"
+    except (zlib.error, EOFError, ValueError, NotImplementedError, struct.error) as error:
+        return f"is damaged: {error}"
+    return None
+
+
+def _read_through(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
+    """Read a member to its end, where zipfile compares the CRC."""
+    with archive.open(member) as stream:
+        while stream.read(CHUNK_BYTES):
+            pass
+
+
+def safetensors_problem(path: Path) -> str | None:
+    """Return what is wrong with a safetensors file: its header must describe exactly the bytes that are there."""
+    size = path.stat().st_size
+    with path.open("rb") as stream:
+        head = stream.read(8)
+        if len(head) < 8:
+            return f"was cut short: {size} bytes cannot hold a safetensors header"
+        (length,) = struct.unpack("<Q", head)
+        if length > HEADER_LIMIT_BYTES:
+            return f"is no safetensors file: its header claims {length:,} bytes"
+        if 8 + length > size:
+            return f"was cut short: the header needs {8 + length:,} bytes, the file has {size:,}"
+        text = stream.read(length)
+    try:
+        header = json.loads(text)
+        ends = [_tensor_end(name, tensor) for name, tensor in header.items() if name != "__metadata__"]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return f"has a broken safetensors header: {error}"
+    expected = 8 + length + max(ends, default=0)
+    if size < expected:
+        return f"was cut short: its tensors need {expected:,} bytes, the file has {size:,}"
+    if size > expected:
+        return f"has {size - expected:,} bytes more than its header describes"
+    return None
+
+
+def _tensor_end(name: str, tensor: dict[str, object]) -> int:
+    """Return where a tensor ends in the data part.
+
+    Raises:
+        ValueError: Its shape and type do not fill the bytes between its offsets.
+    """
+    offsets, shape = tensor["data_offsets"], tensor["shape"]
+    if not isinstance(offsets, list) or not isinstance(shape, list):
+        raise TypeError(f"{name}: offsets and shape must be lists")
+    begin, end = int(offsets[0]), int(offsets[1])
+    bits = BITS.get(str(tensor["dtype"]))
+    if begin < 0 or end < begin or (bits and math.prod(map(int, shape)) * bits != (end - begin) * 8):
+        raise ValueError(f"{name} has shape {shape} of {tensor['dtype']}, but {end - begin} bytes")
+    return end
+
+
+def _json_problem(path: Path) -> str | None:
+    try:
+        json.loads(path.read_bytes())
+    except ValueError as error:
+        return f"is no valid JSON: {error}"
+    return None
+
+
+def crc32_of(path: Path) -> int:
+    """Return the CRC-32 of a whole file, read in blocks."""
+    crc = 0
+    with path.open("rb") as stream:
+        while block := stream.read(CHUNK_BYTES):
+            crc = zlib.crc32(block, crc)
+    return crc

@@ -1,0 +1,162 @@
+"""The checkpoints of a folder, each with what speaks against loading it, and the choice among them.
+
+Judging is cheap by default: names, sizes, markers, zip directories and headers. `examined` reads contents as well, for the one
+checkpoint that is about to be loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from assistant.errors import ToolError, Unavailable
+from assistant.records import Checkpoint
+from assistant.recover.checkpoints.files import file_problem
+from assistant.recover.checkpoints.layout import Entry, Format, Tracker, entries, entry_of, tracker
+from assistant.recover.checkpoints.shards import missing_problems
+from assistant.recover.checkpoints.sizes import shard_count_problem, size_problems
+
+READ_BYTES = 4 << 30
+"""How much of one checkpoint is read to compare checksums before it is loaded."""
+SETTLE_S = 30.0
+"""A checkpoint without a completeness marker that changed so recently may still be written by a live job."""
+MARKED = (Format.NIGHTSHIFT, Format.DCP, Format.TORCHTITAN, Format.INTERNEVO)
+"""Formats that write a marker last, so that their age says nothing more."""
+
+TRACKED = (Format.MEGATRON, Format.DEEPSPEED)
+"""Formats whose program updates a tracker file after each finished save."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What lies in a checkpoint folder."""
+
+    folder: Path
+    checkpoints: tuple[Checkpoint, ...]
+    """Oldest step first."""
+    notes: tuple[str, ...]
+    """What is strange about the folder as a whole: a tracker that is missing or names a step that is not there."""
+    tracker: Tracker | None = None
+    entries: tuple[Entry, ...] = ()
+    """The files behind the checkpoints, in the same order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A checkpoint to restart from, and those that were passed over."""
+
+    checkpoint: Checkpoint | None
+    refused: tuple[Checkpoint, ...]
+    """Unhealthy ones newer than the choice, newest first."""
+
+
+def inventory(folder: Path, *, now: datetime, live: bool = False) -> Inventory:
+    """Return every checkpoint of a folder, judged without reading its contents.
+
+    Args:
+        folder: Where the job saves.
+        now: The time, to tell a save that goes on.
+        live: Whether the job may still be writing.
+
+    Raises:
+        ToolError: The folder is missing, is a file, or may not be read; the message says what to do.
+        Unavailable: The storage did not answer.
+    """
+    found, names = _read(folder)
+    judged = tuple(_judge(entry, found, names, now=now, live=live, read=0) for entry in found)
+    return Inventory(folder, judged, tuple(_tracker_notes(names, found)), names, tuple(found))
+
+
+def examined(found: Inventory, checkpoint: Checkpoint, *, now: datetime, live: bool = False) -> Checkpoint:
+    """Return one checkpoint of an inventory, judged again with its contents read (up to `READ_BYTES`)."""
+    entry = next(entry for entry in found.entries if entry.path == checkpoint.path)
+    return _judge(entry, found.entries, found.tracker, now=now, live=live, read=READ_BYTES)
+
+
+def _read(folder: Path) -> tuple[list[Entry], Tracker | None]:
+    wanted = f"checkpoint folder {folder}"
+    try:
+        if not folder.exists():
+            raise ToolError(f"{wanted} does not exist; name the right one: #NIGHTSHIFT checkpoints=… in the script")
+        if not folder.is_dir():
+            raise ToolError(f"{wanted} is a file; name the folder that holds the checkpoints")
+        found = entries(folder)
+        own = entry_of(folder) if not found else None
+        return ([own] if own else found), tracker(folder)
+    except PermissionError as error:
+        raise ToolError(f"{wanted} may not be read: {error.strerror} ({error.filename}); run as the job's user") from error
+    except OSError as error:
+        raise Unavailable(f"{wanted} cannot be read now: {error.strerror or error}; wait until the storage answers") from error
+
+
+def _tracker_notes(names: Tracker | None, found: Sequence[Entry]) -> list[str]:
+    tracked = [entry for entry in found if entry.format in TRACKED]
+    if names is None:
+        if not tracked:
+            return []
+        file = "latest" if tracked[0].format is Format.DEEPSPEED else "latest_checkpointed_iteration.txt"
+        return [f"tracker {file} is missing: a restart that relies on it would begin with random weights"]
+    if names.text == "release":
+        return []
+    if names.step is None:
+        return [f"tracker {names.path.name} holds no step but {names.text[:40]!r}"]
+    if not any(entry.step == names.step for entry in found):
+        return [f"tracker {names.path.name} names step {names.step}, which is not there"]
+    return []
+
+
+def _judge(entry: Entry, found: Sequence[Entry], names: Tracker | None, *, now: datetime, live: bool, read: int) -> Checkpoint:
+    """Return the record of one checkpoint with all that speaks against it."""
+    try:
+        problems = missing_problems(entry, read_bytes=read) + size_problems(entry, found)
+        if entry.format is not Format.NIGHTSHIFT:
+            problems += shard_count_problem(entry, found)
+            problems += _content_problems(entry, read)
+    except OSError as error:
+        problems = [f"cannot be read: {error.strerror or error}"]
+    if entry.format in TRACKED and names is not None and names.step is not None and entry.step > names.step:
+        problems.append(f"tracker {names.path.name} still names step {names.step}: this save was not finished")
+    newest = max((stat.mtime for stat in entry.files.values()), default=0.0)
+    saved_at = datetime.fromtimestamp(newest, UTC)
+    if live and entry.format not in MARKED and 0 <= (now - saved_at).total_seconds() < SETTLE_S:
+        problems.append("changed within the last seconds: it may still be written")
+    size = sum(stat.size for stat in entry.files.values())
+    return Checkpoint(entry.path, entry.step, str(entry.format), size, saved_at, not problems, tuple(problems))
+
+
+def _content_problems(entry: Entry, read: int) -> list[str]:
+    problems = []
+    for name, stat in entry.files.items():
+        found = file_problem(entry.file(name), read_bytes=read) if stat.size else None
+        if found:
+            problems.append(f"{name} {found}")
+        read = max(0, read - stat.size)
+    return problems
+
+
+def last(found: Inventory) -> Checkpoint | None:
+    """Return the newest checkpoint, healthy or not."""
+    return found.checkpoints[-1] if found.checkpoints else None
+
+
+def last_healthy(found: Inventory, *, now: datetime, live: bool = False) -> Choice:
+    """Return the newest checkpoint that may be loaded; its contents are read before it is offered."""
+    return _newest_healthy(found, found.checkpoints, now=now, live=live)
+
+
+def before_step(found: Inventory, step: int, *, now: datetime, margin: int = 0, live: bool = False) -> Choice:
+    """Return the newest healthy checkpoint at least `margin` steps before a step, for instance before a loss spike."""
+    early = [checkpoint for checkpoint in found.checkpoints if checkpoint.step <= step - max(margin, 1)]
+    return _newest_healthy(found, early, now=now, live=live)
+
+
+def _newest_healthy(found: Inventory, among: Sequence[Checkpoint], *, now: datetime, live: bool) -> Choice:
+    refused: list[Checkpoint] = []
+    for candidate in reversed(among):
+        checkpoint = examined(found, candidate, now=now, live=live) if candidate.healthy else candidate
+        if checkpoint.healthy:
+            return Choice(checkpoint, tuple(refused))
+        refused.append(checkpoint)
+    return Choice(None, tuple(refused))

@@ -1,0 +1,194 @@
+"""How the training frameworks lay checkpoints out in a folder: which entries there are, of which step, in which format."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+
+class Format(StrEnum):
+    """The layouts that are told apart."""
+
+    MEGATRON = "megatron"
+    DEEPSPEED = "deepspeed"
+    DCP = "dcp"
+    """torch.distributed.checkpoint, by itself."""
+    HUGGINGFACE = "huggingface"
+    INTERNEVO = "internevo"
+    NEMO = "nemo"
+    """Lightning and NeMo: `*.ckpt`."""
+    TORCHTITAN = "torchtitan"
+    NIGHTSHIFT = "nightshift"
+    """assistant.training: a manifest written last."""
+    PLAIN = "plain"
+    """One file a step, with the step in its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileStat:
+    """What the file system says about one file."""
+
+    size: int
+    mtime: float
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One checkpoint on disk, whole or not."""
+
+    path: Path
+    step: int
+    format: Format
+    files: Mapping[str, FileStat]
+    """By path relative to the entry; the file's own name when the entry is one file."""
+    temporary: bool = False
+    """Whether its name marks it as not finished: `tmp-checkpoint-500`."""
+
+    def file(self, name: str) -> Path:
+        """Return where one of its files lies."""
+        return self.path / name if self.path.is_dir() else self.path
+
+
+@dataclass(frozen=True, slots=True)
+class Tracker:
+    """A small file that names the newest finished checkpoint."""
+
+    path: Path
+    step: int | None
+    """None when its content is no step: empty, cut short, or the word `release`."""
+    text: str
+
+
+TEMPORARY = re.compile(r"^(?:\.|tmp[-_.])+|(?:[._-](?:tmp|temp|part|partial|incomplete|unfinished|writing)[\w.-]*)$", re.IGNORECASE)
+DIRECTORY_STEPS = {
+    Format.MEGATRON: re.compile(r"iter_(\d+)"),
+    Format.DEEPSPEED: re.compile(r"global_?step_?(\d+)"),
+    Format.HUGGINGFACE: re.compile(r"checkpoint-(\d+)"),
+    Format.TORCHTITAN: re.compile(r"step-(\d+)"),
+    Format.INTERNEVO: re.compile(r"(\d+)"),
+}
+STEP_WORD = re.compile(r"(?:step|iter(?:ation)?)[=_-]?(\d+)", re.IGNORECASE)
+LAST_NUMBER = re.compile(r"(\d+)(?!.*\d)")
+DISTCP = re.compile(r"(?:^|/)__\d+_\d+\.distcp$")
+PLAIN_SUFFIXES = frozenset((".pt", ".pth", ".npz", ".bin", ".safetensors"))
+NOT_A_CHECKPOINT = re.compile(r"^(?:optim|opt_|sched|rng|tokenizer)|-of-\d+", re.IGNORECASE)
+TRACKERS = {
+    "latest_checkpointed_iteration.txt": re.compile(r"(\d+)"),
+    "latest": re.compile(r"global_?step_?(\d+)"),
+}
+NESTED = ("checkpoints", "checkpoint", "ckpts", "ckpt")
+
+
+def entries(folder: Path) -> list[Entry]:
+    """Return every checkpoint in a folder, oldest step first; looks into `checkpoints/` and the like when it holds none itself.
+
+    Raises:
+        OSError: The folder cannot be read.
+    """
+    children = sorted(folder.iterdir())
+    found = [entry for child in children if (entry := entry_of(child)) is not None]
+    found += [entry for slot in sorted(folder.glob("snapshot/*")) if (entry := _snapshot(slot)) is not None]
+    if not found:
+        found = [entry for name in NESTED if (folder / name).is_dir() for entry in entries(folder / name)]
+    return sorted(found, key=lambda entry: (entry.step, entry.temporary, "-last" not in entry.path.name, entry.path.name))
+
+
+def entry_of(path: Path) -> Entry | None:
+    """Return the checkpoint that lies at a path, or None when it is none."""
+    name = TEMPORARY.sub("", path.name)
+    if not path.is_dir():
+        return _file_entry(path, name)
+    files = stat_files(path)
+    recognised = _directory_format(name, files)
+    if recognised is None:
+        return None
+    return Entry(path, recognised[1], recognised[0], files, temporary=name != path.name)
+
+
+def _file_entry(path: Path, name: str) -> Entry | None:
+    suffix = Path(name).suffix
+    if suffix == ".ckpt":
+        layout, match = Format.NEMO, STEP_WORD.search(name)
+    elif suffix in PLAIN_SUFFIXES and not NOT_A_CHECKPOINT.search(name):
+        layout, match = Format.PLAIN, STEP_WORD.search(name) or LAST_NUMBER.search(Path(name).stem)
+    else:
+        return None
+    files = {path.name: _stat(path)}
+    return Entry(path, int(match.group(1)), layout, files, temporary=name != path.name) if match else None
+
+
+def _directory_format(name: str, files: Mapping[str, FileStat]) -> tuple[Format, int] | None:
+    """Return format and step of a directory, by its name first and by what is in it second."""
+    distributed = ".metadata" in files or any(DISTCP.search(file) for file in files)
+    if name.endswith(".ckpt"):
+        match = STEP_WORD.search(name)
+        return (Format.NEMO, int(match.group(1))) if match else None
+    for layout, pattern in DIRECTORY_STEPS.items():
+        match = pattern.fullmatch(name)
+        if match is None:
+            continue
+        step = int(match.group(1))
+        if layout is Format.MEGATRON and ("manifest.json" in files or any(file.endswith(".npz") for file in files)):
+            return Format.NIGHTSHIFT, step
+        if layout is Format.INTERNEVO and not _looks_like_internevo(files):
+            break
+        if layout is Format.TORCHTITAN and files and not distributed:
+            break
+        return layout, step
+    match = STEP_WORD.search(name) or LAST_NUMBER.search(name)
+    return (Format.DCP, int(match.group(1))) if distributed and match else None
+
+
+def _looks_like_internevo(files: Iterable[str]) -> bool:
+    return any(re.match(r"(?:model|optimizer)_\w*tp\d+|context\.pt$|\d+\.step$", file) for file in files)
+
+
+def _snapshot(slot: Path) -> Entry | None:
+    """Return InternEvo's snapshot in one of its two slots; its step stands only in the marker's name."""
+    if not slot.is_dir() or not re.fullmatch(r"[01]", slot.name):
+        return None
+    files = stat_files(slot)
+    steps = [int(match.group(1)) for file in files if (match := re.fullmatch(r"(\d+)\.step", file))]
+    # Without the marker nothing tells which step it holds, so it cannot be offered at all.
+    return Entry(slot, max(steps), Format.INTERNEVO, files) if steps else None
+
+
+def stat_files(folder: Path) -> dict[str, FileStat]:
+    """Return every file below a folder by its relative path.
+
+    Raises:
+        OSError: A folder in it cannot be read.
+    """
+
+    def rise(error: OSError) -> None:
+        raise error
+
+    found: dict[str, FileStat] = {}
+    for base, _, names in os.walk(folder, onerror=rise, followlinks=True):
+        for name in names:
+            path = Path(base) / name
+            found[str(path.relative_to(folder))] = _stat(path)
+    return dict(sorted(found.items()))
+
+
+def _stat(path: Path) -> FileStat:
+    try:
+        status = path.stat()
+    except FileNotFoundError:  # a link that leads nowhere
+        return FileStat(0, 0.0)
+    return FileStat(status.st_size, status.st_mtime)
+
+
+def tracker(folder: Path) -> Tracker | None:
+    """Return the file that names the newest finished checkpoint, when the folder has one."""
+    for name, pattern in TRACKERS.items():
+        path = folder / name
+        if path.is_file():
+            text = path.read_text(encoding="utf-8", errors="replace")[:200].strip()
+            match = pattern.fullmatch(text)
+            return Tracker(path, int(match.group(1)) if match else None, text)
+    return None

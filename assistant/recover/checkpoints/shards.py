@@ -1,0 +1,231 @@
+"""Whether all files of a checkpoint are there: markers, and shards against their own numbering, per format."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from assistant.recover.checkpoints.files import crc32_of
+from assistant.recover.checkpoints.layout import DISTCP, Entry, Format
+
+METADATA_FILES = re.compile(rb"__\d+_\d+\.distcp")
+MEGATRON_RANK = re.compile(r"^(mp_rank_\d+(?:_\d+)*)/(.+)$")
+ZERO_SHARD = re.compile(r"^(?:bf16_|fp16_)?zero_pp_rank_(\d+)_mp_rank_(\d+)_(optim|model)_states\.pt$")
+INTERNEVO_SHARD = re.compile(r"^(model|optimizer)((?:_[a-z]+\d+)+)\.pt$")
+HF_SHARD = re.compile(r"^(.+)-(\d+)-of-(\d+)\.(safetensors|bin)$")
+HF_WEIGHTS = re.compile(r"^(?:model|pytorch_model|adapter_model|tf_model|consolidated)[\w.-]*\.(?:safetensors|bin|pt|pth)$")
+LEFTOVER = re.compile(r"(?:^|/)(?:tmp[-_.].*|\.tmp.*|.*\.(?:tmp|temp|part|partial|incomplete))$", re.IGNORECASE)
+SHOWN = 4
+"""How many missing files a message names."""
+
+
+def missing_problems(entry: Entry, *, read_bytes: int = 0) -> list[str]:
+    """Return what is missing or unfinished in one checkpoint, in plain words.
+
+    Args:
+        entry: The checkpoint as it was found.
+        read_bytes: How much of its content may be read to compare a manifest's checksums.
+    """
+    problems = ["its name marks it as not finished"] if entry.temporary else []
+    if not entry.files:
+        return [*problems, "is an empty folder"]
+    leftovers = [name for name in entry.files if LEFTOVER.search(name)]
+    if leftovers:
+        problems.append(f"holds unfinished files: {named(leftovers)}")
+    if entry.format is Format.NIGHTSHIFT:
+        return problems + _manifest(entry, read_bytes)
+    check = CHECKS.get(entry.format)
+    return problems + (check(entry) if check else [])
+
+
+def named(names: Sequence[str]) -> str:
+    """Return the first few names and how many more there are."""
+    more = len(names) - SHOWN
+    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _gaps(numbers: Iterable[int]) -> list[int]:
+    present = set(numbers)
+    return sorted(set(range(max(present, default=-1) + 1)) - present)
+
+
+def _dcp(entry: Entry) -> list[str]:
+    shards = [name for name in entry.files if DISTCP.search(name)]
+    metadata = [name for name in entry.files if name == ".metadata" or name.endswith("/.metadata")]
+    if not metadata:
+        return ["has no .metadata: the save did not finish, it is written last"]
+    problems = []
+    for name in metadata:
+        # The pickle is searched as bytes, never loaded: loading would run what is in it.
+        wanted = {match.decode() for match in METADATA_FILES.findall(entry.file(name).read_bytes())}
+        folder = name.removesuffix(".metadata")
+        missing = sorted(file for file in wanted if folder + file not in entry.files)
+        if missing:
+            problems.append(f".metadata names shards that are not there: {named(missing)}")
+    if not shards:
+        problems.append("has no *.distcp shard")
+    return problems
+
+
+def _megatron(entry: Entry) -> list[str]:
+    if any(DISTCP.search(name) for name in entry.files) or ".metadata" in entry.files:
+        pair = [name for name in ("common.pt", "metadata.json") if name not in entry.files]
+        return _dcp(entry) + ([f"{pair[0]} is missing"] if len(pair) == 1 else [])
+    ranks: dict[str, set[str]] = {}
+    for name in entry.files:
+        if match := MEGATRON_RANK.match(name):
+            ranks.setdefault(match.group(1), set()).add(match.group(2))
+    if not ranks:
+        return ["holds neither mp_rank_* folders nor distributed shards"]
+    problems = _grid_gaps([tuple(map(int, rank.removeprefix("mp_rank_").split("_"))) for rank in ranks], "mp_rank")
+    every = set().union(*ranks.values())
+    if not any(re.fullmatch(r"model_(?:optim_)?rng\.pt|weights.*", name) for name in every):
+        problems.append("no rank has model_optim_rng.pt")
+    short = [f"{rank}/{name}" for name in sorted(every) for rank, names in sorted(ranks.items()) if name not in names]
+    # The data-parallel optimiser is written by some ranks only, so its files need not be everywhere.
+    lacking = [name for name in short if "distrib_optim" not in name and "optim_param" not in name]
+    if lacking:
+        problems.append(f"files that sibling ranks have are missing: {named(lacking)}")
+    return problems
+
+
+def _grid_gaps(places: Sequence[tuple[int, ...]], word: str) -> list[str]:
+    """Return what a full rectangle of ranks (tensor x pipeline x expert) lacks."""
+    if len({len(place) for place in places}) != 1:
+        return [f"mixes {word} folders of different depth"]
+    sizes = [max(axis) + 1 for axis in zip(*places, strict=True)]
+    expected = 1
+    for size in sizes:
+        expected *= size
+    have = len(set(places))
+    return [f"has {have} of {expected} {word} parts"] if have < expected else []
+
+
+def _deepspeed(entry: Entry) -> list[str]:
+    shards: dict[tuple[str, int], set[int]] = {}
+    for name in entry.files:
+        if match := ZERO_SHARD.match(name):
+            shards.setdefault((match.group(3), int(match.group(2))), set()).add(int(match.group(1)))
+    problems = []
+    widest = max((max(ranks) + 1 for ranks in shards.values()), default=0)
+    for (kind, rank), have in sorted(shards.items()):
+        if len(have) < widest:
+            problems.append(f"has {len(have)} of {widest} {kind} shards of mp_rank {rank:02}")
+    models = [name for name in entry.files if name.endswith("model_states.pt")]
+    if not models:
+        problems.append("has no *_model_states.pt")
+    gaps = _gaps(int(m.group(1)) for name in models if (m := re.match(r"mp_rank_(\d+)_model_states", name)))
+    if gaps:
+        problems.append(f"model states of mp_rank {gaps} are missing")
+    layers = _gaps(int(m.group(1)) for name in models if (m := re.match(r"layer_(\d+)-model", name)))
+    # Pipelines number only the layers with weights, so a single gap is normal and half of them is not.
+    if len(layers) > len(models):
+        problems.append("more than half of the layer files are missing")
+    if not any("optim_states" in name for name in entry.files) and any("zero" in name for name in entry.files):
+        problems.append("has no optimiser states")
+    return problems
+
+
+def _huggingface(entry: Entry) -> list[str]:
+    problems = []
+    state = entry.file("trainer_state.json")
+    if "trainer_state.json" not in entry.files:
+        problems.append("has no trainer_state.json: the save did not finish, it is written near its end")
+    else:
+        try:
+            step = json.loads(state.read_bytes()).get("global_step")
+            if step is not None and step != entry.step:
+                problems.append(f"trainer_state.json is of step {step}, the folder of step {entry.step}")
+        except (ValueError, AttributeError):
+            pass  # told by the check of the file itself
+    sharded_inside = any(name.startswith("global_step") for name in entry.files) or any(DISTCP.search(n) for n in entry.files)
+    if not sharded_inside and not any(HF_WEIGHTS.match(name) for name in entry.files):
+        problems.append("has no weights (model*.safetensors, pytorch_model*.bin, adapter_model*)")
+    return problems + _indexed(entry) + _numbered(entry)
+
+
+def _indexed(entry: Entry) -> list[str]:
+    """Check the shards that an index names."""
+    problems = []
+    for name in entry.files:
+        if not name.endswith(".index.json"):
+            continue
+        try:
+            wanted = set(json.loads(entry.file(name).read_bytes())["weight_map"].values())
+        except (ValueError, KeyError, AttributeError, TypeError):
+            problems.append(f"{name} is no index of weights")
+            continue
+        absent = sorted(str(file) for file in wanted if file not in entry.files)
+        if absent:
+            problems.append(f"{name} names shards that are not there: {named(absent)}")
+    return problems
+
+
+def _numbered(entry: Entry) -> list[str]:
+    """Check `x-00001-of-00004` against its own count."""
+    sets: dict[tuple[str, int, str], set[int]] = {}
+    for name in entry.files:
+        if match := HF_SHARD.match(name):
+            sets.setdefault((match.group(1), int(match.group(3)), match.group(4)), set()).add(int(match.group(2)))
+    return [f"has {len(have)} of {count} {stem} shards" for (stem, count, _), have in sets.items() if len(have) < count]
+
+
+def _internevo(entry: Entry) -> list[str]:
+    marker = f"{entry.step}.step"
+    inside = marker in entry.files
+    problems = [] if inside or (entry.path.parent / marker).is_file() else [f"has no {marker}: the save did not finish"]
+    grids: dict[tuple[str, str], list[tuple[int, ...]]] = {}
+    for name in entry.files:
+        if match := INTERNEVO_SHARD.match(name):
+            axes = re.findall(r"_([a-z]+)(\d+)", match.group(2))
+            key = (match.group(1), "_".join(axis for axis, _ in axes))
+            grids.setdefault(key, []).append(tuple(int(number) for _, number in axes))
+    if not any(kind == "model" for kind, _ in grids):
+        problems.append("has no model_*.pt")
+    for (kind, word), places in sorted(grids.items()):
+        problems += _grid_gaps(places, f"{kind}_{word}")
+    return problems
+
+
+def _nemo(entry: Entry) -> list[str]:
+    marker = entry.path.with_name(f"{entry.path.stem}-unfinished")
+    other = entry.path.with_name(f"{entry.path.name}-unfinished")
+    problems = ["its -unfinished marker is still there: the save did not finish"] if marker.exists() or other.exists() else []
+    if entry.path.is_dir() and any(DISTCP.search(name) for name in entry.files):
+        problems += _dcp(entry)
+    return problems
+
+
+def _manifest(entry: Entry, read_bytes: int) -> list[str]:
+    """Check size and CRC of every file that a manifest lists."""
+    if "manifest.json" not in entry.files:
+        return ["has no manifest.json: the save did not finish, it is written last"]
+    try:
+        files = json.loads(entry.file("manifest.json").read_bytes())["files"]
+        wanted = {str(name): (int(about["size"]), int(about["crc32"])) for name, about in files.items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return ["manifest.json cannot be read: the save did not finish"]
+    problems = []
+    for name, (size, crc) in wanted.items():
+        have = entry.files.get(name)
+        if have is None:
+            problems.append(f"{name} is missing")
+        elif have.size != size:
+            problems.append(f"{name} has {have.size:,} bytes, its manifest says {size:,}")
+        elif size <= read_bytes:
+            read_bytes -= size
+            if crc32_of(entry.file(name)) != crc:
+                problems.append(f"{name} is damaged: its CRC-32 is not the one in the manifest")
+    return problems
+
+
+CHECKS: dict[Format, Callable[[Entry], list[str]]] = {
+    Format.MEGATRON: _megatron,
+    Format.DEEPSPEED: _deepspeed,
+    Format.DCP: _dcp,
+    Format.HUGGINGFACE: _huggingface,
+    Format.INTERNEVO: _internevo,
+    Format.NEMO: _nemo,
+    Format.TORCHTITAN: _dcp,
+}

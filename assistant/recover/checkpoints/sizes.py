@@ -1,0 +1,87 @@
+"""Sizes that give a damaged checkpoint away: empty files, and files smaller than their sisters of this or the previous step."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from assistant.recover.checkpoints.layout import Entry
+from assistant.recover.checkpoints.shards import named
+
+SHRUNK_SHARE = 0.9
+"""A file smaller than this share of the one of the step before is suspicious; optimiser state never shrinks in a run."""
+SISTER_SHARE = 0.5
+"""The same against the median of the shards beside it, which differ more: a last pipeline stage holds other layers."""
+IGNORED_BYTES = 4096
+"""Differences below this are those of small pickles and JSON."""
+MARKERS = re.compile(r"\.step$|(?:^|/)(?:done|complete|\.complete|_SUCCESS|__init__\.py)$|-unfinished$|\.lock$")
+
+
+def size_problems(entry: Entry, others: Sequence[Entry]) -> list[str]:
+    """Return the files of a checkpoint whose size speaks against it.
+
+    Args:
+        entry: The checkpoint.
+        others: All checkpoints of the same folder, to compare with; it may be among them.
+    """
+    empty = [name for name, stat in entry.files.items() if stat.size == 0 and not MARKERS.search(name)]
+    problems = [f"holds empty files: {named(empty)}"] if empty else []
+    normal = _usual_sizes(entry, others)
+    small = [name for name, stat in entry.files.items() if stat.size and _shrunk(stat.size, normal.get(_role(entry, name)))]
+    if small:
+        name = small[0]
+        usual = normal[_role(entry, name)]
+        about = f"{name} has {entry.files[name].size:,} bytes, in other steps {usual:,}"
+        problems.append(about + (f", and {len(small) - 1} more files are smaller" if len(small) > 1 else ""))
+    if not normal:
+        problems += _odd_sisters(entry)
+    return problems
+
+
+def _role(entry: Entry, name: str) -> str:
+    """Return the name of a file without the step, so that it is the same in each checkpoint."""
+    return re.sub(rf"(?<!\d)0*{entry.step}(?!\d)", "#", name) if entry.step else name
+
+
+def _usual_sizes(entry: Entry, others: Sequence[Entry]) -> Mapping[str, int]:
+    """Return the median size of each file over the other checkpoints of this format."""
+    sizes: dict[str, list[int]] = defaultdict(list)
+    for other in others:
+        if other.path == entry.path or other.format is not entry.format or other.temporary:
+            continue
+        for name, stat in other.files.items():
+            if stat.size:
+                sizes[_role(other, name)].append(stat.size)
+    # median_high: of two, the larger one; a second cut checkpoint must not make the first look normal
+    return {name: statistics.median_high(found) for name, found in sizes.items()}
+
+
+def _shrunk(size: int, usual: int | None) -> bool:
+    return usual is not None and size < usual * SHRUNK_SHARE and usual - size > IGNORED_BYTES
+
+
+def _odd_sisters(entry: Entry) -> list[str]:
+    """Compare shards among themselves, for a checkpoint that is the only one."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name, stat in entry.files.items():
+        if stat.size:
+            groups[re.sub(r"\d+", "#", name)].append(name)
+    problems = []
+    for names in groups.values():
+        if len(names) < 3 or names[0].endswith(".json"):
+            continue
+        usual = int(statistics.median(entry.files[name].size for name in names))
+        odd = [n for n in names if entry.files[n].size < usual * SISTER_SHARE and usual - entry.files[n].size > IGNORED_BYTES]
+        if odd and len(odd) * 4 <= len(names):
+            problems.append(f"{odd[0]} has {entry.files[odd[0]].size:,} bytes, its sister shards about {usual:,}")
+    return problems
+
+
+def shard_count_problem(entry: Entry, others: Sequence[Entry]) -> list[str]:
+    """Return a problem when a checkpoint has fewer files than each of at least two others of its format."""
+    counts = [len(o.files) for o in others if o.format is entry.format and o.path != entry.path and not o.temporary]
+    if len(counts) >= 2 and len(entry.files) < min(counts):
+        return [f"has {len(entry.files)} files, every other checkpoint has at least {min(counts)}"]
+    return []
