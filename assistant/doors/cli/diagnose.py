@@ -1,0 +1,102 @@
+"""`nightshift diagnose`: why a run failed, from what it left behind. Needs no settings, no store and no model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from assistant.doors.cli.door import door_of
+from assistant.doors.cli.exits import Exit
+from assistant.doors.cli.group import app, examples
+from assistant.doors.cli.options import Json
+from assistant.doors.cli.output import coloured, narrate, print_json, print_line, print_pairs
+from assistant.errors import InputError
+
+if TYPE_CHECKING:
+    from assistant.records import Citation, Diagnosis
+
+diagnose_app = app(help="Find out why a run failed, from its log or folder.")
+
+LINE_ROOM = 200
+"""Characters of a cited line that are shown."""
+
+
+@diagnose_app.command(
+    epilog=examples(
+        "nightshift diagnose slurm-4821.out",
+        "nightshift diagnose runs/4821/                # a folder: job.log, dmesg.log, slurmctld.log, metrics.jsonl",
+        "zcat job.log.gz | nightshift diagnose -",
+        "nightshift diagnose --json runs/*/ | jq -r .reason",
+    )
+)
+def diagnose(
+    context: typer.Context,
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="A log, a .gz, a folder with job.log, or - for stdin.")],
+    as_json: Json = False,
+) -> None:
+    """Find out why a run failed, from its log or folder.
+
+    Prints the reason, the lines that prove it, the nodes to blame, what else it could be, and what to do. Exit code 0 when every
+    PATH could be read, whatever the diagnosis.
+    """
+    from assistant.diagnose.case import Case
+    from assistant.diagnose.knowledge import Knowledge
+    from assistant.diagnose.verdict import diagnose as verdict
+
+    knowledge = Knowledge.load(door_of(context).site)
+    unread = 0
+    for number, path in enumerate(paths):
+        try:
+            case = Case.from_path(path)
+            found = verdict(case, knowledge)
+        except InputError as error:
+            narrate(f"nightshift: error: {error}")
+            unread += 1
+            continue
+        if as_json:
+            print_json(as_object(str(path), found))
+        else:
+            if number:
+                print_line()
+            show(str(path), found)
+    if unread:
+        raise typer.Exit(Exit.USAGE)
+
+
+def as_object(path: str, found: Diagnosis) -> Mapping[str, Any]:
+    """Return a diagnosis as JSON; `faulty_nodes` holds names, `nodes` says why."""
+    from assistant.tooling import to_json
+
+    value = to_json(found)
+    return {"path": path, **value, "faulty_nodes": list(found.faulty_nodes)}
+
+
+def show(path: str, found: Diagnosis) -> None:
+    """Print a diagnosis for a person: the answer first, then what it rests on."""
+    print_line(path)
+    print_pairs(
+        [
+            ("reason", f"{found.reason} ({found.category})"),
+            ("confidence", f"{found.confidence:.0%}, by {found.by}"),
+            ("summary", found.summary),
+            ("action", found.action.replace("_", " ")),
+            ("nodes", "\n".join(f"{finding.node}: {finding.why}" for finding in found.nodes)),
+            ("last step", found.step),
+            ("spike at", found.spike_step),
+            ("lines", "\n".join(_cited(citation) for citation in found.root_cause)),
+            ("what to do", found.advice),
+        ]
+    )
+    if found.rivals:
+        print_line(coloured("other explanations", "bold"))
+    for rival in found.rivals:
+        print_line(f"  {rival.reason} ({rival.confidence:.0%})")
+        print_pairs([("    for", rival.speaks_for), ("    against", rival.speaks_against), ("    test", rival.test)])
+
+
+def _cited(citation: Citation) -> str:
+    text = citation.text.strip()
+    return f"{citation.file}:{citation.line}: {text if len(text) <= LINE_ROOM else text[:LINE_ROOM] + '…'}"

@@ -1,0 +1,76 @@
+"""What commands print: clean text, strict JSON, tables that line up, times for people."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from assistant.doors.cli import output, times
+from assistant.errors import UsageError
+
+NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("dirty", "clean"),
+    [
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]0;title\x07rest", "rest"),
+        ("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "link"),
+        ("a\rb\x08c\x00d", "abcd"),
+        ("safe\u202etxt.exe", "safetxt.exe"),
+        ("tab\tand\nnewline stay", "tab\tand\nnewline stay"),
+        ("größer 损失", "größer 损失"),
+    ],
+)
+def test_text_of_others_cannot_steer_the_terminal(dirty: str, clean: str) -> None:
+    assert output.clean(dirty) == clean
+
+
+def test_json_has_the_schema_and_no_nan(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_json({"loss": float("nan"), "more": [1.5, {"x": float("inf")}]})
+    assert json.loads(capsys.readouterr().out) == {"schema": 1, "loss": None, "more": [1.5, {"x": None}]}
+
+
+def test_a_table_lines_up_and_has_one_line_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_table(("id", "note"), [(1, "a\nb"), (22, None), (3, "宽")])
+    assert capsys.readouterr().out == "ID  NOTE\n1   a b\n22  -\n3   宽\n"
+
+
+def test_an_empty_table_has_its_headings(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_table(("id", "note"), [])
+    assert capsys.readouterr().out == "ID  NOTE\n"
+
+
+def test_pairs_leave_out_what_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_pairs([("id", 7), ("nothing", None), ("lines", "one\ntwo")])
+    assert capsys.readouterr().out == "id     7\nlines  one\n       two\n"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s ago"), (90, "90 s ago"), (240, "4 min ago"), (7200, "2 h ago"), (200_000, "2 d ago"), (-60, "in 60 s")],
+)
+def test_an_age_is_said_in_one_unit(seconds: int, text: str) -> None:
+    assert times.age(NOON - timedelta(seconds=seconds), NOON) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("2h", NOON - timedelta(hours=2)),
+        ("1.5 d", NOON - timedelta(days=1.5)),
+        ("90s", NOON - timedelta(seconds=90)),
+        ("2026-02-01T00:00:00+00:00", datetime(2026, 2, 1, tzinfo=UTC)),
+    ],
+)
+def test_since_takes_spans_and_dates(text: str, moment: datetime) -> None:
+    assert times.since(text, NOON) == moment
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "-2h", "2y", "99999999999w"])
+def test_since_refuses_what_is_neither(text: str) -> None:
+    with pytest.raises(UsageError, match="--since"):
+        times.since(text, NOON)
