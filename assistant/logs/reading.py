@@ -1,0 +1,231 @@
+"""Open logs of every kind, and cut them into blocks of whole lines in bounded memory.
+
+Plain files, gzip (several members in one file too), UTF-16 with its mark, and `-` for standard input. What is no log is refused by
+name, before anything is read from it but its first 64 KiB.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import re
+import sys
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Protocol, cast
+
+from assistant.errors import InputError
+
+BLOCK = 4 << 20
+"""Bytes of a block: large enough for the scanner, small enough for the memory."""
+LONGEST_LINE = 16 << 20
+"""Bytes after which a line is cut into several blocks."""
+_SAMPLE = 64 << 10
+_FORMATS = {
+    b"\x7fELF": "a program",
+    b"PK\x03\x04": "a zip archive (or a PyTorch checkpoint)",
+    b"\x93NUMPY": "a NumPy array",
+    b"SQLite format 3": "an SQLite database",
+    b"\x89PNG": "a picture",
+    b"\x89HDF": "an HDF5 file",
+    b"PAR1": "a Parquet file",
+    b"BZh": "a bzip2 file; use: bzcat FILE | nightshift diagnose -",
+    b"\xfd7zXZ": "an xz file; use: xzcat FILE | nightshift diagnose -",
+    b"\x28\xb5\x2f\xfd": "a zstd file; use: zstdcat FILE | nightshift diagnose -",
+}
+_NUL_RUN = re.compile(rb"\x00{64,}")
+_NO_TEXT = bytes(set(range(32)) - set(b"\t\n\r\x08\x0c\x1b") | {127})
+
+
+class Readable(Protocol):
+    """What the layers below a stream can do."""
+
+    def readinto(self, buffer: memoryview, /) -> int | None:
+        """Fill the buffer and return how much; 0 at the end."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the file."""
+        ...
+
+
+class LogStream(io.BufferedReader):
+    """An open log."""
+
+    gunzip: _Gunzip | None = None
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the file is a gzip that ends early or is damaged; known once all of it was read."""
+        return self.gunzip is not None and self.gunzip.truncated
+
+
+class _Replayed(io.RawIOBase):
+    """A stream with its first bytes put back."""
+
+    def __init__(self, head: bytes, rest: Readable) -> None:
+        self._head, self._rest = head, rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        view = memoryview(cast(bytearray, buffer))
+        if not self._head:
+            return self._rest.readinto(view) or 0
+        piece, self._head = self._head[: len(view)], self._head[len(view) :]
+        view[: len(piece)] = piece
+        return len(piece)
+
+    def close(self) -> None:
+        if self._rest is not sys.stdin.buffer:
+            self._rest.close()
+        super().close()
+
+
+class _Gunzip(io.RawIOBase):
+    """Decompress member after member; stop quietly where the file ends early."""
+
+    def __init__(self, source: io.RawIOBase) -> None:
+        self.truncated = False
+        self._source = io.BufferedReader(source, 256 << 10)
+        self._member = zlib.decompressobj(wbits=31)
+        self._waiting = b""
+        self._started = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        view = memoryview(cast(bytearray, buffer))
+        piece = self._piece(len(view))
+        view[: len(piece)] = piece
+        return len(piece)
+
+    def _piece(self, size: int) -> bytes:
+        while not self.truncated:
+            if self._member.eof:
+                self._waiting = self._member.unused_data.lstrip(b"\x00")  # tapes and tar pad with zeros
+                self._member, self._started = zlib.decompressobj(wbits=31), False
+            compressed = self._waiting or self._source.read(256 << 10)
+            if not compressed:
+                self.truncated = self._started
+                return b""
+            self._started = True
+            try:
+                piece = self._member.decompress(compressed, size)
+            except zlib.error:
+                self.truncated = True
+                return b""
+            self._waiting = self._member.unconsumed_tail
+            if piece:
+                return piece
+        return b""
+
+    def close(self) -> None:
+        self._source.close()
+        super().close()
+
+
+class _FromUtf16(io.RawIOBase):
+    """UTF-16 as UTF-8."""
+
+    def __init__(self, source: io.RawIOBase) -> None:
+        self._source = source
+        self._decoder = codecs.getincrementaldecoder("utf-16")("replace")
+        self._ready = b""
+        self._ended = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        view = memoryview(cast(bytearray, buffer))
+        while not self._ready and not self._ended:
+            piece = self._source.read(64 << 10) or b""
+            self._ended = not piece
+            self._ready = self._decoder.decode(piece, self._ended).encode("utf-8", "replace")
+        piece, self._ready = self._ready[: len(view)], self._ready[len(view) :]
+        view[: len(piece)] = piece
+        return len(piece)
+
+
+def open_log(path: Path | str) -> LogStream:
+    """Open a log for reading bytes.
+
+    Args:
+        path: A file, or `-` for standard input.
+
+    Raises:
+        InputError: It is missing, unreadable, a folder, empty or binary; or a gzip of which nothing can be read.
+    """
+    shown = "standard input" if str(path) == "-" else str(path)
+    try:
+        file = sys.stdin.buffer if str(path) == "-" else Path(path).open("rb", buffering=0)  # noqa: SIM115
+        head = file.read(_SAMPLE)
+    except FileNotFoundError as error:
+        raise InputError(f"{shown}: there is no such file") from error
+    except IsADirectoryError as error:
+        raise InputError(f"{shown}: is a folder; name a log in it, or a folder that holds job.log") from error
+    except OSError as error:
+        raise InputError(f"{shown}: cannot be read: {error.strerror}") from error
+    raw: io.RawIOBase = _Replayed(head, cast(Readable, file))
+    gunzip = _Gunzip(raw) if head.startswith(b"\x1f\x8b") else None
+    if gunzip is not None:
+        head = gunzip.read(_SAMPLE) or b""
+        if not head and gunzip.truncated:
+            raise InputError(f"{shown}: is a gzip file that ends before its first byte of text, or is damaged")
+        raw = _Replayed(head, cast(Readable, gunzip))
+    _refuse_binary(head, shown)
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raw = _FromUtf16(raw)
+    stream = LogStream(raw, _SAMPLE)
+    stream.gunzip = gunzip
+    return stream
+
+
+def _refuse_binary(head: bytes, shown: str) -> None:
+    if not head:
+        raise InputError(f"{shown}: is empty")
+    for magic, what in _FORMATS.items():
+        if head.startswith(magic):
+            raise InputError(f"{shown}: is no log but {what}")
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return
+    text = _NUL_RUN.sub(b"", head)  # a log that was cut under its writer starts with a hole
+    if not text:
+        return
+    strange = len(text) - len(text.translate(None, _NO_TEXT))
+    broken = text.decode("utf-8", "replace").count("\ufffd")
+    if strange > len(text) / 20 or broken > len(text) / 4:
+        raise InputError(f"{shown}: is no log but binary data ({strange + broken} of its first {len(text)} bytes are no text)")
+
+
+def blocks(stream: BinaryIO, size: int = BLOCK) -> Iterator[bytes]:
+    """Yield the whole stream in blocks that end with `\n`.
+
+    The last block may end without one, and so does a block that would else grow beyond `LONGEST_LINE`: its line goes on in the
+    next.
+    """
+    while block := stream.read(size):
+        if not block.endswith(b"\n"):
+            block += stream.readline(LONGEST_LINE)
+        yield block
+
+
+def rotated(path: Path) -> list[Path]:
+    """Return what logrotate made of a log, oldest first, then the log itself where it exists.
+
+    Knows `job.log.2`, `job.log.2.gz` and `job.log-20260211[.gz]`.
+    """
+    found: list[tuple[tuple[int, int], Path]] = []
+    pattern = re.compile(re.escape(path.name) + r"(?:\.(?P<turn>\d{1,3})|-(?P<date>\d{8,14}))(?:\.gz)?")
+    siblings = path.parent.iterdir() if path.parent.is_dir() else iter(())
+    for sibling in siblings:
+        match = pattern.fullmatch(sibling.name)
+        if match:
+            turn = -int(match["turn"]) if match["turn"] else int(match["date"])
+            found.append(((0 if match["date"] else 1, turn), sibling))
+    older = [sibling for _, sibling in sorted(found)]
+    return [*older, path] if path.exists() else older

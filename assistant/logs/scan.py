@@ -1,0 +1,257 @@
+"""Read a log once: find what the signatures match, note which lines the filters cover, and keep what is worth showing.
+
+The unit of matching is a *segment*: what stands between two of `\n` and `\r`. So an error that was printed behind a progress bar is
+found although no `\n` stands before it; numbers count `\n` only. Per block of 4 MiB everything that grows with the number of lines
+is done in NumPy.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
+
+from assistant.content.filters import Filter
+from assistant.content.reasons import Herring, Signature
+from assistant.logs.keeping import Block, Keeper, Runs
+from assistant.logs.lines import Lines, clean, strip_ansi
+from assistant.logs.reading import blocks, open_log
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+FIRST_HITS, LAST_HITS = 200, 50
+"""How many hits of one entry are kept, from the start and from the end."""
+KEEP_BYTES = 16 << 20
+SIGNATURE, HERRING, FILTER, WHOLE, ALARM = range(5)
+
+
+class Matcher(Protocol):
+    """All patterns at once; `assistant.rules.matching.Patterns` is one."""
+
+    kinds: bytes
+    """Kind of each pattern number: 0 signature, 1 herring, 2 filter, 3 filter of a whole line, 4 alarm word."""
+
+    def raw(self, block: bytes) -> list[tuple[int, int]]:
+        """Return (pattern number, end offset) of every match."""
+        ...
+
+    def entry(self, number: int) -> Signature | Herring | Filter:
+        """Return what a pattern number below the alarm words stands for."""
+        ...
+
+
+class Hit(NamedTuple):
+    """A line that a signature or herring matches."""
+
+    entry: Signature | Herring
+    line: int
+    text: str
+    """The segment that matched, cleaned."""
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What one pass over a log found."""
+
+    path: str
+    lines_total: int
+    size_bytes: int
+    """Bytes read, after decompression."""
+    truncated: bool
+    """Whether a gzip ended early."""
+    hits: list[Hit]
+    """In order of line; of one entry at most the first 200 and the last 50."""
+    hit_counts: dict[str, int]
+    """Lines by id of the entry, all of them."""
+    filtered: dict[str, int]
+    """Lines by id of the filter that covers them."""
+    lines: Lines
+    """All lines of a small log; else head, tail, lines that no filter covers and the surroundings of hits, as far as they fit."""
+    uncovered: Runs
+    """Numbers of lines that no filter covers and that are not blank, as far as they fit."""
+    folds: dict[str, str] = field(default_factory=dict)
+    """What the lines of a filter are, by its id."""
+    covered: tuple[tuple[int, int, str], ...] = ()
+    """(first line, last line, filter id) of runs of covered lines, in order, as far as they fit."""
+
+
+def scan_log(path: Path | str, matcher: Matcher, *, keep_bytes: int = KEEP_BYTES) -> Scan:
+    """Scan a file, a `.gz` or `-`.
+
+    Args:
+        path: Of the log.
+        matcher: The patterns.
+        keep_bytes: Logs up to this size are kept whole.
+
+    Raises:
+        InputError: The path is missing, unreadable, a folder, empty or binary.
+    """
+    with open_log(path) as stream:
+        scanner = _Scanner(matcher, keep_bytes)
+        scanner.read(stream)
+        return scanner.result(str(path), stream.truncated)
+
+
+def scan_stream(stream: BinaryIO, matcher: Matcher, *, name: str = "job.log", keep_bytes: int = KEEP_BYTES) -> Scan:
+    """Scan what was opened already."""
+    scanner = _Scanner(matcher, keep_bytes)
+    scanner.read(stream)
+    return scanner.result(name, False)
+
+
+class _Segments(NamedTuple):
+    """Where the segments of a block end, and which line each belongs to."""
+
+    ends: NDArray[np.int64]
+    """Offset of the `\n` or `\r` behind each segment (the length of the block for an unfinished one)."""
+    line_of: NDArray[np.int64] | None
+    """0-based line within the block; None when every segment is a line."""
+    lines: int
+    """Lines of the block, an unfinished one included."""
+    finished: bool
+    """Whether the block ends with `\n`."""
+
+    def line_ends(self) -> NDArray[np.int64]:
+        """Return the offsets behind the lines."""
+        import numpy as np
+
+        return self.ends if self.line_of is None else self.ends[np.flatnonzero(np.diff(self.line_of, append=-1))]
+
+
+def _segments(block: bytes) -> _Segments:
+    import numpy as np
+
+    data = np.frombuffer(block, dtype=np.uint8)
+    finished = block.endswith(b"\n")
+    if b"\r" not in block:
+        ends = np.flatnonzero(data == 10)
+        if not finished:
+            ends = np.append(ends, len(block))
+        return _Segments(ends, None, len(ends), finished)
+    ends = np.flatnonzero((data == 10) | (data == 13))
+    is_line = data[ends] == 10
+    if not finished:
+        ends, is_line = np.append(ends, len(block)), np.append(is_line, True)
+    line_of = np.concatenate(([0], np.cumsum(is_line)[:-1]))
+    return _Segments(ends, line_of, int(is_line.sum()), finished)
+
+
+class _Scanner:
+    """State of a pass."""
+
+    def __init__(self, matcher: Matcher, keep_bytes: int) -> None:
+        import numpy as np
+
+        self._np = np
+        self._matcher = matcher
+        self._kinds = np.frombuffer(matcher.kinds, dtype=np.uint8)
+        self._per_filter = np.zeros(len(matcher.kinds) + 2, dtype=np.int64)
+        self._hits: dict[int, tuple[list[Hit], deque[Hit]]] = {}
+        self._hit_lines: dict[int, int] = {}
+        self._keeper = Keeper(keep_bytes)
+        self._size = 0
+        self._next = 1  # number of the line with which the next block starts
+        self._unfinished = False
+
+    def read(self, stream: BinaryIO) -> None:
+        for block in blocks(stream):
+            self._size += len(block)
+            block = strip_ansi(block)
+            if b"\r\n" in block:
+                block = block.replace(b"\r\n", b"\n")
+            if block:
+                self._take(block)
+
+    def _take(self, block: bytes) -> None:
+        np = self._np
+        segments = _segments(block)
+        matches = self._matcher.raw(block if segments.line_of is None else block.replace(b"\r", b"\n"))
+        flat = (
+            np.fromiter((value for match in matches for value in match), dtype=np.int64, count=2 * len(matches))
+            if matches
+            else np.empty(0, np.int64)
+        )
+        numbers, ends = flat[0::2], flat[1::2]
+        at = np.searchsorted(segments.ends, np.maximum(ends - 1, 0))
+        cover = self._cover(segments, numbers, at)
+        hit_lines = self._note_hits(block, segments, numbers, at)
+        if segments.line_of is not None:
+            cover = _line_cover(cover, segments)
+        self._per_filter += np.bincount(cover + 1, minlength=len(self._per_filter))
+        self._keeper.add(Block(self._next, block, segments.line_ends(), cover.astype(np.int16), hit_lines))
+        self._next += segments.lines - (not segments.finished)
+        self._unfinished = not segments.finished
+
+    def _cover(self, segments: _Segments, numbers: Any, at: Any) -> Any:
+        """Return for each segment: -1 blank, 0 uncovered, n + 1 covered by filter n."""
+        np = self._np
+        cover = np.zeros(len(segments.ends), dtype=np.int64)
+        kinds = self._kinds[numbers]
+        alarms = at[kinds == ALARM]
+        for kind in (FILTER, WHOLE):
+            chosen = kinds == kind
+            cover[at[chosen]] = numbers[chosen] + 1
+            if kind == FILTER:
+                cover[alarms] = 0
+        cover[at[kinds == SIGNATURE]] = 0
+        starts = np.concatenate(([0], segments.ends[:-1] + 1))
+        cover[segments.ends == starts] = -1
+        return cover
+
+    def _note_hits(self, block: bytes, segments: _Segments, numbers: Any, at: Any) -> Any:
+        """Keep the hits of a block and return the 0-based lines on which they stand, ascending."""
+        np = self._np
+        chosen = self._kinds[numbers] <= HERRING
+        if not chosen.any():
+            return np.empty(0, np.int64)
+        pairs = np.unique(np.stack((numbers[chosen], at[chosen]), axis=1), axis=0)
+        for number in np.unique(pairs[:, 0]).tolist():
+            places = pairs[pairs[:, 0] == number, 1]
+            first, last = self._hits.setdefault(number, ([], deque(maxlen=LAST_HITS)))
+            self._hit_lines[number] = self._hit_lines.get(number, 0) + len(places)
+            room = FIRST_HITS - len(first)
+            first += [self._hit(block, segments, number, place) for place in places[:room].tolist()]
+            last.extend(self._hit(block, segments, number, place) for place in places[max(room, 0) :][-LAST_HITS:].tolist())
+        hit_segments = np.unique(pairs[:, 1])
+        return hit_segments if segments.line_of is None else np.unique(segments.line_of[hit_segments])
+
+    def _hit(self, block: bytes, segments: _Segments, number: int, place: int) -> Hit:
+        start = int(segments.ends[place - 1]) + 1 if place else 0
+        line = place if segments.line_of is None else int(segments.line_of[place])
+        entry = self._matcher.entry(number)
+        assert not isinstance(entry, Filter)  # noqa: S101
+        return Hit(entry, self._next + line, clean(block[start : int(segments.ends[place])]))
+
+    def result(self, path: str, truncated: bool) -> Scan:
+        hits = [hit for first, last in self._hits.values() for hit in (*first, *last)]
+        entries = {n: self._matcher.entry(n) for n, kind in enumerate(self._matcher.kinds) if kind in (FILTER, WHOLE)}
+        lines, uncovered, covered = self._keeper.result()
+        return Scan(
+            path=path,
+            lines_total=self._next - 1 + self._unfinished,
+            size_bytes=self._size,
+            truncated=truncated,
+            hits=sorted(hits, key=lambda hit: hit.line),
+            hit_counts={self._matcher.entry(number).id: count for number, count in self._hit_lines.items()},
+            filtered={entry.id: int(self._per_filter[n + 2]) for n, entry in entries.items() if self._per_filter[n + 2]},
+            lines=lines,
+            uncovered=uncovered,
+            folds={entry.id: entry.folds for entry in entries.values() if isinstance(entry, Filter)},
+            covered=tuple((first, last, entries[number].id) for first, last, number in covered),
+        )
+
+
+def _line_cover(cover: Any, segments: _Segments) -> Any:
+    """Return the cover of lines: uncovered where one segment is, else that of the last segment that is not blank."""
+    import numpy as np
+
+    assert segments.line_of is not None  # noqa: S101
+    line_cover = np.full(segments.lines, -1, dtype=np.int64)
+    text = cover != -1
+    line_cover[segments.line_of[text]] = cover[text]
+    line_cover[segments.line_of[cover == 0]] = 0
+    return line_cover

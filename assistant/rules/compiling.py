@@ -1,0 +1,131 @@
+"""Turn patterns into one Hyperscan database, kept in the user's cache between runs.
+
+All patterns are compiled with MULTILINE and without DOTALL, so `^`, `$` and `.` mean one line of a block. The cache file is named
+after the digest of the patterns and of Hyperscan's version; a file that is missing, damaged or not writable costs time, never an
+error. It holds no pickle: a checksum and the bytes that Hyperscan serialised.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from assistant.errors import ContentError
+
+logger = logging.getLogger(__name__)
+
+
+class Expression(NamedTuple):
+    """One pattern as Hyperscan gets it."""
+
+    name: str
+    """Id of the signature, herring or filter, for messages."""
+    pattern: str
+    caseless: bool
+
+
+def cache_folder() -> Path:
+    """Return where compiled patterns are kept; it need not exist."""
+    root = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(root) if Path(root).is_absolute() else Path.home() / ".cache") / "nightshift"
+
+
+def database(expressions: Sequence[Expression], folder: Path | None = None) -> Any:
+    """Return a Hyperscan database in which pattern n stands for the n-th expression.
+
+    Args:
+        expressions: At least one.
+        folder: Where to keep the compiled form; `cache_folder()` when None.
+
+    Raises:
+        ContentError: Hyperscan refuses a pattern; the message names its id and why.
+    """
+    import hyperscan
+
+    folder = cache_folder() if folder is None else folder
+    text = repr([(expression.pattern, expression.caseless) for expression in expressions])
+    key = hashlib.sha256(f"1 {hyperscan.__version__} {_platform()} {text}".encode()).hexdigest()[:32]
+    path = folder / f"patterns-{key}.hs"
+    compiled = _load(path)
+    if compiled is None:
+        compiled = _compile(expressions)
+        _save(path, hyperscan.dumpb(compiled))
+    return compiled
+
+
+def _platform() -> str:
+    import platform
+
+    # a home directory may be shared by machines of several kinds
+    return f"{platform.machine()} {platform.node()}"
+
+
+def _compile(expressions: Sequence[Expression]) -> Any:
+    import hyperscan
+
+    try:
+        return _compiled(expressions)
+    except hyperscan.error as error:
+        for expression in expressions:
+            try:
+                _compiled([expression])
+            except hyperscan.error as refusal:
+                raise ContentError(
+                    f"pattern of {expression.name!r} cannot be used: {refusal} "
+                    "(no look-around and no back-reference; it must not match the empty text)"
+                ) from refusal
+        raise ContentError(f"the patterns cannot be compiled together: {error}") from error
+
+
+def _compiled(expressions: Sequence[Expression]) -> Any:
+    import hyperscan
+
+    flags = [hyperscan.HS_FLAG_MULTILINE | (hyperscan.HS_FLAG_CASELESS if e.caseless else 0) for e in expressions]
+    compiled = hyperscan.Database()
+    compiled.compile(
+        expressions=[expression.pattern.encode() for expression in expressions],
+        ids=list(range(len(expressions))),
+        flags=flags,
+    )
+    return compiled
+
+
+def _load(path: Path) -> Any | None:
+    import hyperscan
+
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    digest, serialised = content[:32], content[32:]
+    if hashlib.sha256(serialised).digest() != digest:
+        logger.debug("cache=%s is damaged, compiling again", path)
+        return None
+    try:
+        loaded = hyperscan.loadb(serialised, hyperscan.HS_MODE_BLOCK)
+        loaded.scratch = hyperscan.Scratch(loaded)
+    except hyperscan.error as error:
+        logger.debug("cache=%s cannot be used: %s", path, error)
+        return None
+    return loaded
+
+
+def _save(path: Path, serialised: bytes) -> None:
+    temporary: str | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle, temporary = tempfile.mkstemp(dir=path.parent)
+        with os.fdopen(handle, "wb") as file:
+            file.write(hashlib.sha256(serialised).digest() + serialised)
+        Path(temporary).replace(path)
+    except OSError as error:
+        logger.debug("cache=%s cannot be written: %s", path, error)
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                Path(temporary).unlink()

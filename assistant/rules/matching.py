@@ -1,0 +1,126 @@
+"""All that Nightshift knows to look for in a line, matched at once: signatures, herrings, filters and alarm words.
+
+A filter's leading `^` stands for the start of a line *after* the marks that launchers put there (`[rank3]: `, `12: `,
+`node07: `), so one filter serves a log with and without them.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Sequence
+from enum import IntEnum
+from functools import cache
+from pathlib import Path
+
+from assistant.content.filters import Filter, filters
+from assistant.content.reasons import Herring, Signature, reasons
+from assistant.rules.compiling import Expression, database
+from assistant.rules.protected import alarm_words
+
+Entry = Signature | Herring | Filter
+
+MARKS = r"(?:\[?(?:rank|default)?\d{1,6}\]?(?:<std(?:out|err)>)?: ?|[a-zA-Z][\w.-]{1,60}: ){0,3}"
+"""What may stand before the line of a program."""
+
+
+class Kind(IntEnum):
+    """What a pattern number stands for."""
+
+    SIGNATURE = 0
+    HERRING = 1
+    FILTER = 2
+    """A filter that describes the start or some part of a line."""
+    WHOLE = 3
+    """A filter that describes a line to its end."""
+    ALARM = 4
+
+
+class Patterns:
+    """A compiled set; pattern numbers are positions in it. Scanning from several threads is safe."""
+
+    def __init__(self, entries: Sequence[Entry], alarms: Sequence[str] = (), *, cache_folder: Path | None = None) -> None:
+        self._entries = tuple(entries)
+        self._lock = threading.Lock()
+        expressions = [_expression(entry) for entry in self._entries]
+        expressions += [Expression(f"alarm {word}", re.escape(word), False) for word in alarms]
+        self.kinds = bytes([_kind(entry) for entry in self._entries] + [Kind.ALARM] * len(alarms))
+        """Kind of each pattern number."""
+        self._database = database(expressions, cache_folder) if expressions else None
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    def entry(self, number: int) -> Entry:
+        """Return the signature, herring or filter of a pattern number; alarm words have none."""
+        return self._entries[number]
+
+    def raw(self, block: bytes) -> list[tuple[int, int]]:
+        """Return (pattern number, end offset) of every match in order of offset, alarm words too."""
+        found: list[tuple[int, int]] = []
+        append = found.append
+
+        def on_match(number: int, _start: int, end: int, _flags: int, _context: object) -> None:
+            append((number, end))
+
+        if self._database is not None and block:
+            with self._lock:
+                self._database.scan(block, on_match)
+        return found
+
+    def scan(self, block: bytes) -> list[tuple[int, int]]:
+        """Return (pattern number, end offset) of every match of a signature, herring or filter, in order of offset.
+
+        A pattern may be reported several times for one line, once for each place where a match may end.
+        """
+        known = len(self._entries)
+        return [match for match in self.raw(block) if match[0] < known]
+
+    def match_line(self, text: str) -> list[Entry]:
+        """Return what matches one line, each entry once, in order of pattern number."""
+        return [self._entries[number] for number in sorted({number for number, _ in self.scan(text.encode("utf-8", "replace"))})]
+
+    def hides(self, text: str) -> bool:
+        """Tell whether compression would fold this line away."""
+        kinds = {Kind(self.kinds[number]) for number, _ in self.raw(text.encode("utf-8", "replace"))}
+        if Kind.SIGNATURE in kinds:
+            return False
+        return Kind.WHOLE in kinds or (Kind.FILTER in kinds and Kind.ALARM not in kinds)
+
+
+def load_patterns(site: Path | None = None) -> Patterns:
+    """Return everything in knowledge/, shipped and the site's, compiled or taken from the cache.
+
+    Raises:
+        ContentError: A file is malformed, or Hyperscan or `re` refuses a pattern.
+    """
+    known = reasons(site).values()
+    signatures: list[Entry] = [entry for reason in known for entry in reason.signature]
+    herrings: list[Entry] = [entry for reason in known for entry in reason.herring]
+    return Patterns([*signatures, *herrings, *filters(site)], alarm_words(site))
+
+
+def groups(entry: Entry, text: str) -> dict[str, str]:
+    """Return the named groups of an entry's pattern in a line, without those that took no part; empty when it does not match."""
+    match = _regex(_expression(entry).pattern, getattr(entry, "caseless", False)).search(text)
+    return {name: value for name, value in match.groupdict().items() if value is not None} if match else {}
+
+
+@cache
+def _regex(pattern: str, caseless: bool) -> re.Pattern[str]:
+    return re.compile(pattern, re.MULTILINE | re.ASCII | (re.IGNORECASE if caseless else 0))
+
+
+def _kind(entry: Entry) -> Kind:
+    if isinstance(entry, Signature):
+        return Kind.SIGNATURE
+    if isinstance(entry, Herring):
+        return Kind.HERRING
+    return Kind.WHOLE if entry.pattern.endswith("$") and not entry.pattern.endswith(r"\$") else Kind.FILTER
+
+
+def _expression(entry: Entry) -> Expression:
+    pattern = entry.pattern
+    if isinstance(entry, Filter) and pattern.startswith("^"):
+        pattern = f"^{MARKS}{pattern[1:]}"
+    return Expression(entry.id, pattern, getattr(entry, "caseless", False))
