@@ -1,122 +1,90 @@
 """Read step, loss and gradient norm off the lines of all common training frameworks.
 
-Megatron-LM, Megatron-DeepSpeed, GPT-NeoX, DeepSpeed, InternEvo, Hugging Face Trainer, NeMo and Lightning, torchtitan, fairseq and
-metaseq, litgpt, mmengine, Composer, plain `step 12 loss 2.3`, and JSON lines. Pure: text in, numbers out; NaN and inf are kept.
+Megatron-LM, Megatron-DeepSpeed, GPT-NeoX, DeepSpeed, InternEvo, Hugging Face Trainer, NeMo and Lightning, torchtitan, torchtune,
+fairseq and metaseq, litgpt, nanoGPT, mmengine, FunASR, Composer, OLMo, TensorFlow, plain `step 12 loss 2.3`, and JSON lines.
+Pure: text in, numbers out; NaN and inf are kept.
 """
 
 from __future__ import annotations
 
-import json
-import math
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 from assistant.logs.lines import Line
 from assistant.logs.prefix import DEFAULT_YEAR, parse
 from assistant.records import MetricPoint
 
-NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+|nan|NaN|NAN|inf|Inf|INF|Infinity)(?![\w.])"
+_NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+|(?i:nan|inf(?:inity)?))"
 
 
-class Format(NamedTuple):
-    """How one family of programs prints a step."""
+class _Format(NamedTuple):
+    """How one family of programs prints a step on one line."""
 
-    name: str
     gate: str
-    """Text that every such line holds; checked first, because it is cheap."""
+    """Text that every such line holds; looked for first, because that is cheap."""
     step: re.Pattern[str]
     loss: re.Pattern[str]
     grad_norm: re.Pattern[str] | None = None
     seconds: re.Pattern[str] | None = None
-    scale: float = 1.0
+    unit_s: float = 1.0
     """Seconds of one unit of `seconds`."""
 
 
-def _find(before: str, after: str = "") -> re.Pattern[str]:
-    return re.compile(rf"{before}({NUMBER}){after}")
+def _after(words: str) -> re.Pattern[str]:
+    """Return a pattern for the number that follows; a longer word or number is none."""
+    return re.compile(rf"{words}\s*({_NUMBER})(?![\w.]*\w)")
 
 
-FORMATS = (
-    Format(
-        "megatron",
-        "elapsed time per iteration",
-        re.compile(r"iteration\s+(\d+)/"),
-        _find(r"\blm[ _]loss(?: value)?: "),
-        _find(r"\bgrad norm: "),
-        _find(r"elapsed time per iteration \((?:ms)\): "),
-        0.001,
+_MEGATRON_STEP = re.compile(r"\biteration\s+(\d+)/")
+_MEGATRON = (_MEGATRON_STEP, _after(r"\blm[ _]loss(?: value)?:"), _after(r"\bgrad norm:"))
+_FORMATS = (
+    _Format("per iteration (ms)", *_MEGATRON, _after(r"elapsed time per iteration \(ms\):"), 0.001),
+    _Format("per iteration (s)", *_MEGATRON, _after(r"elapsed time per iteration \(s\):")),
+    _Format(
+        "tgs (tokens",
+        re.compile(r"\bstep=(\d+)"),
+        _after(r"\bloss="),
+        _after(r"grad_norm=(?:\{[^}:]*:)?"),
+        _after(r"fwd_bwd_time="),
     ),
-    Format(
-        "megatron seconds",
-        "elapsed time per iteration (s)",
-        re.compile(r"iteration\s+(\d+)/"),
-        _find(r"\blm[ _]loss: "),
-        _find(r"\bgrad norm: "),
-        _find(r"elapsed time per iteration \(s\): "),
-    ),
-    Format("internevo", "tgs", re.compile(r"\bstep=(\d+)"), _find(r"\bloss="), _find(r"grad_norm=(?:\{[^}:]*: )?"), None),
-    Format(
-        "torchtitan",
-        "loss:",
-        re.compile(r"\bstep:\s*(\d+)"),
-        _find(r"\bloss:\s*"),
-        _find(r"\bgrad_norm:\s*"),
-    ),
-    Format(
-        "litgpt",
-        "loss train:",
-        re.compile(r"\bstep (\d+)"),
-        _find(r"\bloss train: "),
-        None,
-        _find(r"iter time: ", " ms"),
-        0.001,
-    ),
-    Format(
-        "mmengine",
-        "Iter(train)",
-        re.compile(r"Iter\(train\) \[\s*(\d+)/"),
-        _find(r"\bloss: "),
-        _find(r"\bgrad_norm: "),
-        _find(r"\btime: "),
-    ),
-    Format("composer batch", "[batch=", re.compile(r"\[batch=(\d+)/"), _find(r"loss/train/total: "), _find(r"grad/global: ")),
-    Format("tensorflow", "loss = ", re.compile(r"\bstep = (\d+)"), _find(r"\bloss = ")),
-    Format(
-        "plain",
+    _Format("Iter(train)", re.compile(r"\[\s*(\d+)/"), _after(r"\bloss:"), _after(r"\bgrad_norm:"), _after(r"(?<!_)\btime:")),
+    _Format("loss train:", re.compile(r"\bstep (\d+)"), _after(r"\bloss train:"), None, re.compile(r"iter time: ([\d.]+) ms"), 0.001),
+    _Format("step_in_slice:", re.compile(r"step_in_slice: (\d+)/"), _after(r"loss_avg_rank:"), None, _after(r"'total_time': '")),
+    _Format("|Loss:", re.compile(r"\|(\d+)\|Loss:"), _after(r"\|Loss:")),
+    _Format("train loss ", re.compile(r"\bstep (\d+): train loss "), _after(r"train loss")),
+    _Format("lobal_step", re.compile(r"\bglobal_step[=:]\s*(\d+)"), _after(r"\b(?:reduced_)?(?:train_)?loss[=:]"), _after(r"\bgrad_norm[=:]")),
+    _Format(
         "oss",
-        re.compile(r"(?:\b(?:global[_ ]?step|step|iter(?:ation)?|Step|Iter(?:ation)?|batch)[:= \[]+\s*)(\d+)(?![\d.])"),
-        _find(r"\b(?:(?:train|lm|reduced_train|training|total)[_ /]?)?[lL]oss[:= ]+\s*"),
-        _find(r"\b(?:grad[_ ]?norm|gnorm|gradnorm|global grad norm)[:= ]+\s*"),
+        re.compile(r"\b(?i:steps?|iter|iteration|batch|global step|update)(?:[:=\[ ]|\(train\))+(\d+)(?![\d.]*[:\d]\d)", re.ASCII),
+        _after(r"\b(?:(?:lm|train|training|total|avg|mean)[_ /-])?[lL]oss(?: is)?\s*[:=]?"),
+        _after(r"\b(?:(?:global |total )?grad(?:ient)?[_ ]?norm|gnorm)\s*[:=]?"),
+        _after(r"\b(?:step_time|time/step|iter_time|sec/step)\s*[:=]"),
     ),
 )
-_STEP_KEYS = ("step", "global_step", "num_updates", "iteration", "iter", "current_steps", "trainer/global_step", "_step")
+_STEP_KEYS = ("step", "global_step", "num_updates", "iteration", "iter", "current_steps", "trainer/global_step", "_step", "steps")
 _LOSS_KEYS = (
-    "loss",
-    "train_loss",
-    "lm loss",
-    "lm_loss",
-    "lm-loss",
-    "train/loss",
-    "loss/train",
-    "train/lm_loss",
-    "reduced_train_loss",
-    "total_loss",
-    "train_inner/loss",
+    *("loss", "train_loss", "lm loss", "lm_loss", "lm-loss", "train/loss", "loss/train", "train/lm_loss", "loss/train/total"),
+    *("reduced_train_loss", "total_loss", "train_inner/loss", "training_loss", "lm loss value"),
 )
-_NORM_KEYS = ("grad_norm", "gnorm", "grad norm", "train/grad_norm", "gradient_norm", "global_grad_norm", "grad-norm")
-_OBJECT = re.compile(r"\{[^{}]*\}")
-_QUOTED = re.compile(r"""['"]([\w ./-]+)['"]:\s*['"]?([-+]?[\w.+-]+)""")
-_BAR = re.compile(r"\|\s*(\d+)/(\d+)\s*\[")
-_BATCH = re.compile(r"\[batch=(\d+)/\d+\]:")
-_DS_STEP = re.compile(r"\bstep=(\d+), skipped=")
+_NORM_KEYS = ("grad_norm", "gnorm", "grad norm", "grad-norm", "train/grad_norm", "gradient_norm", "global_grad_norm", "l2_norm/grad/global")
+_PAIR = re.compile(r"""['"]([\w ./-]+)['"]:\s*['"]?([-+]?[\w.+-]+)""")
+_BAR = re.compile(r"(?:^|[\]\s:])((?:Epoch (?P<epoch>\d+)|[Tt]rain\w*|[Ss]teps?)?[^|%]{0,60}?)\s*\d{1,3}%\|[^|]*\|\s*(?P<at>\d+)/(?P<of>\d+) \[")
+_BAR_LOSS = _after(r"[ ,\[](?:train_|reduced_train_)?[lL]oss(?:_step)?=")
+_BLOCK_STEP = re.compile(r"\[(?:batch|step)=(\d+)/")
+_BLOCK_LOSS = _after(r"(?:Train loss/train/total:|train/CrossEntropyLoss=|Train LossBreakdown/total:)")
+_BLOCK_NORM = _after(r"(?:l2_norm/grad/global:|optim/total_grad_norm=)")
+_DEEPSPEED = re.compile(r"\bstep=(\d+), skipped=\d+, lr=")
+_OWN_RANK = re.compile(r"\[?(?:RANK|Rank|rank)[ :=]*(\d+)\]?")
 
 
 def metric_points(lines: Iterable[Line]) -> list[MetricPoint]:
     """Return the training metrics in the order of the lines.
 
-    A line counts that names a loss together with a step; a Hugging Face `{'loss': …}` takes its step from the progress bar before it, or,
-    without one, is counted from 1. Where several ranks print the same step, the first one stays. Evaluation losses do not count.
+    A line counts that names a loss together with a step; DeepSpeed's `step=, skipped=` counts without a loss. A Hugging Face
+    `{'loss': …}` takes its step from the progress bar before it, or is counted on. Where several ranks print the same step, the first
+    one stays. Losses of an evaluation do not count. A step that is lower than the one before it is kept: the job went back.
     """
     reader = _Reader()
     for line in lines:
@@ -125,58 +93,104 @@ def metric_points(lines: Iterable[Line]) -> list[MetricPoint]:
 
 
 class _Reader:
+    """What must be remembered from line to line."""
+
     def __init__(self) -> None:
         self.points: list[MetricPoint] = []
-        self._bar: int | None = None
-        self._batch: int | None = None
-        self._trainer_logs = 0
-        self._seen: set[tuple[int, int]] = set()
+        self._bar: tuple[int, int] = (0, 0)
+        self._block: int | None = None
+        self._leader: int | None = None
+        self._counted = 0  # points whose step was counted because no bar had been seen yet
 
     def take(self, line: Line) -> None:
         text = line.text
-        if _BAR.search(text):
-            self._bar = int(_BAR.findall(text)[-1][0])
-        if batch := _BATCH.search(text):
-            self._batch = int(batch[1])
-        if "oss" not in text:
+        if "%|" in text and self._take_bar(line):
             return
-        if "{" in text and self._from_object(line):
+        if "[batch=" in text or "[step=" in text:
+            match = _BLOCK_STEP.search(text)
+            self._block = int(match[1]) if match else self._block
+        if "oss" in text:
+            self._take_loss(line)
+        elif self._block is not None and self.points and (norm := _BLOCK_NORM.search(text)):
+            self.points[-1] = replace(self.points[-1], grad_norm=float(norm[1]))
+        elif "skipped=" in text and (match := _DEEPSPEED.search(text)):
+            self._add(line, int(match[1]), None)
+
+    def _take_loss(self, line: Line) -> None:
+        text = line.text
+        if "{" in text and self._take_object(line):
             return
-        if self._batch is not None and (match := FORMAT_COMPOSER.search(text)):
-            self._add(self._batch, line, match[1], None)
+        if self._block is not None and (match := _BLOCK_LOSS.search(text)):
+            self._add(line, self._block, match[1])
             return
-        for shape in FORMATS:
+        if "eval" in text or "valid" in text.lower():
+            return
+        for shape in _FORMATS:
             if shape.gate in text and (step := shape.step.search(text)) and (loss := shape.loss.search(text)):
                 norm = shape.grad_norm.search(text) if shape.grad_norm else None
                 spent = shape.seconds.search(text) if shape.seconds else None
-                self._add(int(step[1]), line, loss[1], norm[1] if norm else None, float(spent[1]) * shape.scale if spent else None)
+                seconds = float(spent[1]) * shape.unit_s if spent else None
+                self._add(line, int(step[1]), loss[1], norm[1] if norm else None, seconds)
                 return
 
-    def _from_object(self, line: Line) -> bool:
-        for text in _OBJECT.findall(line.text):
-            values = dict(_QUOTED.findall(text))
-            loss = _first(values, _LOSS_KEYS)
-            if loss is None:
-                continue
-            step = _first(values, _STEP_KEYS)
-            if step is None:
-                self._trainer_logs += 1
-                step = self._bar if self._bar is not None else self._trainer_logs
-            self._add(int(step), line, loss, _first(values, _NORM_KEYS))
-            return True
-        return False
+    def _take_bar(self, line: Line) -> bool:
+        """Remember where the bar of the training loop stands; True when the line is a bar that carries the loss itself."""
+        bars = list(_BAR.finditer(line.text))
+        if not bars:
+            return False
+        bar = bars[-1]
+        at, of = int(bar["at"]), int(bar["of"])
+        named = bool(bar[1].strip(" :"))
+        if not named and of >= self._bar[1]:  # a shorter bar is that of an evaluation
+            self._bar = (at, of)
+            self._number_again(at)
+        loss = _BAR_LOSS.search(line.text, bar.end()) if "{'" not in line.text else None
+        if loss is None or "alid" in bar[1]:
+            return False
+        step = re.search(r"global_step=(\d+)", line.text)
+        self._add(line, int(step[1]) if step else at + of * int(bar["epoch"] or 0), loss[1])
+        return True
 
-    def _add(self, step: int, line: Line, loss: str | float, norm: str | float | None, seconds: float | None = None) -> None:
-        at = parse(line.text).at
-        if self.points and self.points[-1].step == step:
-            return
+    def _number_again(self, at: int) -> None:
+        """Give the points before the first bar the steps that lead up to it."""
+        if self._counted == len(self.points) and at > self._counted:
+            self.points = [replace(point, step=point.step + at - self._counted) for point in self.points]
+        self._counted = -1
+
+    def _take_object(self, line: Line) -> bool:
+        values = dict(_PAIR.findall(line.text))
+        loss = _number(values, _LOSS_KEYS)
+        if loss is None:
+            return any(key.startswith("eval") for key in values)
+        step = _number(values, _STEP_KEYS)
+        if step is None:
+            last = self.points[-1].step if self.points else 0
+            step = self._bar[0] if self._bar[0] > last else last + 1
+            self._counted += self._bar == (0, 0)
+        self._add(line, int(step), loss, _number(values, _NORM_KEYS))
+        return True
+
+    def _add(self, line: Line, step: int, loss: str | float | None, norm: str | float | None = None, seconds: float | None = None) -> None:
+        prefix = parse(line.text)
+        own = _OWN_RANK.search(line.text)
+        rank = int(own[1]) if own else prefix.rank
+        if self.points:
+            last = self.points[-1].step
+            if step == last or (rank != self._leader and step < last):
+                return
+        else:
+            self._leader = rank
+        at = prefix.at if prefix.at is not None and prefix.at.year != DEFAULT_YEAR else None
         self.points.append(
-            MetricPoint(
-                step,
-                float(loss),
-                None if norm is None else float(norm),
-                line.number,
-                at if at and at.year != DEFAULT_YEAR else None,
-                seconds,
-            )
+            MetricPoint(step, None if loss is None else float(loss), None if norm is None else float(norm), line.number, at, seconds)
         )
+
+
+def _number(values: Mapping[str, str], keys: Sequence[str]) -> float | None:
+    for key in keys:
+        if key in values:
+            try:
+                return float(values[key])
+            except ValueError:
+                continue
+    return None
