@@ -1,0 +1,90 @@
+"""Where a job saves its checkpoints: said by the site, by the job's script or environment, else read off its log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from assistant.records import Job
+from assistant.recover.checkpoints.layout import DIRECTORY_STEPS, Format
+from assistant.recover.directives import read_directives
+
+ENVIRONMENT = "NIGHTSHIFT_CHECKPOINTS"
+
+_PATH = r"[`'\"]?(?:local:|file://)?(?P<path>(?:/|\./|\.\./|[\w.-]+/)[^\s`'\",;\]]*)"
+SAVED = (
+    # Megatron-LM, Megatron-DeepSpeed, assistant.training
+    re.compile(rf"(?:saving|saved) checkpoint (?:at|from) iteration\s+\d+ (?:to|in) {_PATH}", re.IGNORECASE),
+    # DeepSpeed: [Torch] Saving /ckpt/global_step100/mp_rank_00_model_states.pt...
+    re.compile(rf"\[Torch\] Sav(?:ing|ed) {_PATH}"),
+    # Hugging Face Trainer, Accelerate, NeMo, InternEvo, torchtune: some form of "saving … checkpoint to PATH"
+    re.compile(
+        rf"(?:sav(?:ing|ed)|writing|wrote|stor(?:ing|ed))\b[^/\n]{{0,60}}?\b(?:to|in|at|into|as)\b:? {_PATH}", re.IGNORECASE
+    ),
+    # Lightning: …, saving model to '/runs/a/epoch=0-step=100.ckpt' as top 1
+    re.compile(rf"saving model to {_PATH}", re.IGNORECASE),
+    re.compile(rf"sav(?:ing|ed) (?:model |training )?(?:checkpoint|state)s?:? {_PATH}", re.IGNORECASE),
+)
+SPOKE = re.compile(r"sav(?:ing|ed)|writ(?:ing|ten)|wrote|stor(?:ing|ed)", re.IGNORECASE)
+ABOUT = re.compile(r"checkpoint|ckpt|\bmodel\b|\bstates?\b|global_step|\.(?:pt|pth|npz|safetensors)\b", re.IGNORECASE)
+FAILED = re.compile(r"error|fail|cannot|could not|unable|traceback", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A checkpoint folder and how it was found."""
+
+    folder: Path
+    how: str
+    """For people: `#NIGHTSHIFT checkpoints= in the script`."""
+
+
+def checkpoint_place(job: Job, said: Mapping[str, Path], log_lines: Iterable[str] = ()) -> Place | None:
+    """Return where a job saves, or None when nothing says so.
+
+    Args:
+        job: With its spec, where the scheduler keeps it.
+        said: Folder by job id, from the site's settings or the operator.
+        log_lines: Of the job's log, in order; read only when nothing else says it.
+    """
+    if job.id in said:
+        return Place(said[job.id], "said by the settings")
+    spec = job.spec
+    if spec is not None:
+        directives = read_directives(spec.script)
+        if directives.checkpoints:
+            return Place(_absolute(directives.checkpoints, job), "#NIGHTSHIFT checkpoints= in the script")
+        if spec.environment.get(ENVIRONMENT):
+            return Place(_absolute(spec.environment[ENVIRONMENT], job), f"{ENVIRONMENT} in the job's environment")
+    logged = last_saved(log_lines)
+    return Place(_absolute(logged, job), "the job's log") if logged else None
+
+
+def last_saved(log_lines: Iterable[str]) -> str | None:
+    """Return the folder of the last checkpoint that a log says was saved; None when it tells of none with its path."""
+    found = None
+    for line in log_lines:
+        if not SPOKE.search(line) or not ABOUT.search(line) or FAILED.search(line):
+            continue
+        path = next((match.group("path") for pattern in SAVED if (match := pattern.search(line))), None)
+        if path is not None:
+            found = _folder_of(path.rstrip("."))
+    return found
+
+
+def _folder_of(path: str) -> str:
+    """Cut a path before the part that names one checkpoint; a file leaves its folder."""
+    parts = path.rstrip("/").split("/")
+    for place, part in enumerate(parts):
+        if place and any(pattern.fullmatch(part) for layout, pattern in DIRECTORY_STEPS.items() if layout is not Format.INTERNEVO):
+            return "/".join(parts[:place])
+    if len(parts) > 1 and (parts[-1].isdecimal() or re.search(r"\.(?:ckpt|pt|pth|npz|bin|safetensors)$", parts[-1])):
+        return "/".join(parts[:-1])
+    return "/".join(parts)
+
+
+def _absolute(path: str, job: Job) -> Path:
+    folder = Path(path).expanduser()
+    return folder if folder.is_absolute() or job.work_dir is None else job.work_dir / folder
