@@ -1,0 +1,194 @@
+"""Faults that really happen: armed by a file in the node's or the job's folder, looked for at every step.
+
+A file `<folder>/<name>.json` is one fault, with the keys of `FaultFile`. A fault of a node comes back whenever the node trains
+again; one that happens once is renamed to `<name>.fired` first. `assistant.schedulers.faults.arm` writes these files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from assistant.training.checkpoint import OUTAGE, newest_complete, write_tracker
+from assistant.training.loader import Loader
+from assistant.training.ring import Ring
+from assistant.training.speech import named_exception
+
+FOR_EVER_S = 86_400.0
+
+
+@dataclass(frozen=True)
+class FaultFile:
+    """One armed fault as the trainer knows it; keys that it does not know are left alone."""
+
+    name: str
+    how: str
+    """raise, stall_link, hang, kill_worker, kill, node_down, storage_down, broken_evaluation or bad_samples."""
+    on: str = "step"
+    """Where it strikes: step, save or evaluation."""
+    at_step: int = 0
+    rank: int | None = None
+    """Rank of the job; None for all."""
+    local_rank: int | None = None
+    """For a fault of a node: the rank on it."""
+    once: bool = True
+    exception: str = "RuntimeError"
+    message: str = ""
+    prints: Sequence[str] = ()
+    kernel: Sequence[str] = ()
+    damages: str = ""
+    """`newest` flips bytes of the newest complete checkpoint; `tracker` names the unfinished one as the newest."""
+    outage_s: float = 0.0
+    samples: Sequence[int] = ()
+    """First and last + 1 of the samples that are damaged."""
+    collective_timeout_s: float | None = None
+
+
+@dataclass
+class Self:
+    """What a fault needs to know about the rank that it strikes."""
+
+    rank: int
+    local_rank: int
+    node: str
+    node_folder: Path | None
+    job_folder: Path | None
+    checkpoints: Path
+    loader: Loader | None = None
+    ring: Ring | None = None
+    words: dict[str, str] = field(default_factory=dict)
+
+
+def fault_folders(environment: Mapping[str, str]) -> tuple[Path | None, Path | None]:
+    """Return the node's folder and the folder of armed faults of the job, where the scheduler has named them."""
+    node, job = environment.get("NIGHTSHIFT_NODE_DIR"), environment.get("NIGHTSHIFT_FAULT_DIR")
+    return (Path(node) if node else None), (Path(job) if job else None)
+
+
+def read_armed(folder: Path | None) -> list[tuple[Path, FaultFile]]:
+    """Return the faults of a folder, by name."""
+    if folder is None or not folder.is_dir():
+        return []
+    armed = []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            stored: dict[str, Any] = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            continue  # another rank has just fired it
+        armed.append((path, FaultFile(**{key: stored[key] for key in FaultFile.__dataclass_fields__ if key in stored})))
+    return armed
+
+
+class Faults:
+    """The faults that are armed for one rank."""
+
+    def __init__(self, who: Self) -> None:
+        """Look at what is armed now."""
+        self.who = who
+        self._seen: tuple[tuple[str, ...], list[tuple[Path, FaultFile]]] = ((), [])
+
+    def armed(self) -> list[tuple[Path, FaultFile]]:
+        """Return what is armed for our node and our job; files are read again only when their names change."""
+        node = self.who.node_folder
+        folders = [node / "armed" if node else None, self.who.job_folder]
+        names = tuple(name for folder in folders if folder and folder.is_dir() for name in sorted(os.listdir(folder)))
+        if names != self._seen[0]:
+            self._seen = (names, [armed for folder in folders for armed in read_armed(folder)])
+        return self._seen[1]
+
+    def bad_samples(self) -> list[tuple[int, int]]:
+        """Return the ranges of samples that are damaged."""
+        return [(fault.samples[0], fault.samples[1]) for _, fault in self.armed() if fault.how == "bad_samples"]
+
+    def collective_timeout_s(self, usual: float) -> float:
+        """Return how long a collective may wait, where an armed fault changes it."""
+        return next((fault.collective_timeout_s for _, fault in self.armed() if fault.collective_timeout_s), usual)
+
+    def strike(self, on: str, step: int, shard: Path | None = None) -> bool:
+        """Let the due fault happen.
+
+        Args:
+            on: Where training stands: step, save or evaluation.
+            step: The step that is being made, saved or evaluated.
+            shard: What is being written.
+
+        Returns:
+            Whether the evaluation is broken; other faults end or change this process themselves.
+        """
+        for path, fault in self.armed():
+            if fault.on == on and step >= fault.at_step and fault.how != "bad_samples" and self._is_mine(fault):
+                if fault.once:
+                    path.replace(path.with_suffix(".fired"))
+                self._happen(fault, step, shard)
+                return fault.how == "broken_evaluation"
+        return False
+
+    def _is_mine(self, fault: FaultFile) -> bool:
+        return fault.rank in (None, self.who.rank) and fault.local_rank in (None, self.who.local_rank)
+
+    def _happen(self, fault: FaultFile, step: int, shard: Path | None) -> None:
+        self.who.words |= {"step": str(step), "worker": str(self.who.loader.pid if self.who.loader else 0)}
+        if self.who.node_folder is not None and fault.kernel:
+            at = time.strftime("%a %b %e %H:%M:%S %Y", time.gmtime())
+            with (self.who.node_folder / "kernel.log").open("a", encoding="utf-8") as file:
+                file.writelines(f"[{at}] {self._filled(line)}\n" for line in fault.kernel)
+        if fault.damages == "tracker":
+            write_tracker(self.who.checkpoints, step)
+        if fault.damages == "newest":
+            damage(newest_complete(self.who.checkpoints))
+        if fault.prints:
+            sys.stderr.write("".join(f"{self._filled(line)}\n" for line in fault.prints))
+            sys.stderr.flush()
+        self._end(fault)
+
+    def _end(self, fault: FaultFile) -> None:
+        match fault.how:
+            case "raise":
+                raise named_exception(fault.exception, self._filled(fault.message))
+            case "stall_link" if self.who.ring is not None:
+                self.who.ring.stalled = True
+            case "hang":
+                time.sleep(FOR_EVER_S)
+            case "kill_worker" if self.who.loader is not None:
+                os.kill(self.who.loader.pid, signal.SIGKILL)
+            case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "node_down" if self.who.node_folder is not None:
+                (self.who.node_folder / "down").write_text("Not responding", encoding="utf-8")
+                time.sleep(FOR_EVER_S)  # until whoever watches the node kills everything on it
+            case "storage_down":
+                until = time.time() + fault.outage_s
+                (self.who.checkpoints / OUTAGE).write_text(f"{until:.3f}", encoding="utf-8")
+
+    def _filled(self, text: str) -> str:
+        words = {
+            "rank": str(self.who.rank),
+            "local_rank": str(self.who.local_rank),
+            "node": self.who.node,
+            "pid": str(os.getpid()),
+            "time": time.strftime("%m%d %H:%M:%S.", time.gmtime()) + f"{time.time() % 1 * 1e9:09.0f}",
+            **self.who.words,
+        }
+        for word, value in words.items():
+            text = text.replace(f"{{{word}}}", value)
+        return text
+
+
+def damage(checkpoint: Path | None) -> None:
+    """Flip bytes inside the parameters of a checkpoint and leave sizes and manifest as they are."""
+    if checkpoint is None:
+        return
+    with (checkpoint / "model.npz").open("r+b") as file:
+        file.seek(0, os.SEEK_END)
+        place = file.tell() // 3
+        file.seek(place)
+        found = file.read(64)
+        file.seek(place)
+        file.write(bytes(byte ^ 0x5A for byte in found))
