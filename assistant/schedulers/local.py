@@ -344,4 +344,3 @@ class LocalScheduler:
 def _source_folder() -> str:
     """Return the folder from which `assistant` is imported, for the supervisor and the ranks."""
     return str(Path(__file__).resolve().parent.parent.parent)
-

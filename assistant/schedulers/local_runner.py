@@ -250,7 +250,11 @@ class Supervisor:
         at = _now()
         words = "done" if self.state == "completed" else f"WTERMSIG {ended_by}" if ended_by else f"WEXITSTATUS {exit_code}"
         if self.state == "node_fail":
-            say(self.cluster, at - timedelta(milliseconds=1), f"error: Nodes {self.reason.partition(': ')[2]} not responding, setting DOWN")
+            say(
+                self.cluster,
+                at - timedelta(milliseconds=1),
+                f"error: Nodes {self.reason.partition(': ')[2]} not responding, setting DOWN",
+            )
             words = "NODE_FAIL"
         say(self.cluster, at, f"_job_complete: JobId={self.job} {words}")
         end = {"state": self.state, "reason": self.reason, "exit_code": exit_code, "signal": ended_by, "ended": at.isoformat()}

@@ -46,7 +46,12 @@ def how_ended(status: int) -> str:
     """Return srun's words for one exit status; negative for a signal, as `subprocess` has it."""
     if status >= 0:
         return f"Exited with exit code {status}"
-    words = {signal.SIGKILL: "Killed", signal.SIGTERM: "Terminated", signal.SIGABRT: "Aborted", signal.SIGSEGV: "Segmentation fault"}
+    words = {
+        signal.SIGKILL: "Killed",
+        signal.SIGTERM: "Terminated",
+        signal.SIGABRT: "Aborted",
+        signal.SIGSEGV: "Segmentation fault",
+    }
     return words.get(signal.Signals(-status), signal.strsignal(-status) or f"signal {-status}")
 
 
@@ -88,9 +93,7 @@ def job_cancelled(job: str, node: str, at: datetime) -> str:
 def oom_killed(job: str, count: int) -> str:
     """Return slurmstepd's line for tasks that the kernel killed for memory."""
     events = "event" if count == 1 else "events"
-    return (
-        f"slurmstepd: error: Detected {count} oom_kill {events} in StepId={job}.0. Some of the step tasks have been OOM Killed."
-    )
+    return f"slurmstepd: error: Detected {count} oom_kill {events} in StepId={job}.0. Some of the step tasks have been OOM Killed."
 
 
 def controller_line(at: datetime, text: str) -> str:

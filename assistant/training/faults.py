@@ -157,7 +157,7 @@ class Faults:
             case "hang":
                 time.sleep(FOR_EVER_S)
             case "kill_worker" if self.who.loader is not None:
-                os.kill(self.who.loader.pid, signal.SIGKILL)
+                self.who.loader.kill()
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             case "node_down" if self.who.node_folder is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import os
 import signal
@@ -36,6 +37,7 @@ class Loader:
         """Start the child."""
         fork = multiprocessing.get_context("fork")
         self._mine, theirs = fork.Pipe(duplex=False)
+        fcntl.fcntl(theirs.fileno(), fcntl.F_SETPIPE_SZ, 4096)  # a page: the child stays a batch or two ahead, no more
         self._child = fork.Process(target=_work, args=(share, self._mine, theirs), daemon=True)
         self._child.start()
         theirs.close()
@@ -51,16 +53,26 @@ class Loader:
         Raises:
             RuntimeError: The child died; worded as PyTorch's DataLoader does (torch/utils/data/_utils/signal_handling.py).
         """
+        if (self._child.exitcode or 0) < 0:
+            raise self._died()
         try:
             got: Batch = self._mine.recv()
         except (EOFError, OSError):
             self._child.join(5)
-            code = self._child.exitcode or 0
-            if code < 0:
-                words = (signal.strsignal(-code) or str(-code)).split(" (")[0]
-                raise RuntimeError(f"DataLoader worker (pid {self.pid}) is killed by signal: {words}. ") from None
-            raise RuntimeError(f"DataLoader worker (pid {self.pid}) exited unexpectedly with exit code {code}.") from None
+            raise self._died() from None
         return got
+
+    def _died(self) -> RuntimeError:
+        code = self._child.exitcode or 0
+        if code >= 0:
+            return RuntimeError(f"DataLoader worker (pid {self.pid}) exited unexpectedly with exit code {code}.")
+        words = (signal.strsignal(-code) or str(-code)).split(" (")[0]
+        return RuntimeError(f"DataLoader worker (pid {self.pid}) is killed by signal: {words}. ")
+
+    def kill(self) -> None:
+        """Kill the child as the kernel does when memory is out, and wait until it is dead."""
+        self._child.kill()
+        self._child.join(5)
 
     def close(self) -> None:
         """End the child."""

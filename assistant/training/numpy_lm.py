@@ -8,7 +8,6 @@ Rank, world and meeting place come from RANK, WORLD_SIZE, LOCAL_RANK, NIGHTSHIFT
 from __future__ import annotations
 
 import argparse
-import faulthandler
 import os
 import sys
 import time
@@ -29,6 +28,8 @@ from assistant.training.ring import CollectiveTimeout, PeerGone, Ring  # noqa: E
 from assistant.training.text import batch  # noqa: E402
 
 VALIDATION_SAMPLES = range(10_000_000, 10_000_064)
+WATCHDOG_DUMP_S = 0.4
+"""The watchdog writes its dump before it aborts, so every rank reports its own timeout before a neighbour is gone."""
 THROTTLED = (
     "An error occurred (SlowDown) when calling the PutObject operation (reached max retries: 4): Please reduce your request rate."
 )
@@ -150,8 +151,8 @@ class Trainer:
             raise speech.named_exception("torch.distributed.DistBackendError", raised) from None
         except CollectiveTimeout as late:
             print("\n".join(speech.timeout_lines(late, self.rank, self.timeout_s)), file=sys.stderr, flush=True)
-            faulthandler.disable()
             self.loader.close()
+            time.sleep(WATCHDOG_DUMP_S)
             os.abort()
 
     def _save(self, position: Position) -> None:

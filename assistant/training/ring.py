@@ -51,6 +51,7 @@ class Ring:
         """Collectives begun so far: NCCL's sequence number."""
         self.stalled = False
         """Whether our link takes no more data: nothing of ours reaches the next rank."""
+        self._began = 0.0
         if world == 1:
             return
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -87,6 +88,7 @@ class Ring:
         self.number += 1
         if self.world == 1:
             return values.copy()
+        self._began = time.monotonic()
         size = -(-len(values) // self.world)
         parts = np.zeros(size * self.world, dtype=values.dtype)
         parts[: len(values)] = values
@@ -106,13 +108,13 @@ class Ring:
     def _exchange(self, chunk: Numbers, whole: int) -> Numbers:
         """Send a chunk to the next rank while taking one of the same size from the previous."""
         to_send, received = memoryview(chunk.tobytes()), bytearray()
-        wanted, began = len(to_send), time.monotonic()
+        wanted = len(to_send)
         with selectors.DefaultSelector() as selector:
             if not self.stalled:
                 selector.register(self.next, selectors.EVENT_WRITE)
             selector.register(self.previous, selectors.EVENT_READ)
             while (to_send and not self.stalled) or len(received) < wanted:
-                waited = time.monotonic() - began
+                waited = time.monotonic() - self._began
                 if waited > self.timeout_s:
                     raise CollectiveTimeout(self.number, whole, waited_s=waited)
                 for key, _ in selector.select(min(1.0, self.timeout_s - waited + 0.001)):

@@ -1,0 +1,161 @@
+"""The faults of the demo and the drill: what happens to the job for real, and how Nightshift is expected to end it.
+
+One file a fault in knowledge/faults/. Texts may hold {rank}, {local_rank}, {node}, {pid}, {worker}, {step} and {time}, which the
+rank that is struck fills in.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+
+from assistant.content.reading import build, content_files, read_toml
+from assistant.errors import ContentError, UsageError
+from assistant.records import Action, Category, IncidentState
+
+
+class How(StrEnum):
+    """What really happens to the rank that is struck."""
+
+    RAISE = "raise"
+    """It prints, raises `exception` with `message`, and exits with status 1."""
+    STALL_LINK = "stall_link"
+    """Its connection to the next rank takes no more data; nobody dies until the collective times out."""
+    HANG = "hang"
+    """It sleeps for ever."""
+    KILL_WORKER = "kill_worker"
+    """Its data worker, a child process, is killed by SIGKILL."""
+    KILL = "kill"
+    """It is killed by SIGKILL itself."""
+    NODE_DOWN = "node_down"
+    """Its node dies with everything on it."""
+    STORAGE_DOWN = "storage_down"
+    """The checkpoint storage takes and gives nothing for `outage_s`."""
+    BROKEN_EVALUATION = "broken_evaluation"
+    """The evaluation hook has a bug."""
+    BAD_SAMPLES = "bad_samples"
+    """The samples of `bad_steps` are damaged in the data itself."""
+
+
+class On(StrEnum):
+    """Where in a step it strikes."""
+
+    STEP = "step"
+    SAVE = "save"
+    """While half of a shard is written."""
+    EVALUATION = "evaluation"
+
+
+class Tied(StrEnum):
+    """What it comes back with."""
+
+    ONCE = "once"
+    """It happens once and is over."""
+    NODE = "node"
+    """It comes back on that node only."""
+    ALWAYS = "always"
+    """It comes back wherever the job runs."""
+
+
+class Damages(StrEnum):
+    """What it does to the checkpoints besides cutting the one that is being written."""
+
+    NOTHING = ""
+    TRACKER = "tracker"
+    """The tracker names the unfinished checkpoint already."""
+    NEWEST = "newest"
+    """Bytes of the newest complete checkpoint are flipped, sizes and manifest stay."""
+
+
+@dataclass(frozen=True)
+class Expect:
+    """How an incident by this fault must end."""
+
+    reason: str
+    category: Category
+    action: Action
+    final: IncidentState
+    restarted: bool
+    """Whether the job is submitted again."""
+    nodes: tuple[str, ...] = ()
+    """Nodes to be blamed; `{node}` is the one of the rank that is struck."""
+    also: tuple[str, ...] = ()
+    """Reasons that are as good."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault."""
+
+    name: str
+    title: str
+    meaning: str
+    """What it stands for, and what makes it hard."""
+    how: How
+    tied: Tied
+    at_step: int
+    """The step from which it may strike."""
+    expect: Expect
+    rank: int | None = None
+    """The rank of the job's first run that is struck; None for all."""
+    on: On = On.STEP
+    exception: str = "RuntimeError"
+    """Dotted name under which the exception prints."""
+    message: str = ""
+    prints: tuple[str, ...] = ()
+    """Lines that the rank prints before it goes."""
+    kernel: tuple[str, ...] = ()
+    """Lines for the kernel log of its node, without time."""
+    damages: Damages = Damages.NOTHING
+    outage_s: float = 0.0
+    bad_steps: tuple[int, ...] = ()
+    """First and last + 1 of the steps whose samples are damaged."""
+    collective_timeout_s: float | None = None
+    """How long collectives wait in this drill, where it is not the usual."""
+    steps: int | None = None
+    """Length of the run, where the usual one would end too soon."""
+    source: str = ""
+    """Where the wordings come from."""
+
+    def __post_init__(self) -> None:
+        if self.how is How.BAD_SAMPLES and (len(self.bad_steps) != 2 or self.bad_steps[0] >= self.bad_steps[1]):
+            raise ValueError("bad_steps must be two steps, the first below the second")
+        if self.tied is Tied.NODE and self.rank is None:
+            raise ValueError("a fault of a node needs the rank that runs there")
+
+    def expected_nodes(self, node: str) -> tuple[str, ...]:
+        """Return the nodes to be blamed when the rank that is struck ran on `node`."""
+        return tuple(name.replace("{node}", node) for name in self.expect.nodes)
+
+
+@cache
+def faults(site: Path | None = None) -> Mapping[str, Fault]:
+    """Return every fault by name.
+
+    Raises:
+        ContentError: A file is malformed or not named after its fault.
+    """
+    known: dict[str, Fault] = {}
+    for path in content_files("knowledge/faults", site):
+        fault = build(Fault, read_toml(path), path)
+        if fault.name != path.stem:
+            raise ContentError(f"{path}:1: name: is {fault.name!r}, but the file is named {path.stem!r}")
+        known[fault.name] = fault
+    return known
+
+
+def find_fault(name: str, site: Path | None = None) -> Fault:
+    """Return a fault.
+
+    Raises:
+        UsageError: There is none of that name; the message lists what there is.
+    """
+    known = faults(site)
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, known, n=1)
+    raise UsageError(f"fault {name!r} is unknown{f'; did you mean {near[0]!r}?' if near else ';'} known: {', '.join(known)}")
