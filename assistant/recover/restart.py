@@ -1,0 +1,220 @@
+"""Plan a restart: from the job that failed and a checkpoint to the job to submit. Pure; nothing is submitted here.
+
+The script learns of the restart by its environment: `NIGHTSHIFT_RESUME_FROM`, `NIGHTSHIFT_STEP`, `NIGHTSHIFT_SKIP_FROM`,
+`NIGHTSHIFT_SKIP_TO`, `NIGHTSHIFT_ATTEMPT`, and `NIGHTSHIFT_ARGS`, which holds the filled-in `resume=` and `skip=` templates. A
+script that has templates and names no such variable gets `${NIGHTSHIFT_ARGS:-}` at the end of its launch command.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from assistant.errors import ToolError
+from assistant.records import Checkpoint, Job, JobSpec, JobState, Node, NodeState
+from assistant.recover.directives import Directives, read_directives
+
+ARGS = "NIGHTSHIFT_ARGS"
+RESUME_FROM = "NIGHTSHIFT_RESUME_FROM"
+STEP = "NIGHTSHIFT_STEP"
+SKIP_FROM = "NIGHTSHIFT_SKIP_FROM"
+SKIP_TO = "NIGHTSHIFT_SKIP_TO"
+ATTEMPT = "NIGHTSHIFT_ATTEMPT"
+LAUNCHER = re.compile(r"\b(?:srun|torchrun|mpirun|mpiexec|deepspeed|accelerate|python[\d.]*|fairseq-train|litgpt|tune|nemo)\b")
+NOT_SAFE = re.compile(r"[^\w@%+=:,./-]")
+"""Characters that a shell would not pass on as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Data to leave out: from a step (inclusive) to a step (exclusive)."""
+
+    first: int
+    end: int
+
+
+def attempt_of(spec: JobSpec) -> int:
+    """Return how many restarts of ours led to a job; 0 for one that a person submitted."""
+    text = spec.environment.get(ATTEMPT, "0")
+    return int(text) if text.isdecimal() else 0
+
+
+def plan_restart(
+    job: Job,
+    spec: JobSpec,
+    checkpoint: Checkpoint | None,
+    *,
+    exclude: Sequence[str] = (),
+    skip: Skip | None = None,
+    attempt: int,
+    tag: str,
+) -> JobSpec:
+    """Return the job to submit.
+
+    Args:
+        job: The attempt that failed.
+        spec: What it was submitted with; everything is kept that is not named here.
+        checkpoint: Where to go on; None begins at the start.
+        exclude: Nodes to stay away from, on top of those that were excluded before.
+        skip: Data to leave out.
+        attempt: 1 for the first restart.
+        tag: `nightshift:<incident>:<call>`; it is how the job is found again after a crash.
+
+    Raises:
+        ToolError: The script has templates that cannot be passed on.
+    """
+    directives = read_directives(spec.script)
+    arguments = _arguments(directives, checkpoint, skip)
+    environment = {k: v for k, v in spec.environment.items() if k not in (RESUME_FROM, STEP, SKIP_FROM, SKIP_TO, ARGS)}
+    environment[ATTEMPT] = str(attempt)
+    if checkpoint is not None:
+        environment |= {RESUME_FROM: str(checkpoint.path), STEP: str(checkpoint.step)}
+    if skip is not None:
+        environment |= {SKIP_FROM: str(skip.first), SKIP_TO: str(skip.end)}
+    if arguments:
+        environment[ARGS] = arguments
+    return replace(
+        spec,
+        script=_with_arguments(spec.script) if arguments else spec.script,
+        work_dir=spec.work_dir if str(spec.work_dir) != "." else (job.work_dir or spec.work_dir),
+        environment=environment,
+        exclude=tuple(dict.fromkeys((*spec.exclude, *exclude))),
+        comment=_comment(spec.comment, tag),
+    )
+
+
+def _comment(before: str, tag: str) -> str:
+    """Put our tag into a comment, in the place of an older one; what a person wrote stays."""
+    own = re.sub(r"\s*\bnightshift:\d+:\d+\b", "", before).strip()
+    return f"{own} {tag}".strip()
+
+
+def _arguments(directives: Directives, checkpoint: Checkpoint | None, skip: Skip | None) -> str:
+    parts = []
+    if directives.resume and checkpoint is not None:
+        parts.append(_filled(directives.resume, {"checkpoint": str(checkpoint.path), "step": str(checkpoint.step)}))
+    if directives.skip and skip is not None:
+        parts.append(_filled(directives.skip, {"from": str(skip.first), "to": str(skip.end)}))
+    return " ".join(parts)
+
+
+def _filled(template: str, values: Mapping[str, str]) -> str:
+    """Fill a template in one pass, so that a value is never read as a template again."""
+    for name, value in values.items():
+        if f"{{{name}}}" in template and NOT_SAFE.search(value):
+            raise ToolError(f"{name} {value!r} cannot stand in resume arguments: it has characters that a shell would change")
+    return re.sub(r"\{(\w+)\}", lambda match: values.get(match.group(1), match.group(0)), template)
+
+
+def _with_arguments(script: str) -> str:
+    """Let the launch command of a script take our arguments, unless it asks for them itself.
+
+    Raises:
+        ToolError: No line of the script can be told to be its launch command.
+    """
+    lines = script.splitlines(keepends=True)
+    code = [line for line in lines if not line.lstrip().startswith("#")]
+    if any(name in line for line in code for name in (ARGS, RESUME_FROM)):
+        return script
+    launches = [n for n, line in enumerate(lines) if not line.lstrip().startswith("#") and LAUNCHER.search(line)]
+    place = _end_of_command(lines, launches[-1]) if launches else None
+    if place is None:
+        raise ToolError(
+            "the script has resume= arguments, but no launch line they could be added to; write ${NIGHTSHIFT_ARGS:-} there"
+        )
+    line = lines[place].rstrip("\r\n")
+    body, tail = _before_redirection(line)
+    lines[place] = f"{body.rstrip()} ${{{ARGS}:-}}{' ' + tail if tail else ''}{lines[place][len(line) :]}"
+    return "".join(lines)
+
+
+def _end_of_command(lines: Sequence[str], start: int) -> int | None:
+    """Return the last line of a command that goes on after backslashes; None when it ends inside quotes or a heredoc."""
+    end = start
+    while end < len(lines) - 1 and lines[end].rstrip("\r\n").endswith("\\"):
+        end += 1
+    text = "".join(lines[start : end + 1])
+    return None if text.count('"') % 2 or text.count("'") % 2 or "<<" in text else end
+
+
+def _before_redirection(line: str) -> tuple[str, str]:
+    """Cut a line before the first `|`, `&`, `;`, `>` or comment that stands outside quotes."""
+    quote = ""
+    for place, letter in enumerate(line):
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "\"'":
+            quote = letter
+        elif letter in "|&;" or (letter == "#" and line[place - 1 : place].isspace()):
+            return line[:place], line[place:]
+        elif letter == ">":
+            start = place - 1 if place and line[place - 1] in "12&" and line[place - 2 : place - 1].isspace() else place
+            return line[:start], line[start:]
+    return line, ""
+
+
+def restart_problem(
+    job: Job,
+    spec: JobSpec,
+    *,
+    jobs: Sequence[Job],
+    nodes: Sequence[Node],
+    checkpoint: Checkpoint | None = None,
+    blamed: Sequence[str] = (),
+    reached_step: int | None = None,
+) -> str | None:
+    """Return why a planned restart must not be submitted, or None.
+
+    Args:
+        job: The attempt that failed.
+        spec: The planned job, with its exclusions.
+        jobs: All that the scheduler knows.
+        nodes: All of the cluster; empty skips the look at capacity.
+        checkpoint: Where it would go on.
+        blamed: Nodes that a diagnosis holds at fault.
+        reached_step: How far the failed attempt came; None when unknown, which is not held against it.
+    """
+    double = live_double(job, spec, jobs)
+    if double is not None:
+        return f"job {double.id} ({double.state}) is the same run already: a second one would write over its checkpoints"
+    missing = [node for node in blamed if node not in spec.exclude and not _cordoned(node, nodes)]
+    if missing:
+        return f"node {', '.join(missing)} was found at fault, and is neither cordoned nor excluded"
+    stale = stale_restart(job, checkpoint, reached_step)
+    return stale or too_few_nodes(spec, nodes)
+
+
+def live_double(job: Job, spec: JobSpec, jobs: Sequence[Job]) -> Job | None:
+    """Return a job that is pending or running and is the same run: same user, name and working folder."""
+    for other in jobs:
+        same = other.name == spec.name and other.user == job.user and (other.work_dir or spec.work_dir) == spec.work_dir
+        if same and other.id != job.id and not other.state.ended and other.state is not JobState.UNKNOWN:
+            return other
+    return None
+
+
+def stale_restart(job: Job, checkpoint: Checkpoint | None, reached_step: int | None) -> str | None:
+    """Return why the same checkpoint must not be tried again: the last run began there and came nowhere."""
+    before = job.spec.environment if job.spec is not None else {}
+    if checkpoint is None or before.get(RESUME_FROM) != str(checkpoint.path) or reached_step is None:
+        return None
+    if reached_step > checkpoint.step or attempt_of(job.spec or JobSpec("", "")) < 2:
+        return None
+    return f"the last two runs began at {checkpoint.path} and made no step: once more would end the same"
+
+
+def too_few_nodes(spec: JobSpec, nodes: Sequence[Node]) -> str | None:
+    """Return why the job could not start even on an empty cluster, or None."""
+    if not nodes:
+        return None
+    here = [node for node in nodes if not spec.partition or not node.partition or spec.partition in node.partition.split(",")]
+    out = (NodeState.DRAINING, NodeState.DRAINED, NodeState.DOWN)
+    usable = [node.name for node in here if node.state not in out and node.name not in spec.exclude]
+    if len(usable) >= spec.nodes:
+        return None
+    return f"the job needs {spec.nodes} nodes and {len(usable)} of {len(here)} may be used; repair and uncordon some first"
+
+
+def _cordoned(name: str, nodes: Sequence[Node]) -> bool:
+    return any(node.name == name and node.state in (NodeState.DRAINING, NodeState.DRAINED, NodeState.DOWN) for node in nodes)

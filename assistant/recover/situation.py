@@ -1,0 +1,85 @@
+"""What a playbook's paths find before its first step: the incident, the diagnosis, the job, the run and its directives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from assistant.records import Diagnosis, Incident, Job
+from assistant.recover.directives import Directives, read_directives
+from assistant.recover.restart import attempt_of
+
+LONG_STEPS = 30
+"""A run that trained for so many steps has shown that its code works, so what ended it may be the machine."""
+LONG_MIN = 30.0
+
+
+def situation(incident: Incident, diagnosis: Diagnosis, job: Job | None, *, now: datetime) -> dict[str, Any]:
+    """Return the values that every playbook may refer to, as plain JSON values.
+
+    Args:
+        incident: The case.
+        diagnosis: Its latest diagnosis.
+        job: As the scheduler shows it; None for an incident about a node.
+        now: The time, for the length of a run that has not ended.
+    """
+    directives = read_directives(job.spec.script) if job is not None and job.spec is not None else Directives()
+    return {
+        "incident": {
+            "id": incident.id,
+            "job": incident.job,
+            "node": incident.node,
+            "attempt": incident.attempt,
+            "kind": str(incident.kind),
+            "nodes": list(job.nodes) if job is not None else [incident.node] if incident.node else [],
+        },
+        "diagnosis": _about(diagnosis),
+        "job": _job(job),
+        "run": _run(diagnosis, job, now),
+        "directives": {
+            "owner": directives.owner or (job.user if job is not None else ""),
+            "act": directives.act,
+            "auto": "yes" if directives.act == "auto" else "",
+            "restarts": directives.restarts,
+        },
+    }
+
+
+def _about(diagnosis: Diagnosis) -> Mapping[str, Any]:
+    first = diagnosis.root_cause[0] if diagnosis.root_cause else None
+    return {
+        "reason": diagnosis.reason,
+        "category": str(diagnosis.category),
+        "action": str(diagnosis.action),
+        "confidence": diagnosis.confidence,
+        "faulty_nodes": list(diagnosis.faulty_nodes),
+        "summary": diagnosis.summary,
+        "advice": diagnosis.advice,
+        "step": diagnosis.step,
+        "spike_step": diagnosis.spike_step,
+        "root_line": f"{first.file}:{first.line}: {first.text}" if first else "no line proves it",
+    }
+
+
+def _job(job: Job | None) -> Mapping[str, Any]:
+    if job is None:
+        return {"id": None, "name": "", "user": "", "state": "", "running": "", "nodes": [], "partition": "", "comment": ""}
+    return {
+        "id": job.id,
+        "name": job.name,
+        "user": job.user,
+        "state": str(job.state),
+        "running": "" if job.state.ended else "yes",
+        "nodes": list(job.nodes),
+        "partition": job.partition,
+        "comment": job.comment,
+    }
+
+
+def _run(diagnosis: Diagnosis, job: Job | None, now: datetime) -> Mapping[str, Any]:
+    end = (job.ended or now) if job is not None else now
+    minutes = (end - job.started).total_seconds() / 60 if job is not None and job.started is not None else 0.0
+    restarts = attempt_of(job.spec) if job is not None and job.spec is not None else 0
+    long = (diagnosis.step or 0) >= LONG_STEPS or (diagnosis.step is None and minutes >= LONG_MIN)
+    return {"step": diagnosis.step, "minutes": round(minutes, 1), "long": "yes" if long else "", "restarts": restarts}
