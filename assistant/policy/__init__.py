@@ -1,0 +1,22 @@
+"""What may be done: the terms are data (knowledge/policy.toml), the decision is a pure function of them and the situation."""
+
+from __future__ import annotations
+
+from assistant.policy.decision import Past, Request, Situation, decide
+from assistant.policy.terms import KindTerms, Limits, Mode, Policy, Protected, Targets, Window, load_policy, policy_file
+
+__all__ = [
+    "KindTerms",
+    "Limits",
+    "Mode",
+    "Past",
+    "Policy",
+    "Protected",
+    "Request",
+    "Situation",
+    "Targets",
+    "Window",
+    "decide",
+    "load_policy",
+    "policy_file",
+]

@@ -1,0 +1,205 @@
+"""Decide about a call: pure, and always with the name of the rule that said so.
+
+The order is the order of strength. What nobody can override comes first: kill switch, protections, maintenance windows, hard
+limits, the healthy share. A person's approval satisfies everything after that: mode, cooldown, soft limits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import NamedTuple, Protocol
+
+from assistant.policy.terms import Limits, Mode, Policy, Targets
+from assistant.records import Decision, Node, NodeState, Risk, Verdict
+
+__all__ = ["Past", "Request", "Situation", "decide"]
+
+_HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
+_PERSONS = ("cli:", "chat:")
+"""Doors behind which a person sits; `by` of a call starts with one of them."""
+
+
+class Past(Protocol):
+    """A change that was made, or may have been."""
+
+    @property
+    def kind(self) -> str:
+        """Action class."""
+        ...
+
+    @property
+    def targets(self) -> Mapping[str, Sequence[str]]:
+        """Names by `jobs`, `nodes`, `users`, `partitions`."""
+        ...
+
+    @property
+    def at(self) -> datetime:
+        """When."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked of the policy."""
+
+    risk: Risk
+    kind: str
+    """Action class of the tool."""
+    by: str
+    """As in `Call.by`."""
+    targets: Targets = field(default_factory=Targets)
+    approved_by: str | None = None
+    """The person who has said yes to exactly this call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What the policy must know of the world."""
+
+    now: datetime
+    fleet: Sequence[Node] = ()
+    """All nodes, as the scheduler shows them."""
+    past: Sequence[Past] = ()
+    """Changes of the last day at least."""
+    stopped_by: str | None = None
+    """The kill switch file that exists, None when there is none."""
+
+
+class _Answer(NamedTuple):
+    verdict: Verdict
+    rule: str
+    why: str
+
+
+def decide(request: Request, policy: Policy, situation: Situation) -> Decision:
+    """Return whether a call may run, must be asked about, or is refused, and which rule says so."""
+    answer = _first_answer(request, policy, situation)
+    by = request.approved_by if answer.rule == "approved" and request.approved_by else "policy"
+    return Decision(answer.verdict, answer.rule, by, situation.now, answer.why)
+
+
+def _first_answer(request: Request, policy: Policy, situation: Situation) -> _Answer:
+    if request.risk is Risk.READ:
+        return _Answer(Verdict.ALLOW, "read", "it changes nothing")
+    refusal = next(_refusals(request, policy, situation), None)
+    if refusal is not None:
+        return refusal
+    if request.approved_by is not None:
+        return _Answer(Verdict.ALLOW, "approved", f"{request.approved_by} said yes")
+    return _by_mode(request, policy, situation)
+
+
+def _refusals(request: Request, policy: Policy, situation: Situation) -> Iterator[_Answer]:
+    if situation.stopped_by is not None:
+        why = f"the kill switch {situation.stopped_by} is set: nothing is changed until that file is removed"
+        yield _Answer(Verdict.DENY, "kill_switch", why)
+    for number, entry in enumerate(policy.protected, 1):
+        target = entry.covers(request.targets, request.kind)
+        if target is not None:
+            yield _Answer(Verdict.DENY, f"protected.{number}", f"{target} is protected: {entry.why}")
+    for window in policy.window:
+        if window.open_at(situation.now) and window.covers(request.targets):
+            why = f"maintenance window {window.name!r} is open" + (f": {window.why}" if window.why else "")
+            yield _Answer(Verdict.DENY, f"window.{window.name}", why)
+    beyond = _beyond("hard", request, policy, situation)
+    if beyond is not None:
+        yield _Answer(Verdict.DENY, *beyond)
+    if policy.terms(request.kind).takes_nodes:
+        yield from _unhealthy(request, policy, situation)
+
+
+def _by_mode(request: Request, policy: Policy, situation: Situation) -> _Answer:
+    mode = policy.mode_of(request.kind)
+    if mode is Mode.OBSERVE and not request.by.startswith(_PERSONS):
+        why = f'mode of {request.kind} is observe: this is what it would have done. Set mode = "propose" or "act" in policy.toml'
+        return _Answer(Verdict.DENY, "mode.observe", why)
+    if mode is not Mode.ACT:
+        return _Answer(Verdict.ASK, f"mode.{mode}", f"mode of {request.kind} is {mode}: a person must say yes")
+    cooling = _cooling(request, policy, situation)
+    if cooling is not None:
+        return _Answer(Verdict.ASK, "cooldown", cooling)
+    beyond = _beyond("soft", request, policy, situation)
+    if beyond is not None:
+        return _Answer(Verdict.ASK, *beyond)
+    return _Answer(Verdict.ALLOW, "mode.act", f"mode of {request.kind} is act, within all limits")
+
+
+def _beyond(name: str, request: Request, policy: Policy, situation: Situation) -> tuple[str, str] | None:
+    """Return rule and reason of the first limit that the call would pass."""
+    own: Limits = getattr(policy.terms(request.kind), name)
+    everything: Limits = getattr(policy, name)
+    same = [past for past in situation.past if past.kind == request.kind]
+    for place, limits, past in ((f"kind.{request.kind}.{name}", own, same), (name, everything, situation.past)):
+        for span, hours in (("hour", _HOUR), ("day", _DAY)):
+            recent = [one for one in past if one.at > situation.now - hours]
+            why = _too_many(getattr(limits, f"per_{span}"), request, recent) or _too_large_a_share(
+                getattr(limits, f"share_per_{span}"), request, recent, situation
+            )
+            if why is not None:
+                return f"{place}.{why[0]}_{span}", f"{why[1]} within the last {span}"
+    return None
+
+
+def _too_many(limit: int | None, request: Request, recent: Sequence[Past]) -> tuple[str, str] | None:
+    if limit is None:
+        return None
+    used = sum(max(1, len(past.targets.get("nodes", ()))) for past in recent)
+    wanted = request.targets.amount
+    if used + wanted <= limit:
+        return None
+    return "per", f"{used} done, {wanted} more wanted, {limit} allowed"
+
+
+def _too_large_a_share(
+    share: float | None, request: Request, recent: Sequence[Past], situation: Situation
+) -> tuple[str, str] | None:
+    if share is None:
+        return None
+    touched = {node for past in recent for node in past.targets.get("nodes", ())} | set(request.targets.nodes)
+    for partition, nodes in _partitions(request, situation).items():
+        count = sum(node.name in touched for node in nodes)
+        allowed = _share_of(share, len(nodes))
+        if count > allowed:
+            what = f"{count} of {len(nodes)} nodes{f' of {partition}' if partition else ''}, {allowed} allowed ({share:.0%})"
+            return "share_per", what
+    return None
+
+
+def _unhealthy(request: Request, policy: Policy, situation: Situation) -> Iterator[_Answer]:
+    leaving = set(request.targets.nodes)
+    for partition, nodes in _partitions(request, situation).items():
+        out = {node.name for node in nodes if node.state not in (NodeState.IDLE, NodeState.ALLOCATED)}
+        if leaving <= out:
+            continue
+        after = len(out | {node.name for node in nodes if node.name in leaving})
+        allowed = min(_share_of(1 - policy.min_healthy_share, len(nodes)), len(nodes) - 1)
+        if after > allowed:
+            where = f" of {partition}" if partition else ""
+            why = f"{len(nodes) - after} of {len(nodes)} nodes{where} would stay usable; at least {len(nodes) - allowed} must"
+            yield _Answer(Verdict.DENY, "min_healthy_share", why)
+
+
+def _partitions(request: Request, situation: Situation) -> dict[str, list[Node]]:
+    """Return the nodes of each partition that a target node belongs to."""
+    concerned = {node.partition for node in situation.fleet if node.name in request.targets.nodes}
+    return {name: [node for node in situation.fleet if node.partition == name] for name in sorted(concerned)}
+
+
+def _share_of(share: float, size: int) -> int:
+    # a percentage of a small partition would round to nothing, which nobody means who writes 5 %
+    return max(1, math.floor(share * size + 1e-9)) if share > 0 else 0
+
+
+def _cooling(request: Request, policy: Policy, situation: Situation) -> str | None:
+    own = policy.terms(request.kind).cooldown_min
+    minutes = policy.cooldown_min if own is None else own
+    names = {*request.targets.nodes, *request.targets.jobs}
+    for past in situation.past:
+        again = names & {*past.targets.get("nodes", ()), *past.targets.get("jobs", ())}
+        if past.kind == request.kind and again and past.at > situation.now - timedelta(minutes=minutes):
+            since = (situation.now - past.at).total_seconds() / 60
+            return f"{request.kind} of {min(again)} was done {since:.0f} min ago; the cooldown is {minutes:g} min"
+    return None

@@ -1,0 +1,247 @@
+"""The terms of the policy as knowledge/policy.toml holds them: modes, limits, protections, windows, kill switches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, time, timedelta
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+
+from assistant.content.reading import build, read_toml, shipped
+from assistant.errors import UsageError
+from assistant.nodeset import expand
+
+__all__ = ["KindTerms", "Limits", "Mode", "Policy", "Protected", "Targets", "Window", "load_policy"]
+
+_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+
+
+class Mode(StrEnum):
+    """How far Nightshift goes by itself."""
+
+    OBSERVE = "observe"
+    """Changes nothing; says what it would have done."""
+    PROPOSE = "propose"
+    """Asks before each change."""
+    ACT = "act"
+    """Changes within the limits, asks beyond the soft ones."""
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What a call would change, by name."""
+
+    jobs: tuple[str, ...] = ()
+    """Job ids and names."""
+    nodes: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    """Whose jobs they are."""
+    partitions: tuple[str, ...] = ()
+    """Partitions of the nodes and jobs."""
+
+    @property
+    def amount(self) -> int:
+        """How much of a limit the call uses up: its nodes, or one."""
+        return max(1, len(self.nodes))
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much may change in a time; an absent limit does not hold."""
+
+    per_hour: int | None = None
+    per_day: int | None = None
+    share_per_hour: float | None = None
+    """Share (0..1) of the nodes of a partition, rounded down, but at least one node unless it is 0."""
+    share_per_day: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("share_per_hour", "share_per_day"):
+            _check_share(name, getattr(self, name))
+        for name in ("per_hour", "per_day"):
+            if (getattr(self, name) or 0) < 0:
+                raise ValueError(f"{name} must not be negative")
+
+
+@dataclass(frozen=True)
+class KindTerms:
+    """Terms of one action class; what is absent is as the file says for all."""
+
+    mode: Mode | None = None
+    soft: Limits = field(default_factory=Limits)
+    """Beyond these a person is asked."""
+    hard: Limits = field(default_factory=Limits)
+    """Beyond these nobody can: it is denied."""
+    cooldown_min: float | None = None
+    takes_nodes: bool = False
+    """Whether it takes nodes out of scheduling, so that `min_healthy_share` holds."""
+
+
+@dataclass(frozen=True)
+class Protected:
+    """What must never be changed: globs, for nodes also sets such as `gpu[001-016]`."""
+
+    why: str
+    jobs: tuple[str, ...] = ()
+    """Ids or names."""
+    nodes: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ("*",)
+    """Action classes that it holds for."""
+
+    def __post_init__(self) -> None:
+        _check_nodes(self.nodes)
+
+    def covers(self, targets: Targets, kind: str) -> str | None:
+        """Return the first target that is protected, None when none is."""
+        if not _named(self.kinds, kind):
+            return None
+        for patterns, names in (
+            (self.jobs, targets.jobs),
+            (self.nodes, targets.nodes),
+            (self.users, targets.users),
+            (self.partitions, targets.partitions),
+        ):
+            found = next((name for name in names if _named(patterns, name)), None)
+            if found is not None:
+                return found
+        return None
+
+
+@dataclass(frozen=True)
+class Window:
+    """A time in which Nightshift leaves the cluster, or a part of it, to the people who work on it; UTC."""
+
+    name: str
+    why: str = ""
+    start: datetime | None = None
+    """Once, from here; `2026-12-24T08:00:00Z`."""
+    end: datetime | None = None
+    days: tuple[str, ...] = ()
+    """Every week, on these days: mon, tue, wed, thu, fri, sat, sun."""
+    opens: str = "00:00"
+    """Time of day, UTC, on each of the days."""
+    closes: str = "24:00"
+    """Earlier than `opens` means on the day after."""
+    nodes: tuple[str, ...] = ()
+    """Globs or sets; with neither nodes nor partitions the whole cluster."""
+    partitions: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_nodes(self.nodes)
+        once = (self.start is not None, self.end is not None)
+        if any(once) == bool(self.days) or (any(once) and not all(once)):
+            raise ValueError(f"window {self.name!r} needs either start and end, or days")
+        for at in (self.start, self.end):
+            if at is not None and at.tzinfo is None:
+                raise ValueError(f"window {self.name!r}: write the time with its offset, as 2026-12-24T08:00:00Z")
+        if self.start is not None and self.end is not None and self.end <= self.start:
+            raise ValueError(f"window {self.name!r} ends before it starts")
+        unknown = [day for day in self.days if day not in _DAYS]
+        if unknown:
+            raise ValueError(f"window {self.name!r}: {unknown[0]!r} is no day; known: {', '.join(_DAYS)}")
+        _minutes(self.opens), _minutes(self.closes)
+
+    def open_at(self, now: datetime) -> bool:
+        """Whether it is open; the start belongs to it, the end does not."""
+        if self.start is not None and self.end is not None:
+            return self.start <= now < self.end
+        opens, closes = _minutes(self.opens), _minutes(self.closes)
+        length = timedelta(minutes=closes - opens if closes > opens else closes + 24 * 60 - opens)
+        now = now.astimezone(UTC)
+        for back in (0, 1):
+            day = now.date() - timedelta(days=back)
+            begin = datetime.combine(day, time(tzinfo=UTC)) + timedelta(minutes=opens)
+            if _DAYS[day.weekday()] in self.days and begin <= now < begin + length:
+                return True
+        return False
+
+    def covers(self, targets: Targets) -> bool:
+        """Whether one of the targets lies in it."""
+        if not self.nodes and not self.partitions:
+            return True
+        return any(_named(self.nodes, node) for node in targets.nodes) or any(
+            _named(self.partitions, p) for p in targets.partitions
+        )
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What Nightshift may do by itself, what it asks for, and what it never does."""
+
+    mode: Mode = Mode.OBSERVE
+    """For every action class that names none of its own."""
+    kill_switch: tuple[Path, ...] = ()
+    """While one of these files exists nothing is changed."""
+    min_healthy_share: float = 0.0
+    """Share (0..1) of a partition's nodes that must stay usable; one node may always go, the last never."""
+    cooldown_min: float = 0.0
+    """Time after a change of a target in which the same change of it is asked about."""
+    soft: Limits = field(default_factory=Limits)
+    """Over all action classes together."""
+    hard: Limits = field(default_factory=Limits)
+    kind: Mapping[str, KindTerms] = field(default_factory=dict)
+    """Terms by action class: `cordon`, `uncordon`, `resubmit`, `cancel`, …"""
+    protected: tuple[Protected, ...] = ()
+    window: tuple[Window, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_share("min_healthy_share", self.min_healthy_share)
+
+    def terms(self, kind: str) -> KindTerms:
+        """Return the terms of an action class; plain ones when the file has none for it."""
+        return self.kind.get(kind, KindTerms())
+
+    def mode_of(self, kind: str) -> Mode:
+        """Return the mode that holds for an action class."""
+        return self.terms(kind).mode or self.mode
+
+
+def policy_file(site: Path | None = None) -> Path:
+    """Return the file that the policy is read from: the site's, where there is one, else the shipped one."""
+    own = site / "knowledge" / "policy.toml" if site is not None else None
+    return own if own is not None and own.is_file() else shipped("knowledge") / "policy.toml"
+
+
+@cache
+def load_policy(site: Path | None = None) -> Policy:
+    """Read the policy; a site's file replaces the shipped one as a whole.
+
+    Raises:
+        ContentError: The file is malformed; the message names line and key.
+    """
+    path = policy_file(site)
+    return build(Policy, read_toml(path), path)
+
+
+def _check_share(name: str, share: float | None) -> None:
+    if share is not None and not 0 <= share <= 1:
+        raise ValueError(f"{name} is a share, 0 to 1, not {share:g}")
+
+
+def _check_nodes(patterns: Sequence[str]) -> None:
+    try:
+        for pattern in patterns:
+            _named((pattern,), "")
+    except UsageError as error:
+        raise ValueError(str(error)) from error
+
+
+def _minutes(clock: str) -> int:
+    hours, colon, minutes = clock.partition(":")
+    if colon and hours.isdigit() and minutes.isdigit() and int(hours) * 60 + int(minutes) <= 24 * 60 and int(minutes) < 60:
+        return int(hours) * 60 + int(minutes)
+    raise ValueError(f"{clock!r} is no time of day; write it as 22:30")
+
+
+def _named(patterns: Sequence[str], name: str) -> bool:
+    return any(name in _expanded(pattern) if "[" in pattern else fnmatchcase(name, pattern) for pattern in patterns)
+
+
+@cache
+def _expanded(pattern: str) -> frozenset[str]:
+    return frozenset(expand(pattern))
