@@ -7,26 +7,21 @@ submission.
 
 from __future__ import annotations
 
-import dataclasses
-import getpass
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from assistant.errors import ToolError
 from assistant.ports import Clock
-from assistant.records import Job, JobSpec, JobState, Node, NodeState
+from assistant.records import Job, JobSpec, Node, NodeState
 from assistant.schedulers import local_files as files
+from assistant.schedulers.local_jobs import JobFolders, reap
 from assistant.schedulers.slurm_words import folded
 
 OWN = "nightshift"
 """What the reasons of our own cordons start with."""
-
-_children: list[subprocess.Popen[bytes]] = []
 
 
 class LocalScheduler:
@@ -45,6 +40,7 @@ class LocalScheduler:
         """
         self.folder = folder.absolute()
         self.clock = clock
+        self._jobs = JobFolders(self.folder / "jobs")
         (self.folder / "jobs").mkdir(parents=True, exist_ok=True)
         with files.locked(self.folder):
             if files.read_json(self.folder / "cluster.json") is None:
@@ -71,7 +67,7 @@ class LocalScheduler:
 
     def job_folder(self, job_id: str) -> Path:
         """Return the folder of a job."""
-        return self.folder / "jobs" / job_id
+        return self._jobs.of(job_id)
 
     def controller_log(self, job_id: str | None = None) -> str:
         """Return slurmctld.log: all of it, or the lines of a job and of its nodes."""
@@ -88,7 +84,8 @@ class LocalScheduler:
         """Return all jobs, newest last."""
         with files.locked(self.folder):
             self._pass()
-            return [self._read(job_id) for job_id in self._ids()]
+            partition = self._cluster()["partition"]
+            return [self._jobs.read(job_id, partition) for job_id in self._jobs.ids()]
 
     def job(self, job_id: str) -> Job:
         """Return one job.
@@ -99,7 +96,7 @@ class LocalScheduler:
         with files.locked(self.folder):
             self._known_job(job_id)
             self._pass()
-            return self._read(job_id)
+            return self._jobs.read(job_id, self._cluster()["partition"])
 
     def submit(self, spec: JobSpec) -> str:
         """Write the job down, start it when it fits, and return its id.
@@ -119,7 +116,9 @@ class LocalScheduler:
                 raise ToolError(f"job {spec.name!r}: working folder {spec.work_dir} does not exist; make it first")
             job_id = str(cluster["next_id"])
             files.write_json(self.folder / "cluster.json", {**cluster, "next_id": cluster["next_id"] + 1})
-            self._write_job(job_id, spec)
+            at = self.clock.now()
+            self._jobs.write(job_id, spec, at)
+            files.say(self.folder, at, f"_slurm_rpc_submit_batch_job: JobId={job_id} InitPrio=1 usec=412")
             self._pass()
         return job_id
 
@@ -128,12 +127,12 @@ class LocalScheduler:
         with files.locked(self.folder):
             self._known_job(job_id)
             self._pass()
-            status = self._status(job_id)
-            if status["state"] == "pending":
-                self._close(job_id, status, {"state": "cancelled", "reason": "cancelled"})
-            elif status["state"] == "running":
+            state, at = self._jobs.status(job_id)["state"], self.clock.now()
+            if state == "pending":
+                self._jobs.close(job_id, {"state": "cancelled", "reason": "cancelled"}, at)
+            elif state == "running":
                 (self.job_folder(job_id) / "cancel").touch()
-                files.say(self.folder, self.clock.now(), f"_slurm_rpc_kill_job: REQUEST_KILL_JOB JobId={job_id} uid {os.getuid()}")
+                files.say(self.folder, at, f"_slurm_rpc_kill_job: REQUEST_KILL_JOB JobId={job_id} uid {os.getuid()}")
 
     def nodes(self) -> Sequence[Node]:
         """Return all nodes in the order of their names."""
@@ -191,77 +190,48 @@ class LocalScheduler:
     # The scheduling pass; the lock is held
 
     def _pass(self) -> None:
-        _children[:] = [child for child in _children if child.poll() is None]
-        open_jobs = [(job_id, self._status(job_id)) for job_id in self._ids()]
-        for job_id, status in open_jobs:
+        reap()
+        ids = self._jobs.ids()
+        statuses = {job_id: self._jobs.status(job_id) for job_id in ids}
+        for job_id, status in statuses.items():
             if status["state"] == "running":
                 self._look_after(job_id, status)
-        cluster, busy = self._cluster(), self._busy()
-        down = {name for name in cluster["nodes"] if (self.node_folder(name) / "down").exists()}
-        for job_id, status in open_jobs:
-            if status["state"] != "pending":
-                continue
-            spec = self._spec(job_id)
-            unusable = {*busy, *cluster["cordons"], *down, *spec.exclude}
-            free = [name for name in cluster["nodes"] if name not in unusable]
+        pending = [job_id for job_id in ids if statuses[job_id]["state"] == "pending"]
+        if not pending:
+            return
+        cluster = self._cluster()
+        unusable = {*self._busy(), *cluster["cordons"], *(name for name in cluster["nodes"] if self._is_down(name))}
+        for job_id in pending:
+            spec = self._jobs.spec(job_id)
+            free = [name for name in cluster["nodes"] if name not in unusable and name not in spec.exclude]
             if len(free) < spec.nodes:
                 break  # first come, first served: a later, smaller job does not overtake
-            self._start(job_id, status, spec, free[: spec.nodes])
-            busy |= dict.fromkeys(free[: spec.nodes], job_id)
+            self._start(job_id, spec, free[: spec.nodes])
+            unusable |= set(free[: spec.nodes])
+
+    def _start(self, job_id: str, spec: JobSpec, nodes: list[str]) -> None:
+        at, cpus = self.clock.now(), spec.nodes * spec.ranks_per_node
+        self._jobs.start(job_id, nodes, at)
+        partition = self._cluster()["partition"]
+        files.say(self.folder, at, f"sched: Allocate JobId={job_id} NodeList={folded(nodes)} #CPUs={cpus} Partition={partition}")
 
     def _look_after(self, job_id: str, status: dict[str, Any]) -> None:
         """Close a running job whose supervisor reported or vanished."""
-        folder = self.job_folder(job_id)
-        runner = files.read_json(folder / "runner.json")
+        folder, at = self.job_folder(job_id), self.clock.now()
         lost = not files.alive(*status["supervisor"])
         end = files.read_json(folder / "end.json")  # read after the look at the process: it writes, then goes
         if end is not None:
-            self._close(job_id, status, end)
+            self._jobs.close(job_id, end, at)
         elif lost:
-            for pid, ticks in (runner or {}).get("groups", ()):
+            runner = files.read_json(folder / "runner.json") or {"groups": []}
+            for pid, ticks in runner["groups"]:
                 if files.alive(pid, ticks):
                     os.killpg(pid, signal.SIGKILL)
-            self._close(job_id, status, {"state": "node_fail", "reason": f"supervisor {status['supervisor'][0]} vanished"})
-            files.say(self.folder, self.clock.now(), f"_job_complete: JobId={job_id} NODE_FAIL batch job complete failure")
+            reason = f"the job's supervisor, process {status['supervisor'][0]}, vanished"
+            self._jobs.close(job_id, {"state": "node_fail", "reason": reason}, at)
+            files.say(self.folder, at, f"_job_complete: JobId={job_id} NODE_FAIL batch job complete failure")
 
-    def _start(self, job_id: str, status: dict[str, Any], spec: JobSpec, nodes: list[str]) -> None:
-        folder, log = self.job_folder(job_id), Path(status["log"])
-        launch = {
-            "name": spec.name,
-            "nodes": nodes,
-            "ranks_per_node": spec.ranks_per_node,
-            "work_dir": str(spec.work_dir.absolute()),
-            "log": str(log),
-            "environment": dict(spec.environment),
-            "time_limit_s": spec.time_limit_s,
-        }
-        files.write_json(folder / "launch.json", launch)
-        with (folder / "supervisor.log").open("ab") as output:
-            child = subprocess.Popen(
-                [sys.executable, "-m", "assistant.schedulers.local_runner", str(folder)],
-                cwd=self.folder,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [_source_folder(), os.environ.get("PYTHONPATH")]))},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-        _children.append(child)
-        at = self.clock.now()
-        supervisor = [child.pid, files.started_ticks(child.pid) or 0]
-        started = {"state": "running", "nodes": nodes, "started": at.isoformat(), "supervisor": supervisor}
-        status |= started
-        files.write_json(folder / "status.json", status)
-        partition = self._cluster()["partition"]
-        cpus = spec.nodes * spec.ranks_per_node
-        files.say(self.folder, at, f"sched: Allocate JobId={job_id} NodeList={folded(nodes)} #CPUs={cpus} Partition={partition}")
-
-    def _close(self, job_id: str, status: dict[str, Any], end: Mapping[str, Any]) -> None:
-        ended = {"ended": self.clock.now().isoformat(), "exit_code": None, "signal": None, **end}
-        status |= ended
-        files.write_json(self.job_folder(job_id) / "status.json", status)
-
-    # Reading and writing of the files
+    # The cluster's own file
 
     def _cluster(self) -> dict[str, Any]:
         return files.read_json(self.folder / "cluster.json") or {}
@@ -276,71 +246,23 @@ class LocalScheduler:
         return cluster
 
     def _known_job(self, job_id: str) -> None:
-        if not job_id.isdecimal() or not (self.job_folder(job_id) / "status.json").exists():
+        if not self._jobs.known(job_id):
             raise ToolError(f"job {job_id!r} is unknown to the local scheduler in {self.folder}")
 
-    def _ids(self) -> list[str]:
-        found = (path.name for path in (self.folder / "jobs").iterdir() if (path / "status.json").exists())
-        return sorted(found, key=int)
-
-    def _status(self, job_id: str) -> dict[str, Any]:
-        return files.read_json(self.job_folder(job_id) / "status.json") or {}
+    def _is_down(self, node: str) -> bool:
+        return (self.node_folder(node) / "down").exists()
 
     def _busy(self) -> dict[str, str]:
         """Return the job that runs on each node that has one."""
-        statuses = ((job_id, self._status(job_id)) for job_id in self._ids())
+        statuses = ((job_id, self._jobs.status(job_id)) for job_id in self._jobs.ids())
         return {node: job_id for job_id, status in statuses if status["state"] == "running" for node in status["nodes"]}
-
-    def _spec(self, job_id: str) -> JobSpec:
-        stored = files.read_json(self.job_folder(job_id) / "spec.json") or {}
-        return JobSpec(**{**stored, "work_dir": Path(stored["work_dir"]), "exclude": tuple(stored["exclude"])})
-
-    def _write_job(self, job_id: str, spec: JobSpec) -> None:
-        folder = self.job_folder(job_id)
-        (folder / "rendezvous").mkdir(parents=True)
-        (folder / "script.sh").write_text(spec.script, encoding="utf-8")
-        stored = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}
-        stored |= {"work_dir": str(spec.work_dir.absolute()), "environment": dict(spec.environment), "exclude": list(spec.exclude)}
-        files.write_json(folder / "spec.json", stored)
-        log = spec.work_dir.absolute() / spec.log.replace("%j", job_id) if spec.log else folder / "job.log"
-        at = self.clock.now()
-        status = {"state": "pending", "nodes": [], "log": str(log), "submitted": at.isoformat(), "started": None}
-        files.write_json(folder / "status.json", {**status, "user": spec.user or getpass.getuser()})
-        files.say(self.folder, at, f"_slurm_rpc_submit_batch_job: JobId={job_id} InitPrio=1 usec=412")
-
-    def _read(self, job_id: str) -> Job:
-        status, spec = self._status(job_id), self._spec(job_id)
-        return Job(
-            id=job_id,
-            name=spec.name,
-            user=status["user"],
-            state=JobState(status["state"]),
-            partition=spec.partition or self._cluster()["partition"],
-            nodes=tuple(status["nodes"]),
-            log=Path(status["log"]),
-            work_dir=spec.work_dir,
-            submitted=files.to_time(status["submitted"]),
-            started=files.to_time(status["started"]),
-            ended=files.to_time(status.get("ended")),
-            exit_code=status.get("exit_code"),
-            signal=status.get("signal"),
-            comment=spec.comment,
-            reason=status.get("reason", ""),
-            spec=spec,
-        )
 
     def _node(self, name: str, cluster: Mapping[str, Any], job_id: str | None) -> Node:
         reason = cluster["cordons"].get(name, "")
-        down = self.node_folder(name) / "down"
-        if down.exists():
-            state, reason = NodeState.DOWN, reason or down.read_text(encoding="utf-8")
+        if self._is_down(name):
+            state, reason = NodeState.DOWN, reason or (self.node_folder(name) / "down").read_text(encoding="utf-8")
         elif name in cluster["cordons"]:
             state = NodeState.DRAINING if job_id else NodeState.DRAINED
         else:
             state = NodeState.ALLOCATED if job_id else NodeState.IDLE
         return Node(name, state, cluster["partition"], reason, (job_id,) if job_id else ())
-
-
-def _source_folder() -> str:
-    """Return the folder from which `assistant` is imported, for the supervisor and the ranks."""
-    return str(Path(__file__).resolve().parent.parent.parent)

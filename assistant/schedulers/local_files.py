@@ -4,7 +4,7 @@
     lock                    held during every change
     slurmctld.log           what the controller says
     nodes/<name>/           kernel.log (what `dmesg -T` shows); down (why it is dead; absent while it lives); armed/ (faults)
-    jobs/<id>/              spec.json script.sh status.json (scheduler), runner.json end.json (supervisor), cancel, job.log, rendezvous/
+    jobs/<id>/              spec.json script.sh status.json (scheduler), runner.json end.json (supervisor), job.log
 
 Every file has exactly one writer: the scheduler under the lock, or the job's supervisor.
 """

@@ -2,7 +2,7 @@
 
     <checkpoints>/iter_0000040/model.npz             parameters, by rank 0
     <checkpoints>/iter_0000040/optimizer_rank3.npz   each rank's slice of Adam's moments
-    <checkpoints>/iter_0000040/manifest.json         {"format", "version", "step", "world", "next_sample", "files": {name: {size, crc32}}}
+    <checkpoints>/iter_0000040/manifest.json         {"step", "world", "next_sample", "files": {name: {size, crc32}}, …}
     <checkpoints>/latest_checkpointed_iteration.txt  the newest step, written after the manifest
 
 Shards are written in place, so a crash leaves them cut; without a manifest that fits, a checkpoint is not complete.
@@ -71,7 +71,7 @@ def save(
     state: tuple[Floats, AdamW],
     *,
     ring: Ring,
-    halfway: Callable[[Path], None] = lambda shard: None,
+    halfway: Callable[[], None] = lambda: None,
 ) -> None:
     """Write a checkpoint together with all other ranks.
 
@@ -80,7 +80,7 @@ def save(
         position: Where training stands.
         state: Parameters and optimiser; all ranks have the same, each writes its share.
         ring: To agree on the files.
-        halfway: Called with the path of this rank's last shard when half of it is written.
+        halfway: Called when half of this rank's last shard is written.
 
     Raises:
         StorageDown: The storage takes nothing.
@@ -101,7 +101,7 @@ def save(
     agreed = ring.all_reduce(written.ravel()).reshape(-1, 2)
     if ring.rank == 0:
         names = [*(f"optimizer_rank{rank}.npz" for rank in range(ring.world)), "model.npz"]
-        files = {name: {"size": int(size), "crc32": int(crc)} for name, (size, crc) in zip(names, agreed, strict=True)}
+        files = {name: {"size": int(row[0]), "crc32": int(row[1])} for name, row in zip(names, agreed.tolist(), strict=True)}
         about = {"format": "nightshift", "version": 1, "step": position.step, "world": ring.world}
         _replace(folder / MANIFEST, json.dumps({**about, "next_sample": position.next_sample, "files": files}, indent=1))
         write_tracker(root, position.step)
@@ -139,7 +139,7 @@ def _slice(size: int, rank: int, world: int) -> tuple[int, int]:
     return size * rank // world, size * (rank + 1) // world
 
 
-def _write_shard(path: Path, tensors: dict[str, Floats], halfway: Callable[[Path], None] = lambda shard: None) -> tuple[int, int]:
+def _write_shard(path: Path, tensors: dict[str, Floats], halfway: Callable[[], None] = lambda: None) -> tuple[int, int]:
     """Write a shard in two pieces and return its size and CRC-32."""
     check_storage(path.parent.parent)
     buffer = io.BytesIO()
@@ -148,7 +148,7 @@ def _write_shard(path: Path, tensors: dict[str, Floats], halfway: Callable[[Path
     with path.open("wb") as file:
         file.write(content[: len(content) // 2])
         file.flush()
-        halfway(path)
+        halfway()
         file.write(content[len(content) // 2 :])
         file.flush()
         os.fsync(file.fileno())

@@ -98,7 +98,9 @@ class Faults:
         """Return what is armed for our node and our job; files are read again only when their names change."""
         node = self.who.node_folder
         folders = [node / "armed" if node else None, self.who.job_folder]
-        names = tuple(name for folder in folders if folder and folder.is_dir() for name in sorted(os.listdir(folder)))
+        names = tuple(
+            name for folder in folders if folder and folder.is_dir() for name in sorted(entry.name for entry in os.scandir(folder))
+        )
         if names != self._seen[0]:
             self._seen = (names, [armed for folder in folders for armed in read_armed(folder)])
         return self._seen[1]
@@ -111,13 +113,12 @@ class Faults:
         """Return how long a collective may wait, where an armed fault changes it."""
         return next((fault.collective_timeout_s for _, fault in self.armed() if fault.collective_timeout_s), usual)
 
-    def strike(self, on: str, step: int, shard: Path | None = None) -> bool:
+    def strike(self, on: str, step: int) -> bool:
         """Let the due fault happen.
 
         Args:
             on: Where training stands: step, save or evaluation.
             step: The step that is being made, saved or evaluated.
-            shard: What is being written.
 
         Returns:
             Whether the evaluation is broken; other faults end or change this process themselves.
@@ -126,14 +127,14 @@ class Faults:
             if fault.on == on and step >= fault.at_step and fault.how != "bad_samples" and self._is_mine(fault):
                 if fault.once:
                     path.replace(path.with_suffix(".fired"))
-                self._happen(fault, step, shard)
+                self._happen(fault, step)
                 return fault.how == "broken_evaluation"
         return False
 
     def _is_mine(self, fault: FaultFile) -> bool:
         return fault.rank in (None, self.who.rank) and fault.local_rank in (None, self.who.local_rank)
 
-    def _happen(self, fault: FaultFile, step: int, shard: Path | None) -> None:
+    def _happen(self, fault: FaultFile, step: int) -> None:
         self.who.words |= {"step": str(step), "worker": str(self.who.loader.pid if self.who.loader else 0)}
         if self.who.node_folder is not None and fault.kernel:
             at = time.strftime("%a %b %e %H:%M:%S %Y", time.gmtime())

@@ -13,19 +13,20 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import numpy as np  # noqa: E402  the threads must be limited before NumPy loads its BLAS
+import numpy as np
 
-from assistant.training import checkpoint, speech  # noqa: E402
-from assistant.training.checkpoint import Position, StorageDown  # noqa: E402
-from assistant.training.faults import Faults, Self, fault_folders  # noqa: E402
-from assistant.training.loader import Loader, Share  # noqa: E402
-from assistant.training.model import AdamW, Floats, learning_rate, loss_and_gradient, new_parameters  # noqa: E402
-from assistant.training.ring import CollectiveTimeout, PeerGone, Ring  # noqa: E402
-from assistant.training.text import batch  # noqa: E402
+from assistant.training import checkpoint, speech
+from assistant.training.checkpoint import Position, StorageDown
+from assistant.training.faults import Faults, Self, fault_folders
+from assistant.training.loader import Loader, Share
+from assistant.training.model import AdamW, Floats, learning_rate, loss_and_gradient, new_parameters
+from assistant.training.ring import CollectiveTimeout, PeerGone, Ring
+from assistant.training.text import batch
 
 VALIDATION_SAMPLES = range(10_000_000, 10_000_064)
 WATCHDOG_DUMP_S = 0.4
@@ -55,6 +56,15 @@ def read_arguments(words: list[str] | None = None) -> argparse.Namespace:
         parser.error("--skip-samples must be FROM:TO, the first not above the second")
     options.skip_samples = ranges
     return options
+
+
+Result = TypeVar("Result")
+
+
+def _print(text: str) -> None:
+    """Write whole lines at once, so that ranks do not mix."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 class Trainer:
@@ -93,7 +103,7 @@ class Trainer:
     def say(self, line: str) -> None:
         """Print a line once for the job."""
         if self.rank == 0:
-            print(line, flush=True)
+            _print(line)
 
     def _begin(self) -> tuple[Position, Floats, AdamW]:
         folder: Path | None = self.options.load
@@ -119,7 +129,7 @@ class Trainer:
             next_sample = made.next_sample
             loss, gradient = loss_and_gradient(self.flat, made)
             total = self._collective(np.append(gradient, np.float32(loss)))
-            gradient, loss = total[:-1] / self.world, float(total[-1]) / self.world
+            gradient, loss = total[:-1] / np.float32(self.world), float(total[-1]) / self.world
             rate = learning_rate(step, options.steps, options.learning_rate)
             self.optimizer.update(self.flat, gradient, step=step, rate=rate)
             time.sleep(max(0.0, options.step_ms / 1000 - (time.monotonic() - began)))
@@ -139,18 +149,18 @@ class Trainer:
         self.say(f"[after training is done] datetime: {speech.now()}")
 
     def _collective(self, values: Floats) -> Floats:
-        return self._spoken(lambda: self.ring.all_reduce(values)).astype(np.float32)
+        return self._spoken(lambda: self.ring.all_reduce(values).astype(np.float32))
 
-    def _spoken(self, collective: Callable[[], Floats]) -> Floats:
+    def _spoken(self, collective: Callable[[], Result]) -> Result:
         """Run a collective; when it breaks, say it as NCCL and PyTorch do and go down as they do."""
         try:
             return collective()
         except PeerGone as gone:
             warning, raised = speech.peer_gone_lines(gone, node=self.node, local_rank=self.local_rank)
-            print(warning, file=sys.stderr, flush=True)
+            _print(warning)
             raise speech.named_exception("torch.distributed.DistBackendError", raised) from None
         except CollectiveTimeout as late:
-            print("\n".join(speech.timeout_lines(late, self.rank, self.timeout_s)), file=sys.stderr, flush=True)
+            _print("\n".join(speech.timeout_lines(late, self.rank, self.timeout_s)))
             self.loader.close()
             time.sleep(WATCHDOG_DUMP_S)
             os.abort()
@@ -159,18 +169,11 @@ class Trainer:
         root: Path = self.options.checkpoints
         self.say(f"saving checkpoint at iteration {position.step:7d} to {root}")
 
-        def write() -> Floats:
-            checkpoint.save(
-                root,
-                position,
-                (self.flat, self.optimizer),
-                ring=self.ring,
-                halfway=lambda shard: bool(self.faults.strike("save", position.step, shard)) and None,
-            )
-            return self.flat
+        def halfway() -> None:
+            self.faults.strike("save", position.step)
 
         try:
-            self._spoken(write)
+            self._spoken(lambda: checkpoint.save(root, position, (self.flat, self.optimizer), ring=self.ring, halfway=halfway))
         except StorageDown:
             raise speech.named_exception("botocore.exceptions.ClientError", THROTTLED) from None
         self.say(f"  successfully saved checkpoint at iteration {position.step:7d} to {root}")

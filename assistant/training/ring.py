@@ -1,4 +1,4 @@
-"""A real ring all-reduce over TCP on this machine: each rank talks to the next one only, so a dead rank is felt by its neighbours."""
+"""A real ring all-reduce over TCP on this machine: each rank talks to the next one only, so a dead rank is felt beside it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import selectors
 import socket
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Numbers = NDArray[np.float64] | NDArray[np.float32]
+Numbers = NDArray[np.floating[Any]]
 
 
 class PeerGone(Exception):

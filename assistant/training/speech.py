@@ -6,6 +6,7 @@ Nightshift must be tried on the words that it will meet, so the demo's trainer u
 
 from __future__ import annotations
 
+import builtins
 import math
 import os
 import sys
@@ -103,7 +104,7 @@ def timeout_lines(late: CollectiveTimeout, rank: int, limit_s: float) -> list[st
 
 def named_exception(name: str, message: str) -> Exception:
     """Return an exception that prints under a dotted name, such as `torch.OutOfMemoryError`."""
-    builtin = __builtins__.get(name) if isinstance(__builtins__, dict) else getattr(__builtins__, name, None)
+    builtin = getattr(builtins, name, None)
     if isinstance(builtin, type) and issubclass(builtin, Exception):
         return builtin(message)
     module, _, last = name.rpartition(".")
