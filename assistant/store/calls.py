@@ -80,6 +80,11 @@ class CallRows(AuditRows):
                 self._record_call(self.call(call), {"from": str(before)}, by=by)
             return bool(changed.rowcount)
 
+    def set_targets(self, call: int, targets: Mapping[str, Sequence[str]], *, preview: str) -> None:
+        """Note what a call would change, as looked up at the scheduler, and the exact change; the decision's audit row shows it."""
+        with self.transaction() as connection:
+            connection.execute("UPDATE calls SET targets = ?, preview = ? WHERE id = ?", [packed(targets), clean(preview), call])
+
     def set_call_status(self, call: int, status: CallStatus, *, by: str | None = None) -> None:
         """Change a call's status, whatever it was."""
         with self.transaction():

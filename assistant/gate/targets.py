@@ -1,0 +1,71 @@
+"""What a call would change: read from its arguments, looked up at the scheduler, so that the policy knows users and partitions."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assistant.errors import ToolError
+from assistant.nodeset import expand
+from assistant.policy import Targets
+from assistant.ports import Scheduler
+from assistant.records import Node
+
+__all__ = ["Reach", "reach_of"]
+
+_NODES = ("node", "nodes")
+_JOBS = ("job", "jobs")
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far a call reaches."""
+
+    targets: Targets
+    fleet: tuple[Node, ...]
+    job_ids: tuple[str, ...]
+
+    def counted(self) -> dict[str, Sequence[str]]:
+        """Return what limits and cooldowns count it by: nodes and job ids, not the names that jobs share."""
+        return {"nodes": self.targets.nodes, "jobs": self.job_ids, "partitions": self.targets.partitions}
+
+
+def reach_of(arguments: Mapping[str, Any], scheduler: Scheduler) -> Reach:
+    """Return what the arguments `node`, `nodes`, `job` and `jobs` of a call name.
+
+    Raises:
+        ToolError: A node or job does not exist.
+        Unavailable: The scheduler did not answer, so nobody can tell.
+    """
+    fleet = tuple(scheduler.nodes())
+    nodes = tuple(_nodes(arguments, fleet))
+    jobs = [scheduler.job(name) for name in _listed(arguments, _JOBS)]
+    partitions = [node.partition for node in fleet if node.name in nodes] + [job.partition for job in jobs]
+    targets = Targets(
+        jobs=tuple(dict.fromkeys(name for job in jobs for name in (job.id, job.name))),
+        nodes=nodes,
+        users=tuple(dict.fromkeys(job.user for job in jobs if job.user)),
+        partitions=tuple(dict.fromkeys(name for name in partitions if name)),
+    )
+    return Reach(targets, fleet, tuple(job.id for job in jobs))
+
+
+def _nodes(arguments: Mapping[str, Any], fleet: Sequence[Node]) -> Iterator[str]:
+    named = _listed(arguments, _NODES)
+    known = [node.name for node in fleet]
+    for name in expand(",".join(named)) if named else ():
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else "; `nightshift nodes` lists them"
+            raise ToolError(f"node {name!r} is unknown to the scheduler{hint}")
+        yield name
+
+
+def _listed(arguments: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    found: list[str] = []
+    for name in names:
+        value = arguments.get(name)
+        found += [str(item) for item in value] if isinstance(value, (list, tuple)) else [str(value)] if value else []
+    return found
