@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from assistant.recover.checkpoints.layout import Format
 
 LINE = re.compile(r"^\s*#\s?NIGHTSHIFT\b[ \t:]*(.*)$")
-PLACEHOLDERS = {"resume": {"checkpoint", "step"}, "skip": {"from", "to"}}
+PLACEHOLDERS = {"resume": {"checkpoint", "step"}, "skip": {"from", "to", "from_step", "to_step"}}
 ACT = ("auto", "ask", "never")
 
 
@@ -32,7 +32,7 @@ class Directives:
     resume: str = ""
     """Arguments for a restart, with `{checkpoint}` and `{step}`."""
     skip: str = ""
-    """Arguments that skip data, with `{from}` and `{to}`."""
+    """Arguments that skip data, with `{from}` and `{to}` in samples, or `{from_step}` and `{to_step}`."""
     restarts: int | None = None
     """How many restarts for one root cause, at most; the playbook's limit counts where it is smaller."""
     act: str = ""

@@ -1,8 +1,9 @@
 """Plan a restart: from the job that failed and a checkpoint to the job to submit. Pure; nothing is submitted here.
 
-The script learns of the restart by its environment: `NIGHTSHIFT_RESUME_FROM`, `NIGHTSHIFT_STEP`, `NIGHTSHIFT_SKIP_FROM`,
-`NIGHTSHIFT_SKIP_TO`, `NIGHTSHIFT_ATTEMPT`, and `NIGHTSHIFT_ARGS`, which holds the filled-in `resume=` and `skip=` templates. A
-script that has templates and names no such variable gets `${NIGHTSHIFT_ARGS:-}` at the end of its launch command.
+The script learns of the restart by its environment: `NIGHTSHIFT_RESUME_FROM` and `NIGHTSHIFT_STEP`; `NIGHTSHIFT_SKIP_FROM` and
+`NIGHTSHIFT_SKIP_TO` in samples, `NIGHTSHIFT_SKIP_FROM_STEP` and `NIGHTSHIFT_SKIP_TO_STEP`; `NIGHTSHIFT_ATTEMPT`; and
+`NIGHTSHIFT_ARGS`, which holds the filled-in `resume=` and `skip=` templates. A script that has templates and names no such variable
+gets `${NIGHTSHIFT_ARGS:-}` at the end of its launch command.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ RESUME_FROM = "NIGHTSHIFT_RESUME_FROM"
 STEP = "NIGHTSHIFT_STEP"
 SKIP_FROM = "NIGHTSHIFT_SKIP_FROM"
 SKIP_TO = "NIGHTSHIFT_SKIP_TO"
+SKIP_STEPS = ("NIGHTSHIFT_SKIP_FROM_STEP", "NIGHTSHIFT_SKIP_TO_STEP")
 ATTEMPT = "NIGHTSHIFT_ATTEMPT"
 LAUNCHER = re.compile(r"\b(?:srun|torchrun|mpirun|mpiexec|deepspeed|accelerate|python[\d.]*|fairseq-train|litgpt|tune|nemo)\b")
 NOT_SAFE = re.compile(r"[^\w@%+=:,./-]")
@@ -28,10 +30,12 @@ NOT_SAFE = re.compile(r"[^\w@%+=:,./-]")
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Data to leave out: from a step (inclusive) to a step (exclusive)."""
+    """Data to leave out: that of the steps from `first` (inclusive) to `end` (exclusive)."""
 
     first: int
     end: int
+    samples: tuple[int, int] | None = None
+    """The same in samples, where the log tells how many a step takes."""
 
 
 def attempt_of(spec: JobSpec) -> int:
@@ -66,12 +70,13 @@ def plan_restart(
     """
     directives = read_directives(spec.script)
     arguments = _arguments(directives, checkpoint, skip)
-    environment = {k: v for k, v in spec.environment.items() if k not in (RESUME_FROM, STEP, SKIP_FROM, SKIP_TO, ARGS)}
+    # An earlier skip stays: from an older checkpoint the run would meet the same data again.
+    environment = {k: v for k, v in spec.environment.items() if k not in (RESUME_FROM, STEP, ARGS)}
     environment[ATTEMPT] = str(attempt)
     if checkpoint is not None:
         environment |= {RESUME_FROM: str(checkpoint.path), STEP: str(checkpoint.step)}
     if skip is not None:
-        environment |= {SKIP_FROM: str(skip.first), SKIP_TO: str(skip.end)}
+        environment |= _skip_environment(spec, skip)
     if arguments:
         environment[ARGS] = arguments
     return replace(
@@ -82,6 +87,26 @@ def plan_restart(
         exclude=tuple(dict.fromkeys((*spec.exclude, *exclude))),
         comment=_comment(spec.comment, tag),
     )
+
+
+def _skip_environment(spec: JobSpec, skip: Skip) -> dict[str, str]:
+    """Return the variables that tell a script what to leave out.
+
+    Raises:
+        ToolError: It counts in samples, and how many a step takes is not known.
+    """
+    said = dict(zip(SKIP_STEPS, (str(skip.first), str(skip.end)), strict=True))
+    if skip.samples is not None:
+        return {**said, SKIP_FROM: str(skip.samples[0]), SKIP_TO: str(skip.samples[1])}
+    by_samples = re.search(rf"\b{SKIP_FROM}\b", spec.script) or re.search(r"\{(?:from|to)\}", read_directives(spec.script).skip)
+    if by_samples:
+        raise ToolError("the script skips data by samples, but its log does not tell how many samples a step takes")
+    return said
+
+
+def can_skip(spec: JobSpec) -> bool:
+    """Return whether a job has a way to leave data out."""
+    return bool(read_directives(spec.script).skip) or "NIGHTSHIFT_SKIP_" in spec.script
 
 
 def _comment(before: str, tag: str) -> str:
@@ -95,7 +120,9 @@ def _arguments(directives: Directives, checkpoint: Checkpoint | None, skip: Skip
     if directives.resume and checkpoint is not None:
         parts.append(_filled(directives.resume, {"checkpoint": str(checkpoint.path), "step": str(checkpoint.step)}))
     if directives.skip and skip is not None:
-        parts.append(_filled(directives.skip, {"from": str(skip.first), "to": str(skip.end)}))
+        first, end = skip.samples or (0, 0)  # without samples _skip_environment refuses a template that needs them
+        values = {"from": str(first), "to": str(end), "from_step": str(skip.first), "to_step": str(skip.end)}
+        parts.append(_filled(directives.skip, values))
     return " ".join(parts)
 
 
@@ -115,7 +142,7 @@ def _with_arguments(script: str) -> str:
     """
     lines = script.splitlines(keepends=True)
     code = [line for line in lines if not line.lstrip().startswith("#")]
-    if any(name in line for line in code for name in (ARGS, RESUME_FROM)):
+    if any(name in line for line in code for name in (ARGS, RESUME_FROM, STEP)):
         return script
     launches = [n for n, line in enumerate(lines) if not line.lstrip().startswith("#") and LAUNCHER.search(line)]
     place = _end_of_command(lines, launches[-1]) if launches else None

@@ -1,0 +1,38 @@
+"""Say who has to do what: the end of every playbook that must not restart by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from assistant.records import Risk
+from assistant.tooling import Context, tool
+
+
+@tool(risk=Risk.READ)
+def tell_owner(context: Context, job: str, reason: str, advice: str, root_line: str = "", owner: str = "") -> dict[str, Any]:
+    """Write the message for the owner of a job: what failed, the line that proves it, what to change. It is kept, not sent.
+
+    Args:
+        job: Scheduler job id.
+        reason: Reason of the failure.
+        advice: What to change, in the imperative.
+        root_line: The line that proves the reason, with its place.
+        owner: Whom it is for; the job's user when empty.
+    """
+    shown = context.scheduler.job(job)
+    to = owner or shown.user or "the owner"
+    lines = [f"{to}: job {job} ({shown.name}) failed: {reason}.", advice]
+    lines += [f"Evidence: {root_line}"] if root_line else []
+    lines.append("Nightshift did not restart it: it would fail the same way. Submit it again when it is changed.")
+    return {"owner": to, "text": "\n".join(lines), "note": f"{to} must act: {advice}"}
+
+
+@tool(risk=Risk.READ)
+def escalate(context: Context, why: str, advice: str = "") -> dict[str, Any]:
+    """Hand an incident to the operators on duty, with the reason why; nothing else happens.
+
+    Args:
+        why: What stands in the way.
+        advice: What to look at first.
+    """
+    return {"incident": context.incident, "note": f"{why}: {advice}" if advice else why}

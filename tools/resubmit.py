@@ -1,0 +1,174 @@
+"""Submit a job that failed once more, from a checkpoint, away from bad nodes, without bad data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assistant.errors import ToolError
+from assistant.records import Checkpoint, Job, JobSpec, Risk
+from assistant.recover.checkpoints.inventory import examined, inventory
+from assistant.recover.joblog import log_lines, log_points, samples_of
+from assistant.recover.restart import (
+    RESUME_FROM,
+    SKIP_STEPS,
+    STEP,
+    Skip,
+    attempt_of,
+    can_skip,
+    plan_restart,
+    restart_problem,
+)
+from assistant.tooling import Context, tool
+from assistant.tools.checkpoints import choose_checkpoint
+
+NEWEST = ("last", "last_healthy")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What would be submitted."""
+
+    job: Job
+    spec: JobSpec
+    checkpoint: Checkpoint | None
+    reached_step: int | None
+    note: str
+
+
+@tool(risk=Risk.CHANGE, kind="resubmit", undo="cancel_job")
+def resubmit_job(
+    context: Context,
+    job: str,
+    checkpoint: str = "last_healthy",
+    exclude: list[str] | None = None,
+    blamed: list[str] | None = None,
+    skip_from_step: int = 0,
+    skip_to_step: int = 0,
+) -> dict[str, Any]:
+    """Submit a job that has ended again, with its own script and options; return the new job's id as `job`.
+
+    It refuses when the same run is alive already, when the checkpoint is not healthy, and when too few nodes are left.
+
+    Args:
+        job: Scheduler job id of the attempt that ended.
+        checkpoint: `last_healthy`, `last`, a path, or `none` to begin at the start.
+        exclude: Nodes to stay away from, on top of those that were excluded before.
+        blamed: Nodes found at fault; it refuses unless each is cordoned or excluded.
+        skip_from_step: First training step whose data is left out; 0 leaves nothing out.
+        skip_to_step: First step after that whose data counts again.
+    """
+    skip = (skip_from_step, skip_to_step) if skip_from_step else None
+    plan = _plan(context, job, checkpoint=checkpoint, exclude=exclude or (), skip=skip)
+    problem = restart_problem(
+        plan.job,
+        plan.spec,
+        jobs=context.scheduler.jobs(),
+        nodes=context.scheduler.nodes(),
+        checkpoint=plan.checkpoint,
+        blamed=blamed or (),
+        reached_step=plan.reached_step,
+    )
+    if problem:
+        raise ToolError(f"job {job} was not submitted again: {problem}")
+    return _answer(context.scheduler.submit(plan.spec), plan.spec, plan.note)
+
+
+@resubmit_job.lookup
+def resubmitted(context: Context, tag: str, **_: Any) -> dict[str, Any] | None:
+    """Return the answer of the call that left this tag in a job's comment, None when there is no such job."""
+    for job in context.scheduler.jobs():
+        if tag in job.comment.split():
+            spec = job.spec if job.spec is not None else JobSpec(job.name, "", comment=job.comment)
+            return _answer(job.id, spec, f"found again by {tag}")
+    return None
+
+
+@resubmit_job.preview
+def planned(
+    context: Context,
+    job: str,
+    checkpoint: str = "last_healthy",
+    exclude: list[str] | None = None,
+    blamed: list[str] | None = None,
+    skip_from_step: int = 0,
+    skip_to_step: int = 0,
+) -> str:
+    """Return the submission as a person would type it."""
+    skip = (skip_from_step, skip_to_step) if skip_from_step else None
+    plan = _plan(context, job, checkpoint=checkpoint, exclude=exclude or (), skip=skip)
+    spec = plan.spec
+    words = [f"submit {spec.name} ({spec.nodes} nodes) again"]
+    words.append(f"from {plan.checkpoint.path} (step {plan.checkpoint.step})" if plan.checkpoint else "from the start")
+    words += [f"--exclude={','.join(spec.exclude)}"] if spec.exclude else []
+    words += [f"without the data of steps {skip_from_step} to {skip_to_step - 1}"] if skip else []
+    return " ".join([*words, f"--comment={spec.comment!r}"])
+
+
+def _plan(context: Context, job_id: str, *, checkpoint: str, exclude: Sequence[str], skip: tuple[int, int] | None) -> Plan:
+    job = context.scheduler.job(job_id)
+    if not job.state.ended:
+        raise ToolError(f"job {job_id} is {job.state}: cancel it first, or leave it alone")
+    if job.spec is None:
+        raise ToolError(f"the scheduler does not keep the script of job {job_id}, so it cannot be submitted again; ask {job.user}")
+    chosen = _checkpoint(context, job, checkpoint)
+    points = log_points(job)
+    left_out = _skip(job, skip) if skip else None
+    spec = plan_restart(
+        job,
+        job.spec,
+        chosen,
+        exclude=tuple(exclude),
+        skip=left_out,
+        attempt=attempt_of(job.spec) + 1,
+        tag=context.tag,
+    )
+    begin = f"from step {chosen.step}" if chosen is not None else "from the start"
+    blind = "; it has no way to skip data and will see the same again" if skip and not can_skip(job.spec) else ""
+    reached = max((point.step for point in points), default=None)
+    return Plan(job, spec, chosen, reached, f"{begin}{blind}")
+
+
+def _skip(job: Job, steps: tuple[int, int]) -> Skip:
+    first, end = steps
+    if end <= first:
+        raise ToolError(f"skip_to_step must lie behind skip_from_step {first}, not {end}")
+    return Skip(first, end, samples_of((line.text for line in log_lines(job)), first, end))
+
+
+def _checkpoint(context: Context, job: Job, wanted: str) -> Checkpoint | None:
+    """Return the checkpoint that a word or a path names, read once more right before it is used."""
+    if wanted == "none":
+        return None
+    path = wanted
+    if wanted in NEWEST:
+        choice = choose_checkpoint(context, job.id, which=wanted)
+        if not choice["path"]:
+            if choice["fresh"]:
+                return None
+            raise ToolError(f"job {job.id} cannot be restarted from a checkpoint: {choice['note']}")
+        path = choice["path"]
+    now = context.clock.now()
+    found = inventory(Path(path).parent, now=now)
+    listed = next((one for one in found.checkpoints if one.path == Path(path)), None)
+    if listed is None:
+        raise ToolError(f"checkpoint {path} is not there or is of no known format; list_checkpoints shows what is")
+    judged = examined(found, listed, now=now)
+    if not judged.healthy:
+        raise ToolError(f"checkpoint {path} must not be loaded: {'; '.join(judged.problems)}")
+    return judged
+
+
+def _answer(new_job: str, spec: JobSpec, note: str) -> dict[str, Any]:
+    first, end = (spec.environment.get(name, "") for name in SKIP_STEPS)
+    return {
+        "job": new_job,
+        "checkpoint": spec.environment.get(RESUME_FROM, ""),
+        "step": int(spec.environment.get(STEP, "0") or 0),
+        "exclude": list(spec.exclude),
+        "attempt": attempt_of(spec),
+        "skipped_steps": [int(first), int(end)] if first and end else [],
+        "note": f"job {new_job} {note}",
+    }

@@ -1,0 +1,158 @@
+"""See whether a restart worked: the job's steps, its loss, and whether its storage answers. All of it only looks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from assistant.errors import ToolError
+from assistant.records import Risk
+from assistant.recover.checkpoints.place import checkpoint_place
+from assistant.recover.joblog import log_lines, log_points
+from assistant.recover.restart import live_double
+from assistant.recover.verify import Look, Seen, loss_seen, progress_seen
+from assistant.tooling import Context, tool
+
+FIRST_PAUSE_S = 0.25
+LONGEST_PAUSE_S = 15.0
+DOWN_MARKER = "storage_down_until"
+"""A file of this name in the checkpoint folder says until when (seconds since 1970) the storage is to be left alone."""
+
+
+@tool(risk=Risk.READ)
+def job_progress(context: Context, job: str, restart_step: int = 0, timeout_s: float = 60.0) -> dict[str, Any]:
+    """Tell whether a restarted job has passed the step it restarted from; `status` is past_restart_step, waiting or failed.
+
+    Args:
+        job: Scheduler job id of the restarted job.
+        restart_step: Step of the checkpoint it began with.
+        timeout_s: How long to wait for an answer other than `waiting`.
+    """
+
+    def look() -> Seen:
+        shown = context.scheduler.job(job)
+        return progress_seen(shown, restart_step, log_points(shown))
+
+    return {**_until(context, look, timeout_s), "job": job}
+
+
+@tool(risk=Risk.READ)
+def loss_continues(context: Context, job: str, before_job: str, restart_step: int = 0, timeout_s: float = 60.0) -> dict[str, Any]:
+    """Tell whether the loss of a restarted job goes on from where it was.
+
+    `status` is continues, jumped, unknown, waiting or failed.
+
+    Args:
+        job: Scheduler job id of the restarted job.
+        before_job: Job id of the attempt before it.
+        restart_step: Step of the checkpoint it began with.
+        timeout_s: How long to wait for an answer other than `waiting`.
+    """
+    before = log_points(context.scheduler.job(before_job))
+
+    def look() -> Seen:
+        shown = context.scheduler.job(job)
+        seen = loss_seen(before, log_points(shown), restart_step=restart_step, ended=shown.state.ended)
+        if shown.state.failed and seen.status is Look.UNKNOWN:
+            return Seen(Look.FAILED, f"job {job} {shown.state} before it logged a loss")
+        return seen
+
+    return {**_until(context, look, timeout_s), "job": job}
+
+
+@tool(risk=Risk.READ)
+def live_run(context: Context, job: str, timeout_s: float = 0.0) -> dict[str, Any]:
+    """Tell whether the run of a job is alive again: requeued by the scheduler, or submitted again by somebody.
+
+    `job` is then the live one's id, else empty.
+
+    Args:
+        job: Scheduler job id of the attempt that ended.
+        timeout_s: How long to wait for it to come back.
+    """
+    end = context.clock.now() + timedelta(seconds=timeout_s)
+    while True:
+        shown = context.scheduler.job(job)
+        alive = shown if not shown.state.ended else None
+        if alive is None and shown.spec is not None:
+            alive = live_double(shown, shown.spec, context.scheduler.jobs())
+        if alive is not None:
+            return {"job": alive.id, "note": f"job {alive.id} is {alive.state}"}
+        left = (end - context.clock.now()).total_seconds()
+        if left <= 0:
+            return {"job": "", "note": f"job {job} has not come back"}
+        context.clock.sleep(min(LONGEST_PAUSE_S, left))
+
+
+@tool(risk=Risk.READ)
+def wait_storage(context: Context, job: str = "", folder: str = "", timeout_s: float = 1800.0) -> dict[str, Any]:
+    """Wait until a job's checkpoint folder can be written and read again; a small file is written there and removed.
+
+    Args:
+        job: Scheduler job id, whose checkpoint folder is meant.
+        folder: The folder itself, where no job is given.
+        timeout_s: How long to wait at most.
+    """
+    target = Path(folder) if folder else _folder(context, job)
+
+    def look() -> Seen:
+        problem = _storage_problem(context, target)
+        return Seen(Look.WAITING, problem) if problem else Seen(Look.STORAGE_ANSWERS, f"{target} can be written and read")
+
+    found = _until(context, look, timeout_s)
+    if found["status"] == Look.WAITING:
+        raise ToolError(f"storage did not come back within {timeout_s:g} s: {found['note']}")
+    return found
+
+
+def _folder(context: Context, job_id: str) -> Path:
+    if not job_id:
+        raise ToolError("wait_storage needs a job or a folder")
+    job = context.scheduler.job(job_id)
+    place = checkpoint_place(job, context.checkpoint_folders, (line.text for line in log_lines(job)))
+    if place is not None:
+        return place.folder
+    if job.work_dir is None:
+        raise ToolError(f"where job {job_id} saves is not known; name the folder")
+    return job.work_dir
+
+
+def _storage_problem(context: Context, folder: Path) -> str:
+    """Return why a folder cannot be used now, empty when it can."""
+    found: list[str] = []
+
+    def probe() -> None:
+        file = folder / f".nightshift-probe-{context.incident or 0}-{context.random.randrange(1 << 32):08x}"
+        try:
+            until = folder / DOWN_MARKER
+            if until.is_file() and float(until.read_text(encoding="utf-8").strip() or 0) > context.clock.now().timestamp():
+                found.append(f"{folder}: {DOWN_MARKER} says it is not back yet")
+                return
+            file.write_text("nightshift", encoding="utf-8")
+            back = file.read_text(encoding="utf-8")
+            file.unlink()
+            found.append("" if back == "nightshift" else f"{folder} gives back other bytes than were written")
+        except (OSError, ValueError) as error:
+            found.append(f"{folder}: {error}")
+
+    # A hung mount blocks for ever, in a way that no timeout of the call itself can end.
+    thread = threading.Thread(target=probe, daemon=True)
+    thread.start()
+    thread.join(context.command_timeout_s)
+    return found[0] if found else f"{folder} did not answer within {context.command_timeout_s:g} s"
+
+
+def _until(context: Context, look: Callable[[], Seen], timeout_s: float) -> dict[str, Any]:
+    """Look until something else than `waiting` is seen or the time is over."""
+    end = context.clock.now() + timedelta(seconds=timeout_s)
+    pause = FIRST_PAUSE_S
+    while True:
+        seen = look()
+        left = (end - context.clock.now()).total_seconds()
+        if seen.status is not Look.WAITING or left <= 0:
+            return {"status": str(seen.status), "note": seen.note, "step": seen.step}
+        context.clock.sleep(min(pause, left))
+        pause = min(pause * 1.5, LONGEST_PAUSE_S)
