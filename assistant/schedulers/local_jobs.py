@@ -64,7 +64,7 @@ class JobFolders:
         stored |= {"work_dir": str(spec.work_dir.absolute()), "environment": dict(spec.environment), "exclude": list(spec.exclude)}
         files.write_json(folder / "spec.json", stored)
         log = spec.work_dir.absolute() / spec.log.replace("%j", job_id) if spec.log else folder / "job.log"
-        status = {"state": "pending", "nodes": [], "log": str(log), "submitted": at.isoformat(), "started": None}
+        status: dict[str, Any] = {"state": "pending", "nodes": [], "log": str(log), "submitted": at.isoformat(), "started": None}
         self.set_status(job_id, {**status, "user": spec.user or getpass.getuser()})
 
     def close(self, job_id: str, end: Mapping[str, Any], at: datetime) -> None:
