@@ -1,0 +1,8 @@
+"""The settings: what they are (settings), where they come from (loading), and what they mean (manual)."""
+
+from __future__ import annotations
+
+from assistant.config.loading import Loaded, config_files, load
+from assistant.config.settings import Settings, WatchSettings
+
+__all__ = ["Loaded", "Settings", "WatchSettings", "config_files", "load"]

@@ -1,0 +1,220 @@
+"""Load the settings and remember where each one comes from.
+
+Later wins: defaults, /etc/nightshift/config.toml, its conf.d/*.toml by name, $XDG_CONFIG_HOME/nightshift/config.toml,
+NIGHTSHIFT_* variables (`__` between the keys of a table), what the command line was given explicitly. `NIGHTSHIFT_CONFIG`, or
+`--config`, names one file instead of all these files. Tables are joined key by key; lists are replaced.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import logging
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from assistant.config.settings import Settings
+from assistant.content.reading import build, line_of, read_toml
+from assistant.errors import ConfigError, ContentError
+
+__all__ = ["Loaded", "config_files", "load"]
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "NIGHTSHIFT_"
+SYSTEM_FOLDER = Path("/etc/nightshift")
+_NOT_SETTINGS = frozenset({"CONFIG", "RESUME_FROM", "STEP", "SKIP_FROM", "SKIP_TO", "ATTEMPT", "DEVCLUSTER"})
+"""NIGHTSHIFT_CONFIG itself, what a restarted job finds in its environment, and where the live tests find their cluster."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Loaded:
+    """The settings and their origins."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+    """By dotted key: `default`, `FILE:LINE`, the name of a variable, or `command line`."""
+    files: tuple[Path, ...]
+    """Files that were read, in order."""
+
+
+def load(
+    environ: Mapping[str, str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    config: Path | None = None,
+    system: Path = SYSTEM_FOLDER,
+) -> Loaded:
+    """Return the settings that hold here.
+
+    Args:
+        environ: The environment; that of the process when absent.
+        overrides: By dotted key, what was given explicitly; None means not given, so an option's default changes nothing.
+        config: The only file to read, as `--config` says it.
+        system: Folder of the machine's settings.
+
+    Raises:
+        ConfigError: A file or variable is wrong; the message names file, line and key, or the variable, and the nearest key.
+    """
+    environ = os.environ if environ is None else environ
+    tables: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    files = tuple(config_files(environ, config=config, system=system))
+    for path in files:
+        table = _checked_table(path)
+        tables = _joined(tables, table)
+        origins |= {key: f"{path}:{line_of(path, key.rpartition('.')[2])}" for key in _leaves(table)}
+    for name, key, value in _variables(environ):
+        tables = _joined(tables, _nested(key, value))
+        origins |= dict.fromkeys(_leaves(_nested(key, value)), name)
+    for key, value in (overrides or {}).items():
+        if value is not None:
+            given = str(value) if isinstance(value, Path) else value
+            _check(key, given, "command line")
+            tables = _joined(tables, _nested(key, given))
+            origins |= dict.fromkeys(_leaves(_nested(key, given)), "command line")
+    settings = _with_folders(_built(tables), environ)
+    return Loaded(settings, {key: origins.get(key, "default") for key in _leaves(_plain(settings))}, files)
+
+
+def config_files(environ: Mapping[str, str], *, config: Path | None = None, system: Path = SYSTEM_FOLDER) -> Iterator[Path]:
+    """Yield the settings files that exist, weakest first.
+
+    Raises:
+        ConfigError: The one file that was named does not exist.
+    """
+    named = config or (Path(environ["NIGHTSHIFT_CONFIG"]).expanduser() if environ.get("NIGHTSHIFT_CONFIG") else None)
+    if named is not None:
+        if not named.is_file():
+            source = "--config" if config is not None else "NIGHTSHIFT_CONFIG"
+            raise ConfigError(f"{named}: named by {source}, but there is no such file")
+        yield named
+        return
+    user = _xdg(environ, "XDG_CONFIG_HOME", ".config") / "nightshift" / "config.toml"
+    candidates = (system / "config.toml", *sorted((system / "conf.d").glob("*.toml")), user)
+    yield from (path for path in candidates if path.is_file())
+
+
+def _xdg(environ: Mapping[str, str], name: str, fallback: str) -> Path:
+    given = Path(environ.get(name, ""))
+    # the XDG specification: a relative path is invalid and is ignored
+    return given if given.is_absolute() else Path(environ.get("HOME") or Path.home()) / fallback
+
+
+def _checked_table(path: Path) -> dict[str, Any]:
+    try:
+        table = read_toml(path)
+        build(Settings, table, path)
+    except ContentError as error:
+        raise ConfigError(_placed(str(error), path)) from error
+    return table
+
+
+def _placed(message: str, path: Path) -> str:
+    """Put the line into a message of `Settings.__post_init__`, which knows the key but not the file."""
+    found = re.match(re.escape(str(path)) + r":\d+: ((?:\w+\.)*(\w+)): (.*)", message, re.DOTALL)
+    return f"{path}:{line_of(path, found[2])}: {found[1]}: {found[3]}" if found else message
+
+
+def _variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str, Any]]:
+    known = _known_keys()
+    for name in sorted(environ):
+        if not name.startswith(PREFIX) or name.removeprefix(PREFIX) in _NOT_SETTINGS:
+            continue
+        key = name.removeprefix(PREFIX).lower().replace("__", ".")
+        root = next((one for one in known if key == one or (key.startswith(f"{one}.") and known[one])), None)
+        if root is None:
+            _unknown_variable(name, key, known)
+            continue
+        yield name, key, _parsed(name, key, environ[name])
+
+
+def _unknown_variable(name: str, key: str, known: Mapping[str, bool]) -> None:
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.75)
+    if near or "." in key:
+        variable = PREFIX + near[0].upper().replace(".", "__") if near else ""
+        hint = f"did you mean {variable}?" if near else f"known: {', '.join(known)}"
+        raise ConfigError(f"{name}: there is no setting {key!r}; {hint}")
+    # a job or a wrapper may have variables of its own under our name
+    logger.warning("environment variable %s is no setting and is ignored", name)
+
+
+def _known_keys() -> dict[str, bool]:
+    """Return every dotted key, and whether it is a table with free names."""
+    return {key: isinstance(value, Mapping) for key, value in _flat(_plain(Settings())).items()}
+
+
+def _parsed(name: str, key: str, text: str) -> Any:
+    """Return the text itself where the setting is a text or path, else what TOML reads in it."""
+    try:
+        _check(key, text, name)
+    except ConfigError:
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text
+        _check(key, value, name)
+        return value
+    return text
+
+
+def _check(key: str, value: Any, source: str) -> None:
+    try:
+        build(Settings, _nested(key, value), Path(os.devnull))
+    except ContentError as error:
+        problem = re.sub(rf"^{os.devnull}(:\d+)?: ", "", str(error))
+        raise ConfigError(f"{source}: {problem}") from error
+
+
+def _built(tables: Mapping[str, Any]) -> Settings:
+    defaults = {"commands": {name: list(words) for name, words in Settings().commands.items()}}
+    return build(Settings, _joined(defaults, tables), Path(os.devnull))
+
+
+def _with_folders(settings: Settings, environ: Mapping[str, str]) -> Settings:
+    state = settings.state_folder
+    if state == Path():
+        state = _xdg(environ, "XDG_STATE_HOME", ".local/state") / "nightshift"
+    store = settings.store if settings.store != Path() else state / "nightshift.db"
+    return dataclasses.replace(settings, state_folder=state, store=store)
+
+
+def _nested(key: str, value: Any) -> dict[str, Any]:
+    head, _, rest = key.partition(".")
+    return {head: _nested(rest, value) if rest else value}
+
+
+def _joined(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    joined = dict(under)
+    for key, value in over.items():
+        below = joined.get(key)
+        joined[key] = _joined(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return joined
+
+
+def _plain(settings: Any) -> dict[str, Any]:
+    values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
+    return {name: _plain(value) if dataclasses.is_dataclass(value) else value for name, value in values.items()}
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    nested = {f.name for f in dataclasses.fields(Settings) if dataclasses.is_dataclass(getattr(Settings(), f.name))}
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if not prefix and key in nested:
+            flat |= _flat(value, f"{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def _leaves(table: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in table.items():
+        if isinstance(value, Mapping) and value:
+            yield from (f"{key}.{below}" for below in _leaves(value))
+        else:
+            yield key
