@@ -12,7 +12,7 @@ from assistant.doors.cli.door import door_of
 from assistant.doors.cli.exits import Exit
 from assistant.doors.cli.group import app, examples
 from assistant.doors.cli.options import Json
-from assistant.doors.cli.output import coloured, narrate, print_json, print_line, print_pairs
+from assistant.doors.cli.output import narrate, print_json, print_line, print_pairs
 from assistant.errors import InputError
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def show(path: str, found: Diagnosis) -> None:
         ]
     )
     if found.rivals:
-        print_line(coloured("other explanations", "bold"))
+        print_line("other explanations", colour="bold")
     for rival in found.rivals:
         print_line(f"  {rival.reason} ({rival.confidence:.0%})")
         print_pairs([("    for", rival.speaks_for), ("    against", rival.speaks_against), ("    test", rival.test)])

@@ -12,6 +12,10 @@ from assistant.doors.cli.output import narrate
 if TYPE_CHECKING:
     import typer
 
+    from assistant.config import Loaded, Settings
+    from assistant.engine import Engine
+    from assistant.store import Store
+
 
 @dataclass
 class Door:
@@ -25,9 +29,53 @@ class Door:
     verbose: int = 0
 
     @cached_property
+    def loaded(self) -> Loaded:
+        """The settings with their origins, the options of this run on top.
+
+        Raises:
+            ConfigError: A file or variable is wrong.
+        """
+        from assistant.config import load
+
+        return load(overrides={"store": self.store_path}, config=self.config)
+
+    @property
+    def settings(self) -> Settings:
+        """The settings that hold for this run."""
+        return self.loaded.settings
+
+    @property
     def site(self) -> Path | None:
-        """The folder with the site's own playbooks and knowledge."""
-        return None
+        """The folder with the site's own playbooks and knowledge; None where there is none."""
+        return self.settings.content
+
+    @cached_property
+    def store(self) -> Store:
+        """The store, opened.
+
+        Raises:
+            StoreError: It cannot be opened, is damaged, locked or newer.
+        """
+        # not by way of wiring: reading commands start without the engine
+        from assistant.ports import SystemClock
+        from assistant.store import Store
+
+        return Store(self.settings.store, SystemClock(), busy_timeout_s=self.settings.busy_timeout_s)
+
+    def engine(self, *, yes: bool = False, narrated: bool = False) -> Engine:
+        """Build the engine, whose questions go to this terminal.
+
+        Args:
+            yes: Whether the person approves what the policy asks about.
+            narrated: Whether each row of the flow is said on stderr.
+        """
+        from assistant.doors.cli.approvals import TerminalApprover
+        from assistant.doors.cli.narration import listen
+        from assistant.wiring import build
+
+        listen(self.verbose + narrated, quiet=self.quiet)
+        expires_after_s = self.settings.approval_expires_h * 3600
+        return build(self.settings, approver=lambda store: TerminalApprover(store, expires_after_s, yes=yes))
 
     def say(self, text: object) -> None:
         """Narrate on stderr, unless --quiet."""

@@ -34,6 +34,7 @@ COMMANDS = {
     "approvals": Entry(f"{_HERE}.approvals:approvals_app", "List what waits for an approval.", _ACT),
     "approve": Entry(f"{_HERE}.approvals:approve_app", "Allow a call that waits.", _ACT),
     "deny": Entry(f"{_HERE}.approvals:deny_app", "Refuse a call that waits.", _ACT),
+    "undo": Entry(f"{_HERE}.undo:undo_app", "Take back a change that Nightshift made.", _ACT),
     "rules": Entry(f"{_HERE}.rules:rules_app", "List and show signatures, herrings and filters.", _KNOW),
     "playbooks": Entry(f"{_HERE}.playbooks:playbooks_app", "List, show and try playbooks.", _KNOW),
     "audit": Entry(f"{_HERE}.audit:audit_app", "Show and verify the record of every decision.", _SYSTEM),

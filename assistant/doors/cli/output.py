@@ -49,9 +49,9 @@ def clean(text: object) -> str:
     return _CONTROL.sub("", str(text))
 
 
-def print_line(text: object = "") -> None:
+def print_line(text: object = "", *, colour: str = "") -> None:
     """Write one result, cleaned, to stdout."""
-    _write(sys.stdout, f"{clean(text)}\n")
+    _write(sys.stdout, f"{coloured(clean(text), colour)}\n")
 
 
 def print_json(record: Mapping[str, Any]) -> None:

@@ -1,0 +1,148 @@
+"""`nightshift approvals`, `approve` and `deny`: the inbox of calls that wait for a person, and the question on a terminal."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from assistant.doors.cli.door import door_of, user
+from assistant.doors.cli.group import app, examples
+from assistant.doors.cli.options import Json
+from assistant.doors.cli.output import narrate, print_line, print_record, print_table
+from assistant.doors.cli.times import age, now
+from assistant.errors import UsageError
+from assistant.records import Decision, Verdict
+
+if TYPE_CHECKING:
+    from assistant.records import Call
+    from assistant.store import Approval, Store
+
+approvals_app = app(help="List what waits for an approval.")
+approve_app = app(help="Allow a call that waits.")
+deny_app = app(help="Refuse a call that waits.")
+
+
+def approval_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Return ids of what waits for the shell to complete, with the call as help."""
+    store = door_of(context).store
+    waiting = store.approvals()
+    return [(str(one.id), store.call(one.call).preview) for one in waiting if str(one.id).startswith(incomplete)]
+
+
+Id = Annotated[int, typer.Argument(metavar="ID", help="Id of the approval.", autocompletion=approval_ids)]
+Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="Kept in the audit.")]
+
+
+class TerminalApprover:
+    """Asks the person at the terminal; with nobody there the call is parked."""
+
+    def __init__(self, store: Store, expires_after_s: float, *, yes: bool) -> None:
+        self._store = store
+        self._expires_after_s = expires_after_s
+        self._yes = yes
+
+    def ask(self, call: Call, decision: Decision) -> Decision:
+        """Return the person's decision.
+
+        Raises:
+            Parked: There is no terminal and --yes was not given.
+        """
+        me = f"cli:{user()}"
+        if self._yes:
+            return Decision(Verdict.ALLOW, decision.rule, me, now(), "--yes")
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            from assistant.gate.approvers import Park
+
+            return Park(self._store, expires_after_s=self._expires_after_s).ask(call, decision)
+        narrate(call.preview or call.tool)
+        narrate(f"  why: {call.why}")
+        narrate(f"  the policy asks: {decision.rule}: {decision.why}")
+        verdict = Verdict.ALLOW if typer.confirm("  do it?", default=False, err=True) else Verdict.DENY
+        return Decision(verdict, decision.rule, me, now(), "answered on the terminal")
+
+
+@approvals_app.command(epilog=examples("nightshift approvals", "nightshift approvals --all --json"))
+def approvals(
+    context: typer.Context,
+    everything: Annotated[bool, typer.Option("--all", help="Also those that were answered or have expired.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List what waits for an approval."""
+    store, seen = door_of(context).store, now()
+    found = store.approvals(pending_only=not everything)
+    if as_json:
+        for one in found:
+            print_record(one, about=store.call(one.call))
+        return
+    rows = [_row(store, one, age(one.asked, seen), age(one.expires, seen)) for one in found]
+    print_table(("id", "incident", "change", "why", "rule", "asked", "expires", "answer"), rows)
+
+
+def _row(store: Store, one: Approval, asked: str, expires: str) -> tuple[object, ...]:
+    call = store.call(one.call)
+    answer = f"{one.verdict} by {one.by}" if one.verdict else ""
+    return (one.id, call.incident, call.preview or call.tool, call.why, one.rule, asked, expires, answer)
+
+
+@approve_app.command(epilog=examples("nightshift approve 7", 'nightshift approve 7 --why "seen the Xid myself" --later'))
+def approve(
+    context: typer.Context,
+    approval: Id,
+    why: Why = "",
+    later: Annotated[bool, typer.Option("--later", help="Only answer; `nightshift resume` goes on.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Allow a call that waits.
+
+    The incident goes on in this shell, from that very step. The policy is asked once more right before the call is made.
+    """
+    call = _answer(context, approval, Verdict.ALLOW, why, as_json=as_json)
+    if not later:
+        _go_on(context, call, as_json=as_json)
+
+
+@deny_app.command(epilog=examples('nightshift deny 7 --why "node02 is in maintenance already"'))
+def deny(context: typer.Context, approval: Id, why: Why = "", as_json: Json = False) -> None:
+    """Refuse a call that waits.
+
+    Its incident is handed to a person when it is worked on next: `nightshift resume`.
+    """
+    _answer(context, approval, Verdict.DENY, why, as_json=as_json)
+
+
+def _answer(context: typer.Context, number: int, verdict: Verdict, why: str, *, as_json: bool) -> Call:
+    """Answer and return the call that it was about.
+
+    Raises:
+        UsageError: There is no such approval, it was answered already, or it has expired.
+    """
+    store = door_of(context).store
+    if not store.answer(number, verdict, f"cli:{user()}", why=why):
+        late = store.approval(number)
+        told = (
+            f"was answered already: {late.verdict} by {late.by}" if late.verdict else "has expired; `nightshift resume` asks anew"
+        )
+        raise UsageError(f"approval {number} {told}")
+    answered = store.approval(number)
+    call = store.call(answered.call)
+    if as_json:
+        print_record(answered, about=call)
+    else:
+        print_line(f"{'allowed' if verdict is Verdict.ALLOW else 'refused'}: {call.preview or call.tool}")
+    return call
+
+
+def _go_on(context: typer.Context, call: Call, *, as_json: bool) -> None:
+    """Go on in this shell with what waited: the incident, or the call alone."""
+    from assistant.doors.cli.calls import settle
+    from assistant.doors.cli.recover import drive, exit_of, print_end
+
+    door = door_of(context)
+    engine = door.engine(narrated=call.incident is not None)
+    if call.incident is None:
+        raise typer.Exit(settle(lambda: engine.gate.go_on(call.id), engine, as_json=as_json))
+    end = drive(engine, call.incident)
+    print_end(door, end, as_json)
+    raise typer.Exit(exit_of(door, [end]))

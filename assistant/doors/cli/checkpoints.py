@@ -1,0 +1,109 @@
+"""`nightshift checkpoints`: which ones there are, which of them may be loaded, and why not the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from assistant.doors.cli.door import door_of, user
+from assistant.doors.cli.exits import Exit
+from assistant.doors.cli.group import app, examples
+from assistant.doors.cli.options import Json
+from assistant.doors.cli.output import print_line, print_record, print_table
+from assistant.doors.cli.times import age, local, now
+from assistant.errors import InputError, ToolError
+
+if TYPE_CHECKING:
+    from assistant.records import Checkpoint
+    from assistant.recover.checkpoints.inventory import Inventory
+
+checkpoints_app = app(help="List and verify checkpoints.", no_args_is_help=True)
+
+Target = Annotated[str, typer.Argument(metavar="PATH|JOB", help="A checkpoint folder, one checkpoint, or the id of a job.")]
+
+
+def _folder(context: typer.Context, target: str) -> tuple[Path, bool]:
+    """Return the folder that a target means, and whether its job may still be writing."""
+    path = Path(target)
+    if path.exists() or "/" in target:
+        if not path.exists():
+            raise InputError(f"{target}: there is no such folder")
+        return path, False
+    engine = door_of(context).engine()
+    outcome = engine.gate.call("list_checkpoints", {"job": target}, why="asked for by hand", by=f"cli:{user()}")
+    if not outcome.ok:
+        raise ToolError(outcome.error)
+    door_of(context).say(f"checkpoints of job {target}: {outcome.value['folder']} ({outcome.value['found_by']})")
+    return Path(outcome.value["folder"]), not engine.scheduler.job(target).state.ended
+
+
+def _inventory(context: typer.Context, target: str) -> tuple[Inventory, bool]:
+    from assistant.recover.checkpoints.inventory import inventory
+
+    folder, live = _folder(context, target)
+    found = inventory(folder, now=now(), live=live)
+    for note in found.notes:
+        door_of(context).say(f"{folder}: {note}")
+    return found, live
+
+
+@checkpoints_app.command(
+    "list",
+    epilog=examples("nightshift checkpoints list /ckpt/run7", "nightshift checkpoints list 4821 --json | jq 'select(.healthy)'"),
+)
+def list_checkpoints(context: typer.Context, target: Target, as_json: Json = False) -> None:
+    """List checkpoints, oldest step first, judged by names, sizes, markers and headers."""
+    found, _ = _inventory(context, target)
+    if as_json:
+        for checkpoint in found.checkpoints:
+            print_record(checkpoint)
+        return
+    seen = now()
+    rows = [
+        (one.step, one.format, _size(one.size_bytes), local(one.saved_at), age(one.saved_at, seen), _health(one), one.path)
+        for one in found.checkpoints
+    ]
+    print_table(("step", "format", "size", "saved", "age", "health", "path"), rows)
+
+
+@checkpoints_app.command(
+    "verify",
+    epilog=examples("nightshift checkpoints verify /ckpt/run7", "nightshift checkpoints verify 4821 --newest && sbatch again.sh"),
+)
+def verify_checkpoints(
+    context: typer.Context,
+    target: Target,
+    newest: Annotated[bool, typer.Option("--newest", help="Only the newest one.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Read checkpoints through and say what speaks against loading each; exit code 1 when one is not healthy."""
+    from assistant.recover.checkpoints.inventory import examined
+
+    found, live = _inventory(context, target)
+    if not found.checkpoints:
+        raise ToolError(f"{found.folder}: holds no checkpoint of a known format")
+    bad = 0
+    for checkpoint in found.checkpoints[-1:] if newest else found.checkpoints:
+        one = examined(found, checkpoint, now=now(), live=live) if checkpoint.healthy else checkpoint
+        bad += not one.healthy
+        if as_json:
+            print_record(one)
+        else:
+            print_line(f"{one.path}: step {one.step}: {_health(one)}", colour="green" if one.healthy else "red")
+    if bad:
+        raise typer.Exit(Exit.ERROR)
+
+
+def _health(checkpoint: Checkpoint) -> str:
+    return "healthy" if checkpoint.healthy else "REFUSED: " + "; ".join(checkpoint.problems)
+
+
+def _size(size_bytes: int) -> str:
+    size = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"

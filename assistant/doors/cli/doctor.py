@@ -1,0 +1,189 @@
+"""`nightshift doctor`: whether everything Nightshift needs is there, what to do where it is not, and what is live."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+import typer
+
+from assistant.doors.cli.door import Door, door_of
+from assistant.doors.cli.exits import Exit
+from assistant.doors.cli.group import app, examples
+from assistant.doors.cli.options import Json
+from assistant.doors.cli.output import print_json, print_line
+from assistant.errors import NightshiftError
+
+doctor_app = app(help="Check that everything Nightshift needs is there.")
+
+LOW_DISK_BYTES = 1 << 30
+FULL_DISK_BYTES = 64 << 20
+OLDEST_SQLITE = (3, 35, 0)
+"""First with RETURNING and dropped columns, which migrations rest on."""
+
+
+class Health(StrEnum):
+    """How a check came out."""
+
+    OK = "ok"
+    WARN = "warn"
+    """Nightshift works with less."""
+    FAIL = "fail"
+
+
+class Finding(NamedTuple):
+    """What one check found."""
+
+    name: str
+    health: Health
+    text: str
+    todo: str = ""
+    """What to do about it."""
+
+
+Check = Callable[[Door], Iterator[Finding]]
+
+
+def _python(_: Door) -> Iterator[Finding]:
+    import sqlite3
+
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield Finding("python", Health.OK, f"{version} at {sys.executable}")
+    old = sqlite3.sqlite_version_info < OLDEST_SQLITE
+    todo = "use a Python with SQLite 3.35 or newer" if old else ""
+    yield Finding("sqlite", Health.FAIL if old else Health.OK, sqlite3.sqlite_version, todo)
+
+
+def _hyperscan(_: Door) -> Iterator[Finding]:
+    from importlib.metadata import version
+
+    try:
+        import hyperscan  # noqa: F401
+    except ImportError as error:
+        yield Finding("hyperscan", Health.FAIL, str(error), "pip install hyperscan (needs an x86-64 or arm64 Linux)")
+        return
+    yield Finding("hyperscan", Health.OK, version("hyperscan"))
+
+
+def _settings(door: Door) -> Iterator[Finding]:
+    files = ", ".join(str(path) for path in door.loaded.files) or "defaults only"
+    yield Finding("settings", Health.OK, files)
+
+
+def _content(door: Door) -> Iterator[Finding]:
+    from assistant.content.filters import filters
+    from assistant.content.playbooks import playbooks
+    from assistant.content.reasons import reasons, xids
+    from assistant.rules.matching import load_patterns
+
+    counts = {
+        "reasons": len(reasons(door.site)),
+        "XIDs": len(xids(door.site)),
+        "filters": len(filters(door.site)),
+        "playbooks": len(playbooks(door.site)),
+    }
+    yield Finding("content", Health.OK, ", ".join(f"{count} {name}" for name, count in counts.items()))
+    yield Finding("patterns", Health.OK, f"{len(load_patterns(door.site))} compile together")
+
+
+def _cache(_: Door) -> Iterator[Finding]:
+    from assistant.rules.compiling import cache_folder
+
+    folder = cache_folder()
+    if _writable(folder):
+        yield Finding("cache", Health.OK, str(folder))
+    else:
+        yield Finding(
+            "cache",
+            Health.WARN,
+            f"{folder} cannot be written: patterns are compiled at each start",
+            "set XDG_CACHE_HOME to a folder of yours",
+        )
+
+
+def _disk(door: Door) -> Iterator[Finding]:
+    import shutil
+
+    folder = _existing(door.settings.store.parent)
+    free = shutil.disk_usage(folder).free
+    health = Health.FAIL if free < FULL_DISK_BYTES else Health.WARN if free < LOW_DISK_BYTES else Health.OK
+    yield Finding("disk", health, f"{free / 1e9:.1f} GB free at {folder}", "" if health is Health.OK else f"free space at {folder}")
+
+
+def _store(door: Door) -> Iterator[Finding]:
+    with door.store.transaction():
+        incidents = len(door.store.incidents(open_only=True, limit=10_000))
+    yield Finding("store", Health.OK, f"{door.store.path}, {incidents} open incidents")
+    broken = door.store.verify()
+    if broken is not None:
+        yield Finding(
+            "audit", Health.FAIL, broken.why, "nightshift audit verify; keep a copy of the store and find out who changed it"
+        )
+    else:
+        yield Finding("audit", Health.OK, "the chain holds")
+
+
+def _scheduler(door: Door) -> Iterator[Finding]:
+    scheduler = door.engine().scheduler
+    nodes, jobs = scheduler.nodes(), scheduler.jobs()
+    yield Finding("scheduler", Health.OK, f"{scheduler.name} answers: {len(nodes)} nodes, {len(jobs)} jobs")
+
+
+CHECKS: dict[str, Check] = {
+    "python": _python,
+    "hyperscan": _hyperscan,
+    "settings": _settings,
+    "content": _content,
+    "cache": _cache,
+    "disk": _disk,
+    "store": _store,
+    "scheduler": _scheduler,
+}
+
+
+def examine(door: Door) -> Iterator[Finding]:
+    """Yield what every check finds; one that fails does not keep the others from running."""
+    for name, check in CHECKS.items():
+        try:
+            yield from check(door)
+        except (NightshiftError, OSError) as error:
+            yield Finding(name, Health.FAIL, str(error), "see the message")
+
+
+@doctor_app.command(epilog=examples("nightshift doctor", "nightshift doctor --json | jq 'select(.health != \"ok\")'"))
+def doctor(context: typer.Context, as_json: Json = False) -> None:
+    """Check that everything Nightshift needs is there.
+
+    Prints a line for each check, with what to do where something is missing; exit code 1 when a check failed.
+    """
+    failed = False
+    for finding in examine(door_of(context)):
+        failed |= finding.health is Health.FAIL
+        if as_json:
+            print_json(finding._asdict())
+        else:
+            _print(finding)
+    if failed:
+        raise typer.Exit(Exit.ERROR)
+
+
+def _print(finding: Finding) -> None:
+    colour = {Health.OK: "green", Health.WARN: "yellow", Health.FAIL: "red"}[finding.health]
+    print_line(f"{finding.health:<5} {finding.name:<10} {finding.text}", colour="" if finding.health is Health.OK else colour)
+    if finding.todo:
+        print_line(f"{'':<17}to do: {finding.todo}")
+
+
+def _existing(folder: Path) -> Path:
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder
+
+
+def _writable(folder: Path) -> bool:
+    import os
+
+    return os.access(_existing(folder), os.W_OK | os.X_OK)

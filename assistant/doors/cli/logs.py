@@ -1,0 +1,141 @@
+"""`nightshift logs`: the end of a log, the part of it that is not routine, and lines that match."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from assistant.doors.cli.door import door_of
+from assistant.doors.cli.group import app, examples
+from assistant.doors.cli.options import Json
+from assistant.doors.cli.output import print_json, print_line
+from assistant.errors import ToolError, UsageError
+
+if TYPE_CHECKING:
+    from assistant.logs.lines import Line
+
+logs_app = app(help="Read, compress or search a log.", no_args_is_help=True)
+
+Target = Annotated[str, typer.Argument(metavar="PATH|JOB", help="A log, a .gz, - for stdin, or the id of a job.")]
+Numbers = Annotated[bool, typer.Option("--numbers/--no-numbers", "-N", help="Print the number of each line in front of it.")]
+
+
+def log_of(context: typer.Context, target: str) -> str:
+    """Return the path of a log, asked of the scheduler where the target is a job id.
+
+    Raises:
+        ToolError: The scheduler knows no such job, or the job has no log yet.
+    """
+    from pathlib import Path
+
+    if target == "-" or "/" in target or Path(target).suffix or Path(target).exists():
+        return target
+    job = door_of(context).engine().scheduler.job(target)
+    if job.log is None:
+        raise ToolError(f"job {target} has no log yet: it is {job.state}")
+    return str(job.log)
+
+
+@logs_app.command("tail", epilog=examples("nightshift logs tail job.log", "nightshift logs tail 4821 -n 50 --numbers"))
+def tail(
+    context: typer.Context,
+    target: Target,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, metavar="N", help="How many lines.")] = 20,
+    numbers: Numbers = False,
+    as_json: Json = False,
+) -> None:
+    """Print the end of a log, of progress bars only their last state."""
+    for line in deque(_lines(log_of(context, target)), maxlen=lines):
+        _print(line, numbers, as_json)
+
+
+@logs_app.command(
+    "search",
+    epilog=examples("nightshift logs search 4821 'NCCL|Xid'", "nightshift logs search job.log.gz -i 'out of memory' --json"),
+)
+def search(
+    context: typer.Context,
+    target: Target,
+    pattern: Annotated[str, typer.Argument(metavar="PATTERN", help="Regular expression, as in Python.")],
+    ignore_case: Annotated[bool, typer.Option("--ignore-case", "-i", help="Capital and small letters are the same.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Stop after N lines.")] = 1000,
+    numbers: Numbers = True,
+    as_json: Json = False,
+) -> None:
+    """Print the lines of a log that match a regular expression, with their numbers; none is no error."""
+    try:
+        wanted = re.compile(pattern.encode(), re.MULTILINE | (re.IGNORECASE if ignore_case else 0))
+    except re.error as error:
+        raise UsageError(f"pattern {pattern!r}: {error}; write it as a regular expression of Python") from error
+    for found, line in enumerate(_matching(log_of(context, target), wanted)):
+        if found == limit:
+            door_of(context).say(f"stopped after {limit} lines; more with --limit")
+            break
+        _print(line, numbers, as_json)
+
+
+@logs_app.command("compress", epilog=examples("nightshift logs compress job.log", "nightshift logs compress 4821 --budget 8000"))
+def compress(
+    context: typer.Context,
+    target: Target,
+    budget: Annotated[int, typer.Option("--budget", min=200, metavar="N", help="At most so many characters.")] = 20_000,
+    as_json: Json = False,
+) -> None:
+    """Print what is not routine in a log, within a budget; folded lines are counted."""
+    from assistant.logs.compress import compress as compressed
+    from assistant.logs.scan import scan_log
+    from assistant.rules.matching import load_patterns
+
+    path = log_of(context, target)
+    scan = scan_log(path, load_patterns(door_of(context).site))
+    text = compressed(scan, budget)
+    if as_json:
+        print_json({"path": path, "lines": scan.lines_total, "bytes": scan.size_bytes, "truncated": scan.truncated, "text": text})
+    else:
+        print_line(text.rstrip("\n"))
+        if scan.truncated:
+            door_of(context).say(f"{path}: the gzip file ends early; this is what could be read")
+
+
+def _print(line: Line, numbers: bool, as_json: bool) -> None:
+    if as_json:
+        print_json({"line": line.number, "text": line.text})
+    else:
+        print_line(f"{line.number}: {line.text}" if numbers else line.text)
+
+
+def _lines(path: str) -> Iterator[Line]:
+    from assistant.logs.lines import Line, clean
+    from assistant.logs.reading import blocks, open_log
+
+    number = 0
+    with open_log(path) as stream:
+        for block in blocks(stream):
+            for raw in block.removesuffix(b"\n").split(b"\n"):
+                number += 1
+                yield Line(number, clean(raw))
+
+
+def _matching(path: str, wanted: re.Pattern[bytes]) -> Iterator[Line]:
+    """Yield each line that matches once, without cutting the others out of their block."""
+    from assistant.logs.lines import Line, clean, strip_ansi
+    from assistant.logs.reading import blocks, open_log
+
+    number = 1
+    with open_log(path) as stream:
+        for block in map(strip_ansi, blocks(stream)):
+            done = 0
+            while match := wanted.search(block, done):
+                start = block.rfind(b"\n", 0, match.start()) + 1
+                end = block.find(b"\n", match.start())
+                end = len(block) if end < 0 else end
+                if start == len(block):
+                    break
+                number += block.count(b"\n", done, start)
+                yield Line(number, clean(block[start:end]))
+                number, done = number + 1, end + 1
+            number += block.count(b"\n", done)

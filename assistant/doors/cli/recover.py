@@ -1,0 +1,163 @@
+"""`nightshift recover` and `nightshift resume`: work incidents now, in this shell."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from assistant.doors.cli.door import Door, door_of, user
+from assistant.doors.cli.exits import Exit
+from assistant.doors.cli.group import app, examples
+from assistant.doors.cli.incidents import about, incident_ids
+from assistant.doors.cli.jobs import job_ids
+from assistant.doors.cli.options import DryRun, Json, Yes
+from assistant.doors.cli.output import print_json, print_line, print_record
+from assistant.errors import UsageError
+from assistant.records import CallStatus, IncidentState, JobState
+
+if TYPE_CHECKING:
+    from assistant.engine import Engine
+    from assistant.records import Incident
+
+recover_app = app(help="Bring a failed job back by its playbook.")
+resume_app = app(help="Go on with every unfinished incident.")
+
+LOOK_S = 2.0
+"""Seconds between two looks at a restarted job."""
+
+
+def owner() -> str:
+    """Return the name under which this process holds incidents."""
+    return f"cli:{user()}:{os.getpid()}"
+
+
+@recover_app.command(
+    epilog=examples("nightshift recover 4821 --dry-run", "nightshift recover 4821", "nightshift recover --incident 3 --yes")
+)
+def recover(
+    context: typer.Context,
+    job: Annotated[str, typer.Argument(metavar="[JOB]", help="Id of the job.", autocompletion=job_ids)] = "",
+    incident: Annotated[
+        int | None, typer.Option("--incident", metavar="ID", help="Its incident.", autocompletion=incident_ids)
+    ] = None,
+    again: Annotated[bool, typer.Option("--again", help="Also when an earlier incident brought the job back already.")] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Bring a failed job back by its playbook.
+
+    Opens an incident for the job where there is none, finds out why it failed, takes the steps of the playbook one by one and
+    watches until training moves on. What the policy asks about is asked here; without a terminal and without --yes it waits in
+    `nightshift approvals`, and the exit code is 4.
+    """
+    door = door_of(context)
+    if bool(job) == (incident is not None):
+        raise UsageError("name one job, or its incident with --incident; to go on with all that is unfinished: nightshift resume")
+    engine = door.engine(yes=yes, narrated=not dry_run)
+    if incident is not None:
+        one, opened = engine.store.incident(incident), False
+    else:
+        one, opened = _incident_of(engine, job, again=again)
+    if dry_run:
+        _print_plan(engine, one, opened, as_json)
+        return
+    if one.state.ended:
+        raise UsageError(f"incident {one.id} has ended: {one.state}. {one.note}")
+    end = drive(engine, one.id)
+    print_end(door, end, as_json)
+    raise typer.Exit(exit_of(door, [end]))
+
+
+@resume_app.command(epilog=examples("nightshift resume", "nightshift --quiet resume --json    # from cron"))
+def resume(
+    context: typer.Context,
+    once: Annotated[bool, typer.Option("--once", help="Make one pass and leave, as from cron.")] = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Go on with every unfinished incident.
+
+    After a crash, Ctrl-C or an approval nothing is done twice: each incident goes on behind its last step that is known to have
+    been taken.
+    """
+    door = door_of(context)
+    engine = door.engine(yes=yes, narrated=True)
+    ends = engine.resume(owner=owner())
+    if not once:
+        ends = [drive(engine, end.id) if end.state is IncidentState.VERIFYING else end for end in ends]
+    for end in ends:
+        print_end(door, end, as_json)
+    if not ends:
+        door.say("nothing is unfinished")
+    raise typer.Exit(exit_of(door, ends))
+
+
+def drive(engine: Engine, incident: int) -> Incident:
+    """Work an incident until it ends, waits for a person, or can go no further now."""
+    while True:
+        end = engine.work(incident, owner=owner())
+        if end.state is not IncidentState.VERIFYING or end.owner not in (None, owner()):
+            return end
+        engine.clock.sleep(LOOK_S)
+
+
+def exit_of(door: Door, ends: list[Incident]) -> Exit:
+    """Return the exit code for incidents that were worked.
+
+    What waits for a person counts most, then what was refused, what could not be brought back, and what could go no further now
+    (another process holds it, or something did not answer).
+    """
+    states = {end.state for end in ends}
+    if IncidentState.WAITING in states:
+        return Exit.WAITS
+    escalated = [end for end in ends if end.state is IncidentState.ESCALATED]
+    if any(door.store.calls(end.id, status=CallStatus.DENIED) for end in escalated):
+        return Exit.REFUSED
+    if escalated:
+        return Exit.ERROR
+    return Exit.DONE if all(state.ended or state is IncidentState.VERIFYING for state in states) else Exit.TRY_AGAIN
+
+
+def _incident_of(engine: Engine, job_id: str, *, again: bool) -> tuple[Incident, bool]:
+    """Return the incident of a job, and whether it was opened for this."""
+    standing = engine.store.incidents(job=job_id, open_only=True, limit=1)
+    if standing:
+        return standing[0], False
+    job = engine.scheduler.job(job_id)
+    if job.state in (JobState.PENDING, JobState.COMPLETED, JobState.UNKNOWN):
+        raise UsageError(f"job {job_id} is {job.state}: there is nothing to recover")
+    earlier = engine.store.incidents(job=job_id, limit=1)
+    if earlier and earlier[0].state is IncidentState.RECOVERED and not again:
+        raise UsageError(f"job {job_id} was brought back by incident {earlier[0].id} already; --again does it once more")
+    return engine.open_for(job_id, by=f"cli:{user()}"), True
+
+
+def _print_plan(engine: Engine, incident: Incident, opened: bool, as_json: bool) -> None:
+    try:
+        plan = engine.plan(incident.id)
+    finally:
+        if opened:
+            engine.store.set_state(incident.id, IncidentState.CLOSED, note="a dry run only", by=owner())
+    for number, step in enumerate(plan, 1):
+        if as_json:
+            print_json({"number": number, "preview": str(step)})
+        else:
+            print_line(f"{number}. {step}")
+
+
+def print_end(door: Door, end: Incident, as_json: bool) -> None:
+    """Print how an incident stands after it was worked on, and what a person can do next."""
+    if as_json:
+        print_record(end)
+        return
+    print_line(f"incident {end.id}, {about(end)}: {end.state}" + (f". {end.note}" if end.note else ""))
+    if end.state is IncidentState.WAITING:
+        mine = {call.id for call in door.store.calls(end.id)}
+        for approval in door.store.approvals():
+            if approval.call in mine:
+                print_line(f"  waits for: nightshift approve {approval.id}    ({door.store.call(approval.call).preview})")
+    else:
+        print_line(f"  nightshift incident report {end.id}")
