@@ -211,7 +211,7 @@ def _make_file(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_RDONLY, 0o600))
     except OSError as error:
         raise StoreError(
-            f"{path}: wanted to open or create the store, found: {error.strerror}. "
+            f"{path}: wanted to open or create the store, found: {error.filename}: {error.strerror}. "
             "Name a file in a folder that you may write with NIGHTSHIFT_STORE or `store` in config.toml"
         ) from error
 

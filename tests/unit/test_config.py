@@ -17,6 +17,11 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
+def _all(value: int, *, skip: int = 0) -> str:
+    keys = ("lease_s", "command_timeout_s", "approval_expires_h", "busy_timeout_s", "watch.poll_s")
+    return "".join(f"{key} = {value}\n" for key in keys[skip:])
+
+
 @pytest.fixture
 def system(tmp_path: Path) -> Path:
     return tmp_path / "etc"
@@ -39,15 +44,11 @@ def test_without_anything_the_defaults_hold(environ: dict[str, str], system: Pat
 def test_each_source_wins_over_the_one_before(environ: dict[str, str], system: Path, tmp_path: Path) -> None:
     main = write(
         system / "config.toml",
-        "lease_s = 1\ncommand_timeout_s = 1\napproval_expires_h = 1\nbusy_timeout_s = 1\n[watch]\npoll_s = 1\n",
+        _all(1),
     )
-    first = write(
-        system / "conf.d" / "10-a.toml", "command_timeout_s = 2\napproval_expires_h = 2\nbusy_timeout_s = 2\nwatch.poll_s = 2\n"
-    )
+    first = write(system / "conf.d" / "10-a.toml", _all(2, skip=1))
     write(system / "conf.d" / "05-b.toml", "command_timeout_s = 9\n")
-    user = write(
-        tmp_path / "user" / "nightshift" / "config.toml", "approval_expires_h = 3\nbusy_timeout_s = 3\nwatch = { poll_s = 3 }\n"
-    )
+    user = write(tmp_path / "user" / "nightshift" / "config.toml", _all(3, skip=2))
     environ |= {"NIGHTSHIFT_BUSY_TIMEOUT_S": "4", "NIGHTSHIFT_WATCH__POLL_S": "4.5"}
     loaded = load(environ, {"watch.poll_s": 5.0, "lease_s": None}, system=system)
     settings = loaded.settings
@@ -91,7 +92,7 @@ def test_tables_are_joined_and_lists_replaced(environ: dict[str, str], system: P
     ("text", "message"),
     [
         ('\nsheduler = "local"', "config.toml:2: sheduler: unknown key; did you mean 'scheduler'?"),
-        ('\nscheduler = "slrum"', "config.toml:2: scheduler: 'slrum' is unknown known: local, simulated"),
+        ('\nscheduler = "slrum"', "config.toml:2: scheduler: 'slrum' is unknown; known: local, simulated"),
         ('scheduler = "simulted"', "did you mean 'simulated'?"),
         ("lease_s = 5\n[watch]\npol_s = 3", "config.toml:3: pol_s: unknown key; did you mean 'poll_s'?"),
         ("lease_s = 5\n[watch]\npoll_s = 0", "config.toml:3: watch.poll_s: must be above 0, not 0"),
@@ -170,7 +171,16 @@ def test_every_setting_has_a_manual() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, ""), (True, "true"), (0.5, "0.5"), (30.0, "30.0"), (3, "3"), ("a\"b", '"a\\"b"'), (("a", "b"), '["a", "b"]'), ({"a-*": 1}, '{ "a-*" = 1 }')],
-)  # fmt: skip
+    [
+        (None, ""),
+        (True, "true"),
+        (0.5, "0.5"),
+        (30.0, "30.0"),
+        (3, "3"),
+        ('a"b', '"a\\"b"'),
+        (("a", "b"), '["a", "b"]'),
+        ({"a-*": 1}, '{ "a-*" = 1 }'),
+    ],
+)
 def test_a_value_is_shown_as_toml_writes_it(value: object, text: str) -> None:
     assert shown(value) == text
