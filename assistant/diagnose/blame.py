@@ -1,0 +1,149 @@
+"""Name the node at fault, or nobody: a healthy node that is set aside by mistake costs more than a second look.
+
+A node is named only where evidence of the chosen reason blames it: a signature or XID that says `blames_node`, and a host that the line
+names, that printed it, or that the rank ran on. Several hosts with the same evidence are no verdict but an outage, unless their own
+kernels say it. A collective time-out names a node only with two signals: its rank alone is behind, and something else calls it slow.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from collections import defaultdict
+
+from assistant.diagnose.facts import Facts
+from assistant.diagnose.findings import Finding
+from assistant.diagnose.streams import host_like
+from assistant.records import Citation, NodeFinding
+
+MOST = 3
+"""More hosts with a hardware fault at once are one outage, not so many broken nodes."""
+_ADDRESS = re.compile(r"^\d+\.\d+\.\d+\.\d+$")
+_BEHIND = re.compile(r"[Ll]ast enqueued (?:NCCL )?work: (\d+)")
+_WORK = re.compile(r"SeqNum=(\d+)")
+_RANK = re.compile(r"\[(?:PG [^\]]*?)?Rank (\d+)\]|\[rank(\d+)\]")
+_SLOW = re.compile(
+    r"slow|straggl|throttl|behind|lag|median|HW.?slowdown|thermal|power brake|degraded|stuck|missing|absent|did not (?:join|call|reach)",
+    re.IGNORECASE,
+)
+
+
+def blame(chosen: Finding, findings: Sequence[Finding], facts: Facts) -> tuple[NodeFinding, ...]:
+    """Return the nodes to blame for the chosen finding's reason, best evidence first; empty when that is not certain.
+
+    Args:
+        chosen: The cause.
+        findings: All weighed findings.
+        facts: For ranks, hosts and launchers.
+    """
+    evidence: dict[str, list[Finding]] = defaultdict(list)
+    for finding in (chosen, *findings):
+        same = finding.reason == chosen.reason or (finding.beside and _akin(finding.reason, chosen.reason))
+        if not same or not finding.blames or finding.factor < 0.15:
+            continue
+        host = host_of(finding, facts)
+        if host is not None and finding not in evidence[host]:
+            evidence[host].append(finding)
+    evidence = {host: found for host, found in evidence.items() if found}
+    if len(evidence) > 1:
+        evidence = _surest(evidence, chosen, facts)
+    if not evidence or len(evidence) > MOST:
+        return ()
+    ordered = sorted(evidence.items(), key=lambda item: (-max(f.strength for f in item[1]), min(f.line for f in item[1])))
+    return tuple(NodeFinding(host, _why(found), tuple(_cite(f) for f in found[:3])) for host, found in ordered)
+
+
+def _akin(reason: str, chosen: str) -> bool:
+    """Tell whether two reasons are often one fault of the same GPU or host."""
+    family = {"ecc_error", "nvlink_error", "cuda_error", "node_failure"}
+    return reason in family and chosen in family
+
+
+def _surest(evidence: dict[str, list[Finding]], chosen: Finding, facts: Facts) -> dict[str, list[Finding]]:
+    """Of several hosts keep those that their kernel or the scheduler accuses, else the chosen one's if it came first alone."""
+    own = host_of(chosen, facts)
+    accused = {host: found for host, found in evidence.items() if any(f.beside or f.file != "job.log" for f in found)}
+    if accused:
+        return accused
+    if own in evidence and all(min(f.line for f in found) > chosen.line for host, found in evidence.items() if host != own):
+        most = max(len(found) for found in evidence.values())
+        return {own: evidence[own]} if len(evidence) <= MOST and len(evidence[own]) >= most else {}
+    return {}
+
+
+def host_of(finding: Finding, facts: Facts) -> str | None:
+    """Return the host that a finding is about, None where the case does not tell."""
+    host = finding.host
+    if host is not None and not _ADDRESS.match(host) and (host_like(host) or facts.places.knows(host)):
+        return host
+    if finding.reason == "node_failure":
+        return None  # it is told by others: who printed it is not who is gone
+    placed = facts.places.host_of(rank=finding.rank, task=finding.task)
+    if placed is not None:
+        return placed
+    if finding.file != "job.log":
+        return facts.places.only_host()
+    return _first_to_fail(finding, facts) or facts.places.only_host()
+
+
+def _first_to_fail(finding: Finding, facts: Facts) -> str | None:
+    """Return the one host whose processes failed by themselves, where launchers agree on one."""
+    if finding.rank is not None or finding.stream:
+        return None
+    first = {told.host for told in facts.exits if told.first and told.host and not told.victim}
+    if len(first) == 1:
+        return first.pop()
+    failed = {task.host for task in facts.tasks if not task.victim}
+    return failed.pop() if len(failed) == 1 and not first else None
+
+
+def _why(found: Sequence[Finding]) -> str:
+    best = max(found, key=lambda finding: finding.strength)
+    sources = {"dmesg.log": "its kernel says", "slurmctld.log": "the scheduler says", "job.log": "the job log says"}
+    return f"{sources.get(best.file, best.file)}: {best.text.strip()[:160]} ({best.rule})"
+
+
+def _cite(finding: Finding) -> Citation:
+    return Citation(finding.file, finding.line, finding.text, finding.rule)
+
+
+def straggler(facts: Facts) -> NodeFinding | None:
+    """Return the node whose rank alone is behind in a collective and that something else calls slow.
+
+    Two signals are asked for: a rank stuck in its data loader is behind as well, on a healthy node.
+    """
+    place = _behind(facts)
+    if place is None:
+        return None
+    rank, line, text = place
+    host = facts.places.host_of(rank=rank, task=None)
+    if host is None:
+        return None
+    named = re.compile(rf"\brank[ =:]*{rank}\b|{re.escape(host.split('.')[0])}\b", re.IGNORECASE)
+    for other in (*facts.lines, *facts.scheduler):
+        if (
+            other.number != line
+            and _SLOW.search(other.text)
+            and named.search(other.text)
+            and not _BEHIND.search(other.text)
+            and "Watchdog" not in other.text
+        ):
+            citations = (Citation("job.log", line, text, "rank behind"), Citation("job.log", other.number, other.text, "slow"))
+            return NodeFinding(host, f"rank {rank} alone is behind in the collective, and: {other.text.strip()[:120]}", citations)
+    return None
+
+
+def _behind(facts: Facts) -> tuple[int, int, str] | None:
+    """Return the only rank that enqueued less work than all others, which agree."""
+    reached: dict[int, tuple[int, int, str]] = {}
+    for pattern in (_BEHIND, _WORK):
+        reached = {}
+        for line in facts.lines:
+            if (match := pattern.search(line.text)) and (rank := _RANK.search(line.text)):
+                reached.setdefault(int(rank.group(1) or rank.group(2)), (int(match.group(1)), line.number, line.text))
+        highest = max((count for count, _, _ in reached.values()), default=0)
+        late = [rank for rank, (count, _, _) in reached.items() if count < highest]
+        if len(reached) >= 3 and len(late) == 1:
+            _, number, text = reached[late[0]]
+            return late[0], number, text
+    return None

@@ -1,0 +1,113 @@
+"""A case: all that one attempt of a job left behind, wherever it comes from.
+
+A folder may hold `job.log[.gz]` (or one `*.out`), `dmesg.log[.gz]`, `slurmctld.log[.gz]` and `metrics.jsonl`. What is missing is
+missing: a folder with only a kernel log is a case as well. The engine hands over what it gathered, with the scheduler's own words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from assistant.errors import InputError
+from assistant.logs.lines import Line
+from assistant.logs.reading import open_log
+from assistant.records import Event, Job
+
+SIDE_BYTES = 24 << 20
+"""Of a longer kernel or scheduler log the last bytes are read: a failure stands at the end."""
+_JOB_LOGS = ("job.log", "job.log.gz", "job.out", "job.err", "stdout.log", "output.log", "train.log")
+
+
+@dataclass(frozen=True)
+class Case:
+    """What one attempt left."""
+
+    name: str
+    """Path or job, as people know it."""
+    job_log: Path | None
+    """`Path("-")` for standard input; None where there is no job log."""
+    kernel: str = ""
+    """Kernel lines of one or more nodes."""
+    kernel_from: int = 1
+    """Number of the first line of `kernel` in its file."""
+    scheduler: str = ""
+    scheduler_from: int = 1
+    metrics: Path | None = None
+    job: Job | None = None
+    event: Event | None = None
+
+    @classmethod
+    def from_path(cls, path: Path | str) -> Case:
+        """Return the case of a log, a `.gz`, `-` or a folder.
+
+        Raises:
+            InputError: There is nothing at the path, or nothing in the folder that can be diagnosed.
+        """
+        path = Path(path)
+        if not path.is_dir():
+            return cls(str(path), path)
+        job_log = _job_log(path)
+        kernel, kernel_from = _text(path, "dmesg.log")
+        scheduler, scheduler_from = _text(path, "slurmctld.log")
+        metrics = path / "metrics.jsonl"
+        if job_log is None and not kernel and not scheduler and not metrics.is_file():
+            raise InputError(f"{path}: holds nothing to diagnose; wanted job.log, dmesg.log, slurmctld.log or metrics.jsonl")
+        return cls(
+            str(path),
+            job_log,
+            kernel,
+            kernel_from,
+            scheduler,
+            scheduler_from,
+            metrics if metrics.is_file() and metrics.stat().st_size else None,
+        )
+
+    @classmethod
+    def from_parts(
+        cls, job_log: Path | None, kernel: str, scheduler: str, metrics: Path | None, job: Job | None, event: Event | None
+    ) -> Case:
+        """Return a case of what the engine gathered.
+
+        Args:
+            job_log: The job's output; one that does not exist counts as none.
+            kernel: What the nodes' kernels said; sections of several nodes start with `# node`.
+            scheduler: What the scheduler's log says about the job and its nodes.
+            metrics: A `metrics.jsonl`.
+            job: How the scheduler shows the attempt.
+            event: What a watch noticed: a hang or a spike is strong evidence.
+        """
+        name = f"job {job.id}" if job is not None else str(job_log or "case")
+        there = job_log if job_log is not None and job_log.is_file() and job_log.stat().st_size else None
+        return cls(name, there, kernel=kernel, scheduler=scheduler, metrics=metrics, job=job, event=event)
+
+
+def numbered(text: str, first: int = 1) -> Iterator[Line]:
+    """Yield the lines of a side file with their numbers."""
+    for number, line in enumerate(text.split("\n"), first):
+        yield Line(number, line.rstrip("\r"))
+
+
+def _job_log(folder: Path) -> Path | None:
+    for name in _JOB_LOGS:
+        if (folder / name).is_file():
+            return folder / name
+    outputs = sorted((*folder.glob("*.out"), *folder.glob("*.out.gz")))
+    return outputs[0] if len(outputs) == 1 else None
+
+
+def _text(folder: Path, name: str) -> tuple[str, int]:
+    """Return a side file, at most its last bytes, and the number of the first line; empty when it is not there."""
+    path = next((folder / found for found in (name, f"{name}.gz") if (folder / found).is_file()), None)
+    if path is None or path.stat().st_size == 0:
+        return "", 1
+    with open_log(path) as stream:
+        kept, skipped = b"", 0
+        while block := stream.read(4 << 20):
+            kept += block
+            if len(kept) > 2 * SIDE_BYTES:
+                cut = kept.rfind(b"\n", 0, len(kept) - SIDE_BYTES) + 1
+                skipped += kept.count(b"\n", 0, cut)
+                kept = kept[cut:]
+    return kept.decode("utf-8", "replace"), skipped + 1

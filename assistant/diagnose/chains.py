@@ -1,0 +1,91 @@
+"""Name the cause of one traceback: of its chain of exceptions, the one that an expert would write down.
+
+The last exception is often a wrapper (`DatasetGenerationError`), the first often mere control flow (a `KeyError` of a cache). So each is
+weighed by what is known about it: a signature for its message counts more than its class, a class of the operating system more than
+one of control flow, and what was raised `from` another is explained by that other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from assistant.content.reasons import Reason, Role, Signature
+from assistant.diagnose.classes import meaning
+from assistant.diagnose.tracebacks import Episode, Raised
+
+_CONTROL_FLOW = {
+    "KeyError",
+    "AttributeError",
+    "IndexError",
+    "StopIteration",
+    "ImportError",
+    "ModuleNotFoundError",
+    "TypeError",
+    "ValueError",
+    "LookupError",
+}
+_COUNTS = {Role.ROOT: 1.0, Role.SYMPTOM: 0.7, Role.CASCADE: 0.5, Role.CONFIRMATION: 0.5}
+
+
+class Judged(NamedTuple):
+    """What one traceback speaks for."""
+
+    reason: str
+    weight: float
+    role: Role
+    rule: str
+    line: int
+    text: str
+    signature: Signature | None
+    more: tuple[tuple[int, str], ...]
+
+
+def judge(episode: Episode, signatures: Mapping[int, Sequence[Signature]], known: Mapping[str, Reason]) -> Judged:
+    """Return what a traceback speaks for.
+
+    Args:
+        episode: With at least one exception.
+        signatures: Signatures by number of the line that they match.
+        known: The reasons, for their lists of exception classes.
+    """
+    judged = [_one(raised, signatures, known) for raised in episode.raised]
+    best = max(range(len(judged)), key=lambda at: (_score(episode.raised, judged, at), at))
+    chosen = judged[best]
+    others = [(raised.line, raised.text) for raised in reversed(episode.raised) if raised.line != chosen.line]
+    return chosen._replace(more=(*chosen.more, *others))
+
+
+def _score(chain: Sequence[Raised], judged: Sequence[Judged], at: int) -> float:
+    score = judged[at].weight * _COUNTS.get(judged[at].role, 0.2)
+    final = at == len(chain) - 1
+    if final:
+        return score * (0.95 if chain[at].cause else 1.0)
+    explains = chain[at + 1].cause
+    if chain[at].short in _CONTROL_FLOW and not explains:
+        return score * 0.55
+    return score
+
+
+def _one(raised: Raised, signatures: Mapping[int, Sequence[Signature]], known: Mapping[str, Reason]) -> Judged:
+    fallback = meaning(raised, known)
+    best: tuple[float, int, str, Signature] | None = None
+    for number, text in ((raised.line, raised.text), *raised.more):
+        for signature in signatures.get(number, ()):
+            if signature.role in (Role.TEARDOWN, Role.BENIGN, Role.RECOVERED):
+                continue
+            value = signature.weight * (1.0 if number == raised.line else 0.97)
+            if best is None or value > best[0]:
+                best = value, number, text, signature
+    if best is None or best[0] < fallback.weight and fallback.rule.startswith("errno"):
+        return Judged(fallback.reason, fallback.weight, fallback.role, fallback.rule, raised.line, raised.text, None, ())
+    value, number, text, signature = best
+    more = ((raised.line, raised.text),) if number != raised.line else ()
+    reason = signature.id.partition(".")[0]
+    if (
+        fallback.rule.endswith(("loading weights", "building the data set"))
+        and signature.weight < 0.75
+        and signature.role is Role.ROOT
+    ):
+        reason = fallback.reason
+    return Judged(reason, value, signature.role, signature.id, number, text, signature, more)

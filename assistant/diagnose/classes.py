@@ -1,0 +1,134 @@
+"""What a Python exception class means when no signature knows its message.
+
+The reason files list classes by name. What they do not list is told by errno, by the class it inherits from in the standard library,
+by the family that its name ends with, and by where it was raised: an exception inside `load_state_dict` is a checkpoint that cannot
+be loaded, whatever its class.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from assistant.content.reasons import Reason, Role
+from assistant.diagnose.tracebacks import Frame, Raised
+
+
+class Meaning(NamedTuple):
+    """What an exception speaks for."""
+
+    reason: str
+    weight: float
+    rule: str
+    role: Role = Role.ROOT
+
+
+_ERRNO = re.compile(r"\[Errno (\d+)\]|\berrno[ =:]+(\d+)|\(os error (\d+)\)|\[WinError (\d+)\]", re.IGNORECASE)
+_ERRNOS: Mapping[int, tuple[str, float, Role]] = {
+    1: ("permission_error", 0.8, Role.ROOT),
+    2: ("file_not_found_error", 0.85, Role.ROOT),
+    12: ("out_of_memory_error", 0.85, Role.ROOT),
+    13: ("permission_error", 0.85, Role.ROOT),
+    32: ("connection_error", 0.4, Role.SYMPTOM),
+    98: ("os_error", 0.6, Role.ROOT),
+    101: ("network_error", 0.7, Role.ROOT),
+    104: ("connection_error", 0.5, Role.SYMPTOM),
+    110: ("connection_error", 0.6, Role.ROOT),
+    111: ("connection_error", 0.6, Role.ROOT),
+    113: ("network_error", 0.7, Role.ROOT),
+}
+_NETWORK_DISK_ERRNOS = {5, 107, 108, 112, 116, 121, 512, 521}
+_PARENTS = {
+    "ModuleNotFoundError": "import_error", "DLLError": "import_error", "NotImplementedError": "runtime_error", "RecursionError": "runtime_error",
+    "UnboundLocalError": "name_error", "IndentationError": "syntax_error", "TabError": "syntax_error", "UnicodeDecodeError": "value_error",
+    "UnicodeEncodeError": "value_error", "JSONDecodeError": "value_error", "OverflowError": "value_error", "FloatingPointError": "runtime_error",
+    "ArithmeticError": "zero_division_error", "LookupError": "key_error", "IsADirectoryError": "os_error", "NotADirectoryError": "os_error",
+    "FileExistsError": "os_error", "BlockingIOError": "os_error", "ChildProcessError": "os_error", "ProcessLookupError": "os_error", "IOError": "os_error",
+    "EnvironmentError": "os_error", "InterruptedError": "os_error", "ConnectionRefusedError": "connection_error", "TimeoutError": "connection_error",
+    "MemoryError": "out_of_memory_error", "ArgumentError": "argument_error", "ArgumentTypeError": "argument_error", "TimeoutExpired": "called_process_error",
+    "UnpicklingError": "model_loading_error", "BadZipFile": "model_loading_error", "ScannerError": "syntax_error", "ParserError": "syntax_error",
+    "ValidationError": "value_error", "CheckpointException": "model_loading_error", "SafetensorError": "model_loading_error", "URLError": "connection_error",
+    "HTTPError": "connection_error", "gaierror": "network_error", "HfHubHTTPError": "connection_error", "ArrowInvalid": "dataset_loading_error",
+    "ArrowTypeError": "dataset_loading_error", "DatasetGenerationError": "dataset_loading_error", "ReadTimeout": "connection_error",
+    "ConnectTimeout": "connection_error", "SSLError": "connection_error", "ProxyError": "connection_error",
+}  # fmt: skip
+_SYMPTOMS = {
+    "BrokenPipeError", "ConnectionResetError", "ConnectionAbortedError", "EOFError", "DistNetworkError", "DistStoreError", "RendezvousConnectionError",
+    "RendezvousTimeoutError", "RendezvousClosedError", "IncompleteReadError", "RemoteDisconnected", "HorovodInternalError",
+}  # fmt: skip
+_FAMILIES = (
+    ("OutOfMemoryError", "out_of_memory_error"), ("MemoryError", "out_of_memory_error"), ("FileNotFoundError", "file_not_found_error"),
+    ("NotFoundError", "file_not_found_error"), ("PermissionError", "permission_error"), ("AccessDenied", "permission_error"),
+    ("ConnectionError", "connection_error"), ("TimeoutError", "connection_error"), ("ConnectTimeout", "connection_error"),
+    ("ImportError", "import_error"), ("KeyError", "key_error"), ("AttributeError", "attribute_error"), ("IndexError", "index_error"),
+    ("TypeError", "type_error"), ("ValueError", "value_error"), ("AssertionError", "assertion_error"), ("SyntaxError", "syntax_error"),
+    ("ParseError", "syntax_error"), ("ArgumentError", "argument_error"), ("OptionError", "argument_error"), ("UsageError", "argument_error"),
+    ("ConfigurationError", "value_error"), ("ConfigError", "value_error"), ("DivisionError", "zero_division_error"), ("OSError", "os_error"),
+)  # fmt: skip
+_LOADS_WEIGHTS = re.compile(
+    r"load_state_dict|load_checkpoint|_load_from_checkpoint|load_pretrained|from_pretrained|_load_state|load_model|load_weights|load_optimizer|restore_|resume_from|load_sharded"
+)
+_WEIGHT_FILES = re.compile(
+    r"torch/serialization|safetensors|distributed/checkpoint|dist_checkpointing|checkpoint_loader|/checkpointing\.py|modeling_utils|tokenization_\w*utils"
+)
+_BUILDS_DATA = re.compile(
+    r"datasets/(?:builder|load|arrow_|packaged_modules|table|iterable)|indexed_dataset|pyarrow|webdataset|streaming/base|mmap_dataset"
+)
+_OPEN_TO_PLACE = {"runtime_error", "value_error", "os_error", "type_error", "attribute_error", "index_error", "connection_error"}
+_NETWORK_DISK = re.compile(
+    r"/(?:lustre|gpfs|nfs|fsx|ceph\w*|beegfs|weka|azfiles|blobfuse|efs|s3fs|oss|cpfs|cfs|juicefs|jfs|panfs|petrelfs|gcs|mnt/(?:s3|blob|nfs|fuse|share\w*|petrelfs))\b"
+)
+
+
+def meaning(raised: Raised, known: Mapping[str, Reason]) -> Meaning:
+    """Return what an exception speaks for; `runtime_error` with little weight where nothing is known about its class."""
+    short, text = raised.short, f"{raised.message} {' '.join(more for _, more in raised.more[:3])}"
+    found = _by_errno(short, text, raised.frames) or _by_name(short, known)
+    if found.role is Role.ROOT and found.reason in _OPEN_TO_PLACE:
+        return _by_place(found, raised.frames)
+    return found
+
+
+def network_disk(text: str) -> bool:
+    """Tell whether a path in the text lies on a file system that other nodes share."""
+    return bool(_NETWORK_DISK.search(text))
+
+
+def _by_errno(short: str, text: str, frames: Sequence[Frame]) -> Meaning | None:
+    match = _ERRNO.search(text)
+    if match is None or not (short.endswith("Error") or short in _PARENTS):
+        return None
+    number = int(next(group for group in match.groups() if group))
+    if number in _ERRNOS:
+        reason, weight, role = _ERRNOS[number]
+        return Meaning(reason, weight, f"errno {number}", role)
+    if number in _NETWORK_DISK_ERRNOS and network_disk(text):
+        return Meaning("s3_storage_error", 0.75, f"errno {number} on a shared file system")
+    return Meaning("os_error", 0.75, f"errno {number}") if short in ("OSError", "IOError") or short in _PARENTS else None
+
+
+def _by_name(short: str, known: Mapping[str, Reason]) -> Meaning:
+    rule = f"exception {short}"
+    if short in _SYMPTOMS:
+        return Meaning("connection_error", 0.45, rule, Role.SYMPTOM)
+    for reason in known.values():
+        if short in reason.exceptions:
+            return Meaning(reason.name, 0.6, rule)
+    if short in _PARENTS:
+        return Meaning(_PARENTS[short], 0.55, rule)
+    for ending, name in _FAMILIES:
+        if short.endswith(ending):
+            return Meaning(name, 0.5, rule)
+    return Meaning("runtime_error", 0.35, rule)
+
+
+def _by_place(found: Meaning, frames: Sequence[Frame]) -> Meaning:
+    last = frames[-4:]
+    if any(
+        _LOADS_WEIGHTS.search(frame.function) or _WEIGHT_FILES.search(frame.file) and "load" in frame.function for frame in last
+    ):
+        return Meaning("model_loading_error", max(found.weight, 0.6), f"{found.rule} while loading weights")
+    if any(_BUILDS_DATA.search(frame.file) for frame in last):
+        return Meaning("dataset_loading_error", max(found.weight, 0.6), f"{found.rule} while building the data set")
+    return found

@@ -1,0 +1,232 @@
+"""Tell how an attempt ended where no error tells it: finished, cancelled, out of time, preempted, silent, diverged, or still running.
+
+What somebody outside did to the job stands beside errors that followed from it and beside errors that made him do it. So each ending
+knows the line at which it shows: errors after it are teardown, causes before it outrank it, and a person who cancelled a job that had
+hung or diverged is answered with that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from assistant.content.reasons import Role
+from assistant.diagnose.facts import Facts
+from assistant.diagnose.findings import Finding
+from assistant.diagnose.spikes import Spike
+from assistant.diagnose.times import stamp
+from assistant.diagnose.weighing import EXTERNAL, HARDWARE, ROLES, symptomatic
+from assistant.records import Citation, EventKind, JobState
+
+SILENCE = timedelta(minutes=30)
+"""A job that printed nothing for this long before it was ended had hung; collectives time out after 10 to 30 minutes."""
+_NUMERIC = re.compile(r"\bnan\b|\binf\b|loss|overflow|diverg|scale", re.IGNORECASE)
+_STATES = {
+    JobState.CANCELLED: "cancelled",
+    JobState.TIMEOUT: "time_limit",
+    JobState.PREEMPTED: "preempted",
+    JobState.COMPLETED: "no_failure",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How it ended, with what shows that."""
+
+    reason: str
+    weight: float
+    citations: tuple[Citation, ...]
+    why: str
+    line: int = 0
+    """Line of job.log from which on errors are only teardown; 0 when there is none."""
+
+
+def decide(errors: Sequence[Finding], told: Sequence[Finding], spike: Spike | None, facts: Facts) -> Ending | None:
+    """Return the ending that explains the attempt better than its errors do, None when an error does.
+
+    Args:
+        errors: Weighed findings of errors.
+        told: Weighed findings of endings.
+        spike: A loss spike that did not recover.
+        facts: All else.
+    """
+    event = facts.case.event.kind if facts.case.event is not None else None
+    causes = [finding for finding in errors if not symptomatic(finding) and finding.strength >= 0.3]
+    if event is EventKind.LOSS_SPIKE or (spike is not None and _diverged(causes, spike)):
+        return _spiked(spike, told, facts)
+    outside = _outside(told, causes, errors, facts)
+    if outside is not None:
+        return outside if outside.reason not in ("cancelled", "time_limit") else _reacted(outside, errors, told, facts)
+    completed = _completed(told, causes, facts)
+    if completed is not None:
+        return completed
+    if causes and event is not EventKind.HANG:
+        return None
+    return _silent(errors, causes, told, facts, asked=event is EventKind.HANG)
+
+
+def _diverged(causes: Sequence[Finding], spike: Spike) -> bool:
+    """Tell whether the spike is the cause: no error explains the end, or only one about the numbers themselves."""
+    grave = [f for f in causes if not _NUMERIC.search(f.text) or f.line < spike.line and f.file == "job.log"]
+    return not grave or all(finding.strength < 0.5 for finding in grave)
+
+
+def _spiked(spike: Spike | None, told: Sequence[Finding], facts: Facts) -> Ending:
+    said = [finding for finding in told if finding.reason == "loss_spike"]
+    citations = [_cite(finding) for finding in said[:1]]
+    if spike is not None:
+        shown = [facts.line(line) for line in spike.lines] if facts.metric_file == "job.log" else []
+        measured = [Citation("job.log", line.number, line.text, "spike") for line in shown if line is not None]
+        if facts.metric_file != "job.log":
+            measured = [Citation(facts.metric_file, line, "", "spike") for line in spike.lines]
+        citations = [*measured, *citations]
+        why = f"the loss left {spike.level:.3g} at step {spike.step} and did not come back (last {spike.height:.3g})"
+        return Ending("loss_spike", spike.weight, tuple(citations), why, spike.line)
+    return Ending("loss_spike", 0.7, tuple(citations), "a watch saw the loss leave its level")
+
+
+def _outside(told: Sequence[Finding], causes: Sequence[Finding], errors: Sequence[Finding], facts: Facts) -> Ending | None:
+    """Return what somebody outside did, unless a cause stands before it."""
+    said = sorted((f for f in told if f.reason in EXTERNAL and not symptomatic(f) and f.strength > 0.25), key=lambda f: -f.strength)
+    state = _STATES.get(facts.case.job.state) if facts.case.job is not None else None
+    for finding in said:
+        before = [c for c in causes if c.beside or c.line < finding.line]
+        if before and finding.file == "job.log" and max(c.strength for c in before) >= 0.45:
+            continue
+        if causes and finding.file != "job.log" and max(c.strength for c in causes) >= 0.45:
+            continue
+        others = [_cite(other) for other in said if other.reason == finding.reason and other is not finding]
+        return Ending(
+            finding.reason,
+            finding.weight,
+            (_cite(finding), *others[:3]),
+            "the log says so",
+            finding.line if finding.file == "job.log" else 0,
+        )
+    if state in EXTERNAL and not causes:
+        return Ending(str(state), 0.8, (), f"the scheduler says {state}")
+    weak = [f for f in told if f.reason in EXTERNAL and f.role in ROLES and f.strength > 0.1]
+    if (
+        weak
+        and not causes
+        and not [e for e in errors if e.line < weak[0].line and e.strength > 0.2]
+        and not _failed_before(weak[0].line, facts)
+    ):
+        return Ending(
+            weak[0].reason, 0.6 * weak[0].weight + 0.2, tuple(_cite(f) for f in weak[:3]), "nothing failed before it", weak[0].line
+        )
+    return None
+
+
+def _failed_before(line: int, facts: Facts) -> bool:
+    """Tell whether a launcher reported a failed process before a line."""
+    return any(told.line < line and not told.victim for told in facts.exits) or any(
+        task.line < line and not task.victim for task in facts.tasks
+    )
+
+
+def _reacted(outside: Ending, errors: Sequence[Finding], told: Sequence[Finding], facts: Facts) -> Ending | None:
+    """Return what a person, or the clock, ended the job over, if that shows; None when an error before it does."""
+    earlier = [
+        e
+        for e in errors
+        if e.reason == "nccl_timeout_error" and e.role is not Role.CASCADE and e.file == "job.log" and e.line < outside.line
+    ]
+    if earlier:
+        return None
+    hung = [
+        f
+        for f in told
+        if f.reason == "hang" and f.file == "job.log" and (f.line < outside.line or not outside.line) and f.strength > 0.2
+    ]
+    if hung:
+        return Ending(
+            "hang",
+            0.8,
+            (*(_cite(f) for f in hung[:2]), *_last_progress(facts), *outside.citations[:1]),
+            "no progress before it was ended",
+            hung[0].line,
+        )
+    silent_for = _silence(outside.line, facts)
+    if silent_for is not None and silent_for >= SILENCE:
+        minutes = int(silent_for.total_seconds() // 60)
+        return Ending(
+            "hang",
+            0.7,
+            (*_last_progress(facts), *outside.citations[:2]),
+            f"it had printed nothing for {minutes} minutes when it was ended",
+            outside.line,
+        )
+    return outside
+
+
+def _silence(line: int, facts: Facts) -> timedelta | None:
+    """Return how long before a line the last sign of training stands."""
+    ended, last = facts.line(line), facts.line(facts.progress.last_line)
+    if ended is None or last is None or last.number >= line:
+        return None
+    at_end = stamp(ended.text)
+    at_last = next((found for back in reversed(facts.between(max(1, line - 40), line - 1)) if (found := stamp(back.text))), None)
+    return at_end - at_last if at_end is not None and at_last is not None else None
+
+
+def _completed(told: Sequence[Finding], causes: Sequence[Finding], facts: Facts) -> Ending | None:
+    state = facts.case.job.state if facts.case.job is not None else None
+    said = [f for f in told if f.reason == "no_failure" and f.file == "job.log" and not symptomatic(f)]
+    said = [f for f in said if f.line >= facts.progress.last_line - 30 or f.weight >= 0.9]
+    if not said and state is not JobState.COMPLETED:
+        return None
+    first = min((f.line for f in said), default=0)
+    failed = [c for c in causes if c.strength >= 0.5 and (c.line < first or c.episode is not None)]
+    clean = state is JobState.COMPLETED or any(_clean_exit(f.text) for f in said)
+    if failed and not clean:
+        return None
+    weight = max((f.weight for f in said), default=0.8)
+    return Ending("no_failure", weight, tuple(_cite(f) for f in sorted(said, key=lambda f: -f.weight)[:3]), "it finished", first)
+
+
+def _clean_exit(text: str) -> bool:
+    return bool(re.search(r"exit(?:ed)?(?: with)?(?: code| codes| status|_code)?s?[ :=]+0\b|COMPLETED", text))
+
+
+def _silent(
+    errors: Sequence[Finding], causes: Sequence[Finding], told: Sequence[Finding], facts: Facts, *, asked: bool
+) -> Ending | None:
+    """Return a hang, or that all is well, where no error explains anything."""
+    hung = [f for f in told if f.reason in ("hang", "slow_job") and f.strength > 0.2]
+    hung = [f for f in hung if f.file != "job.log" or facts.progress.after(f.line) < 3]
+    symptoms = [e for e in errors if e.strength >= 0.15 and e.reason not in ("hang",)]
+    hardware = [c for c in causes if c.reason in HARDWARE or c.beside]
+    if asked and not hardware and not [s for s in symptoms if s.reason == "nccl_timeout_error"] and not causes:
+        return Ending("hang", 0.85, (*(_cite(f) for f in hung[:2]), *_last_progress(facts)), "a watch saw no progress")
+    if causes or symptoms and not _dump_only(hung, symptoms):
+        return None
+    if hung:
+        first = min(hung, key=lambda f: (-f.strength, f.line))
+        ordered = [first, *(f for f in hung if f is not first and f.reason == first.reason)]
+        shown = [*ordered[:2], ordered[-1]] if len(ordered) > 2 else ordered
+        return Ending(
+            first.reason, first.weight, (*(_cite(f) for f in shown), *_last_progress(facts)), "no progress and no error", first.line
+        )
+    running = facts.case.job is not None and facts.case.job.state is JobState.RUNNING
+    if facts.progress.lines and not facts.exits and not facts.tasks:
+        fresh = facts.lines_total - facts.progress.last_line <= 60
+        if fresh or running:
+            return Ending("no_failure", 0.75 if running else 0.5, _last_progress(facts), "the log ends while training goes on")
+    return None
+
+
+def _dump_only(hung: Sequence[Finding], symptoms: Sequence[Finding]) -> bool:
+    """Tell whether the symptoms are weak and stand only after the first sign of the hang."""
+    return bool(hung) and all(s.strength < 0.3 and s.line > hung[0].line for s in symptoms)
+
+
+def _last_progress(facts: Facts) -> tuple[Citation, ...]:
+    line = facts.line(facts.progress.last_line)
+    return (Citation("job.log", line.number, line.text, "last progress"),) if line is not None else ()
+
+
+def _cite(finding: Finding) -> Citation:
+    return Citation(finding.file, finding.line, finding.text, finding.rule)

@@ -1,0 +1,155 @@
+"""Gather the facts of a case: scan its files once and parse all that later stages reason about."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+from assistant.content.filters import Filter
+from assistant.content.reasons import Herring, Signature
+from assistant.diagnose.case import Case, numbered
+from assistant.diagnose.kernel import KernelLine, read_kernel
+from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.places import Places, read_places
+from assistant.diagnose.progress import Progress, read_progress
+from assistant.diagnose.streams import Streams
+from assistant.diagnose.times import Span, span
+from assistant.diagnose.torchrun import Exit, TaskExit, read_exits, read_tasks
+from assistant.diagnose.tracebacks import Episode, read_episodes
+from assistant.logs.lines import Line
+from assistant.logs.metrics import metric_points
+from assistant.logs.reading import open_log
+from assistant.logs.scan import Hit, scan_log
+from assistant.records import MetricPoint
+from assistant.rules.matching import Patterns
+
+_JOB_ID = re.compile(
+    r"(?:StepId=|STEP |JOB |JobId=|[Jj]ob_?id[ =:]+|SLURM_JOB_ID[ =:]+|[Jj]ob |Submitted batch job )(\d{3,12})(?:\.\d+)?\b"
+)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the files of a case say, parsed."""
+
+    case: Case
+    lines: Sequence[Line]
+    """Kept lines of the job log, in order."""
+    lines_total: int
+    truncated: bool
+    hits: Sequence[Hit]
+    kernel: Sequence[KernelLine]
+    kernel_hits: Sequence[Hit]
+    scheduler: Sequence[Line]
+    scheduler_hits: Sequence[Hit]
+    streams: Streams
+    episodes: Sequence[Episode]
+    exits: Sequence[Exit]
+    tasks: Sequence[TaskExit]
+    places: Places
+    progress: Progress
+    points: Sequence[MetricPoint]
+    metric_file: str
+    """Name of the file that the points stand in."""
+    span: Span
+    job_id: str | None
+    by_number: dict[int, Line] = field(repr=False, default_factory=dict)
+
+    def line(self, number: int) -> Line | None:
+        """Return a line of the job log, None where it was not kept."""
+        return self.by_number.get(number)
+
+    def between(self, first: int, last: int) -> list[Line]:
+        """Return the kept lines of the job log between two numbers, both included."""
+        return [line for number in range(first, last + 1) if (line := self.by_number.get(number))]
+
+
+def gather(case: Case, knowledge: Knowledge) -> Facts:
+    """Return the facts of a case.
+
+    Raises:
+        InputError: The job log cannot be read or is no log.
+    """
+    scan = scan_log(case.job_log, knowledge.patterns) if case.job_log is not None else None
+    lines: list[Line] = list(scan.lines) if scan else []
+    streams = Streams(line.text for line in lines)
+    exits, tasks = read_exits(lines, streams), read_tasks(lines)
+    places = read_places(lines, streams, exits, tasks)
+    if case.job is not None:
+        for node in case.job.nodes:
+            places.name(node)
+    times = span([line.text for line in lines])
+    year = times.end.year if times.end else None
+    kernel_lines = list(numbered(case.kernel, case.kernel_from)) if case.kernel else []
+    scheduler = list(numbered(case.scheduler, case.scheduler_from)) if case.scheduler else []
+    points, metric_file = _points(case, lines)
+    return Facts(
+        case=case,
+        lines=lines,
+        lines_total=scan.lines_total if scan else 0,
+        truncated=scan.truncated if scan else False,
+        hits=scan.hits if scan else [],
+        kernel=read_kernel(kernel_lines, places.hosts, year),
+        kernel_hits=_hits(kernel_lines, knowledge.patterns),
+        scheduler=scheduler,
+        scheduler_hits=_hits(scheduler, knowledge.patterns),
+        streams=streams,
+        episodes=read_episodes(lines, streams),
+        exits=exits,
+        tasks=tasks,
+        places=places,
+        progress=read_progress(lines, points if metric_file == "job.log" else metric_points(lines)),
+        points=points,
+        metric_file=metric_file,
+        span=times,
+        job_id=case.job.id if case.job is not None else _job_id(lines),
+        by_number={line.number: line for line in lines},
+    )
+
+
+def _points(case: Case, lines: Sequence[Line]) -> tuple[list[MetricPoint], str]:
+    """Return the points of the job log, or of metrics.jsonl where that holds more."""
+    points = list(metric_points(lines))
+    if case.metrics is None:
+        return points, "job.log"
+    with open_log(case.metrics) as stream:
+        text = stream.read(64 << 20).decode("utf-8", "replace")
+    others = list(metric_points(numbered(text)))
+    return (others, "metrics.jsonl") if len(others) > 2 * len(points) else (points, "job.log")
+
+
+def _hits(lines: Sequence[Line], patterns: Patterns) -> list[Hit]:
+    """Return what matches in the lines of a side file, with one pass over all of them."""
+    if not lines:
+        return []
+    ends: list[int] = []
+    encoded: list[bytes] = []
+    total = 0
+    for line in lines:
+        raw = line.text.encode("utf-8", "replace")
+        encoded.append(raw)
+        total += len(raw) + 1
+        ends.append(total)
+    seen: set[tuple[int, int]] = set()
+    for number, end in patterns.scan(b"\n".join(encoded) + b"\n"):
+        seen.add((bisect_right(ends, max(end - 1, 0)), number))
+    found: list[Hit] = []
+    for place, number in sorted(seen):
+        entry = patterns.entry(number)
+        if place < len(lines) and isinstance(entry, Signature | Herring) and not isinstance(entry, Filter):
+            found.append(Hit(entry, lines[place].number, lines[place].text))
+    return found
+
+
+def _job_id(lines: Iterable[Line]) -> str | None:
+    """Return the job id that the log names most."""
+    kept = list(lines)
+    count: Counter[str] = Counter()
+    for line in chain(kept[:300], kept[-300:]):
+        if "ob" in line.text or "STEP" in line.text or "Step" in line.text or "JOB" in line.text:
+            count.update(_JOB_ID.findall(line.text))
+    return count.most_common(1)[0][0] if count else None

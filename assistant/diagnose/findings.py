@@ -1,0 +1,331 @@
+"""Turn facts into findings: lines that speak for a reason, each with its role, its weight and where it happened.
+
+Signatures are matched everywhere, so much is left out here: herrings, the insides of tracebacks (source code quotes error texts),
+what is printed while objects are torn down, the launcher's own traceback, and of a scheduler's log what concerns other jobs. A
+traceback gives one finding, for the exception of its chain that an expert would name (see `chains`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from assistant.content.reasons import Herring, Role, Signature, Source
+from assistant.diagnose.chains import Judged, judge
+from assistant.diagnose.classes import meaning, network_disk
+from assistant.diagnose.facts import Facts
+from assistant.diagnose.kernel import xid_of
+from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.streams import Body
+from assistant.diagnose.tracebacks import Episode, Frame, Kind, Raised
+from assistant.logs.scan import Hit
+from assistant.records import Action
+from assistant.rules.matching import groups
+
+
+@dataclass(slots=True)
+class Finding:
+    """A line that speaks for a reason."""
+
+    reason: str
+    role: Role
+    weight: float
+    """0..1, as the signature or the class says."""
+    file: str
+    line: int
+    text: str
+    rule: str
+    rank: int | None = None
+    task: int | None = None
+    host: str | None = None
+    """Host that printed it or that it names, where it says so itself."""
+    blames: bool = False
+    """Whether that host is at fault."""
+    action: Action | None = None
+    episode: Episode | None = None
+    stream: str = ""
+    beside: bool = False
+    """Out-of-band: from the kernel or the scheduler, wherever it was printed."""
+    more: tuple[tuple[int, str], ...] = ()
+    """Further lines of the same episode that say it too: (number, text)."""
+    factor: float = 1.0
+    """What surroundings make of the weight, see `weighing`."""
+    note: str = ""
+    """Why the factor is what it is."""
+
+    @property
+    def strength(self) -> float:
+        """Weight times factor."""
+        return self.weight * self.factor
+
+
+_ORPHAN = re.compile(r"^(?:[\w.]+\.)?([A-Z]\w*(?:Error|Exception|NotFound|Interrupt))(?:: (.*))?$")
+_NCCL_HOST = re.compile(r"^([A-Za-z][\w.-]*):\d+:\d+ \[\d+\] ")
+_RANK_WORD = re.compile(r"\[(?:PG [^\]]*?)?Rank (\d+)\]|\brank[ =:]+(\d+)\b", re.IGNORECASE)
+_JOB_OF_LINE = re.compile(r"\bJob_?Id=(\d+)|\bStepId=(\d+)|\bJOB (\d+)|\bjob[ _=](\d{3,})", re.IGNORECASE)
+_NODE_OF_LINE = re.compile(r"\b(?:node|nodes|Nodes|NodeName|NodeList|host)[ =:]+([A-Za-z][\w.\[\],-]*\d[\w.\[\],-]*)")
+
+
+def find(facts: Facts, knowledge: Knowledge) -> list[Finding]:
+    """Return all findings of a case, job log first, in the order of lines."""
+    found = [*_of_job(facts, knowledge), *_of_kernel(facts, knowledge), *_of_scheduler(facts, knowledge)]
+    return found
+
+
+def _split(hits: Iterable[Hit]) -> tuple[dict[int, list[Signature]], dict[int, list[Herring]], dict[int, str]]:
+    signatures: dict[int, list[Signature]] = {}
+    herrings: dict[int, list[Herring]] = {}
+    texts: dict[int, str] = {}
+    for hit in hits:
+        texts.setdefault(hit.line, hit.text)
+        if isinstance(hit.entry, Signature):
+            entries = signatures.setdefault(hit.line, [])
+            if hit.entry not in entries:
+                entries.append(hit.entry)
+        else:
+            herrings.setdefault(hit.line, []).append(hit.entry)
+    return signatures, herrings, texts
+
+
+def reason_of(entry: Signature | Herring) -> str:
+    """Return the reason that a signature speaks for: its id begins with it."""
+    return entry.id.partition(".")[0]
+
+
+def _kept(signatures: Sequence[Signature], herrings: Sequence[Herring]) -> list[Signature]:
+    """Drop what a herring of the same reason takes back."""
+    names = {reason_of(herring) for herring in herrings}
+    return [signature for signature in signatures if reason_of(signature) not in names]
+
+
+def _of_job(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
+    signatures, herrings, texts = _split(facts.hits)
+    signatures = {n: kept for n, found in signatures.items() if (kept := _kept(found, herrings.get(n, ())))}
+    inside: dict[int, Episode] = {}
+    for episode in facts.episodes:
+        inside |= dict.fromkeys((number for number in episode.lines if _belongs(number, episode, facts)), episode)
+    for episode in facts.episodes:
+        finding = _of_episode(episode, signatures, knowledge, facts)
+        if finding is not None:
+            yield finding
+    spoken = {number for e in facts.episodes for raised in e.raised for number in (raised.line, *(n for n, _ in raised.more))}
+    for number in sorted(signatures):
+        episode = inside.get(number)
+        line = facts.line(number)
+        text = line.text if line is not None else texts[number]
+        if number in spoken or (episode is not None and _quoted(text, episode, facts)):
+            continue
+        for signature in _strongest(signatures[number]):
+            yield _of_line(signature, number, text, facts)
+    yield from _orphans(facts, signatures, herrings, inside, spoken, knowledge)
+
+
+def _belongs(number: int, episode: Episode, facts: Facts) -> bool:
+    """Tell whether a line between the ends of an episode is of its stream."""
+    line = facts.line(number)
+    return line is not None and facts.streams.body(line.text).stream == episode.stream
+
+
+def _quoted(text: str, episode: Episode, facts: Facts) -> bool:
+    """Tell whether a line inside a traceback is source code, or part of one that counts for nothing."""
+    body = facts.streams.body(text).text
+    return body[:1].isspace() or episode.kind in (Kind.IGNORED, Kind.ATEXIT)
+
+
+def _strongest(found: Sequence[Signature]) -> list[Signature]:
+    """Return one signature for each reason: the heaviest."""
+    best: dict[str, Signature] = {}
+    for signature in found:
+        reason = reason_of(signature)
+        if reason not in best or signature.weight > best[reason].weight:
+            best[reason] = signature
+    return list(best.values())
+
+
+def _of_line(signature: Signature, number: int, text: str, facts: Facts, file: str = "job.log") -> Finding:
+    body = facts.streams.body(text)
+    named = groups(signature, text)
+    beside = Source.JOB not in signature.where
+    finding = Finding(
+        reason_of(signature),
+        signature.role,
+        signature.weight,
+        file,
+        number,
+        text,
+        signature.id,
+        rank=_number(named.get("rank")) if named.get("rank") else _rank(body),
+        task=body.task,
+        host=_host(named, body, facts),
+        blames=signature.blames_node,
+        action=signature.action,
+        stream=body.stream,
+        beside=beside,
+    )
+    return finding
+
+
+def _host(named: Mapping[str, str], body: Body, facts: Facts) -> str | None:
+    if named.get("node"):
+        return named["node"].strip("[](),:;'\"")
+    if match := _NCCL_HOST.match(body.text):
+        return match.group(1)
+    return body.host
+
+
+def _rank(body: Body) -> int | None:
+    if body.rank is not None:
+        return body.rank
+    match = _RANK_WORD.search(body.text)
+    return int(match.group(1) or match.group(2)) if match else None
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdigit() else None
+
+
+def _of_episode(
+    episode: Episode, signatures: Mapping[int, Sequence[Signature]], knowledge: Knowledge, facts: Facts
+) -> Finding | None:
+    if episode.kind in (Kind.IGNORED, Kind.ATEXIT, Kind.LAUNCHER):
+        return None
+    judged = judge(episode, signatures, knowledge.reasons)
+    judged = _placed(judged, episode, facts)
+    signature = judged.signature
+    named = groups(signature, judged.text) if signature is not None else {}
+    finding = Finding(
+        judged.reason,
+        judged.role,
+        judged.weight,
+        "job.log",
+        judged.line,
+        judged.text,
+        judged.rule,
+        rank=episode.rank,
+        task=episode.task,
+        host=named.get("node") or episode.host,
+        blames=signature.blames_node if signature is not None else False,
+        action=signature.action if signature is not None else None,
+        episode=episode,
+        stream=episode.stream,
+        more=judged.more,
+    )
+    if episode.kind is Kind.THREAD:
+        finding.factor, finding.note = 0.4, "raised in a side thread"
+    return finding
+
+
+def _placed(judged: Judged, episode: Episode, facts: Facts) -> Judged:
+    """An I/O error is the shared file system's where the last path spoken of lies on one."""
+    if judged.reason != "os_error" or "errno 5" not in f"{judged.rule} {judged.text}".lower().replace("[errno 5]", "errno 5"):
+        return judged
+    around = " ".join(line.text for line in facts.between(max(1, episode.first - 6), episode.last))
+    return (
+        judged._replace(reason="s3_storage_error", rule=f"{judged.rule} on a shared file system")
+        if network_disk(around)
+        else judged
+    )
+
+
+def _orphans(
+    facts: Facts,
+    signatures: Mapping[int, Sequence[Signature]],
+    herrings: Mapping[int, Sequence[Herring]],
+    inside: Mapping[int, Episode],
+    spoken: set[int],
+    knowledge: Knowledge,
+) -> Iterator[Finding]:
+    """Exception lines whose traceback is missing, garbled, or was never printed (a syntax error)."""
+    for line in facts.lines:
+        number, text = line.number, line.text
+        if number in spoken or number in inside or number in signatures or number in herrings:
+            continue
+        if "Error" not in text and "Exception" not in text and "Interrupt" not in text and "NotFound" not in text:
+            continue
+        body = facts.streams.body(text)
+        match = _ORPHAN.match(body.text)
+        if match is None or match.group(1) in ("ChildFailedError", "KeyboardInterrupt"):
+            continue
+        frames: list[Frame] = []
+        found = meaning(Raised(body.text.partition(":")[0], match.group(2) or "", number, text, frames), knowledge.reasons)
+        yield Finding(
+            found.reason,
+            found.role,
+            found.weight * 0.9,
+            "job.log",
+            number,
+            text,
+            found.rule,
+            body.rank,
+            body.task,
+            body.host,
+            stream=body.stream,
+        )
+
+
+def _of_kernel(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
+    signatures, herrings, _ = _split(facts.kernel_hits)
+    for line in facts.kernel:
+        if line.xid is not None and line.xid in knowledge.xids:
+            xid = knowledge.xids[line.xid]
+            role = Role.ROOT if xid.root and xid.reason != "cascade" else Role.CASCADE
+            reason = xid.reason if xid.reason in knowledge.reasons else "cuda_error"
+            weight = 0.9 if xid.blames_node else 0.6
+            yield Finding(
+                reason, role, weight, "dmesg.log", line.number, line.text, f"xid {line.xid}", host=line.host, blames=xid.blames_node, action=xid.action, beside=True
+            )  # fmt: skip
+            continue
+        kept = [s for s in _kept(signatures.get(line.number, ()), herrings.get(line.number, ())) if Source.KERNEL in s.where]
+        for signature in _strongest(kept):
+            finding = _of_line(signature, line.number, line.text, facts, "dmesg.log")
+            named = groups(signature, line.text).get("node")
+            finding.host, finding.beside, finding.rank, finding.task = named or line.host, True, None, None
+            yield finding
+
+
+def _of_scheduler(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
+    signatures, herrings, _ = _split(facts.scheduler_hits)
+    for line in facts.scheduler:
+        kept = [s for s in _kept(signatures.get(line.number, ()), herrings.get(line.number, ())) if Source.SCHEDULER in s.where]
+        if not kept or not _ours(line.text, facts):
+            continue
+        for signature in _strongest(kept):
+            finding = _of_line(signature, line.number, line.text, facts, "slurmctld.log")
+            finding.beside = True
+            finding.host = finding.host or _named_node(line.text, facts)
+            yield finding
+
+
+def _ours(text: str, facts: Facts) -> bool:
+    """Tell whether a line of the scheduler's log is about this job or one of its nodes."""
+    if match := _JOB_OF_LINE.search(text):
+        number = next(group for group in match.groups() if group)
+        return facts.job_id is not None and number == facts.job_id
+    named = _NODE_OF_LINE.search(text)
+    if named is None or not facts.places.hosts:
+        return named is None or facts.case.job_log is None
+    return _named_node(text, facts) is not None
+
+
+def _named_node(text: str, facts: Facts) -> str | None:
+    from assistant.diagnose.places import expand
+
+    match = _NODE_OF_LINE.search(text)
+    if match is None:
+        return None
+    return next((node for node in expand(match.group(1).rstrip(",.:")) if facts.places.knows(node)), None)
+
+
+def xid_finding(text: str, number: int, knowledge: Knowledge, facts: Facts) -> Finding | None:
+    """Return the finding of an XID that was printed into the job log, by an epilog or a health check."""
+    code, _ = xid_of(text)
+    if code is None or code not in knowledge.xids:
+        return None
+    xid = knowledge.xids[code]
+    body = facts.streams.body(text)
+    role = Role.ROOT if xid.root and xid.reason in knowledge.reasons else Role.CASCADE
+    reason = xid.reason if xid.reason in knowledge.reasons else "cuda_error"
+    return Finding(
+        reason, role, 0.9 if xid.blames_node else 0.6, "job.log", number, text, f"xid {code}", body.rank, body.task, body.host, xid.blames_node, xid.action, beside=True
+    )  # fmt: skip

@@ -1,0 +1,91 @@
+"""Read kernel logs of one or many nodes: which host wrote a line, when, and which XID it reports.
+
+A `dmesg.log` may be plain `dmesg`, `dmesg -T`, syslog, a serial console, or many of these behind headers such as
+`===== node017 =====`, `# gpu-12` or `gpu-12:` before each line (pdsh).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from assistant.diagnose.streams import host_like
+from assistant.diagnose.times import stamp
+from assistant.diagnose.tracebacks import NumberedLine
+
+_LINE = re.compile(
+    r"^\s*(?:\[\s*\d+\.\d+\]|\[[A-Z][a-z]{2} [A-Z][a-z]{2} |[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d |\d{4}-\d\d-\d\d[T ]|<\d+>)"
+)
+_SYSLOG = re.compile(
+    r"^(?:[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)?) ([\w.-]+) "
+    r"(?:kernel|systemd|slurmd|nvidia|nv-|[\w./-]+(?:\[\d+\])?:)"
+)
+_PDSH = re.compile(r"^\[?([A-Za-z][\w.-]*)\]?(?::| \|) ?(?=\[|<\d|[A-Z][a-z]{2} +\d|\d{4}-)")
+_WORDS = re.compile(r"[A-Za-z0-9][\w.-]*")
+_XID = re.compile(r"\bXid \((?:PCI:)?([0-9a-fA-F:.]+)[^)]*\): (\d+)|\b(?:XID|Xid|xid)(?: error| code)?[ :=#]+(\d{1,3})\b")
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLine:
+    """A line of a kernel log."""
+
+    number: int
+    text: str
+    host: str | None
+    at: datetime | None
+    xid: int | None
+    device: str | None
+    """PCI address of an XID."""
+
+
+def read_kernel(lines: Iterable[NumberedLine], hosts: Collection[str] = (), year: int | None = None) -> list[KernelLine]:
+    """Return the lines of a kernel log with host and time.
+
+    Args:
+        lines: The lines with their numbers.
+        hosts: Hosts that are known from elsewhere; they count as names even where they hold no digit.
+        year: Year for syslog stamps.
+    """
+    known = {host.split(".")[0] for host in hosts}
+    section: str | None = None
+    read: list[KernelLine] = []
+    for line in lines:
+        number, text = line.number, line.text
+        header = _header(text, known)
+        if header is not None:
+            section = header
+        xid, device = xid_of(text)
+        read.append(KernelLine(number, text, _host(text, known) or section, stamp(text, year), xid, device))
+    return read
+
+
+def xid_of(text: str) -> tuple[int | None, str | None]:
+    """Return the number of the XID that a line reports and the device, None where there is none."""
+    if "id" not in text and "ID" not in text:
+        return None, None
+    match = _XID.search(text)
+    if match is None or "SXid" in text[max(0, match.start() - 1) : match.end()]:
+        return None, None
+    return int(match.group(2) or match.group(3)), match.group(1)
+
+
+def _host(text: str, known: Collection[str]) -> str | None:
+    if match := _SYSLOG.match(text):
+        return match.group(1)
+    if (match := _PDSH.match(text)) and (host_like(match.group(1)) or match.group(1).split(".")[0] in known):
+        return match.group(1)
+    return None
+
+
+def _header(text: str, known: Collection[str]) -> str | None:
+    """Return the host that a section header names, None for any other line."""
+    if len(text) > 140 or _LINE.match(text) or _SYSLOG.match(text) or _PDSH.match(text) or not text.strip():
+        return None
+    words = _WORDS.findall(text)
+    marked = not text[0].isalnum() or text.rstrip().endswith(":") or len(words) <= 2 or "dmesg" in text or "journalctl" in text
+    if not marked or len(words) > 12:
+        return None
+    named = [word for word in words if word.split(".")[0] in known]
+    return next(iter(named or [word for word in words if host_like(word)]), None)

@@ -1,0 +1,74 @@
+"""Find out how far training came: the lines that prove a step, and the legs of a log that holds several attempts.
+
+An error after which training went on for a while was survived; an error before a restart that trained again is history.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from assistant.diagnose.tracebacks import NumberedLine
+from assistant.records import MetricPoint
+
+_BAR = re.compile(
+    r"^(?:[^|]{0,80}?(?:epoch|train|step|iter|fitting)[^|]{0,60}?)?\s*\d{1,3}%\|[^|]*\| *(\d+)/(\d+) \[.*(?:it/s|s/it)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The proofs of progress of one log, in the order of lines."""
+
+    lines: tuple[int, ...]
+    steps: tuple[float, ...]
+    """Step at each line."""
+    bars: bool = False
+    """Whether they are progress bars, which start again each epoch."""
+
+    def after(self, line: int) -> int:
+        """Return how many later steps are proven beyond a line."""
+        place = bisect_right(self.lines, line)
+        return len(set(self.steps[place:]))
+
+    def before(self, line: int) -> int:
+        """Return how many proofs stand up to a line."""
+        return bisect_right(self.lines, line)
+
+    @property
+    def last_line(self) -> int:
+        """Line of the last proof; 0 without any."""
+        return self.lines[-1] if self.lines else 0
+
+    @property
+    def leg(self) -> int:
+        """First line of the last leg, where a restarted job prints a lower step than before; 0 for a log of one leg."""
+        for place in range(len(self.steps) - 1, 0, -1):
+            back = self.steps[place - 1] - self.steps[place]
+            gap = self.lines[place] - self.lines[place - 1]
+            # a skipped step is counted again right away; a restart prints its start-up in between
+            if not self.bars and back > 0 and (back > 20 or gap > 15):
+                return self.lines[place]
+        return 0
+
+
+def read_progress(lines: Iterable[NumberedLine], points: Sequence[MetricPoint]) -> Progress:
+    """Return the lines that prove a training step: metrics, or progress bars where they are more.
+
+    Args:
+        lines: Of the job log.
+        points: Metrics that stand in the same log.
+    """
+    metrics = [(point.line, float(point.step)) for point in points]
+    bars = [(line.number, step) for line in lines if "%|" in line.text and (step := _bar(line.text)) is not None]
+    # bars and metrics count differently; mixed they would look like a counter that falls back
+    best = max(metrics, bars, key=len)
+    return Progress(tuple(number for number, _ in best), tuple(step for _, step in best), best is bars)
+
+
+def _bar(text: str) -> float | None:
+    match = _BAR.search(text)
+    return float(match.group(1)) if match and int(match.group(2)) >= 10 else None

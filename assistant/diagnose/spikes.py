@@ -1,0 +1,112 @@
+"""Tell a loss spike from noise: the loss leaves its level and does not come back before the log ends.
+
+The level is the median of the steps before; noise is the median absolute deviation from a running median. A jump that comes back is
+no spike (BLOOM and PaLM report many). A slow drift has no sharp edge, so what counts is not the jump but that the end of the log lies
+well above the best level reached and stayed there; a gradient norm that rises along makes it surer. NaN at the end is the plainest spike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from assistant.records import MetricPoint
+
+MIN_POINTS = 12
+"""Fewer steps give no level to leave."""
+LEVEL = 40
+"""Steps whose median is the level before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spike:
+    """A spike that did not recover."""
+
+    step: int
+    line: int
+    """Line of the first point above the level."""
+    lines: tuple[int, ...]
+    """What to show of it: the edge, the first point above 1.5 times the level, the middle of the rise."""
+    level: float
+    """Loss before it."""
+    height: float
+    """Loss at the end; NaN when it became NaN."""
+    grad_norm_rose: bool
+
+    @property
+    def weight(self) -> float:
+        """How sure it is, 0..1."""
+        if math.isnan(self.height) or self.height > 1.5 * self.level:
+            return 0.93
+        return 0.85 if self.grad_norm_rose else 0.75
+
+
+def find_spike(points: Sequence[MetricPoint]) -> Spike | None:
+    """Return the spike that lasts to the end of the points, None when there is none."""
+    points = [point for point in points if point.loss is not None]
+    if len(points) < MIN_POINTS:
+        return None
+    return _not_a_number(points) or _above_level(points)
+
+
+def _not_a_number(points: Sequence[MetricPoint]) -> Spike | None:
+    bad = [point.loss is not None and not math.isfinite(point.loss) for point in points]
+    start = len(bad)
+    while start > 0 and bad[start - 1]:
+        start -= 1
+    finite = [point.loss for point in points[:start] if point.loss is not None and math.isfinite(point.loss)]
+    if len(bad) - start < 2 or not finite:
+        return None
+    return _spike(points, start, median(finite[-LEVEL:]), math.nan)
+
+
+def _above_level(points: Sequence[MetricPoint]) -> Spike | None:
+    losses = [point.loss if point.loss is not None and math.isfinite(point.loss) else math.nan for point in points]
+    losses = [value if not math.isnan(value) else 1e9 for value in losses]
+    smooth = [median(losses[max(0, at - 2) : at + 3]) for at in range(len(losses))]
+    noise = 1.4826 * median(abs(value - level) for value, level in zip(losses, smooth, strict=True)) or 1e-6
+    best_at = min(range(len(smooth) - 2), key=lambda at: smooth[at])
+    if best_at < 5:
+        return None
+    level = median(losses[max(0, best_at - LEVEL) : best_at + 1])
+    margin = max(6 * noise, 0.12 * abs(level), 0.08)
+    tail = losses[-3:] if len(losses) < 60 else losses[-6:]
+    if median(tail) < level + margin or min(tail) < level + margin / 2:
+        return None
+    start = len(losses)
+    while start > best_at and smooth[start - 1] > level + max(3 * noise, margin / 2.5):
+        start -= 1
+    start = _edge(losses, start, level, margin)
+    if len(losses) - start < 3:
+        return None
+    return _spike(points, start, level, median(tail))
+
+
+def _edge(losses: Sequence[float], start: int, level: float, margin: float) -> int:
+    """Move the start to the first point that is really out of the level: smoothing blurs an edge by two steps."""
+    for at in range(max(0, start - 2), min(len(losses), start + 3)):
+        if losses[at] > level + margin / 2.5:
+            return at
+    return min(start, len(losses) - 1)
+
+
+def _spike(points: Sequence[MetricPoint], start: int, level: float, height: float) -> Spike:
+    before, after = _norms(points[max(0, start - LEVEL) : start]), _norms(points[start : start + LEVEL])
+    rose = bool(before and after and median(after) > 2 * median(before))
+    lines = tuple(dict.fromkeys(points[at].line for at in _telling(points, start, level, height)))
+    return Spike(points[start].step, points[start].line, lines, level, height, rose)
+
+
+def _norms(points: Sequence[MetricPoint]) -> list[float]:
+    return [point.grad_norm for point in points if point.grad_norm is not None and math.isfinite(point.grad_norm)]
+
+
+def _telling(points: Sequence[MetricPoint], start: int, level: float, height: float) -> list[int]:
+    """Return the places of the points that show the spike best, see `Spike.lines`."""
+    marks = [1.5 * level, (level + height) / 2] if math.isfinite(height) else []
+    found = [start]
+    for mark in marks:
+        found += [at for at in range(start, len(points)) if (points[at].loss or 0.0) > mark][:1]
+    return [*found, *range(start + 1, min(start + 3, len(points)))][:3]

@@ -1,0 +1,261 @@
+"""Read Python tracebacks out of a log of many ranks: one episode a failure, chained exceptions in it.
+
+Each stream (see `streams`) is read by itself. Where a log has no marks and ranks interleave, tracebacks that were opened and not yet
+closed are kept beside each other and closed in order. An episode says how it came about, because a traceback is often no failure:
+`ignored` (in `__del__`), `atexit`, `thread` (a side thread), `launcher` (torchrun telling that a child failed).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from assistant.diagnose.streams import Body, Streams
+
+
+class Kind(StrEnum):
+    """How a traceback came about."""
+
+    MAIN = "main"
+    IGNORED = "ignored"
+    ATEXIT = "atexit"
+    THREAD = "thread"
+    LAUNCHER = "launcher"
+
+
+class NumberedLine(Protocol):
+    """A line of a log."""
+
+    @property
+    def number(self) -> int:
+        """1-based."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """Without its end."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One `File "…", line …, in …` row."""
+
+    file: str
+    function: str
+
+
+@dataclass(slots=True)
+class Raised:
+    """One exception of a chain."""
+
+    name: str
+    """Class as printed, with its module."""
+    message: str
+    """First line of the message."""
+    line: int
+    text: str
+    """The whole line as it stands in the log."""
+    frames: list[Frame]
+    more: list[tuple[int, str]] = field(default_factory=list)
+    """Further lines of the message: (number, text)."""
+    cause: bool = False
+    """Whether it was raised `from` the one before it in the chain."""
+
+    @property
+    def short(self) -> str:
+        """Class without its module."""
+        return self.name.rpartition(".")[2]
+
+
+@dataclass(slots=True)
+class Episode:
+    """One traceback with everything that is chained to it, in the order printed: the innermost first."""
+
+    stream: str
+    first: int
+    rank: int | None = None
+    task: int | None = None
+    host: str | None = None
+    kind: Kind = Kind.MAIN
+    raised: list[Raised] = field(default_factory=list)
+    last: int = 0
+
+    @property
+    def lines(self) -> range:
+        """Numbers of the lines from its start to its end."""
+        return range(self.first, self.last + 1)
+
+
+_START = re.compile(r"(?P<before>.{0,120}?)Traceback \(most recent call last\)")
+_FRAME = re.compile(r'\s+File "([^"]+)", line \d+(?:, in (.+))?')
+_RAISED = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: ?(.*))?$")
+_CLASS = re.compile(
+    r"(?:Error|Exception|Exit|Interrupt|Warning|Failure|Fault|Timeout|Expired|Invalid|Found|Stop\w*|Empty|Full|NoSuch\w+|Abort\w*)$"
+)
+_CHAINED = "During handling of the above exception, another exception occurred"
+_CAUSED = "The above exception was the direct cause of the following exception"
+_KINDS = (
+    ("Exception ignored in", Kind.IGNORED),
+    ("Error in atexit", Kind.ATEXIT),
+    ("Error in sys.exitfunc", Kind.ATEXIT),
+    ("Exception in thread", Kind.THREAD),
+)
+_LAUNCHERS = re.compile(
+    r"torch/distributed/(?:run|launch|launcher/|elastic/agent)|accelerate/commands/launch|deepspeed/launcher|/bin/(?:torchrun|accelerate)"
+)
+_WRAPPERS = {"ChildFailedError", "CalledProcessError", "SignalException", "ProcessExitedException", "WorkerGroupFailure"}
+_QUOTING = {"CheckpointException", "ProcessRaisedException", "RemoteTraceback", "RayTaskError", "RemoteException"}
+_LOGGED = re.compile(
+    r"\[?\d{4}-\d\d|\[?(?:INFO|WARNING|WARN|ERROR|DEBUG)\b|srun|slurmstepd|Traceback|Exception ignored|\[[EWI]\d*\b"
+)
+_FINALIZERS = re.compile(r"_run_finalizers|_remove_temp_dir|__del__|_exit_function|_cleanup|_shutdown_workers|atexit|_python_exit")
+
+
+@dataclass(slots=True)
+class _Open:
+    """A traceback that is being read."""
+
+    episode: Episode
+    indent: int
+    frames: list[Frame] = field(default_factory=list)
+    awaiting: bool = True
+    """Whether its exception line has not come yet."""
+    link: str = ""
+    """What announced the next traceback of the chain."""
+    over: bool = False
+    """Whether the message of its last exception has ended."""
+
+
+class _Reader:
+    """Reads the bodies of one stream."""
+
+    def __init__(self, stream: str) -> None:
+        self._stream = stream
+        self._before: list[str] = []
+        self._open: list[_Open] = []
+        self.episodes: list[Episode] = []
+
+    def take(self, number: int, whole: str, body: Body) -> None:
+        text = body.text
+        if "Traceback (most" in text and (start := _START.match(text)):
+            self._start(number, body, start)
+        elif _CHAINED in text or _CAUSED in text:
+            if self._open:
+                self._open[-1].link = "caused" if _CAUSED in text else "chained"
+        elif self._open:
+            self._inside(number, whole, text)
+        if text.strip():
+            self._before = [*self._before[-1:], text]
+
+    def _start(self, number: int, body: Body, start: re.Match[str]) -> None:
+        indent = len(start["before"]) - len(start["before"].lstrip()) if not start["before"].strip() else 0
+        latest = self._open[-1] if self._open else None
+        if latest is not None and not latest.awaiting and (latest.link or _nested(latest, body.text)):
+            latest.awaiting, latest.frames, latest.indent = True, [], indent
+            return
+        self._open = [entry for entry in self._open if entry.awaiting][-8:]
+        kind = next((kind for mark in self._before for words, kind in _KINDS if words in mark), Kind.MAIN)
+        episode = Episode(self._stream, number, body.rank, body.task, body.host, kind, last=number)
+        self.episodes.append(episode)
+        self._open.append(_Open(episode, indent))
+
+    def _inside(self, number: int, whole: str, text: str) -> None:
+        if frame := _FRAME.match(text):
+            entry = next((entry for entry in reversed(self._open) if entry.awaiting), self._open[-1])
+            entry.frames.append(Frame(frame.group(1), (frame.group(2) or "").strip()))
+            entry.episode.last = max(entry.episode.last, number)
+            return
+        waiting = next((entry for entry in self._open if entry.awaiting and entry.frames), None)
+        if waiting is not None:
+            indented = len(text) - len(text.lstrip()) > waiting.indent
+            if text.strip() and not indented and (raised := _RAISED.match(text.strip())) and _plausible(raised, text):
+                self._raise(waiting, number, whole, raised)
+            return
+        closed = self._open[-1]
+        if not closed.awaiting and closed.episode.raised:
+            self._message(closed, number, whole, text)
+
+    def _raise(self, entry: _Open, number: int, whole: str, raised: re.Match[str]) -> None:
+        episode = entry.episode
+        episode.raised.append(
+            Raised(raised.group(1), raised.group(2) or "", number, whole, entry.frames, cause=entry.link == "caused")
+        )
+        episode.last = number
+        entry.awaiting, entry.frames, entry.link, entry.over = False, [], "", False
+        if entry in self._open:
+            self._open.remove(entry)
+        self._open.append(entry)
+
+    def _message(self, entry: _Open, number: int, whole: str, text: str) -> None:
+        latest = entry.episode.raised[-1]
+        if entry.over or not text.strip():
+            return
+        # of what follows only indented lines surely belong to the message, and all after an empty or open first line
+        goes_on = text[0].isspace() or latest.message.rstrip().endswith(":") or not latest.message
+        if entry.link or not goes_on or _LOGGED.match(text) or len(latest.more) >= 20:
+            entry.over = True
+            return
+        latest.more.append((number, whole))
+
+
+def _nested(latest: _Open, text: str) -> bool:
+    """Tell whether a traceback that starts now is quoted by the exception that was printed just before."""
+    if "Original Traceback" in text or "(RANK" in text:
+        return True
+    return latest.episode.raised[-1].short in _QUOTING and not latest.over
+
+
+def _plausible(raised: re.Match[str], text: str) -> bool:
+    name = raised.group(1)
+    return bool(_CLASS.search(name)) or "." in name or text.strip() == name or name[:1].isupper()
+
+
+def read_episodes(lines: Iterable[NumberedLine], streams: Streams) -> list[Episode]:
+    """Return the tracebacks of a log in the order in which they begin; those without an exception line are left out."""
+    readers: dict[str, _Reader] = {}
+    active: set[str] = set()
+    for line in lines:
+        text = line.text
+        opens = "Traceback (most" in text
+        if not opens and not active and not _announces(text):
+            continue
+        body = streams.body(text)
+        reader = readers.get(body.stream)
+        if reader is None:
+            if not opens and not _announces(body.text):
+                continue
+            reader = readers[body.stream] = _Reader(body.stream)
+        if opens:
+            active.add(body.stream)
+        reader.take(line.number, text, body)
+    found = [episode for reader in readers.values() for episode in reader.episodes if episode.raised]
+    for episode in found:
+        episode.kind = _kind(episode)
+    return sorted(found, key=lambda episode: episode.first)
+
+
+def _announces(text: str) -> bool:
+    return any(words in text for words, _ in _KINDS)
+
+
+def _kind(episode: Episode) -> Kind:
+    if episode.kind is not Kind.MAIN:
+        return episode.kind
+    final = episode.raised[-1]
+    if final.short in _WRAPPERS and any(_LAUNCHERS.search(frame.file) for frame in final.frames):
+        return Kind.LAUNCHER
+    if final.short == "ChildFailedError":
+        return Kind.LAUNCHER
+    first = episode.raised[0].frames
+    if first and any(_FINALIZERS.search(frame.function) for frame in first[:2]):
+        return Kind.ATEXIT
+    return Kind.MAIN
+
+
+def innermost(raised: Raised, count: int = 3) -> Sequence[Frame]:
+    """Return the last frames, where the exception came from."""
+    return raised.frames[-count:]

@@ -1,0 +1,153 @@
+"""The verdict: from the facts of a case to one diagnosis, always the same for the same case.
+
+Facts are gathered (`facts`), turned into findings (`findings`), weighed by time, place and role (`weighing`), and set against how the
+attempt ended (`endings`). What is left strongest is the cause; nodes are named only with proof (`blame`). Where nothing holds, the
+answer is `unknown`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from assistant.content.reasons import Reason
+from assistant.diagnose.blame import blame, straggler
+from assistant.diagnose.case import Case
+from assistant.diagnose.endings import Ending, decide
+from assistant.diagnose.facts import Facts, gather
+from assistant.diagnose.findings import Finding, find
+from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.spikes import Spike, find_spike
+from assistant.diagnose.weighing import ENDINGS, best_of, symptomatic, weigh
+from assistant.diagnose.wording import advice, rivals, summary
+from assistant.records import Action, Category, Citation, DecidedBy, Diagnosis, NodeFinding
+
+CITED = 6
+"""Most root-cause lines of a diagnosis; the first three are the best."""
+_UNKNOWN = Reason(
+    "unknown",
+    "Unknown",
+    Category.NONE,
+    "Nothing in the case holds as a cause.",
+    Action.NONE,
+    "Look at the end of the log and at the nodes.",
+)
+
+
+def diagnose(case: Case, knowledge: Knowledge) -> Diagnosis:
+    """Return why an attempt failed, with what that rests on.
+
+    Raises:
+        InputError: The job log cannot be read or is no log.
+    """
+    facts = gather(case, knowledge)
+    findings = weigh(find(facts, knowledge), facts)
+    errors = [finding for finding in findings if finding.reason not in ENDINGS]
+    told = [finding for finding in findings if finding.reason in ENDINGS]
+    spike = find_spike([point for point in facts.points if facts.metric_file != "job.log" or point.line >= facts.progress.leg])
+    ending = decide(errors, told, spike, facts)
+    if ending is not None:
+        return _by_ending(ending, findings, spike, facts, knowledge)
+    cause = best_of(errors or told)
+    if cause is None:
+        return _unknown(facts, knowledge)
+    return _by_cause(cause, errors, facts, knowledge)
+
+
+def _by_ending(ending: Ending, findings: Sequence[Finding], spike: Spike | None, facts: Facts, knowledge: Knowledge) -> Diagnosis:
+    reason = knowledge.reasons.get(ending.reason, _UNKNOWN)
+    confidence = round(min(ending.weight, 0.97), 2)
+    step = _last_step(facts)
+    cited = ending.citations[:CITED]
+    return Diagnosis(
+        reason=reason.name,
+        category=reason.category,
+        action=reason.action,
+        confidence=confidence,
+        by=DecidedBy.RULE,
+        root_cause=cited,
+        nodes=(),
+        rivals=rivals(reason.name, 1.0, findings, knowledge.reasons, confidence),
+        summary=summary(reason, ending.why, (), cited, facts, step),
+        advice=advice(reason, reason.action, ()),
+        step=step,
+        spike_step=spike.step if spike is not None and reason.name == "loss_spike" else None,
+    )
+
+
+def _by_cause(cause: Finding, errors: Sequence[Finding], facts: Facts, knowledge: Knowledge) -> Diagnosis:
+    reason = knowledge.reasons.get(cause.reason, _UNKNOWN)
+    action = cause.action or reason.action
+    nodes = blame(cause, errors, facts)
+    if cause.reason == "nccl_timeout_error" and (slow := straggler(facts)) is not None:
+        nodes = (slow,)
+    action, nodes = _agreed(action, nodes, reason)
+    cited = _citations(cause, errors, nodes)
+    confidence = _confidence(cause, errors)
+    step = _last_step(facts)
+    return Diagnosis(
+        reason=reason.name,
+        category=reason.category,
+        action=action,
+        confidence=confidence,
+        by=DecidedBy.RULE,
+        root_cause=cited,
+        nodes=nodes,
+        rivals=rivals(reason.name, cause.strength, errors, knowledge.reasons, confidence),
+        summary=summary(reason, "", nodes, cited, facts, step),
+        advice=advice(reason, action, nodes),
+        step=step,
+    )
+
+
+def _agreed(action: Action, nodes: tuple[NodeFinding, ...], reason: Reason) -> tuple[Action, tuple[NodeFinding, ...]]:
+    """Let action and nodes agree: a node with proof against it is set aside, and nobody is named for another action."""
+    if nodes and reason.category is Category.INFRASTRUCTURE and action is Action.RESTART_SAME_NODES:
+        action = Action.CORDON_AND_RESTART
+    return action, nodes if action is Action.CORDON_AND_RESTART else ()
+
+
+def _citations(cause: Finding, errors: Sequence[Finding], nodes: Sequence[NodeFinding]) -> tuple[Citation, ...]:
+    """Return the lines that show the cause: itself, its own episode, the same on other ranks and files."""
+    same = [f for f in errors if f.reason == cause.reason and f is not cause and f.factor > 0.1]
+    same.sort(key=lambda f: (f.rule != cause.rule, -f.strength, f.line))
+    elsewhere = [f for f in same if f.file != cause.file]
+    picked = [_cite(cause), *(_cite(f) for f in same[:1]), *(_cite(f) for f in elsewhere[:1])]
+    picked += [Citation(cause.file, number, text, cause.rule) for number, text in cause.more]
+    picked += [citation for node in nodes for citation in node.citations]
+    picked += [_cite(f) for f in same[1:]]
+    unique = {(citation.file, citation.line): citation for citation in reversed(picked)}
+    ordered = [unique[key] for key in dict.fromkeys((citation.file, citation.line) for citation in picked)]
+    return tuple(ordered[:CITED])
+
+
+def _cite(finding: Finding) -> Citation:
+    return Citation(finding.file, finding.line, finding.text, finding.rule, str(finding.role))
+
+
+def _confidence(cause: Finding, errors: Sequence[Finding]) -> float:
+    """Return how sure it is: the weight, more where ranks or sources agree, less where another cause is nearly as strong."""
+    base = cause.weight * min(cause.factor, 1.0) if not symptomatic(cause) else min(0.75, cause.weight + 0.1)
+    agreeing = [f for f in errors if f.reason == cause.reason and f is not cause]
+    if agreeing:
+        base += 0.04
+    if cause.beside or any(f.file != cause.file for f in agreeing):
+        base += 0.05
+    against = max((f.strength for f in errors if f.reason != cause.reason and not symptomatic(f)), default=0.0)
+    if against > 0.6 * cause.strength:
+        base -= 0.2 * (against / cause.strength - 0.4)
+    return round(min(max(base, 0.15), 0.97), 2)
+
+
+def _last_step(facts: Facts) -> int | None:
+    if facts.points:
+        return facts.points[-1].step
+    return int(facts.progress.steps[-1]) if facts.progress.steps else None
+
+
+def _unknown(facts: Facts, knowledge: Knowledge) -> Diagnosis:
+    reason = knowledge.reasons.get("unknown", _UNKNOWN)
+    cited = tuple(Citation("job.log", line.number, line.text, "end of log") for line in facts.lines[-3:] if line.text.strip())
+    return Diagnosis(
+        "unknown", reason.category, reason.action, 0.1, DecidedBy.RULE, cited, (), rivals("unknown", 0.1, (), knowledge.reasons, 0.1),
+        summary(reason, "nothing in the case holds as a cause", (), (), facts, _last_step(facts)), advice(reason, reason.action, ()), _last_step(facts),
+    )  # fmt: skip
