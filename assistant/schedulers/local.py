@@ -15,13 +15,11 @@ from typing import Any
 
 from assistant.errors import ToolError
 from assistant.ports import Clock
-from assistant.records import Job, JobSpec, Node, NodeState
+from assistant.records import Job, JobSpec, Node
 from assistant.schedulers import local_files as files
+from assistant.schedulers.cordons import must_cordon, must_uncordon, shown
 from assistant.schedulers.local_jobs import JobFolders, reap
 from assistant.schedulers.slurm_words import folded
-
-OWN = "nightshift"
-"""What the reasons of our own cordons start with."""
 
 
 class LocalScheduler:
@@ -149,10 +147,7 @@ class LocalScheduler:
         """
         with files.locked(self.folder):
             cluster = self._known_node(node)
-            before = cluster["cordons"].get(node)
-            if before is not None and before != reason and not before.startswith(OWN):
-                raise ToolError(f"node {node} is cordoned already by somebody else ({before!r}); their reason was left as it is")
-            if before != reason:
+            if must_cordon(node, cluster["cordons"].get(node), reason):
                 self._set_cordons(cluster, {**cluster["cordons"], node: reason})
                 files.say(self.folder, self.clock.now(), f"update_node: node {node} reason set to: {reason}")
                 files.say(self.folder, self.clock.now(), f"update_node: node {node} state set to DRAINING")
@@ -165,13 +160,9 @@ class LocalScheduler:
         """
         with files.locked(self.folder):
             cluster = self._known_node(node)
-            before = cluster["cordons"].get(node)
-            if before is None:
-                return
-            if not before.startswith(OWN):
-                raise ToolError(f"node {node} was cordoned by somebody else ({before!r}); ask them")
-            self._set_cordons(cluster, {name: why for name, why in cluster["cordons"].items() if name != node})
-            files.say(self.folder, self.clock.now(), f"update_node: node {node} state set to IDLE")
+            if must_uncordon(node, cluster["cordons"].get(node)):
+                self._set_cordons(cluster, {name: why for name, why in cluster["cordons"].items() if name != node})
+                files.say(self.folder, self.clock.now(), f"update_node: node {node} state set to IDLE")
 
     # What only this cluster can do
 
@@ -258,11 +249,5 @@ class LocalScheduler:
         return {node: job_id for job_id, status in statuses if status["state"] == "running" for node in status["nodes"]}
 
     def _node(self, name: str, cluster: Mapping[str, Any], job_id: str | None) -> Node:
-        reason = cluster["cordons"].get(name, "")
-        if self._is_down(name):
-            state, reason = NodeState.DOWN, reason or (self.node_folder(name) / "down").read_text(encoding="utf-8")
-        elif name in cluster["cordons"]:
-            state = NodeState.DRAINING if job_id else NodeState.DRAINED
-        else:
-            state = NodeState.ALLOCATED if job_id else NodeState.IDLE
-        return Node(name, state, cluster["partition"], reason, (job_id,) if job_id else ())
+        down = (self.node_folder(name) / "down").read_text(encoding="utf-8") if self._is_down(name) else None
+        return shown(name, cluster["partition"], job=job_id, cordon=cluster["cordons"].get(name), down=down)

@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,6 +25,7 @@ from assistant.training import checkpoint, speech
 from assistant.training.checkpoint import Position, StorageDown
 from assistant.training.faults import Faults, Self, fault_folders
 from assistant.training.loader import Loader, Share
+from assistant.training.megatron import StepReport, iteration_line, loaded_line, saved_line, saving_line, validation_line
 from assistant.training.model import AdamW, Floats, learning_rate, loss_and_gradient, new_parameters
 from assistant.training.ring import CollectiveTimeout, PeerGone, Ring
 from assistant.training.text import batch
@@ -115,7 +117,7 @@ class Trainer:
             found = checkpoint.load(folder)
         except StorageDown:
             raise speech.named_exception("botocore.exceptions.ClientError", THROTTLED.replace("PutObject", "GetObject")) from None
-        self.say(f"  successfully loaded checkpoint from {folder} [ t 0, p 0 ] at iteration {found[0].step}")
+        self.say(loaded_line(found[0].step, folder))
         return found
 
     def run(self) -> None:
@@ -135,18 +137,13 @@ class Trainer:
             time.sleep(max(0.0, options.step_ms / 1000 - (time.monotonic() - began)))
             self.not_numbers += loss != loss
             norm, elapsed = float(np.linalg.norm(gradient.astype(np.float64))), time.monotonic() - began
-            self.say(
-                speech.iteration_line(
-                    speech.StepReport(
-                        step, options.steps, next_sample, elapsed, rate, options.batch_size, loss, norm, self.not_numbers
-                    )
-                )
-            )
+            report = StepReport(step, options.steps, next_sample, elapsed, rate, options.batch_size, loss, norm, self.not_numbers)
+            self.say(iteration_line(report, datetime.now(UTC)))
             if step % options.save_interval == 0 or step == options.steps:
                 self._save(Position(step, next_sample))
             if step % options.eval_interval == 0:
-                self.say(speech.validation_line(step, self.evaluate(step)))
-        self.say(f"[after training is done] datetime: {speech.now()}")
+                self.say(validation_line(step, self.evaluate(step)))
+        self.say(f"[after training is done] datetime: {datetime.now(UTC):%Y-%m-%d %H:%M:%S}")
 
     def _collective(self, values: Floats) -> Floats:
         return self._spoken(lambda: self.ring.all_reduce(values).astype(np.float32))
@@ -167,7 +164,7 @@ class Trainer:
 
     def _save(self, position: Position) -> None:
         root: Path = self.options.checkpoints
-        self.say(f"saving checkpoint at iteration {position.step:7d} to {root}")
+        self.say(saving_line(position.step, root))
 
         def halfway() -> None:
             self.faults.strike("save", position.step)
@@ -176,7 +173,7 @@ class Trainer:
             self._spoken(lambda: checkpoint.save(root, position, (self.flat, self.optimizer), ring=self.ring, halfway=halfway))
         except StorageDown:
             raise speech.named_exception("botocore.exceptions.ClientError", THROTTLED) from None
-        self.say(f"  successfully saved checkpoint at iteration {position.step:7d} to {root}")
+        self.say(saved_line(position.step, root))
 
     def evaluate(self, step: int) -> float:
         """Return the loss over samples that training never sees."""

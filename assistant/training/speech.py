@@ -1,61 +1,22 @@
-"""How a real training job would say it: Megatron's log lines, PyTorch's prefixed tracebacks, NCCL's warnings.
+"""How a real training job would say that it dies: PyTorch's prefixed tracebacks and watchdog, NCCL's warnings.
 
-Nightshift must be tried on the words that it will meet, so the demo's trainer uses them. Sources: Megatron-LM training.py
-(training_log), PyTorch 2.4 ProcessGroupNCCL.cpp and torch/distributed, NCCL 2.20 misc/socket.cc.
+Nightshift must be tried on the words that it will meet, so the demo's trainer uses them. Sources: PyTorch 2.4
+ProcessGroupNCCL.cpp and torch/distributed, NCCL 2.20 misc/socket.cc.
 """
 
 from __future__ import annotations
 
 import builtins
-import math
 import os
 import sys
 import threading
 import time
 import traceback
 from types import TracebackType
-from typing import NamedTuple
 
 from assistant.training.ring import CollectiveTimeout, PeerGone
 
 BACKEND = "../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp"
-
-
-class StepReport(NamedTuple):
-    """What one optimiser step brought."""
-
-    step: int
-    steps: int
-    consumed: int
-    """Samples so far, left-out ones among them."""
-    step_s: float
-    rate: float
-    per_step: int
-    loss: float
-    grad_norm: float
-    not_numbers: int
-    """Iterations so far whose loss was not a number."""
-
-
-def now() -> str:
-    """Return the time as logs have it, UTC."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
-
-
-def iteration_line(report: StepReport) -> str:
-    """Return Megatron's line for a step."""
-    return (
-        f" [{now()}] iteration {report.step:8d}/{report.steps:8d} | consumed samples: {report.consumed:12d} |"
-        f" elapsed time per iteration (ms): {report.step_s * 1000:.1f} | learning rate: {report.rate:.6E} |"
-        f" global batch size: {report.per_step:5d} | lm loss: {report.loss:.6E} | loss scale: 1.0 |"
-        f" grad norm: {report.grad_norm:.3f} | number of skipped iterations:   0 |"
-        f" number of nan iterations: {report.not_numbers:3d} |"
-    )
-
-
-def validation_line(step: int, loss: float) -> str:
-    """Return Megatron's line for an evaluation."""
-    return f" validation loss at iteration {step} | lm loss value: {loss:.6E} | lm loss PPL: {math.exp(min(loss, 50)):.6E} |"
 
 
 def _glog(rank: int) -> str:

@@ -1,0 +1,271 @@
+"""A cluster in memory whose jobs do as they were told: for tests, dry runs and tries of playbooks. It is its own transport.
+
+    cluster = SimulatedCluster(clock, tmp_path, nodes=2000)
+    cluster.plan("llm", Run(fails_at=42, lines=("CUDA error: ...",), only_on="node0003"), Run())
+    job = cluster.submit(spec); clock.sleep(60); cluster.job(job).state
+
+Time is the clock's: when it jumps, the next call makes everything happen that lies between. The object outlives an engine that is
+thrown away and built anew, as a real cluster does.
+"""
+
+from __future__ import annotations
+
+import getpass
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+from assistant.errors import ToolError, Unavailable
+from assistant.ports import Clock, Reply
+from assistant.records import Job, JobSpec, JobState, Node
+from assistant.schedulers.cordons import must_cordon, must_uncordon, shown
+from assistant.schedulers.simulated_run import Progress, Run
+from assistant.schedulers.slurm_words import controller_line, folded, how_ended, job_cancelled, step_cancelled
+
+LONG_AGO_S = 10 * 365 * 86_400.0
+
+
+class SimulatedCluster:
+    """Nodes and jobs in memory; both a `Scheduler` and a `Transport`."""
+
+    name = "simulated"
+
+    def __init__(self, clock: Clock, folder: Path, nodes: int | Sequence[str] = 4, partition: str = "simulated") -> None:
+        """Make an idle cluster.
+
+        Args:
+            clock: Everything happens in its time.
+            folder: Logs of jobs that name no log are written there.
+            nodes: How many, or their names.
+            partition: Its only one.
+        """
+        self.clock, self.folder, self.partition = clock, folder, partition
+        width = max(2, len(str(nodes))) if isinstance(nodes, int) else 0
+        self._names = [f"node{n:0{width}}" for n in range(1, nodes + 1)] if isinstance(nodes, int) else sorted(nodes)
+        self._cordons: dict[str, str] = {}
+        self._down: dict[str, str] = {}
+        self._busy: dict[str, str] = {}
+        self._jobs: dict[str, Job] = {}
+        self._progress: dict[str, Progress] = {}
+        self._plans: dict[str, list[Run]] = {}
+        self.kernel: dict[str, list[str]] = {}
+        """Lines of each node's kernel log."""
+        self.answers: dict[str, Callable[[str], Reply]] = {}
+        """What nodes answer to a command, by its text as typed."""
+        self.controller: list[str] = []
+        """Lines of slurmctld.log."""
+        self.outage = False
+        """Whether every call raises `Unavailable`."""
+        self.changes: list[str] = []
+        """Every submit, cancel, cordon and uncordon that took effect, in order."""
+
+    def plan(self, job_name: str, *runs: Run) -> None:
+        """Tell what the jobs of a name do: each submission takes the next run, the last one repeats."""
+        self._plans[job_name] = list(runs)
+
+    # Scheduler
+
+    def jobs(self) -> Sequence[Job]:
+        """Return all jobs, newest last."""
+        self._advance()
+        return list(self._jobs.values())
+
+    def job(self, job_id: str) -> Job:
+        """Return one job.
+
+        Raises:
+            ToolError: There is none of that id.
+        """
+        self._advance()
+        if job_id not in self._jobs:
+            raise ToolError(f"job {job_id!r} is unknown to the simulated cluster")
+        return self._jobs[job_id]
+
+    def submit(self, spec: JobSpec) -> str:
+        """Submit a job and return its id.
+
+        Raises:
+            ToolError: It could never run.
+        """
+        self._advance()
+        usable = len(self._names) - len(set(spec.exclude) & set(self._names))
+        if not 1 <= spec.nodes <= usable or spec.ranks_per_node < 1:
+            raise ToolError(
+                f"job {spec.name!r} asks for {spec.nodes} nodes with {spec.ranks_per_node} ranks each; partition"
+                f" {self.partition} has {usable} that it may use"
+            )
+        job_id, now = str(len(self._jobs) + 1), self.clock.now()
+        log = spec.work_dir / spec.log.replace("%j", job_id) if spec.log else self.folder / f"{job_id}.log"
+        self._jobs[job_id] = Job(
+            id=job_id,
+            name=spec.name,
+            user=spec.user or getpass.getuser(),
+            state=JobState.PENDING,
+            partition=spec.partition or self.partition,
+            nodes=(),
+            log=log,
+            work_dir=spec.work_dir,
+            submitted=now,
+            started=None,
+            ended=None,
+            exit_code=None,
+            signal=None,
+            comment=spec.comment,
+            spec=spec,
+        )
+        self.changes.append(f"submit {job_id}")
+        self._place()
+        return job_id
+
+    def cancel(self, job_id: str) -> None:
+        """End a job; one that ended already is left alone."""
+        job = self.job(job_id)
+        if not job.state.ended:
+            self.changes.append(f"cancel {job_id}")
+            self._say(job_id, [job_cancelled(job_id, (job.nodes or ("none",))[0], self.clock.now())])
+            self._end(job_id, JobState.CANCELLED, reason="cancelled")
+            self._place()
+
+    def nodes(self) -> Sequence[Node]:
+        """Return all nodes in the order of their names."""
+        self._advance()
+        return [self._node(name) for name in self._names]
+
+    def cordon(self, node: str, reason: str) -> None:
+        """Take a node out of scheduling; a job on it goes on.
+
+        Raises:
+            ToolError: Unknown node, or cordoned by somebody else.
+        """
+        self._known(node)
+        if must_cordon(node, self._cordons.get(node), reason):
+            self._cordons[node] = reason
+            self.changes.append(f"cordon {node}")
+
+    def uncordon(self, node: str) -> None:
+        """Put a node back that we cordoned; one that is not cordoned is left alone.
+
+        Raises:
+            ToolError: Unknown node, or its reason is not ours.
+        """
+        self._known(node)
+        if must_uncordon(node, self._cordons.get(node)):
+            del self._cordons[node]
+            self.changes.append(f"uncordon {node}")
+            self._place()
+
+    # Transport
+
+    def run(self, nodes: Sequence[str], command: Sequence[str], *, timeout_s: float) -> Mapping[str, Reply]:
+        """Answer for the nodes: the kernel log for a command that reads it, `answers` for others, else status 127."""
+        if self.outage:
+            return {node: Reply(node, False, None, "", "outage") for node in nodes}
+        self._advance()
+        return {node: self._answer(node, shlex.join(command)) for node in nodes}
+
+    def _answer(self, node: str, typed: str) -> Reply:
+        if node in self._down or node not in self._names:
+            return Reply(node, False, None, "", f"ssh: connect to host {node} port 22: No route to host")
+        if typed in self.answers:
+            return self.answers[typed](node)
+        if "dmesg" in typed or "kernel.log" in typed:
+            return Reply(node, True, 0, "".join(f"{line}\n" for line in self.kernel.get(node, ())), "")
+        return Reply(node, True, 127, "", f"{shlex.split(typed)[0]}: No such file or directory")
+
+    # What a test may do to it
+
+    def set_cordon(self, node: str, reason: str) -> None:
+        """Cordon a node as a person would: any reason."""
+        self._known(node)
+        self._cordons[node] = reason
+
+    def set_down(self, node: str, reason: str = "Not responding") -> None:
+        """Let a node die with the job on it."""
+        self._known(node)
+        self._down[node] = reason
+        self.controller.append(controller_line(self.clock.now(), f"error: Nodes {node} not responding, setting DOWN"))
+        if job_id := self._busy.get(node):
+            because = "NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS"
+            alive = next((name for name in self._jobs[job_id].nodes if name not in self._down), node)
+            self._say(job_id, [f"srun: error: Node failure on {node}", step_cancelled(job_id, alive, self.clock.now(), because)])
+            self._end(job_id, JobState.NODE_FAIL, reason=f"NodeDown: {node}")
+
+    def set_up(self, node: str) -> None:
+        """Let a dead node come back."""
+        self._down.pop(node, None)
+        self._place()
+
+    # Time
+
+    def _known(self, node: str) -> None:
+        self._advance()
+        if node not in self._names:
+            raise ToolError(f"node {node!r} is unknown; known: {folded(self._names)}")
+
+    def _advance(self) -> None:
+        if self.outage:
+            raise Unavailable("simulated cluster: Unable to contact slurm controller (connect failure)")
+        for job_id, progress in list(self._progress.items()):
+            limit_s = progress.spec.time_limit_s
+            deadline = progress.started + timedelta(seconds=limit_s if limit_s is not None else LONG_AGO_S)
+            if progress.advance(min(self.clock.now(), deadline)):
+                self._finish(job_id, progress)
+            elif self.clock.now() >= deadline:
+                self._say(job_id, [step_cancelled(job_id, progress.nodes[0], deadline, "TIME LIMIT")])
+                self._end(job_id, JobState.TIMEOUT, reason="TimeLimit")
+        self._place()
+
+    def _finish(self, job_id: str, progress: Progress) -> None:
+        run = progress.run
+        if not progress.fails:
+            self._end(job_id, JobState.COMPLETED, exit_code=0)
+            return
+        at = progress.time_of(progress.step)
+        self._say(job_id, run.lines)
+        for node, lines in run.kernel.items():
+            self.kernel.setdefault(node, []).extend(f"[{at:%a %b %e %H:%M:%S %Y}] {line}" for line in lines)
+        if run.downs is not None:
+            self.set_down(run.downs)
+            return
+        if run.state is JobState.FAILED:
+            status = -run.signal if run.signal else run.exit_code or 1
+            self._say(job_id, [f"srun: error: {progress.nodes[0]}: task 0: {how_ended(status)}"])
+        self._end(job_id, run.state, exit_code=run.exit_code, signal=run.signal, reason="NonZeroExitCode")
+
+    def _end(
+        self, job_id: str, state: JobState, *, reason: str = "", exit_code: int | None = None, signal: int | None = None
+    ) -> None:
+        progress = self._progress.pop(job_id, None)
+        now = self.clock.now()
+        at = min(now, progress.time_of(progress.step)) if progress and state in (JobState.COMPLETED, JobState.FAILED) else now
+        job = self._jobs[job_id]
+        self._jobs[job_id] = replace(job, state=state, ended=at, exit_code=exit_code, signal=signal, reason=reason)
+        self.controller.append(controller_line(at, f"_job_complete: JobId={job_id} {state.value.upper()}"))
+        self._busy = {node: owner for node, owner in self._busy.items() if owner != job_id}
+
+    def _place(self) -> None:
+        """Start pending jobs in order of submission."""
+        for job in [job for job in self._jobs.values() if job.state is JobState.PENDING]:
+            spec = job.spec or JobSpec(job.name, "")
+            unusable = {*self._busy, *self._cordons, *self._down, *spec.exclude}
+            nodes = tuple(name for name in self._names if name not in unusable)[: spec.nodes]
+            if len(nodes) < spec.nodes:
+                return
+            now, runs = self.clock.now(), self._plans.get(job.name) or [Run()]
+            run = runs.pop(0) if len(runs) > 1 else runs[0]
+            self._progress[job.id] = Progress(run, spec, nodes, job.log or self.folder / f"{job.id}.log", now)
+            self._jobs[job.id] = replace(job, state=JobState.RUNNING, nodes=nodes, started=now)
+            self._busy |= dict.fromkeys(nodes, job.id)
+            self.controller.append(controller_line(now, f"sched: Allocate JobId={job.id} NodeList={folded(nodes)}"))
+
+    def _say(self, job_id: str, lines: Sequence[str]) -> None:
+        log = self._jobs[job_id].log
+        if log is not None and lines:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            with log.open("a", encoding="utf-8") as file:
+                file.writelines(f"{line}\n" for line in lines)
+
+    def _node(self, name: str) -> Node:
+        return shown(name, self.partition, job=self._busy.get(name), cordon=self._cordons.get(name), down=self._down.get(name))

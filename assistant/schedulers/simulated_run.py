@@ -1,0 +1,132 @@
+"""What a simulated job does: its log, metrics and checkpoints as a function of time, nothing more."""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from assistant.records import JobSpec, JobState
+from assistant.training.megatron import StepReport, iteration_line, loaded_line, saved_line, saving_line
+
+BATCH_SIZE = 32
+
+
+@dataclass(frozen=True)
+class Run:
+    """One attempt of a job, told in advance."""
+
+    steps: int = 100
+    """Last step of the whole training."""
+    step_s: float = 1.0
+    launch_s: float = 5.0
+    """Until the first step begins."""
+    fails_at: int | None = None
+    """The step after which it ends badly."""
+    lines: tuple[str, ...] = ()
+    """What the log says then."""
+    state: JobState = JobState.FAILED
+    exit_code: int | None = 1
+    signal: int | None = None
+    only_on: str | None = None
+    """Fails only when this node is among its own."""
+    kernel: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Lines for the kernel logs of nodes when it fails, without time."""
+    downs: str | None = None
+    """The node that dies when it fails."""
+    hangs_at: int | None = None
+    """The step after which nothing happens any more."""
+    spikes_at: int | None = None
+    """The step from which the loss is high, unless its samples are skipped."""
+    checkpoints: Path | None = None
+    save_every: int = 20
+    cut: tuple[int, ...] = ()
+    """Steps whose checkpoints are left without a manifest."""
+
+
+@dataclass
+class Progress:
+    """A run in time; `advance` writes what has become true."""
+
+    run: Run
+    spec: JobSpec
+    nodes: tuple[str, ...]
+    log: Path
+    started: datetime
+    step: int = 0
+    """Last step that was made."""
+
+    def __post_init__(self) -> None:
+        environment = self.spec.environment
+        source = environment.get("NIGHTSHIFT_RESUME_FROM", "")
+        digits = environment.get("NIGHTSHIFT_STEP") or "".join(letter for letter in Path(source).name if letter.isdigit())
+        self.first = self.step = int(digits or 0)
+        self.skips = "NIGHTSHIFT_SKIP_FROM" in environment
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("a", encoding="utf-8") as file:
+            file.write(f"{loaded_line(self.first, source)}\n" if source else "training ...\n")
+
+    @property
+    def stops_at(self) -> int:
+        """The last step that this run will make."""
+        ends = [self.run.steps, self.run.hangs_at if self.run.hangs_at is not None else self.run.steps]
+        if self.fails:
+            ends.append(self.run.fails_at or 0)
+        return max(self.first, min(ends))
+
+    @property
+    def fails(self) -> bool:
+        """Whether it will end badly, on these nodes."""
+        run = self.run
+        return run.fails_at is not None and run.fails_at >= self.first and (run.only_on is None or run.only_on in self.nodes)
+
+    def time_of(self, step: int) -> datetime:
+        """Return when a step is made."""
+        return self.started + timedelta(seconds=self.run.launch_s + (step - self.first) * self.run.step_s)
+
+    def advance(self, now: datetime) -> bool:
+        """Write all steps up to now; return whether the run is over."""
+        passed_s = (now - self.started).total_seconds() - self.run.launch_s
+        reached = min(self.stops_at, self.first + math.floor(passed_s / self.run.step_s + 1e-9)) if passed_s >= 0 else self.first
+        if reached > self.step:
+            with self.log.open("a", encoding="utf-8") as file:
+                for step in range(self.step + 1, reached + 1):
+                    file.writelines(f"{line}\n" for line in self._lines(step))
+            self.step = reached
+        hangs = self.run.hangs_at is not None and self.stops_at == self.run.hangs_at and not self.fails
+        return passed_s >= 0 and self.step >= self.stops_at and not hangs
+
+    def loss(self, step: int) -> float:
+        """Return the loss of a step: it falls, and is six times higher after a spike."""
+        usual = 0.4 + 3.0 * math.exp(-step / 60) + 0.01 * math.sin(step * 1.7)
+        spiked = self.run.spikes_at is not None and step >= self.run.spikes_at and not self.skips
+        return usual * 6 if spiked else usual
+
+    def _lines(self, step: int) -> list[str]:
+        run, loss = self.run, self.loss(step)
+        report = StepReport(step, run.steps, step * BATCH_SIZE, run.step_s, 1e-3, BATCH_SIZE, loss, loss / 10)
+        lines = [iteration_line(report, self.time_of(step))]
+        if run.checkpoints is not None and step % run.save_every == 0:
+            lines.append(saving_line(step, run.checkpoints))
+            write_checkpoint(run.checkpoints, step, whole=step not in run.cut)
+            if step not in run.cut:
+                lines.append(saved_line(step, run.checkpoints))
+        return lines
+
+
+def write_checkpoint(root: Path, step: int, *, whole: bool = True) -> Path:
+    """Write a small checkpoint in the layout of `assistant.training`; one that is not whole has no manifest."""
+    folder = root / f"iter_{step:07d}"
+    folder.mkdir(parents=True, exist_ok=True)
+    content = f"parameters of step {step}\n".encode()
+    (folder / "model.bin").write_bytes(content if whole else content[:5])
+    if whole:
+        files = {"model.bin": {"size": len(content), "crc32": zlib.crc32(content)}}
+        about = {"format": "nightshift", "version": 1, "step": step, "world": 1, "next_sample": step * BATCH_SIZE, "files": files}
+        (folder / "manifest.json").write_text(json.dumps(about), encoding="utf-8")
+        (root / "latest_checkpointed_iteration.txt").write_text(str(step), encoding="utf-8")
+    return folder
