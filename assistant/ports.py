@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from assistant.records import Call, Decision, Job, JobSpec, Node
 
@@ -63,6 +63,15 @@ class Scheduler(Protocol):
         Raises:
             ToolError: Unknown node, or its reason is not ours.
         """
+        ...
+
+
+@runtime_checkable
+class ControllerLog(Protocol):
+    """A scheduler that can show what its controller logged; not every one can."""
+
+    def controller_log(self, job_id: str | None = None) -> str:
+        """Return the lines about a job and its nodes, or all of them, oldest first."""
         ...
 
 

@@ -31,7 +31,13 @@ def ended_badly(jobs: Sequence[Job], *, known: Collection[Attempt], since: datet
             node=None,
             at=job.ended or now,
             attempt=job.attempt,
-            detail={"state": job.state.value, "exit_code": job.exit_code, "signal": job.signal, "name": job.name, "reason": job.reason},
+            detail={
+                "state": job.state.value,
+                "exit_code": job.exit_code,
+                "signal": job.signal,
+                "name": job.name,
+                "reason": job.reason,
+            },
         )
         for job in jobs
         if job.state in _NOTICED and (job.id, job.attempt) not in known and (job.ended is None or job.ended >= since)

@@ -1,0 +1,65 @@
+"""The command `nightshift demo`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from assistant.doors.cli.group import app
+from assistant.errors import UsageError
+
+demo = app(help="Watch a real training job fail and come back, on this machine.")
+
+
+@demo.callback(invoke_without_command=True)
+def run_demo(
+    fault: Annotated[str, typer.Option("--fault", metavar="NAME", help="What goes wrong; --list shows the names.")] = "ecc",
+    every: Annotated[bool, typer.Option("--all", help="Run every fault, one after the other, and print a table.")] = False,
+    list_faults: Annotated[bool, typer.Option("--list", help="List the faults and end.")] = False,
+    folder: Annotated[Path | None, typer.Option("--folder", help="Keep everything in this empty folder.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a run.")] = False,
+) -> None:
+    """Run a real training job on this machine, let it fail, and bring it back.
+
+    Several processes train a small language model over TCP, write checkpoints and log like Megatron. The chosen fault strikes in
+    the middle. Exit status 0 when the incident ended as its playbook says.
+
+    Example: nightshift demo --fault hang
+    """
+    from assistant.content.faults import find_fault, faults
+    from assistant.doors.demo import drill
+
+    if list_faults:
+        for known in faults().values():
+            typer.echo(
+                json.dumps({"schema": 1, "fault": known.name, "title": known.title})
+                if as_json
+                else f"{known.name:20} {known.title}"
+            )
+        return
+    chosen = list(faults().values()) if every else [find_fault(fault)]
+    root = _root(folder)
+    try:
+        results = drill.run(chosen, root, as_json=as_json, whole=not every)
+    finally:
+        if folder is None:
+            shutil.rmtree(root, ignore_errors=True)
+    if any(result.problems for result in results):
+        raise typer.Exit(1)
+
+
+def _root(folder: Path | None) -> Path:
+    if folder is None:
+        return Path(tempfile.mkdtemp(prefix="nightshift-demo-"))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--folder {folder}: cannot be made: {error.strerror}") from error
+    if any(folder.iterdir()):
+        raise UsageError(f"--folder {folder}: is not empty; name a new folder")
+    return folder.absolute()

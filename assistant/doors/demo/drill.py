@@ -1,0 +1,96 @@
+"""Run one rehearsal or a row of them, and print how they ended."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.table import Table
+
+from assistant.content.faults import Fault
+from assistant.doors.demo.rehearsal import Rehearsal, Result
+from assistant.doors.demo.screen import Screen
+from assistant.engine.report import report
+
+
+def run(faults: Sequence[Fault], root: Path, *, as_json: bool, whole: bool) -> list[Result]:
+    """Run the rehearsals and print them.
+
+    Args:
+        faults: Which.
+        root: Each gets a folder in it.
+        as_json: One JSON object a rehearsal on stdout, the timeline on stderr.
+        whole: Print the incident report, not only the line of the table.
+    """
+    console = Console(file=sys.stderr if as_json else sys.stdout, highlight=False)
+    results = []
+    for fault in faults:
+        console.rule(f"{fault.name}: {fault.title}", style="dim")
+        rehearsal = Rehearsal(fault, root / fault.name)
+        try:
+            with Screen(console, steps=fault.steps or 120) as screen:
+                result = rehearsal.run(screen)
+            if whole and result.incident is not None:
+                console.rule("report", style="dim")
+                console.print(Markdown(report(rehearsal.engine.store, result.incident.id)))
+        finally:
+            rehearsal.close()
+        results.append(result)
+        for problem in result.problems:
+            console.print(f"not as expected: {problem}", style="red", markup=False)
+        if as_json:
+            print(json.dumps(_plain(result)), flush=True)  # noqa: T201
+    console.print(_table(results))
+    return results
+
+
+def _plain(result: Result) -> dict[str, Any]:
+    times, diagnosis = result.times, result.diagnosis
+    return {
+        "schema": 1,
+        "fault": result.fault,
+        "as_expected": not result.problems,
+        "problems": list(result.problems),
+        "reason": diagnosis.reason if diagnosis else None,
+        "action": str(diagnosis.action) if diagnosis else None,
+        "faulty_nodes": list(diagnosis.faulty_nodes) if diagnosis else [],
+        "state": str(result.incident.state) if result.incident else None,
+        "restarts": len(result.jobs) - 1,
+        "detect_s": times.detect_s if times else None,
+        "diagnose_s": times.diagnose_s if times else None,
+        "recover_s": times.recover_s if times else None,
+        "steps_lost": times.steps_lost if times else None,
+        "seconds": round(result.seconds, 1),
+    }
+
+
+def _table(results: Sequence[Result]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("fault", "diagnosis", "action", "nodes", "end"):
+        table.add_column(column, overflow="fold")
+    for column in ("detect s", "diagnose s", "recover s", "steps lost", "run s", ""):
+        table.add_column(column, justify="right")
+    for result in results:
+        plain = _plain(result)
+        figures = [_number(plain[name]) for name in ("detect_s", "diagnose_s", "recover_s")]
+        table.add_row(
+            result.fault,
+            plain["reason"] or "-",
+            plain["action"] or "-",
+            ", ".join(plain["faulty_nodes"]) or "-",
+            plain["state"] or "-",
+            *figures,
+            "-" if plain["steps_lost"] is None else str(plain["steps_lost"]),
+            f"{result.seconds:.0f}",
+            "as expected" if not result.problems else "NOT AS EXPECTED",
+        )
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"

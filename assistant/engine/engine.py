@@ -1,0 +1,215 @@
+"""Drive one incident from its opening to its end, as far as it can go now."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from pathlib import Path
+
+from assistant.content.playbooks import Playbook, choose_playbook, playbooks
+from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.verdict import diagnose
+from assistant.engine.gather import gather, parent_of
+from assistant.engine.lease import kept_lease
+from assistant.errors import Parked, StoreError, ToolError, Unavailable
+from assistant.gate import Gate
+from assistant.ports import Clock, Scheduler
+from assistant.records import Diagnosis, Event, EventKind, Incident, IncidentState, Job
+from assistant.recover.budget import fingerprint, restart_budget
+from assistant.recover.directives import Directives, read_directives
+from assistant.recover.playbook import Ended, run_playbook
+from assistant.recover.situation import situation
+from assistant.store import Store
+from assistant.watch.watcher import Watcher
+
+logger = logging.getLogger(__name__)
+
+LOOK_EVERY = timedelta(seconds=2)
+"""How long one `work` stays with a restarted job before it goes on with the next incident."""
+
+
+@dataclass
+class Engine:
+    """The pipeline, with all that it needs; `wiring.build` makes one."""
+
+    store: Store
+    gate: Gate
+    scheduler: Scheduler
+    clock: Clock
+    watcher: Watcher
+    site: Path | None = None
+    lease_s: float = 300.0
+    """Longer than the longest deadline of one call, so that a lease runs out only when its owner is gone."""
+
+    @cached_property
+    def knowledge(self) -> Knowledge:
+        """Everything that is known about failures, compiled."""
+        return Knowledge.load(self.site)
+
+    @property
+    def playbooks(self) -> Mapping[str, Playbook]:
+        """All playbooks by name."""
+        return playbooks(self.site)
+
+    def open(self, event: Event) -> Incident:
+        """Return the incident of an event: a new one, or the one that it joins."""
+        job = self._job(event.job)
+        incident, new = self.store.open_incident(event, parent=parent_of(job))
+        if new:
+            self.store.mark_stage(incident.id, "opened")
+            logger.info("incident=%s opened kind=%s job=%s node=%s", incident.id, event.kind, event.job, event.node)
+        return incident
+
+    def open_for(self, job_id: str, *, by: str) -> Incident:
+        """Return the incident of a job at a person's request, opened where there is none.
+
+        Raises:
+            ToolError: The scheduler knows no such job.
+        """
+        job = self.scheduler.job(job_id)
+        at = job.ended or self.clock.now()
+        return self.open(Event(EventKind.REQUESTED, job_id, None, at, {"by": by, "state": str(job.state)}, job.attempt))
+
+    def tick(self, *, owner: str) -> list[Incident]:
+        """Make one pass: look, open an incident for what is new, and work on everything unfinished.
+
+        Raises:
+            Unavailable: The scheduler did not answer: the pass was blind, and nothing may be concluded from it.
+        """
+        for event in self.watcher.look(known=self._known_attempts()):
+            self.open(event)
+        return self.resume(owner=owner)
+
+    def resume(self, *, owner: str) -> list[Incident]:
+        """Work on every unfinished incident, oldest first, and return where each stands now."""
+        return [self.work(incident.id, owner=owner) for incident in reversed(self.store.incidents(open_only=True, limit=10_000))]
+
+    def work(self, incident_id: int, *, owner: str) -> Incident:
+        """Take one incident as far as it can go now and return where it stands.
+
+        It stops when the incident has ended, waits for an approval, waits for a restarted job, when something did not answer, or
+        when somebody else holds it. Calling it again goes on exactly there.
+        """
+        with kept_lease(self.store, incident_id, owner, self.lease_s) as held:
+            try:
+                while held and self._advance(self.store.incident(incident_id)):
+                    pass
+            except Unavailable as error:
+                logger.warning("incident=%s waits: %s", incident_id, error)
+        return self.store.incident(incident_id)
+
+    def diagnose(self, incident_id: int) -> Diagnosis:
+        """Gather evidence, diagnose and keep the diagnosis."""
+        incident = self.store.incident(incident_id)
+        case = gather(self.store, self.gate, incident, self._job(incident.job))
+        found = diagnose(case, self.knowledge)
+        self.store.add_diagnosis(incident_id, found)
+        self.store.mark_stage(incident_id, "diagnosed")
+        logger.info("incident=%s diagnosed reason=%s confidence=%.2f by=%s", incident_id, found.reason, found.confidence, found.by)
+        return found
+
+    def playbook_for(self, diagnosis: Diagnosis, job: Job | None) -> tuple[Playbook | None, str]:
+        """Return the playbook for a diagnosis, or None and why there is none to run."""
+        chosen = choose_playbook(diagnosis, self.playbooks)
+        if chosen is None:
+            return None, f"no playbook handles {diagnosis.reason}"
+        if not chosen.restarts:
+            return chosen, ""
+        since = self.clock.now() - timedelta(hours=chosen.limits.within_h)
+        past = self.store.attempts(self._cause(diagnosis, job), since)
+        budget = restart_budget(diagnosis, past, chosen.limits, now=self.clock.now(), directives=_directives(job))
+        return (chosen, "") if budget.allowed else (None, budget.why)
+
+    def _advance(self, incident: Incident) -> bool:
+        """Take the next stage; False when it must stop here for now."""
+        stages: Mapping[IncidentState, Callable[[Incident], bool]] = {
+            IncidentState.OPEN: self._diagnosed,
+            IncidentState.DIAGNOSED: self._planned,
+            IncidentState.RECOVERING: self._recovered,
+            IncidentState.WAITING: self._recovered,
+            IncidentState.VERIFYING: self._recovered,
+        }
+        stage = stages.get(incident.state)
+        return stage(incident) if stage is not None else False
+
+    def _diagnosed(self, incident: Incident) -> bool:
+        found = self.diagnose(incident.id)
+        self.store.set_state(incident.id, IncidentState.DIAGNOSED, note=found.summary)
+        return True
+
+    def _planned(self, incident: Incident) -> bool:
+        diagnosis, job = self._diagnosis(incident), self._job(incident.job)
+        chosen, why = self.playbook_for(diagnosis, job)
+        if chosen is None:
+            self._escalate(incident, why)
+            return False
+        note = f"playbook {chosen.name}: {chosen.title}"
+        self.store.set_state(incident.id, IncidentState.RECOVERING, note=note, playbook=chosen.name, digest=chosen.digest)
+        self.store.mark_stage(incident.id, "planned")
+        return True
+
+    def _recovered(self, incident: Incident) -> bool:
+        diagnosis, job = self._diagnosis(incident), self._job(incident.job)
+        chosen = self.playbooks.get(incident.playbook or "")
+        if chosen is None or chosen.digest != incident.playbook_digest:
+            self._escalate(incident, f"playbook {incident.playbook} changed or vanished while it ran; go on by hand")
+            return False
+        values = situation(incident, diagnosis, job, now=incident.opened)
+        try:
+            patience_s = LOOK_EVERY.total_seconds()
+            ended = run_playbook(incident, chosen, values, self.gate, self.clock, look_s=0, patience_s=patience_s)
+        except Parked as parked:
+            self._note_state(incident, IncidentState.WAITING, str(parked))
+            return False
+        self._settle(incident, diagnosis, job, ended)
+        return False
+
+    def _settle(self, incident: Incident, diagnosis: Diagnosis, job: Job | None, ended: Ended) -> None:
+        """Write down where a playbook stands or how it ended."""
+        cause = self._cause(diagnosis, job)
+        if any(call.tool == "resubmit_job" and call.status == "done" for call in self.store.calls(incident.id)):
+            self.store.mark_stage(incident.id, "restarted")
+            self.store.add_attempt(cause, incident=incident.id, step=diagnosis.step)
+        if ended.state is IncidentState.RECOVERED:
+            self.store.mark_stage(incident.id, "recovered")
+        self._note_state(incident, ended.state, ended.note)
+        logger.info("incident=%s %s: %s", incident.id, ended.state, ended.note)
+
+    def _escalate(self, incident: Incident, why: str) -> None:
+        self.store.mark_stage(incident.id, "escalated")
+        self.store.set_state(incident.id, IncidentState.ESCALATED, note=why)
+        logger.error("incident=%s needs a person: %s", incident.id, why)
+
+    def _note_state(self, incident: Incident, state: IncidentState, note: str) -> None:
+        if (state, note) != (incident.state, incident.note):
+            self.store.set_state(incident.id, state, note=note)
+
+    def _diagnosis(self, incident: Incident) -> Diagnosis:
+        found = self.store.diagnosis(incident.id)
+        if found is None:
+            raise StoreError(f"incident {incident.id} is {incident.state} and has no diagnosis: run `nightshift audit verify`")
+        return found
+
+    def _job(self, job_id: str | None) -> Job | None:
+        """Return the job; None when the scheduler surely knows none of that id."""
+        if job_id is None:
+            return None
+        try:
+            return self.scheduler.job(job_id)
+        except ToolError:
+            return None
+
+    def _cause(self, diagnosis: Diagnosis, job: Job | None) -> str:
+        """Return the key of a retry budget: the root cause within one lineage of restarts."""
+        run = f"{job.user}/{job.name}/{job.work_dir}" if job is not None else "?"
+        return f"{fingerprint(diagnosis)}@{run}"
+
+    def _known_attempts(self) -> set[tuple[str, int]]:
+        return {(i.job, i.attempt) for i in self.store.incidents(limit=100_000) if i.job is not None}
+
+
+def _directives(job: Job | None) -> Directives:
+    return read_directives(job.spec.script) if job is not None and job.spec is not None else Directives()

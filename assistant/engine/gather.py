@@ -1,0 +1,76 @@
+"""Bring the evidence of one attempt together, by reading calls through the gate."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from assistant.diagnose.case import Case
+from assistant.errors import NightshiftError, ToolError, Unavailable
+from assistant.gate import Gate
+from assistant.records import Event, Incident, Job
+from assistant.store import Store
+
+logger = logging.getLogger(__name__)
+
+OURS = re.compile(r"\bnightshift:(\d+):(\d+)\b")
+"""The tag on a job that we submitted: incident and call."""
+
+
+def parent_of(job: Job | None) -> int | None:
+    """Return the incident whose restart a job was, None for a job that a person submitted."""
+    found = OURS.search(job.comment) if job is not None else None
+    return int(found.group(1)) or None if found else None
+
+
+def gather(store: Store, gate: Gate, incident: Incident, job: Job | None) -> Case:
+    """Return everything that the attempt left behind, and keep it as evidence.
+
+    What cannot be read now is noted as unknown and leaves the case poorer, never wrong.
+    """
+    nodes = list(job.nodes) if job is not None else [incident.node] if incident.node else []
+    kernel = _ask(store, gate, incident, "kernel_log", {"nodes": nodes}) if nodes else None
+    scheduler = _ask(store, gate, incident, "scheduler_log", {"job": incident.job}) if incident.job else None
+    log = job.log if job is not None else None
+    if log is not None:
+        size = log.stat().st_size if log.is_file() else None
+        known = f"{log}: {size} bytes" if size is not None else f"{log}: does not exist"
+        store.add_evidence(incident.id, "job log", known, {"path": str(log), "size_bytes": size})
+    event = _strongest(store.events(incident.id))
+    return Case.from_parts(log, _sections(kernel), str((scheduler or {}).get("text", "")), _metrics(job), job, event)
+
+
+def _ask(store: Store, gate: Gate, incident: Incident, tool: str, arguments: dict[str, Any]) -> Mapping[str, Any] | None:
+    shown = ", ".join(f"{name}={value}" for name, value in arguments.items())
+    try:
+        outcome = gate.call(tool, arguments, why="evidence for the diagnosis", by="engine", incident=incident.id)
+    except (ToolError, Unavailable) as error:
+        store.add_evidence(incident.id, f"{tool}({shown})", f"unknown: {error}", {"known": False})
+        return None
+    except NightshiftError:
+        logger.exception("incident=%s %s could not be asked", incident.id, tool)
+        return None
+    text = outcome.error if not outcome.ok else str(outcome.value)
+    store.add_evidence(incident.id, f"{tool}({shown})", text[:20_000], {"known": outcome.ok})
+    return outcome.value if outcome.ok and isinstance(outcome.value, Mapping) else None
+
+
+def _sections(kernel: Mapping[str, Any] | None) -> str:
+    """Return the kernel logs of several nodes as one text with a header for each."""
+    texts = (kernel or {}).get("text")
+    if not isinstance(texts, Mapping):
+        return ""
+    return "\n".join(f"# {node}\n{text}" for node, text in texts.items() if text)
+
+
+def _metrics(job: Job | None) -> Path | None:
+    path = job.work_dir / "metrics.jsonl" if job is not None and job.work_dir is not None else None
+    return path if path is not None and path.is_file() else None
+
+
+def _strongest(events: list[Event]) -> Event | None:
+    """Return the first event: what was noticed about the attempt before anybody touched it."""
+    return events[0] if events else None

@@ -1,0 +1,126 @@
+"""An incident as a page for people: what happened, why, what was done, what is left to do. Pure reading of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import NamedTuple
+
+from assistant.engine.times import times_of
+from assistant.records import Call, CallStatus, Diagnosis, IncidentState, Risk
+from assistant.store import Store
+from assistant.tooling import found
+
+SHOWN_LINES = 8
+SHOWN_CHARACTERS = 240
+
+
+class Moment(NamedTuple):
+    """One line of the timeline."""
+
+    at: datetime
+    stage: str
+    text: str
+
+
+def timeline(store: Store, incident_id: int) -> list[Moment]:
+    """Return what happened in an incident, oldest first."""
+    moments = [Moment(event.at, str(event.kind), _event_text(event.job, event.node)) for event in store.events(incident_id)]
+    stages = store.stages(incident_id)
+    diagnosis = store.diagnosis(incident_id)
+    if diagnosis is not None and "diagnosed" in stages:
+        moments.append(
+            Moment(stages["diagnosed"], "diagnosed", f"{diagnosis.reason} ({diagnosis.confidence:.2f}): {diagnosis.summary}")
+        )
+    for call in store.calls(incident_id):
+        if call.tool in found() and found()[call.tool].risk is Risk.READ:
+            continue
+        outcome = store.outcome(call.id)
+        at = outcome.at if outcome is not None else call.at
+        moments.append(Moment(at, str(call.status), f"{call.preview or call.tool}{_error(outcome.error if outcome else '')}"))
+    moments += [Moment(at, stage, "") for stage, at in stages.items() if stage not in ("diagnosed", "opened")]
+    return sorted(moments, key=lambda moment: moment.at)
+
+
+def report(store: Store, incident_id: int) -> str:
+    """Return the incident as Markdown.
+
+    Raises:
+        UsageError: There is no such incident.
+    """
+    return "\n".join(_lines(store, incident_id)) + "\n"
+
+
+def _lines(store: Store, incident_id: int) -> Iterator[str]:
+    incident, diagnosis = store.incident(incident_id), store.diagnosis(incident_id)
+    about = f"job {incident.job}" if incident.job else f"node {incident.node}"
+    yield f"# Incident {incident.id}: {diagnosis.reason if diagnosis else incident.kind}, {about}: {incident.state}"
+    yield ""
+    if diagnosis is None:
+        yield f"No diagnosis yet. {incident.note}"
+        return
+    yield diagnosis.summary
+    if incident.note:
+        yield f"\n**{str(incident.state).capitalize()}:** {incident.note}"
+    yield from _why(diagnosis)
+    yield from _done(store, incident_id)
+    yield from _figures(store, incident_id)
+    if incident.state is not IncidentState.RECOVERED and diagnosis.advice:
+        yield f"\n## What to do\n\n{diagnosis.advice}"
+
+
+def _why(diagnosis: Diagnosis) -> Iterator[str]:
+    sure = f"confidence {diagnosis.confidence:.2f}, by {diagnosis.by}"
+    yield f"\n## Why\n\n{diagnosis.category}, {sure}; action: `{diagnosis.action}`\n"
+    for cited in diagnosis.root_cause[:SHOWN_LINES]:
+        yield f"- `{cited.file}:{cited.line}` ({cited.role}, {cited.rule})\n  `{_short(cited.text)}`"
+    for finding in diagnosis.nodes:
+        yield f"- node **{finding.node}**: {finding.why}"
+    for rival in diagnosis.rivals:
+        yield (
+            f"- weighed and not chosen: {rival.reason} ({rival.confidence:.2f}). For: {rival.speaks_for} "
+            f"Against: {rival.speaks_against} Would decide: {rival.test}"
+        )
+
+
+def _done(store: Store, incident_id: int) -> Iterator[str]:
+    changes = [call for call in store.calls(incident_id) if call.tool not in found() or found()[call.tool].risk is not Risk.READ]
+    if not changes:
+        yield "\n## What was done\n\nNothing was changed."
+        return
+    yield "\n## What was done\n"
+    for call in changes:
+        yield from _change(store, call)
+
+
+def _change(store: Store, call: Call) -> Iterator[str]:
+    decisions, outcome = store.decisions(call.id), store.outcome(call.id)
+    decided = f"{decisions[-1].verdict} by {decisions[-1].by} ({decisions[-1].rule})" if decisions else "not decided"
+    error = _error(outcome.error if outcome else "")
+    yield f"- call {call.id}, {call.status}: `{_short(call.preview or call.tool)}`. {call.why}. {decided}{error}"
+    undo = found()[call.tool].undo if call.tool in found() else None
+    if undo and call.status is CallStatus.DONE:
+        yield f"  undo: `nightshift undo {call.id}` ({undo})"
+
+
+def _figures(store: Store, incident_id: int) -> Iterator[str]:
+    times = times_of(store, incident_id)
+    named = [("detect", times.detect_s), ("diagnose", times.diagnose_s), ("recover", times.recover_s)]
+    parts = [f"time to {name} {seconds:.1f} s" for name, seconds in named if seconds is not None]
+    if times.steps_lost is not None:
+        parts.append(f"steps lost {times.steps_lost} (restart from step {times.restart_step})")
+    if parts:
+        yield f"\n## Figures\n\n{', '.join(parts)}"
+
+
+def _event_text(job: str | None, node: str | None) -> str:
+    return f"job {job}" if job else f"node {node}"
+
+
+def _error(text: str) -> str:
+    return f": {_short(text)}" if text else ""
+
+
+def _short(text: str) -> str:
+    one_line = " ".join(text.split()).replace("`", "'")
+    return one_line if len(one_line) <= SHOWN_CHARACTERS else f"{one_line[: SHOWN_CHARACTERS - 1]}…"

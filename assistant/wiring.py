@@ -1,0 +1,106 @@
+"""Build an engine from the settings: the only place that chooses a scheduler, a transport and a clock."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+from assistant.config import Settings
+from assistant.engine import Engine
+from assistant.errors import ConfigError
+from assistant.gate import Gate, Park
+from assistant.policy import Policy, load_policy
+from assistant.ports import Approver, Clock, Scheduler, SystemClock, Transport
+from assistant.store import Store
+from assistant.tooling import Context
+from assistant.watch.hang import HangLimits
+from assistant.watch.loss import SpikeLimits
+from assistant.watch.watcher import Watcher
+
+
+def open_store(settings: Settings, clock: Clock | None = None) -> Store:
+    """Open the store of the settings, making it where there is none.
+
+    Raises:
+        StoreError: It cannot be opened; the message says why and what to do.
+    """
+    return Store(settings.store, clock or SystemClock(), busy_timeout_s=settings.busy_timeout_s)
+
+
+def build(
+    settings: Settings,
+    *,
+    approver: Callable[[Store], Approver] | None = None,
+    clock: Clock | None = None,
+    scheduler: Scheduler | None = None,
+    transport: Transport | None = None,
+    policy: Policy | None = None,
+    since: datetime | None = None,
+) -> Engine:
+    """Return an engine.
+
+    Args:
+        settings: What the site wants.
+        approver: Whom to ask; without it every question is parked in the inbox.
+        clock: Another clock than the machine's.
+        scheduler: Another scheduler than that of the settings.
+        transport: Another transport than that of the settings.
+        policy: Another policy than that of the files.
+        since: Jobs that ended before this are history; default: when the store was made.
+    """
+    clock = clock or SystemClock()
+    store = open_store(settings, clock)
+    scheduler = scheduler or _scheduler(settings, clock)
+    transport = transport or _transport(settings)
+    commands = {name: tuple(words) for name, words in settings.commands.items()}
+
+    def context_for(incident: int | None, tag: str) -> Context:
+        return Context(
+            scheduler=scheduler,
+            transport=transport,
+            clock=clock,
+            random=random.Random(tag),
+            history=store,
+            commands=commands,
+            command_timeout_s=settings.command_timeout_s,
+            checkpoint_folders=dict(settings.checkpoints),
+            incident=incident,
+            tag=tag,
+        )
+
+    asked = approver(store) if approver is not None else Park(store, expires_after_s=settings.approval_expires_h * 3600)
+    gate = Gate(store, context_for, policy or load_policy(settings.content), asked)
+    watch = settings.watch
+    watcher = Watcher(
+        scheduler,
+        clock,
+        hang=HangLimits(silent_s=watch.hang_after_s, factor=watch.hang_factor),
+        spike=SpikeLimits(persist_steps=watch.spike_patience_steps),
+        since=since or store.made_at,
+    )
+    return Engine(store, gate, scheduler, clock, watcher, site=settings.content, lease_s=settings.lease_s)
+
+
+def _scheduler(settings: Settings, clock: Clock) -> Scheduler:
+    if settings.scheduler == "local":
+        from assistant.schedulers.local import LocalScheduler
+
+        return LocalScheduler(local_folder(settings), clock)
+    raise ConfigError(f'scheduler = "{settings.scheduler}" lives in memory only: it is for tests and dry runs; known here: local')
+
+
+def local_folder(settings: Settings) -> Path:
+    """Return the folder of the embedded scheduler."""
+    return settings.state_folder / "local"
+
+
+def _transport(settings: Settings) -> Transport:
+    if settings.transport == "local":
+        from assistant.transports.local import LocalTransport
+
+        return LocalTransport(local_folder(settings) / "nodes" if settings.scheduler == "local" else None)
+    from assistant.transports.recorded import RecordedTransport
+
+    return RecordedTransport(settings.state_folder / "recorded.toml")
