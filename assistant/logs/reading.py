@@ -17,8 +17,8 @@ from typing import BinaryIO, Protocol, cast
 
 from assistant.errors import InputError
 
-BLOCK = 4 << 20
-"""Bytes of a block: large enough for the scanner, small enough for the memory."""
+BLOCK = 1 << 20
+"""Bytes of a block: so small that it stays in the cache of one core."""
 LONGEST_LINE = 16 << 20
 """Bytes after which a line is cut into several blocks."""
 _SAMPLE = 64 << 10

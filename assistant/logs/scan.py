@@ -18,6 +18,7 @@ from assistant.content.reasons import Herring, Signature
 from assistant.logs.keeping import Block, Keeper, Runs
 from assistant.logs.lines import Lines, clean, strip_ansi
 from assistant.logs.reading import blocks, open_log
+from assistant.logs.shapes import WORTH, Shapes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,8 +36,12 @@ class Matcher(Protocol):
     kinds: bytes
     """Kind of each pattern number: 0 signature, 1 herring, 2 filter, 3 filter of a whole line, 4 alarm word."""
 
-    def raw(self, block: bytes) -> list[tuple[int, int]]:
-        """Return (pattern number, end offset) of every match."""
+    def telling(self, block: bytes) -> list[int]:
+        """Return pattern number and end offset, in turn, of every match of a signature, herring or alarm word."""
+        ...
+
+    def routine(self, block: bytes) -> list[int]:
+        """Return pattern number and end offset, in turn, of every match of a filter."""
         ...
 
     def entry(self, number: int) -> Signature | Herring | Filter:
@@ -104,16 +109,18 @@ def scan_stream(stream: BinaryIO, matcher: Matcher, *, name: str = "job.log", ke
 
 
 class _Segments(NamedTuple):
-    """Where the segments of a block end, and which line each belongs to."""
+    """Where the segments of a block start and end, and which line each belongs to."""
 
+    data: NDArray[np.uint8]
+    starts: NDArray[np.int64]
     ends: NDArray[np.int64]
-    """Offset of the `\n` or `\r` behind each segment (the length of the block for an unfinished one)."""
+    r"""Offset of the `\n` or `\r` behind each segment (the length of the block for an unfinished one)."""
     line_of: NDArray[np.int64] | None
     """0-based line within the block; None when every segment is a line."""
     lines: int
     """Lines of the block, an unfinished one included."""
     finished: bool
-    """Whether the block ends with `\n`."""
+    r"""Whether the block ends with `\n`."""
 
     def line_ends(self) -> NDArray[np.int64]:
         """Return the offsets behind the lines."""
@@ -127,17 +134,18 @@ def _segments(block: bytes) -> _Segments:
 
     data = np.frombuffer(block, dtype=np.uint8)
     finished = block.endswith(b"\n")
-    if b"\r" not in block:
-        ends = np.flatnonzero(data == 10)
-        if not finished:
-            ends = np.append(ends, len(block))
-        return _Segments(ends, None, len(ends), finished)
-    ends = np.flatnonzero((data == 10) | (data == 13))
-    is_line = data[ends] == 10
+    several = b"\r" in block
+    ends = np.flatnonzero((data == 10) | (data == 13) if several else data == 10)
+    is_line = data[ends] == 10 if several else None
     if not finished:
-        ends, is_line = np.append(ends, len(block)), np.append(is_line, True)
+        ends = np.append(ends, len(block))
+        is_line = None if is_line is None else np.append(is_line, True)
+    starts = np.empty_like(ends)
+    starts[0], starts[1:] = 0, ends[:-1] + 1
+    if is_line is None:
+        return _Segments(data, starts, ends, None, len(ends), finished)
     line_of = np.concatenate(([0], np.cumsum(is_line)[:-1]))
-    return _Segments(ends, line_of, int(is_line.sum()), finished)
+    return _Segments(data, starts, ends, line_of, int(is_line.sum()), finished)
 
 
 class _Scanner:
@@ -149,6 +157,8 @@ class _Scanner:
         self._np = np
         self._matcher = matcher
         self._kinds = np.frombuffer(matcher.kinds, dtype=np.uint8)
+        self._whole = np.append(self._kinds, 0)[np.arange(-1, len(self._kinds))] == WHOLE  # by cover: number + 1
+        self._shapes = Shapes()
         self._per_filter = np.zeros(len(matcher.kinds) + 2, dtype=np.int64)
         self._hits: dict[int, tuple[list[Hit], deque[Hit]]] = {}
         self._hit_lines: dict[int, int] = {}
@@ -161,7 +171,7 @@ class _Scanner:
         for block in blocks(stream):
             self._size += len(block)
             block = strip_ansi(block)
-            if b"\r\n" in block:
+            if b"\r" in block:
                 block = block.replace(b"\r\n", b"\n")
             if block:
                 self._take(block)
@@ -169,16 +179,15 @@ class _Scanner:
     def _take(self, block: bytes) -> None:
         np = self._np
         segments = _segments(block)
-        matches = self._matcher.raw(block if segments.line_of is None else block.replace(b"\r", b"\n"))
-        flat = (
-            np.fromiter((value for match in matches for value in match), dtype=np.int64, count=2 * len(matches))
-            if matches
-            else np.empty(0, np.int64)
-        )
-        numbers, ends = flat[0::2], flat[1::2]
+        text = block if segments.line_of is None else block.replace(b"\r", b"\n")
+        numbers, ends = self._matches(self._matcher.telling(text))
         at = np.searchsorted(segments.ends, np.maximum(ends - 1, 0))
-        cover = self._cover(segments, numbers, at)
-        hit_lines = self._note_hits(block, segments, numbers, at)
+        cover = self._cover(text, segments)
+        kinds = self._kinds[numbers]
+        cover[at[kinds == SIGNATURE]] = 0
+        alarms = at[kinds == ALARM]
+        cover[alarms[~self._whole[cover[alarms]]]] = 0
+        hit_lines = self._note_hits(block, segments, numbers[kinds <= HERRING], at[kinds <= HERRING])
         if segments.line_of is not None:
             cover = _line_cover(cover, segments)
         self._per_filter += np.bincount(cover + 1, minlength=len(self._per_filter))
@@ -186,29 +195,49 @@ class _Scanner:
         self._next += segments.lines - (not segments.finished)
         self._unfinished = not segments.finished
 
-    def _cover(self, segments: _Segments, numbers: Any, at: Any) -> Any:
-        """Return for each segment: -1 blank, 0 uncovered, n + 1 covered by filter n."""
+    def _matches(self, flat: list[int]) -> tuple[Any, Any]:
+        matches = self._np.array(flat, dtype=self._np.int64)
+        return matches[0::2], matches[1::2]
+
+    def _cover(self, text: bytes, segments: _Segments) -> Any:
+        """Return for each segment: -1 blank, 0 uncovered, n + 1 covered by filter n; alarms not yet regarded."""
         np = self._np
-        cover = np.zeros(len(segments.ends), dtype=np.int64)
-        kinds = self._kinds[numbers]
-        alarms = at[kinds == ALARM]
+        cover = self._shapes.recognise(segments.data, segments.starts)
+        cover[segments.ends == segments.starts] = -1
+        rest = np.flatnonzero(cover == 0)
+        if not len(rest):
+            return cover
+        starts, ends = segments.starts[rest], segments.ends[rest]
+        breaks = np.flatnonzero(np.diff(rest) > 1)
+        firsts = np.concatenate((starts[:1], starts[breaks + 1])).tolist()
+        lasts = np.concatenate((ends[breaks], ends[-1:])).tolist()
+        left = b"".join([text[first : last + 1] for first, last in zip(firsts, lasts, strict=True)])
+        left_ends = np.cumsum(ends - starts + 1) - 1
+        numbers, match_ends = self._matches(self._matcher.routine(left))
+        at = np.searchsorted(left_ends, np.maximum(match_ends - 1, 0))
         for kind in (FILTER, WHOLE):
-            chosen = kinds == kind
-            cover[at[chosen]] = numbers[chosen] + 1
-            if kind == FILTER:
-                cover[alarms] = 0
-        cover[at[kinds == SIGNATURE]] = 0
-        starts = np.concatenate(([0], segments.ends[:-1] + 1))
-        cover[segments.ends == starts] = -1
+            chosen = self._kinds[numbers] == kind
+            cover[rest[at[chosen]]] = numbers[chosen] + 1
+        self._learn(left, left_ends, numbers, match_ends, at)
         return cover
+
+    def _learn(self, left: bytes, left_ends: Any, numbers: Any, match_ends: Any, at: Any) -> None:
+        """Learn the shapes of what a filter covers often."""
+        np = self._np
+        counts = np.bincount(numbers, minlength=1)
+        for number in np.flatnonzero(counts >= WORTH).tolist():
+            own = np.flatnonzero(numbers == number)
+            some = own[:: max(len(own) // 3, 1)][:4]
+            starts = [int(left_ends[place - 1]) + 1 if place else 0 for place in at[some].tolist()]
+            behind = left_ends[at[some]] + 1 if self._kinds[number] == WHOLE else match_ends[some]
+            self._shapes.learn(left, number, list(zip(starts, behind.tolist(), strict=True)))
 
     def _note_hits(self, block: bytes, segments: _Segments, numbers: Any, at: Any) -> Any:
         """Keep the hits of a block and return the 0-based lines on which they stand, ascending."""
         np = self._np
-        chosen = self._kinds[numbers] <= HERRING
-        if not chosen.any():
+        if not len(numbers):
             return np.empty(0, np.int64)
-        pairs = np.unique(np.stack((numbers[chosen], at[chosen]), axis=1), axis=0)
+        pairs = np.unique(np.stack((numbers, at), axis=1), axis=0)
         for number in np.unique(pairs[:, 0]).tolist():
             places = pairs[pairs[:, 0] == number, 1]
             first, last = self._hits.setdefault(number, ([], deque(maxlen=LAST_HITS)))
@@ -220,11 +249,10 @@ class _Scanner:
         return hit_segments if segments.line_of is None else np.unique(segments.line_of[hit_segments])
 
     def _hit(self, block: bytes, segments: _Segments, number: int, place: int) -> Hit:
-        start = int(segments.ends[place - 1]) + 1 if place else 0
         line = place if segments.line_of is None else int(segments.line_of[place])
         entry = self._matcher.entry(number)
         assert not isinstance(entry, Filter)  # noqa: S101
-        return Hit(entry, self._next + line, clean(block[start : int(segments.ends[place])]))
+        return Hit(entry, self._next + line, clean(block[int(segments.starts[place]) : int(segments.ends[place])]))
 
     def result(self, path: str, truncated: bool) -> Scan:
         hits = [hit for first, last in self._hits.values() for hit in (*first, *last)]

@@ -36,8 +36,8 @@ def cache_folder() -> Path:
     return (Path(root) if Path(root).is_absolute() else Path.home() / ".cache") / "nightshift"
 
 
-def database(expressions: Sequence[Expression], folder: Path | None = None) -> Any:
-    """Return a Hyperscan database in which pattern n stands for the n-th expression.
+def database(expressions: Sequence[tuple[int, Expression]], folder: Path | None = None) -> Any:
+    """Return a Hyperscan database of numbered expressions.
 
     Args:
         expressions: At least one.
@@ -49,8 +49,8 @@ def database(expressions: Sequence[Expression], folder: Path | None = None) -> A
     import hyperscan
 
     folder = cache_folder() if folder is None else folder
-    text = repr([(expression.pattern, expression.caseless) for expression in expressions])
-    key = hashlib.sha256(f"1 {hyperscan.__version__} {_platform()} {text}".encode()).hexdigest()[:32]
+    text = repr([(number, expression.pattern, expression.caseless) for number, expression in expressions])
+    key = hashlib.sha256(f"2 {hyperscan.__version__} {_platform()} {text}".encode()).hexdigest()[:32]
     path = folder / f"patterns-{key}.hs"
     compiled = _load(path)
     if compiled is None:
@@ -66,15 +66,15 @@ def _platform() -> str:
     return f"{platform.machine()} {platform.node()}"
 
 
-def _compile(expressions: Sequence[Expression]) -> Any:
+def _compile(expressions: Sequence[tuple[int, Expression]]) -> Any:
     import hyperscan
 
     try:
         return _compiled(expressions)
     except hyperscan.error as error:
-        for expression in expressions:
+        for number, expression in expressions:
             try:
-                _compiled([expression])
+                _compiled([(number, expression)])
             except hyperscan.error as refusal:
                 raise ContentError(
                     f"pattern of {expression.name!r} cannot be used: {refusal} "
@@ -83,14 +83,14 @@ def _compile(expressions: Sequence[Expression]) -> Any:
         raise ContentError(f"the patterns cannot be compiled together: {error}") from error
 
 
-def _compiled(expressions: Sequence[Expression]) -> Any:
+def _compiled(expressions: Sequence[tuple[int, Expression]]) -> Any:
     import hyperscan
 
-    flags = [hyperscan.HS_FLAG_MULTILINE | (hyperscan.HS_FLAG_CASELESS if e.caseless else 0) for e in expressions]
+    flags = [hyperscan.HS_FLAG_MULTILINE | (hyperscan.HS_FLAG_CASELESS if e.caseless else 0) for _, e in expressions]
     compiled = hyperscan.Database()
     compiled.compile(
-        expressions=[expression.pattern.encode() for expression in expressions],
-        ids=list(range(len(expressions))),
+        expressions=[expression.pattern.encode() for _, expression in expressions],
+        ids=[number for number, _ in expressions],
         flags=flags,
     )
     return compiled

@@ -37,16 +37,22 @@ class Kind(IntEnum):
 
 
 class Patterns:
-    """A compiled set; pattern numbers are positions in it. Scanning from several threads is safe."""
+    """A compiled set; pattern numbers are positions in it. Scanning from several threads is safe.
+
+    There are two databases: what tells of failures must see every line, what hides routine need not see a line that is known to
+    be hidden.
+    """
 
     def __init__(self, entries: Sequence[Entry], alarms: Sequence[str] = (), *, cache_folder: Path | None = None) -> None:
-        self._entries = tuple(entries)
-        self._lock = threading.Lock()
-        expressions = [_expression(entry) for entry in self._entries]
-        expressions += [Expression(f"alarm {word}", re.escape(word), False) for word in alarms]
+        self._entries = tuple(sorted(entries, key=lambda entry: isinstance(entry, Filter)))
+        self._first_filter = sum(not isinstance(entry, Filter) for entry in self._entries)
+        self._first_alarm = len(self._entries)
         self.kinds = bytes([_kind(entry) for entry in self._entries] + [Kind.ALARM] * len(alarms))
         """Kind of each pattern number."""
-        self._database = database(expressions, cache_folder) if expressions else None
+        numbered = list(enumerate([_expression(entry) for entry in self._entries]))
+        words = [(self._first_alarm + n, Expression(f"alarm {word}", re.escape(word), False)) for n, word in enumerate(alarms)]
+        self._telling = _Engine([*numbered[: self._first_filter], *words], cache_folder)
+        self._routine = _Engine(numbered[self._first_filter :], cache_folder)
 
     def __len__(self) -> int:
         return len(self.kinds)
@@ -55,26 +61,22 @@ class Patterns:
         """Return the signature, herring or filter of a pattern number; alarm words have none."""
         return self._entries[number]
 
-    def raw(self, block: bytes) -> list[tuple[int, int]]:
-        """Return (pattern number, end offset) of every match in order of offset, alarm words too."""
-        found: list[tuple[int, int]] = []
-        append = found.append
+    def telling(self, block: bytes) -> list[int]:
+        """Return pattern number and end offset, in turn, of every match of a signature, herring or alarm word."""
+        return self._telling.scan(block)
 
-        def on_match(number: int, _start: int, end: int, _flags: int, _context: object) -> None:
-            append((number, end))
-
-        if self._database is not None and block:
-            with self._lock:
-                self._database.scan(block, on_match)
-        return found
+    def routine(self, block: bytes) -> list[int]:
+        """Return pattern number and end offset, in turn, of every match of a filter."""
+        return self._routine.scan(block)
 
     def scan(self, block: bytes) -> list[tuple[int, int]]:
         """Return (pattern number, end offset) of every match of a signature, herring or filter, in order of offset.
 
         A pattern may be reported several times for one line, once for each place where a match may end.
         """
-        known = len(self._entries)
-        return [match for match in self.raw(block) if match[0] < known]
+        flat = [*self.telling(block), *self.routine(block)]
+        found = [(number, end) for number, end in zip(flat[0::2], flat[1::2], strict=True) if number < self._first_alarm]
+        return sorted(found, key=lambda match: match[1])
 
     def match_line(self, text: str) -> list[Entry]:
         """Return what matches one line, each entry once, in order of pattern number."""
@@ -82,10 +84,32 @@ class Patterns:
 
     def hides(self, text: str) -> bool:
         """Tell whether compression would fold this line away."""
-        kinds = {Kind(self.kinds[number]) for number, _ in self.raw(text.encode("utf-8", "replace"))}
+        block = text.encode("utf-8", "replace")
+        kinds = {self.kinds[number] for number in [*self.telling(block)[0::2], *self.routine(block)[0::2]]}
         if Kind.SIGNATURE in kinds:
             return False
         return Kind.WHOLE in kinds or (Kind.FILTER in kinds and Kind.ALARM not in kinds)
+
+
+class _Engine:
+    """One compiled database and its lock."""
+
+    def __init__(self, numbered: Sequence[tuple[int, Expression]], cache_folder: Path | None) -> None:
+        self._database = database(numbered, cache_folder) if numbered else None
+        self._lock = threading.Lock()  # the scratch memory of a database serves one scan at a time
+
+    def scan(self, block: bytes) -> list[int]:
+        found: list[int] = []
+        append = found.append
+
+        def on_match(number: int, _start: int, end: int, _flags: int, _context: object) -> None:
+            append(number)
+            append(end)
+
+        if self._database is not None and block:
+            with self._lock:
+                self._database.scan(block, on_match)
+        return found
 
 
 def load_patterns(site: Path | None = None) -> Patterns:
