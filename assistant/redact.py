@@ -43,11 +43,11 @@ _URL = re.compile(r"(?P<keep>\b[a-z][a-z0-9+.-]*://)[^\s/@'\"]+@", re.IGNORECASE
 _NAMED = re.compile(
     rf"""(?P<keep>
           (?<![\w.-])(?:[\w.-]*[_.-])?(?:passwords?|passwd|passphrase|secrets?|secret[_-]?key|api[_-]?key|access[_-]?key(?:[_-]?id)?
-            |private[_-]?key|client[_-]?secret|(?:auth|access|refresh|session|bearer|id)[_-]?token|credentials?|signature|sig)
-          ["']?\s*(?:=|:(?!:))\s*
-        | --(?:password|token|api-key|secret)(?:\s+|=)
-        | \bBearer\s+ | \bAuthorization:\s*(?:Basic|Token)\s+
-        | \bwandb\s+login\s+(?:--relogin\s+)?
+            |private[_-]?key|client[_-]?secret|(?:auth|access|refresh|session|bearer|id)[_-]?token)
+          ["']?[ \t]*(?:=|:(?!:))[ \t]*
+        | --(?:password|token|api-key|secret)(?:[ \t]+|=)
+        | \bBearer[ \t]+ | \bAuthorization:[ \t]*(?:Basic|Token)[ \t]+
+        | \bwandb[ \t]+login[ \t]+(?:--relogin[ \t]+)?
         | [?&](?:X-Amz-(?:Signature|Credential|Security-Token)|Signature|sig|token|access_token|AWSAccessKeyId)=
         ){_VALUE}""",
     re.IGNORECASE | re.VERBOSE,
@@ -55,7 +55,7 @@ _NAMED = re.compile(
 """A secret known by the name before it."""
 
 _VARIABLE = re.compile(
-    rf"""(?P<keep>(?<![\w])[A-Z][A-Z0-9_]*(?:_KEY|_TOKEN|_PAT|_PWD|PASSWORD|SECRET|CREDENTIALS)["']?\s*[=:]\s*)(?P<value>{_VALUE})"""
+    rf"""(?P<keep>(?<![\w])[A-Z][A-Z0-9_]*(?:_KEY|_TOKEN|_PAT|_PWD|PASSWORD|SECRET|CREDENTIALS)["']?[ \t]*[=:][ \t]*)(?P<value>{_VALUE})"""
 )
 """An environment variable as `env` or `export` prints it."""
 

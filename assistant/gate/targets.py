@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from assistant.errors import ToolError
-from assistant.nodeset import expand
+from assistant.nodeset import expand, fold
 from assistant.policy import Targets
 from assistant.ports import Scheduler
 from assistant.records import Node
@@ -58,8 +58,8 @@ def _nodes(arguments: Mapping[str, Any], fleet: Sequence[Node]) -> Iterator[str]
     for name in expand(",".join(named)) if named else ():
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else "; `nightshift nodes` lists them"
-            raise ToolError(f"node {name!r} is unknown to the scheduler{hint}")
+            hint = f" did you mean {near[0]!r}?" if near else ""
+            raise ToolError(f"node {name!r} is unknown to the scheduler;{hint} known: {fold(known) or 'none'}")
         yield name
 
 
