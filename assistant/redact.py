@@ -55,7 +55,8 @@ _NAMED = re.compile(
 """A secret known by the name before it."""
 
 _VARIABLE = re.compile(
-    rf"""(?P<keep>(?<![\w])[A-Z][A-Z0-9_]*(?:_KEY|_TOKEN|_PAT|_PWD|PASSWORD|SECRET|CREDENTIALS)["']?[ \t]*[=:][ \t]*)(?P<value>{_VALUE})"""
+    rf"""(?P<keep>(?<!\w)[A-Z][A-Z0-9_]*(?:_KEY|_TOKEN|_PAT|_PWD|PASSWORD|SECRET|CREDENTIALS)["']?[ \t]*[=:][ \t]*)"""
+    rf"""(?P<value>{_VALUE})"""
 )
 """An environment variable as `env` or `export` prints it."""
 
