@@ -14,7 +14,10 @@ from typing import Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
+from assistant.doors.cli.coercion import quicken
 from assistant.errors import UsageError
+
+quicken()
 
 
 class Entry(NamedTuple):
