@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from assistant.errors import ToolError
+from assistant.nodeset import fold
 from assistant.ports import Clock
 from assistant.records import Job, JobSpec, Node
 from assistant.schedulers import local_files as files
 from assistant.schedulers.cordons import must_cordon, must_uncordon, shown
 from assistant.schedulers.local_jobs import JobFolders, reap
-from assistant.schedulers.slurm_words import folded
 
 
 class LocalScheduler:
@@ -204,7 +204,7 @@ class LocalScheduler:
         at, cpus = self.clock.now(), spec.nodes * spec.ranks_per_node
         self._jobs.start(job_id, nodes, at)
         partition = self._cluster()["partition"]
-        files.say(self.folder, at, f"sched: Allocate JobId={job_id} NodeList={folded(nodes)} #CPUs={cpus} Partition={partition}")
+        files.say(self.folder, at, f"sched: Allocate JobId={job_id} NodeList={fold(nodes)} #CPUs={cpus} Partition={partition}")
 
     def _look_after(self, job_id: str, status: dict[str, Any]) -> None:
         """Close a running job whose supervisor reported or vanished."""
@@ -233,7 +233,7 @@ class LocalScheduler:
     def _known_node(self, node: str) -> dict[str, Any]:
         cluster = self._cluster()
         if node not in cluster["nodes"]:
-            raise ToolError(f"node {node!r} is unknown; known: {folded(cluster['nodes'])}")
+            raise ToolError(f"node {node!r} is unknown; known: {fold(cluster['nodes'])}")
         return cluster
 
     def _known_job(self, job_id: str) -> None:

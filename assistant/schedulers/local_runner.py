@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from assistant.nodeset import fold
 from assistant.schedulers import slurm_words
 from assistant.schedulers.local_files import read_json, say, started_ticks, write_json
 
@@ -120,7 +121,7 @@ class Supervisor:
             "PYTHONUNBUFFERED": "1",
             "SLURM_JOB_ID": self.job,
             "SLURM_JOB_NAME": self.launch["name"],
-            "SLURM_JOB_NODELIST": slurm_words.folded(self.nodes),
+            "SLURM_JOB_NODELIST": fold(self.nodes),
             "SLURM_NNODES": str(len(self.nodes)),
             "SLURM_NTASKS": str(world),
             "SLURM_PROCID": str(number),
@@ -175,12 +176,12 @@ class Supervisor:
         head, at = self.nodes[0], _now()
         dead = [node for node in self.nodes if (self.cluster / "nodes" / node / "down").exists()]
         if dead:
-            self.state, self.reason = "node_fail", f"NodeDown: {slurm_words.folded(dead)}"
+            self.state, self.reason = "node_fail", f"NodeDown: {fold(dead)}"
             for rank in self.ranks:
                 if rank.node in dead:
                     self._signal(rank, signal.SIGKILL)
             self.end_at = time.monotonic() + AFTER_NODE_S
-            self._print(f"srun: error: Node failure on {slurm_words.folded(dead)}")
+            self._print(f"srun: error: Node failure on {fold(dead)}")
             survivor = next((node for node in self.nodes if node not in dead), head)
             self._print(slurm_words.step_cancelled(self.job, survivor, at, "NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS"))
         elif (self.folder / "cancel").exists():

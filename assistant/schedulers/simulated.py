@@ -18,11 +18,12 @@ from datetime import timedelta
 from pathlib import Path
 
 from assistant.errors import ToolError, Unavailable
+from assistant.nodeset import fold
 from assistant.ports import Clock, Reply
 from assistant.records import Job, JobSpec, JobState, Node
 from assistant.schedulers.cordons import must_cordon, must_uncordon, shown
 from assistant.schedulers.simulated_run import Progress, Run
-from assistant.schedulers.slurm_words import controller_line, folded, how_ended, job_cancelled, step_cancelled
+from assistant.schedulers.slurm_words import controller_line, how_ended, job_cancelled, step_cancelled
 
 LONG_AGO_S = 10 * 365 * 86_400.0
 
@@ -202,7 +203,7 @@ class SimulatedCluster:
     def _known(self, node: str) -> None:
         self._advance()
         if node not in self._names:
-            raise ToolError(f"node {node!r} is unknown; known: {folded(self._names)}")
+            raise ToolError(f"node {node!r} is unknown; known: {fold(self._names)}")
 
     def _advance(self) -> None:
         if self.outage:
@@ -258,7 +259,7 @@ class SimulatedCluster:
             self._progress[job.id] = Progress(run, spec, nodes, job.log or self.folder / f"{job.id}.log", now)
             self._jobs[job.id] = replace(job, state=JobState.RUNNING, nodes=nodes, started=now)
             self._busy |= dict.fromkeys(nodes, job.id)
-            self.controller.append(controller_line(now, f"sched: Allocate JobId={job.id} NodeList={folded(nodes)}"))
+            self.controller.append(controller_line(now, f"sched: Allocate JobId={job.id} NodeList={fold(nodes)}"))
 
     def _say(self, job_id: str, lines: Sequence[str]) -> None:
         log = self._jobs[job_id].log

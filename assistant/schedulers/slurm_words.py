@@ -6,29 +6,14 @@ Wordings: Slurm 23.11, src/slurmd/slurmstepd/req.c, src/srun/libsrun/launch.c an
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from itertools import groupby
 
 
 def stamp(at: datetime) -> str:
     """Return the local-looking time that Slurm writes, to the second."""
     return at.strftime("%Y-%m-%dT%H:%M:%S")
-
-
-def folded(nodes: Sequence[str]) -> str:
-    """Return names as operators write them: `node[01-03,05]`; names that do not end in digits stand alone."""
-    split = [re.fullmatch(r"(.*?)(\d+)", name) for name in sorted(set(nodes))]
-    alone = [name for name, parts in zip(sorted(set(nodes)), split, strict=True) if parts is None]
-    numbered = [(parts.group(1), len(parts.group(2)), int(parts.group(2))) for parts in split if parts is not None]
-    words: list[str] = []
-    for (prefix, width), members in groupby(numbered, key=lambda item: item[:2]):
-        numbers = [number for _, _, number in members]
-        inside = ",".join(f"{a:0{width}d}-{b:0{width}d}" if b > a else f"{a:0{width}d}" for a, b in _runs(numbers))
-        words.append(f"{prefix}{inside}" if len(numbers) == 1 else f"{prefix}[{inside}]")
-    return ",".join(words + alone)
 
 
 def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:

@@ -1,0 +1,89 @@
+"""Look at jobs, and end one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from assistant.records import Job, Risk
+from assistant.tooling import Context, tool
+
+
+def _shown(job: Job) -> dict[str, Any]:
+    times = {"submitted": job.submitted, "started": job.started, "ended": job.ended}
+    return {
+        "job": job.id,
+        "name": job.name,
+        "user": job.user,
+        "state": job.state.value,
+        "reason": job.reason,
+        "partition": job.partition,
+        "nodes": list(job.nodes),
+        **{name: at.isoformat() if at is not None else None for name, at in times.items()},
+        "exit_code": job.exit_code,
+        "signal": job.signal,
+        "log": str(job.log) if job.log is not None else None,
+        "comment": job.comment,
+    }
+
+
+@tool(risk=Risk.READ)
+def list_jobs(context: Context, state: str = "", user: str = "", limit: int = 50) -> list[dict[str, Any]]:
+    """List the jobs that the scheduler still knows, newest first.
+
+    Args:
+        state: Only jobs in this state, such as `running` or `failed`; all when empty.
+        user: Only jobs of this user; all when empty.
+        limit: How many at most.
+    """
+    jobs = [job for job in context.scheduler.jobs() if state in ("", job.state.value) and user in ("", job.user)]
+    return [_shown(job) for job in reversed(jobs)][: max(0, limit)]
+
+
+@tool(risk=Risk.READ)
+def show_job(context: Context, job: str) -> dict[str, Any]:
+    """Show one job: state, nodes, times, exit code, log, and the options it was submitted with, but not its script.
+
+    Args:
+        job: Scheduler job id.
+    """
+    found = context.scheduler.job(job)
+    spec = found.spec
+    if spec is None:
+        return _shown(found)
+    asked = {
+        "nodes": spec.nodes,
+        "ranks_per_node": spec.ranks_per_node,
+        "exclude": list(spec.exclude),
+        "time_limit_s": spec.time_limit_s,
+        "environment": sorted(spec.environment),
+    }
+    return {**_shown(found), "work_dir": str(spec.work_dir), "asked": asked}
+
+
+@tool(risk=Risk.DISRUPT, kind="cancel")
+def cancel_job(context: Context, job: str) -> dict[str, Any]:
+    """End a job; one that has ended already is left alone. It does not wait until the processes are gone.
+
+    Args:
+        job: Scheduler job id.
+    """
+    before = context.scheduler.job(job)
+    if not before.state.ended:
+        context.scheduler.cancel(job)
+    return {"job": job, "state_before": before.state.value, "cancelled": not before.state.ended}
+
+
+@cancel_job.lookup
+def cancelled(context: Context, tag: str, job: str) -> dict[str, Any] | None:
+    """Return the answer when the job is over; None lets the call be made again, which harms nobody."""
+    now = context.scheduler.job(job)
+    return {"job": job, "state_before": "unknown", "cancelled": True} if now.state.ended else None
+
+
+@cancel_job.preview
+def cancelling(context: Context, job: str) -> str:
+    """Return what a person would type."""
+    found = context.scheduler.job(job)
+    if found.state.ended:
+        return f"scancel {job}  # {found.name} is {found.state} already: nothing changes"
+    return f"scancel {job}  # {found.name} of {found.user}, {found.state} on {len(found.nodes)} nodes"
