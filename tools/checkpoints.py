@@ -56,7 +56,8 @@ def verify_checkpoint(context: Context, path: str) -> dict[str, Any]:
 def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", step: int = 0, margin: int = 0) -> dict[str, Any]:
     """Choose the checkpoint to restart a job from, and say which newer ones were refused and why.
 
-    `path` is empty when there is none; then `fresh` is `yes` if the job never saved one, so that it may begin at the start.
+    `restart_from` is its path, `none` when the job never saved one and may begin at the start, and empty when checkpoints are there
+    and none may be used. `fallback` is its path when newer ones were refused.
 
     Args:
         job: Scheduler job id.
@@ -86,7 +87,8 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
         return _none(choice, words, fresh=False, notes=found.notes)
     chosen = about(choice.checkpoint)
     refused = [about(checkpoint) for checkpoint in choice.refused]
-    return {**chosen, "fresh": "", "refused": refused, "notes": list(found.notes), "note": _note(choice)}
+    start = {"restart_from": chosen["path"], "fallback": chosen["path"] if refused else ""}
+    return {**chosen, **start, "refused": refused, "notes": list(found.notes), "note": _note(choice)}
 
 
 def _note(choice: Choice) -> str:
@@ -98,7 +100,8 @@ def _note(choice: Choice) -> str:
 def _none(choice: Choice, why: str, *, fresh: bool, notes: tuple[str, ...]) -> dict[str, Any]:
     refused = [about(checkpoint) for checkpoint in choice.refused]
     note = f"{why}; {_note(choice)}" if refused else why
-    return {"path": "", "step": 0, "fresh": "yes" if fresh else "", "refused": refused, "notes": list(notes), "note": note}
+    begin = "none" if fresh else ""
+    return {"path": "", "step": 0, "restart_from": begin, "fallback": "", "refused": refused, "notes": list(notes), "note": note}
 
 
 def about(checkpoint: Checkpoint) -> dict[str, Any]:

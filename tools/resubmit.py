@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from assistant.errors import ToolError
 from assistant.records import Checkpoint, Job, JobSpec, Risk
@@ -25,6 +25,8 @@ from assistant.tooling import Context, tool
 from assistant.tools.checkpoints import choose_checkpoint
 
 NEWEST = ("last", "last_healthy")
+MOST_SKIPPED_STEPS = 500
+"""Behind the step of a spike. Source: PaLM, arXiv 2204.02311, section 5.1: skip 200 to 500 batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +36,17 @@ class Plan:
     job: Job
     spec: JobSpec
     checkpoint: Checkpoint | None
+    skip: Skip | None
     reached_step: int | None
     note: str
+
+
+class Wish(NamedTuple):
+    """Which data is to be left out, in steps; zeros leave nothing out."""
+
+    first: int
+    end: int
+    around: int
 
 
 @tool(risk=Risk.CHANGE, kind="resubmit", undo="cancel_job")
@@ -47,6 +58,7 @@ def resubmit_job(
     blamed: list[str] | None = None,
     skip_from_step: int = 0,
     skip_to_step: int = 0,
+    skip_around_step: int = 0,
 ) -> dict[str, Any]:
     """Submit a job that has ended again, with its own script and options; return the new job's id as `job`.
 
@@ -59,8 +71,9 @@ def resubmit_job(
         blamed: Nodes found at fault; it refuses unless each is cordoned or excluded.
         skip_from_step: First training step whose data is left out; 0 leaves nothing out.
         skip_to_step: First step after that whose data counts again.
+        skip_around_step: Instead of both: leave out from the checkpoint to the last step seen, at most 500 behind this one.
     """
-    skip = (skip_from_step, skip_to_step) if skip_from_step else None
+    skip = Wish(skip_from_step, skip_to_step, skip_around_step)
     plan = _plan(context, job, checkpoint=checkpoint, exclude=exclude or (), skip=skip)
     problem = restart_problem(
         plan.job,
@@ -95,19 +108,20 @@ def planned(
     blamed: list[str] | None = None,
     skip_from_step: int = 0,
     skip_to_step: int = 0,
+    skip_around_step: int = 0,
 ) -> str:
     """Return the submission as a person would type it."""
-    skip = (skip_from_step, skip_to_step) if skip_from_step else None
+    skip = Wish(skip_from_step, skip_to_step, skip_around_step)
     plan = _plan(context, job, checkpoint=checkpoint, exclude=exclude or (), skip=skip)
     spec = plan.spec
     words = [f"submit {spec.name} ({spec.nodes} nodes) again"]
     words.append(f"from {plan.checkpoint.path} (step {plan.checkpoint.step})" if plan.checkpoint else "from the start")
     words += [f"--exclude={','.join(spec.exclude)}"] if spec.exclude else []
-    words += [f"without the data of steps {skip_from_step} to {skip_to_step - 1}"] if skip else []
+    words += [f"without the data of steps {plan.skip.first} to {plan.skip.end - 1}"] if plan.skip else []
     return " ".join([*words, f"--comment={spec.comment!r}"])
 
 
-def _plan(context: Context, job_id: str, *, checkpoint: str, exclude: Sequence[str], skip: tuple[int, int] | None) -> Plan:
+def _plan(context: Context, job_id: str, *, checkpoint: str, exclude: Sequence[str], skip: Wish) -> Plan:
     job = context.scheduler.job(job_id)
     if not job.state.ended:
         raise ToolError(f"job {job_id} is {job.state}: cancel it first, or leave it alone")
@@ -115,7 +129,8 @@ def _plan(context: Context, job_id: str, *, checkpoint: str, exclude: Sequence[s
         raise ToolError(f"the scheduler does not keep the script of job {job_id}, so it cannot be submitted again; ask {job.user}")
     chosen = _checkpoint(context, job, checkpoint)
     points = log_points(job)
-    left_out = _skip(job, skip) if skip else None
+    reached = max((point.step for point in points), default=None)
+    left_out = _skip(job, skip, chosen, reached)
     spec = plan_restart(
         job,
         job.spec,
@@ -126,15 +141,20 @@ def _plan(context: Context, job_id: str, *, checkpoint: str, exclude: Sequence[s
         tag=context.tag,
     )
     begin = f"from step {chosen.step}" if chosen is not None else "from the start"
-    blind = "; it has no way to skip data and will see the same again" if skip and not can_skip(job.spec) else ""
-    reached = max((point.step for point in points), default=None)
-    return Plan(job, spec, chosen, reached, f"{begin}{blind}")
+    blind = "; it has no way to skip data and will see the same again" if left_out and not can_skip(job.spec) else ""
+    return Plan(job, spec, chosen, left_out, reached, f"{begin}{blind}")
 
 
-def _skip(job: Job, steps: tuple[int, int]) -> Skip:
-    first, end = steps
+def _skip(job: Job, wish: Wish, checkpoint: Checkpoint | None, reached: int | None) -> Skip | None:
+    if wish.around:
+        begin = checkpoint.step + 1 if checkpoint is not None else 1
+        first, end = begin, min(max(reached or 0, wish.around), wish.around + MOST_SKIPPED_STEPS) + 1
+    elif wish.first:
+        first, end = wish.first, wish.end
+    else:
+        return None
     if end <= first:
-        raise ToolError(f"skip_to_step must lie behind skip_from_step {first}, not {end}")
+        raise ToolError(f"data cannot be left out from step {first} to step {end}: the end must lie behind")
     return Skip(first, end, samples_of((line.text for line in log_lines(job)), first, end))
 
 
@@ -142,12 +162,14 @@ def _checkpoint(context: Context, job: Job, wanted: str) -> Checkpoint | None:
     """Return the checkpoint that a word or a path names, read once more right before it is used."""
     if wanted == "none":
         return None
+    if not wanted:
+        raise ToolError(f"there is no checkpoint of job {job.id} to restart from; `none` would begin at the start")
     path = wanted
     if wanted in NEWEST:
         choice = choose_checkpoint(context, job.id, which=wanted)
+        if choice["restart_from"] == "none":
+            return None
         if not choice["path"]:
-            if choice["fresh"]:
-                return None
             raise ToolError(f"job {job.id} cannot be restarted from a checkpoint: {choice['note']}")
         path = choice["path"]
     now = context.clock.now()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from assistant.errors import ToolError
-from assistant.records import Risk
+from assistant.records import Job, Risk
 from assistant.recover.checkpoints.place import checkpoint_place
 from assistant.recover.joblog import log_lines, log_points
 from assistant.recover.restart import live_double
@@ -23,18 +23,19 @@ DOWN_MARKER = "storage_down_until"
 
 
 @tool(risk=Risk.READ)
-def job_progress(context: Context, job: str, restart_step: int = 0, timeout_s: float = 60.0) -> dict[str, Any]:
+def job_progress(context: Context, job: str, restart_step: int = 0, past_step: int = 0, timeout_s: float = 60.0) -> dict[str, Any]:
     """Tell whether a restarted job has passed the step it restarted from; `status` is past_restart_step, waiting or failed.
 
     Args:
         job: Scheduler job id of the restarted job.
         restart_step: Step of the checkpoint it began with.
+        past_step: A later step that it must pass as well, such as the one at which the loss went off.
         timeout_s: How long to wait for an answer other than `waiting`.
     """
 
     def look() -> Seen:
         shown = context.scheduler.job(job)
-        return progress_seen(shown, restart_step, log_points(shown))
+        return progress_seen(shown, max(restart_step, past_step), log_points(shown))
 
     return {**_until(context, look, timeout_s), "job": job}
 
@@ -67,34 +68,39 @@ def loss_continues(context: Context, job: str, before_job: str, restart_step: in
 def live_run(context: Context, job: str, timeout_s: float = 0.0) -> dict[str, Any]:
     """Tell whether the run of a job is alive again: requeued by the scheduler, or submitted again by somebody.
 
-    `job` is then the live one's id, else empty.
+    `status` is alive or waiting; `job` is the live one's id, else empty.
 
     Args:
         job: Scheduler job id of the attempt that ended.
         timeout_s: How long to wait for it to come back.
     """
-    end = context.clock.now() + timedelta(seconds=timeout_s)
-    while True:
-        shown = context.scheduler.job(job)
-        alive = shown if not shown.state.ended else None
-        if alive is None and shown.spec is not None:
-            alive = live_double(shown, shown.spec, context.scheduler.jobs())
-        if alive is not None:
-            return {"job": alive.id, "note": f"job {alive.id} is {alive.state}"}
-        left = (end - context.clock.now()).total_seconds()
-        if left <= 0:
-            return {"job": "", "note": f"job {job} has not come back"}
-        context.clock.sleep(min(LONGEST_PAUSE_S, left))
+
+    def look() -> Seen:
+        alive = _alive(context, job)
+        return Seen(Look.ALIVE, f"job {alive.id} is {alive.state}") if alive else Seen(Look.WAITING, f"job {job} has not come back")
+
+    found = _until(context, look, timeout_s)
+    alive = _alive(context, job) if found["status"] == Look.ALIVE else None
+    return {**found, "job": alive.id if alive is not None else ""}
+
+
+def _alive(context: Context, job_id: str) -> Job | None:
+    job = context.scheduler.job(job_id)
+    if not job.state.ended:
+        return job
+    return live_double(job, job.spec, context.scheduler.jobs()) if job.spec is not None else None
 
 
 @tool(risk=Risk.READ)
-def wait_storage(context: Context, job: str = "", folder: str = "", timeout_s: float = 1800.0) -> dict[str, Any]:
-    """Wait until a job's checkpoint folder can be written and read again; a small file is written there and removed.
+def wait_storage(context: Context, job: str = "", folder: str = "", timeout_s: float = 60.0) -> dict[str, Any]:
+    """Tell whether a job's checkpoint folder can be written and read; a small file is written there and removed.
+
+    `status` is storage_answers or waiting.
 
     Args:
         job: Scheduler job id, whose checkpoint folder is meant.
         folder: The folder itself, where no job is given.
-        timeout_s: How long to wait at most.
+        timeout_s: How long to wait for it to answer.
     """
     target = Path(folder) if folder else _folder(context, job)
 
@@ -102,10 +108,7 @@ def wait_storage(context: Context, job: str = "", folder: str = "", timeout_s: f
         problem = _storage_problem(context, target)
         return Seen(Look.WAITING, problem) if problem else Seen(Look.STORAGE_ANSWERS, f"{target} can be written and read")
 
-    found = _until(context, look, timeout_s)
-    if found["status"] == Look.WAITING:
-        raise ToolError(f"storage did not come back within {timeout_s:g} s: {found['note']}")
-    return found
+    return _until(context, look, timeout_s)
 
 
 def _folder(context: Context, job_id: str) -> Path:

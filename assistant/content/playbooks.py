@@ -70,6 +70,10 @@ class Step:
     """Whether the playbook goes on when the step fails (evidence that is nice to have)."""
     then: Ending | None = None
     """Ends the playbook here, when the step was taken."""
+    expect: str = ""
+    """Makes it a step that waits: its tool is asked again and again until its value has this `status`, as in a verify."""
+    within_min: float = 30.0
+    """How long a step with `expect` waits; then it failed."""
 
 
 @dataclass(frozen=True)
@@ -225,6 +229,8 @@ def _check_references(playbook: Playbook) -> None:
         for condition in filter(None, conditions):
             if not CONDITION.fullmatch(condition):
                 raise _reference_error(playbook, number, condition, "is no condition: exactly one path in braces")
+        if isinstance(entry, Step) and entry.expect and each:
+            raise _reference_error(playbook, number, each, "repeats the step, and expect waits in it: only one of both")
         for path in references([*conditions, dict(entry.with_), entry.why]):
             if not PATH.fullmatch(path):
                 raise _reference_error(playbook, number, path, "is no path: only {path.to.value} is known, no expressions")

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any, Protocol
+from datetime import datetime
+from typing import Any, NamedTuple, Protocol
 
 from assistant.content.playbooks import Ending, Playbook, Step, Verify
 from assistant.errors import Denied, ToolError, Unavailable, UsageError
@@ -20,7 +20,7 @@ from assistant.recover.values import SKIPPED, filled, holds, look_up, text
 
 LOOK_S = 60.0
 """How long one look of a verify may wait inside its tool."""
-PAUSE_S = 5.0
+PAUSE_S = 1.0
 """Between looks that do not wait themselves."""
 STATES = {
     Ending.RECOVERED: IncidentState.RECOVERED,
@@ -55,7 +55,10 @@ class Wanted:
     tool: str
     arguments: Mapping[str, Any]
     why: str
-    verifies: bool = False
+    looks: bool = False
+    """Whether it is a look that may have to be repeated."""
+    waits: bool = False
+    """Whether it is a look of a step, before the verifies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,29 +89,48 @@ def play(playbook: Playbook, values: Mapping[str, Any], *, look_s: float = LOOK_
     done: list[str] = []
     for step in playbook.step:
         taken = (not step.when or holds(step.when, known)) and (not step.unless or not holds(step.unless, known))
+        known[step.name] = SKIPPED
         if not taken:
-            known[step.name] = SKIPPED
             continue
         try:
-            outcomes = yield from _take(step, known)
+            if step.expect:
+                looked = yield from _look(step, known, latest, look_s)
+                problem, known[step.name], latest = looked.problem, looked.value, looked.at
+            else:
+                outcomes = yield from _take(step, known)
+                problem = next((f"({step.use}) failed: {outcome.error}" for outcome in outcomes if not outcome.ok), "")
+                latest = max((outcome.at for outcome in outcomes), default=latest)
+                found = [outcome.value for outcome in outcomes if outcome.ok]
+                known[step.name] = found if step.each else (found[0] if found else SKIPPED)
         except ToolError as error:
             return Ended(IncidentState.ESCALATED, f"step {step.name} cannot be made: {error}", known, step.name)
-        bad = next((outcome for outcome in outcomes if not outcome.ok), None)
-        if bad is not None and not step.optional:
-            return Ended(IncidentState.ESCALATED, f"step {step.name} ({step.use}) failed: {bad.error}", known, step.name)
-        latest = max((outcome.at for outcome in outcomes), default=latest)
-        found = [outcome.value for outcome in outcomes if outcome.ok]
-        known[step.name] = found if step.each else (found[0] if found else SKIPPED)
-        done += [step.name] if outcomes else []
+        if problem and not step.optional:
+            return Ended(IncidentState.ESCALATED, f"step {step.name} {problem}", known, step.name)
+        done.append(step.name)
         if step.then is not None:
             return Ended(STATES[step.then], _said(known[step.name]) or step.why or f"ended by step {step.name}", known, step.name)
+    return (yield from _verified(playbook, known, latest, look_s, done))
+
+
+def _verified(
+    playbook: Playbook, known: dict[str, Any], since: datetime | None, look_s: float, done: list[str]
+) -> Generator[Wanted, Outcome, Ended]:
+    """Make sure of every verify and return how the playbook ended."""
+    notes = []
     for verify in playbook.verify:
+        known[verify.name] = SKIPPED
         if verify.when and not holds(verify.when, known):
             continue
-        ended = yield from _verify(verify, known, latest, look_s)
-        if ended is not None:
-            return ended
-    notes = [said for verify in playbook.verify if (said := _said(known.get(verify.name)))]
+        try:
+            looked = yield from _look(verify, known, since, look_s)
+        except ToolError as error:
+            return Ended(IncidentState.ESCALATED, f"verify {verify.name} cannot be made: {error}", known, verify.name)
+        known[verify.name] = looked.value
+        if looked.problem:
+            failed_job = str(looked.value.get("job") or "") if looked.value.get("status") == "failed" else ""
+            note = f"verify {verify.name} {looked.problem}"
+            return Ended(IncidentState.ESCALATED, note, known, verify.name, failed_job or None)
+        notes += [_said(looked.value)] if _said(looked.value) else []
     note = "; ".join(notes) or (f"done: {', '.join(done)}" if done else "nothing had to be done")
     return Ended(STATES[playbook.ends], note, known)
 
@@ -128,33 +150,37 @@ def _take(step: Step, known: Mapping[str, Any]) -> Generator[Wanted, Outcome, li
     return outcomes
 
 
-def _verify(
-    verify: Verify, known: dict[str, Any], since: datetime | None, look_s: float
-) -> Generator[Wanted, Outcome, Ended | None]:
-    """Look again and again until the verify says yes or no, or its time is over; return None for yes."""
+class Looked(NamedTuple):
+    """What came of looking again and again."""
+
+    problem: str
+    """Empty when the expected status came."""
+    value: Mapping[str, Any]
+    at: datetime
+
+
+def _look(
+    entry: Step | Verify, known: Mapping[str, Any], since: datetime | None, look_s: float
+) -> Generator[Wanted, Outcome, Looked]:
+    """Look until the value has the expected status, another one than `waiting`, or the time is over."""
     look = 0
-    left_s = verify.within_min * 60
+    left_s = entry.within_min * 60
     while True:
         look += 1
-        try:
-            arguments = {"timeout_s": min(look_s, left_s), **filled(verify.with_, known)}
-            why = text(verify.why, known) or f"does it say {verify.expect}?"
-        except ToolError as error:
-            return Ended(IncidentState.ESCALATED, f"verify {verify.name} cannot be made: {error}", known, verify.name)
-        outcome = yield Wanted(f"{verify.name}#{look}", verify.use, arguments, why, verifies=True)
-        known[verify.name] = value = outcome.value if outcome.ok and isinstance(outcome.value, Mapping) else {}
+        arguments = {"timeout_s": min(look_s, left_s), **filled(entry.with_, known)}
+        why = text(entry.why, known) or f"does it say {entry.expect}?"
+        outcome = yield Wanted(f"{entry.name}#{look}", entry.use, arguments, why, looks=True, waits=isinstance(entry, Step))
+        value = outcome.value if outcome.ok and isinstance(outcome.value, Mapping) else {}
         status = str(value.get("status", "")) if outcome.ok else "waiting"
-        if status == verify.expect:
-            return None
+        if status == entry.expect:
+            return Looked("", value, outcome.at)
         since = since or outcome.at
-        left_s = verify.within_min * 60 - (outcome.at - since).total_seconds()
-        said = (_said(value) if outcome.ok else outcome.error) or status
+        left_s = entry.within_min * 60 - (outcome.at - since).total_seconds()
+        said = (_said(value) if outcome.ok else outcome.error) or f"says {status!r}"
         if status != "waiting":
-            failed_job = str(value.get("job") or "") or None if status == "failed" else None
-            return Ended(IncidentState.ESCALATED, f"verify {verify.name}: {said}", known, verify.name, failed_job)
+            return Looked(f"({entry.use}): {said}", value, outcome.at)
         if left_s <= 0:
-            note = f"verify {verify.name}: not {verify.expect} within {verify.within_min:g} min: {said}"
-            return Ended(IncidentState.ESCALATED, note, known, verify.name)
+            return Looked(f"({entry.use}): not {entry.expect} within {entry.within_min:g} min: {said}", value, outcome.at)
 
 
 def _said(value: Any) -> str:
@@ -180,13 +206,13 @@ def run_playbook(
         gate: Makes the calls.
         clock: To know when patience is over.
         look_s: How long one look of a verify may wait.
-        patience_s: After so long in verifying, return `verifying`; None stays until it is decided.
+        patience_s: After so long, return `verifying` (or `recovering`, in a step that waits); None stays until it is decided.
 
     Raises:
         Parked: A call waits for an approval; run again after the answer.
     """
     running = play(playbook, values, look_s=look_s)
-    until = None if patience_s is None else clock.now() + timedelta(seconds=patience_s)
+    began = clock.now()
     wanted: Wanted | None = None
     try:
         wanted = next(running)
@@ -194,11 +220,14 @@ def run_playbook(
             outcome = gate.call(
                 wanted.tool, wanted.arguments, why=wanted.why, by=f"playbook:{playbook.name}", incident=incident.id, step=wanted.key
             )
-            previous, wanted = wanted, running.send(outcome)
-            if previous.verifies and wanted.verifies and until is not None and clock.now() >= until:
-                note = _said(outcome.value) or "waits for the restarted job"
-                return Ended(IncidentState.VERIFYING, note, values, previous.key)
-            if wanted.verifies and previous.verifies and (not outcome.ok or look_s <= 0):
+            before, wanted = wanted, running.send(outcome)
+            again = before.looks and wanted.looks and before.tool == wanted.tool
+            if not again or outcome.at < began:
+                continue
+            if patience_s is not None and (clock.now() - began).total_seconds() >= patience_s:
+                state = IncidentState.RECOVERING if before.waits else IncidentState.VERIFYING
+                return Ended(state, _said(outcome.value) or outcome.error or f"waits in {before.key}", values, before.key)
+            if not outcome.ok or look_s <= 0:
                 clock.sleep(PAUSE_S)  # the look itself did not wait
     except StopIteration as stop:
         ended: Ended = stop.value

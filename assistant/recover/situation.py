@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from assistant.records import Diagnosis, Incident, Job
+from assistant.records import Action, Diagnosis, Incident, Job
 from assistant.recover.directives import Directives, read_directives
 from assistant.recover.restart import attempt_of
 
-LONG_STEPS = 30
-"""A run that trained for so many steps has shown that its code works, so what ended it may be the machine."""
+LONG_STEPS = 500
+"""A run that trained for so many steps has shown its data, memory and checkpoints to work: what ended it may be the machine."""
 LONG_MIN = 30.0
 
 
@@ -52,6 +52,7 @@ def _about(diagnosis: Diagnosis) -> Mapping[str, Any]:
         "reason": diagnosis.reason,
         "category": str(diagnosis.category),
         "action": str(diagnosis.action),
+        "cordon": "yes" if diagnosis.action is Action.CORDON_AND_RESTART else "",
         "confidence": diagnosis.confidence,
         "faulty_nodes": list(diagnosis.faulty_nodes),
         "summary": diagnosis.summary,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from statistics import median
 
 from assistant.records import Job, JobState, MetricPoint
 
@@ -20,6 +20,7 @@ TOLERANCE_SHARE = 0.25
 """How far the median loss may lie above the one before, as a share of it."""
 NOISE_TIMES = 4.0
 """Or as a multiple of the median absolute deviation before, whichever is wider."""
+NO_LOSS = "the restarted job logged no loss to compare"
 
 
 class Look(StrEnum):
@@ -32,6 +33,8 @@ class Look(StrEnum):
     """The loss is not where it was: random weights, a wrong checkpoint, or bad data again."""
     FAILED = "failed"
     """The job ended again without getting there."""
+    ALIVE = "alive"
+    """The run is pending or running again."""
     STORAGE_ANSWERS = "storage_answers"
     UNKNOWN = "unknown"
     """It cannot be told: nothing is logged to compare."""
@@ -75,34 +78,28 @@ def loss_seen(before: Sequence[MetricPoint], after: Sequence[MetricPoint], *, re
         restart_step: Step of the checkpoint; losses of the first attempt count only up to it, so what a spike did later does not.
         ended: Whether the restarted job is over, so that no more points will come.
     """
-    old = [point.loss for point in before if _counts(point) and point.step <= restart_step][-SAMPLE:]
-    first = [point for point in after if point.loss is not None and point.step >= restart_step][:SAMPLE]
-    new = [point.loss for point in first if point.loss is not None]
-    broken = next((point.step for point in first if not _counts(point)), None)
+    old = [point.loss for point in before if point.step <= restart_step and _finite(point.loss)][-SAMPLE:]
+    seen = [point for point in after if point.loss is not None and point.step >= restart_step]
+    broken = next((point.step for point in seen if not _finite(point.loss)), None)
     if broken is not None:
         return Seen(Look.JUMPED, f"the loss at step {broken} is no finite number", broken)
+    if len(seen) < (1 if ended else FEWEST):
+        return Seen(Look.UNKNOWN, NO_LOSS) if ended else Seen(Look.WAITING, "too few losses logged since the restart")
     if restart_step <= 0 or not old:
-        return Seen(Look.CONTINUES, "there is no earlier loss to compare with; the loss is finite") if new else _no_loss(ended)
-    if len(new) < (1 if ended else FEWEST):
-        return _no_loss(ended)
-    usual, now = statistics.median(_numbers(old)), statistics.median(_numbers(new))
-    noise = statistics.median(abs(loss - usual) for loss in _numbers(old))
+        return Seen(Look.CONTINUES, "there is no earlier loss to compare with; the loss is finite", seen[-1].step)
+    usual = median(_losses(old))
+    now = max(median(_losses(point.loss for point in part)) for part in (seen[:SAMPLE], seen[-SAMPLE:]))
+    noise = median(abs(loss - usual) for loss in _losses(old))
     allowed = usual + max(abs(usual) * TOLERANCE_SHARE, NOISE_TIMES * noise)
     numbers = f"median loss {now:.4g} after the restart, {usual:.4g} before step {restart_step}"
     if now > allowed:
-        return Seen(Look.JUMPED, f"{numbers}: above the {allowed:.4g} that would be normal", first[-1].step)
-    return Seen(Look.CONTINUES, numbers, first[-1].step)
+        return Seen(Look.JUMPED, f"{numbers}: above the {allowed:.4g} that would be normal", seen[-1].step)
+    return Seen(Look.CONTINUES, numbers, seen[-1].step)
 
 
-def _no_loss(ended: bool) -> Seen:
-    if ended:
-        return Seen(Look.UNKNOWN, "the restarted job logged no loss to compare")
-    return Seen(Look.WAITING, "too few losses logged since the restart")
+def _finite(loss: float | None) -> bool:
+    return loss is not None and math.isfinite(loss)
 
 
-def _counts(point: MetricPoint) -> bool:
-    return point.loss is not None and math.isfinite(point.loss)
-
-
-def _numbers(losses: Sequence[float | None]) -> list[float]:
+def _losses(losses: Iterable[float | None]) -> list[float]:
     return [loss for loss in losses if loss is not None]
