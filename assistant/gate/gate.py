@@ -287,7 +287,7 @@ class Gate:
             return Outcome(call.id, False, None, str(error), self._now())
 
     def _ended(self, call: Call, tool: Tool, outcome: Outcome) -> Outcome:
-        undo = f"{tool.undo}, the undo of call {call.id}" if tool.undo and outcome.ok else ""
+        undo = f"nightshift undo {call.id}" if tool.undo and outcome.ok else ""
         self._store.write_outcome(outcome, undo=undo)
         logger.info("incident=%s call=%s tool=%s ok=%s", call.incident, call.id, tool.name, outcome.ok)
         return self._store.outcome(call.id) or outcome

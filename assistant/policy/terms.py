@@ -100,12 +100,10 @@ class Protected:
         """Return the first target that is protected, None when none is."""
         if not _named(self.kinds, kind):
             return None
-        for patterns, names in (
-            (self.jobs, targets.jobs),
-            (self.nodes, targets.nodes),
-            (self.users, targets.users),
-            (self.partitions, targets.partitions),
-        ):
+        for node in targets.nodes:
+            if _in_set(self.nodes, node):
+                return node
+        for patterns, names in ((self.jobs, targets.jobs), (self.users, targets.users), (self.partitions, targets.partitions)):
             found = next((name for name in names if _named(patterns, name)), None)
             if found is not None:
                 return found
@@ -164,7 +162,7 @@ class Window:
         """Whether one of the targets lies in it."""
         if not self.nodes and not self.partitions:
             return True
-        return any(_named(self.nodes, node) for node in targets.nodes) or any(
+        return any(_in_set(self.nodes, node) for node in targets.nodes) or any(
             _named(self.partitions, p) for p in targets.partitions
         )
 
@@ -226,7 +224,7 @@ def _check_share(name: str, share: float | None) -> None:
 def _check_nodes(patterns: Sequence[str]) -> None:
     try:
         for pattern in patterns:
-            _named((pattern,), "")
+            _in_set((pattern,), "")
     except UsageError as error:
         raise ValueError(str(error)) from error
 
@@ -239,7 +237,11 @@ def _minutes(clock: str) -> int:
 
 
 def _named(patterns: Sequence[str], name: str) -> bool:
-    return any(name in _expanded(pattern) if "[" in pattern else fnmatchcase(name, pattern) for pattern in patterns)
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _in_set(patterns: Sequence[str], node: str) -> bool:
+    return any(node in _expanded(pattern) if "[" in pattern else fnmatchcase(node, pattern) for pattern in patterns)
 
 
 @cache

@@ -77,6 +77,11 @@ class Database:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def made_at(self) -> datetime:
+        """When the store was made: what happened before that is history to us."""
+        return datetime.fromisoformat(self.rows("SELECT value FROM properties WHERE name = 'made_at'")[0]["value"])
+
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Hold the store's write lock: all or nothing of what is written inside, and no other process writes meanwhile.
@@ -131,6 +136,8 @@ class Database:
             if self._checked_pending(connection):
                 migrations.apply(connection)
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                made_at = self.clock.now().isoformat()
+                connection.execute("INSERT OR IGNORE INTO properties (name, value) VALUES ('made_at', ?)", [made_at])
         logger.info("store=%s migrated", self.path)
 
     def _checked_pending(self, connection: sqlite3.Connection) -> list[str]:

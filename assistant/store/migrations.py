@@ -115,12 +115,18 @@ def m0005_audit(db: Database) -> None:
     )
 
 
+def m0006_properties(db: Database) -> None:
+    """What is true of the store as a whole: when it was made."""
+    _script(db, "CREATE TABLE properties (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
+
+
 STEPS: tuple[Callable[[Database], None], ...] = (
     m0001_incidents,
     m0002_evidence_and_diagnoses,
     m0003_calls,
     m0004_attempts,
     m0005_audit,
+    m0006_properties,
 )
 """Every step ever released, oldest first."""
 

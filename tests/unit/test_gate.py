@@ -196,7 +196,7 @@ def test_an_allowed_call_runs_and_every_row_is_written(world: World) -> None:
     assert [row.what for row in world.store.audit(after=1)] == ["call.pending", "decision", "call.intent", "outcome"]
     ended = world.store.audit(limit=1)[0]
     assert ended.preview == "scontrol update node=n1 state=drain reason='ecc nightshift:1:1'"
-    assert ended.undo == "uncordon_node, the undo of call 1"
+    assert ended.undo == "nightshift undo 1"
     assert world.store.call(1).preview == ended.preview
 
 

@@ -344,6 +344,13 @@ def test_nothing_of_an_interrupted_transaction_stays(store: Store) -> None:
     assert store.open_incident(event())[1]
 
 
+def test_a_store_knows_when_it_was_made(tmp_path: Path, clock: JumpingClock) -> None:
+    Store(tmp_path / "s.db", clock).close()
+    clock.sleep(60)
+    with Store(tmp_path / "s.db", clock) as store:
+        assert store.made_at == START
+
+
 def test_a_store_opens_again_with_everything_in_it(tmp_path: Path, clock: JumpingClock) -> None:
     path = tmp_path / "s.db"
     with Store(path, clock) as first:
