@@ -157,6 +157,12 @@ class SimulatedCluster:
             self.changes.append(f"uncordon {node}")
             self._place()
 
+    def controller_log(self, job_id: str | None = None) -> str:
+        """Return slurmctld.log: all of it, or the lines of a job and of its nodes."""
+        nodes = self.job(job_id).nodes if job_id is not None else ()
+        wanted = (f"JobId={job_id} ", *nodes) if job_id is not None else ("",)
+        return "\n".join(line for line in self.controller if any(word in f"{line} " for word in wanted))
+
     # Transport
 
     def run(self, nodes: Sequence[str], command: Sequence[str], *, timeout_s: float) -> Mapping[str, Reply]:
@@ -185,6 +191,9 @@ class SimulatedCluster:
     def set_down(self, node: str, reason: str = "Not responding") -> None:
         """Let a node die with the job on it."""
         self._known(node)
+        self._let_die(node, reason)
+
+    def _let_die(self, node: str, reason: str) -> None:
         self._down[node] = reason
         self.controller.append(controller_line(self.clock.now(), f"error: Nodes {node} not responding, setting DOWN"))
         if job_id := self._busy.get(node):
@@ -228,7 +237,7 @@ class SimulatedCluster:
         for node, lines in run.kernel.items():
             self.kernel.setdefault(node, []).extend(f"[{at:%a %b %e %H:%M:%S %Y}] {line}" for line in lines)
         if run.downs is not None:
-            self.set_down(run.downs)
+            self._let_die(run.downs, "Not responding")
             return
         if run.state is JobState.FAILED:
             status = -run.signal if run.signal else run.exit_code or 1
