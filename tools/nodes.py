@@ -52,7 +52,7 @@ def kernel_log(context: Context, nodes: list[str], lines: int = 2000) -> dict[st
 def check_nodes(context: Context, nodes: list[str] | None = None) -> dict[str, Any]:
     """Run the health probes on nodes: under `nodes` a status for each (ok, warning, critical, unknown) and what each probe said.
 
-    A node that does not answer, or a program that is missing, is unknown, never bad.
+    `faulty` lists those that are critical. A node that does not answer, or a program that is missing, is unknown, never bad.
 
     Args:
         nodes: Names of the nodes; all when not given.
@@ -67,7 +67,8 @@ def check_nodes(context: Context, nodes: list[str] | None = None) -> dict[str, A
             found[node].append({"probe": probe.name, **_finding(probe, reply, command[0])})
         if probe.name == "reachable":
             reached = [node for node in reached if replies[node].reached]
-    return {"nodes": {node: {"status": _worst(said), "probes": said} for node, said in found.items()}}
+    checked = {node: {"status": _worst(said), "probes": said} for node, said in found.items()}
+    return {"nodes": checked, "faulty": [node for node, result in checked.items() if result["status"] == "critical"]}
 
 
 @tool(risk=Risk.CHANGE, kind="cordon", undo="uncordon_node")

@@ -92,6 +92,22 @@ def _alive(context: Context, job_id: str) -> Job | None:
 
 
 @tool(risk=Risk.READ)
+def job_ended(context: Context, job: str, timeout_s: float = 60.0) -> dict[str, Any]:
+    """Tell whether a job is over, for instance after it was cancelled; `status` is ended or waiting.
+
+    Args:
+        job: Scheduler job id.
+        timeout_s: How long to wait for its end.
+    """
+
+    def look() -> Seen:
+        shown = context.scheduler.job(job)
+        return Seen(Look.ENDED if shown.state.ended else Look.WAITING, f"job {job} is {shown.state}")
+
+    return _until(context, look, timeout_s)
+
+
+@tool(risk=Risk.READ)
 def wait_storage(context: Context, job: str = "", folder: str = "", timeout_s: float = 60.0) -> dict[str, Any]:
     """Tell whether a job's checkpoint folder can be written and read; a small file is written there and removed.
 

@@ -33,6 +33,7 @@ class Look(StrEnum):
     """The loss is not where it was: random weights, a wrong checkpoint, or bad data again."""
     FAILED = "failed"
     """The job ended again without getting there."""
+    ENDED = "ended"
     ALIVE = "alive"
     """The run is pending or running again."""
     STORAGE_ANSWERS = "storage_answers"
