@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,55 +15,13 @@ from assistant.errors import Denied, Parked, StoreBusy, ToolError, Unavailable, 
 from assistant.gate import AnswersFrom, Gate, Park
 from assistant.policy import KindTerms, Limits, Mode, Policy, Protected
 from assistant.ports import Approver, JumpingClock
-from assistant.records import CallStatus, Event, EventKind, Job, JobSpec, JobState, Node, NodeState, Risk, Verdict
+from assistant.records import CallStatus, Event, EventKind, JobSpec, NodeState, Risk, Verdict
+from assistant.schedulers.simulated import SimulatedCluster
 from assistant.store import Store
 from assistant.tooling import Context, Tool, tag_of, tool
 
 START = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
-
-
-@dataclass
-class Cluster:
-    """A scheduler with four nodes and one job, that remembers what was done to it."""
-
-    name: str = "fake"
-    cordoned: dict[str, str] = field(default_factory=dict)
-    submitted: list[str] = field(default_factory=list)
-    answers: bool = True
-
-    def jobs(self) -> Sequence[Job]:
-        return [self.job("7")]
-
-    def job(self, job_id: str) -> Job:
-        if job_id != "7" and job_id not in self.submitted:
-            raise ToolError(f"job {job_id} is unknown")
-        return Job(job_id, "llm-7b", "alice", JobState.FAILED, "gpu", ("n1", "n2"), None, None, None, None, None, 1, None)
-
-    def submit(self, spec: JobSpec) -> str:
-        self.submitted.append(str(100 + len(self.submitted)))
-        return self.submitted[-1]
-
-    def cancel(self, job_id: str) -> None:
-        self.submitted.remove(job_id)
-
-    def nodes(self) -> Sequence[Node]:
-        if not self.answers:
-            raise Unavailable("the scheduler did not answer")
-        states = {True: NodeState.DRAINED, False: NodeState.IDLE}
-        return [Node(name, states[name in self.cordoned], "gpu") for name in ("n1", "n2", "n3", "n4")]
-
-    def cordon(self, node: str, reason: str) -> None:
-        self.cordoned[node] = reason
-
-    def uncordon(self, node: str) -> None:
-        del self.cordoned[node]
-
-
-class NoTransport:
-    name = "none"
-
-    def run(self, nodes: Sequence[str], command: Sequence[str], *, timeout_s: float) -> dict[str, Any]:
-        return {}
+SPEC = JobSpec("llm-7b", "#!/bin/sh\n", user="alice")
 
 
 @tool(risk=Risk.READ)
@@ -84,20 +42,19 @@ def cordon_node(context: Context, node: str, reason: str = "") -> dict[str, str]
         node: Its name.
         reason: Why.
     """
-    context.scheduler.cordon(node, f"{reason} {context.tag}")
+    context.scheduler.cordon(node, f"{context.tag} {reason}")
     return {"node": node}
 
 
 @cordon_node.lookup
 def cordoned(context: Context, tag: str, node: str, reason: str) -> dict[str, str] | None:
-    cluster = context.scheduler
-    assert isinstance(cluster, Cluster)
-    return {"node": node} if cluster.cordoned.get(node, "").endswith(tag) else None
+    reasons = {one.name: one.reason for one in context.scheduler.nodes()}
+    return {"node": node} if tag in reasons[node].split() else None
 
 
 @cordon_node.preview
 def cordon_preview(context: Context, node: str, reason: str) -> str:
-    return f"scontrol update node={node} state=drain reason='{reason} {context.tag}'"
+    return f"scontrol update node={node} state=drain reason='{context.tag} {reason}'"
 
 
 @tool(risk=Risk.CHANGE, kind="uncordon")
@@ -118,7 +75,7 @@ def resubmit_job(context: Context, job: str) -> dict[str, str]:
     Args:
         job: Its id.
     """
-    return {"job": context.scheduler.submit(JobSpec(job, ""))}
+    return {"job": context.scheduler.submit(replace(SPEC, comment=context.tag))}
 
 
 @tool(risk=Risk.DISRUPT, kind="cancel")
@@ -158,7 +115,7 @@ def find(name: str) -> Tool:
 @dataclass
 class World:
     store: Store
-    cluster: Cluster
+    cluster: SimulatedCluster
     clock: JumpingClock
 
     def gate(self, policy: Policy | None = None, approver: Approver | None = None) -> Gate:
@@ -166,7 +123,10 @@ class World:
         return Gate(self.store, self.context, acting, approver or Park(self.store, expires_after_s=3600), find=find)
 
     def context(self, incident: int | None, tag: str) -> Context:
-        return Context(self.cluster, NoTransport(), self.clock, random.Random(0), self.store, incident=incident, tag=tag)
+        return Context(self.cluster, self.cluster, self.clock, random.Random(0), self.store, incident=incident, tag=tag)
+
+    def reason(self, node: str = "n1") -> str:
+        return next(one.reason for one in self.cluster.nodes() if one.name == node)
 
     @property
     def statuses(self) -> list[str]:
@@ -177,8 +137,10 @@ class World:
 def world(tmp_path: Path) -> Iterator[World]:
     clock = JumpingClock(START)
     with Store(tmp_path / "s.db", clock) as store:
-        store.open_incident(Event(EventKind.JOB_ENDED, "7", None, START))
-        yield World(store, Cluster(), clock)
+        cluster = SimulatedCluster(clock, tmp_path, nodes=["n1", "n2", "n3", "n4"])
+        store.open_incident(Event(EventKind.JOB_ENDED, cluster.submit(SPEC), None, START))
+        cluster.changes.clear()
+        yield World(store, cluster, clock)
 
 
 CORDON: dict[str, Any] = {"why": "it broke", "by": "playbook:ecc_error", "incident": 1, "step": "aside"}
@@ -192,10 +154,10 @@ def cordon(gate: Gate, **more: Any) -> Any:
 def test_an_allowed_call_runs_and_every_row_is_written(world: World) -> None:
     outcome = cordon(world.gate())
     assert (outcome.ok, outcome.value) == (True, {"node": "n1"})
-    assert world.cluster.cordoned == {"n1": "ecc nightshift:1:1"}
+    assert world.reason() == "nightshift:1:1 ecc"
     assert [row.what for row in world.store.audit(after=1)] == ["call.pending", "decision", "call.intent", "outcome"]
     ended = world.store.audit(limit=1)[0]
-    assert ended.preview == "scontrol update node=n1 state=drain reason='ecc nightshift:1:1'"
+    assert ended.preview == "scontrol update node=n1 state=drain reason='nightshift:1:1 ecc'"
     assert ended.undo == "nightshift undo 1"
     assert world.store.call(1).preview == ended.preview
 
@@ -210,9 +172,9 @@ def test_the_intent_is_on_disk_before_the_tool_runs(world: World) -> None:
 def test_a_step_that_was_done_is_not_done_again(world: World) -> None:
     gate = world.gate()
     first = cordon(gate)
-    world.cluster.cordoned.clear()
+    world.cluster.uncordon("n1")
     assert cordon(gate) == first
-    assert world.cluster.cordoned == {}
+    assert world.cluster.changes == ["cordon n1", "uncordon n1"]
     assert len(world.store.calls()) == 1
 
 
@@ -256,7 +218,7 @@ def test_a_wrong_call_writes_nothing(world: World, name: str, arguments: dict[st
     ("name", "arguments", "message"),
     [
         ("cordon_node", {"node": "n9"}, "node 'n9' is unknown to the scheduler; known: n[1-4]"),
-        ("resubmit_job", {"job": "8"}, "job 8 is unknown"),
+        ("resubmit_job", {"job": "8"}, "job '8' is unknown"),
     ],
 )
 def test_a_target_that_does_not_exist_is_a_failed_outcome(world: World, name: str, arguments: dict[str, Any], message: str) -> None:
@@ -266,11 +228,11 @@ def test_a_target_that_does_not_exist_is_a_failed_outcome(world: World, name: st
 
 
 def test_nothing_runs_while_the_scheduler_does_not_answer(world: World) -> None:
-    world.cluster.answers = False
+    world.cluster.outage = True
     with pytest.raises(Unavailable):
         cordon(world.gate())
     assert world.statuses == ["pending"]
-    world.cluster.answers = True
+    world.cluster.outage = False
     assert cordon(world.gate()).ok
 
 
@@ -285,7 +247,7 @@ def test_reading_is_written_down_only_for_an_incident(world: World) -> None:
 def test_observe_changes_nothing_and_records_what_it_would_have_done(world: World) -> None:
     with pytest.raises(Denied, match=r"refused by mode\.observe"):
         cordon(world.gate(Policy()))
-    assert world.cluster.cordoned == {}
+    assert world.cluster.changes == []
     (call,) = world.store.calls()
     assert call.status is CallStatus.DENIED
     assert call.preview.startswith("scontrol update node=n1")
@@ -317,7 +279,7 @@ def test_an_asked_person_refuses_for_good(world: World) -> None:
         cordon(world.gate(PROPOSE, AnswersFrom([Verdict.DENY], by="bob")))
     with pytest.raises(Denied, match="bob said no"):
         cordon(world.gate())
-    assert world.cluster.cordoned == {}
+    assert world.cluster.changes == []
 
 
 def test_a_parked_call_goes_on_exactly_there_after_approval(world: World) -> None:
@@ -329,7 +291,7 @@ def test_a_parked_call_goes_on_exactly_there_after_approval(world: World) -> Non
     assert parked.value.approval == again.value.approval
     assert world.store.answer(parked.value.approval, Verdict.ALLOW, "alice")
     assert cordon(gate).ok
-    assert world.cluster.cordoned == {"n1": "ecc nightshift:1:1"}
+    assert world.reason() == "nightshift:1:1 ecc"
     assert world.store.decisions(1)[-1].by == "alice"
 
 
@@ -339,7 +301,7 @@ def test_a_parked_call_without_a_step_goes_on_by_its_id(world: World) -> None:
         cordon(gate, incident=None, step=None, by="cli:alice")
     world.store.answer(parked.value.approval, Verdict.ALLOW, "bob")
     assert gate.go_on(world.store.approval(parked.value.approval).call).ok
-    assert world.cluster.cordoned == {"n1": "ecc nightshift:0:1"}
+    assert world.reason() == "nightshift:0:1 ecc"
 
 
 def test_a_refused_approval_stays_refused(world: World) -> None:
@@ -379,7 +341,7 @@ def test_what_is_protected_stays_protected_when_approved(world: World) -> None:
     protected = Protected(why="alice's own", users=("alice",))
     gate = world.gate(Policy(mode=Mode.ACT, protected=(protected,)))
     with pytest.raises(Denied, match="alice is protected"):
-        gate.call("resubmit_job", {"job": "7"}, why="", by="cli:bob", approved_by="bob")
+        gate.call("resubmit_job", {"job": "1"}, why="", by="cli:bob", approved_by="bob")
 
 
 def test_limits_count_the_calls_of_every_door(world: World) -> None:
@@ -400,7 +362,7 @@ def test_two_doors_cannot_both_make_an_approved_call(world: World) -> None:
     gate = world.gate(PROPOSE)
     with pytest.raises(StoreBusy, match="another process goes on with it"):
         gate._decided(seen, cordon_node, {"node": "n1", "reason": "ecc"}, "alice")
-    assert world.cluster.cordoned == {}
+    assert world.cluster.changes == []
 
 
 def crashed(world: World, act: Callable[[], object] | None, step: str | None = "aside") -> None:
@@ -408,7 +370,7 @@ def crashed(world: World, act: Callable[[], object] | None, step: str | None = "
 
     def killed(context: Context, node: str, reason: str) -> None:
         if act is not None:
-            world.cluster.cordon(node, f"{reason} {context.tag}")
+            world.cluster.cordon(node, f"{context.tag} {reason}")
         raise KeyboardInterrupt
 
     dying = {"cordon_node": replace(cordon_node, run=killed)}
@@ -424,7 +386,7 @@ def happened() -> None:
 def test_after_a_crash_an_action_that_happened_is_found_and_not_repeated(world: World) -> None:
     crashed(world, happened)
     assert cordon(world.gate()).value == {"node": "n1"}
-    assert list(world.cluster.cordoned) == ["n1"]
+    assert world.cluster.changes == ["cordon n1"]
     assert world.statuses == ["done"]
 
 
@@ -432,7 +394,7 @@ def test_after_a_crash_an_action_that_did_not_happen_is_made(world: World) -> No
     crashed(world, None)
     assert world.gate().resolve(world.store.call(1)) is None
     assert cordon(world.gate()).ok
-    assert world.cluster.cordoned == {"n1": "ecc nightshift:1:1"}
+    assert world.reason() == "nightshift:1:1 ecc"
 
 
 def test_after_a_crash_a_call_without_a_step_is_not_made_again(world: World) -> None:
@@ -440,7 +402,7 @@ def test_after_a_crash_a_call_without_a_step_is_not_made_again(world: World) -> 
     outcome = world.gate().resolve(world.store.call(1))
     assert outcome is not None
     assert outcome.error == "interrupted before it took effect"
-    assert world.cluster.cordoned == {}
+    assert world.cluster.changes == []
 
 
 def test_after_a_crash_an_action_that_nobody_can_look_up_is_never_repeated(world: World) -> None:
@@ -465,7 +427,7 @@ def test_an_undo_takes_the_call_back_and_marks_it(world: World) -> None:
     gate = world.gate()
     cordon(gate)
     assert gate.undo(1, "cli:alice").ok
-    assert world.cluster.cordoned == {}
+    assert world.cluster.changes == ["cordon n1", "uncordon n1"]
     assert world.statuses == ["undone", "done"]
     assert gate.undo(1, "cli:alice").ok
     assert len(world.store.calls()) == 2
@@ -473,10 +435,9 @@ def test_an_undo_takes_the_call_back_and_marks_it(world: World) -> None:
 
 def test_the_undo_of_a_resubmission_cancels_the_new_job(world: World) -> None:
     gate = world.gate()
-    gate.call("resubmit_job", {"job": "7"}, why="", by="agent")
-    assert world.cluster.submitted == ["100"]
+    gate.call("resubmit_job", {"job": "1"}, why="", by="agent")
     assert gate.undo(1, "cli:alice").ok
-    assert world.cluster.submitted == []
+    assert world.cluster.changes == ["submit 2", "cancel 2"]
 
 
 def test_an_undo_goes_through_the_policy(world: World) -> None:
@@ -495,7 +456,6 @@ def test_an_undo_goes_through_the_policy(world: World) -> None:
     ],
 )
 def test_only_a_done_call_with_an_undo_can_be_undone(world: World, name: str, arguments: dict[str, Any], message: str) -> None:
-    world.cluster.cordoned["n1"] = ""
     world.gate().call(name, arguments, why="", by="agent")
     with pytest.raises(UsageError, match=message):
         world.gate().undo(1, "cli:alice")
@@ -503,7 +463,7 @@ def test_only_a_done_call_with_an_undo_can_be_undone(world: World, name: str, ar
 
 def test_a_preview_shows_the_change_and_the_policys_word_and_writes_nothing(world: World) -> None:
     shown = world.gate(PROPOSE).preview("cordon_node", {"node": "n1", "reason": "ecc"}, by="playbook:x", incident=1)
-    assert shown.text == f"scontrol update node=n1 state=drain reason='ecc {tag_of(1, 0)}'"
+    assert shown.text == f"scontrol update node=n1 state=drain reason='{tag_of(1, 0)} ecc'"
     assert shown.decision.rule == "mode.propose"
     assert world.store.calls() == []
     assert world.gate().preview("look", {}, by="agent").decision.rule == "read"
@@ -513,7 +473,7 @@ def test_a_preview_shows_the_change_and_the_policys_word_and_writes_nothing(worl
 def test_a_secret_argument_is_used_and_not_kept(world: World) -> None:
     secret = {"node": "n1", "reason": "token hf_abcdefghijklmnopqrstuvwxyz"}
     assert world.gate().call("cordon_node", secret, why="", by="agent").ok
-    assert "hf_abc" in world.cluster.cordoned["n1"]
+    assert "hf_abc" in world.reason()
     assert world.store.call(1).arguments["reason"] == "token [redacted]"
 
 
@@ -534,7 +494,7 @@ def test_an_answer_is_good_for_what_was_asked_and_nothing_else(world: World) -> 
         cordon(gate)
     world.store.answer(parked.value.approval, Verdict.ALLOW, "alice")
     gate.call("cordon_node", {"node": "n2"}, **CORDON)
-    assert list(world.cluster.cordoned) == ["n1"]
+    assert world.cluster.changes == ["cordon n1"]
 
 
 def test_a_kill_switch_that_cannot_be_looked_at_counts_as_set(world: World, tmp_path: Path) -> None:
