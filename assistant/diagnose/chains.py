@@ -41,6 +41,11 @@ class Judged(NamedTuple):
     more: tuple[tuple[int, str], ...]
 
 
+def bare(signature: Signature) -> bool:
+    """Tell whether a signature knows no more than the class of an exception; by convention its id ends with `.class`."""
+    return signature.id.endswith(".class")
+
+
 def judge(episode: Episode, signatures: Mapping[int, Sequence[Signature]], known: Mapping[str, Reason]) -> Judged:
     """Return what a traceback speaks for.
 
@@ -72,7 +77,7 @@ def _one(raised: Raised, signatures: Mapping[int, Sequence[Signature]], known: M
     best: tuple[float, int, str, Signature] | None = None
     for number, text in ((raised.line, raised.text), *raised.more):
         for signature in signatures.get(number, ()):
-            if signature.role in (Role.TEARDOWN, Role.BENIGN, Role.RECOVERED):
+            if signature.role in (Role.TEARDOWN, Role.BENIGN, Role.RECOVERED) or bare(signature):
                 continue
             value = signature.weight * (1.0 if number == raised.line else 0.97)
             if best is None or value > best[0]:

@@ -114,7 +114,7 @@ def _by_name(short: str, known: Mapping[str, Reason]) -> Meaning:
         return Meaning("connection_error", 0.45, rule, Role.SYMPTOM)
     for reason in known.values():
         if short in reason.exceptions:
-            return Meaning(reason.name, 0.6, rule)
+            return Meaning(reason.name, 0.45 if short in ("RuntimeError", "Exception") else 0.6, rule)
     if short in _PARENTS:
         return Meaning(_PARENTS[short], 0.55, rule)
     for ending, name in _FAMILIES:

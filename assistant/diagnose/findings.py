@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from assistant.content.reasons import Herring, Role, Signature, Source
-from assistant.diagnose.chains import Judged, judge
+from assistant.diagnose.chains import Judged, bare, judge
 from assistant.diagnose.classes import meaning, network_disk
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.kernel import xid_of
@@ -115,6 +115,8 @@ def _of_job(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
         line = facts.line(number)
         text = line.text if line is not None else texts[number]
         if number in spoken or (episode is not None and _quoted(text, episode, facts)):
+            continue
+        if all(bare(signature) for signature in signatures[number]) and _ORPHAN.match(facts.streams.body(text).text):
             continue
         for signature in _strongest(signatures[number]):
             yield _of_line(signature, number, text, facts)
@@ -239,7 +241,7 @@ def _orphans(
     """Exception lines whose traceback is missing, garbled, or was never printed (a syntax error)."""
     for line in facts.lines:
         number, text = line.number, line.text
-        if number in spoken or number in inside or number in signatures or number in herrings:
+        if number in spoken or number in inside or number in herrings or not all(bare(s) for s in signatures.get(number, ())):
             continue
         if "Error" not in text and "Exception" not in text and "Interrupt" not in text and "NotFound" not in text:
             continue
