@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -115,13 +115,14 @@ class AuditRows(Database):
         return [_row_of(row) for row in reversed(newest)]
 
     def verify(self) -> Broken | None:
-        """Return the first broken row of the audit and why, None when the chain holds.
+        """Return the first broken row of the audit and why, None when the chain holds and the tables agree with it.
 
         The chain shows any change of a row that is followed by another. Who may write the file can rewrite the whole chain:
         keep the hash of the newest row elsewhere (`nightshift audit verify` prints it) to notice that too.
         """
         previous, wanted = _FIRST, 1
-        for row in self.rows("SELECT * FROM audit ORDER BY id"):
+        said: dict[tuple[str, int], tuple[str, int]] = {}
+        for row in self._from_the_first():
             if row["id"] != wanted:
                 return Broken(wanted, f"row {wanted} is missing")
             if row["previous"] != previous:
@@ -129,7 +130,14 @@ class AuditRows(Database):
             if row["hash"] != _digest(previous, {name: row[name] for name in _SAID}):
                 return Broken(row["id"], f"row {row['id']} was changed after it was written")
             previous, wanted = row["hash"], wanted + 1
-        return self._cut_off(wanted) or self._unguarded(wanted)
+            said |= _standing(row)
+        return self._cut_off(wanted) or self._unguarded(wanted) or self._disagreeing(said)
+
+    def _from_the_first(self) -> Iterator[sqlite3.Row]:
+        last = 0
+        while page := self.rows("SELECT * FROM audit WHERE id > ? ORDER BY id LIMIT 1000", [last]):
+            yield from page
+            last = page[-1]["id"]
 
     def _cut_off(self, wanted: int) -> Broken | None:
         highest = self.row("SELECT seq FROM sqlite_sequence WHERE name = 'audit'")
@@ -142,6 +150,26 @@ class AuditRows(Database):
         if len(guards) < 2:
             return Broken(wanted, "the triggers that refuse changes of the audit are gone")
         return None
+
+    def _disagreeing(self, said: Mapping[tuple[str, int], tuple[str, int]]) -> Broken | None:
+        """Compare where incidents and calls stand with what the audit said last about them."""
+        now = {("incident", row["id"]): row["state"] for row in self.rows("SELECT id, state FROM incidents")}
+        now |= {("call", row["id"]): row["status"] for row in self.rows("SELECT id, status FROM calls")}
+        for (sort, number), (state, row) in said.items():
+            found = now.get((sort, number), "gone")
+            if found != state:
+                return Broken(row, f"{sort} {number} is {found}, but row {row} says {state}")
+        return None
+
+
+def _standing(row: sqlite3.Row) -> dict[tuple[str, int], tuple[str, int]]:
+    """Return where a row leaves its incident or call: (state, row) by (`incident` or `call`, id); empty when it moves neither."""
+    what: str = row["what"]
+    if what in ("incident.opened", "incident.state"):
+        return {("incident", row["incident"]): (row["outcome"] or "open", row["id"])}
+    if what == "outcome":
+        return {("call", row["call"]): ("done" if row["outcome"] == "ok" else "failed", row["id"])}
+    return {("call", row["call"]): (what.removeprefix("call."), row["id"])} if what.startswith("call.") else {}
 
 
 def _digest(previous: str, row: Mapping[str, Any]) -> str:

@@ -57,7 +57,7 @@ class Database:
         self.clock = clock
         self._busy_timeout_s = busy_timeout_s
         self._local = threading.local()
-        self._open: list[sqlite3.Connection] = []
+        self._open: list[tuple[threading.Thread, sqlite3.Connection]] = []
         self._open_lock = threading.Lock()
         _make_file(path)
         with self._errors():
@@ -66,7 +66,7 @@ class Database:
     def close(self) -> None:
         """Close the connections of all threads; the next use opens a new one."""
         with self._open_lock:
-            for connection in self._open:
+            for _, connection in self._open:
                 connection.close()
             self._open.clear()
             self._local = threading.local()
@@ -121,10 +121,18 @@ class Database:
             # an intent must survive a power cut, or an action would run twice
             connection.execute("PRAGMA synchronous = FULL")
             self._local.connection, self._local.pid = connection, os.getpid()
-            with self._open_lock:
-                self._open.append(connection)
+            self._keep(connection)
         found: sqlite3.Connection = self._local.connection
         return found
+
+    def _keep(self, connection: sqlite3.Connection) -> None:
+        """Remember a connection, and close those whose thread is over: a lease is renewed by a thread of its own each time."""
+        with self._open_lock:
+            for thread, left in self._open:
+                if not thread.is_alive():
+                    left.close()
+            self._open = [(thread, kept) for thread, kept in self._open if thread.is_alive()]
+            self._open.append((threading.current_thread(), connection))
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         pending = self._checked_pending(connection)

@@ -104,6 +104,20 @@ def test_a_change_by_force_is_found(store: Store, statements: list[str], row: in
     assert why in broken.why
 
 
+@pytest.mark.parametrize(
+    ("statement", "why"),
+    [
+        ("UPDATE incidents SET state = 'open' WHERE id = 1", "incident 1 is open, but row 5 says recovered"),
+        ("UPDATE calls SET status = 'pending' WHERE id = 1", "call 1 is pending, but row 4 says done"),
+    ],
+)
+def test_a_table_that_was_changed_behind_the_audit_is_found(store: Store, statement: str, why: str) -> None:
+    store.rows(statement)
+    broken = store.verify()
+    assert broken is not None
+    assert broken.why == why
+
+
 def test_missing_guards_are_found(store: Store) -> None:
     connection = sqlite3.connect(store.path)
     connection.execute("DROP TRIGGER audit_keeps_text")

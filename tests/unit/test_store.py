@@ -179,6 +179,14 @@ def test_of_many_threads_one_gets_the_lease(store: Store) -> None:
     assert len(won) == 1
 
 
+def test_the_connections_of_threads_that_are_over_are_closed(store: Store) -> None:
+    for _ in range(5):
+        thread = threading.Thread(target=store.incidents)
+        thread.start()
+        thread.join()
+    assert len(store._open) == 2
+
+
 def test_a_state_that_ends_an_incident_closes_it_and_frees_it(store: Store) -> None:
     incident, _ = store.open_incident(event())
     store.claim(incident.id, "watchdog", 60)
