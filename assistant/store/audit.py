@@ -120,6 +120,10 @@ class AuditRows(Database):
         The chain shows any change of a row that is followed by another. Who may write the file can rewrite the whole chain:
         keep the hash of the newest row elsewhere (`nightshift audit verify` prints it) to notice that too.
         """
+        with self.snapshot():
+            return self._first_broken()
+
+    def _first_broken(self) -> Broken | None:
         previous, wanted = _FIRST, 1
         said: dict[tuple[str, int], tuple[str, int]] = {}
         for row in self._from_the_first():

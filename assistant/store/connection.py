@@ -102,6 +102,20 @@ class Database:
                 _roll_back(connection)
                 raise
 
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Read one state of the store in all queries inside, whatever others write meanwhile; nobody waits."""
+        with self._errors():
+            connection = self._connection()
+            if connection.in_transaction:
+                yield
+                return
+            connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                _roll_back(connection)
+
     def rows(self, sql: str, arguments: Sequence[Any] = ()) -> list[sqlite3.Row]:
         """Return the rows of a query."""
         with self._errors():

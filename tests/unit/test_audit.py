@@ -118,6 +118,15 @@ def test_a_table_that_was_changed_behind_the_audit_is_found(store: Store, statem
     assert broken.why == why
 
 
+def test_an_audit_can_be_verified_while_others_write(store: Store) -> None:
+    with Store(store.path, JumpingClock(START)) as other, store.snapshot():
+        store.incidents()
+        other.set_state(1, IncidentState.ESCALATED)
+        assert store.verify() is None
+        assert store.incident(1).state is IncidentState.RECOVERED
+    assert store.incident(1).state is IncidentState.ESCALATED
+
+
 def test_missing_guards_are_found(store: Store) -> None:
     connection = sqlite3.connect(store.path)
     connection.execute("DROP TRIGGER audit_keeps_text")
