@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from assistant.doors.cli.exits import Exit
 from assistant.records import CallStatus, Event, EventKind, IncidentState
 from assistant.store import Store
-from tests.doors.conftest import NOON, Run
+
+NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+Run = Callable[..., Any]
 
 
 def test_incidents_are_listed_with_age_and_state(cli: Run, store: Store) -> None:

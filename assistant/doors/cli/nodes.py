@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assistant.doors.cli.calls import make
-from assistant.doors.cli.door import door_of
+from assistant.doors.cli.door import door_of, user
 from assistant.doors.cli.exits import Exit, Nagios
 from assistant.doors.cli.group import app, examples
 from assistant.doors.cli.options import DryRun, Json, Yes
 from assistant.doors.cli.output import print_json, print_line, print_record, print_table
-from assistant.errors import NightshiftError, UsageError
+from assistant.errors import NightshiftError, ToolError, UsageError
 from assistant.nodeset import expand, fold
 
 if TYPE_CHECKING:
@@ -124,7 +124,15 @@ def _state(result: Mapping[str, Any]) -> Nagios:
 
 
 def _probed(engine: Engine, chosen: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-    raise NotImplementedError
+    """Return the status of each node and what its probes said.
+
+    Raises:
+        ToolError: The probes could not be run at all.
+    """
+    outcome = engine.gate.call("check_nodes", {"nodes": list(chosen)}, why="asked for by hand", by=f"cli:{user()}")
+    if not outcome.ok:
+        raise ToolError(outcome.error)
+    return dict(outcome.value["nodes"])
 
 
 @nodes_app.command(

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from assistant.doors.cli.door import door_of
+from assistant.doors.cli.exits import Exit
 from assistant.doors.cli.group import app, examples
 from assistant.doors.cli.options import Json, one_of
 from assistant.doors.cli.output import print_json, print_line, print_pairs, print_record, print_table
 
 if TYPE_CHECKING:
     from assistant.content.playbooks import Playbook, Step, Verify
+    from assistant.recover.rehearsal import Rehearsal
 
 playbooks_app = app(help="List, show and try playbooks.", no_args_is_help=True)
 
@@ -73,6 +76,74 @@ def show_playbook(context: typer.Context, name: Name, as_json: Json = False) -> 
             print_line(f"     why: {entry.why}")
 
 
+@playbooks_app.command(
+    "try",
+    epilog=examples(
+        "nightshift playbooks try faulty_node",
+        "nightshift playbooks try site/playbooks/mine.toml",
+        "nightshift playbooks try hang --json",
+    ),
+)
+def try_one(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME|FILE", help="A playbook by name, or its file.", autocompletion=_names)],
+    fixture: Annotated[str, typer.Option("--fixture", metavar="NAME", help="Only this fixture.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Check a playbook and rehearse it on its fixtures; nothing happens, and nothing but the file is needed.
+
+    Exit code 1 when a fixture goes another way than it says, or the playbook names a tool or argument that does not exist.
+    """
+    from assistant.content.reasons import reasons
+    from assistant.recover.rehearsal import check_playbook, try_playbook
+    from assistant.tooling import found
+
+    book = _playbook(context, name)
+    problems = check_playbook(book, found(), list(reasons(door_of(context).site)))
+    fixtures = {one.name: one for one in book.fixture}
+    chosen = [one_of(fixture, fixtures, "fixture", f"nightshift playbooks show {book.name}")] if fixture else list(book.fixture)
+    for problem in problems:
+        _print_problem(problem, as_json)
+    failed = bool(problems)
+    for rehearsal in (try_playbook(book, one) for one in chosen):
+        failed |= bool(rehearsal.problems)
+        _print_rehearsal(rehearsal, as_json)
+    if failed:
+        raise typer.Exit(Exit.ERROR)
+
+
+def _playbook(context: typer.Context, name: str) -> Playbook:
+    from assistant.content.playbooks import read_playbook
+
+    if name.endswith(".toml"):
+        return read_playbook(Path(name))
+    return one_of(name, _known(context), "playbook", "nightshift playbooks list")
+
+
+def _print_problem(problem: str, as_json: bool) -> None:
+    if as_json:
+        print_json({"problem": problem})
+    else:
+        print_line(problem, colour="red")
+
+
+def _print_rehearsal(rehearsal: Rehearsal, as_json: bool) -> None:
+    if as_json:
+        calls = [{"step": call.step, "tool": call.tool, "arguments": call.arguments, "why": call.why} for call in rehearsal.calls]
+        about = {"fixture": rehearsal.fixture, "calls": calls, "ends": rehearsal.ended.state, "note": rehearsal.ended.note}
+        print_json({**about, "passed": not rehearsal.problems, "problems": list(rehearsal.problems)})
+        return
+    print_line(
+        f"{'FAILED' if rehearsal.problems else 'passed'}  {rehearsal.fixture}", colour="red" if rehearsal.problems else "green"
+    )
+    for number, call in enumerate(rehearsal.calls, 1):
+        arguments = ", ".join(f"{name}={value}" for name, value in call.arguments.items())
+        print_line(f"    {number}. {call.tool}({arguments})")
+    print_line(f"    ends {rehearsal.ended.state}: {rehearsal.ended.note}")
+    for problem in rehearsal.problems:
+        print_line(f"    {problem}", colour="red")
+
+
 def _heading(entry: Step | Verify) -> str:
     """Return one entry in words: what is called, under which condition, what is expected."""
     from assistant.content.playbooks import Step
@@ -83,4 +154,5 @@ def _heading(entry: Step | Verify) -> str:
         return f"{name}, until it says {entry.expect} within {entry.within_min:g} min{when}"
     each = f", for each of {entry.each}" if entry.each else ""
     unless = f", unless {entry.unless}" if entry.unless else ""
-    return f"{name}{each}{when}{unless}" + (f", then ends as {entry.then}" if entry.then else "")
+    waits = f", until it says {entry.expect} within {entry.within_min:g} min" if entry.expect else ""
+    return f"{name}{waits}{each}{when}{unless}" + (f", then ends as {entry.then}" if entry.then else "")
