@@ -26,16 +26,13 @@ class WatchSettings:
     """Seconds without a new line in a job's log after which it counts as hanging, while its rhythm is not known yet."""
     hang_factor: float = 5.0
     """Once the rhythm is known: how many times the longest silence that the job came back from."""
-    spike_factor: float = 1.5
-    """A loss this many times its level before, that stays, is a spike."""
-    spike_patience_steps: int = 10
-    """Steps that a raised loss may take to come back by itself."""
+    spike_patience_steps: int = 50
+    """Logged steps for which a raised loss may still come back by itself; after that it is a loss spike."""
 
     def __post_init__(self) -> None:
         _above("watch.poll_s", self.poll_s, 0)
         _above("watch.hang_after_s", self.hang_after_s, 0)
         _above("watch.hang_factor", self.hang_factor, 1)
-        _above("watch.spike_factor", self.spike_factor, 1)
         _above("watch.spike_patience_steps", self.spike_patience_steps, 0)
 
 
