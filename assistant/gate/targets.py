@@ -13,10 +13,11 @@ from assistant.policy import Targets
 from assistant.ports import Scheduler
 from assistant.records import Node
 
-__all__ = ["Reach", "reach_of"]
+__all__ = ["JOB_ARGUMENTS", "NODE_ARGUMENTS", "Reach", "reach_of"]
 
-_NODES = ("node", "nodes")
-_JOBS = ("job", "jobs")
+NODE_ARGUMENTS = ("node", "nodes")
+JOB_ARGUMENTS = ("job", "jobs")
+"""Names that an argument of a changing tool must have for the policy to see what it changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ def reach_of(arguments: Mapping[str, Any], scheduler: Scheduler) -> Reach:
     """
     fleet = tuple(scheduler.nodes())
     nodes = tuple(_nodes(arguments, fleet))
-    jobs = [scheduler.job(name) for name in _listed(arguments, _JOBS)]
+    jobs = [scheduler.job(name) for name in _listed(arguments, JOB_ARGUMENTS)]
     partitions = [node.partition for node in fleet if node.name in nodes] + [job.partition for job in jobs]
     targets = Targets(
         jobs=tuple(dict.fromkeys(name for job in jobs for name in (job.id, job.name))),
@@ -53,7 +54,7 @@ def reach_of(arguments: Mapping[str, Any], scheduler: Scheduler) -> Reach:
 
 
 def _nodes(arguments: Mapping[str, Any], fleet: Sequence[Node]) -> Iterator[str]:
-    named = _listed(arguments, _NODES)
+    named = _listed(arguments, NODE_ARGUMENTS)
     known = [node.name for node in fleet]
     for name in expand(",".join(named)) if named else ():
         if name not in known:
