@@ -1,0 +1,81 @@
+"""One body of tests over every shipped playbook: it is well formed, names only what exists, and does what its fixtures say."""
+
+from __future__ import annotations
+
+import pytest
+
+from assistant.content.playbooks import Fixture, Playbook, choose_playbook, playbooks
+from assistant.records import Action, Category, DecidedBy, Diagnosis, Risk
+from assistant.recover.rehearsal import check_playbook, try_playbook
+from assistant.tooling import found
+
+# fmt: off
+INFRASTRUCTURE = [
+    "nvlink_error", "cuda_error", "node_failure", "ecc_error", "network_error", "connection_error", "s3_storage_error",
+    "nccl_timeout_error", "nccl_remote_error",
+]
+JOB_REASONS = [
+    "dataloader_killed", "attribute_error", "out_of_memory_error", "runtime_error", "assertion_error", "value_error",
+    "zero_division_error", "model_loading_error", "dataset_loading_error", "file_not_found_error", "os_error", "type_error",
+    "name_error", "permission_error", "import_error", "key_error", "syntax_error", "argument_error", "called_process_error",
+    "index_error",
+]
+EXTRAS = ["loss_spike", "hang", "slow_job", "time_limit", "preempted", "cancelled", "no_failure", "unknown"]
+# fmt: on
+REASONS = (*INFRASTRUCTURE, *JOB_REASONS, *EXTRAS)
+BOOKS = list(playbooks().values())
+FIXTURES = [pytest.param(book, fixture, id=f"{book.name}: {fixture.name}") for book in BOOKS for fixture in book.fixture]
+
+
+def diagnosed(reason: str, action: Action, category: Category = Category.INFRASTRUCTURE) -> Diagnosis:
+    return Diagnosis(reason, category, action, 0.9, DecidedBy.RULE, (), (), (), "it broke", "mend it")
+
+
+@pytest.mark.parametrize("book", BOOKS, ids=lambda book: book.name)
+def test_a_playbook_names_only_what_exists(book: Playbook) -> None:
+    assert check_playbook(book, found(), REASONS) == []
+
+
+@pytest.mark.parametrize(("book", "fixture"), FIXTURES)
+def test_a_playbook_does_what_its_fixture_says(book: Playbook, fixture: Fixture) -> None:
+    assert try_playbook(book, fixture).problems == ()
+
+
+@pytest.mark.parametrize(("book", "fixture"), FIXTURES)
+def test_a_fixture_is_one_that_its_playbook_is_chosen_for(book: Playbook, fixture: Fixture) -> None:
+    action = fixture.action or Action.NONE
+    assert choose_playbook(diagnosed(fixture.reason, action), playbooks()) == book
+
+
+@pytest.mark.parametrize("reason", REASONS)
+@pytest.mark.parametrize("action", Action)
+def test_every_reason_has_a_playbook_whatever_the_action(reason: str, action: Action) -> None:
+    category = Category.INFRASTRUCTURE if reason in INFRASTRUCTURE else Category.SCRIPT if reason in JOB_REASONS else Category.NONE
+    assert choose_playbook(diagnosed(reason, action, category), playbooks()) is not None
+
+
+@pytest.mark.parametrize("reason", [*INFRASTRUCTURE, *JOB_REASONS])
+def test_what_a_person_must_fix_is_restarted_only_where_a_confirmation_is_allowed(reason: str) -> None:
+    chosen = choose_playbook(diagnosed(reason, Action.FIX_AND_RESUBMIT, Category.SCRIPT), playbooks())
+    assert chosen is not None
+    assert not chosen.restarts or chosen.name in ("out_of_memory", "model_loading")
+
+
+@pytest.mark.parametrize("reason", ["cancelled", "no_failure"])
+def test_what_is_no_failure_is_left_alone(reason: str) -> None:
+    chosen = choose_playbook(diagnosed(reason, Action.NONE, Category.NONE), playbooks())
+    assert chosen is not None
+    assert chosen.step == ()
+
+
+@pytest.mark.parametrize("book", [book for book in BOOKS if book.restarts], ids=lambda book: book.name)
+def test_no_playbook_cordons_for_an_action_other_than_cordon(book: Playbook) -> None:
+    cordons = [step for step in book.step if step.use == "cordon_node"]
+    only_then = book.actions == (Action.CORDON_AND_RESTART,)
+    assert only_then or all(step.when == "{diagnosis.cordon}" for step in cordons)
+
+
+@pytest.mark.parametrize("book", BOOKS, ids=lambda book: book.name)
+def test_what_ends_a_job_is_asked_only_of_one_that_runs(book: Playbook) -> None:
+    ending = [step for step in book.step if found()[step.use].risk is Risk.DISRUPT]
+    assert all(step.when == "{job.running}" for step in ending)

@@ -1,0 +1,83 @@
+"""Whether a restarted job goes on: steps and loss."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from assistant.records import Job, JobState, MetricPoint
+from assistant.recover.verify import Look, loss_seen, progress_seen
+
+
+def job(state: JobState) -> Job:
+    return Job("8", "llm", "ada", state, "gpu", ("node01",), None, None, None, None, None, 0, None)
+
+
+def points(*steps_and_losses: tuple[int, float | None]) -> list[MetricPoint]:
+    return [MetricPoint(step, loss, None, line) for line, (step, loss) in enumerate(steps_and_losses, 1)]
+
+
+def curve(first: int, last: int, start: float = 4.0, slope: float = -0.01, wiggle: float = 0.0) -> list[MetricPoint]:
+    return points(*((step, start + slope * step + wiggle * (-1) ** step) for step in range(first, last + 1)))
+
+
+@pytest.mark.parametrize(
+    ("state", "steps", "status"),
+    [
+        (JobState.PENDING, [], Look.WAITING),
+        (JobState.RUNNING, [], Look.WAITING),
+        (JobState.RUNNING, [40], Look.WAITING),
+        (JobState.RUNNING, [40, 41], Look.PAST_RESTART_STEP),
+        (JobState.UNKNOWN, [], Look.WAITING),
+        (JobState.FAILED, [40], Look.FAILED),
+        (JobState.FAILED, [], Look.FAILED),
+        (JobState.FAILED, [55], Look.PAST_RESTART_STEP),
+        (JobState.COMPLETED, [120], Look.PAST_RESTART_STEP),
+        (JobState.COMPLETED, [], Look.PAST_RESTART_STEP),
+        (JobState.CANCELLED, [], Look.FAILED),
+    ],
+)
+def test_a_job_has_to_pass_the_step_it_restarted_from(state: JobState, steps: list[int], status: Look) -> None:
+    assert progress_seen(job(state), 40, points(*((step, 2.0) for step in steps))).status is status
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "status"),
+    [
+        (curve(1, 60), curve(41, 60), Look.CONTINUES),
+        (curve(1, 60, wiggle=0.4), curve(41, 60, wiggle=-0.4), Look.CONTINUES),
+        (curve(1, 60), curve(41, 60, start=10.0), Look.JUMPED),
+        (curve(1, 60), points((41, 3.6), (42, math.nan)), Look.JUMPED),
+        (curve(1, 60), curve(41, 50) + curve(51, 70, start=12.0), Look.JUMPED),
+        (curve(1, 60), points((41, 3.6)), Look.WAITING),
+        (curve(1, 60), [], Look.WAITING),
+        (curve(45, 60), curve(41, 60, start=9.0), Look.CONTINUES),
+        ([], curve(41, 60), Look.CONTINUES),
+        (curve(1, 40) + curve(41, 60, start=90.0), curve(41, 60), Look.CONTINUES),
+    ],
+    ids=[
+        "same",
+        "noisy",
+        "random weights",
+        "nan",
+        "jumps later",
+        "too early",
+        "nothing yet",
+        "no overlap",
+        "no log",
+        "after a spike",
+    ],
+)
+def test_the_loss_has_to_go_on_from_where_it_was(before: list[MetricPoint], after: list[MetricPoint], status: Look) -> None:
+    assert loss_seen(before, after, restart_step=40, ended=False).status is status
+
+
+@pytest.mark.parametrize(("after", "status"), [([], Look.UNKNOWN), (points((41, 3.6)), Look.CONTINUES)])
+def test_a_job_that_is_over_is_judged_by_what_it_logged(after: list[MetricPoint], status: Look) -> None:
+    assert loss_seen(curve(1, 60), after, restart_step=40, ended=True).status is status
+
+
+def test_from_the_start_there_is_nothing_to_compare() -> None:
+    seen = loss_seen(curve(1, 60), curve(1, 5, start=10.0), restart_step=0, ended=False)
+    assert (seen.status, seen.note) == (Look.CONTINUES, "there is no earlier loss to compare with; the loss is finite")
