@@ -37,6 +37,7 @@ def build(
     scheduler: Scheduler | None = None,
     transport: Transport | None = None,
     policy: Policy | None = None,
+    store: Store | None = None,
     since: datetime | None = None,
 ) -> Engine:
     """Return an engine.
@@ -48,10 +49,11 @@ def build(
         scheduler: Another scheduler than that of the settings.
         transport: Another transport than that of the settings.
         policy: Another policy than that of the files.
+        store: Another store than that of the settings.
         since: Jobs that ended before this are history; default: when the store was made.
     """
     clock = clock or SystemClock()
-    store = open_store(settings, clock)
+    store = store or open_store(settings, clock)
     scheduler = scheduler or _scheduler(settings, clock)
     transport = transport or _transport(settings)
     commands = {name: tuple(words) for name, words in settings.commands.items()}
@@ -100,7 +102,7 @@ def _transport(settings: Settings) -> Transport:
     if settings.transport == "local":
         from assistant.transports.local import LocalTransport
 
-        return LocalTransport(local_folder(settings) / "nodes" if settings.scheduler == "local" else None)
+        return LocalTransport(local_folder(settings) / "nodes")
     from assistant.transports.recorded import RecordedTransport
 
-    return RecordedTransport(settings.state_folder / "recorded.toml")
+    return RecordedTransport.from_file(settings.state_folder / "recorded.toml")

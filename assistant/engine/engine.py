@@ -27,9 +27,6 @@ from assistant.watch.watcher import Watcher
 
 logger = logging.getLogger(__name__)
 
-LOOK_EVERY = timedelta(seconds=2)
-"""How long one `work` stays with a restarted job before it goes on with the next incident."""
-
 
 @dataclass
 class Engine:
@@ -159,8 +156,8 @@ class Engine:
             return False
         values = situation(incident, diagnosis, job, now=incident.opened)
         try:
-            patience_s = LOOK_EVERY.total_seconds()
-            ended = run_playbook(incident, chosen, values, self.gate, self.clock, look_s=0, patience_s=patience_s)
+            # one look and no waiting: whoever calls decides when to look again
+            ended = run_playbook(incident, chosen, values, self.gate, self.clock, look_s=0, patience_s=0)
         except Parked as parked:
             self._note_state(incident, IncidentState.WAITING, str(parked))
             return False

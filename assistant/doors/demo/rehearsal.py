@@ -11,6 +11,7 @@ from pathlib import Path
 from assistant.config import Settings, WatchSettings
 from assistant.content.faults import Expect, Fault
 from assistant.engine import Engine
+from assistant.engine.lease import owner_name
 from assistant.engine.times import Times, times_of
 from assistant.errors import StoreError
 from assistant.policy import Mode, load_policy
@@ -25,7 +26,6 @@ NODES = 6
 POLL_S = 0.2
 PATIENCE_S = 90.0
 """A run that has not ended by then is a failed rehearsal."""
-OWNER = "demo"
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,11 @@ class Rehearsal:
         Args:
             show: Called after every look, to show what is new.
         """
-        began = time.monotonic()
+        began, owner = time.monotonic(), owner_name("demo")
         self.cluster.submit(self.spec)
         try:
             while time.monotonic() - began < PATIENCE_S:
-                self.engine.tick(owner=OWNER)
+                self.engine.tick(owner=owner)
                 show(self)
                 if self._over():
                     break

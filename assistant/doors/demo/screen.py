@@ -123,7 +123,10 @@ def _call_news(store: Store, call: Call) -> Iterator[tuple[str, datetime, str, s
     outcome = store.outcome(call.id)
     if outcome is None or call.step is None:
         return
-    note = str(outcome.value.get("note", "")) if isinstance(outcome.value, dict) else ""
+    value = outcome.value if isinstance(outcome.value, dict) else {}
+    if value.get("status") == "waiting":
+        return
+    note = str(value.get("note", ""))
     changes = find_tool(call.tool).risk > 0
     if not outcome.ok:
         yield f"call {call.id}", outcome.at, "bad", f"{call.step}: {outcome.error}"
