@@ -199,11 +199,12 @@ class Gate:
             raise Parked(
                 f"{call.preview or call.tool} waits for approval {approval.id}; nightshift approve {approval.id}", approval.id
             )
-        approved_by = approved_by or (approval.by if approval is not None else None)
+        if approval is not None and self._now() < approval.expires:
+            approved_by = approved_by or approval.by
         for decision in self._store.decisions(call.id):
             if decision.verdict is Verdict.DENY and decision.by != "policy":
                 raise Denied(f"{call.preview or call.tool}: {decision.by} said no: {decision.why}")
-            if decision.rule == "approved":
+            if decision.rule == "approved" and approval is None:
                 approved_by = approved_by or decision.by
         return self._decided(call, tool, self._runnable(call, tool, given), approved_by)
 

@@ -324,6 +324,17 @@ def test_an_expired_question_is_asked_anew(world: World) -> None:
     assert second.value.approval != first.value.approval
 
 
+def test_an_approval_that_was_not_used_in_time_is_worth_nothing(world: World) -> None:
+    gate = world.gate(PROPOSE)
+    with pytest.raises(Parked) as parked:
+        cordon(gate)
+    assert world.store.answer(parked.value.approval, Verdict.ALLOW, "alice")
+    world.clock.sleep(3600)
+    with pytest.raises(Parked):
+        cordon(gate)
+    assert world.cluster.changes == []
+
+
 def test_the_policy_is_asked_again_after_the_approval(world: World, tmp_path: Path) -> None:
     switch = tmp_path / "stop"
     gate = world.gate(replace(PROPOSE, kill_switch=(switch,)))
