@@ -89,14 +89,23 @@ def config_files(environ: Mapping[str, str], *, config: Path | None = None, syst
     """
     named = config or (Path(environ["NIGHTSHIFT_CONFIG"]).expanduser() if environ.get("NIGHTSHIFT_CONFIG") else None)
     if named is not None:
-        if not named.is_file():
+        if not _is_file(named):
             source = "--config" if config is not None else "NIGHTSHIFT_CONFIG"
             raise ConfigError(f"{named}: named by {source}, but there is no such file")
         yield named
         return
     user = _xdg(environ, "XDG_CONFIG_HOME", ".config") / "nightshift" / "config.toml"
     candidates = (system / "config.toml", *sorted((system / "conf.d").glob("*.toml")), user)
-    yield from (path for path in candidates if path.is_file())
+    yield from (path for path in candidates if _is_file(path))
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: wanted to look for settings, found: {error.strerror}; name another file with NIGHTSHIFT_CONFIG"
+        ) from error
 
 
 def _xdg(environ: Mapping[str, str], name: str, fallback: str) -> Path:

@@ -31,8 +31,8 @@ class AuditRow:
     at: datetime
     by: str
     what: str
-    """`incident.opened`, `incident.state`, `incident.lease`, `diagnosis`, `call.<status>`, `decision`, `outcome`, `approval.asked`,
-    `approval.answered`."""
+    """`incident.` opened, event, claimed, released, state; `diagnosis`; `call.<status>`; `decision`; `outcome`; `approval.` asked,
+    answered; `budget.` attempt, progress."""
     incident: int | None
     call: int | None
     why: str

@@ -131,6 +131,11 @@ def test_a_mistake_in_a_variable_names_the_variable(
     assert message in str(caught.value)
 
 
+def test_a_folder_that_cannot_be_looked_at_is_named(environ: dict[str, str], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="wanted to look for settings, found: File name too long"):
+        load(environ, system=tmp_path / ("x" * 300))
+
+
 def test_a_wrong_override_names_the_command_line(environ: dict[str, str], system: Path) -> None:
     with pytest.raises(ConfigError, match="command line: scheduler: 'nomad' is unknown"):
         load(environ, {"scheduler": "nomad"}, system=system)
