@@ -42,6 +42,9 @@ def settle(call: Callable[[], Outcome], engine: Engine, *, as_json: bool) -> Exi
         outcome = call()
     except (Denied, Parked) as error:
         narrate(f"nightshift: {error}")
+        if as_json:
+            approval = error.approval if isinstance(error, Parked) else None
+            print_json({"ok": False, "error": str(error), "approval": approval})
         return Exit(error.exit_code)
     preview = engine.store.call(outcome.call).preview if outcome.call else ""
     if as_json:

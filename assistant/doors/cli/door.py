@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -76,6 +78,23 @@ class Door:
         listen(self.verbose + narrated, quiet=self.quiet)
         expires_after_s = self.settings.approval_expires_h * 3600
         return build(self.settings, approver=lambda store: TerminalApprover(store, expires_after_s, yes=yes))
+
+    @contextmanager
+    def rehearsal(self) -> Iterator[Engine]:
+        """Build an engine on a copy of the store, for dry runs: what it writes is gone afterwards."""
+        import tempfile
+        from dataclasses import replace
+
+        from assistant.wiring import build
+
+        with tempfile.TemporaryDirectory(prefix="nightshift-dry-") as folder:
+            copy = Path(folder) / "store.db"
+            self.store.rows("VACUUM INTO ?", [str(copy)])
+            engine = build(replace(self.settings, store=copy))
+            try:
+                yield engine
+            finally:
+                engine.store.close()
 
     def say(self, text: object) -> None:
         """Narrate on stderr, unless --quiet."""

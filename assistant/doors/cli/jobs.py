@@ -56,6 +56,11 @@ def jobs(
     print_table(("id", "state", "name", "user", "partition", "nodes", "started", "reason"), rows, colour_of=1)
 
 
+@job_app.callback()
+def job_group() -> None:
+    """Show one job."""
+
+
 @job_app.command("show", epilog=examples("nightshift job show 4821", "nightshift job show 4821 --json | jq -r .log"))
 def show_job(
     context: typer.Context,

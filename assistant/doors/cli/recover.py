@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,12 +12,13 @@ from assistant.doors.cli.group import app, examples
 from assistant.doors.cli.incidents import about, incident_ids
 from assistant.doors.cli.jobs import job_ids
 from assistant.doors.cli.options import DryRun, Json, Yes
-from assistant.doors.cli.output import print_json, print_line, print_record
+from assistant.doors.cli.output import print_line, print_pairs, print_record
 from assistant.errors import UsageError
 from assistant.records import CallStatus, IncidentState, JobState
 
 if TYPE_CHECKING:
     from assistant.engine import Engine
+    from assistant.engine.plan import Plan
     from assistant.records import Incident
 
 recover_app = app(help="Bring a failed job back by its playbook.")
@@ -26,11 +26,15 @@ resume_app = app(help="Go on with every unfinished incident.")
 
 LOOK_S = 2.0
 """Seconds between two looks at a restarted job."""
+AGAIN_S = 10.0
+"""Seconds until a step that has to wait is tried again."""
 
 
 def owner() -> str:
     """Return the name under which this process holds incidents."""
-    return f"cli:{user()}:{os.getpid()}"
+    from assistant.engine.lease import owner_name
+
+    return owner_name(f"cli:{user()}")
 
 
 @recover_app.command(
@@ -56,17 +60,13 @@ def recover(
     door = door_of(context)
     if bool(job) == (incident is not None):
         raise UsageError("name one job, or its incident with --incident; to go on with all that is unfinished: nightshift resume")
-    engine = door.engine(yes=yes, narrated=not dry_run)
-    if incident is not None:
-        one, opened = engine.store.incident(incident), False
-    else:
-        one, opened = _incident_of(engine, job, again=again)
     if dry_run:
-        _print_plan(engine, one, opened, as_json)
+        with door.rehearsal() as engine:
+            one = _incident_of(engine, job, incident, again=again)
+            _print_plan(plan_of(engine, one), as_json)
         return
-    if one.state.ended:
-        raise UsageError(f"incident {one.id} has ended: {one.state}. {one.note}")
-    end = drive(engine, one.id)
+    engine = door.engine(yes=yes, narrated=True)
+    end = drive(engine, _incident_of(engine, job, incident, again=again).id)
     print_end(door, end, as_json)
     raise typer.Exit(exit_of(door, [end]))
 
@@ -97,11 +97,12 @@ def resume(
 
 def drive(engine: Engine, incident: int) -> Incident:
     """Work an incident until it ends, waits for a person, or can go no further now."""
+    waits = {IncidentState.VERIFYING: LOOK_S, IncidentState.RECOVERING: AGAIN_S}
     while True:
         end = engine.work(incident, owner=owner())
-        if end.state is not IncidentState.VERIFYING or end.owner not in (None, owner()):
+        if end.state not in waits or end.owner is not None:
             return end
-        engine.clock.sleep(LOOK_S)
+        engine.clock.sleep(waits[end.state])
 
 
 def exit_of(door: Door, ends: list[Incident]) -> Exit:
@@ -121,31 +122,53 @@ def exit_of(door: Door, ends: list[Incident]) -> Exit:
     return Exit.DONE if all(state.ended or state is IncidentState.VERIFYING for state in states) else Exit.TRY_AGAIN
 
 
-def _incident_of(engine: Engine, job_id: str, *, again: bool) -> tuple[Incident, bool]:
-    """Return the incident of a job, and whether it was opened for this."""
+def _incident_of(engine: Engine, job_id: str, number: int | None, *, again: bool) -> Incident:
+    """Return the incident that was named, or that of the job, opened where there is none.
+
+    Raises:
+        UsageError: It has ended, or there is nothing to recover.
+    """
+    if number is not None:
+        one = engine.store.incident(number)
+        if one.state.ended:
+            raise UsageError(f"incident {number} has ended: {one.state}. {one.note}".rstrip(". "))
+        return one
     standing = engine.store.incidents(job=job_id, open_only=True, limit=1)
     if standing:
-        return standing[0], False
+        return standing[0]
     job = engine.scheduler.job(job_id)
     if job.state in (JobState.PENDING, JobState.COMPLETED, JobState.UNKNOWN):
         raise UsageError(f"job {job_id} is {job.state}: there is nothing to recover")
     earlier = engine.store.incidents(job=job_id, limit=1)
     if earlier and earlier[0].state is IncidentState.RECOVERED and not again:
         raise UsageError(f"job {job_id} was brought back by incident {earlier[0].id} already; --again does it once more")
-    return engine.open_for(job_id, by=f"cli:{user()}"), True
+    return engine.open_for(job_id, by=f"cli:{user()}")
 
 
-def _print_plan(engine: Engine, incident: Incident, opened: bool, as_json: bool) -> None:
-    try:
-        plan = engine.plan(incident.id)
-    finally:
-        if opened:
-            engine.store.set_state(incident.id, IncidentState.CLOSED, note="a dry run only", by=owner())
-    for number, step in enumerate(plan, 1):
-        if as_json:
-            print_json({"number": number, "preview": str(step)})
-        else:
-            print_line(f"{number}. {step}")
+def plan_of(engine: Engine, incident: Incident) -> Plan:
+    """Return what would be done about an incident; give the engine of `Door.rehearsal`, so that nothing is kept."""
+    from assistant.engine.plan import plan
+
+    return plan(engine, incident.id, by=f"cli:{user()}")
+
+
+def _print_plan(found: Plan, as_json: bool) -> None:
+    if as_json:
+        print_record(found)
+        return
+    diagnosis = found.diagnosis
+    print_line(f"{diagnosis.reason} ({diagnosis.confidence:.0%}): {diagnosis.summary}")
+    print_line(f"playbook: {found.playbook or 'none'}")
+    for number, step in enumerate(found.steps, 1):
+        print_line(f"{number}. {step.preview}", colour="bold" if step.change else "")
+        print_pairs(
+            [
+                ("     why", step.why),
+                ("     found", step.found),
+                ("     policy", f"{step.verdict} ({step.rule})" if step.rule else None),
+            ]
+        )
+    print_line(found.note)
 
 
 def print_end(door: Door, end: Incident, as_json: bool) -> None:

@@ -1,0 +1,148 @@
+"""What would be done about an incident: the playbook played against the cluster as it is now, nothing changed.
+
+Reading steps are made, since later ones rest on what they find. Of changing steps only the preview and the policy's answer are
+asked for; they are taken to succeed. What comes after the restart (looking whether training moves on) is named, not done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from assistant.content.playbooks import Playbook
+from assistant.errors import ToolError
+from assistant.records import Diagnosis, Outcome, Risk, Verdict
+from assistant.recover.playbook import Ended, Wanted, play
+from assistant.recover.situation import situation
+from assistant.tooling import find_tool
+
+if TYPE_CHECKING:
+    from assistant.engine.engine import Engine
+
+MOST_STEPS = 500
+"""More than any playbook takes on a real cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One step that would be taken."""
+
+    step: str
+    tool: str
+    change: bool
+    """Whether it changes something."""
+    preview: str
+    """The exact command or change; of a reading step the call."""
+    why: str
+    verdict: Verdict
+    """What the policy says to it now; a reading step is always allowed."""
+    rule: str
+    """The policy's rule; empty for a reading step."""
+    found: str
+    """What a reading step found, in short, or why a step cannot be made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What would be done about an incident."""
+
+    diagnosis: Diagnosis
+    playbook: str | None
+    steps: tuple[Planned, ...]
+    note: str
+    """How it would end as far as that can be told, or why there is no playbook."""
+
+
+class _Promised(dict[str, Any]):
+    """The value of a change that was not made: every key that a later step asks for stands there, by its name."""
+
+    def __contains__(self, key: object) -> bool:
+        return True
+
+    def __missing__(self, key: str) -> str:
+        return f"<{key}>"
+
+
+def plan(engine: Engine, incident_id: int, *, by: str) -> Plan:
+    """Return what would be done about an incident.
+
+    Args:
+        engine: Its store gets the diagnosis when there is none; to leave no trace, give it a copy of the store.
+        incident_id: Which.
+        by: Who asks; the policy's answer may depend on it.
+
+    Raises:
+        Unavailable: The scheduler or a node that is asked did not answer.
+    """
+    incident = engine.store.incident(incident_id)
+    diagnosis = engine.store.diagnosis(incident_id) or engine.diagnose(incident_id)
+    job = None
+    if incident.job is not None:
+        try:
+            job = engine.scheduler.job(incident.job)
+        except ToolError:
+            job = None
+    chosen, why = engine.playbook_for(diagnosis, job)
+    if chosen is None:
+        return Plan(diagnosis, None, (), f"a person is told: {why}")
+    steps: list[Planned] = []
+    note = _played(engine, chosen, situation(incident, diagnosis, job, now=incident.opened), steps, incident_id, by)
+    steps += _verifies(chosen) if not note else ()
+    return Plan(diagnosis, chosen.name, tuple(steps), note or f"ends {chosen.ends} when all of this goes well")
+
+
+def _played(engine: Engine, book: Playbook, values: Mapping[str, Any], steps: list[Planned], incident: int, by: str) -> str:
+    """Play up to the verifies and return how it ended before them; empty when it came so far."""
+    running: Generator[Wanted, Outcome, Ended] = play(book, values, look_s=0)
+    try:
+        wanted = next(running)
+        for _ in range(MOST_STEPS):
+            if wanted.looks and not wanted.waits:
+                return ""
+            planned, outcome = _step(engine, book, wanted, incident, by)
+            steps.append(planned)
+            wanted = running.send(outcome)
+    except StopIteration as stop:
+        ended: Ended = stop.value
+        return f"ends {ended.state}: {ended.note}"
+    finally:
+        running.close()
+    return f"takes more than {MOST_STEPS} steps"
+
+
+def _step(engine: Engine, book: Playbook, wanted: Wanted, incident: int, by: str) -> tuple[Planned, Outcome]:
+    call = f"{wanted.tool}({', '.join(f'{name}={value!r}' for name, value in wanted.arguments.items())})"
+    at = engine.clock.now()
+    tool = find_tool(wanted.tool)
+    if tool.risk is not Risk.READ:
+        try:
+            preview = engine.gate.preview(wanted.tool, wanted.arguments, by=by, incident=incident)
+        except ToolError as error:
+            failed = Outcome(0, False, None, str(error), at)
+            return Planned(wanted.key, wanted.tool, True, call, wanted.why, Verdict.DENY, "", str(error)), failed
+        decision = preview.decision
+        planned = Planned(wanted.key, wanted.tool, True, preview.text, wanted.why, decision.verdict, decision.rule, "")
+        return planned, Outcome(0, True, _Promised(wanted.arguments), "", at)
+    if wanted.waits:
+        expect = next((step.expect for step in book.step if step.name == wanted.key.split("#")[0]), "")
+        planned = Planned(wanted.key, wanted.tool, False, call, wanted.why, Verdict.ALLOW, "", f"waits until {expect}")
+        return planned, Outcome(0, True, _Promised(status=expect), "", at)
+    outcome = engine.gate.call(wanted.tool, wanted.arguments, why=wanted.why, by=by)
+    return Planned(wanted.key, wanted.tool, False, call, wanted.why, Verdict.ALLOW, "", _short(outcome)), outcome
+
+
+def _verifies(book: Playbook) -> Iterator[Planned]:
+    for verify in book.verify:
+        found = f"until it says {verify.expect}, within {verify.within_min:g} min"
+        yield Planned(verify.name, verify.use, False, verify.use, verify.why, Verdict.ALLOW, "", found)
+
+
+def _short(outcome: Outcome) -> str:
+    """Return what a call found on one line: its note where it has one."""
+    if not outcome.ok:
+        return outcome.error
+    value = outcome.value
+    note = str(value.get("note") or value.get("text") or "") if isinstance(value, Mapping) else ""
+    one_line = " ".join((note or str(value)).split())
+    return one_line if len(one_line) <= 200 else f"{one_line[:199]}…"
