@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -84,15 +84,20 @@ class Engine:
         """Work on every unfinished incident, oldest first, and return where each stands now."""
         return [self.work(incident.id, owner=owner) for incident in reversed(self.store.incidents(open_only=True, limit=10_000))]
 
-    def work(self, incident_id: int, *, owner: str) -> Incident:
+    def work(self, incident_id: int, *, owner: str, by: str | None = None) -> Incident:
         """Take one incident as far as it can go now and return where it stands.
 
         It stops when the incident has ended, waits for an approval, waits for a restarted job, when something did not answer, or
         when somebody else holds it. Calling it again goes on exactly there.
+
+        Args:
+            incident_id: Which.
+            owner: Who takes the lease, from `owner_name`.
+            by: The person who asked for it, `cli:alice`: the policy then asks them instead of refusing in observe mode.
         """
         with kept_lease(self.store, incident_id, owner, self.lease_s) as held:
             try:
-                while held and self._advance(self.store.incident(incident_id)):
+                while held and self._advance(self.store.incident(incident_id), by):
                     pass
             except Unavailable as error:
                 logger.warning("incident=%s waits: %s", incident_id, error)
@@ -120,17 +125,13 @@ class Engine:
         budget = restart_budget(diagnosis, past, chosen.limits, now=self.clock.now(), directives=_directives(job))
         return (chosen, "") if budget.allowed else (None, budget.why)
 
-    def _advance(self, incident: Incident) -> bool:
+    def _advance(self, incident: Incident, by: str | None) -> bool:
         """Take the next stage; False when it must stop here for now."""
-        stages: Mapping[IncidentState, Callable[[Incident], bool]] = {
-            IncidentState.OPEN: self._diagnosed,
-            IncidentState.DIAGNOSED: self._planned,
-            IncidentState.RECOVERING: self._recovered,
-            IncidentState.WAITING: self._recovered,
-            IncidentState.VERIFYING: self._recovered,
-        }
-        stage = stages.get(incident.state)
-        return stage(incident) if stage is not None else False
+        if incident.state is IncidentState.OPEN:
+            return self._diagnosed(incident)
+        if incident.state is IncidentState.DIAGNOSED:
+            return self._planned(incident)
+        return not incident.state.ended and self._recovered(incident, by)
 
     def _diagnosed(self, incident: Incident) -> bool:
         found = self.diagnose(incident.id)
@@ -148,7 +149,7 @@ class Engine:
         self.store.mark_stage(incident.id, "planned")
         return True
 
-    def _recovered(self, incident: Incident) -> bool:
+    def _recovered(self, incident: Incident, by: str | None) -> bool:
         diagnosis, job = self._diagnosis(incident), self._job(incident.job)
         chosen = self.playbooks.get(incident.playbook or "")
         if chosen is None or chosen.digest != incident.playbook_digest:
@@ -157,7 +158,7 @@ class Engine:
         values = situation(incident, diagnosis, job, now=incident.opened)
         try:
             # one look and no waiting: whoever calls decides when to look again
-            ended = run_playbook(incident, chosen, values, self.gate, self.clock, look_s=0, patience_s=0)
+            ended = run_playbook(incident, chosen, values, self.gate, self.clock, by=by, look_s=0, patience_s=0)
         except Parked as parked:
             self._note_state(incident, IncidentState.WAITING, str(parked))
             return False

@@ -194,6 +194,7 @@ def run_playbook(
     gate: Gate,
     clock: Clock,
     *,
+    by: str | None = None,
     look_s: float = LOOK_S,
     patience_s: float | None = None,
 ) -> Ended:
@@ -205,21 +206,21 @@ def run_playbook(
         values: From `situation`.
         gate: Makes the calls.
         clock: To know when patience is over.
+        by: The person at whose request it runs now; the playbook itself when nobody asked.
         look_s: How long one look of a verify may wait.
         patience_s: After so long, return `verifying` (or `recovering`, in a step that waits); None stays until it is decided.
 
     Raises:
         Parked: A call waits for an approval; run again after the answer.
     """
+    by = by or f"playbook:{playbook.name}"
     running = play(playbook, values, look_s=look_s)
     began = clock.now()
     wanted: Wanted | None = None
     try:
         wanted = next(running)
         while True:
-            outcome = gate.call(
-                wanted.tool, wanted.arguments, why=wanted.why, by=f"playbook:{playbook.name}", incident=incident.id, step=wanted.key
-            )
+            outcome = gate.call(wanted.tool, wanted.arguments, why=wanted.why, by=by, incident=incident.id, step=wanted.key)
             before, wanted = wanted, running.send(outcome)
             again = before.looks and wanted.looks and before.tool == wanted.tool
             if not again or outcome.at < began:
