@@ -95,8 +95,11 @@ def config_files(environ: Mapping[str, str], *, config: Path | None = None, syst
         yield named
         return
     user = _xdg(environ, "XDG_CONFIG_HOME", ".config") / "nightshift" / "config.toml"
-    candidates = (system / "config.toml", *sorted((system / "conf.d").glob("*.toml")), user)
-    yield from (path for path in candidates if _is_file(path))
+    if _is_file(system / "config.toml"):
+        yield system / "config.toml"
+    yield from (path for path in sorted((system / "conf.d").glob("*.toml")) if _is_file(path))
+    if _is_file(user):
+        yield user
 
 
 def _is_file(path: Path) -> bool:
