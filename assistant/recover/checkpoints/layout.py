@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -94,7 +94,14 @@ def entries(folder: Path) -> list[Entry]:
     found += [entry for slot in sorted(folder.glob("snapshot/*")) if (entry := _snapshot(slot)) is not None]
     if not found:
         found = [entry for name in NESTED if (folder / name).is_dir() for entry in entries(folder / name)]
+    if any(entry.format is Format.NIGHTSHIFT for entry in found):
+        # a save that was cut early on has nothing of its own yet that tells it from Megatron's
+        found = [replace(entry, format=Format.NIGHTSHIFT) if _bare(entry) else entry for entry in found]
     return sorted(found, key=lambda entry: (entry.step, entry.temporary, "-last" not in entry.path.name, entry.path.name))
+
+
+def _bare(entry: Entry) -> bool:
+    return entry.format is Format.MEGATRON and not any("/" in name or DISTCP.search(name) for name in entry.files)
 
 
 def entry_of(path: Path) -> Entry | None:

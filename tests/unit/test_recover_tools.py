@@ -1,0 +1,284 @@
+"""The tools of recovery on the simulated cluster: checkpoints, resubmission, verification, reports."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from assistant.errors import ToolError
+from assistant.ports import JumpingClock
+from assistant.records import Incident, JobSpec, JobState
+from assistant.schedulers.simulated import SimulatedCluster
+from assistant.schedulers.simulated_run import Run, write_checkpoint
+from assistant.tooling import Context, find_tool
+from assistant.tools.checkpoints import choose_checkpoint, list_checkpoints, verify_checkpoint
+from assistant.tools.report import escalate, tell_owner
+from assistant.tools.resubmit import resubmit_job
+from assistant.tools.verification import job_ended, job_progress, live_run, loss_continues, wait_storage
+
+START = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
+TAG = "nightshift:3:17"
+
+
+class NoHistory:
+    """A past without incidents."""
+
+    def incidents(self, *, job: str | None = None, node: str | None = None, limit: int = 50) -> Sequence[Incident]:
+        return []
+
+
+class World:
+    """A cluster with one job that fails at step 50 and saves every 20 steps."""
+
+    def __init__(self, folder: Path, *runs: Run, script: str = "") -> None:
+        self.clock = JumpingClock(START)
+        self.cluster = SimulatedCluster(self.clock, folder, nodes=4)
+        self.saved = folder / "ckpt"
+        self.saved.mkdir()
+        self.cluster.plan("llm", *(replace(run, checkpoints=self.saved) for run in runs or (Run(fails_at=50), Run())))
+        script = script or f"#NIGHTSHIFT checkpoints={self.saved}\nsrun python t.py $NIGHTSHIFT_ARGS\n"
+        self.spec = JobSpec("llm", script, nodes=2, work_dir=folder, comment="run 7")
+        self.job = self.cluster.submit(self.spec)
+        self.context = Context(self.cluster, self.cluster, self.clock, random.Random(1), NoHistory(), incident=3, tag=TAG)
+
+    def passes(self, seconds: float) -> World:
+        self.clock.sleep(seconds)
+        self.cluster.jobs()  # what happened meanwhile is written when somebody looks
+        return self
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path).passes(60)
+
+
+def test_the_newest_healthy_checkpoint_is_chosen(world: World) -> None:
+    chosen = choose_checkpoint(world.context, world.job)
+    assert (chosen["step"], chosen["refused"], chosen["fallback"]) == (40, [], "")
+    assert chosen["restart_from"] == chosen["path"] == str(world.saved / "iter_0000040")
+
+
+def test_a_cut_newest_checkpoint_is_refused_with_the_reason(tmp_path: Path) -> None:
+    world = World(tmp_path, Run(fails_at=50, cut=(40,))).passes(60)
+    chosen = choose_checkpoint(world.context, world.job)
+    assert chosen["step"] == 20
+    assert chosen["note"] == (
+        "checkpoint of step 20; iter_0000040 refused: has no manifest.json: the save did not finish, it is written last"
+    )
+    assert chosen["fallback"] == chosen["path"]
+
+
+def test_a_job_that_never_saved_begins_at_the_start(tmp_path: Path) -> None:
+    world = World(tmp_path, Run(fails_at=10), Run()).passes(30)
+    assert choose_checkpoint(world.context, world.job)["restart_from"] == "none"
+    assert resubmit_job(world.context, world.job)["step"] == 0
+
+
+def test_checkpoints_that_are_all_damaged_are_no_reason_to_begin_at_the_start(tmp_path: Path) -> None:
+    world = World(tmp_path, Run(fails_at=50, cut=(20, 40))).passes(60)
+    chosen = choose_checkpoint(world.context, world.job)
+    assert (chosen["restart_from"], len(chosen["refused"])) == ("", 2)
+    with pytest.raises(ToolError, match="cannot be restarted from a checkpoint: none of 2 checkpoints"):
+        resubmit_job(world.context, world.job)
+
+
+def test_checkpoints_that_vanished_are_said(world: World) -> None:
+    world.saved.rename(world.saved.with_name("elsewhere"))
+    with pytest.raises(ToolError, match="does not exist"):
+        choose_checkpoint(world.context, world.job)
+
+
+def test_an_empty_folder_after_saves_is_said(world: World) -> None:
+    world.saved.rename(world.saved.with_name("elsewhere"))
+    world.saved.mkdir()
+    with pytest.raises(ToolError, match=r"says it saved checkpoints, but .* holds none"):
+        choose_checkpoint(world.context, world.job)
+
+
+@pytest.mark.parametrize(("step", "margin", "expected"), [(41, 0, 40), (41, 5, 20), (40, 1, 20), (10, 0, 0)])
+def test_before_a_step(world: World, step: int, margin: int, expected: int) -> None:
+    assert choose_checkpoint(world.context, world.job, which="before_step", step=step, margin=margin)["step"] == expected
+
+
+@pytest.mark.parametrize(("which", "words"), [("newest", "which must be one of"), ("before_step", "needs the step")])
+def test_a_wrong_choice_is_said(world: World, which: str, words: str) -> None:
+    with pytest.raises(ToolError, match=words):
+        choose_checkpoint(world.context, world.job, which=which)
+
+
+def test_checkpoints_are_listed_and_judged_one_by_one(world: World) -> None:
+    listed = list_checkpoints(world.context, world.job)
+    assert [(one["step"], one["healthy"]) for one in listed["checkpoints"]] == [(20, True), (40, True)]
+    assert listed["found_by"] == "#NIGHTSHIFT checkpoints= in the script"
+    (world.saved / "iter_0000040" / "model.bin").write_bytes(b"parameters of step 99\n")
+    judged = verify_checkpoint(world.context, str(world.saved / "iter_0000040"))
+    assert judged["problems"] == ["model.bin is damaged: its CRC-32 is not the one in the manifest"]
+
+
+def test_what_is_no_checkpoint_is_said(world: World, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ToolError, match="is no checkpoint of a known format"):
+        verify_checkpoint(world.context, str(tmp_path / "empty"))
+
+
+def test_a_resubmission_goes_on_from_the_checkpoint_and_carries_the_tag(world: World) -> None:
+    made = resubmit_job(world.context, world.job, exclude=["node02"], blamed=["node02"])
+    new = world.cluster.job(made["job"])
+    assert new.comment == f"run 7 {TAG}"
+    assert new.spec is not None
+    assert new.spec.environment["NIGHTSHIFT_RESUME_FROM"] == str(world.saved / "iter_0000040")
+    assert "node02" not in new.nodes
+    assert (made["step"], made["attempt"], made["exclude"]) == (40, 1, ["node02"])
+
+
+def test_after_a_crash_the_resubmission_is_found_by_its_tag(world: World) -> None:
+    find = resubmit_job.find
+    assert find is not None
+    arguments = resubmit_job.checked({"job": world.job})
+    assert find(world.context, TAG, **arguments) is None
+    made = resubmit_job(world.context, world.job)
+    found = find(world.context, TAG, **arguments)
+    assert {**found, "note": ""} == {**made, "note": ""}
+    assert find(world.context, "nightshift:3:1", **arguments) is None
+
+
+def test_the_preview_names_the_checkpoint_and_changes_nothing(world: World) -> None:
+    show = resubmit_job.show
+    assert show is not None
+    before = list(world.cluster.changes)
+    shown = show(world.context, **resubmit_job.checked({"job": world.job, "exclude": "node02"}))
+    assert shown == (
+        f"submit llm (2 nodes) again from {world.saved}/iter_0000040 (step 40) --exclude=node02 --comment='run 7 nightshift:3:17'"
+    )
+    assert world.cluster.changes == before
+
+
+def test_a_second_resubmission_of_the_same_run_is_refused(world: World) -> None:
+    resubmit_job(world.context, world.job)
+    with pytest.raises(ToolError, match="is the same run already"):
+        resubmit_job(world.context, world.job)
+
+
+def test_a_running_job_is_not_submitted_again(tmp_path: Path) -> None:
+    world = World(tmp_path).passes(10)
+    with pytest.raises(ToolError, match="is running: cancel it first"):
+        resubmit_job(world.context, world.job)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "words"), [("", "no checkpoint of job"), ("/nowhere/iter_0000001", "does not exist"), ("iter_9", "is not there")]
+)
+def test_a_checkpoint_that_cannot_be_used_is_refused(world: World, checkpoint: str, words: str) -> None:
+    path = str(world.saved / checkpoint) if checkpoint.startswith("iter") else checkpoint
+    with pytest.raises(ToolError, match=words):
+        resubmit_job(world.context, world.job, checkpoint=path)
+
+
+def test_a_checkpoint_that_was_damaged_meanwhile_is_refused(world: World) -> None:
+    write_checkpoint(world.saved, 60)
+    (world.saved / "iter_0000060" / "model.bin").write_bytes(b"x")
+    with pytest.raises(ToolError, match=r"must not be loaded: model\.bin has 1 bytes"):
+        resubmit_job(world.context, world.job, checkpoint=str(world.saved / "iter_0000060"))
+
+
+def test_too_few_nodes_left_is_said_before_anything_is_submitted(world: World) -> None:
+    for node in ("node01", "node02", "node03"):
+        world.cluster.cordon(node, "nightshift: test")
+    with pytest.raises(ToolError, match="needs 2 nodes and 1 of 4 may be used"):
+        resubmit_job(world.context, world.job)
+
+
+def test_data_around_a_spike_is_left_out_in_samples(tmp_path: Path) -> None:
+    script = f'#NIGHTSHIFT checkpoints={tmp_path / "ckpt"} skip="--skip {{from}}:{{to}}"\npython t.py $NIGHTSHIFT_ARGS\n'
+    world = World(tmp_path, Run(spikes_at=67), script=script).passes(90)
+    world.cluster.cancel(world.job)
+    chosen = choose_checkpoint(world.context, world.job, which="before_step", step=67, margin=5)
+    made = resubmit_job(world.context, world.job, checkpoint=chosen["restart_from"], skip_around_step=67)
+    new = world.cluster.job(made["job"])
+    assert new.spec is not None
+    assert (made["step"], made["skipped_steps"]) == (60, [61, 86])
+    assert new.spec.environment["NIGHTSHIFT_ARGS"] == f"--skip {60 * 32}:{85 * 32}"
+
+
+def test_progress_is_seen_once_the_restart_step_is_passed(world: World) -> None:
+    made = resubmit_job(world.context, world.job)
+    assert job_progress(world.context, made["job"], restart_step=40, timeout_s=0)["status"] == "waiting"
+    seen = job_progress(world.context, made["job"], restart_step=40, timeout_s=60)
+    assert (seen["status"], seen["step"] > 40) == ("past_restart_step", True)
+
+
+def test_a_later_step_may_have_to_be_passed_as_well(world: World) -> None:
+    made = resubmit_job(world.context, world.job)
+    seen = job_progress(world.context, made["job"], restart_step=40, past_step=50, timeout_s=60)
+    assert (seen["status"], seen["step"] >= 51) == ("past_restart_step", True)
+
+
+def test_a_restart_that_fails_at_once_is_a_failure(tmp_path: Path) -> None:
+    world = World(tmp_path, Run(fails_at=50), Run(fails_at=40)).passes(60)
+    made = resubmit_job(world.context, world.job)
+    assert job_progress(world.context, made["job"], restart_step=40, timeout_s=60)["status"] == "failed"
+
+
+def test_the_loss_goes_on_from_where_it_was(world: World) -> None:
+    made = resubmit_job(world.context, world.job)
+    assert loss_continues(world.context, made["job"], world.job, restart_step=40, timeout_s=0)["status"] == "waiting"
+    seen = loss_continues(world.context, made["job"], world.job, restart_step=40, timeout_s=60)
+    assert seen["status"] == "continues", seen
+
+
+def test_a_loss_that_is_high_again_is_a_jump(tmp_path: Path) -> None:
+    world = World(tmp_path, Run(fails_at=50), Run(spikes_at=41)).passes(60)
+    made = resubmit_job(world.context, world.job)
+    assert loss_continues(world.context, made["job"], world.job, restart_step=40, timeout_s=60)["status"] == "jumped"
+
+
+def test_a_run_that_comes_back_by_itself_is_seen(world: World) -> None:
+    assert live_run(world.context, world.job)["status"] == "waiting"
+    back = world.cluster.submit(world.spec)
+    assert live_run(world.context, world.job) == {"status": "alive", "note": f"job {back} is running", "step": None, "job": back}
+
+
+def test_the_end_of_a_job_is_waited_for(tmp_path: Path) -> None:
+    world = World(tmp_path).passes(10)
+    assert job_ended(world.context, world.job, timeout_s=0)["status"] == "waiting"
+    assert job_ended(world.context, world.job, timeout_s=600)["status"] == "ended"
+
+
+def test_storage_that_answers_is_seen_and_left_as_it_was(world: World) -> None:
+    before = sorted(world.saved.rglob("*"))
+    assert wait_storage(world.context, world.job, timeout_s=0)["status"] == "storage_answers"
+    assert sorted(world.saved.rglob("*")) == before
+
+
+def test_storage_that_is_said_to_be_down_is_waited_for(world: World) -> None:
+    (world.saved / "storage_down_until").write_text(str(world.clock.now().timestamp() + 30))
+    assert wait_storage(world.context, world.job, timeout_s=5)["status"] == "waiting"
+    assert wait_storage(world.context, world.job, timeout_s=60)["status"] == "storage_answers"
+
+
+def test_a_missing_folder_is_storage_that_does_not_answer(world: World, tmp_path: Path) -> None:
+    seen = wait_storage(world.context, folder=str(tmp_path / "gone"), timeout_s=0)
+    assert (seen["status"], "No such file" in seen["note"]) == ("waiting", True)
+
+
+def test_the_owner_gets_the_line_and_the_advice(world: World) -> None:
+    said = tell_owner(world.context, world.job, "type_error", "divide by the count", root_line="job.log:9: TypeError", owner="#llm")
+    assert said["text"].splitlines() == [
+        f"#llm: job {world.job} (llm) failed: type_error.",
+        "divide by the count",
+        "Evidence: job.log:9: TypeError",
+        "Nightshift did not restart it; submit it again when that is done.",
+    ]
+    assert escalate(world.context, "no node is left", "repair one")["note"] == "no node is left: repair one"
+
+
+def test_undo_of_a_resubmission_ends_the_new_job(world: World) -> None:
+    made = resubmit_job(world.context, world.job)
+    undo = find_tool(str(resubmit_job.undo))
+    undo(world.context, made["job"])
+    assert world.cluster.job(made["job"]).state is JobState.CANCELLED
