@@ -75,6 +75,7 @@ _WEIGHT_FILES = re.compile(
 _BUILDS_DATA = re.compile(
     r"datasets/(?:builder|load|arrow_|packaged_modules|table|iterable)|indexed_dataset|pyarrow|webdataset|streaming/base|mmap_dataset"
 )
+_TALKS = re.compile(r"torch/distributed/(?:rendezvous|distributed_c10d|elastic/rendezvous|c10d_logger|constants)")
 _OPEN_TO_PLACE = {"runtime_error", "value_error", "os_error", "type_error", "attribute_error", "index_error", "connection_error"}
 _NETWORK_DISK = re.compile(
     r"/(?:lustre|gpfs|nfs|fsx|ceph\w*|beegfs|weka|azfiles|blobfuse|efs|s3fs|oss|cpfs|cfs|juicefs|jfs|panfs|petrelfs|gcs|mnt/(?:s3|blob|nfs|fuse|share\w*|petrelfs))\b"
@@ -125,6 +126,8 @@ def _by_name(short: str, known: Mapping[str, Reason]) -> Meaning:
 
 def _by_place(found: Meaning, frames: Sequence[Frame]) -> Meaning:
     last = frames[-4:]
+    if found.reason == "runtime_error" and last and _TALKS.search(last[-1].file):
+        return Meaning("connection_error", 0.5, f"{found.rule} in torch.distributed", Role.SYMPTOM)
     if any(
         _LOADS_WEIGHTS.search(frame.function) or _WEIGHT_FILES.search(frame.file) and "load" in frame.function for frame in last
     ):

@@ -17,11 +17,14 @@ from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding
 from assistant.diagnose.spikes import Spike
 from assistant.diagnose.times import stamp
-from assistant.diagnose.weighing import EXTERNAL, HARDWARE, ROLES, symptomatic
+from assistant.diagnose.weighing import EXTERNAL, HARDWARE, ROLES, SYMPTOMS, symptomatic
 from assistant.records import Citation, EventKind, JobState
 
 SILENCE = timedelta(minutes=30)
 """A job that printed nothing for this long before it was ended had hung; collectives time out after 10 to 30 minutes."""
+QUIET = timedelta(minutes=20)
+"""Longer than a validation or a checkpoint takes, as a rule."""
+_STEP_KILLED = re.compile(r"\*\*\* STEP \S+ ON \S+ CANCELLED AT|Force Terminated")
 _NUMERIC = re.compile(r"\bnan\b|\binf\b|loss|overflow|diverg|scale", re.IGNORECASE)
 _STATES = {
     JobState.CANCELLED: "cancelled",
@@ -89,7 +92,8 @@ def _spiked(spike: Spike | None, told: Sequence[Finding], facts: Facts) -> Endin
 
 def _outside(told: Sequence[Finding], causes: Sequence[Finding], errors: Sequence[Finding], facts: Facts) -> Ending | None:
     """Return what somebody outside did, unless a cause stands before it."""
-    said = sorted((f for f in told if f.reason in EXTERNAL and not symptomatic(f) and f.strength > 0.25), key=lambda f: -f.strength)
+    said = [f for f in told if f.reason in EXTERNAL and not symptomatic(f) and not _any_kill(f) and f.strength > 0.25]
+    said.sort(key=lambda f: -f.strength)
     state = _STATES.get(facts.case.job.state) if facts.case.job is not None else None
     for finding in said:
         before = [c for c in causes if c.beside or c.line < finding.line]
@@ -112,7 +116,7 @@ def _outside(told: Sequence[Finding], causes: Sequence[Finding], errors: Sequenc
         weak
         and not causes
         and not [e for e in errors if e.line < weak[0].line and e.strength > 0.2]
-        and not _failed_before(weak[0].line, facts)
+        and not _failed(facts)
     ):
         return Ending(
             weak[0].reason, 0.6 * weak[0].weight + 0.2, tuple(_cite(f) for f in weak[:3]), "nothing failed before it", weak[0].line
@@ -120,11 +124,15 @@ def _outside(told: Sequence[Finding], causes: Sequence[Finding], errors: Sequenc
     return None
 
 
-def _failed_before(line: int, facts: Facts) -> bool:
-    """Tell whether a launcher reported a failed process before a line."""
-    return any(told.line < line and not told.victim for told in facts.exits) or any(
-        task.line < line and not task.victim for task in facts.tasks
-    )
+def _any_kill(finding: Finding) -> bool:
+    """Tell whether Slurm prints the line for every step that it ends, so also after a rank has failed."""
+    return bool(_STEP_KILLED.search(finding.text)) and "DUE TO" not in finding.text.upper()
+
+
+def _failed(facts: Facts) -> bool:
+    """Tell whether a launcher reports a process that failed by itself."""
+    own = [task for task in facts.tasks if task.how.startswith(("Exited with exit code", "Aborted", "Segm", "Bus")) and "code 15" not in task.how]
+    return bool(own) or any(not told.victim and told.code not in (None, -2, -15) for told in facts.exits)
 
 
 def _reacted(outside: Ending, errors: Sequence[Finding], told: Sequence[Finding], facts: Facts) -> Ending | None:
@@ -167,8 +175,9 @@ def _silence(line: int, facts: Facts) -> timedelta | None:
     ended, last = facts.line(line), facts.line(facts.progress.last_line)
     if ended is None or last is None or last.number >= line:
         return None
-    at_end = stamp(ended.text)
-    at_last = next((found for back in reversed(facts.between(max(1, line - 40), line - 1)) if (found := stamp(back.text))), None)
+    year = facts.span.end.year if facts.span.end else None
+    at_end = stamp(ended.text, year)
+    at_last = next((found for back in reversed(facts.between(max(1, line - 40), line - 1)) if (found := stamp(back.text, year))), None)
     return at_end - at_last if at_end is not None and at_last is not None else None
 
 
@@ -179,7 +188,7 @@ def _completed(told: Sequence[Finding], causes: Sequence[Finding], facts: Facts)
     if not said and state is not JobState.COMPLETED:
         return None
     first = min((f.line for f in said), default=0)
-    failed = [c for c in causes if c.strength >= 0.5 and (c.line < first or c.episode is not None)]
+    failed = [c for c in causes if c.strength >= 0.5 and c.file == "job.log" and (c.line < first or c.episode is not None)]
     clean = state is JobState.COMPLETED or any(_clean_exit(f.text) for f in said)
     if failed and not clean:
         return None
@@ -197,7 +206,7 @@ def _silent(
     """Return a hang, or that all is well, where no error explains anything."""
     hung = [f for f in told if f.reason in ("hang", "slow_job") and f.strength > 0.2]
     hung = [f for f in hung if f.file != "job.log" or facts.progress.after(f.line) < 3]
-    symptoms = [e for e in errors if e.strength >= 0.15 and e.reason not in ("hang",)]
+    symptoms = [e for e in errors if e.strength >= 0.15 and (not _plain(e) or e.strength >= 0.3)]
     hardware = [c for c in causes if c.reason in HARDWARE or c.beside]
     if asked and not hardware and not [s for s in symptoms if s.reason == "nccl_timeout_error"] and not causes:
         return Ending("hang", 0.85, (*(_cite(f) for f in hung[:2]), *_last_progress(facts)), "a watch saw no progress")
@@ -210,12 +219,33 @@ def _silent(
         return Ending(
             first.reason, first.weight, (*(_cite(f) for f in shown), *_last_progress(facts)), "no progress and no error", first.line
         )
+    quiet = _quiet_tail(facts)
+    if quiet is not None:
+        minutes, shown = quiet
+        return Ending("hang", 0.75, (*shown[:1], *_last_progress(facts), *shown[1:]), f"{minutes} minutes without a step, and no error", shown[0].line)
     running = facts.case.job is not None and facts.case.job.state is JobState.RUNNING
     if facts.progress.lines and not facts.exits and not facts.tasks:
         fresh = facts.lines_total - facts.progress.last_line <= 60
         if fresh or running:
             return Ending("no_failure", 0.75 if running else 0.5, _last_progress(facts), "the log ends while training goes on")
     return None
+
+
+def _plain(finding: Finding) -> bool:
+    """Tell whether a finding is a plain line about software: of little weight beside silence."""
+    return finding.episode is None and not finding.orphan and finding.reason not in HARDWARE | SYMPTOMS | {"connection_error", "s3_storage_error"}
+
+
+def _quiet_tail(facts: Facts) -> tuple[int, list[Citation]] | None:
+    """Return for how many minutes others printed after the last step, and their first and last line; None when that is not long."""
+    last = facts.progress.last_line
+    year = facts.span.end.year if facts.span.end else None
+    begun = next((found for line in reversed(facts.between(max(1, last - 40), last)) if (found := stamp(line.text, year))), None)
+    after = [(line, at) for line in facts.between(last + 1, last + 2000) if (at := stamp(line.text, year))]
+    if begun is None or len(after) < 2 or after[-1][1] - begun < QUIET:
+        return None
+    shown = [Citation("job.log", line.number, line.text, "no step since") for line, at in (after[0], after[-1])]
+    return int((after[-1][1] - begun).total_seconds() // 60), shown
 
 
 def _dump_only(hung: Sequence[Finding], symptoms: Sequence[Finding]) -> bool:

@@ -49,6 +49,8 @@ class Finding:
     """Out-of-band: from the kernel or the scheduler, wherever it was printed."""
     more: tuple[tuple[int, str], ...] = ()
     """Further lines of the same episode that say it too: (number, text)."""
+    orphan: bool = False
+    """Whether it is an exception line whose traceback is missing."""
     factor: float = 1.0
     """What surroundings make of the weight, see `weighing`."""
     note: str = ""
@@ -102,12 +104,16 @@ def _kept(signatures: Sequence[Signature], herrings: Sequence[Herring]) -> list[
 def _of_job(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
     signatures, herrings, texts = _split(facts.hits)
     signatures = {n: kept for n, found in signatures.items() if (kept := _kept(found, herrings.get(n, ())))}
+    signatures = {n: [s for s in found if reason_of(s) != "unknown"] for n, found in signatures.items()}
+    signatures = {n: found for n, found in signatures.items() if found}
     inside: dict[int, Episode] = {}
     for episode in facts.episodes:
         inside |= dict.fromkeys((number for number in episode.lines if _belongs(number, episode, facts)), episode)
+    told: dict[str, Finding] = {}
     for episode in facts.episodes:
         finding = _of_episode(episode, signatures, knowledge, facts)
         if finding is not None:
+            told.setdefault(facts.streams.body(finding.text).text, finding)
             yield finding
     spoken = {number for e in facts.episodes for raised in e.raised for number in (raised.line, *(n for n, _ in raised.more))}
     for number in sorted(signatures):
@@ -120,7 +126,11 @@ def _of_job(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
             continue
         for signature in _strongest(signatures[number]):
             yield _of_line(signature, number, text, facts)
-    yield from _orphans(facts, signatures, herrings, inside, spoken, knowledge)
+    for orphan in _orphans(facts, signatures, herrings, inside, spoken, knowledge):
+        same = told.get(facts.streams.body(orphan.text).text)
+        if same is not None:  # the same exception with its traceback tells more
+            orphan.reason, orphan.role, orphan.weight, orphan.rule, orphan.action = same.reason, same.role, same.weight, same.rule, same.action
+        yield orphan
 
 
 def _belongs(number: int, episode: Episode, facts: Facts) -> bool:
@@ -164,6 +174,7 @@ def _of_line(signature: Signature, number: int, text: str, facts: Facts, file: s
         action=signature.action,
         stream=body.stream,
         beside=beside,
+        orphan=bool(_ORPHAN.match(body.text)),
     )
     return finding
 

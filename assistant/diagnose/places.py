@@ -24,7 +24,7 @@ _OPENMPI = re.compile(r"\[([A-Za-z][\w.-]*):(\d{2,8})\] (?:\*\*\*|\[ ?\d+\]|Sign
 _PER_NODE = re.compile(
     r"(?:nproc[_-]per[_-]node|ntasks[_-]per[_-]node|local_world_size|LOCAL_WORLD_SIZE|gpus[_-]per[_-]node)[ =:]+(\d+)"
 )
-_LISTS = re.compile(r"(?:NODELIST|nodelist|NodeList|hosts|Nodes|nodes)(?:\(s\))?\s*[=:]\s*([A-Za-z][\w.-]*\d[\w.,\[\]-]*)")
+_LISTS = re.compile(r"(?:NODELIST|nodelist|NodeList|hosts|Nodes|nodes)(?:\(s\))?\s*[=:]\s*([A-Za-z][\w.-]*[\d\[][\w.,\[\]-]*)")
 _HOSTLIST = re.compile(r"([^,\[]+(?:\[[^\]]*\])?[^,\[]*)(?:,|$)")
 
 

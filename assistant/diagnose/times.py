@@ -14,6 +14,7 @@ _MONTHS = {name: number for number, name in enumerate("Jan Feb Mar Apr May Jun J
 _ISO = re.compile(r"(?<!\d)((?:19|20)\d\d)[-/](\d\d)[-/](\d\d)[T _](\d\d):(\d\d):(\d\d)")
 _CTIME = re.compile(r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) ([A-Z][a-z]{2}) +(\d{1,2}) (\d\d):(\d\d):(\d\d)(?: [A-Z]{3,4})? (\d{4})")
 _SYSLOG = re.compile(r"^(?:[\w.-]+: )?([A-Z][a-z]{2}) +(\d{1,2}) (\d\d):(\d\d):(\d\d) ")
+_GLOG = re.compile(r"(?:^|[ \[])[IWEF](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)[. ]")
 _AMERICAN = re.compile(r"(?<!\d)(\d\d)/(\d\d)/((?:19|20)\d\d) (\d\d):(\d\d):(\d\d)")
 
 
@@ -25,30 +26,55 @@ class Span(NamedTuple):
 
 
 def stamp(text: str, year: int | None = None) -> datetime | None:
-    """Return the first time in a line.
+    """Return the first time in a line; a program's build date further to the right does not count.
 
     Args:
         text: The line.
-        year: Year for syslog stamps, which have none; they count as no time when it is None.
+        year: Year for syslog and glog stamps, which have none; they count as no time when it is None.
     """
-    if match := _ISO.search(text):
-        return _made(*(int(group) for group in match.groups()))
-    if match := _CTIME.search(text):
-        month, day, hour, minute, second, found_year = match.groups()
-        return _made(int(found_year), _MONTHS.get(month, 0), int(day), int(hour), int(minute), int(second))
-    if match := _AMERICAN.search(text):
-        month, day, found_year, hour, minute, second = match.groups()
-        return _made(int(found_year), int(month), int(day), int(hour), int(minute), int(second))
-    if year is not None and (match := _SYSLOG.match(text)):
-        month, day, hour, minute, second = match.groups()
-        return _made(year, _MONTHS.get(month, 0), int(day), int(hour), int(minute), int(second))
-    return None
+    forms = _FORMS if year is not None else _FULL_FORMS
+    found = [(match.start(), made, match) for pattern, made in forms if (match := pattern.search(text))]
+    if not found:
+        return None
+    _, made, match = min(found, key=lambda item: item[0])
+    return made(match, year or 0)
+
+
+def _iso(match: re.Match[str], _: int) -> datetime | None:
+    return _made(*(int(group) for group in match.groups()))
+
+
+def _ctime(match: re.Match[str], _: int) -> datetime | None:
+    month, day, hour, minute, second, year = match.groups()
+    return _made(int(year), _MONTHS.get(month, 0), int(day), int(hour), int(minute), int(second))
+
+
+def _american(match: re.Match[str], _: int) -> datetime | None:
+    month, day, year, hour, minute, second = (int(group) for group in match.groups())
+    return _made(year, month, day, hour, minute, second)
+
+
+def _glog(match: re.Match[str], year: int) -> datetime | None:
+    month, day, hour, minute, second = (int(group) for group in match.groups())
+    return _made(year, month, day, hour, minute, second)
+
+
+def _syslog(match: re.Match[str], year: int) -> datetime | None:
+    month, day, hour, minute, second = match.groups()
+    return _made(year, _MONTHS.get(month, 0), int(day), int(hour), int(minute), int(second))
+
+
+_FULL_FORMS = ((_ISO, _iso), (_CTIME, _ctime), (_AMERICAN, _american))
+_FORMS = (*_FULL_FORMS, (_GLOG, _glog), (_SYSLOG, _syslog))
 
 
 def span(texts: Sequence[str], edge: int = 400) -> Span:
     """Return the first and the last time of a log, looking at this many lines at either end."""
-    start = next((found for text in texts[:edge] if (found := stamp(text))), None)
-    end = next((found for text in reversed(texts[-edge:]) if (found := stamp(text))), None)
+    head, tail = texts[:edge], texts[-edge:]
+    full = next((found for text in (*reversed(tail), *head) if (found := stamp(text))), None)
+    year = full.year if full is not None else None
+    start = next((found for text in head if (found := stamp(text, year))), None)
+    end = next((found for text in reversed(tail) if (found := stamp(text, year))), None)
     return Span(start, end)
 
 

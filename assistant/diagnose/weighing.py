@@ -21,7 +21,6 @@ from assistant.content.reasons import Role
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding
 from assistant.diagnose.times import stamp
-from assistant.diagnose.tracebacks import Episode
 
 SYMPTOMS = frozenset({"nccl_timeout_error", "nccl_remote_error"})
 """Reasons that are never more than a symptom."""
@@ -35,6 +34,7 @@ SURVIVED_STEPS = 3
 """Later steps after which an error counts as survived."""
 KERNEL_EARLY = timedelta(minutes=15)
 KERNEL_HISTORY = timedelta(hours=6)
+LIVED_WITH = timedelta(hours=1)
 TRAINED_ON = timedelta(minutes=20)
 """Steps this long after a kernel's message show that the job lived with it."""
 ROLES = {Role.ROOT: 1.0, Role.SYMPTOM: 0.5, Role.CASCADE: 0.22, Role.CONFIRMATION: 0.0}
@@ -53,6 +53,7 @@ def weigh(findings: Sequence[Finding], facts: Facts) -> list[Finding]:
     _confirm(kept)
     _explain(kept, facts)
     _prefer_specific(kept)
+    _prefer_tracebacks(kept)
     return [finding for finding in kept if finding.factor > 0.01]
 
 
@@ -72,6 +73,11 @@ def symptomatic(finding: Finding) -> bool:
 def _weigh_place(finding: Finding, facts: Facts) -> None:
     """Lower what was survived: training went on, or the same rank did."""
     later = facts.progress.after(finding.line)
+    if finding.reason in ENDINGS:
+        # a notice comes minutes ahead, and whoever watches prints between the steps
+        if finding.line < facts.progress.leg or later > 20 * SURVIVED_STEPS:
+            finding.factor *= 0.15
+        return
     if later >= SURVIVED_STEPS:
         finding.factor *= 0.15 if not (finding.blames and finding.reason in HARDWARE) else 0.5
         finding.note = f"training went on for {later} steps after it"
@@ -80,9 +86,12 @@ def _weigh_place(finding: Finding, facts: Facts) -> None:
     if _handled(finding, facts):
         finding.factor *= 0.25
         finding.note = "the program says that it goes on"
-    elif episode is not None and (certain := _went_on(episode, facts)):
-        finding.factor *= certain
+    elif factor := _went_on(finding, facts):
+        finding.factor *= factor
         finding.note = "the same process went on after it"
+    elif episode is None and _QUOTED.search(finding.text) and not finding.orphan:
+        finding.factor *= 0.5
+        finding.note = "an exception that the program caught and quotes"
     elif episode is None and not finding.blames and _is_warning(finding.text):
         finding.factor *= 0.7
         finding.note = "printed as a warning"
@@ -100,6 +109,9 @@ _GOES_ON = re.compile(
 )
 
 
+_QUOTED = re.compile(r"(?<!^)\b[A-Z]\w*(?:Error|Exception)\((?:[\"'\[\d)]|b')|[(:] ?[A-Z]\w*(?:Error|Exception): .{0,120}\)")
+
+
 def _handled(finding: Finding, facts: Facts) -> bool:
     """Tell whether the program itself says, on the line or around its traceback, that it goes on."""
     if finding.blames:
@@ -114,15 +126,19 @@ def _handled(finding: Finding, facts: Facts) -> bool:
     )
 
 
-def _went_on(episode: Episode, facts: Facts) -> float:
-    """Return a factor below 1 where the process printed ordinary lines after its traceback, 0 where it did not.
+def _went_on(finding: Finding, facts: Facts) -> float:
+    """Return a factor below 1 where the process printed ordinary lines after its error, 0 where it did not.
 
     A mark of the rank makes that certain. Without one the lines may be another rank's, so more are asked for and less follows.
     """
-    needed, factor = (4, 0.3) if episode.rank is not None else (12, 0.5)
-    ordinary = 0
-    for line in facts.between(episode.last + 1, episode.last + 400):
-        if episode.stream and facts.streams.body(line.text).stream != episode.stream:
+    if finding.blames:
+        return 0.0
+    needed, factor = (4, 0.3) if finding.rank is not None and finding.stream else (12, 0.5)
+    if finding.episode is None and not finding.orphan:
+        needed, factor = 2 * needed, 0.3
+    ordinary, start = 0, finding.episode.last if finding.episode is not None else finding.line
+    for line in facts.between(start + 1, start + 400):
+        if finding.stream and facts.streams.body(line.text).stream != finding.stream:
             continue
         if _ends(line.text):
             return 0.0
@@ -137,7 +153,7 @@ _END_WORDS = (
     "ChildFailedError", "closing signal", "Killing subprocess", "exited with", "Exited with", "CANCELLED AT", "failed (exitcode", "Aborted", "core dumped",
     "exit code", "Terminating StepId", "Root Cause (first", "Exception ignored in", "atexit", "resource_tracker", "terminated with", "mpirun", "Killing process",
 )  # fmt: skip
-_TROUBLE = ("Error", "error", "ERROR", "Traceback", "  File ", "Exception", "WARN", "    ", "^^^", "NCCL", "fail", "frame #", "\t")
+_TROUBLE = ("Error", "error", "ERROR", "Traceback", "  File ", "Exception", "WARN", "    ", "^^^", "fail", "frame #", "\t", "NCCL operations", "] Rank ", "[Rank ", " -> 6", " -> 2", " -> 3")
 
 
 def _ends(text: str) -> bool:
@@ -150,27 +166,35 @@ def _troubled(text: str) -> bool:
 
 def _weigh_time(finding: Finding, facts: Facts) -> None:
     """Drop what a kernel or the scheduler said long before this attempt."""
-    at = stamp(finding.text, facts.span.end.year if facts.span.end else None)
+    year = facts.span.end.year if facts.span.end else None
+    at = stamp(finding.text, year)
     if at is None:
         finding.factor *= 0.9
         return
     latest = max((line.at for line in facts.kernel if line.at), default=at) if finding.file == "dmesg.log" else at
-    start = facts.span.start
-    trained = _last_trained(facts)
-    if start is not None and latest >= start:
-        if at < start - KERNEL_EARLY:
-            finding.factor, finding.note = 0.0, "long before this attempt started"
-        elif trained is not None and trained - at > TRAINED_ON:
-            finding.factor *= 0.3
-            finding.note = "training went on after it"
+    start, end = facts.span
+    if start is not None and latest >= start and at < start - KERNEL_EARLY:
+        finding.factor, finding.note = 0.0, "long before this attempt started"
     elif latest - at > KERNEL_HISTORY:
         finding.factor, finding.note = 0.0, "hours before the log ends"
+    elif _lived_with(at, end, facts):
+        finding.factor *= 0.3
+        finding.note = "training went on after it"
+
+
+def _lived_with(at: datetime, end: datetime | None, facts: Facts) -> bool:
+    """Tell whether the job went on for long after a kernel's message."""
+    trained = _last_trained(facts)
+    if trained is not None:
+        return trained - at > TRAINED_ON
+    return bool(facts.progress.lines) and end is not None and end - at > LIVED_WITH
 
 
 def _last_trained(facts: Facts) -> datetime | None:
     """Return when the last step was printed, as far as stamps tell."""
     last = facts.progress.last_line
-    return next((found for line in reversed(facts.between(max(1, last - 60), last)) if (found := stamp(line.text))), None)
+    year = facts.span.end.year if facts.span.end else None
+    return next((found for line in reversed(facts.between(max(1, last - 60), last)) if (found := stamp(line.text, year))), None)
 
 
 def _confirm(findings: Sequence[Finding]) -> None:
@@ -201,7 +225,7 @@ def _explain(findings: Sequence[Finding], facts: Facts) -> None:
         if f.file == "job.log" and not f.beside and not symptomatic(f) and f.strength >= 0.5 and f.reason not in ENDINGS
     ]
     for finding in findings:
-        if not finding.beside or symptomatic(finding) or finding.factor <= 0.05:
+        if not finding.beside or symptomatic(finding) or finding.factor < 0.6:
             continue
         unexplained = [other for other in own if not explains(finding.reason, other)]
         if unexplained and finding.reason not in ("node_failure", "out_of_memory_error"):
@@ -241,10 +265,25 @@ def _prefer_specific(findings: Sequence[Finding]) -> None:
     if named:
         for finding in named:
             finding.factor += 0.15
+        memory = any(f.reason == "ecc_error" for f in named)
         for finding in findings:
+            if memory and finding.reason == "node_failure" and finding.file == "dmesg.log":
+                finding.factor *= 0.7
             if finding.reason in ("cuda_error", "network_error") and not finding.beside:
                 finding.factor *= 0.7
                 finding.note = finding.note or f"printed beside {named[0].reason}"
+
+
+def _prefer_tracebacks(findings: Sequence[Finding]) -> None:
+    """A process that died with a traceback tells more than a plain line before it."""
+    died = {f.reason for f in findings if f.episode is not None and not symptomatic(f) and f.factor >= 0.9}
+    if not died:
+        return
+    for finding in findings:
+        plain = finding.episode is None and not finding.orphan and not finding.beside and not finding.blames
+        if plain and finding.reason not in died and finding.reason not in HARDWARE and finding.reason not in ENDINGS:
+            finding.factor *= 0.65
+            finding.note = finding.note or "a plain line; a process died with another error"
 
 
 def best_of(findings: Sequence[Finding]) -> Finding | None:
