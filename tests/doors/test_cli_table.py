@@ -14,14 +14,8 @@ from assistant.doors.cli.reference import Found
 FOUND = list(reference.live())
 LEAVES = [found for found in FOUND if not found.is_group]
 TOP = [found for found in FOUND if found.path.count(" ") == 1]
-WITHOUT_JSON = {
-    "nightshift demo",
-    "nightshift incident report",
-    "nightshift logs tail",
-    "nightshift logs compress",
-    "nightshift bench",
-}
-"""They print a screen, a Markdown page, or a log as it is."""
+WITHOUT_JSON = {"nightshift incident report"}
+"""A page of Markdown."""
 
 
 def named(found: Found) -> str:

@@ -26,7 +26,7 @@ def show_audit(
     limit: Limit = 100,
     as_json: Json = False,
 ) -> None:
-    """Show who did what, when, why, by which rule, and what came of it; the newest last."""
+    """Show who did what, when, why, by which rule, and what came of it."""
     store = door_of(context).store
     if incident is not None:
         store.incident(incident)
@@ -46,9 +46,10 @@ def show_audit(
     "verify", epilog=examples("nightshift audit verify", "nightshift audit verify --json >> /var/log/nightshift-audit.jsonl")
 )
 def verify_audit(context: typer.Context, as_json: Json = False) -> None:
-    """Check that no row was changed, removed or swapped; exit code 1 and the first broken row when one was.
+    """Check that no row was changed, removed or swapped.
 
-    Keep the hash that it prints somewhere else: with it a rewritten chain shows too.
+    Exit code 1 and the first broken row when one was. Keep the hash that it prints somewhere else: with it a rewritten chain
+    shows too.
     """
     store = door_of(context).store
     broken = store.verify()

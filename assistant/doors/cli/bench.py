@@ -114,7 +114,7 @@ def _made_up_log(folder: Path, site: Path | None, size_mb: int) -> Path:
 def bench(
     context: typer.Context,
     paths: Annotated[
-        list[Path] | None, typer.Argument(metavar="[PATH]...", help="Logs or folders to diagnose; a made-up log without.")
+        list[Path] | None, typer.Argument(metavar="PATH", help="Logs or folders to diagnose; a made-up log without.")
     ] = None,
     runs: Annotated[int, typer.Option("--runs", min=1, metavar="N", help="How often each command is started.")] = 10,
     size_mb: Annotated[int, typer.Option("--size-mb", min=1, metavar="N", help="Size of the made-up log.")] = 100,

@@ -54,7 +54,10 @@ def _inventory(context: typer.Context, target: str) -> tuple[Inventory, bool]:
     epilog=examples("nightshift checkpoints list /ckpt/run7", "nightshift checkpoints list 4821 --json | jq 'select(.healthy)'"),
 )
 def list_checkpoints(context: typer.Context, target: Target, as_json: Json = False) -> None:
-    """List checkpoints, oldest step first, judged by names, sizes, markers and headers."""
+    """List checkpoints, oldest step first, with what speaks against each.
+
+    They are judged by names, sizes, markers and headers; `verify` also reads them through.
+    """
     found, _ = _inventory(context, target)
     if as_json:
         for checkpoint in found.checkpoints:
@@ -78,7 +81,10 @@ def verify_checkpoints(
     newest: Annotated[bool, typer.Option("--newest", help="Only the newest one.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Read checkpoints through and say what speaks against loading each; exit code 1 when one is not healthy."""
+    """Read checkpoints through and say which may be loaded.
+
+    Exit code 1 when one of them is not healthy.
+    """
     from assistant.recover.checkpoints.inventory import examined
 
     found, live = _inventory(context, target)

@@ -60,7 +60,10 @@ def _value(settings: Settings, key: str) -> Any:
 
 @config_app.command("check", epilog=examples("nightshift config check", "nightshift --config new.toml config check"))
 def check_config(context: typer.Context, as_json: Json = False) -> None:
-    """Check the settings, the policy and all content; exit code 2 and the place when something is wrong."""
+    """Check the settings, the policy and all content.
+
+    Exit code 2 and the place when something is wrong.
+    """
     from assistant.content.filters import filters
     from assistant.content.playbooks import playbooks
     from assistant.content.reasons import reasons, xids

@@ -34,7 +34,7 @@ LINE_ROOM = 200
 )
 def diagnose(
     context: typer.Context,
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="A log, a .gz, a folder with job.log, or - for stdin.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="A log, a .gz, a folder with job.log, or - for stdin.")],
     as_json: Json = False,
 ) -> None:
     """Find out why a run failed, from its log or folder.

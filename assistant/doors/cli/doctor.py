@@ -69,8 +69,20 @@ def _hyperscan(_: Door) -> Iterator[Finding]:
 
 
 def _settings(door: Door) -> Iterator[Finding]:
-    files = ", ".join(str(path) for path in door.loaded.files) or "defaults only"
-    yield Finding("settings", Health.OK, files)
+    files = [str(path) for path in door.loaded.files]
+    variables = sorted({origin for origin in door.loaded.origins.values() if origin.startswith("NIGHTSHIFT_")})
+    yield Finding("settings", Health.OK, ", ".join([*files, *variables]) or "defaults only")
+
+
+def _policy(door: Door) -> Iterator[Finding]:
+    from assistant.policy import load_policy
+
+    policy = load_policy(door.site)
+    own = [f"{kind}: {terms.mode}" for kind, terms in policy.kind.items() if terms.mode is not None]
+    yield Finding("policy", Health.OK, ", ".join([f"mode {policy.mode}", *own]))
+    for path in policy.kill_switch:
+        if path.exists():
+            yield Finding("policy", Health.WARN, f"the kill switch {path} is set: nothing is changed", f"remove {path} to go on")
 
 
 def _content(door: Door) -> Iterator[Finding]:
@@ -136,6 +148,7 @@ CHECKS: dict[str, Check] = {
     "python": _python,
     "hyperscan": _hyperscan,
     "settings": _settings,
+    "policy": _policy,
     "content": _content,
     "cache": _cache,
     "disk": _disk,
@@ -150,7 +163,7 @@ def examine(door: Door) -> Iterator[Finding]:
         try:
             yield from check(door)
         except (NightshiftError, OSError) as error:
-            yield Finding(name, Health.FAIL, str(error), "see the message")
+            yield Finding(name, Health.FAIL, str(error))
 
 
 @doctor_app.command(epilog=examples("nightshift doctor", "nightshift doctor --json | jq 'select(.health != \"ok\")'"))

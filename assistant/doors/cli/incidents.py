@@ -78,7 +78,7 @@ def _reason(store: Store, incident: Incident) -> str:
     "show", epilog=examples("nightshift incident show 3", "nightshift incident show 3 --json | jq .diagnosis.reason")
 )
 def show_incident(context: typer.Context, incident: Id, as_json: Json = False) -> None:
-    """Show one incident: how it stands, its diagnosis, when what happened, every call made."""
+    """Show one incident with its diagnosis, timeline and calls."""
     store = door_of(context).store
     one = store.incident(incident)
     found = store.diagnosis(incident)
@@ -141,7 +141,10 @@ def close_incident(
     why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Why nothing more has to be done.")] = "closed by hand",
     as_json: Json = False,
 ) -> None:
-    """Close one incident: nobody works on it any more, what waits for an approval is refused."""
+    """Close one incident, so that nobody works on it any more.
+
+    What waits for an approval is refused; what was done stays done.
+    """
     from assistant.errors import StoreBusy
     from assistant.records import IncidentState, Verdict
 

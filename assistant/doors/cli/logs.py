@@ -66,7 +66,10 @@ def search(
     numbers: Numbers = True,
     as_json: Json = False,
 ) -> None:
-    """Print the lines of a log that match a regular expression, with their numbers; none is no error."""
+    """Print the lines of a log that match a regular expression.
+
+    No line is no error: the exit code is 0 and nothing is printed.
+    """
     try:
         wanted = re.compile(pattern.encode(), re.MULTILINE | (re.IGNORECASE if ignore_case else 0))
     except re.error as error:

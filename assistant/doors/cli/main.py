@@ -40,9 +40,7 @@ COMMANDS = {
     "audit": Entry(f"{_HERE}.audit:audit_app", "Show and verify the record of every decision.", _SYSTEM),
     "config": Entry(f"{_HERE}.config:config_app", "Show and check the settings.", _SYSTEM),
     "doctor": Entry(f"{_HERE}.doctor:doctor_app", "Check that everything Nightshift needs is there.", _SYSTEM),
-    "demo": Entry(
-        "assistant.doors.demo.command:demo", "Run a real training job on this machine, let it fail, and bring it back.", _SYSTEM
-    ),
+    "demo": Entry("assistant.doors.demo.command:demo", "Watch a real training job fail and come back, on this machine.", _SYSTEM),
     "bench": Entry(f"{_HERE}.bench:bench_app", "Measure start-up, scanning and diagnosis on this machine.", _SYSTEM),
 }
 """Every command: where it is, the first line of its help, its section."""

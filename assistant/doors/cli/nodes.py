@@ -34,7 +34,7 @@ def node_names(context: typer.Context, incomplete: str) -> list[tuple[str, str]]
 
 Names = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[NODES]...", help="Names or sets: node[001-016].", autocompletion=node_names),
+    typer.Argument(metavar="NODES", help="Names or sets: node[001-016].", autocompletion=node_names),
 ]
 Where = Annotated[str, typer.Option("--nodes", "-w", metavar="NODES", help="The same as an option, as in Slurm.")]
 

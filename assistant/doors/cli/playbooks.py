@@ -90,9 +90,10 @@ def try_one(
     fixture: Annotated[str, typer.Option("--fixture", metavar="NAME", help="Only this fixture.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Check a playbook and rehearse it on its fixtures; nothing happens, and nothing but the file is needed.
+    """Check a playbook and rehearse it on its fixtures.
 
-    Exit code 1 when a fixture goes another way than it says, or the playbook names a tool or argument that does not exist.
+    Nothing happens, and nothing but the file is needed. Exit code 1 when a fixture goes another way than it says, or the playbook
+    names a tool or argument that does not exist.
     """
     from assistant.content.reasons import reasons
     from assistant.recover.rehearsal import check_playbook, try_playbook

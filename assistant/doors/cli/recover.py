@@ -42,7 +42,7 @@ def owner() -> str:
 )
 def recover(
     context: typer.Context,
-    job: Annotated[str, typer.Argument(metavar="[JOB]", help="Id of the job.", autocompletion=job_ids)] = "",
+    job: Annotated[str, typer.Argument(metavar="JOB", help="Id of the job.", autocompletion=job_ids)] = "",
     incident: Annotated[
         int | None, typer.Option("--incident", metavar="ID", help="Its incident.", autocompletion=incident_ids)
     ] = None,
@@ -55,7 +55,7 @@ def recover(
 
     Opens an incident for the job where there is none, finds out why it failed, takes the steps of the playbook one by one and
     watches until training moves on. What the policy asks about is asked here; without a terminal and without --yes it waits in
-    `nightshift approvals`, and the exit code is 4.
+    `nightshift approvals`, and the exit code is 4. It is 1 when a person must act, for instance fix the script.
     """
     door = door_of(context)
     if bool(job) == (incident is not None):
