@@ -18,7 +18,7 @@ from assistant.content.reasons import Herring, Signature
 from assistant.logs.keeping import Block, Keeper, Runs
 from assistant.logs.lines import Lines, clean, strip_ansi
 from assistant.logs.reading import blocks, open_log
-from assistant.logs.shapes import WORTH, Shapes
+from assistant.logs.shapes import Shapes, worth_a_shape
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 FIRST_HITS, LAST_HITS = 200, 50
 """How many hits of one entry are kept, from the start and from the end."""
 KEEP_BYTES = 16 << 20
+WORTH, TRIES = 32, 6
+"""Lines of a block that a filter must cover before shapes are learnt from them, and from how many of them."""
 SIGNATURE, HERRING, FILTER, WHOLE, ALARM = range(5)
 
 
@@ -42,6 +44,10 @@ class Matcher(Protocol):
 
     def routine(self, block: bytes) -> list[int]:
         """Return pattern number and end offset, in turn, of every match of a filter."""
+        ...
+
+    def telling_digits(self, line: bytes) -> list[tuple[int, int]] | None:
+        """Return (start, end) of where other digits might make a signature match; None when one does, or an alarm word."""
         ...
 
     def entry(self, number: int) -> Signature | Herring | Filter:
@@ -69,7 +75,7 @@ class Scan:
     truncated: bool
     """Whether a gzip ended early."""
     hits: list[Hit]
-    """In order of line; of one entry at most the first 200 and the last 50."""
+    """In order of line; of one entry at most the first 200 and the last 50. Herrings on lines that a filter covers are left out."""
     hit_counts: dict[str, int]
     """Lines by id of the entry, all of them."""
     filtered: dict[str, int]
@@ -148,6 +154,19 @@ def _segments(block: bytes) -> _Segments:
     return _Segments(data, starts, ends, line_of, int(is_line.sum()), finished)
 
 
+def _joined(block: bytes, segments: _Segments, rest: Any) -> bytes:
+    r"""Return some segments of a block, each with a `\n` behind it."""
+    import numpy as np
+
+    text = block if segments.line_of is None else block.replace(b"\r", b"\n")
+    if len(rest) == len(segments.ends):
+        return text
+    breaks = np.flatnonzero(np.diff(rest) > 1)
+    firsts = segments.starts[np.concatenate((rest[:1], rest[breaks + 1]))].tolist()
+    lasts = segments.ends[np.concatenate((rest[breaks], rest[-1:]))].tolist()
+    return b"".join([text[first : last + 1] for first, last in zip(firsts, lasts, strict=True)])
+
+
 class _Scanner:
     """State of a pass."""
 
@@ -179,15 +198,9 @@ class _Scanner:
     def _take(self, block: bytes) -> None:
         np = self._np
         segments = _segments(block)
-        text = block if segments.line_of is None else block.replace(b"\r", b"\n")
-        numbers, ends = self._matches(self._matcher.telling(text))
-        at = np.searchsorted(segments.ends, np.maximum(ends - 1, 0))
-        cover = self._cover(text, segments)
-        kinds = self._kinds[numbers]
-        cover[at[kinds == SIGNATURE]] = 0
-        alarms = at[kinds == ALARM]
-        cover[alarms[~self._whole[cover[alarms]]]] = 0
-        hit_lines = self._note_hits(block, segments, numbers[kinds <= HERRING], at[kinds <= HERRING])
+        cover = self._shapes.recognise(segments.data, segments.starts, segments.ends)
+        rest = np.flatnonzero(cover == 0)
+        hit_lines = self._look_at(block, segments, rest, cover) if len(rest) else rest
         if segments.line_of is not None:
             cover = _line_cover(cover, segments)
         self._per_filter += np.bincount(cover + 1, minlength=len(self._per_filter))
@@ -195,42 +208,48 @@ class _Scanner:
         self._next += segments.lines - (not segments.finished)
         self._unfinished = not segments.finished
 
-    def _matches(self, flat: list[int]) -> tuple[Any, Any]:
-        matches = self._np.array(flat, dtype=self._np.int64)
-        return matches[0::2], matches[1::2]
-
-    def _cover(self, text: bytes, segments: _Segments) -> Any:
-        """Return for each segment: -1 blank, 0 uncovered, n + 1 covered by filter n; alarms not yet regarded."""
+    def _look_at(self, block: bytes, segments: _Segments, rest: Any, cover: Any) -> Any:
+        """Let the matcher see some segments; fill in what covers them and return the lines with hits."""
         np = self._np
-        cover = self._shapes.recognise(segments.data, segments.starts)
-        cover[segments.ends == segments.starts] = -1
-        rest = np.flatnonzero(cover == 0)
-        if not len(rest):
-            return cover
-        starts, ends = segments.starts[rest], segments.ends[rest]
-        breaks = np.flatnonzero(np.diff(rest) > 1)
-        firsts = np.concatenate((starts[:1], starts[breaks + 1])).tolist()
-        lasts = np.concatenate((ends[breaks], ends[-1:])).tolist()
-        left = b"".join([text[first : last + 1] for first, last in zip(firsts, lasts, strict=True)])
-        left_ends = np.cumsum(ends - starts + 1) - 1
-        numbers, match_ends = self._matches(self._matcher.routine(left))
-        at = np.searchsorted(left_ends, np.maximum(match_ends - 1, 0))
+        left = _joined(block, segments, rest)
+        left_ends = np.cumsum(segments.ends[rest] - segments.starts[rest] + 1) - 1
+        numbers, at, match_kinds = self._matches(self._matcher.telling(left), left_ends)
+        own = self._own_cover(left, left_ends)
+        own[segments.ends[rest] == segments.starts[rest]] = -1
+        own[at[match_kinds == SIGNATURE]] = 0
+        alarms = at[match_kinds == ALARM]
+        own[alarms[~self._whole[own[alarms]]]] = 0
+        cover[rest] = own
+        self._learn(left, left_ends, own)
+        hits = (match_kinds == SIGNATURE) | ((match_kinds == HERRING) & (own[at] == 0))
+        return self._note_hits(block, segments, numbers[hits], rest[at[hits]])
+
+    def _matches(self, flat: list[int], ends: Any) -> tuple[Any, Any, Any]:
+        """Return number, segment and kind of each match."""
+        np = self._np
+        matches = np.array(flat, dtype=np.int64)
+        return matches[0::2], np.searchsorted(ends, np.maximum(matches[1::2] - 1, 0)), self._kinds[matches[0::2]]
+
+    def _own_cover(self, left: bytes, left_ends: Any) -> Any:
+        """Return n + 1 for each segment that filter n covers, 0 for the others."""
+        own = self._np.zeros(len(left_ends), dtype=self._np.int64)
+        numbers, at, match_kinds = self._matches(self._matcher.routine(left), left_ends)
         for kind in (FILTER, WHOLE):
-            chosen = self._kinds[numbers] == kind
-            cover[rest[at[chosen]]] = numbers[chosen] + 1
-        self._learn(left, left_ends, numbers, match_ends, at)
-        return cover
+            chosen = match_kinds == kind
+            own[at[chosen]] = numbers[chosen] + 1
+        return own
 
-    def _learn(self, left: bytes, left_ends: Any, numbers: Any, match_ends: Any, at: Any) -> None:
-        """Learn the shapes of what a filter covers often."""
+    def _learn(self, left: bytes, left_ends: Any, own: Any) -> None:
+        """Learn the shapes of lines that a filter covers often."""
         np = self._np
-        counts = np.bincount(numbers, minlength=1)
-        for number in np.flatnonzero(counts >= WORTH).tolist():
-            own = np.flatnonzero(numbers == number)
-            some = own[:: max(len(own) // 3, 1)][:4]
-            starts = [int(left_ends[place - 1]) + 1 if place else 0 for place in at[some].tolist()]
-            behind = left_ends[at[some]] + 1 if self._kinds[number] == WHOLE else match_ends[some]
-            self._shapes.learn(left, number, list(zip(starts, behind.tolist(), strict=True)))
+        counts = np.bincount(np.maximum(own, 0))
+        for number in (np.flatnonzero(counts[1:] >= WORTH) + 1).tolist():
+            places = np.flatnonzero(own == number)
+            for place in places[:: max(len(places) // TRIES, 1)].tolist():
+                line = left[int(left_ends[place - 1]) + 1 if place else 0 : int(left_ends[place]) + 1]
+                firm = self._matcher.telling_digits(line) if worth_a_shape(line) else None
+                if firm is not None:
+                    self._shapes.learn(line, number - 1, firm)
 
     def _note_hits(self, block: bytes, segments: _Segments, numbers: Any, at: Any) -> Any:
         """Keep the hits of a block and return the 0-based lines on which they stand, ascending."""

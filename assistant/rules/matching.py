@@ -10,12 +10,14 @@ import re
 import threading
 from collections.abc import Sequence
 from enum import IntEnum
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
 from assistant.content.filters import Filter, filters
 from assistant.content.reasons import Herring, Signature, reasons
 from assistant.rules.compiling import Expression, database
+from assistant.rules.digits import any_digits
 from assistant.rules.protected import alarm_words
 
 Entry = Signature | Herring | Filter
@@ -53,6 +55,8 @@ class Patterns:
         words = [(self._first_alarm + n, Expression(f"alarm {word}", re.escape(word), False)) for n, word in enumerate(alarms)]
         self._telling = _Engine([*numbered[: self._first_filter], *words], cache_folder)
         self._routine = _Engine(numbered[self._first_filter :], cache_folder)
+        self._signatures = [(n, e) for n, e in numbered if self.kinds[n] == Kind.SIGNATURE]
+        self._cache_folder = cache_folder
 
     def __len__(self) -> int:
         return len(self.kinds)
@@ -68,6 +72,24 @@ class Patterns:
     def routine(self, block: bytes) -> list[int]:
         """Return pattern number and end offset, in turn, of every match of a filter."""
         return self._routine.scan(block)
+
+    @cached_property
+    def _digit_blind(self) -> _Engine:
+        loose = [(n, e._replace(pattern=any_digits(e.pattern))) for n, e in self._signatures]
+        return _Engine([new for new, old in zip(loose, self._signatures, strict=True) if new != old], self._cache_folder)
+
+    def telling_digits(self, line: bytes) -> list[tuple[int, int]] | None:
+        """Return where in a line the digits matter: with others there, a signature might match it; elsewhere none could.
+
+        Returns:
+            (start, end) of every such place; None when a signature or an alarm word matches the line as it is.
+        """
+        if any(self.kinds[number] != Kind.HERRING for number in self._telling.scan(line)[0::2]):
+            return None
+        places: list[tuple[int, int]] = []
+        for number in set(self._digit_blind.scan(line)[0::2]):
+            places += _places(any_digits(self._entries[number].pattern), getattr(self._entries[number], "caseless", False), line)
+        return places
 
     def scan(self, block: bytes) -> list[tuple[int, int]]:
         """Return (pattern number, end offset) of every match of a signature, herring or filter, in order of offset.
@@ -128,6 +150,29 @@ def groups(entry: Entry, text: str) -> dict[str, str]:
     """Return the named groups of an entry's pattern in a line, without those that took no part; empty when it does not match."""
     match = _regex(_expression(entry).pattern, getattr(entry, "caseless", False)).search(text)
     return {name: value for name, value in match.groupdict().items() if value is not None} if match else {}
+
+
+@cache
+def _with_start(pattern: str, caseless: bool) -> Any | None:
+    """Return a database of one pattern that reports where a match starts; None where Hyperscan cannot do that."""
+    import hyperscan
+
+    single = hyperscan.Database()
+    flags = hyperscan.HS_FLAG_MULTILINE | hyperscan.HS_FLAG_SOM_LEFTMOST | (hyperscan.HS_FLAG_CASELESS if caseless else 0)
+    try:
+        single.compile(expressions=[pattern.encode()], ids=[0], flags=[flags])
+    except hyperscan.error:
+        return None
+    return single
+
+
+def _places(pattern: str, caseless: bool, line: bytes) -> list[tuple[int, int]]:
+    single = _with_start(pattern, caseless)
+    if single is None:
+        return [(0, len(line))]
+    found: list[tuple[int, int]] = []
+    single.scan(line, lambda _number, start, end, _flags, _context: found.append((start, end)))
+    return found
 
 
 @cache
