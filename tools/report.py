@@ -23,7 +23,7 @@ def tell_owner(context: Context, job: str, reason: str, advice: str, root_line: 
     to = owner or shown.user or "the owner"
     lines = [f"{to}: job {job} ({shown.name}) failed: {reason}.", advice]
     lines += [f"Evidence: {root_line}"] if root_line else []
-    lines.append("Nightshift did not restart it: it would fail the same way. Submit it again when it is changed.")
+    lines.append("Nightshift did not restart it; submit it again when that is done.")
     return {"owner": to, "text": "\n".join(lines), "note": f"{to} must act: {advice}"}
 
 
