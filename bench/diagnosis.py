@@ -160,9 +160,8 @@ def _print_own(knowledge: Knowledge, *, wrong: bool) -> None:
     for folder, bad in missed.items():
         if wrong and bad:
             given = found[str(folder)]
-            print(
-                f"  {folder.relative_to(OWN_CASES)} {','.join(bad)}: got {given['reason']} {given['action']} {given['faulty_nodes']} {given['summary'][:160]}"
-            )
+            got = f"{given['reason']} {given['action']} {given['faulty_nodes']} {given['summary'][:160]}"
+            print(f"  {folder.relative_to(OWN_CASES)} {','.join(bad)}: got {got}")
 
 
 if __name__ == "__main__":

@@ -1,15 +1,16 @@
 """Name the node at fault, or nobody: a healthy node that is set aside by mistake costs more than a second look.
 
-A node is named only where evidence of the chosen reason blames it: a signature or XID that says `blames_node`, and a host that the line
-names, that printed it, or that the rank ran on. Several hosts with the same evidence are no verdict but an outage, unless their own
-kernels say it. A collective time-out names a node only with two signals: its rank alone is behind, and something else calls it slow.
+A node is named only where evidence of the chosen reason blames it: a signature or XID that says `blames_node`, and a host that
+the line names, that printed it, or that the rank ran on. Several hosts with the same evidence are no verdict but an outage,
+unless their own kernels say it. A collective time-out names a node only with two signals: its rank alone is behind, and something
+else calls it slow.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from collections import defaultdict
+from collections.abc import Sequence
 
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding
@@ -23,7 +24,7 @@ _BEHIND = re.compile(r"[Ll]ast enqueued (?:NCCL )?work: (\d+)")
 _WORK = re.compile(r"SeqNum=(\d+)")
 _RANK = re.compile(r"\[(?:PG [^\]]*?)?Rank (\d+)\]|\[rank(\d+)\]")
 _SLOW = re.compile(
-    r"slow|straggl|throttl|behind|lag|median|HW.?slowdown|thermal|power brake|degraded|stuck|missing|absent|did not (?:join|call|reach)",
+    r"slow|straggl|throttl|behind|lag|median|thermal|power brake|degraded|stuck|missing|absent|did not (?:join|call|reach)",
     re.IGNORECASE,
 )
 

@@ -1,8 +1,8 @@
 """Name the cause of one traceback: of its chain of exceptions, the one that an expert would write down.
 
-The last exception is often a wrapper (`DatasetGenerationError`), the first often mere control flow (a `KeyError` of a cache). So each is
-weighed by what is known about it: a signature for its message counts more than its class, a class of the operating system more than
-one of control flow, and what was raised `from` another is explained by that other.
+The last exception is often a wrapper (`DatasetGenerationError`), the first often mere control flow (a `KeyError` of a cache). So
+each is weighed by what is known about it: a signature for its message counts more than its class, a class of the operating system
+more than one of control flow, and what was raised `from` another is explained by that other.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _one(raised: Raised, signatures: Mapping[int, Sequence[Signature]], known: M
             value = signature.weight * (1.0 if number == raised.line else 0.97)
             if best is None or value > best[0]:
                 best = value, number, text, signature
-    if best is None or best[0] < fallback.weight and fallback.rule.startswith("errno"):
+    if best is None or (best[0] < fallback.weight and fallback.rule.startswith("errno")):
         return Judged(fallback.reason, fallback.weight, fallback.role, fallback.rule, raised.line, raised.text, None, ())
     value, number, text, signature = best
     more = ((raised.line, raised.text),) if number != raised.line else ()

@@ -1,8 +1,8 @@
 """What a Python exception class means when no signature knows its message.
 
-The reason files list classes by name. What they do not list is told by errno, by the class it inherits from in the standard library,
-by the family that its name ends with, and by where it was raised: an exception inside `load_state_dict` is a checkpoint that cannot
-be loaded, whatever its class.
+The reason files list classes by name. What they do not list is told by errno, by the class it inherits from in the standard
+library, by the family that its name ends with, and by where it was raised: an exception inside `load_state_dict` is a checkpoint
+that cannot be loaded, whatever its class.
 """
 
 from __future__ import annotations
@@ -40,31 +40,47 @@ _ERRNOS: Mapping[int, tuple[str, float, Role]] = {
 }
 _NETWORK_DISK_ERRNOS = {5, 107, 108, 112, 116, 121, 512, 521}
 _PARENTS = {
-    "ModuleNotFoundError": "import_error", "DLLError": "import_error", "NotImplementedError": "runtime_error", "RecursionError": "runtime_error",
-    "UnboundLocalError": "name_error", "IndentationError": "syntax_error", "TabError": "syntax_error", "UnicodeDecodeError": "value_error",
-    "UnicodeEncodeError": "value_error", "JSONDecodeError": "value_error", "OverflowError": "value_error", "FloatingPointError": "runtime_error",
-    "ArithmeticError": "zero_division_error", "LookupError": "key_error", "IsADirectoryError": "os_error", "NotADirectoryError": "os_error",
-    "FileExistsError": "os_error", "BlockingIOError": "os_error", "ChildProcessError": "os_error", "ProcessLookupError": "os_error", "IOError": "os_error",
-    "EnvironmentError": "os_error", "InterruptedError": "os_error", "ConnectionRefusedError": "connection_error", "TimeoutError": "connection_error",
-    "MemoryError": "out_of_memory_error", "ArgumentError": "argument_error", "ArgumentTypeError": "argument_error", "TimeoutExpired": "called_process_error",
-    "UnpicklingError": "model_loading_error", "BadZipFile": "model_loading_error", "ScannerError": "syntax_error", "ParserError": "syntax_error",
-    "ValidationError": "value_error", "CheckpointException": "model_loading_error", "SafetensorError": "model_loading_error", "URLError": "connection_error",
-    "HTTPError": "connection_error", "gaierror": "network_error", "HfHubHTTPError": "connection_error", "ArrowInvalid": "dataset_loading_error",
+    "ModuleNotFoundError": "import_error", "DLLError": "import_error", "NotImplementedError": "runtime_error",
+    "RecursionError": "runtime_error",
+    "UnboundLocalError": "name_error", "IndentationError": "syntax_error", "TabError": "syntax_error",
+    "UnicodeDecodeError": "value_error",
+    "UnicodeEncodeError": "value_error", "JSONDecodeError": "value_error", "OverflowError": "value_error",
+    "FloatingPointError": "runtime_error",
+    "ArithmeticError": "zero_division_error", "LookupError": "key_error", "IsADirectoryError": "os_error",
+    "NotADirectoryError": "os_error",
+    "FileExistsError": "os_error", "BlockingIOError": "os_error", "ChildProcessError": "os_error",
+    "ProcessLookupError": "os_error", "IOError": "os_error",
+    "EnvironmentError": "os_error", "InterruptedError": "os_error", "ConnectionRefusedError": "connection_error",
+    "TimeoutError": "connection_error",
+    "MemoryError": "out_of_memory_error", "ArgumentError": "argument_error", "ArgumentTypeError": "argument_error",
+    "TimeoutExpired": "called_process_error",
+    "UnpicklingError": "model_loading_error", "BadZipFile": "model_loading_error", "ScannerError": "syntax_error",
+    "ParserError": "syntax_error",
+    "ValidationError": "value_error", "CheckpointException": "model_loading_error", "SafetensorError": "model_loading_error",
+    "URLError": "connection_error",
+    "HTTPError": "connection_error", "gaierror": "network_error", "HfHubHTTPError": "connection_error",
+    "ArrowInvalid": "dataset_loading_error",
     "ArrowTypeError": "dataset_loading_error", "DatasetGenerationError": "dataset_loading_error", "ReadTimeout": "connection_error",
     "ConnectTimeout": "connection_error", "SSLError": "connection_error", "ProxyError": "connection_error",
 }  # fmt: skip
 _SYMPTOMS = {
-    "BrokenPipeError", "ConnectionResetError", "ConnectionAbortedError", "EOFError", "DistNetworkError", "DistStoreError", "RendezvousConnectionError",
+    "BrokenPipeError", "ConnectionResetError", "ConnectionAbortedError", "EOFError", "DistNetworkError", "DistStoreError",
+    "RendezvousConnectionError",
     "RendezvousTimeoutError", "RendezvousClosedError", "IncompleteReadError", "RemoteDisconnected", "HorovodInternalError",
 }  # fmt: skip
 _FAMILIES = (
-    ("OutOfMemoryError", "out_of_memory_error"), ("MemoryError", "out_of_memory_error"), ("FileNotFoundError", "file_not_found_error"),
+    ("OutOfMemoryError", "out_of_memory_error"), ("MemoryError", "out_of_memory_error"),
+    ("FileNotFoundError", "file_not_found_error"),
     ("NotFoundError", "file_not_found_error"), ("PermissionError", "permission_error"), ("AccessDenied", "permission_error"),
     ("ConnectionError", "connection_error"), ("TimeoutError", "connection_error"), ("ConnectTimeout", "connection_error"),
-    ("ImportError", "import_error"), ("KeyError", "key_error"), ("AttributeError", "attribute_error"), ("IndexError", "index_error"),
-    ("TypeError", "type_error"), ("ValueError", "value_error"), ("AssertionError", "assertion_error"), ("SyntaxError", "syntax_error"),
-    ("ParseError", "syntax_error"), ("ArgumentError", "argument_error"), ("OptionError", "argument_error"), ("UsageError", "argument_error"),
-    ("ConfigurationError", "value_error"), ("ConfigError", "value_error"), ("DivisionError", "zero_division_error"), ("OSError", "os_error"),
+    ("ImportError", "import_error"), ("KeyError", "key_error"), ("AttributeError", "attribute_error"),
+    ("IndexError", "index_error"),
+    ("TypeError", "type_error"), ("ValueError", "value_error"), ("AssertionError", "assertion_error"),
+    ("SyntaxError", "syntax_error"),
+    ("ParseError", "syntax_error"), ("ArgumentError", "argument_error"), ("OptionError", "argument_error"),
+    ("UsageError", "argument_error"),
+    ("ConfigurationError", "value_error"), ("ConfigError", "value_error"), ("DivisionError", "zero_division_error"),
+    ("OSError", "os_error"),
 )  # fmt: skip
 _LOADS_WEIGHTS = re.compile(
     r"load_state_dict|load_checkpoint|_load_from_checkpoint|load_pretrained|from_pretrained|_load_state|load_model|load_weights|load_optimizer|restore_|resume_from|load_sharded"
@@ -129,7 +145,7 @@ def _by_place(found: Meaning, frames: Sequence[Frame]) -> Meaning:
     if found.reason == "runtime_error" and last and _TALKS.search(last[-1].file):
         return Meaning("connection_error", 0.5, f"{found.rule} in torch.distributed", Role.SYMPTOM)
     if any(
-        _LOADS_WEIGHTS.search(frame.function) or _WEIGHT_FILES.search(frame.file) and "load" in frame.function for frame in last
+        _LOADS_WEIGHTS.search(frame.function) or (_WEIGHT_FILES.search(frame.file) and "load" in frame.function) for frame in last
     ):
         return Meaning("model_loading_error", max(found.weight, 0.6), f"{found.rule} while loading weights")
     if any(_BUILDS_DATA.search(frame.file) for frame in last):

@@ -1,8 +1,8 @@
-"""Tell how an attempt ended where no error tells it: finished, cancelled, out of time, preempted, silent, diverged, or still running.
+"""Tell how an attempt ended where no error tells it: finished, cancelled, out of time, preempted, silent, diverged, running.
 
-What somebody outside did to the job stands beside errors that followed from it and beside errors that made him do it. So each ending
-knows the line at which it shows: errors after it are teardown, causes before it outrank it, and a person who cancelled a job that had
-hung or diverged is answered with that.
+What somebody outside did to the job stands beside errors that followed from it and beside errors that made him do it. So each
+ending knows the line at which it shows: errors after it are teardown, causes before it outrank it, and a person who cancelled a
+job that had hung or diverged is answered with that.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from datetime import timedelta
 from assistant.content.reasons import Role
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding
+from assistant.diagnose.reasoning import EXTERNAL, HARDWARE, ROLES, SYMPTOMS, symptomatic
 from assistant.diagnose.spikes import Spike
 from assistant.diagnose.times import stamp
-from assistant.diagnose.weighing import EXTERNAL, HARDWARE, ROLES, SYMPTOMS, symptomatic
 from assistant.records import Citation, EventKind, JobState
 
 SILENCE = timedelta(minutes=30)
@@ -72,7 +72,7 @@ def decide(errors: Sequence[Finding], told: Sequence[Finding], spike: Spike | No
 
 def _diverged(causes: Sequence[Finding], spike: Spike) -> bool:
     """Tell whether the spike is the cause: no error explains the end, or only one about the numbers themselves."""
-    grave = [f for f in causes if not _NUMERIC.search(f.text) or f.line < spike.line and f.file == "job.log"]
+    grave = [f for f in causes if not _NUMERIC.search(f.text) or (f.line < spike.line and f.file == "job.log")]
     return not grave or all(finding.strength < 0.5 for finding in grave)
 
 
@@ -112,12 +112,7 @@ def _outside(told: Sequence[Finding], causes: Sequence[Finding], errors: Sequenc
     if state in EXTERNAL and not causes:
         return Ending(str(state), 0.8, (), f"the scheduler says {state}")
     weak = [f for f in told if f.reason in EXTERNAL and f.role in ROLES and f.strength > 0.1]
-    if (
-        weak
-        and not causes
-        and not [e for e in errors if e.line < weak[0].line and e.strength > 0.2]
-        and not _failed(facts)
-    ):
+    if weak and not causes and not [e for e in errors if e.line < weak[0].line and e.strength > 0.2] and not _failed(facts):
         return Ending(
             weak[0].reason, 0.6 * weak[0].weight + 0.2, tuple(_cite(f) for f in weak[:3]), "nothing failed before it", weak[0].line
         )
@@ -131,7 +126,11 @@ def _any_kill(finding: Finding) -> bool:
 
 def _failed(facts: Facts) -> bool:
     """Tell whether a launcher reports a process that failed by itself."""
-    own = [task for task in facts.tasks if task.how.startswith(("Exited with exit code", "Aborted", "Segm", "Bus")) and "code 15" not in task.how]
+    own = [
+        task
+        for task in facts.tasks
+        if task.how.startswith(("Exited with exit code", "Aborted", "Segm", "Bus")) and "code 15" not in task.how
+    ]
     return bool(own) or any(not told.victim and told.code not in (None, -2, -15) for told in facts.exits)
 
 
@@ -177,7 +176,9 @@ def _silence(line: int, facts: Facts) -> timedelta | None:
         return None
     year = facts.span.end.year if facts.span.end else None
     at_end = stamp(ended.text, year)
-    at_last = next((found for back in reversed(facts.between(max(1, line - 40), line - 1)) if (found := stamp(back.text, year))), None)
+    at_last = next(
+        (found for back in reversed(facts.between(max(1, line - 40), line - 1)) if (found := stamp(back.text, year))), None
+    )
     return at_end - at_last if at_end is not None and at_last is not None else None
 
 
@@ -210,7 +211,7 @@ def _silent(
     hardware = [c for c in causes if c.reason in HARDWARE or c.beside]
     if asked and not hardware and not [s for s in symptoms if s.reason == "nccl_timeout_error"] and not causes:
         return Ending("hang", 0.85, (*(_cite(f) for f in hung[:2]), *_last_progress(facts)), "a watch saw no progress")
-    if causes or symptoms and not _dump_only(hung, symptoms):
+    if causes or (symptoms and not _dump_only(hung, symptoms)):
         return None
     if hung:
         first = min(hung, key=lambda f: (-f.strength, f.line))
@@ -221,8 +222,14 @@ def _silent(
         )
     quiet = _quiet_tail(facts)
     if quiet is not None:
-        minutes, shown = quiet
-        return Ending("hang", 0.75, (*shown[:1], *_last_progress(facts), *shown[1:]), f"{minutes} minutes without a step, and no error", shown[0].line)
+        minutes, watched = quiet
+        return Ending(
+            "hang",
+            0.75,
+            (*watched[:1], *_last_progress(facts), *watched[1:]),
+            f"{minutes} minutes without a step, and no error",
+            watched[0].line,
+        )
     running = facts.case.job is not None and facts.case.job.state is JobState.RUNNING
     if facts.progress.lines and not facts.exits and not facts.tasks:
         fresh = facts.lines_total - facts.progress.last_line <= 60
@@ -233,7 +240,11 @@ def _silent(
 
 def _plain(finding: Finding) -> bool:
     """Tell whether a finding is a plain line about software: of little weight beside silence."""
-    return finding.episode is None and not finding.orphan and finding.reason not in HARDWARE | SYMPTOMS | {"connection_error", "s3_storage_error"}
+    return (
+        finding.episode is None
+        and not finding.orphan
+        and finding.reason not in HARDWARE | SYMPTOMS | {"connection_error", "s3_storage_error"}
+    )
 
 
 def _quiet_tail(facts: Facts) -> tuple[int, list[Citation]] | None:

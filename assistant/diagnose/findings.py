@@ -15,7 +15,6 @@ from assistant.content.reasons import Herring, Role, Signature, Source
 from assistant.diagnose.chains import Judged, bare, judge
 from assistant.diagnose.classes import meaning, network_disk
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.kernel import xid_of
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.streams import Body
 from assistant.diagnose.tracebacks import Episode, Frame, Kind, Raised
@@ -65,17 +64,10 @@ class Finding:
 _ORPHAN = re.compile(r"^(?:[\w.]+\.)?([A-Z]\w*(?:Error|Exception|NotFound|Interrupt))(?:: (.*))?$")
 _NCCL_HOST = re.compile(r"^([A-Za-z][\w.-]*):\d+:\d+ \[\d+\] ")
 _RANK_WORD = re.compile(r"\[(?:PG [^\]]*?)?Rank (\d+)\]|\brank[ =:]+(\d+)\b", re.IGNORECASE)
-_JOB_OF_LINE = re.compile(r"\bJob_?Id=(\d+)|\bStepId=(\d+)|\bJOB (\d+)|\bjob[ _=](\d{3,})", re.IGNORECASE)
-_NODE_OF_LINE = re.compile(r"\b(?:node|nodes|Nodes|NodeName|NodeList|host)[ =:]+([A-Za-z][\w.\[\],-]*\d[\w.\[\],-]*)")
 
 
-def find(facts: Facts, knowledge: Knowledge) -> list[Finding]:
-    """Return all findings of a case, job log first, in the order of lines."""
-    found = [*_of_job(facts, knowledge), *_of_kernel(facts, knowledge), *_of_scheduler(facts, knowledge)]
-    return found
-
-
-def _split(hits: Iterable[Hit]) -> tuple[dict[int, list[Signature]], dict[int, list[Herring]], dict[int, str]]:
+def split(hits: Iterable[Hit]) -> tuple[dict[int, list[Signature]], dict[int, list[Herring]], dict[int, str]]:
+    """Return the signatures, the herrings and the text of each line that anything matches."""
     signatures: dict[int, list[Signature]] = {}
     herrings: dict[int, list[Herring]] = {}
     texts: dict[int, str] = {}
@@ -95,15 +87,16 @@ def reason_of(entry: Signature | Herring) -> str:
     return entry.id.partition(".")[0]
 
 
-def _kept(signatures: Sequence[Signature], herrings: Sequence[Herring]) -> list[Signature]:
+def kept_of(signatures: Sequence[Signature], herrings: Sequence[Herring]) -> list[Signature]:
     """Drop what a herring of the same reason takes back."""
     names = {reason_of(herring) for herring in herrings}
     return [signature for signature in signatures if reason_of(signature) not in names]
 
 
-def _of_job(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
-    signatures, herrings, texts = _split(facts.hits)
-    signatures = {n: kept for n, found in signatures.items() if (kept := _kept(found, herrings.get(n, ())))}
+def of_job(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
+    """Yield what the job log says: tracebacks first, then plain lines, then exception lines without a traceback."""
+    signatures, herrings, texts = split(facts.hits)
+    signatures = {n: kept for n, found in signatures.items() if (kept := kept_of(found, herrings.get(n, ())))}
     signatures = {n: [s for s in found if reason_of(s) != "unknown"] for n, found in signatures.items()}
     signatures = {n: found for n, found in signatures.items() if found}
     inside: dict[int, Episode] = {}
@@ -117,19 +110,25 @@ def _of_job(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
             yield finding
     spoken = {number for e in facts.episodes for raised in e.raised for number in (raised.line, *(n for n, _ in raised.more))}
     for number in sorted(signatures):
-        episode = inside.get(number)
+        around = inside.get(number)
         line = facts.line(number)
         text = line.text if line is not None else texts[number]
-        if number in spoken or (episode is not None and _quoted(text, episode, facts)):
+        if number in spoken or (around is not None and _quoted(text, around, facts)):
             continue
         if all(bare(signature) for signature in signatures[number]) and _ORPHAN.match(facts.streams.body(text).text):
             continue
-        for signature in _strongest(signatures[number]):
-            yield _of_line(signature, number, text, facts)
+        for signature in strongest(signatures[number]):
+            yield of_line(signature, number, text, facts)
     for orphan in _orphans(facts, signatures, herrings, inside, spoken, knowledge):
         same = told.get(facts.streams.body(orphan.text).text)
         if same is not None:  # the same exception with its traceback tells more
-            orphan.reason, orphan.role, orphan.weight, orphan.rule, orphan.action = same.reason, same.role, same.weight, same.rule, same.action
+            orphan.reason, orphan.role, orphan.weight, orphan.rule, orphan.action = (
+                same.reason,
+                same.role,
+                same.weight,
+                same.rule,
+                same.action,
+            )
         yield orphan
 
 
@@ -145,7 +144,7 @@ def _quoted(text: str, episode: Episode, facts: Facts) -> bool:
     return body[:1].isspace() or episode.kind in (Kind.IGNORED, Kind.ATEXIT)
 
 
-def _strongest(found: Sequence[Signature]) -> list[Signature]:
+def strongest(found: Sequence[Signature]) -> list[Signature]:
     """Return one signature for each reason: the heaviest."""
     best: dict[str, Signature] = {}
     for signature in found:
@@ -155,11 +154,12 @@ def _strongest(found: Sequence[Signature]) -> list[Signature]:
     return list(best.values())
 
 
-def _of_line(signature: Signature, number: int, text: str, facts: Facts, file: str = "job.log") -> Finding:
+def of_line(signature: Signature, number: int, text: str, facts: Facts, file: str = "job.log") -> Finding:
+    """Return what one signature says on one line."""
     body = facts.streams.body(text)
     named = groups(signature, text)
     beside = Source.JOB not in signature.where
-    finding = Finding(
+    return Finding(
         reason_of(signature),
         signature.role,
         signature.weight,
@@ -176,7 +176,6 @@ def _of_line(signature: Signature, number: int, text: str, facts: Facts, file: s
         beside=beside,
         orphan=bool(_ORPHAN.match(body.text)),
     )
-    return finding
 
 
 def _host(named: Mapping[str, str], body: Body, facts: Facts) -> str | None:
@@ -275,70 +274,3 @@ def _orphans(
             body.host,
             stream=body.stream,
         )
-
-
-def _of_kernel(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
-    signatures, herrings, _ = _split(facts.kernel_hits)
-    for line in facts.kernel:
-        if line.xid is not None and line.xid in knowledge.xids:
-            xid = knowledge.xids[line.xid]
-            role = Role.ROOT if xid.root and xid.reason != "cascade" else Role.CASCADE
-            reason = xid.reason if xid.reason in knowledge.reasons else "cuda_error"
-            weight = 0.9 if xid.blames_node else 0.6
-            yield Finding(
-                reason, role, weight, "dmesg.log", line.number, line.text, f"xid {line.xid}", host=line.host, blames=xid.blames_node, action=xid.action, beside=True
-            )  # fmt: skip
-            continue
-        kept = [s for s in _kept(signatures.get(line.number, ()), herrings.get(line.number, ())) if Source.KERNEL in s.where]
-        for signature in _strongest(kept):
-            finding = _of_line(signature, line.number, line.text, facts, "dmesg.log")
-            named = groups(signature, line.text).get("node")
-            finding.host, finding.beside, finding.rank, finding.task = named or line.host, True, None, None
-            yield finding
-
-
-def _of_scheduler(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
-    signatures, herrings, _ = _split(facts.scheduler_hits)
-    for line in facts.scheduler:
-        kept = [s for s in _kept(signatures.get(line.number, ()), herrings.get(line.number, ())) if Source.SCHEDULER in s.where]
-        if not kept or not _ours(line.text, facts):
-            continue
-        for signature in _strongest(kept):
-            finding = _of_line(signature, line.number, line.text, facts, "slurmctld.log")
-            finding.beside = True
-            finding.host = finding.host or _named_node(line.text, facts)
-            yield finding
-
-
-def _ours(text: str, facts: Facts) -> bool:
-    """Tell whether a line of the scheduler's log is about this job or one of its nodes."""
-    if match := _JOB_OF_LINE.search(text):
-        number = next(group for group in match.groups() if group)
-        return facts.job_id is not None and number == facts.job_id
-    named = _NODE_OF_LINE.search(text)
-    if named is None or not facts.places.hosts:
-        return named is None or facts.case.job_log is None
-    return _named_node(text, facts) is not None
-
-
-def _named_node(text: str, facts: Facts) -> str | None:
-    from assistant.diagnose.places import expand
-
-    match = _NODE_OF_LINE.search(text)
-    if match is None:
-        return None
-    return next((node for node in expand(match.group(1).rstrip(",.:")) if facts.places.knows(node)), None)
-
-
-def xid_finding(text: str, number: int, knowledge: Knowledge, facts: Facts) -> Finding | None:
-    """Return the finding of an XID that was printed into the job log, by an epilog or a health check."""
-    code, _ = xid_of(text)
-    if code is None or code not in knowledge.xids:
-        return None
-    xid = knowledge.xids[code]
-    body = facts.streams.body(text)
-    role = Role.ROOT if xid.root and xid.reason in knowledge.reasons else Role.CASCADE
-    reason = xid.reason if xid.reason in knowledge.reasons else "cuda_error"
-    return Finding(
-        reason, role, 0.9 if xid.blames_node else 0.6, "job.log", number, text, f"xid {code}", body.rank, body.task, body.host, xid.blames_node, xid.action, beside=True
-    )  # fmt: skip

@@ -1,7 +1,8 @@
 """Map ranks and tasks to hosts, from everything in a log that tells both.
 
-Said outright: torchrun's blocks, srun's and mpirun's reports, NCCL's `host:pid:tid … rank 5 nranks 16`, a host mark beside a rank mark,
-`rank 17 (node03)`. Reckoned from that: a node's ranks are consecutive, so `rank 12 (local_rank: 4)` on one host places its neighbours.
+Said outright: torchrun's blocks, srun's and mpirun's reports, NCCL's `host:pid:tid … rank 5 nranks 16`, a host mark beside a rank
+mark, `rank 17 (node03)`. Reckoned from that: a node's ranks are consecutive, so `rank 12 (local_rank: 4)` on one host places its
+neighbours.
 """
 
 from __future__ import annotations
@@ -38,7 +39,6 @@ class Places:
         self._ranks: dict[int, str] = {}
         self._tasks: dict[int, str] = {}
         self._bases: dict[int, str] = {}
-        self._told_hosts = 0
 
     def name(self, host: str | None) -> None:
         """Note a host of the job."""
@@ -64,14 +64,16 @@ class Places:
 
     def knows(self, host: str) -> bool:
         """Tell whether the host belongs to the job, whichever way its domain is written."""
-        short = host.split(".")[0]
+        short = host.split(".", maxsplit=1)[0]
         return any(known.split(".")[0] == short for known in self.hosts)
 
     def add_task(self, task: int, host: str) -> None:
+        """Note where a Slurm task ran."""
         self._tasks.setdefault(task, host)
         self.name(host)
 
     def add_base(self, first_rank: int, host: str) -> None:
+        """Note the first rank of a host."""
         self._bases.setdefault(first_rank, host)
 
     def _reckoned(self, rank: int) -> str | None:

@@ -1,8 +1,9 @@
 """Tell a loss spike from noise: the loss leaves its level and does not come back before the log ends.
 
-The level is the median of the steps before; noise is the median absolute deviation from a running median. A jump that comes back is
-no spike (BLOOM and PaLM report many). A slow drift has no sharp edge, so what counts is not the jump but that the end of the log lies
-well above the best level reached and stayed there; a gradient norm that rises along makes it surer. NaN at the end is the plainest spike.
+The level is the median of the steps before; noise is the median absolute deviation from a running median. A jump that comes back
+is no spike (BLOOM and PaLM report many). A slow drift has no sharp edge, so what counts is not the jump but that the end of the
+log lies well above the best level reached and stayed there; a gradient norm that rises along makes it surer. NaN at the end is
+the plainest spike.
 """
 
 from __future__ import annotations

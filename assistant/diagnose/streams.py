@@ -54,9 +54,7 @@ class Streams:
         marks: list[str] = []
         rank = task = host = None
         for _ in range(5):
-            if match := _RANK.match(text):
-                rank = int(match.group(1))
-            elif match := _MPI.match(text):
+            if (match := _RANK.match(text)) or (match := _MPI.match(text)):
                 rank = int(match.group(1))
             elif match := _RAY.match(text):
                 host = match.group(1) or host

@@ -1,8 +1,8 @@
 """Read Python tracebacks out of a log of many ranks: one episode a failure, chained exceptions in it.
 
-Each stream (see `streams`) is read by itself. Where a log has no marks and ranks interleave, tracebacks that were opened and not yet
-closed are kept beside each other and closed in order. An episode says how it came about, because a traceback is often no failure:
-`ignored` (in `__del__`), `atexit`, `thread` (a side thread), `launcher` (torchrun telling that a child failed).
+Each stream (see `streams`) is read by itself. Where a log has no marks and ranks interleave, tracebacks that were opened and not
+yet closed are kept beside each other and closed in order. An episode says how it came about, because a traceback is often no
+failure: `ignored` (in `__del__`), `atexit`, `thread` (a side thread), `launcher` (torchrun telling that a child failed).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The verdict: from the facts of a case to one diagnosis, always the same for the same case.
 
-Facts are gathered (`facts`), turned into findings (`findings`), weighed by time, place and role (`weighing`), and set against how the
-attempt ended (`endings`). What is left strongest is the cause; nodes are named only with proof (`blame`). Where nothing holds, the
-answer is `unknown`.
+Facts are gathered (`facts`), turned into findings (`findings`), weighed by time, place and role (`weighing`), and set against how
+the attempt ended (`endings`). What is left strongest is the cause; nodes are named only with proof (`blame`). Where nothing
+holds, the answer is `unknown`.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from assistant.content.reasons import Reason
+from assistant.diagnose.beside import find
 from assistant.diagnose.blame import blame, straggler
 from assistant.diagnose.case import Case
 from assistant.diagnose.endings import Ending, decide
 from assistant.diagnose.facts import Facts, gather
-from assistant.diagnose.findings import Finding, find
+from assistant.diagnose.findings import Finding
 from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.reasoning import ENDINGS, symptomatic
 from assistant.diagnose.spikes import Spike, find_spike
-from assistant.diagnose.weighing import ENDINGS, best_of, symptomatic, weigh
+from assistant.diagnose.weighing import best_of, weigh
 from assistant.diagnose.wording import advice, rivals, summary
 from assistant.records import Action, Category, Citation, DecidedBy, Diagnosis, NodeFinding
 
@@ -147,7 +149,17 @@ def _last_step(facts: Facts) -> int | None:
 def _unknown(facts: Facts, knowledge: Knowledge) -> Diagnosis:
     reason = knowledge.reasons.get("unknown", _UNKNOWN)
     cited = tuple(Citation("job.log", line.number, line.text, "end of log") for line in facts.lines[-3:] if line.text.strip())
+    step = _last_step(facts)
     return Diagnosis(
-        "unknown", reason.category, reason.action, 0.1, DecidedBy.RULE, cited, (), rivals("unknown", 0.1, (), knowledge.reasons, 0.1),
-        summary(reason, "nothing in the case holds as a cause", (), (), facts, _last_step(facts)), advice(reason, reason.action, ()), _last_step(facts),
-    )  # fmt: skip
+        reason="unknown",
+        category=reason.category,
+        action=reason.action,
+        confidence=0.1,
+        by=DecidedBy.RULE,
+        root_cause=cited,
+        nodes=(),
+        rivals=rivals("unknown", 0.1, (), knowledge.reasons, 0.1),
+        summary=summary(reason, "nothing in the case holds as a cause", (), (), facts, step),
+        advice=advice(reason, reason.action, ()),
+        step=step,
+    )

@@ -7,14 +7,19 @@ from collections.abc import Mapping, Sequence
 from assistant.content.reasons import Reason
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding
-from assistant.diagnose.weighing import by_reason, symptomatic
+from assistant.diagnose.reasoning import symptomatic
+from assistant.diagnose.weighing import by_reason
 from assistant.records import Action, Citation, NodeFinding, Rival
 
 _FALLBACKS = {
-    "nccl_timeout_error": "hang", "hang": "nccl_timeout_error", "ecc_error": "cuda_error", "cuda_error": "runtime_error", "nvlink_error": "network_error",
-    "node_failure": "network_error", "network_error": "node_failure", "connection_error": "network_error", "nccl_remote_error": "node_failure",
-    "s3_storage_error": "network_error", "os_error": "s3_storage_error", "out_of_memory_error": "dataloader_killed", "dataloader_killed": "out_of_memory_error",
-    "loss_spike": "runtime_error", "time_limit": "hang", "cancelled": "hang", "preempted": "node_failure", "unknown": "node_failure",
+    "nccl_timeout_error": "hang", "hang": "nccl_timeout_error", "ecc_error": "cuda_error", "cuda_error": "runtime_error",
+    "nvlink_error": "network_error",
+    "node_failure": "network_error", "network_error": "node_failure", "connection_error": "network_error",
+    "nccl_remote_error": "node_failure",
+    "s3_storage_error": "network_error", "os_error": "s3_storage_error", "out_of_memory_error": "dataloader_killed",
+    "dataloader_killed": "out_of_memory_error",
+    "loss_spike": "runtime_error", "time_limit": "hang", "cancelled": "hang", "preempted": "node_failure",
+    "unknown": "node_failure",
     "file_not_found_error": "s3_storage_error", "permission_error": "s3_storage_error", "model_loading_error": "s3_storage_error",
     "dataset_loading_error": "file_not_found_error",
 }  # fmt: skip

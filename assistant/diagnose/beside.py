@@ -1,0 +1,93 @@
+"""Findings from beside the job: what kernels and the scheduler say about this job and its nodes.
+
+They outrank what the job printed about the same failure, so care is taken that they are about it: of a scheduler's log only lines
+of this job or its nodes count, and an XID means what the table of XIDs says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from assistant.content.reasons import Role, Source, Xid
+from assistant.diagnose.facts import Facts
+from assistant.diagnose.findings import Finding, kept_of, of_job, of_line, split, strongest
+from assistant.diagnose.kernel import KernelLine
+from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.places import expand
+from assistant.rules.matching import groups
+
+_NODE_OF_LINE = re.compile(r"\b(?:node|nodes|Nodes|NodeName|NodeList|host)[ =:]+([A-Za-z][\w.\[\],-]*\d[\w.\[\],-]*)")
+
+
+_JOB_OF_LINE = re.compile(r"\bJob_?Id=(\d+)|\bStepId=(\d+)|\bJOB (\d+)|\bjob[ _=](\d{3,})", re.IGNORECASE)
+
+
+def find(facts: Facts, knowledge: Knowledge) -> list[Finding]:
+    """Return all findings of a case: the job's own, then what kernels and the scheduler say, each in the order of lines."""
+    return [*of_job(facts, knowledge), *of_kernel(facts, knowledge), *of_scheduler(facts, knowledge)]
+
+
+def of_kernel(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
+    """Yield what the kernels say; a line with an XID means what the table says."""
+    signatures, herrings, _ = split(facts.kernel_hits)
+    for line in facts.kernel:
+        if line.xid is not None and line.xid in knowledge.xids:
+            xid = knowledge.xids[line.xid]
+            yield _of_xid(line, xid, knowledge)
+            continue
+        kept = [s for s in kept_of(signatures.get(line.number, ()), herrings.get(line.number, ())) if Source.KERNEL in s.where]
+        for signature in strongest(kept):
+            finding = of_line(signature, line.number, line.text, facts, "dmesg.log")
+            named = groups(signature, line.text).get("node")
+            finding.host, finding.beside, finding.rank, finding.task = named or line.host, True, None, None
+            yield finding
+
+
+def _of_xid(line: KernelLine, xid: Xid, knowledge: Knowledge) -> Finding:
+    known = xid.reason in knowledge.reasons
+    return Finding(
+        xid.reason if known else "cuda_error",
+        Role.ROOT if xid.root and known else Role.CASCADE,
+        0.9 if xid.blames_node else 0.6,
+        "dmesg.log",
+        line.number,
+        line.text,
+        f"xid {line.xid}",
+        host=line.host,
+        blames=xid.blames_node,
+        action=xid.action,
+        beside=True,
+    )
+
+
+def of_scheduler(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
+    """Yield what the scheduler says about this job and its nodes."""
+    signatures, herrings, _ = split(facts.scheduler_hits)
+    for line in facts.scheduler:
+        kept = [s for s in kept_of(signatures.get(line.number, ()), herrings.get(line.number, ())) if Source.SCHEDULER in s.where]
+        if not kept or not _ours(line.text, facts):
+            continue
+        for signature in strongest(kept):
+            finding = of_line(signature, line.number, line.text, facts, "slurmctld.log")
+            finding.beside = True
+            finding.host = finding.host or _named_node(line.text, facts)
+            yield finding
+
+
+def _ours(text: str, facts: Facts) -> bool:
+    """Tell whether a line of the scheduler's log is about this job or one of its nodes."""
+    if match := _JOB_OF_LINE.search(text):
+        number = next(group for group in match.groups() if group)
+        return facts.job_id is not None and number == facts.job_id
+    named = _NODE_OF_LINE.search(text)
+    if named is None or not facts.places.hosts:
+        return named is None or facts.case.job_log is None
+    return _named_node(text, facts) is not None
+
+
+def _named_node(text: str, facts: Facts) -> str | None:
+    match = _NODE_OF_LINE.search(text)
+    if match is None:
+        return None
+    return next((node for node in expand(match.group(1).rstrip(",.:")) if facts.places.knows(node)), None)

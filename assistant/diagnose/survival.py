@@ -1,0 +1,131 @@
+"""Tell errors that were survived: training went on, the process went on, or the program says so itself.
+
+A traceback in a log is often no failure: a metrics push that is tried again, an import that has a fallback, an attempt before.
+"""
+
+from __future__ import annotations
+
+import re
+
+from assistant.diagnose.facts import Facts
+from assistant.diagnose.findings import Finding
+from assistant.diagnose.reasoning import ENDINGS, HARDWARE
+
+SURVIVED_STEPS = 3
+"""Later steps after which an error counts as survived."""
+
+
+def weigh_place(finding: Finding, facts: Facts) -> None:
+    """Lower what was survived: training went on, or the same rank did."""
+    later = facts.progress.after(finding.line)
+    if finding.reason in ENDINGS:
+        # a notice comes minutes ahead, and whoever watches prints between the steps
+        if finding.line < facts.progress.leg or later > 20 * SURVIVED_STEPS:
+            finding.factor *= 0.15
+        return
+    if later >= SURVIVED_STEPS:
+        finding.factor *= 0.15 if not (finding.blames and finding.reason in HARDWARE) else 0.5
+        finding.note = f"training went on for {later} steps after it"
+        return
+    episode = finding.episode
+    if _handled(finding, facts):
+        finding.factor *= 0.25
+        finding.note = "the program says that it goes on"
+    elif factor := _went_on(finding, facts):
+        finding.factor *= factor
+        finding.note = "the same process went on after it"
+    elif episode is None and _QUOTED.search(finding.text) and not finding.orphan:
+        finding.factor *= 0.5
+        finding.note = "an exception that the program caught and quotes"
+    elif episode is None and not finding.blames and _is_warning(finding.text):
+        finding.factor *= 0.7
+        finding.note = "printed as a warning"
+
+
+def _is_warning(text: str) -> bool:
+    head = text[:160]
+    return "WARNING" in head or "Warning:" in head or "[WARN" in head or (" WARN " in head and "NCCL" not in head)
+
+
+_GOES_ON = re.compile(
+    r"\b(?:will (?:try again|retry)|retrying|trying again|try \d+ of \d+|continu(?:e|ing)\b|go(?:es|ing)? on\b|ignor(?:ed|ing)\b"
+    r"|fall(?:ing|s)? ?back|skipp?(?:ed|ing)\b|non-?fatal|soft check|optional|best.effort|disabl(?:ed|ing)\b|offline mode"
+    r"|using \S+ instead|not critical|harmless|proceeding)",
+    re.IGNORECASE,
+)
+
+
+_QUOTED = re.compile(r"(?<!^)\b[A-Z]\w*(?:Error|Exception)\((?:[\"'\[\d)]|b')|[(:] ?[A-Z]\w*(?:Error|Exception): .{0,120}\)")
+
+
+def _handled(finding: Finding, facts: Facts) -> bool:
+    """Tell whether the program itself says, on the line or around its traceback, that it goes on."""
+    if finding.blames:
+        return False
+    episode = finding.episode
+    if episode is None:
+        return bool(_GOES_ON.search(finding.text))
+    around = [*facts.between(episode.first - 1, episode.first - 1), *facts.between(episode.last + 1, episode.last + 2)]
+    return any(
+        _GOES_ON.search(line.text) and not _ends(line.text) and facts.streams.body(line.text).stream == episode.stream
+        for line in around
+    )
+
+
+def _went_on(finding: Finding, facts: Facts) -> float:
+    """Return a factor below 1 where the process printed ordinary lines after its error, 0 where it did not.
+
+    A mark of the rank makes that certain. Without one the lines may be another rank's, so more are asked for and less follows.
+    """
+    if finding.blames:
+        return 0.0
+    needed, factor = (4, 0.3) if finding.rank is not None and finding.stream else (12, 0.5)
+    if finding.episode is None and not finding.orphan:
+        needed, factor = 2 * needed, 0.3
+    ordinary, start = 0, finding.episode.last if finding.episode is not None else finding.line
+    for line in facts.between(start + 1, start + 400):
+        if finding.stream and facts.streams.body(line.text).stream != finding.stream:
+            continue
+        if _ends(line.text):
+            return 0.0
+        if line.text.strip() and not _troubled(line.text):
+            ordinary += 1
+            if ordinary >= needed:
+                return factor
+    return 0.0
+
+
+_END_WORDS = (
+    "ChildFailedError", "closing signal", "Killing subprocess", "exited with", "Exited with", "CANCELLED AT", "failed (exitcode",
+    "Aborted", "core dumped",
+    "exit code", "Terminating StepId", "Root Cause (first", "Exception ignored in", "atexit", "resource_tracker",
+    "terminated with", "mpirun", "Killing process",
+)  # fmt: skip
+_TROUBLE = (
+    "Error",
+    "error",
+    "ERROR",
+    "Traceback",
+    "  File ",
+    "Exception",
+    "WARN",
+    "    ",
+    "^^^",
+    "fail",
+    "frame #",
+    "\t",
+    "NCCL operations",
+    "] Rank ",
+    "[Rank ",
+    " -> 6",
+    " -> 2",
+    " -> 3",
+)
+
+
+def _ends(text: str) -> bool:
+    return any(word in text for word in _END_WORDS)
+
+
+def _troubled(text: str) -> bool:
+    return any(word in text for word in _TROUBLE)
