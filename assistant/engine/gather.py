@@ -16,6 +16,8 @@ from assistant.store import Store
 
 logger = logging.getLogger(__name__)
 
+KEPT_CHARACTERS = 100_000
+"""Of each text that is kept as evidence, from its end."""
 OURS = re.compile(r"\bnightshift:(\d+):(\d+)\b")
 """The tag on a job that we submitted: incident and call."""
 
@@ -40,7 +42,11 @@ def gather(store: Store, gate: Gate, incident: Incident, job: Job | None) -> Cas
         known = f"{log}: {size} bytes" if size is not None else f"{log}: does not exist"
         store.add_evidence(incident.id, "job log", known, {"path": str(log), "size_bytes": size})
     event = _strongest(store.events(incident.id))
-    return Case.from_parts(log, _sections(kernel), str((scheduler or {}).get("text", "")), _metrics(job), job, event)
+    kernel_text = _sections(kernel)
+    if kernel_text:
+        # the text that citations of dmesg.log count the lines of
+        store.add_evidence(incident.id, "dmesg.log", kernel_text[-KEPT_CHARACTERS:], {"nodes": nodes})
+    return Case.from_parts(log, kernel_text, str((scheduler or {}).get("text", "")), _metrics(job), job, event)
 
 
 def _ask(store: Store, gate: Gate, incident: Incident, tool: str, arguments: dict[str, Any]) -> Mapping[str, Any] | None:
@@ -53,8 +59,9 @@ def _ask(store: Store, gate: Gate, incident: Incident, tool: str, arguments: dic
     except NightshiftError:
         logger.exception("incident=%s %s could not be asked", incident.id, tool)
         return None
-    text = outcome.error if not outcome.ok else str(outcome.value)
-    store.add_evidence(incident.id, f"{tool}({shown})", text[:20_000], {"known": outcome.ok})
+    if not outcome.ok or tool != "kernel_log":
+        text = outcome.error if not outcome.ok else str(outcome.value)
+        store.add_evidence(incident.id, f"{tool}({shown})", text[-KEPT_CHARACTERS:], {"known": outcome.ok})
     return outcome.value if outcome.ok and isinstance(outcome.value, Mapping) else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
@@ -12,7 +13,7 @@ from assistant.store import Store
 from assistant.tooling import found
 
 SHOWN_LINES = 8
-SHOWN_CHARACTERS = 240
+SHOWN_CHARACTERS = 400
 
 
 class Moment(NamedTuple):
@@ -59,14 +60,14 @@ def _lines(store: Store, incident_id: int) -> Iterator[str]:
     if diagnosis is None:
         yield f"No diagnosis yet. {incident.note}"
         return
-    yield diagnosis.summary
+    yield _plain(diagnosis.summary)
     if incident.note:
-        yield f"\n**{str(incident.state).capitalize()}:** {incident.note}"
+        yield f"\n**{str(incident.state).capitalize()}:** {_plain(incident.note)}"
     yield from _why(diagnosis)
     yield from _done(store, incident_id)
     yield from _figures(store, incident_id)
     if incident.state is not IncidentState.RECOVERED and diagnosis.advice:
-        yield f"\n## What to do\n\n{diagnosis.advice}"
+        yield f"\n## What to do\n\n{_plain(diagnosis.advice)}"
 
 
 def _why(diagnosis: Diagnosis) -> Iterator[str]:
@@ -75,11 +76,11 @@ def _why(diagnosis: Diagnosis) -> Iterator[str]:
     for cited in diagnosis.root_cause[:SHOWN_LINES]:
         yield f"- `{cited.file}:{cited.line}` ({cited.role}, {cited.rule})\n  `{_short(cited.text)}`"
     for finding in diagnosis.nodes:
-        yield f"- node **{finding.node}**: {finding.why}"
+        yield f"- node **{finding.node}**: {_plain(finding.why)}"
     for rival in diagnosis.rivals:
         yield (
-            f"- weighed and not chosen: {rival.reason} ({rival.confidence:.2f}). For: {rival.speaks_for} "
-            f"Against: {rival.speaks_against} Would decide: {rival.test}"
+            f"- weighed and not chosen: {rival.reason} ({rival.confidence:.2f}). For: {_plain(rival.speaks_for)} "
+            f"Against: {_plain(rival.speaks_against)} Would decide: {_plain(rival.test)}"
         )
 
 
@@ -97,7 +98,7 @@ def _change(store: Store, call: Call) -> Iterator[str]:
     decisions, outcome = store.decisions(call.id), store.outcome(call.id)
     decided = f"{decisions[-1].verdict} by {decisions[-1].by} ({decisions[-1].rule})" if decisions else "not decided"
     error = _error(outcome.error if outcome else "")
-    yield f"- call {call.id}, {call.status}: `{_short(call.preview or call.tool)}`. {call.why}. {decided}{error}"
+    yield f"- call {call.id}, {call.status}: `{_short(call.preview or call.tool)}`\n  {_plain(call.why)}; {decided}{_plain(error)}"
     undo = found()[call.tool].undo if call.tool in found() else None
     if undo and call.status is CallStatus.DONE:
         yield f"  undo: `nightshift undo {call.id}` ({undo})"
@@ -124,3 +125,8 @@ def _error(text: str) -> str:
 def _short(text: str) -> str:
     one_line = " ".join(text.split()).replace("`", "'")
     return one_line if len(one_line) <= SHOWN_CHARACTERS else f"{one_line[: SHOWN_CHARACTERS - 1]}…"
+
+
+def _plain(text: str) -> str:
+    """Return text that Markdown shows as it is: logs are full of angle brackets, stars and underscores."""
+    return re.sub(r"([<*`|])", r"\\\1", _short(text))

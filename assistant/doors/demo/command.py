@@ -31,7 +31,7 @@ def run_demo(
 
     Example: nightshift demo --fault hang
     """
-    from assistant.content.faults import find_fault, faults
+    from assistant.content.faults import faults, find_fault
     from assistant.doors.demo import drill
 
     if list_faults:

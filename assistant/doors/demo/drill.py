@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.markdown import Markdown
 from rich.table import Table
+from rich.text import Text
 
 from assistant.content.faults import Fault
 from assistant.doors.demo.rehearsal import Rehearsal, Result
@@ -70,27 +71,27 @@ def _plain(result: Result) -> dict[str, Any]:
 
 
 def _table(results: Sequence[Result]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("fault", "diagnosis", "action", "nodes", "end"):
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in ("fault", "diagnosis -> action", "nodes", "end"):
         table.add_column(column, overflow="fold")
-    for column in ("detect s", "diagnose s", "recover s", "steps lost", "run s", ""):
+    for column in ("detect", "diagnose", "recover", "lost", "run"):
         table.add_column(column, justify="right")
+    table.add_column("")
     for result in results:
         plain = _plain(result)
         figures = [_number(plain[name]) for name in ("detect_s", "diagnose_s", "recover_s")]
         table.add_row(
             result.fault,
-            plain["reason"] or "-",
-            plain["action"] or "-",
+            f"{plain['reason'] or '-'}\n-> {plain['action'] or '-'}",
             ", ".join(plain["faulty_nodes"]) or "-",
             plain["state"] or "-",
             *figures,
-            "-" if plain["steps_lost"] is None else str(plain["steps_lost"]),
-            f"{result.seconds:.0f}",
-            "as expected" if not result.problems else "NOT AS EXPECTED",
+            "-" if plain["steps_lost"] is None else f"{plain['steps_lost']} steps",
+            f"{result.seconds:.0f} s",
+            Text("ok", style="green") if not result.problems else Text("NOT OK", style="bold red"),
         )
     return table
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
+    return "-" if value is None else f"{value:.1f} s"

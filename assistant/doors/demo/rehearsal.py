@@ -69,6 +69,7 @@ class Rehearsal:
         Args:
             show: Called after every look, to show what is new.
         """
+        _ = self.engine.knowledge  # compiled before anything happens, as in a watchdog that has been up for a while
         began, owner = time.monotonic(), owner_name("demo")
         self.cluster.submit(self.spec)
         try:
