@@ -20,6 +20,7 @@ from assistant.rules.matching import groups
 _NODE_OF_LINE = re.compile(r"\b(?:node|nodes|Nodes|NodeName|NodeList|host)[ =:]+([A-Za-z][\w.\[\],-]*\d[\w.\[\],-]*)")
 
 
+_NONFATAL = re.compile(r"\b[Nn]on-?fatal\b")
 _JOB_OF_LINE = re.compile(r"\bJob_?Id=(\d+)|\bStepId=(\d+)|\bJOB (\d+)|\bjob[ _=](\d{3,})", re.IGNORECASE)
 
 
@@ -46,16 +47,17 @@ def of_kernel(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
 
 def _of_xid(line: KernelLine, xid: Xid, knowledge: Knowledge) -> Finding:
     known = xid.reason in knowledge.reasons
+    harmless = _NONFATAL.search(line.text) is not None
     return Finding(
         xid.reason if known else "cuda_error",
-        Role.ROOT if xid.root and known else Role.CASCADE,
+        Role.CASCADE if not (xid.root and known) else Role.SYMPTOM if harmless else Role.ROOT,
         0.9 if xid.blames_node else 0.6,
         "dmesg.log",
         line.number,
         line.text,
         f"xid {line.xid}",
         host=line.host,
-        blames=xid.blames_node,
+        blames=xid.blames_node and not harmless,
         action=xid.action,
         beside=True,
     )

@@ -16,8 +16,8 @@ from assistant.content.reasons import Role
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding
 from assistant.diagnose.reasoning import EXTERNAL, HARDWARE, ROLES, SYMPTOMS, symptomatic
-from assistant.diagnose.spikes import Spike
 from assistant.diagnose.times import stamp
+from assistant.logs.spikes import Spike
 from assistant.records import Citation, EventKind, JobState
 
 SILENCE = timedelta(minutes=30)

@@ -18,9 +18,9 @@ from assistant.diagnose.facts import Facts, gather
 from assistant.diagnose.findings import Finding
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.reasoning import ENDINGS, symptomatic
-from assistant.diagnose.spikes import Spike, find_spike
 from assistant.diagnose.weighing import best_of, weigh
 from assistant.diagnose.wording import advice, rivals, summary
+from assistant.logs.spikes import Spike, find_spike
 from assistant.records import Action, Category, Citation, DecidedBy, Diagnosis, NodeFinding
 
 CITED = 6

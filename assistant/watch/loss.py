@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from assistant.diagnose.spikes import Spike, find_spike
+from assistant.logs.spikes import Spike, find_spike
 from assistant.records import MetricPoint
 
 
