@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +29,14 @@ class Door:
     """Store instead of the configured one."""
     quiet: bool = False
     verbose: int = 0
+    at_end: list[Callable[[], None]] = field(default_factory=list)
+    """What to let go of when the command has ended."""
+
+    def close(self) -> None:
+        """Let go of everything that was opened."""
+        for let_go in self.at_end:
+            let_go()
+        self.at_end.clear()
 
     @cached_property
     def loaded(self) -> Loaded:
@@ -62,7 +70,9 @@ class Door:
         from assistant.ports import SystemClock
         from assistant.store import Store
 
-        return Store(self.settings.store, SystemClock(), busy_timeout_s=self.settings.busy_timeout_s)
+        opened = Store(self.settings.store, SystemClock(), busy_timeout_s=self.settings.busy_timeout_s)
+        self.at_end.append(opened.close)
+        return opened
 
     def engine(self, *, yes: bool = False, narrated: bool = False) -> Engine:
         """Build the engine, whose questions go to this terminal.
@@ -77,7 +87,9 @@ class Door:
 
         listen(self.verbose + narrated, quiet=self.quiet)
         expires_after_s = self.settings.approval_expires_h * 3600
-        return build(self.settings, approver=lambda store: TerminalApprover(store, expires_after_s, yes=yes))
+        engine = build(self.settings, approver=lambda store: TerminalApprover(store, expires_after_s, yes=yes))
+        self.at_end.append(engine.store.close)
+        return engine
 
     @contextmanager
     def rehearsal(self) -> Iterator[Engine]:

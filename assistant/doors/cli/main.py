@@ -81,7 +81,8 @@ def nightshift(
     Results go to stdout, narration to stderr. With --json a command prints one JSON object per line. Nothing asks a question
     without a terminal: what needs an approval then waits in `nightshift approvals`.
     """
-    context.obj = Door(config=config, store_path=store, quiet=quiet, verbose=verbose)
+    context.obj = door = Door(config=config, store_path=store, quiet=quiet, verbose=verbose)
+    context.call_on_close(door.close)
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 

@@ -1,0 +1,219 @@
+"""Commands that reach the scheduler and change something: through the policy, with an undo, and never by surprise."""
+
+from __future__ import annotations
+
+import os
+import pty
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assistant.doors.cli.exits import Exit
+from assistant.ports import SystemClock
+from assistant.records import IncidentState, JobSpec, NodeState
+from assistant.schedulers.local import LocalScheduler
+from assistant.store import Store
+
+Run = Callable[..., Any]
+
+SCRIPT = """#!/bin/bash
+echo "iteration        1/     100 | loss 4.2"
+echo "Traceback (most recent call last):"
+echo '  File "train.py", line 3, in <module>'
+echo "KeyError: 'lr'"
+exit 1
+"""
+
+
+@pytest.fixture
+def scheduler(store_path: Path) -> LocalScheduler:
+    """The local scheduler of the command line."""
+    return LocalScheduler(store_path.parent / "local", SystemClock())
+
+
+@pytest.fixture
+def failed_job(scheduler: LocalScheduler, home: Path) -> str:
+    """A job whose script has a bug, ended."""
+    job = scheduler.submit(JobSpec("llm", SCRIPT, work_dir=home))
+    for _ in range(100):
+        if scheduler.job(job).state.ended:
+            return job
+        time.sleep(0.1)
+    raise TimeoutError("the local scheduler did not run the job")
+
+
+def states(scheduler: LocalScheduler) -> dict[str, NodeState]:
+    return {node.name: node.state for node in scheduler.nodes()}
+
+
+def test_nodes_of_the_same_state_stand_on_one_line(cli: Run, scheduler: LocalScheduler) -> None:
+    scheduler.cordon("node02", "fan is loud")
+    lines = cli("nodes").out.splitlines()
+    assert [line.split()[:3] for line in lines[1:]] == [["node[01,03-04]", "3", "idle"], ["node02", "1", "drained"]]
+    assert [one["name"] for one in cli("nodes", "-w", "node[03-04]", "--json").objects] == ["node03", "node04"]
+
+
+def test_a_cordon_without_a_terminal_waits_for_an_approval(cli: Run, scheduler: LocalScheduler) -> None:
+    said = cli("nodes", "cordon", "node[01-02]", "--why", "fan is loud")
+    assert said.code == Exit.WAITS
+    assert "nightshift approve 1" in said.err
+    assert set(states(scheduler).values()) == {NodeState.IDLE}
+    assert len(cli("approvals", "--json").objects) == 2
+
+
+def test_an_approved_cordon_is_made_at_once_and_can_be_undone(cli: Run, scheduler: LocalScheduler) -> None:
+    cli("nodes", "cordon", "node02")
+    assert cli("approve", 1).code == Exit.DONE
+    assert states(scheduler)["node02"] is NodeState.DRAINED
+    said = cli("undo", 1, "--yes")
+    assert said.code == Exit.DONE
+    assert states(scheduler)["node02"] is NodeState.IDLE
+
+
+def test_with_yes_a_cordon_is_made_and_written_down(cli: Run, scheduler: LocalScheduler) -> None:
+    said = cli("nodes", "cordon", "node02", "--yes", "--json")
+    assert (said.code, said.objects[0]["ok"]) == (Exit.DONE, True)
+    assert states(scheduler)["node02"] is NodeState.DRAINED
+    assert {row["what"] for row in cli("audit", "show", "--json").objects} >= {"call.pending", "decision", "call.intent", "outcome"}
+
+
+def test_a_dry_run_prints_the_change_and_makes_none(cli: Run, scheduler: LocalScheduler) -> None:
+    said = cli("nodes", "cordon", "node02", "--dry-run")
+    assert said.code == Exit.WAITS
+    assert "State=DRAIN" in said.out
+    assert states(scheduler)["node02"] is NodeState.IDLE
+    assert cli("audit", "show", "--json").out == ""
+
+
+def test_the_kill_switch_refuses_even_with_yes(
+    cli: Run, scheduler: LocalScheduler, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = home / "site" / "knowledge"
+    site.mkdir(parents=True)
+    (site / "policy.toml").write_text(f'mode = "act"\nkill_switch = ["{home}/stop"]\n')
+    (home / "stop").touch()
+    monkeypatch.setenv("NIGHTSHIFT_CONTENT", str(home / "site"))
+    said = cli("nodes", "cordon", "node02", "--yes")
+    assert said.code == Exit.REFUSED
+    assert "stop" in said.err
+    assert states(scheduler)["node02"] is NodeState.IDLE
+
+
+def test_an_unknown_node_is_refused_before_anything_is_done(cli: Run, scheduler: LocalScheduler) -> None:
+    said = cli("nodes", "cordon", "node[02,77]", "--yes")
+    assert said.code == Exit.USAGE
+    assert "knows no node node77; known: node[01-04]" in said.err
+    assert states(scheduler)["node02"] is NodeState.IDLE
+
+
+def test_a_job_is_shown_with_how_it_ended_and_what_to_do(cli: Run, failed_job: str) -> None:
+    said = cli("job", "show", failed_job)
+    assert "exit code 1" in said.out
+    assert f"nightshift recover {failed_job} --dry-run" in said.out
+    assert [one["id"] for one in cli("jobs", "--state", "failed", "--json").objects] == [failed_job]
+    assert cli("jobs", "--state", "running", "--json").out == ""
+
+
+def test_an_unknown_job_is_an_error(cli: Run, scheduler: LocalScheduler) -> None:
+    for words in (["job", "show", "99"], ["logs", "tail", "99"], ["recover", "99"]):
+        said = cli(*words)
+        assert said.code == Exit.ERROR
+        assert "'99' is unknown" in said.err
+
+
+def test_a_dry_run_of_a_recovery_leaves_no_trace(cli: Run, failed_job: str) -> None:
+    said = cli("recover", failed_job, "--dry-run")
+    assert said.code == Exit.DONE
+    assert "key_error" in said.out
+    assert "playbook: owner" in said.out
+    assert cli("incidents", "--json").out == ""
+    assert cli("audit", "show", "--json").out == ""
+
+
+def test_a_script_bug_is_not_restarted_but_told(cli: Run, failed_job: str, scheduler: LocalScheduler, store_path: Path) -> None:
+    said = cli("recover", failed_job, "--json")
+    assert said.code == Exit.ERROR
+    assert [job.id for job in scheduler.jobs()] == [failed_job]
+    with Store(store_path, SystemClock()) as store:
+        assert store.incident(1).state is IncidentState.ESCALATED
+    assert "KeyError" in cli("incident", "report", 1).out
+    assert "has ended: escalated" in cli("recover", "--incident", 1).err
+
+
+def test_a_log_is_found_by_the_id_of_its_job(cli: Run, failed_job: str) -> None:
+    assert "KeyError: 'lr'" in cli("logs", "tail", failed_job).out
+
+
+def test_nothing_unfinished_is_nothing_to_resume(cli: Run, scheduler: LocalScheduler) -> None:
+    said = cli("resume")
+    assert (said.code, said.out) == (Exit.DONE, "")
+
+
+def test_what_changes_nothing_asks_nothing_of_a_check(cli: Run, scheduler: LocalScheduler) -> None:
+    said = cli("nodes", "check", "-w", "node[01-02]")
+    assert said.out.startswith(("NODES OK - 2 OK (node[01-02]) | nodes=2 ok=2", "NODES "))
+    assert said.code in (0, 1, 2, 3)
+    assert [one["node"] for one in cli("nodes", "check", "node01", "--json").objects] == ["node01"]
+
+
+def test_the_doctor_looks_at_everything_and_goes_on_after_a_failure(cli: Run, scheduler: LocalScheduler, store_path: Path) -> None:
+    names = [one["name"] for one in cli("doctor", "--json").objects]
+    assert {"python", "hyperscan", "settings", "policy", "cache", "disk", "store", "audit", "scheduler"} <= set(names)
+    store_path.unlink()
+    store_path.write_text("broken" * 1000)
+    said = cli("doctor", "--json")
+    assert said.code == Exit.ERROR
+    assert {one["name"]: one["health"] for one in said.objects}["store"] == "fail"
+    assert "nightshift:" not in said.err
+
+
+def on_a_terminal(words: list[str], answer: bytes) -> tuple[int, str]:
+    """Run a command with a terminal for all of its streams and type an answer when it asks."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, [sys.executable, "-m", "assistant", *words])
+    said = b""
+    try:
+        while chunk := os.read(terminal, 4096):
+            said += chunk
+            if b"do it?" in said and answer:
+                os.write(terminal, answer)
+                answer = b""
+    except OSError:
+        pass  # the terminal is gone: the command has ended
+    finally:
+        os.close(terminal)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), said.decode()
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "state"), [(b"y\n", Exit.DONE, NodeState.DRAINED), (b"\n", Exit.REFUSED, NodeState.IDLE)]
+)
+def test_on_a_terminal_the_person_is_asked(scheduler: LocalScheduler, answer: bytes, code: int, state: NodeState) -> None:
+    ended, said = on_a_terminal(["nodes", "cordon", "node02", "--why", "fan is loud"], answer)
+    assert "State=DRAIN" in said
+    assert (ended, states(scheduler)["node02"]) == (code, state)
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("nightshift incid", {"incidents", "incident"}),
+        ("nightshift nodes c", {"check", "cordon"}),
+        ("nightshift nodes check node", {"node01", "node02", "node03", "node04"}),
+        ("nightshift playbooks show faul", {"faulty_node"}),
+        ("nightshift approve ", set()),
+    ],
+)
+def test_a_shell_completes_commands_names_and_ids(
+    cli: Run, scheduler: LocalScheduler, monkeypatch: pytest.MonkeyPatch, line: str, found: set[str]
+) -> None:
+    words = line.split() if not line.endswith(" ") else [*line.split(), ""]
+    monkeypatch.setenv("_NIGHTSHIFT_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", line)
+    monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
+    assert set(cli().out.split()) == found

@@ -1,0 +1,166 @@
+"""Commands that read files and content: logs, checkpoints, rules, playbooks, settings. None of them needs a scheduler."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assistant.doors.cli.exits import Exit
+
+Run = Callable[..., Any]
+
+LOG = """iteration 1 | loss 4.2
+Epoch:  10%\rEpoch: 100%
+\x1b[31mRuntimeError\x1b[0m: CUDA error
+iteration 2 | loss 4.1
+last line"""
+
+
+@pytest.fixture
+def log(home: Path) -> Path:
+    path = home / "job.log"
+    path.write_text(LOG)
+    return path
+
+
+def test_the_end_of_a_log_comes_cleaned_and_numbered(cli: Run, log: Path) -> None:
+    assert cli("logs", "tail", log, "-n", 4, "-N").out == (
+        "2: Epoch: 100%\n3: RuntimeError: CUDA error\n4: iteration 2 | loss 4.1\n5: last line\n"
+    )
+
+
+def test_a_compressed_log_is_read_as_a_plain_one(cli: Run, log: Path, home: Path) -> None:
+    packed = home / "job.log.gz"
+    packed.write_bytes(gzip.compress(LOG.encode()))
+    assert cli("logs", "tail", packed).out == cli("logs", "tail", log).out
+
+
+SEARCHES: list[tuple[list[str], list[int]]] = [
+    (["iteration"], [1, 4]),
+    (["ITERATION", "-i"], [1, 4]),
+    (["^Runtime"], [3]),
+    (["line$"], [5]),
+    (["nothing"], []),
+    (["."], [1, 2, 3, 4, 5]),
+]
+
+
+@pytest.mark.parametrize(("words", "numbers"), SEARCHES)
+def test_a_search_finds_each_line_once_with_its_number(cli: Run, log: Path, words: list[str], numbers: list[int]) -> None:
+    said = cli("logs", "search", log, *words, "--json")
+    assert said.code == Exit.DONE
+    assert [found["line"] for found in said.objects] == numbers
+
+
+def test_a_search_stops_at_its_limit_and_says_so(cli: Run, log: Path) -> None:
+    said = cli("logs", "search", log, ".", "--limit", 2, "--no-numbers")
+    assert said.out == "iteration 1 | loss 4.2\nEpoch: 100%\n"
+    assert "stopped after 2 lines" in said.err
+
+
+def test_a_search_counts_lines_over_many_blocks(cli: Run, home: Path) -> None:
+    path = home / "long.log"
+    path.write_text("".join(f"{'needle' if n % 100_000 == 0 else 'straw'} {n} {'x' * 40}\n" for n in range(1, 300_001)))
+    found = cli("logs", "search", path, "needle", "--json").objects
+    assert [(one["line"], one["text"].split()[1]) for one in found] == [(n, str(n)) for n in (100_000, 200_000, 300_000)]
+
+
+def test_a_compressed_view_keeps_to_its_budget(cli: Run, log: Path) -> None:
+    (found,) = cli("logs", "compress", log, "--budget", 400, "--json").objects
+    assert found["lines"] == 5
+    assert len(found["text"]) <= 400
+    assert "RuntimeError" in found["text"]
+
+
+@pytest.fixture
+def checkpoints(home: Path) -> Path:
+    """Two checkpoints of Hugging Face Trainer; the newer one was cut short."""
+    folder = home / "run"
+    for step in (100, 200):
+        one = folder / f"checkpoint-{step}"
+        one.mkdir(parents=True)
+        header = json.dumps({"w": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}).encode()
+        (one / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"\0" * (16 if step == 100 else 3))
+        (one / "trainer_state.json").write_text(json.dumps({"global_step": step}))
+        (one / "config.json").write_text("{}")
+    return folder
+
+
+def test_checkpoints_are_listed_with_what_speaks_against_them(cli: Run, checkpoints: Path) -> None:
+    found = cli("checkpoints", "list", checkpoints, "--json").objects
+    assert [(one["step"], one["healthy"]) for one in found][-1] == (200, False)
+    assert "REFUSED" in cli("checkpoints", "list", checkpoints).out
+
+
+def test_verifying_a_damaged_checkpoint_is_an_error(cli: Run, checkpoints: Path) -> None:
+    said = cli("checkpoints", "verify", checkpoints, "--newest", "--json")
+    assert said.code == Exit.ERROR
+    assert [(one["step"], one["healthy"]) for one in said.objects] == [(200, False)]
+
+
+def test_a_folder_without_checkpoints_is_an_error_to_verify(cli: Run, home: Path) -> None:
+    (home / "nothing").mkdir()
+    assert "no checkpoint of a known format" in cli("checkpoints", "verify", home / "nothing").err
+
+
+def test_rules_can_be_listed_by_kind_and_reason(cli: Run) -> None:
+    every = cli("rules", "list", "--json").objects
+    filters = cli("rules", "list", "--kind", "filter", "--json").objects
+    assert {one["kind"] for one in filters} == {"filter"}
+    assert 0 < len(filters) < len(every)
+    of_ecc = cli("rules", "list", "--reason", "ecc_error", "--json").objects
+    assert {one["of"] for one in of_ecc} == {"ecc_error"}
+
+
+def test_a_rule_is_shown_with_its_examples(cli: Run) -> None:
+    rule = cli("rules", "list", "--kind", "signature", "--json").objects[0]
+    said = cli("rules", "show", rule["id"])
+    assert rule["pattern"] in said.out
+    assert cli("rules", "show", rule["id"], "--json").objects[0]["examples"]
+
+
+def test_every_playbook_can_be_shown(cli: Run) -> None:
+    names = [one["name"] for one in cli("playbooks", "list", "--json").objects]
+    assert "faulty_node" in names
+    for name in names:
+        assert cli("playbooks", "show", name).code == Exit.DONE
+
+
+def test_a_shipped_playbook_passes_its_rehearsal(cli: Run) -> None:
+    said = cli("playbooks", "try", "faulty_node", "--json")
+    assert said.code == Exit.DONE
+    assert all(one["passed"] for one in said.objects)
+
+
+def test_a_playbook_that_names_no_tool_fails_its_rehearsal(cli: Run, home: Path) -> None:
+    path = home / "mine.toml"
+    path.write_text('title = "x"\nhandles = ["hang"]\n[[step]]\nuse = "cordon_nod"\nwith = { node = "n1" }\n')
+    said = cli("playbooks", "try", path)
+    assert said.code == Exit.ERROR
+    assert "did you mean 'cordon_node'" in said.out
+    assert f"{path}:3" in said.out
+
+
+def test_settings_say_where_they_come_from(cli: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = home / "config.toml"
+    config.write_text("[watch]\npoll_s = 5\n")
+    monkeypatch.setenv("NIGHTSHIFT_LEASE_S", "60")
+    said = cli("--config", config, "--store", home / "a.db", "config", "show", "--json")
+    origins = {one["key"]: (one["value"], one["origin"]) for one in said.objects}
+    assert origins["watch.poll_s"] == (5.0, f"{config}:2")
+    assert origins["lease_s"] == (60.0, "NIGHTSHIFT_LEASE_S")
+    assert origins["store"] == (str(home / "a.db"), "command line")
+    assert origins["scheduler"] == ("local", "default")
+
+
+def test_shown_settings_can_be_read_again(cli: Run, home: Path) -> None:
+    config = home / "config.toml"
+    config.write_text('scheduler = "local"\ncommand_timeout_s = 7.5\n')
+    again = home / "again.toml"
+    again.write_text(cli("--config", config, "config", "show", "--manual").out)
+    assert "command_timeout_s = 7.5" in cli("--config", again, "config", "show").out
