@@ -408,3 +408,13 @@ def test_a_broken_link_is_an_empty_file(tmp_path: Path) -> None:
     newest = last(aged_found)
     assert newest is not None
     assert newest.problems == ("holds empty files: optimizer.pt",)
+
+
+def test_a_tracker_that_names_a_damaged_checkpoint_is_a_trap_and_said(tmp_path: Path) -> None:
+    cut(build("nightshift", tmp_path)[-1])
+    write(tmp_path / "latest_checkpointed_iteration.txt", "300")
+    assert (
+        look(tmp_path)
+        .notes[0]
+        .startswith("tracker latest_checkpointed_iteration.txt names step 300, which must not be loaded: rank_")
+    )

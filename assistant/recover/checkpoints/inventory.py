@@ -66,7 +66,8 @@ def inventory(folder: Path, *, now: datetime, live: bool = False) -> Inventory:
     """
     found, names = _read(folder)
     judged = tuple(_judge(entry, found, names, now=now, live=live, read=0) for entry in found)
-    return Inventory(folder, judged, tuple(_tracker_notes(names, found)), names, tuple(found))
+    notes = _tracker_notes(names, found) + _trap_notes(names, judged)
+    return Inventory(folder, judged, tuple(notes), names, tuple(found))
 
 
 def examined(found: Inventory, checkpoint: Checkpoint, *, now: datetime, live: bool = False) -> Checkpoint:
@@ -107,6 +108,14 @@ def _tracker_notes(names: Tracker | None, found: Sequence[Entry]) -> list[str]:
     return []
 
 
+def _trap_notes(names: Tracker | None, judged: Sequence[Checkpoint]) -> list[str]:
+    """Return a note when a restart that follows the tracker would load a checkpoint that must not be loaded."""
+    if names is None:
+        return []
+    trap = next((one for one in judged if one.step == names.step and not one.healthy), None)
+    return [f"tracker {names.path.name} names step {trap.step}, which must not be loaded: {trap.problems[0]}"] if trap else []
+
+
 def _judge(entry: Entry, found: Sequence[Entry], names: Tracker | None, *, now: datetime, live: bool, read: int) -> Checkpoint:
     """Return the record of one checkpoint with all that speaks against it."""
     try:
@@ -118,7 +127,8 @@ def _judge(entry: Entry, found: Sequence[Entry], names: Tracker | None, *, now: 
         problems = [f"cannot be read: {error.strerror or error}"]
     if entry.format in TRACKED and names is not None and names.step is not None and entry.step > names.step:
         problems.append(f"tracker {names.path.name} still names step {names.step}: this save was not finished")
-    newest = max((stat.mtime for stat in entry.files.values()), default=0.0)
+    newest = max((stat.mtime for stat in entry.files.values()), default=None)
+    newest = newest if newest is not None else entry.path.stat().st_mtime
     saved_at = datetime.fromtimestamp(newest, UTC)
     if live and entry.format not in MARKED and 0 <= (now - saved_at).total_seconds() < SETTLE_S:
         problems.append("changed within the last seconds: it may still be written")
