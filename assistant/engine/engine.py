@@ -17,7 +17,7 @@ from assistant.engine.lease import kept_lease
 from assistant.errors import Parked, StoreError, ToolError, Unavailable
 from assistant.gate import Gate
 from assistant.ports import Clock, Scheduler
-from assistant.records import Diagnosis, Event, EventKind, Incident, IncidentState, Job
+from assistant.records import CallStatus, Diagnosis, Event, EventKind, Incident, IncidentState, Job
 from assistant.recover.budget import fingerprint, restart_budget
 from assistant.recover.directives import Directives, read_directives
 from assistant.recover.playbook import Ended, run_playbook
@@ -97,11 +97,19 @@ class Engine:
         """
         with kept_lease(self.store, incident_id, owner, self.lease_s) as held:
             try:
+                if held:
+                    self._settle_interrupted(incident_id)
                 while held and self._advance(self.store.incident(incident_id), by):
                     pass
             except Unavailable as error:
                 logger.warning("incident=%s waits: %s", incident_id, error)
         return self.store.incident(incident_id)
+
+    def _settle_interrupted(self, incident_id: int) -> None:
+        """Find out what came of calls that a crash left open; those of a playbook step are looked up when the step comes."""
+        for call in self.store.calls(incident_id, status=CallStatus.INTENT):
+            if call.step is None:
+                self.gate.resolve(call)
 
     def diagnose(self, incident_id: int) -> Diagnosis:
         """Gather evidence, diagnose and keep the diagnosis."""

@@ -38,12 +38,13 @@ class MortalStore(Store):
     """A store whose process dies at a chosen write: right before it is committed, or right after."""
 
     def __init__(self, path: Path, clock: JumpingClock) -> None:
-        super().__init__(path, clock)
         self.writes = 0
         self.dies_at: int | None = None
         self.commits_last = False
         self._depth = 0
         self._dead = False
+        super().__init__(path, clock)
+        self.writes = 0
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
