@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 import sys
 from collections.abc import Sequence
@@ -113,13 +112,3 @@ def arm(fault: Fault, cluster: LocalScheduler, spec: JobSpec) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / f"{fault.name}.json", stored)
     return node
-
-
-def quick(fault: Fault, factor: int) -> Fault:
-    """Return a fault for a run that is `factor` times shorter, step by step."""
-    return dataclasses.replace(
-        fault,
-        at_step=max(1, fault.at_step // factor),
-        bad_steps=tuple(step // factor for step in fault.bad_steps),
-        steps=fault.steps and fault.steps // factor,
-    )

@@ -120,12 +120,12 @@ def load(folder: Path) -> tuple[Position, Floats, AdamW]:
         manifest = json.loads((folder / MANIFEST).read_bytes())
     except FileNotFoundError:
         raise RuntimeError(f"checkpoint {folder} is not complete: it has no {MANIFEST}") from None
-    with np.load(folder / "model.npz") as archive:
+    with (folder / "model.npz").open("rb") as file, np.load(file) as archive:
         flat = np.concatenate([archive[name].ravel() for name in archive.files])
     optimizer = AdamW(len(flat))
     for rank in range(manifest["world"]):
         own = slice(*_slice(len(flat), rank, manifest["world"]))
-        with np.load(folder / f"optimizer_rank{rank}.npz") as archive:
+        with (folder / f"optimizer_rank{rank}.npz").open("rb") as file, np.load(file) as archive:
             optimizer.first[own], optimizer.second[own] = archive["first"], archive["second"]
     return Position(manifest["step"], manifest["next_sample"]), flat, optimizer
 
