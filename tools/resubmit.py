@@ -112,7 +112,7 @@ def planned(
 ) -> str:
     """Return the submission as a person would type it."""
     skip = Wish(skip_from_step, skip_to_step, skip_around_step)
-    plan = _plan(context, job, checkpoint=checkpoint, exclude=exclude or (), skip=skip)
+    plan = _plan(context, job, checkpoint=checkpoint, exclude=exclude or (), skip=skip, read=False)
     spec = plan.spec
     words = [f"submit {spec.name} ({spec.nodes} nodes) again"]
     words.append(f"from {plan.checkpoint.path} (step {plan.checkpoint.step})" if plan.checkpoint else "from the start")
@@ -121,13 +121,13 @@ def planned(
     return " ".join([*words, f"--comment={spec.comment!r}"])
 
 
-def _plan(context: Context, job_id: str, *, checkpoint: str, exclude: Sequence[str], skip: Wish) -> Plan:
+def _plan(context: Context, job_id: str, *, checkpoint: str, exclude: Sequence[str], skip: Wish, read: bool = True) -> Plan:
     job = context.scheduler.job(job_id)
     if not job.state.ended:
         raise ToolError(f"job {job_id} is {job.state}: cancel it first, or leave it alone")
     if job.spec is None:
         raise ToolError(f"the scheduler does not keep the script of job {job_id}, so it cannot be submitted again; ask {job.user}")
-    chosen = _checkpoint(context, job, checkpoint)
+    chosen = _checkpoint(context, job, checkpoint, read=read)
     points = log_points(job)
     reached = max((point.step for point in points), default=None)
     left_out = _skip(job, skip, chosen, reached)
@@ -158,8 +158,8 @@ def _skip(job: Job, wish: Wish, checkpoint: Checkpoint | None, reached: int | No
     return Skip(first, end, samples_of((line.text for line in log_lines(job)), first, end))
 
 
-def _checkpoint(context: Context, job: Job, wanted: str) -> Checkpoint | None:
-    """Return the checkpoint that a word or a path names, read once more right before it is used."""
+def _checkpoint(context: Context, job: Job, wanted: str, *, read: bool) -> Checkpoint | None:
+    """Return the checkpoint that a word or a path names; its contents are read once more right before it is used."""
     if wanted == "none":
         return None
     if not wanted:
@@ -177,7 +177,7 @@ def _checkpoint(context: Context, job: Job, wanted: str) -> Checkpoint | None:
     listed = next((one for one in found.checkpoints if one.path == Path(path)), None)
     if listed is None:
         raise ToolError(f"checkpoint {path} is not there or is of no known format; list_checkpoints shows what is")
-    judged = examined(found, listed, now=now)
+    judged = examined(found, listed, now=now) if read else listed
     if not judged.healthy:
         raise ToolError(f"checkpoint {path} must not be loaded: {'; '.join(judged.problems)}")
     return judged

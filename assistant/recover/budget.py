@@ -19,8 +19,6 @@ from assistant.recover.directives import Directives
 
 PROGRESS_STEPS = 10
 """A run that passed the previous failing step by so many has made progress."""
-CONFIRMATION_RESTARTS = 1
-"""One restart may show whether a failure that looks like the job's own comes back; arXiv 2403.07648 has no figure, NVRx uses 1."""
 SAME_STEP = {Category.INFRASTRUCTURE: 3, Category.NONE: 3}
 """Failures at the same step that make a crash loop; 2 for what the job's own code or data does."""
 

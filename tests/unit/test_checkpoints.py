@@ -418,3 +418,22 @@ def test_a_tracker_that_names_a_damaged_checkpoint_is_a_trap_and_said(tmp_path: 
         .notes[0]
         .startswith("tracker latest_checkpointed_iteration.txt names step 300, which must not be loaded: rank_")
     )
+
+
+@pytest.mark.parametrize(
+    ("folder", "files", "layout"),
+    [
+        ("checkpoint-500", ("model.safetensors", "optimizer.bin", "random_states_0.pkl"), "huggingface"),
+        ("checkpoint-500", ("unet/diffusion_pytorch_model.safetensors", "random_states_0.pkl"), "huggingface"),
+        ("global_step_500", ("actor/model_world_size_8_rank_0.pt", "data.pt"), "plain"),
+    ],
+    ids=["accelerate", "diffusers", "verl"],
+)
+def test_a_relative_of_a_known_layout_is_not_refused_for_what_it_never_writes(
+    folder: str, files: tuple[str, ...], layout: str, tmp_path: Path
+) -> None:
+    for name in files:
+        write(tmp_path / folder / name, safetensors_bytes() if name.endswith("safetensors") else torch_bytes())
+    newest = last(look(tmp_path))
+    assert newest is not None
+    assert (newest.step, newest.format, newest.problems) == (500, layout, ())

@@ -18,7 +18,7 @@ from assistant.recover.checkpoints.layout import Entry, Format, Tracker, entries
 from assistant.recover.checkpoints.shards import missing_problems
 from assistant.recover.checkpoints.sizes import shard_count_problem, size_problems
 
-READ_BYTES = 4 << 30
+READ_BYTES = 1 << 30
 """How much of one checkpoint is read to compare checksums before it is loaded."""
 SETTLE_S = 30.0
 """A checkpoint without a completeness marker that changed so recently may still be written by a live job."""

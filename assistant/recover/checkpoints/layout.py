@@ -25,7 +25,7 @@ class Format(StrEnum):
     NIGHTSHIFT = "nightshift"
     """assistant.training: a manifest written last."""
     PLAIN = "plain"
-    """One file a step, with the step in its name."""
+    """One file a step, with the step in its name; or a folder a step of no layout that we know more about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +145,8 @@ def _directory_format(name: str, files: Mapping[str, FileStat]) -> tuple[Format,
             break
         if layout is Format.TORCHTITAN and files and not distributed:
             break
+        if layout is Format.DEEPSPEED and files and not any(file.endswith("_states.pt") for file in files):
+            return (Format.DCP if distributed else Format.PLAIN), step  # verl names its folders alike
         return layout, step
     match = STEP_WORD.search(name) or LAST_NUMBER.search(name)
     return (Format.DCP, int(match.group(1))) if distributed and match else None

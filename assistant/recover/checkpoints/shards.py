@@ -15,6 +15,7 @@ ZERO_SHARD = re.compile(r"^(?:bf16_|fp16_)?zero_pp_rank_(\d+)_mp_rank_(\d+)_(opt
 INTERNEVO_SHARD = re.compile(r"^(model|optimizer)((?:_[a-z]+\d+)+)\.pt$")
 HF_SHARD = re.compile(r"^(.+)-(\d+)-of-(\d+)\.(safetensors|bin)$")
 HF_WEIGHTS = re.compile(r"^(?:model|pytorch_model|adapter_model|tf_model|consolidated)[\w.-]*\.(?:safetensors|bin|pt|pth)$")
+ACCELERATE_STATE = re.compile(r"^random_states_\d+\.pkl$")
 LEFTOVER = re.compile(r"(?:^|/)(?:tmp[-_.].*|\.tmp.*|.*\.(?:tmp|temp|part|partial|incomplete))$", re.IGNORECASE)
 SHOWN = 4
 """How many missing files a message names."""
@@ -128,6 +129,8 @@ def _deepspeed(entry: Entry) -> list[str]:
 
 
 def _huggingface(entry: Entry) -> list[str]:
+    if any(ACCELERATE_STATE.match(name) for name in entry.files):
+        return _indexed(entry) + _numbered(entry)  # Accelerate and Diffusers name their folders alike and write no trainer state
     problems = []
     state = entry.file("trainer_state.json")
     if "trainer_state.json" not in entry.files:
