@@ -18,6 +18,9 @@ from assistant.doors.demo.rehearsal import Rehearsal, Result
 from assistant.doors.demo.screen import Screen
 from assistant.engine.report import report
 
+PIPED_WIDTH = 130
+"""Columns where no terminal says how many it has."""
+
 
 def run(faults: Sequence[Fault], root: Path, *, as_json: bool, whole: bool) -> list[Result]:
     """Run the rehearsals and print them.
@@ -28,7 +31,8 @@ def run(faults: Sequence[Fault], root: Path, *, as_json: bool, whole: bool) -> l
         as_json: One JSON object a rehearsal on stdout, the timeline on stderr.
         whole: Print the incident report, not only the line of the table.
     """
-    console = Console(file=sys.stderr if as_json else sys.stdout, highlight=False)
+    stream = sys.stderr if as_json else sys.stdout
+    console = Console(file=stream, highlight=False, width=None if stream.isatty() else PIPED_WIDTH)
     results = []
     for fault in faults:
         console.rule(f"{fault.name}: {fault.title}", style="dim")
@@ -72,21 +76,22 @@ def _plain(result: Result) -> dict[str, Any]:
 
 def _table(results: Sequence[Result]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in ("fault", "diagnosis -> action", "nodes", "end"):
-        table.add_column(column, overflow="fold")
-    for column in ("detect", "diagnose", "recover", "lost", "run"):
-        table.add_column(column, justify="right")
+    table.add_column("fault", no_wrap=True)
+    table.add_column("diagnosis, then action")
+    table.add_column("end", no_wrap=True)
+    for column in ("detect", "diagnose", "recover", "steps lost", "run"):
+        table.add_column(column, justify="right", no_wrap=True)
     table.add_column("")
     for result in results:
         plain = _plain(result)
         figures = [_number(plain[name]) for name in ("detect_s", "diagnose_s", "recover_s")]
+        nodes = f" on {', '.join(plain['faulty_nodes'])}" if plain["faulty_nodes"] else ""
         table.add_row(
             result.fault,
-            f"{plain['reason'] or '-'}\n-> {plain['action'] or '-'}",
-            ", ".join(plain["faulty_nodes"]) or "-",
+            f"{plain['reason'] or '-'}{nodes}, {plain['action'] or '-'}",
             plain["state"] or "-",
             *figures,
-            "-" if plain["steps_lost"] is None else f"{plain['steps_lost']} steps",
+            "-" if plain["steps_lost"] is None else str(plain["steps_lost"]),
             f"{result.seconds:.0f} s",
             Text("ok", style="green") if not result.problems else Text("NOT OK", style="bold red"),
         )

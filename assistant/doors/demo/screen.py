@@ -48,10 +48,10 @@ class Screen:
 
     def __call__(self, rehearsal: Rehearsal) -> None:
         """Print what has happened since the last call."""
-        for key, at, style, text in _news(rehearsal):
-            if key not in self._shown:
-                self._shown.add(key)
-                self._print(at, style, text)
+        news = [item for item in _news(rehearsal) if item[0] not in self._shown]
+        for key, at, style, text in sorted(news, key=lambda item: item[1]):
+            self._shown.add(key)
+            self._print(at, style, text)
         for job in rehearsal.cluster.jobs():
             self._progress(job)
 
@@ -106,7 +106,7 @@ def _job_news(job: Job, rehearsal: Rehearsal) -> Iterator[tuple[str, datetime, s
         yield f"start {job.id}", job.started, "note", f"job {job.id} ({job.name}) runs on {fold(job.nodes)}{fault}"
     if job.state.ended and job.ended is not None:
         style = "ok" if job.state is JobState.COMPLETED else "bad"
-        code = "" if job.exit_code in (None, 0) else f", exit status {job.exit_code}"
+        code = f", exit status {job.exit_code}" if job.exit_code else f", signal {job.signal}" if job.signal else ""
         yield f"end of job {job.id}", job.ended, style, f"job {job.id} {job.state}{code}"
 
 
