@@ -101,7 +101,8 @@ def _outside(told: Sequence[Finding], causes: Sequence[Finding], errors: Sequenc
             continue
         if causes and finding.file != "job.log" and max(c.strength for c in causes) >= 0.45:
             continue
-        others = [_cite(other) for other in said if other.reason == finding.reason and other is not finding]
+        same = sorted((other for other in said if other.reason == finding.reason), key=lambda f: (f.file != finding.file, f.line))
+        finding, others = same[0], [_cite(other) for other in same[1:]]
         return Ending(
             finding.reason,
             finding.weight,

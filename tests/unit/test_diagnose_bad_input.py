@@ -1,0 +1,154 @@
+"""Bad, partial and strange input is answered or refused by name, never by a traceback."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from assistant.diagnose.answer import answer
+from assistant.diagnose.case import Case
+from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.verdict import diagnose
+from assistant.errors import InputError
+from assistant.records import Action, Event, EventKind, Job, JobState
+
+ECC = "[rank3]: RuntimeError: CUDA error: uncorrectable ECC error encountered"
+
+
+@pytest.fixture(scope="module")
+def knowledge() -> Knowledge:
+    return Knowledge.load()
+
+
+def job(state: JobState) -> Job:
+    return Job("7", "train", "ann", state, "gpu", ("n1", "n2"), None, None, None, None, None, 1, None)
+
+
+def event(kind: EventKind) -> Event:
+    return Event(kind, "7", None, datetime(2025, 3, 1, 10, tzinfo=UTC))
+
+
+def metric_lines(count: int) -> str:
+    return "".join(f"step {i} loss {2.5 - i / 1000:.4f} grad_norm 0.3\n" for i in range(count))
+
+
+def test_an_empty_folder_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"holds nothing to diagnose; wanted job\.log"):
+        Case.from_path(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"\x7fELF\x02\x01\x01" + bytes(4000)], ids=["empty", "binary"])
+def test_what_is_no_log_is_refused_by_name(tmp_path: Path, content: bytes, knowledge: Knowledge) -> None:
+    path = tmp_path / "job.log"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"job\.log"):
+        diagnose(Case.from_path(path), knowledge)
+
+
+def test_a_missing_path_is_refused_by_name(tmp_path: Path, knowledge: Knowledge) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        diagnose(Case.from_path(tmp_path / "gone.log"), knowledge)
+
+
+def test_a_gzip_that_ends_early_is_used_as_far_as_it_goes(tmp_path: Path, knowledge: Knowledge) -> None:
+    path = tmp_path / "job.log.gz"
+    packed = gzip.compress((f"{ECC}\n" + "".join(f"noise {i * 7919 % 10007}\n" for i in range(20_000))).encode())
+    path.write_bytes(packed[: len(packed) // 2])
+    found = diagnose(Case.from_path(path), knowledge)
+    assert found.reason == "ecc_error"
+    assert "ends early" in found.summary
+
+
+def test_a_kernel_log_alone_is_a_case(tmp_path: Path, knowledge: Knowledge) -> None:
+    (tmp_path / "dmesg.log").write_text(
+        "# n7\n[Sat Mar  1 10:00:00 2025] NVRM: Xid (PCI:0000:05:00): 95, pid=1, Uncontained: LTC TAG\n"
+    )
+    found = diagnose(Case.from_path(tmp_path), knowledge)
+    assert (found.reason, found.faulty_nodes) == ("ecc_error", ("n7",))
+
+
+def test_a_log_of_noise_is_unknown(tmp_path: Path, knowledge: Knowledge) -> None:
+    path = tmp_path / "job.log"
+    path.write_bytes(b"\xff\xfe hello \xc3\x28\nworld\n" * 3)
+    found = diagnose(Case.from_path(path), knowledge)
+    assert found.reason == "unknown"
+    assert found.confidence <= 0.2
+
+
+def test_the_answer_is_one_json_object_with_the_fields_that_the_scorer_reads(tmp_path: Path, knowledge: Knowledge) -> None:
+    path = tmp_path / "job.log"
+    path.write_text(ECC)
+    case = Case.from_path(path)
+    found = json.loads(json.dumps(answer("as/given", case, diagnose(case, knowledge))))
+    assert found["path"] == "as/given"
+    assert {
+        "reason",
+        "category",
+        "action",
+        "root_cause",
+        "faulty_nodes",
+        "confidence",
+        "by",
+        "rivals",
+        "advice",
+        "summary",
+        "nodes",
+    } <= set(found)
+    assert found["root_cause"][0] | {"rule": ""} == {"file": "job.log", "line": 1, "text": ECC, "rule": ""}
+    assert len(found["rivals"]) == 2
+
+
+def test_a_node_is_not_named_where_nothing_tells_the_host(tmp_path: Path, knowledge: Knowledge) -> None:
+    path = tmp_path / "job.log"
+    path.write_text(f"n1:1:1 [0] NCCL INFO x\nn2:1:1 [0] NCCL INFO x\n{ECC}\n")
+    found = diagnose(Case.from_path(path), knowledge)
+    assert (found.action, found.faulty_nodes) == (Action.CORDON_AND_RESTART, ())
+
+
+def parts(tmp_path: Path, text: str, **given: object) -> Case:
+    path = tmp_path / "job.log"
+    path.write_text(text)
+    kernel, job_, event_ = given.get("kernel", ""), given.get("job"), given.get("event")
+    assert isinstance(kernel, str)
+    assert job_ is None or isinstance(job_, Job)
+    assert event_ is None or isinstance(event_, Event)
+    return Case.from_parts(path, kernel, "", None, job_, event_)
+
+
+def test_a_hang_that_a_watch_saw_is_a_hang(tmp_path: Path, knowledge: Knowledge) -> None:
+    case = parts(tmp_path, metric_lines(30), job=job(JobState.RUNNING), event=event(EventKind.HANG))
+    assert diagnose(case, knowledge).reason == "hang"
+
+
+def test_a_hang_with_a_broken_gpu_is_the_gpu(tmp_path: Path, knowledge: Knowledge) -> None:
+    kernel = "# n2\n[Sat Mar  1 10:00:00 2025] NVRM: Xid (PCI:0000:05:00): 79, GPU has fallen off the bus.\n"
+    case = parts(tmp_path, metric_lines(30), kernel=kernel, job=job(JobState.RUNNING), event=event(EventKind.HANG))
+    found = diagnose(case, knowledge)
+    assert (found.reason, found.faulty_nodes) == ("cuda_error", ("n2",))
+
+
+def test_a_completed_job_has_no_failure(tmp_path: Path, knowledge: Knowledge) -> None:
+    case = parts(tmp_path, metric_lines(30), job=job(JobState.COMPLETED))
+    assert diagnose(case, knowledge).reason == "no_failure"
+
+
+def test_a_running_job_that_trains_has_no_failure(tmp_path: Path, knowledge: Knowledge) -> None:
+    case = parts(tmp_path, metric_lines(30), job=job(JobState.RUNNING))
+    assert diagnose(case, knowledge).reason == "no_failure"
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"), [(JobState.CANCELLED, "cancelled"), (JobState.TIMEOUT, "time_limit"), (JobState.PREEMPTED, "preempted")]
+)
+def test_what_the_scheduler_says_counts_where_no_error_does(
+    tmp_path: Path, state: JobState, reason: str, knowledge: Knowledge
+) -> None:
+    assert diagnose(parts(tmp_path, metric_lines(30), job=job(state)), knowledge).reason == reason
+
+
+def test_a_job_log_that_is_not_there_is_no_job_log(tmp_path: Path) -> None:
+    assert Case.from_parts(tmp_path / "none.log", "", "", None, None, None).job_log is None
