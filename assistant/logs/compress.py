@@ -23,7 +23,7 @@ _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-f]{8,}\b|\d+(?:\.\d+)?")
 class _Shown(NamedTuple):
     """What repeats were folded into a line."""
 
-    count: int
+    times: int
     ranks: tuple[int, ...]
 
 
@@ -93,10 +93,10 @@ def _by_weight(scan: Scan, unique: set[int]) -> Iterable[int]:
 
 
 def _render(line: Line, shown: _Shown | None) -> str:
-    text = line.text if len(line.text) <= WIDTH else f"{line.text[:WIDTH - 60]} … {line.text[-50:]}"
+    text = line.text if len(line.text) <= WIDTH else f"{line.text[: WIDTH - 60]} … {line.text[-50:]}"
     again = ""
-    if shown is not None and shown.count > 1:
-        again = f"  [×{shown.count:,}" + (f", ranks {_ranges(shown.ranks)}" if len(shown.ranks) > 1 else "") + "]"
+    if shown is not None and shown.times > 1:
+        again = f"  [×{shown.times:,}" + (f", ranks {_ranges(shown.ranks)}" if len(shown.ranks) > 1 else "") + "]"
     return f"{line.number:>7}  {text}{again}"
 
 
@@ -131,7 +131,9 @@ def _fold(scan: Scan, first: int, last: int) -> str:
     counts: Counter[str] = Counter()
     for start, stop, name in _between(scan.covered, first, last):
         counts[scan.folds[name]] += stop - start + 1
-    repeated = sum(min(b, last) - max(a, first) + 1 for a, b, _ in _between([(a, b, "") for a, b in scan.uncovered.runs], first, last))
+    repeated = sum(
+        min(b, last) - max(a, first) + 1 for a, b, _ in _between([(a, b, "") for a, b in scan.uncovered.runs], first, last)
+    )
     parts = [f"{count:,} lines of {what}" for what, count in counts.most_common(2)]
     rest = sum(count for _, count in counts.most_common()[2:])
     parts += [f"{rest:,} routine lines"] if rest else []

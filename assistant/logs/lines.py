@@ -1,4 +1,4 @@
-"""Lines of a log as people see them, and a store of those that are worth keeping.
+r"""Lines of a log as people see them, and a store of those that are worth keeping.
 
 A line ends with `\n`; numbers are 1-based. Text is UTF-8 with what is broken replaced, without ANSI codes and control characters;
 of a progress bar that redraws itself with `\r` the last state is left, and whatever else was printed in between.
@@ -33,7 +33,7 @@ def strip_ansi(block: bytes) -> bytes:
 
 
 def clean(raw: bytes) -> str:
-    """Return the text of a raw line (without its `\n`)."""
+    r"""Return the text of a raw line (without its `\n`)."""
     if len(raw) > MAX_TEXT:
         raw = raw[: MAX_TEXT // 2] + b" \xe2\x80\xa6 " + raw[-MAX_TEXT // 2 :]
     text = strip_ansi(raw).decode("utf-8", "replace").rstrip("\r")
@@ -58,7 +58,7 @@ class Lines(Sequence[Line]):
     """Lines in order of their numbers, with gaps where lines were not kept; cleaned when they are asked for."""
 
     def __init__(self, chunks: Sequence[tuple[int, bytes]] = ()) -> None:
-        """Keep chunks of whole lines.
+        r"""Keep chunks of whole lines.
 
         Args:
             chunks: (number of the first line, bytes), ascending and not overlapping; a last `\n` ends a line, it starts none.

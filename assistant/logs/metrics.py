@@ -50,11 +50,18 @@ _FORMATS = (
         _after(r"fwd_bwd_time="),
     ),
     _Format("Iter(train)", re.compile(r"\[\s*(\d+)/"), _after(r"\bloss:"), _after(r"\bgrad_norm:"), _after(r"(?<!_)\btime:")),
-    _Format("loss train:", re.compile(r"\bstep (\d+)"), _after(r"\bloss train:"), None, re.compile(r"iter time: ([\d.]+) ms"), 0.001),
+    _Format(
+        "loss train:", re.compile(r"\bstep (\d+)"), _after(r"\bloss train:"), None, re.compile(r"iter time: ([\d.]+) ms"), 0.001
+    ),
     _Format("step_in_slice:", re.compile(r"step_in_slice: (\d+)/"), _after(r"loss_avg_rank:"), None, _after(r"'total_time': '")),
     _Format("|Loss:", re.compile(r"\|(\d+)\|Loss:"), _after(r"\|Loss:")),
     _Format("train loss ", re.compile(r"\bstep (\d+): train loss "), _after(r"train loss")),
-    _Format("lobal_step", re.compile(r"\bglobal_step[=:]\s*(\d+)"), _after(r"\b(?:reduced_)?(?:train_)?loss[=:]"), _after(r"\bgrad_norm[=:]")),
+    _Format(
+        "lobal_step",
+        re.compile(r"\bglobal_step[=:]\s*(\d+)"),
+        _after(r"\b(?:reduced_)?(?:train_)?loss[=:]"),
+        _after(r"\bgrad_norm[=:]"),
+    ),
     _Format(
         "oss",
         re.compile(r"\b(?i:steps?|iter|iteration|batch|global step|update)(?:[:=\[ ]|\(train\))+(\d+)(?![\d.]*[:\d]\d)", re.ASCII),
@@ -68,9 +75,20 @@ _LOSS_KEYS = (
     *("loss", "train_loss", "lm loss", "lm_loss", "lm-loss", "train/loss", "loss/train", "train/lm_loss", "loss/train/total"),
     *("reduced_train_loss", "total_loss", "train_inner/loss", "training_loss", "lm loss value"),
 )
-_NORM_KEYS = ("grad_norm", "gnorm", "grad norm", "grad-norm", "train/grad_norm", "gradient_norm", "global_grad_norm", "l2_norm/grad/global")
+_NORM_KEYS = (
+    "grad_norm",
+    "gnorm",
+    "grad norm",
+    "grad-norm",
+    "train/grad_norm",
+    "gradient_norm",
+    "global_grad_norm",
+    "l2_norm/grad/global",
+)
 _PAIR = re.compile(r"""['"]([\w ./-]+)['"]:\s*['"]?([-+]?[\w.+-]+)""")
-_BAR = re.compile(r"(?:^|[\]\s:])((?:Epoch (?P<epoch>\d+)|[Tt]rain\w*|[Ss]teps?)?[^|%]{0,60}?)\s*\d{1,3}%\|[^|]*\|\s*(?P<at>\d+)/(?P<of>\d+) \[")
+_BAR = re.compile(
+    r"(?:^|[\]\s:])((?:Epoch (?P<epoch>\d+)|[Tt]rain\w*|[Ss]teps?)?[^|%]{0,60}?)\s*\d{1,3}%\|[^|]*\|\s*(?P<at>\d+)/(?P<of>\d+) \["
+)
 _BAR_LOSS = _after(r"[ ,\[](?:train_|reduced_train_)?[lL]oss(?:_step)?=")
 _BLOCK_STEP = re.compile(r"\[(?:batch|step)=(\d+)/")
 _BLOCK_LOSS = _after(r"(?:Train loss/train/total:|train/CrossEntropyLoss=|Train LossBreakdown/total:)")
@@ -83,8 +101,8 @@ def metric_points(lines: Iterable[Line]) -> list[MetricPoint]:
     """Return the training metrics in the order of the lines.
 
     A line counts that names a loss together with a step; DeepSpeed's `step=, skipped=` counts without a loss. A Hugging Face
-    `{'loss': …}` takes its step from the progress bar before it, or is counted on. Where several ranks print the same step, the first
-    one stays. Losses of an evaluation do not count. A step that is lower than the one before it is kept: the job went back.
+    `{'loss': …}` takes its step from the progress bar before it, or is counted on. Where several ranks print the same step, the
+    first one stays. Losses of an evaluation do not count. A step that is lower than the one before it is kept: the job went back.
     """
     reader = _Reader()
     for line in lines:
@@ -170,7 +188,9 @@ class _Reader:
         self._add(line, int(step), loss, _number(values, _NORM_KEYS))
         return True
 
-    def _add(self, line: Line, step: int, loss: str | float | None, norm: str | float | None = None, seconds: float | None = None) -> None:
+    def _add(
+        self, line: Line, step: int, loss: str | float | None, norm: str | float | None = None, seconds: float | None = None
+    ) -> None:
         prefix = parse(line.text)
         own = _OWN_RANK.search(line.text)
         rank = int(own[1]) if own else prefix.rank
@@ -182,7 +202,9 @@ class _Reader:
             self._leader = rank
         at = prefix.at if prefix.at is not None and prefix.at.year != DEFAULT_YEAR else None
         self.points.append(
-            MetricPoint(step, None if loss is None else float(loss), None if norm is None else float(norm), line.number, at, seconds)
+            MetricPoint(
+                step, None if loss is None else float(loss), None if norm is None else float(norm), line.number, at, seconds
+            )
         )
 
 

@@ -29,7 +29,8 @@ _RANK = re.compile(
     r"\[?(?:rank|default|Rank |RANK )(?P<rank>\d{1,6})\]?:\s?|\[(?P<bare>\d{1,6})\](?::|<std(?:out|err)>:)\s?|(?P<srun>\d{1,6}): "
 )
 _HOST = re.compile(
-    r"\[?(?P<host>[A-Za-z](?=[\w.-]*[\d.-])[\w.-]{1,62})\]?: (?!\d+\])|(?P<pod>[a-z0-9][\w.-]*-(?:master|worker|launcher|server)-\d+) \| ?"
+    r"\[?(?P<host>[A-Za-z](?=[\w.-]*[\d.-])[\w.-]{1,62})\]?: (?!\d+\])"
+    r"|(?P<pod>[a-z0-9][\w.-]*-(?:master|worker|launcher|server)-\d+) \| ?"
 )
 _NAMES_NO_HOST = re.compile(r".*(?:Error|Exception|Warning|\.py|\.cc|\.cpp|\.cu|\.h|\.so)$|CUDA|NCCL|NVRM|torch\.|wandb$|H100|A100")
 _TIMES = tuple(
@@ -87,7 +88,7 @@ def _time(match: re.Match[str]) -> datetime | None:
     try:
         naive = datetime(
             int(part.get("y") or DEFAULT_YEAR), month, int(part["d"]), int(part["h"]), int(part["mi"]), int(part["s"]), micro
-        )  # noqa: DTZ001
+        )
     except ValueError:
         return None
     return naive.replace(tzinfo=_zone(part.get("z"))).astimezone(UTC)

@@ -54,6 +54,8 @@ class LogStream(io.BufferedReader):
     """An open log."""
 
     gunzip: _Gunzip | None = None
+    plain: Path | None = None
+    """The file, where its bytes are the log's and it can be read from the end."""
 
     @property
     def truncated(self) -> bool:
@@ -182,6 +184,8 @@ def open_log(path: Path | str) -> LogStream:
         raw = _FromUtf16(raw)
     stream = LogStream(raw, _SAMPLE)
     stream.gunzip = gunzip
+    if gunzip is None and not isinstance(raw, _FromUtf16) and str(path) != "-" and Path(path).is_file():
+        stream.plain = Path(path)
     return stream
 
 
@@ -203,7 +207,7 @@ def _refuse_binary(head: bytes, shown: str) -> None:
 
 
 def blocks(stream: BinaryIO, size: int = BLOCK) -> Iterator[bytes]:
-    """Yield the whole stream in blocks that end with `\n`.
+    r"""Yield the whole stream in blocks that end with `\n`.
 
     The last block may end without one, and so does a block that would else grow beyond `LONGEST_LINE`: its line goes on in the
     next.

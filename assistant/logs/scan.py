@@ -1,4 +1,4 @@
-"""Read a log once: find what the signatures match, note which lines the filters cover, and keep what is worth showing.
+r"""Read a log once: find what the signatures match, note which lines the filters cover, and keep what is worth showing.
 
 The unit of matching is a *segment*: what stands between two of `\n` and `\r`. So an error that was printed behind a progress bar is
 found although no `\n` stands before it; numbers count `\n` only. Per block of 4 MiB everything that grows with the number of lines
@@ -8,10 +8,9 @@ is done in NumPy.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, cast
 
 from assistant.content.filters import Filter
 from assistant.content.reasons import Herring, Signature
@@ -187,9 +186,9 @@ class _Scanner:
         self._unfinished = False
 
     def read(self, stream: BinaryIO) -> None:
-        for block in blocks(stream):
-            self._size += len(block)
-            block = strip_ansi(block)
+        for raw in blocks(stream):
+            self._size += len(raw)
+            block = strip_ansi(raw)
             if b"\r" in block:
                 block = block.replace(b"\r\n", b"\n")
             if block:
@@ -202,7 +201,7 @@ class _Scanner:
         rest = np.flatnonzero(cover == 0)
         hit_lines = self._look_at(block, segments, rest, cover) if len(rest) else rest
         if segments.line_of is not None:
-            cover = _line_cover(cover, segments)
+            cover = _line_cover(cover, segments.line_of, segments.lines)
         self._per_filter += np.bincount(cover + 1, minlength=len(self._per_filter))
         self._keeper.add(Block(self._next, block, segments.line_ends(), cover.astype(np.int16), hit_lines))
         self._next += segments.lines - (not segments.finished)
@@ -269,8 +268,7 @@ class _Scanner:
 
     def _hit(self, block: bytes, segments: _Segments, number: int, place: int) -> Hit:
         line = place if segments.line_of is None else int(segments.line_of[place])
-        entry = self._matcher.entry(number)
-        assert not isinstance(entry, Filter)  # noqa: S101
+        entry = cast(Signature | Herring, self._matcher.entry(number))
         return Hit(entry, self._next + line, clean(block[int(segments.starts[place]) : int(segments.ends[place])]))
 
     def result(self, path: str, truncated: bool) -> Scan:
@@ -292,13 +290,12 @@ class _Scanner:
         )
 
 
-def _line_cover(cover: Any, segments: _Segments) -> Any:
+def _line_cover(cover: Any, line_of: Any, lines: int) -> Any:
     """Return the cover of lines: uncovered where one segment is, else that of the last segment that is not blank."""
     import numpy as np
 
-    assert segments.line_of is not None  # noqa: S101
-    line_cover = np.full(segments.lines, -1, dtype=np.int64)
+    line_cover = np.full(lines, -1, dtype=np.int64)
     text = cover != -1
-    line_cover[segments.line_of[text]] = cover[text]
-    line_cover[segments.line_of[cover == 0]] = 0
+    line_cover[line_of[text]] = cover[text]
+    line_cover[line_of[cover == 0]] = 0
     return line_cover

@@ -51,7 +51,8 @@ class News(NamedTuple):
     lines: list[Line]
     """Complete lines, numbered within their own file."""
     restarted: bool
-    """Whether the file was replaced or truncated since the last look: the lines are those of a new file, or of its predecessor's end."""
+    """Whether the file was replaced or truncated since the last look: the lines are those of the
+    end of its predecessor and of the new file."""
 
 
 class Follower:

@@ -13,6 +13,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,13 +51,20 @@ def database(expressions: Sequence[tuple[int, Expression]], folder: Path | None 
 
     folder = cache_folder() if folder is None else folder
     text = repr([(number, expression.pattern, expression.caseless) for number, expression in expressions])
-    key = hashlib.sha256(f"2 {hyperscan.__version__} {_platform()} {text}".encode()).hexdigest()[:32]
+    key = hashlib.sha256(f"2 {version('hyperscan')} {_platform()} {text}".encode()).hexdigest()[:32]
     path = folder / f"patterns-{key}.hs"
     compiled = _load(path)
     if compiled is None:
         compiled = _compile(expressions)
         _save(path, hyperscan.dumpb(compiled))
     return compiled
+
+
+def flags_of(expression: Expression) -> int:
+    """Return the Hyperscan flags of a pattern: `.` stays in its line, `^` and `$` mean lines."""
+    import hyperscan
+
+    return int(hyperscan.HS_FLAG_MULTILINE | (hyperscan.HS_FLAG_CASELESS if expression.caseless else 0))
 
 
 def _platform() -> str:
@@ -86,12 +94,11 @@ def _compile(expressions: Sequence[tuple[int, Expression]]) -> Any:
 def _compiled(expressions: Sequence[tuple[int, Expression]]) -> Any:
     import hyperscan
 
-    flags = [hyperscan.HS_FLAG_MULTILINE | (hyperscan.HS_FLAG_CASELESS if e.caseless else 0) for _, e in expressions]
     compiled = hyperscan.Database()
     compiled.compile(
         expressions=[expression.pattern.encode() for _, expression in expressions],
         ids=[number for number, _ in expressions],
-        flags=flags,
+        flags=[flags_of(expression) for _, expression in expressions],
     )
     return compiled
 

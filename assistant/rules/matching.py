@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from assistant.content.filters import Filter, filters
-from assistant.content.reasons import Herring, Signature, reasons
-from assistant.rules.compiling import Expression, database
+from assistant.content.reasons import Herring, Role, Signature, reasons
+from assistant.rules.compiling import Expression, database, flags_of
 from assistant.rules.digits import any_digits
-from assistant.rules.protected import alarm_words
+from assistant.rules.protected import alarm_words, protected_lines
 
 Entry = Signature | Herring | Filter
 
@@ -31,6 +31,7 @@ class Kind(IntEnum):
 
     SIGNATURE = 0
     HERRING = 1
+    """Also a signature of the role benign: such a line may be hidden."""
     FILTER = 2
     """A filter that describes the start or some part of a line."""
     WHOLE = 3
@@ -64,6 +65,10 @@ class Patterns:
     def entry(self, number: int) -> Entry:
         """Return the signature, herring or filter of a pattern number; alarm words have none."""
         return self._entries[number]
+
+    def expressions(self) -> list[tuple[str, bytes, int]]:
+        """Return id, pattern and Hyperscan flags of every entry, as compiled; for measuring."""
+        return [(e.name, e.pattern.encode(), flags_of(e)) for e in map(_expression, self._entries)]
 
     def telling(self, block: bytes) -> list[int]:
         """Return pattern number and end offset, in turn, of every match of a signature, herring or alarm word."""
@@ -138,18 +143,43 @@ def load_patterns(site: Path | None = None) -> Patterns:
     """Return everything in knowledge/, shipped and the site's, compiled or taken from the cache.
 
     Raises:
-        ContentError: A file is malformed, or Hyperscan or `re` refuses a pattern.
+        ContentError: A file is malformed, Hyperscan refuses a pattern, or a filter of the site could hide an error.
     """
     known = reasons(site).values()
     signatures: list[Entry] = [entry for reason in known for entry in reason.signature]
     herrings: list[Entry] = [entry for reason in known for entry in reason.herring]
-    return Patterns([*signatures, *herrings, *filters(site)], alarm_words(site))
+    patterns = Patterns([*signatures, *herrings, *filters(site)], alarm_words(site))
+    if own := [entry for entry in filters(site) if entry not in filters()]:
+        from assistant.rules.proof import prove
+
+        prove(own, protected_lines(site), patterns)
+    return patterns
+
+
+def search_in(pattern: str, *, caseless: bool = True) -> Callable[[bytes], list[int]]:
+    """Return a function that gives the end offset of every match of a pattern in a block.
+
+    Raises:
+        ContentError: Hyperscan refuses the pattern.
+    """
+    engine = _Engine([(0, Expression("search", pattern, caseless))], None)
+    return lambda block: engine.scan(block)[1::2]
+
+
+def matches(entry: Entry, text: str) -> bool:
+    """Tell whether an entry's pattern matches a line, as the scanner would."""
+    return _regex(_expression(entry).pattern, getattr(entry, "caseless", False)).search(text) is not None
 
 
 def groups(entry: Entry, text: str) -> dict[str, str]:
     """Return the named groups of an entry's pattern in a line, without those that took no part; empty when it does not match."""
     match = _regex(_expression(entry).pattern, getattr(entry, "caseless", False)).search(text)
     return {name: value for name, value in match.groupdict().items() if value is not None} if match else {}
+
+
+def describes_whole_lines(entry: Filter) -> bool:
+    """Tell whether a filter's pattern runs to the end of the line."""
+    return entry.pattern.endswith("$") and not entry.pattern.endswith(r"\$")
 
 
 @cache
@@ -181,11 +211,11 @@ def _regex(pattern: str, caseless: bool) -> re.Pattern[str]:
 
 
 def _kind(entry: Entry) -> Kind:
-    if isinstance(entry, Signature):
+    if isinstance(entry, Signature) and entry.role is not Role.BENIGN:
         return Kind.SIGNATURE
-    if isinstance(entry, Herring):
+    if not isinstance(entry, Filter):
         return Kind.HERRING
-    return Kind.WHOLE if entry.pattern.endswith("$") and not entry.pattern.endswith(r"\$") else Kind.FILTER
+    return Kind.WHOLE if describes_whole_lines(entry) else Kind.FILTER
 
 
 def _expression(entry: Entry) -> Expression:

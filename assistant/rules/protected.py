@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from assistant.content.reading import build, content_files, read_toml, shipped
-from assistant.content.reasons import reasons
+from assistant.content.reasons import Role, reasons
 from assistant.errors import ContentError
 
 
@@ -32,7 +32,7 @@ def alarm_words(site: Path | None = None) -> tuple[str, ...]:
 
 @cache
 def protected_lines(site: Path | None = None) -> tuple[str, ...]:
-    """Return the corpus without its comments (`# ` at the start of a line), and every example of every signature.
+    """Return the corpus without its comments (`# ` at the start of a line), and the examples of all signatures but benign ones.
 
     Raises:
         ContentError: A file cannot be read as UTF-8 text.
@@ -46,5 +46,6 @@ def protected_lines(site: Path | None = None) -> tuple[str, ...]:
         lines |= dict.fromkeys(line for line in text.split("\n") if line.strip() and not line.startswith("# "))
     for reason in reasons(site).values():
         for signature in reason.signature:
-            lines |= dict.fromkeys(signature.examples)
+            if signature.role is not Role.BENIGN:
+                lines |= dict.fromkeys(signature.examples)
     return tuple(lines)

@@ -1,0 +1,84 @@
+"""Read the log of a job: its end, what a pattern finds in it, and a short version of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from assistant.errors import InputError, ToolError, UsageError
+from assistant.records import Risk
+from assistant.tooling import Context, tool
+
+_WIDTH = 1_000
+"""Characters of a line that are shown."""
+
+
+@tool(risk=Risk.READ)
+def tail_log(context: Context, job: str, lines: int = 200) -> str:
+    """Show the end of a job's log, oldest line first. It does not follow the log.
+
+    Args:
+        job: Scheduler job id, "4821" or "4821_3".
+        lines: How many lines, 1 to 5,000.
+    """
+    from assistant.logs.backward import last_lines
+
+    _check("lines", lines, 5_000)
+    path = _log_of(context, job)
+    try:
+        return "\n".join(line.text[:_WIDTH] for line in last_lines(path, lines))
+    except InputError as error:
+        raise ToolError(f"job {job}: {error}") from error
+
+
+@tool(risk=Risk.READ)
+def search_log(context: Context, job: str, pattern: str, most: int = 50) -> str:
+    """Show the lines of a job's log that a pattern matches, each with its number; the first and the last where there are many.
+
+    Args:
+        job: Scheduler job id.
+        pattern: Regular expression without look-around and back-references; case does not matter.
+        most: How many lines to show, 2 to 500.
+    """
+    from assistant.logs.search import search
+    from assistant.rules.matching import search_in
+
+    _check("most", most, 500)
+    path = _log_of(context, job)
+    try:
+        found = search(path, search_in(pattern), most=most)
+    except UsageError as error:
+        raise ToolError(f"job {job}: {error}") from error
+    shown = [f"{line.number:>7}  {line.text[:_WIDTH]}" for line in found.lines]
+    return "\n".join([f"{found.total:,} lines of job {job} match {pattern!r}", *shown])
+
+
+@tool(risk=Risk.READ)
+def compress_log(context: Context, job: str, budget: int = 8_000) -> str:
+    """Show a short version of a job's log: errors with what stands around them, repeats and routine lines folded and counted.
+
+    Args:
+        job: Scheduler job id.
+        budget: Upper bound of characters, 500 to 200,000.
+    """
+    from assistant.logs.compress import compress
+    from assistant.logs.scan import scan_log
+    from assistant.rules.matching import load_patterns
+
+    _check("budget", budget, 200_000)
+    path = _log_of(context, job)
+    try:
+        return compress(scan_log(path, load_patterns()), max(budget, 500))
+    except InputError as error:
+        raise ToolError(f"job {job}: {error}") from error
+
+
+def _log_of(context: Context, job: str) -> Path:
+    log = context.scheduler.job(job).log
+    if log is None:
+        raise ToolError(f"job {job} has no log yet: it has not started, or the scheduler does not know where it is")
+    return log
+
+
+def _check(name: str, value: int, most: int) -> None:
+    if not 1 <= value <= most:
+        raise ToolError(f"{name} must be 1 to {most:,}, not {value:,}")
