@@ -16,12 +16,11 @@ from assistant.content.playbooks import Ending, Playbook, Step, Verify
 from assistant.errors import Denied, ToolError, Unavailable, UsageError
 from assistant.ports import Clock
 from assistant.records import Incident, IncidentState, Outcome
+from assistant.recover.pace import Pace
 from assistant.recover.values import SKIPPED, filled, holds, look_up, text
 
 LOOK_S = 60.0
 """How long one look of a verify may wait inside its tool."""
-PAUSE_S = 1.0
-"""Between looks that do not wait themselves."""
 STATES = {
     Ending.RECOVERED: IncidentState.RECOVERED,
     Ending.ESCALATED: IncidentState.ESCALATED,
@@ -215,21 +214,18 @@ def run_playbook(
     """
     by = by or f"playbook:{playbook.name}"
     running = play(playbook, values, look_s=look_s)
-    began = clock.now()
+    pace = Pace(clock, look_s, patience_s)
     wanted: Wanted | None = None
     try:
         wanted = next(running)
         while True:
             outcome = gate.call(wanted.tool, wanted.arguments, why=wanted.why, by=by, incident=incident.id, step=wanted.key)
             before, wanted = wanted, running.send(outcome)
-            again = before.looks and wanted.looks and before.tool == wanted.tool
-            if not again or outcome.at < began:
-                continue
-            if patience_s is not None and (clock.now() - began).total_seconds() >= patience_s:
+            if not (before.looks and wanted.looks and before.tool == wanted.tool):
+                pace.other()
+            elif not pace.next_look(outcome):
                 state = IncidentState.RECOVERING if before.waits else IncidentState.VERIFYING
                 return Ended(state, _said(outcome.value) or outcome.error or f"waits in {before.key}", values, before.key)
-            if not outcome.ok or look_s <= 0:
-                clock.sleep(PAUSE_S)  # the look itself did not wait
     except StopIteration as stop:
         ended: Ended = stop.value
         return ended

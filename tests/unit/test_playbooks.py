@@ -415,3 +415,14 @@ def test_a_wait_that_never_ends_goes_to_a_person(tmp_path: Path, clock: JumpingC
     gate = ScriptedGate(clock, back={"status": "waiting", "note": "down"})
     ended = run(book(tmp_path, WAITING), gate)
     assert (ended.state, "again" in gate.made) == (IncidentState.ESCALATED, False)
+
+
+def test_looks_become_rarer_so_that_a_day_of_them_stays_cheap(tmp_path: Path, clock: JumpingClock) -> None:
+    playbook = book(tmp_path, WAITING.replace("within_min = 2", "within_min = 1440"))
+    gate = ScriptedGate(clock, back={"status": "waiting", "note": "down"})
+    ticks = 0
+    while run(playbook, gate, look_s=0, patience_s=0).state is IncidentState.RECOVERING:
+        clock.sleep(90)
+        ticks += 1
+    assert ticks > 900
+    assert len(gate.made) < 400
