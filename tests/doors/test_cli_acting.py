@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pty
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -29,6 +31,18 @@ exit 1
 """
 
 
+ECC_SCRIPT = """#!/bin/bash
+iteration() { echo " iteration $1/100 | lm loss: 4.0 | grad norm: 1.0 |"; }
+if [ -z "$NIGHTSHIFT_ATTEMPT" ]; then
+  for step in 1 2 3 4 5; do iteration $step; done
+  echo "[rank0]: RuntimeError: CUDA error: uncorrectable ECC error encountered"
+  exit 1
+fi
+for step in $(seq 20); do iteration $step; done
+"""
+"""Fails once, trains when it is started again."""
+
+
 @pytest.fixture
 def scheduler(store_path: Path) -> LocalScheduler:
     """The local scheduler of the command line."""
@@ -38,7 +52,12 @@ def scheduler(store_path: Path) -> LocalScheduler:
 @pytest.fixture
 def failed_job(scheduler: LocalScheduler, home: Path) -> str:
     """A job whose script has a bug, ended."""
-    job = scheduler.submit(JobSpec("llm", SCRIPT, work_dir=home))
+    return ended(scheduler, JobSpec("llm", SCRIPT, work_dir=home))
+
+
+def ended(scheduler: LocalScheduler, spec: JobSpec) -> str:
+    """Submit a job and return its id when it has ended."""
+    job = scheduler.submit(spec)
     for _ in range(100):
         if scheduler.job(job).state.ended:
             return job
@@ -144,6 +163,58 @@ def test_a_script_bug_is_not_restarted_but_told(cli: Run, failed_job: str, sched
     assert "has ended: escalated" in cli("recover", "--incident", 1).err
 
 
+def test_a_job_comes_back_by_two_approvals(cli: Run, scheduler: LocalScheduler, home: Path) -> None:
+    job = ended(scheduler, JobSpec("llm", ECC_SCRIPT, work_dir=home))
+    said = cli("--quiet", "recover", job)
+    assert said.code == Exit.WAITS
+    assert "nightshift approve 1" in said.out
+    assert cli("--quiet", "approve", 1).code == Exit.WAITS
+    assert states(scheduler)["node01"] is NodeState.DRAINED
+    assert cli("--quiet", "approve", 2).code == Exit.DONE
+    assert [(one["state"], one["reason"]) for one in cli("incidents", "--json").objects] == [("recovered", "ecc_error")]
+    assert [found.nodes == ("node01",) for found in scheduler.jobs()] == [True, False]
+    said = cli("recover", job)
+    assert said.code == Exit.USAGE
+    assert "was brought back by incident 1 already" in said.err
+
+
+def test_a_refused_step_hands_the_incident_to_a_person(cli: Run, scheduler: LocalScheduler, home: Path) -> None:
+    job = ended(scheduler, JobSpec("llm", ECC_SCRIPT, work_dir=home))
+    cli("recover", job)
+    cli("deny", 1, "--why", "it is needed tomorrow")
+    said = cli("resume", "--json")
+    assert said.code == Exit.REFUSED
+    assert said.objects[0]["state"] == "escalated"
+    assert states(scheduler)["node01"] is NodeState.IDLE
+    assert len(scheduler.jobs()) == 1
+
+
+def test_a_pass_of_the_watch_opens_an_incident_and_changes_nothing_while_it_only_observes(
+    cli: Run, scheduler: LocalScheduler, home: Path
+) -> None:
+    assert cli("watch", "--once").code == Exit.DONE
+    ended(scheduler, JobSpec("llm", ECC_SCRIPT, work_dir=home))
+    said = cli("watch", "--once", "--json")
+    assert said.code == Exit.REFUSED
+    assert [(one["job"], one["state"]) for one in said.objects] == [("1", "escalated")]
+    assert set(states(scheduler).values()) == {NodeState.IDLE}
+    again = cli("watch", "--once")
+    assert (again.code, again.out) == (Exit.DONE, "")
+
+
+def test_after_an_interruption_nothing_is_lost(home: Path) -> None:
+    words = [sys.executable, "-m", "assistant", "logs", "tail", "-"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as command:
+        assert command.stdin is not None
+        command.stdin.write(b"a line\n")
+        command.stdin.flush()
+        time.sleep(1.0)
+        command.send_signal(signal.SIGINT)
+        said = command.stderr.read() if command.stderr else b""
+    assert command.returncode == Exit.INTERRUPTED
+    assert said == b"nightshift: interrupted; nothing is lost: nightshift resume\n"
+
+
 def test_a_log_is_found_by_the_id_of_its_job(cli: Run, failed_job: str) -> None:
     assert "KeyError: 'lr'" in cli("logs", "tail", failed_job).out
 
@@ -194,9 +265,9 @@ def on_a_terminal(words: list[str], answer: bytes) -> tuple[int, str]:
     ("answer", "code", "state"), [(b"y\n", Exit.DONE, NodeState.DRAINED), (b"\n", Exit.REFUSED, NodeState.IDLE)]
 )
 def test_on_a_terminal_the_person_is_asked(scheduler: LocalScheduler, answer: bytes, code: int, state: NodeState) -> None:
-    ended, said = on_a_terminal(["nodes", "cordon", "node02", "--why", "fan is loud"], answer)
+    left_with, said = on_a_terminal(["nodes", "cordon", "node02", "--why", "fan is loud"], answer)
     assert "State=DRAIN" in said
-    assert (ended, states(scheduler)["node02"]) == (code, state)
+    assert (left_with, states(scheduler)["node02"]) == (code, state)
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,27 @@ def test_a_malformed_playbook_is_named_with_line_and_key(cli: Run, home: Path) -
     assert "step" in said.err
 
 
+@pytest.mark.parametrize(
+    ("area", "text", "says"),
+    [
+        ("reasons", 'name = "other"\n', "key 'title' is missing"),
+        ("reasons", 'name = "mine"\ntitel = "x"\n', "unknown key; did you mean 'title'?"),
+        ("filters", 'program = "x"\nsource = "y"\nfilter = 3\n', "must be a list"),
+    ],
+)
+def test_a_malformed_reason_or_filter_is_named_with_its_key(cli: Run, home: Path, area: str, text: str, says: str) -> None:
+    path = home / "site" / "knowledge" / area / "mine.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    config = home / "config.toml"
+    config.write_text(f'content = "{home / "site"}"\n')
+    for words in (["rules", "list"], ["config", "check"]):
+        said = cli("--config", config, *words)
+        assert said.code == Exit.USAGE
+        assert str(path) in said.err
+        assert says in said.err
+
+
 def test_a_corrupt_store_is_left_as_it_is(cli: Run, store_path: Path) -> None:
     store_path.parent.mkdir(parents=True)
     store_path.write_bytes(b"this is no database" * 1000)

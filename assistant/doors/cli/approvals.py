@@ -143,6 +143,6 @@ def _go_on(context: typer.Context, call: Call, *, as_json: bool) -> None:
     engine = door.engine(narrated=call.incident is not None)
     if call.incident is None:
         raise typer.Exit(settle(lambda: engine.gate.go_on(call.id), engine, as_json=as_json))
-    end = drive(engine, call.incident)
+    end = drive(engine, engine.store.incident(call.incident), by=f"cli:{user()}")
     print_end(door, end, as_json)
     raise typer.Exit(exit_of(door, [end]))

@@ -79,6 +79,8 @@ def _reason(store: Store, incident: Incident) -> str:
 )
 def show_incident(context: typer.Context, incident: Id, as_json: Json = False) -> None:
     """Show one incident with its diagnosis, timeline and calls."""
+    from assistant.engine.report import timeline
+
     store = door_of(context).store
     one = store.incident(incident)
     found = store.diagnosis(incident)
@@ -108,11 +110,10 @@ def show_incident(context: typer.Context, incident: Id, as_json: Json = False) -
 
         print_line()
         show("diagnosis", found)
-    if stages:
-        print_line()
-        print_line("timeline", colour="bold")
-        for stage, at in stages.items():
-            print_line(f"  {local(at)}  {stage}")
+    print_line()
+    print_line("timeline", colour="bold")
+    for moment in timeline(store, incident):
+        print_line(f"  {local(moment.at)}  {moment.stage}  {moment.text}".rstrip())
     if calls:
         print_line()
         print_table(("call", "status", "step", "change"), [_call_row(store, call) for call in calls], colour_of=1)

@@ -14,7 +14,7 @@ from assistant.doors.cli.jobs import job_ids
 from assistant.doors.cli.options import DryRun, Json, Yes
 from assistant.doors.cli.output import print_line, print_pairs, print_record
 from assistant.errors import UsageError
-from assistant.records import CallStatus, IncidentState, JobState
+from assistant.records import CallStatus, EventKind, IncidentState, JobState
 
 if TYPE_CHECKING:
     from assistant.engine import Engine
@@ -66,7 +66,7 @@ def recover(
             _print_plan(plan_of(engine, one), as_json)
         return
     engine = door.engine(yes=yes, narrated=True)
-    end = drive(engine, _incident_of(engine, job, incident, again=again).id)
+    end = drive(engine, _incident_of(engine, job, incident, again=again), by=f"cli:{user()}")
     print_end(door, end, as_json)
     raise typer.Exit(exit_of(door, [end]))
 
@@ -85,22 +85,30 @@ def resume(
     """
     door = door_of(context)
     engine = door.engine(yes=yes, narrated=True)
-    ends = engine.resume(owner=owner())
-    if not once:
-        ends = [drive(engine, end.id) if end.state is IncidentState.VERIFYING else end for end in ends]
-    for end in ends:
-        print_end(door, end, as_json)
+    ends = []
+    for unfinished in reversed(engine.store.incidents(open_only=True, limit=10_000)):
+        # what a person began goes on as theirs; what the watch began stays under the mode that holds for the watch
+        by = f"cli:{user()}" if unfinished.kind is EventKind.REQUESTED or yes else None
+        ends.append(drive(engine, unfinished, by=by, once=once))
+        print_end(door, ends[-1], as_json)
     if not ends:
         door.say("nothing is unfinished")
     raise typer.Exit(exit_of(door, ends))
 
 
-def drive(engine: Engine, incident: int) -> Incident:
-    """Work an incident until it ends, waits for a person, or can go no further now."""
+def drive(engine: Engine, incident: Incident, *, by: str | None, once: bool = False) -> Incident:
+    """Work an incident until it ends, waits for a person, or can go no further now.
+
+    Args:
+        engine: Does the work.
+        incident: Which.
+        by: The person at whose request it is worked; None when nobody asked.
+        once: Return also where it only waits for a restarted job.
+    """
     waits = {IncidentState.VERIFYING: LOOK_S, IncidentState.RECOVERING: AGAIN_S}
     while True:
-        end = engine.work(incident, owner=owner())
-        if end.state not in waits or end.owner is not None:
+        end = engine.work(incident.id, owner=owner(), by=by)
+        if once or end.state not in waits or end.owner is not None:
             return end
         engine.clock.sleep(waits[end.state])
 
