@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -47,6 +48,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setenv(name, str(tmp_path / name.lower()))
     monkeypatch.setenv("NO_COLOR", "1")
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def _own_narration() -> Iterator[None]:
+    """Take back how a command set up the log: the stream it speaks to is gone after the test."""
+    yield
+    ours = logging.getLogger("assistant")
+    ours.handlers.clear()
+    ours.setLevel(logging.NOTSET)
 
 
 @pytest.fixture

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from assistant.doors.cli import output, times
+from assistant.doors.cli import narration, output, times
 from assistant.errors import UsageError
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -74,3 +76,51 @@ def test_since_takes_spans_and_dates(text: str, moment: datetime) -> None:
 def test_since_refuses_what_is_neither(text: str) -> None:
     with pytest.raises(UsageError, match="--since"):
         times.since(text, NOON)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("variables", "stream", "text"),
+    [
+        ({}, Terminal(), "\x1b[31mred\x1b[0m"),
+        ({}, io.StringIO(), "red"),
+        ({"NO_COLOR": "1"}, Terminal(), "red"),
+        ({"TERM": "dumb"}, Terminal(), "red"),
+    ],
+)
+def test_colour_needs_a_terminal_that_wants_it(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], stream: io.StringIO, text: str
+) -> None:
+    for name in ("NO_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert output.coloured("red", "red", stream) == text
+
+
+def test_a_wide_last_column_is_cut_at_the_edge_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    monkeypatch.setenv("COLUMNS", "30")
+    output.print_table(("id", "note"), [(1, "x" * 100)])
+    assert [len(line) for line in terminal.getvalue().splitlines()] == [8, 30]
+
+
+@pytest.mark.parametrize(
+    ("verbosity", "quiet", "heard"),
+    [(0, False, ["warning"]), (1, False, ["info", "warning"]), (2, False, ["debug", "info", "warning"]), (2, True, [])],
+)
+def test_narration_is_as_loud_as_asked_for(
+    capsys: pytest.CaptureFixture[str], verbosity: int, quiet: bool, heard: list[str]
+) -> None:
+    narration.listen(verbosity, quiet=quiet)
+    speaker = logging.getLogger("assistant.somebody")
+    for word in ("debug", "info", "warning"):
+        getattr(speaker, word)("%s \x1b[31mfrom a log", word)
+    said = capsys.readouterr().err.splitlines()
+    assert [line.split()[2] for line in said] == heard
+    assert all(line.endswith("from a log") for line in said)

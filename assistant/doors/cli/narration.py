@@ -27,5 +27,4 @@ def listen(verbosity: int, *, quiet: bool) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Cleaned("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S"))
     ours.addHandler(handler)
-    ours.propagate = False
     ours.setLevel(logging.ERROR if quiet else _LEVELS[min(verbosity, len(_LEVELS) - 1)])
