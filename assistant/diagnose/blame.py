@@ -20,6 +20,11 @@ from assistant.records import Citation, NodeFinding
 MOST = 3
 """More hosts with a hardware fault at once are one outage, not so many broken nodes."""
 _ADDRESS = re.compile(r"^\d+\.\d+\.\d+\.\d+$")
+_DOWN = re.compile(
+    r"\b(?:NodeName=|[Nn]odes?[/= ]|[Hh]ost[/= ])([\w.-]+)\b.{0,80}?"
+    r"(?:\bDOWN\b|[Nn]ot ?[Rr]e(?:sponding|ady)|[Uu]nreachable|\blost\b|\bdied\b|has failed)"
+    r"|(?:[Ll]ost (?:contact|connection) (?:to|with)|[Nn]o (?:response|heartbeat) from)(?: node| host)? ([\w.-]+)"
+)
 _BEHIND = re.compile(r"[Ll]ast enqueued (?:NCCL )?work: (\d+)")
 _WORK = re.compile(r"SeqNum=(\d+)")
 _RANK = re.compile(r"\[(?:PG [^\]]*?)?Rank (\d+)\]|\[rank(\d+)\]")
@@ -46,12 +51,31 @@ def blame(chosen: Finding, findings: Sequence[Finding], facts: Facts) -> tuple[N
         if host is not None and finding not in evidence[host]:
             evidence[host].append(finding)
     evidence = {host: found for host, found in evidence.items() if found}
+    if not evidence and chosen.reason == "node_failure":
+        return _called_down(facts)
     if len(evidence) > 1:
         evidence = _surest(evidence, chosen, facts)
     if not evidence or len(evidence) > MOST:
         return ()
     ordered = sorted(evidence.items(), key=lambda item: (-max(f.strength for f in item[1]), min(f.line for f in item[1])))
     return tuple(NodeFinding(host, _why(found), tuple(_cite(f) for f in found[:3])) for host, found in ordered)
+
+
+def _called_down(facts: Facts) -> tuple[NodeFinding, ...]:
+    """Return the one node that a line after the last step calls down, in whatever words; empty when there are several."""
+    named: dict[str, Citation] = {}
+    for file, lines in (("job.log", facts.lines), ("slurmctld.log", facts.scheduler)):
+        for line in lines:
+            if file == "job.log" and line.number <= facts.progress.last_line:
+                continue
+            match = _DOWN.search(line.text)
+            host = (match.group(1) or match.group(2)).rstrip(".,:;") if match else ""
+            if host and host_like(host) and (file == "job.log" or facts.places.knows(host)):
+                named.setdefault(host, Citation(file, line.number, line.text, "called down"))
+    if len(named) != 1:
+        return ()
+    host, citation = next(iter(named.items()))
+    return (NodeFinding(host, f"{citation.file} calls it down: {citation.text.strip()[:160]}", (citation,)),)
 
 
 def _akin(reason: str, chosen: str) -> bool:

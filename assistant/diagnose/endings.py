@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import pairwise
 
 from assistant.content.reasons import Role
 from assistant.diagnose.facts import Facts
@@ -24,6 +25,7 @@ SILENCE = timedelta(minutes=30)
 """A job that printed nothing for this long before it was ended had hung; collectives time out after 10 to 30 minutes."""
 QUIET = timedelta(minutes=20)
 """Longer than a validation or a checkpoint takes, as a rule."""
+_CLOCK = re.compile(r"(?<![\d:.-])([01]\d|2[0-3]):([0-5]\d)(?::[0-5]\d)?(?![\d:])")
 _STEP_KILLED = re.compile(r"\*\*\* STEP \S+ ON \S+ CANCELLED AT|Force Terminated")
 _NUMERIC = re.compile(r"\bnan\b|\binf\b|loss|overflow|diverg|scale", re.IGNORECASE)
 _STATES = {
@@ -57,6 +59,8 @@ def decide(errors: Sequence[Finding], told: Sequence[Finding], spike: Spike | No
     """
     event = facts.case.event.kind if facts.case.event is not None else None
     causes = [finding for finding in errors if not symptomatic(finding) and finding.strength >= 0.3]
+    if event is EventKind.SLOW_JOB and not causes:
+        return Ending("slow_job", 0.75, _last_progress(facts), "a watch saw it slow down")
     if event is EventKind.LOSS_SPIKE or (spike is not None and _diverged(causes, spike)):
         return _spiked(spike, told, facts)
     outside = _outside(told, causes, errors, facts)
@@ -101,12 +105,13 @@ def _outside(told: Sequence[Finding], causes: Sequence[Finding], errors: Sequenc
             continue
         if causes and finding.file != "job.log" and max(c.strength for c in causes) >= 0.45:
             continue
-        same = sorted((other for other in said if other.reason == finding.reason), key=lambda f: (f.file != finding.file, f.line))
-        finding, others = same[0], [_cite(other) for other in same[1:]]
+        same = sorted(
+            (f for f in told if f.reason == finding.reason and f.strength > 0.1), key=lambda f: (f.file != finding.file, f.line)
+        )
         return Ending(
             finding.reason,
             finding.weight,
-            (_cite(finding), *others[:3]),
+            tuple(_cite(other) for other in same[:4]),
             "the log says so",
             finding.line if finding.file == "job.log" else 0,
         )
@@ -207,7 +212,11 @@ def _silent(
 ) -> Ending | None:
     """Return a hang, or that all is well, where no error explains anything."""
     hung = [f for f in told if f.reason in ("hang", "slow_job") and f.strength > 0.2]
-    hung = [f for f in hung if f.file != "job.log" or facts.progress.after(f.line) < 3]
+    hung = [
+        f
+        for f in hung
+        if f.file != "job.log" or facts.progress.after(f.line) < 3 or (f.reason == "slow_job" and not symptomatic(f))
+    ]
     symptoms = [e for e in errors if e.strength >= 0.15 and (not _plain(e) or e.strength >= 0.3)]
     hardware = [c for c in causes if c.reason in HARDWARE or c.beside]
     if asked and not hardware and not [s for s in symptoms if s.reason == "nccl_timeout_error"] and not causes:
@@ -250,14 +259,19 @@ def _plain(finding: Finding) -> bool:
 
 def _quiet_tail(facts: Facts) -> tuple[int, list[Citation]] | None:
     """Return for how many minutes others printed after the last step, and their first and last line; None when that is not long."""
-    last = facts.progress.last_line
-    year = facts.span.end.year if facts.span.end else None
+    last, year = facts.progress.last_line, facts.span.end.year if facts.span.end else None
     begun = next((found for line in reversed(facts.between(max(1, last - 40), last)) if (found := stamp(line.text, year))), None)
-    after = [(line, at) for line in facts.between(last + 1, last + 2000) if (at := stamp(line.text, year))]
-    if begun is None or len(after) < 2 or after[-1][1] - begun < QUIET:
-        return None
-    shown = [Citation("job.log", line.number, line.text, "no step since") for line, at in (after[0], after[-1])]
-    return int((after[-1][1] - begun).total_seconds() // 60), shown
+    tail = facts.between(last + 1, last + 2000)
+    after = [(line, at) for line in tail if (at := stamp(line.text, year))]
+    if begun is not None and len(after) >= 2 and after[-1][1] - begun >= QUIET:
+        minutes = int((after[-1][1] - begun).total_seconds() // 60)
+        return minutes, [Citation("job.log", line.number, line.text, "no step since") for line, _ in (after[0], after[-1])]
+    polls = [(line, int(match.group(1)) * 60 + int(match.group(2))) for line in tail if (match := _CLOCK.search(line.text[:40]))]
+    minutes = sum((later - earlier) % 1440 for (_, earlier), (_, later) in pairwise(polls))
+    # a clock without a date is believed only where somebody looks again and again
+    if last and len(polls) >= 3 and len(polls) > len(tail) / 2 and QUIET <= timedelta(minutes=minutes) < timedelta(days=2):
+        return minutes, [Citation("job.log", line.number, line.text, "no step since") for line, _ in (polls[0], polls[-1])]
+    return None
 
 
 def _dump_only(hung: Sequence[Finding], symptoms: Sequence[Finding]) -> bool:

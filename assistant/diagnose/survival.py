@@ -23,6 +23,9 @@ def weigh_place(finding: Finding, facts: Facts) -> None:
         if finding.line < facts.progress.leg or later > 20 * SURVIVED_STEPS:
             finding.factor *= 0.15
         return
+    if finding.line < facts.progress.leg:
+        finding.factor, finding.note = finding.factor * 0.1, "an earlier attempt in the same log"
+        return
     if later >= SURVIVED_STEPS:
         finding.factor *= 0.15 if not (finding.blames and finding.reason in HARDWARE) else 0.5
         finding.note = f"training went on for {later} steps after it"
