@@ -215,6 +215,28 @@ def test_after_an_interruption_nothing_is_lost(home: Path) -> None:
     assert said == b"nightshift: interrupted; nothing is lost: nightshift resume\n"
 
 
+def test_checkpoints_are_found_by_the_id_of_a_job(cli: Run, scheduler: LocalScheduler, home: Path) -> None:
+    folder = home / "ckpt" / "checkpoint-100"
+    folder.mkdir(parents=True)
+    (folder / "trainer_state.json").write_text('{"global_step": 100}')
+    (folder / "model.safetensors").write_bytes(b"")
+    script = f"#!/bin/bash\n#NIGHTSHIFT checkpoints={folder.parent}\nexit 1\n"
+    job = ended(scheduler, JobSpec("llm", script, work_dir=home))
+    said = cli("checkpoints", "list", job, "--json")
+    assert [(one["step"], one["healthy"]) for one in said.objects] == [(100, False)]
+    assert f"{folder.parent} (#NIGHTSHIFT checkpoints= in the script)" in said.err
+    assert cli("checkpoints", "verify", job).code == Exit.ERROR
+
+
+def test_completion_in_a_broken_home_says_nothing(cli: Run, store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store_path.parent.mkdir(parents=True)
+    store_path.write_text("broken" * 1000)
+    for name, value in {"_NIGHTSHIFT_COMPLETE": "complete_bash", "COMP_WORDS": "nightshift approve ", "COMP_CWORD": "2"}.items():
+        monkeypatch.setenv(name, value)
+    said = cli()
+    assert (said.out, said.err) == ("", "")
+
+
 def test_a_log_is_found_by_the_id_of_its_job(cli: Run, failed_job: str) -> None:
     assert "KeyError: 'lr'" in cli("logs", "tail", failed_job).out
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from assistant.doors.cli import reference
 from assistant.doors.cli.main import COMMANDS
 from assistant.doors.cli.reference import Found
 
+ROOT = Path(__file__).parents[2]
 FOUND = list(reference.live())
 LEAVES = [found for found in FOUND if not found.is_group]
 TOP = [found for found in FOUND if found.path.count(" ") == 1]
@@ -57,5 +59,15 @@ def test_results_come_as_json_when_asked_for(found: Found) -> None:
 
 
 def test_the_page_of_commands_is_fresh() -> None:
-    page = Path(__file__).parents[2] / "docs" / "commands.md"
+    page = ROOT / "docs" / "commands.md"
     assert page.read_text(encoding="utf-8") == reference.page(), "run: python -m assistant.doors.cli.reference > docs/commands.md"
+
+
+def test_every_command_that_a_message_names_exists() -> None:
+    known = {found.path.removeprefix("nightshift ") for found in FOUND}
+    for path in [*ROOT.glob("assistant/**/*.py"), *ROOT.glob("tools/**/*.py"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*.md")]:
+        for words in re.findall(r"(?:`|; |: )nightshift ((?:[a-z]+ ?){1,2})", path.read_text(encoding="utf-8")):
+            first, _, second = words.strip().partition(" ")
+            assert first in known, f"{path}: nightshift {words}"
+            has_commands = any(name.startswith(f"{first} ") for name in known)
+            assert not second or not has_commands or f"{first} {second}" in known, f"{path}: nightshift {words}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
@@ -53,7 +54,7 @@ class RootGroup(LazyGroup):
     table = COMMANDS
 
 
-root = app(cls=RootGroup, add_completion=True, epilog="\b\n" + exits.HELP.replace("\n\n", "\n\n\b\n"))
+root = app(cls=RootGroup, add_completion=True, epilog="\b\n" + exits.HELP)
 
 
 def _version(wanted: bool) -> None:
@@ -94,6 +95,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = typer.main.get_command(root).main(args=words, prog_name="nightshift", standalone_mode=False)
     except NightshiftError as error:
+        if "_NIGHTSHIFT_COMPLETE" in os.environ:
+            # a shell that completes a word must not write over the line that is being typed
+            return Exit.ERROR
         return endings.complain(str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return endings.interrupted()
