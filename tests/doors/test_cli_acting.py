@@ -178,6 +178,20 @@ def test_a_job_comes_back_by_two_approvals(cli: Run, scheduler: LocalScheduler, 
     assert "was brought back by incident 1 already" in said.err
 
 
+def test_a_dry_run_names_every_change_with_what_the_policy_says(cli: Run, scheduler: LocalScheduler, home: Path) -> None:
+    job = ended(scheduler, JobSpec("llm", ECC_SCRIPT, work_dir=home))
+    (found,) = cli("recover", job, "--dry-run", "--json").objects
+    assert (found["diagnosis"]["reason"], found["playbook"]) == ("ecc_error", "faulty_node")
+    assert [(step["tool"], step["verdict"]) for step in found["steps"] if step["change"]] == [
+        ("cordon_node", "ask"),
+        ("resubmit_job", "ask"),
+    ]
+    assert [step["tool"] for step in found["steps"]][-2:] == ["job_progress", "loss_continues"]
+    assert len(scheduler.jobs()) == 1
+    assert set(states(scheduler).values()) == {NodeState.IDLE}
+    assert cli("audit", "show", "--json").out == ""
+
+
 def test_a_refused_step_hands_the_incident_to_a_person(cli: Run, scheduler: LocalScheduler, home: Path) -> None:
     job = ended(scheduler, JobSpec("llm", ECC_SCRIPT, work_dir=home))
     cli("recover", job)
