@@ -190,14 +190,18 @@ class LocalScheduler:
         statuses = {job_id: self._jobs.status(job_id) for job_id in ids}
         for job_id, status in statuses.items():
             if status["state"] == "running":
-                self._look_after(job_id, status)
+                self._look_after(job_id)
         pending = [job_id for job_id in ids if statuses[job_id]["state"] == "pending"]
         if not pending:
             return
         cluster = self._cluster()
         unusable = {*self._busy(), *cluster["cordons"], *(name for name in cluster["nodes"] if self._is_down(name))}
         for job_id in pending:
-            spec = self._jobs.spec(job_id)
+            spec, begun = self._jobs.spec(job_id), self._jobs.begun(job_id)
+            if begun is not None:
+                self._start(job_id, spec, begun)
+                unusable |= set(begun)
+                continue
             free = [name for name in cluster["nodes"] if name not in unusable and name not in spec.exclude]
             if len(free) < spec.nodes:
                 break  # first come, first served: a later, smaller job does not overtake
@@ -210,10 +214,11 @@ class LocalScheduler:
         partition = self._cluster()["partition"]
         files.say(self.folder, at, f"sched: Allocate JobId={job_id} NodeList={fold(nodes)} #CPUs={cpus} Partition={partition}")
 
-    def _look_after(self, job_id: str, status: dict[str, Any]) -> None:
+    def _look_after(self, job_id: str) -> None:
         """Close a running job whose supervisor reported or vanished."""
         folder, at = self.job_folder(job_id), self.clock.now()
-        lost = not files.alive(*status["supervisor"])
+        supervisor = self._jobs.supervisor(job_id)
+        lost = not files.alive(*supervisor)
         end = files.read_json(folder / "end.json")  # read after the look at the process: it writes, then goes
         if end is not None:
             self._jobs.close(job_id, end, at)
@@ -222,7 +227,7 @@ class LocalScheduler:
             for pid, ticks in runner["groups"]:
                 if files.alive(pid, ticks):
                     os.killpg(pid, signal.SIGKILL)
-            reason = f"the job's supervisor, process {status['supervisor'][0]}, vanished"
+            reason = f"the job's supervisor, process {supervisor[0]}, vanished"
             self._jobs.close(job_id, {"state": "node_fail", "reason": reason}, at)
             files.say(self.folder, at, f"_job_complete: JobId={job_id} NODE_FAIL batch job complete failure")
 

@@ -43,6 +43,19 @@ def write_json(path: Path, value: object) -> None:
     beside.replace(path)
 
 
+def claim(path: Path, value: object) -> bool:
+    """Write a file unless it is there already; return whether we did. Of several at once exactly one does."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_text(json.dumps(value), encoding="utf-8")
+    try:
+        path.hardlink_to(beside)
+    except FileExistsError:
+        return False
+    finally:
+        beside.unlink()
+    return True
+
+
 def append_line(path: Path, line: str) -> None:
     """Add a line in one write, so that lines of several processes never mix."""
     with path.open("ab", buffering=0) as file:

@@ -72,8 +72,22 @@ class JobFolders:
         unknown = {"ended": at.isoformat(), "exit_code": None, "signal": None}
         self.set_status(job_id, {**self.status(job_id), **unknown, **end})
 
+    def begun(self, job_id: str) -> list[str] | None:
+        """Return the nodes of a pending job whose start was cut short by a crash of ours; None when it was not begun."""
+        launch = files.read_json(self.of(job_id) / "launch.json")
+        return launch["nodes"] if launch is not None else None
+
+    def supervisor(self, job_id: str) -> tuple[int, int]:
+        """Return process id and start time of the supervisor that has the job: the first that claimed it."""
+        claim = files.read_json(self.of(job_id) / "claim.json") or {}
+        pid, ticks = claim.get("supervisor", self.status(job_id)["supervisor"])
+        return pid, ticks
+
     def start(self, job_id: str, nodes: Sequence[str], at: datetime) -> None:
-        """Start the supervisor of a pending job; it goes on when this process ends."""
+        """Start the supervisor of a pending job; it goes on when this process ends.
+
+        A second supervisor of the same job, after a crash between start and note, finds the job claimed and goes.
+        """
         folder, spec, status = self.of(job_id), self.spec(job_id), self.status(job_id)
         launch = {
             "name": spec.name,

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 from assistant.nodeset import fold
 from assistant.schedulers import slurm_words
-from assistant.schedulers.local_files import read_json, say, started_ticks, write_json
+from assistant.schedulers.local_files import claim, read_json, say, started_ticks, write_json
 
 POLL_S = 0.05
 AFTER_FAILURE_S = 3.0
@@ -72,7 +72,10 @@ class Supervisor:
         return self.cluster / "nodes" / node / "kernel.log"
 
     def run(self) -> None:
-        """Start the ranks, watch them, write the end."""
+        """Start the ranks, watch them, write the end; go at once when another supervisor has the job."""
+        me = os.getpid()
+        if not claim(self.folder / "claim.json", {"supervisor": [me, started_ticks(me)]}):
+            return
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         log = Path(self.launch["log"])
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -109,9 +112,8 @@ class Supervisor:
             if process.stdout is not None:
                 os.set_blocking(process.stdout.fileno(), False)
                 self.selector.register(process.stdout, selectors.EVENT_READ, rank)
-        me = os.getpid()
         groups = [[rank.process.pid, started_ticks(rank.process.pid)] for rank in self.ranks]
-        write_json(self.folder / "runner.json", {"pid": me, "ticks": started_ticks(me), "groups": groups})
+        write_json(self.folder / "runner.json", {"groups": groups})
 
     def _environment(self, number: int, world: int, per_node: int, node: str) -> dict[str, str]:
         port = str(20000 + int(self.job) % 20000)

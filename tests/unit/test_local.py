@@ -147,8 +147,8 @@ def test_a_supervisor_that_is_killed_is_missed_and_its_ranks_are_ended(
 ) -> None:
     job_id = submit("echo $$ > pid; exec sleep 60")
     until(cluster, job_id, lambda _: (cluster.job_folder(job_id) / "runner.json").exists() and (tmp_path / "pid").exists())
-    runner = json.loads((cluster.job_folder(job_id) / "runner.json").read_bytes())
-    os.kill(runner["pid"], signal.SIGKILL)
+    claim = json.loads((cluster.job_folder(job_id) / "claim.json").read_bytes())
+    os.kill(claim["supervisor"][0], signal.SIGKILL)
     job = ended(cluster, job_id)
     assert job.state is JobState.NODE_FAIL
     assert "vanished" in job.reason
@@ -158,6 +158,20 @@ def test_a_supervisor_that_is_killed_is_missed_and_its_ranks_are_ended(
         time.sleep(0.02)
     assert local_files.started_ticks(rank) is None
     assert "NODE_FAIL" in cluster.controller_log(job_id)
+
+
+@pytest.mark.parametrize("claimed", [False, True], ids=["before it was claimed", "after it was claimed"])
+def test_a_start_that_a_crash_kept_from_being_noted_is_not_made_twice(
+    cluster: LocalScheduler, submit: Callable[..., str], tmp_path: Path, claimed: bool
+) -> None:
+    job_id = submit("echo once >> runs; sleep 0.5", nodes=2)
+    if claimed:
+        until(cluster, job_id, lambda _: (cluster.job_folder(job_id) / "claim.json").exists())
+    status = cluster.job_folder(job_id) / "status.json"
+    local_files.write_json(status, {**json.loads(status.read_bytes()), "state": "pending", "nodes": [], "supervisor": None})
+    job = ended(cluster, job_id)
+    assert (job.state, job.nodes) == (JobState.COMPLETED, ("node01", "node02"))
+    assert (tmp_path / "runs").read_text(encoding="utf-8").split() == ["once", "once"]
 
 
 def test_a_node_that_comes_back_takes_jobs_again(cluster: LocalScheduler, submit: Callable[..., str]) -> None:
