@@ -94,6 +94,10 @@ def _in_process(side: str, path: Path, *more: str) -> dict[str, Any]:
     return value
 
 
+def _rates(side: dict[str, Any]) -> str:
+    return f"{side['mb_per_s']:7.1f} MB/s, {side['mb_per_cpu_s']:.1f} MB per CPU second"
+
+
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description="scan rate and memory, against Drain3")
@@ -115,15 +119,9 @@ def main() -> None:
             return
         _in_process("ours", path)  # compiles the patterns and brings the file into the page cache
         scan, peer = _in_process("ours", path), _in_process("drain", path, str(wanted.drain_mb))
-    print(
-        f"scan      {scan['mb_per_s']:7.0f} MB/s wall, {scan['mb_per_cpu_s']:.0f} MB per CPU second, peak {scan['peak_mb']:.0f} MB"
-    )
-    print(
-        f"          {wanted.size_mb} MB, {scan['lines']:,} lines, {scan['covered']:.2%} covered, {scan['hits']} hits, {scan['patterns']} patterns"
-    )
-    print(
-        f"drain3    {peer['mb_per_s']:7.1f} MB/s wall, {peer['mb_per_cpu_s']:.1f} MB per CPU second (first {peer['read_mb']:.0f} MB)"
-    )
+    print(f"scan      {_rates(scan)}, peak {scan['peak_mb']:.0f} MB")
+    print(f"          {wanted.size_mb} MB, {scan['lines']:,} lines, {scan['covered']:.2%} covered, {scan['hits']} hits")
+    print(f"drain3    {_rates(peer)} (on the first {peer['read_mb']:.0f} MB)")
     print(f"ratio     {scan['mb_per_cpu_s'] / peer['mb_per_cpu_s']:7.0f} x")
 
 

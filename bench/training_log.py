@@ -1,4 +1,4 @@
-"""Write a realistic log of a long Megatron run: set-up of several ranks, iterations, checkpoints, warnings, and an error at the end."""
+"""Write a realistic log of a long Megatron run: set-up, iterations, checkpoints, warnings, and an error at the end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def write(path: Path, size_mb: int, seed: int = 7) -> None:
     size = size_mb * 1_000_000
     with path.open("w", encoding="utf-8", buffering=1 << 20) as file:
         written = 0
-        for text in (*_setup(rng), *[]):
+        for text in _setup(rng):
             written += file.write(text)
         iterations = _iterations(rng)
         while written < size:
@@ -28,7 +28,8 @@ def write(path: Path, size_mb: int, seed: int = 7) -> None:
 
 def _setup(rng: random.Random) -> Iterator[str]:
     yield "+ export NCCL_DEBUG=INFO\n+ export CUDA_DEVICE_MAX_CONNECTIONS=1\nLoading cuda/12.4\nLoading nccl/2.21.5\n"
-    yield f"using world size: {_NODES * _GPUS}, data-parallel size: 8, tensor-model-parallel size: 4, pipeline-model-parallel size: 2\n"
+    yield f"using world size: {_NODES * _GPUS}, data-parallel size: 8, "
+    yield "tensor-model-parallel size: 4, pipeline-model-parallel size: 2\n"
     for name, value in (
         ("adam_beta1", "0.9"),
         ("bf16", "True"),
@@ -40,7 +41,8 @@ def _setup(rng: random.Random) -> Iterator[str]:
     for node in range(_NODES):
         for gpu in range(_GPUS):
             who = f"node{node:03}:{rng.randint(1000, 99999)}:{rng.randint(1000, 99999)} [{gpu}] NCCL INFO"
-            yield f"{who} Bootstrap : Using ib0:10.0.{node}.12<0>\n{who} NET/Plugin : No plugin found (libnccl-net.so), using internal implementation\n"
+            yield f"{who} Bootstrap : Using ib0:10.0.{node}.12<0>\n"
+            yield f"{who} NET/Plugin : No plugin found (libnccl-net.so), using internal implementation\n"
             for channel in range(16):
                 yield f"{who} Channel {channel:02}/0 : {gpu}[{gpu}] -> {(gpu + 1) % 8}[{(gpu + 1) % 8}] via P2P/CUMEM/read\n"
             yield f"{who} Connected all rings\n{who} Connected all trees\n"
@@ -53,24 +55,31 @@ def _iterations(rng: random.Random) -> Iterator[str]:
         at += timedelta(milliseconds=spent)
         loss = 1.7 + 8 / (1 + step / 300) + rng.gauss(0, 0.01)
         yield (
-            f" [{at:%Y-%m-%d %H:%M:%S}] iteration {step:8}/{_TOTAL:8} | consumed samples: {step * 1024:12} | elapsed time per iteration (ms): "
-            f"{spent:.1f} | throughput per GPU (TFLOP/s/GPU): {950_000 / spent:.1f} | learning rate: {3e-4:.6E} | global batch size:  1024 | "
-            f"lm loss: {loss:.6E} | loss scale: 1.0 | grad norm: {abs(rng.gauss(0.3, 0.05)):.3f} | number of skipped iterations:   0 | "
+            f" [{at:%Y-%m-%d %H:%M:%S}] iteration {step:8}/{_TOTAL:8} | "
+            f"consumed samples: {step * 1024:12} | elapsed time per iteration (ms): "
+            f"{spent:.1f} | throughput per GPU (TFLOP/s/GPU): {950_000 / spent:.1f} | "
+            f"learning rate: {3e-4:.6E} | global batch size:  1024 | "
+            f"lm loss: {loss:.6E} | loss scale: 1.0 | grad norm: {abs(rng.gauss(0.3, 0.05)):.3f} | "
+            f"number of skipped iterations:   0 | "
             f"number of nan iterations:   0 |\n"
         )
         if step % 1000 == 0:
             folder = "/lustre/ckpt/gpt-70b"
             yield f"saving checkpoint at iteration {step:7} to {folder} in torch_dist format\n"
             yield f"  successfully saved checkpoint from iteration {step:7} to {folder} [ t 1/4, p 1/2 ]\n"
-            yield f"(min, max) time across ranks (ms):\n    save-checkpoint ................................: ({rng.gauss(9000, 90):.2f}, {rng.gauss(9900, 90):.2f})\n"
+            yield f"(min, max) time across ranks (ms):\n"
+            yield f"    save-checkpoint ................................: ({rng.gauss(9000, 90):.2f}, {rng.gauss(9900, 90):.2f})\n"
         if step % 2500 == 0:
-            yield f"validation loss at iteration {step} | lm loss value: {loss:.6E} | lm loss PPL: {2.718 ** min(loss, 20):.6E} | \n"
+            perplexity = 2.718 ** min(loss, 20)
+            yield f"validation loss at iteration {step} | lm loss value: {loss:.6E} | lm loss PPL: {perplexity:.6E} | \n"
         if rng.random() < 0.001:
             rank = rng.randrange(_NODES * _GPUS)
-            yield f"[rank{rank}]: /opt/megatron/core/tensor_parallel/layers.py:{rng.randint(200, 900)}: UserWarning: async grad allreduce is slow here\n"
+            place = f"/opt/megatron/core/tensor_parallel/layers.py:{rng.randint(200, 900)}"
+            yield f"[rank{rank}]: {place}: UserWarning: async grad allreduce is slow here\n"
             yield f"[rank{rank}]:   warnings.warn(\n"
         if rng.random() < 0.0005:
-            yield f"node{rng.randrange(_NODES):03}: dataloader prefetch queue at {rng.randint(1, 9)} of 16, shard {rng.randint(0, 4000)}\n"
+            node, shard = rng.randrange(_NODES), rng.randint(0, 4000)
+            yield f"node{node:03}: dataloader prefetch queue at {rng.randint(1, 9)} of 16, shard {shard}\n"
 
 
 def _failure() -> Iterator[str]:
@@ -81,7 +90,8 @@ def _failure() -> Iterator[str]:
             f"[rank{rank}]: torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered\n"
             if rank == 13
             else (
-                f"[rank{rank}]: torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:2251, remote process exited or there was a network error\n"
+                f"[rank{rank}]: torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:2251, "
+                f"remote process exited or there was a network error\n"
             )
         )
     yield "srun: error: node001: task 13: Exited with exit code 1\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from assistant.logs.lines import Line
@@ -45,7 +46,7 @@ def compress(scan: Scan, budget_chars: int) -> str:
     spent = len(title) + 1
     for number in _by_weight(scan, unique):
         line = scan.lines.get(number)
-        cost = len(_render(line, repeats.get(number))) + 2 * _FOLD_COST // 2 if line is not None else 0
+        cost = len(_render(line, repeats.get(number))) + _FOLD_COST if line is not None else 0
         if line is None or spent + cost > budget:
             continue
         chosen.append(number)
@@ -59,7 +60,7 @@ _FOLD_COST = 90
 
 def _title(scan: Scan) -> str:
     cut = ", the file is cut short" if scan.truncated else ""
-    return f"{scan.path}: {scan.lines_total:,} lines, {scan.size_bytes:,} bytes{cut}"
+    return f"{Path(scan.path).name}: {scan.lines_total:,} lines, {scan.size_bytes:,} bytes{cut}"
 
 
 def _fold_repeats(scan: Scan) -> tuple[set[int], dict[int, _Shown]]:

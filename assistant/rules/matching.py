@@ -149,7 +149,7 @@ def load_patterns(site: Path | None = None) -> Patterns:
     signatures: list[Entry] = [entry for reason in known for entry in reason.signature]
     herrings: list[Entry] = [entry for reason in known for entry in reason.herring]
     patterns = Patterns([*signatures, *herrings, *filters(site)], alarm_words(site))
-    if own := [entry for entry in filters(site) if entry not in filters()]:
+    if own := [entry for entry in filters(site) if entry not in filters(None)]:
         from assistant.rules.proof import prove
 
         prove(own, protected_lines(site), patterns)

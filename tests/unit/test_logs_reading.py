@@ -1,0 +1,144 @@
+"""Opening logs of every kind, and refusing what is none."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from pathlib import Path
+
+import pytest
+
+from assistant.errors import InputError
+from assistant.logs.backward import last_lines
+from assistant.logs.lines import Lines, clean
+from assistant.logs.reading import blocks, open_log, rotated
+from assistant.logs.search import search
+from assistant.rules.matching import search_in
+
+TEXT = b"".join(b"line %d\n" % number for number in range(1, 3001))
+
+
+def read(path: Path) -> bytes:
+    with open_log(path) as stream:
+        return b"".join(blocks(stream, 1000))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        TEXT,
+        gzip.compress(TEXT),
+        gzip.compress(TEXT[:5000]) + gzip.compress(TEXT[5000:]),
+        gzip.compress(TEXT) + b"\0" * 512,
+        TEXT.decode().encode("utf-16"),
+    ],
+    ids=["plain", "gzip", "two members", "padded gzip", "utf-16"],
+)
+def test_all_of_a_log_is_read(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "job.log"
+    path.write_bytes(content)
+    assert read(path) == TEXT
+
+
+@pytest.mark.parametrize("damage", ["short", "flipped"])
+def test_of_a_damaged_gzip_what_can_be_read_is_kept_and_said(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "job.log.gz"
+    text = b"".join(b"line %d\n" % (number * 7919 % 10_007) for number in range(100_000))
+    packed = bytearray(gzip.compress(text))
+    if damage == "short":
+        del packed[len(packed) // 2 :]
+    else:
+        packed[len(packed) // 2] ^= 0xFF
+    path.write_bytes(packed)
+    with open_log(path) as stream:
+        got = b"".join(blocks(stream))
+        assert stream.truncated
+    assert got.startswith(b"line 0\nline 7919\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"\x7fELF\x02\x01\x01", "is no log but a program"),
+        (b"PK\x03\x04rest", "zip archive"),
+        (b"\x28\xb5\x2f\xfdxxx", "zstdcat"),
+        (bytes(range(256)) * 50, "binary data"),
+        (gzip.compress(b"\x93NUMPY"), "NumPy"),
+        (gzip.compress(TEXT)[:15], "ends before its first byte"),
+    ],
+)
+def test_what_is_no_log_is_refused_by_name(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "job.log"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        open_log(path)
+
+
+def test_a_missing_file_and_a_folder_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        open_log(tmp_path / "none")
+    with pytest.raises(InputError, match="is a folder"):
+        open_log(tmp_path)
+
+
+def test_a_hole_at_the_start_is_no_binary_file(tmp_path: Path) -> None:
+    path = tmp_path / "job.log"
+    path.write_bytes(b"\0" * 200_000 + TEXT)
+    assert read(path).endswith(b"line 3000\n")
+
+
+def test_blocks_end_with_lines() -> None:
+    assert all(block.endswith(b"\n") for block in blocks(io.BytesIO(TEXT), 100))
+
+
+def test_rotated_siblings_come_oldest_first(tmp_path: Path) -> None:
+    for name in ("job.log", "job.log.1", "job.log.2.gz", "job.log.10", "job.log-20260101", "job.log.bak", "other.log.1"):
+        (tmp_path / name).touch()
+    assert [path.name for path in rotated(tmp_path / "job.log")] == [
+        "job.log-20260101",
+        "job.log.10",
+        "job.log.2.gz",
+        "job.log.1",
+        "job.log",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (b"\x1b[1;31mred\x1b[0m", "red"),
+        (b" 1%|a| 1/9\r 2%|a| 2/9", " 2%|a| 2/9"),
+        (b" 1%|a| 1/9\rTraceback (most", "Traceback (most"),
+        (b"RuntimeError: lost\r 2%|a| 2/9", "RuntimeError: lost  2%|a| 2/9"),
+        (b"windows\r", "windows"),
+        (b"\xff\x00ok\xe2\x80\xae", "\ufffdok"),
+        (b"\ttab", "\ttab"),
+    ],
+)
+def test_a_line_is_what_a_person_would_see(raw: bytes, text: str) -> None:
+    assert clean(raw) == text
+
+
+def test_lines_with_gaps_are_found_by_number() -> None:
+    lines = Lines([(1, b"a\nb\n"), (10, b"j\nk\nl")])
+    assert [line.number for line in lines] == [1, 2, 10, 11, 12]
+    assert (lines.get(11), lines.get(5), lines.get(13)) == ((11, "k"), None, None)
+    assert [line.text for line in lines.window(2, 10)] == ["b", "j"]
+    assert [line.text for line in lines.tail(2)] == ["k", "l"]
+    assert lines[-1].number == 12
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_last_lines_are_read_from_the_end(tmp_path: Path, packed: bool) -> None:
+    path = tmp_path / "job.log"
+    path.write_bytes(gzip.compress(TEXT) if packed else TEXT)
+    assert [line.text for line in last_lines(path, 2)] == ["line 2999", "line 3000"]
+
+
+def test_a_search_counts_all_and_shows_both_ends(tmp_path: Path) -> None:
+    path = tmp_path / "job.log"
+    path.write_bytes(TEXT)
+    found = search(path, search_in(r"LINE 2\d\d\d$"), most=4)
+    assert found.total == 1000
+    assert [line.number for line in found.lines] == [2000, 2001, 2998, 2999]

@@ -1,0 +1,28 @@
+"""Training metrics of each framework; cases as data."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assistant.logs.lines import Lines
+from assistant.logs.metrics import metric_points
+
+CASES = tomllib.loads((Path(__file__).parents[1] / "cases" / "metrics" / "formats.toml").read_text())["case"]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_metrics_are_read(case: dict[str, Any]) -> None:
+    found = [[point.step, point.loss, point.grad_norm] for point in metric_points(Lines.of(case["lines"]))]
+    wanted = [[None if value == "none" else value for value in point] for point in case["points"]]
+    assert found == [pytest.approx(point, nan_ok=True) for point in wanted]
+
+
+def test_a_point_knows_its_line_time_and_duration() -> None:
+    (point,) = metric_points(
+        Lines.of(["", " [2026-02-11 07:24:57] iteration 3/9 | elapsed time per iteration (ms): 2500.0 | lm loss: 2.0E+00 |"])
+    )
+    assert (point.line, point.seconds, str(point.at)) == (2, 2.5, "2026-02-11 07:24:57+00:00")
