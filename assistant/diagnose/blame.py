@@ -99,7 +99,8 @@ def _surest(evidence: dict[str, list[Finding]], chosen: Finding, facts: Facts) -
 def host_of(finding: Finding, facts: Facts) -> str | None:
     """Return the host that a finding is about, None where the case does not tell."""
     host = finding.host
-    if host is not None and not _ADDRESS.match(host) and (host_like(host) or facts.places.knows(host)):
+    named = host is not None and not _ADDRESS.match(host) and (host_like(host) or facts.places.knows(host))
+    if named and not (finding.file == "job.log" and _collector(str(host), facts)):
         return host
     if finding.reason == "node_failure":
         return None  # it is told by others: who printed it is not who is gone
@@ -111,9 +112,15 @@ def host_of(finding: Finding, facts: Facts) -> str | None:
     return _first_to_fail(finding, facts) or facts.places.only_host()
 
 
+def _collector(host: str, facts: Facts) -> bool:
+    """Tell whether a host stands before the lines of all ranks: whoever collected the log, not whoever wrote the line."""
+    launched = {told.host for told in facts.exits} | {task.host for task in facts.tasks}
+    return facts.streams.hosts == {host} and host not in launched and len(facts.places.hosts) > 1
+
+
 def _first_to_fail(finding: Finding, facts: Facts) -> str | None:
     """Return the one host whose processes failed by themselves, where launchers agree on one."""
-    if finding.rank is not None or finding.stream:
+    if finding.rank is not None or finding.task is not None:
         return None
     first = {told.host for told in facts.exits if told.first and told.host and not told.victim}
     if len(first) == 1:

@@ -20,7 +20,7 @@ _LOCAL = re.compile(r"\[(\d{1,4})\]: ?(?=\S)")
 _RAY = re.compile(r"(?:\x1b\[\d+m)?\((?:[\w.]+,? )?pid=\d+(?:, ip=([\d.]+))?\)(?:\x1b\[0m)? ?")
 _POD = re.compile(r"\[(?:pod/)?([a-z0-9][\w.-]*)/[\w.-]+\] ")
 _TIME = re.compile(
-    r"\[?\d{4}[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?(?: (?:stdout|stderr) [FP])?[ :]+(?![|\[-])"
+    r"\[?\d{4}[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?(?: (?:stdout|stderr) [FP])?:? "
 )
 _HOST = re.compile(r"([A-Za-z][\w.-]{1,62})(: ?| \| ?)")
 _HOST_LIKE = re.compile(r"^(?=.*\d)[a-z][a-zA-Z0-9-]*(?:\.[a-z0-9-]+)*$|^[A-Z][A-Z0-9]*(?:-[A-Za-z0-9]+)+$")

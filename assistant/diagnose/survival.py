@@ -41,7 +41,7 @@ def weigh_place(finding: Finding, facts: Facts) -> None:
         finding.factor *= 0.5
         finding.note = "an exception that the program caught and quotes"
     elif episode is None and not finding.blames and _is_warning(finding.text):
-        finding.factor *= 0.7
+        finding.factor *= 0.7 if finding.reason in HARDWARE else 0.5
         finding.note = "printed as a warning"
 
 
@@ -63,7 +63,7 @@ _QUOTED = re.compile(r"(?<!^)\b[A-Z]\w*(?:Error|Exception)\((?:[\"'\[\d)]|b')|[(
 
 def _handled(finding: Finding, facts: Facts) -> bool:
     """Tell whether the program itself says, on the line or around its traceback, that it goes on."""
-    if finding.blames:
+    if finding.blames or finding.orphan:
         return False
     episode = finding.episode
     if episode is None:

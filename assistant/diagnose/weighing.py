@@ -25,6 +25,8 @@ from assistant.diagnose.times import stamp
 
 KERNEL_EARLY = timedelta(minutes=15)
 KERNEL_HISTORY = timedelta(hours=6)
+OTHER_CLOCK = timedelta(hours=30)
+NEAR_END = timedelta(minutes=6)
 LIVED_WITH = timedelta(hours=1)
 TRAINED_ON = timedelta(minutes=20)
 """Steps this long after a kernel's message show that the job lived with it."""
@@ -59,9 +61,21 @@ def _weigh_time(finding: Finding, facts: Facts) -> None:
         finding.factor, finding.note = 0.0, "long before this attempt started"
     elif latest - at > KERNEL_HISTORY:
         finding.factor, finding.note = 0.0, "hours before the log ends"
-    elif _lived_with(at, end, facts):
+    elif end is not None and abs(latest - end) > OTHER_CLOCK:
+        finding.factor *= 0.8
+        finding.note = "by a clock that differs from the job's"
+    elif _lived_with(at, end, facts) and not (latest - at <= NEAR_END and _other_zone(at, end)):
         finding.factor *= 0.3
         finding.note = "training went on after it"
+
+
+def _other_zone(at: datetime, end: datetime | None) -> bool:
+    """Tell whether a time is the job's end in another time zone: away by whole half hours, nearly."""
+    if end is None:
+        return False
+    away = abs((end - at).total_seconds())
+    off = (away + NEAR_END.total_seconds() / 2) % 1800
+    return 1800 <= away <= 14 * 3600 and off <= NEAR_END.total_seconds()
 
 
 def _lived_with(at: datetime, end: datetime | None, facts: Facts) -> bool:
