@@ -25,9 +25,16 @@ EXTRA = ["loss_spike", "hang", "slow_job", "time_limit", "preempted", "cancelled
 SHARED: dict[tuple[str, str], str] = {}
 """(signature whose example it is, root of another reason that weighs as much): why both may speak for the line."""
 
+
+def own_entries(reason: Reason) -> tuple[Signature | Herring, ...]:
+    return (*reason.signature, *reason.herring)
+
+
 ALL = sorted(reasons())
-ENTRIES: list[Signature | Herring] = [entry for reason in reasons().values() for entry in (*reason.signature, *reason.herring)]
+ENTRIES = [entry for reason in reasons().values() for entry in own_entries(reason)]
 SIGNATURES = [entry for entry in ENTRIES if isinstance(entry, Signature)]
+Found = tuple[list[tuple[int, str]], set[tuple[int, int]]]
+"""Examples as (entry, line), and the pairs (entry, example) that Hyperscan found."""
 SPEAKING = (Role.ROOT, Role.SYMPTOM, Role.CONFIRMATION)
 
 
@@ -61,7 +68,7 @@ def scan(entries: list[Signature | Herring], lines: list[str]) -> set[tuple[int,
 
 
 @pytest.fixture(scope="module")
-def found_together() -> tuple[list[tuple[int, str]], set[tuple[int, int]]]:
+def found_together() -> Found:
     """Return the examples as (entry, line), and which entries Hyperscan finds in which example."""
     examples = [(number, line) for number, entry in enumerate(ENTRIES) for line in entry.examples]
     return examples, scan(ENTRIES, [line for _, line in examples])
@@ -81,7 +88,7 @@ def test_a_reason_says_what_it_means_and_what_to_do(name: str) -> None:
         assert len(text) > 3
     assert reason.tests, "name the cheapest check"
     assert reason.signature
-    assert all(entry.id.startswith(f"{name}.") for entry in (*reason.signature, *reason.herring))
+    assert all(entry.id.startswith(f"{name}.") for entry in own_entries(reason))
 
 
 @pytest.mark.parametrize("name", PAPER)
@@ -107,11 +114,7 @@ def test_examples_are_matched_by_their_own_pattern(name: str) -> None:
     assert all(entry.examples for entry in own_entries(reason))
 
 
-def own_entries(reason: Reason) -> tuple[Signature | Herring, ...]:
-    return (*reason.signature, *reason.herring)
-
-
-def test_hyperscan_and_re_agree_on_every_example(found_together: tuple[list[tuple[int, str]], set[tuple[int, int]]]) -> None:
+def test_hyperscan_and_re_agree_on_every_example(found_together: Found) -> None:
     examples, found = found_together
     for number, (_, line) in enumerate(examples):
         by_re = {index for index, entry in enumerate(ENTRIES) if matches(entry, line)}
@@ -137,7 +140,8 @@ def test_no_root_of_another_reason_outweighs_a_signature_on_its_own_lines(name: 
 @pytest.mark.parametrize("name", ALL)
 def test_no_herring_or_benign_pattern_hides_a_line_that_speaks_for_the_reason(name: str) -> None:
     reason = reasons()[name]
-    hiding = [*reason.herring, *(entry for entry in SIGNATURES if entry.role is Role.BENIGN)]
+    benign = tuple(entry for entry in SIGNATURES if entry.role is Role.BENIGN)
+    hiding: tuple[Signature | Herring, ...] = (*reason.herring, *benign)
     hidden = [
         (entry.id, other.id, line)
         for entry in reason.signature
