@@ -67,7 +67,7 @@ def _iterations(rng: random.Random) -> Iterator[str]:
             folder = "/lustre/ckpt/gpt-70b"
             yield f"saving checkpoint at iteration {step:7} to {folder} in torch_dist format\n"
             yield f"  successfully saved checkpoint from iteration {step:7} to {folder} [ t 1/4, p 1/2 ]\n"
-            yield f"(min, max) time across ranks (ms):\n"
+            yield "(min, max) time across ranks (ms):\n"
             yield f"    save-checkpoint ................................: ({rng.gauss(9000, 90):.2f}, {rng.gauss(9900, 90):.2f})\n"
         if step % 2500 == 0:
             perplexity = 2.718 ** min(loss, 20)
