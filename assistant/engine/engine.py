@@ -18,7 +18,7 @@ from assistant.errors import Parked, StoreError, ToolError, Unavailable
 from assistant.gate import Gate
 from assistant.ports import Clock, Scheduler
 from assistant.records import CallStatus, Diagnosis, Event, EventKind, Incident, IncidentState, Job
-from assistant.recover.budget import fingerprint, restart_budget
+from assistant.recover.budget import fingerprint, made_progress, restart_budget
 from assistant.recover.directives import Directives, read_directives
 from assistant.recover.playbook import Ended, run_playbook
 from assistant.recover.situation import situation
@@ -148,6 +148,7 @@ class Engine:
 
     def _planned(self, incident: Incident) -> bool:
         diagnosis, job = self._diagnosis(incident), self._job(incident.job)
+        self._credit_progress(incident, diagnosis, job)
         chosen, why = self.playbook_for(diagnosis, job)
         if chosen is None:
             self._escalate(incident, why)
@@ -156,6 +157,12 @@ class Engine:
         self.store.set_state(incident.id, IncidentState.RECOVERING, note=note, playbook=chosen.name, digest=chosen.digest)
         self.store.mark_stage(incident.id, "planned")
         return True
+
+    def _credit_progress(self, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> None:
+        """Forget the restarts before this attempt when it went past the step at which the one before had failed."""
+        before = self.store.diagnosis(incident.parent) if incident.parent is not None else None
+        if before is not None and made_progress(before.step, diagnosis.step):
+            self.store.add_progress(self._cause(before, job), incident=incident.id, step=diagnosis.step)
 
     def _recovered(self, incident: Incident, by: str | None) -> bool:
         diagnosis, job = self._diagnosis(incident), self._job(incident.job)

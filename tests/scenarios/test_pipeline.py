@@ -1,0 +1,192 @@
+"""The pipeline on the simulated cluster: what becomes of an incident under each policy, and when it must stop."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from assistant.errors import Unavailable
+from assistant.policy import Mode
+from assistant.records import CallStatus, IncidentState, JobState, Verdict
+from assistant.schedulers.simulated_run import Run
+from tests.scenarios.scene import ECC, XID, Scene
+
+BUG = (
+    "Traceback (most recent call last):",
+    '  File "/opt/train/pretrain.py", line 12, in <module>',
+    "    main()",
+    '  File "/opt/train/pretrain.py", line 88, in main',
+    "    loss = model(batch) + None",
+    "TypeError: unsupported operand type(s) for +: 'float' and 'NoneType'",
+)
+TIMEOUT = (
+    "[rank1]:[E105 02:01:11.12 ProcessGroupNCCL.cpp:607] [Rank 1] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=51, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=600000) ran for 600097 milliseconds before "
+    "timing out.",
+)
+
+
+def test_observe_changes_nothing_and_says_what_it_would_have_done(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, mode=Mode.OBSERVE)
+    scene.cluster.submit(scene.spec)
+    (incident,) = scene.watch(600)
+    assert scene.cluster.changes == ["submit 1"]
+    assert incident.state is IncidentState.ESCALATED
+    assert "would have done" in incident.note
+    (denied,) = scene.engine.store.calls(incident.id, status=CallStatus.DENIED)
+    assert "node02" in denied.preview
+
+
+def test_propose_waits_for_each_change_and_goes_on_exactly_there(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, mode=Mode.PROPOSE)
+    scene.cluster.submit(scene.spec)
+    changes = []
+    for _ in range(6):
+        (incident,) = scene.watch(100)
+        changes.append(list(scene.cluster.changes))
+        for approval in scene.engine.store.approvals():
+            assert scene.engine.store.answer(approval.id, Verdict.ALLOW, "ada")
+    assert incident.state is IncidentState.RECOVERED, incident.note
+    assert changes[0] == ["submit 1"]
+    assert changes[1] == ["submit 1", "cordon node02"]
+    assert scene.cluster.changes == ["submit 1", "cordon node02", "submit 2"]
+
+
+def test_a_refused_change_ends_with_a_person(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, mode=Mode.PROPOSE)
+    scene.cluster.submit(scene.spec)
+    scene.watch(100)
+    (approval,) = scene.engine.store.approvals()
+    scene.engine.store.answer(approval.id, Verdict.DENY, "ada", why="node02 is needed")
+    (incident,) = scene.watch(100)
+    assert incident.state is IncidentState.ESCALATED
+    assert "node02 is needed" in incident.note
+    assert scene.cluster.changes == ["submit 1"]
+
+
+def test_the_kill_switch_stops_every_change(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    (tmp_path / "stop").touch()
+    scene.cluster.submit(scene.spec)
+    (incident,) = scene.watch(600)
+    assert scene.cluster.changes == ["submit 1"]
+    assert "kill switch" in incident.note
+
+
+def test_a_bug_of_the_script_is_not_restarted(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, run=Run(fails_at=50, lines=BUG))
+    scene.cluster.submit(scene.spec)
+    (incident,) = scene.watch(600)
+    diagnosis = scene.engine.store.diagnosis(incident.id)
+    assert diagnosis is not None
+    assert (diagnosis.reason, incident.state) == ("type_error", IncidentState.ESCALATED)
+    assert scene.cluster.changes == ["submit 1"]
+
+
+def test_the_same_failure_at_the_same_step_is_a_crash_loop(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, run=Run(fails_at=50, lines=TIMEOUT, save_every=10))
+    scene.cluster.submit(scene.spec)
+    scene.watch(7200)
+    states = [incident.state for incident in scene.engine.store.incidents()]
+    assert len(scene.cluster.jobs()) <= 4, "three restarts at most"
+    assert states[0] is IncidentState.ESCALATED
+    assert "crash loop" in scene.engine.store.incidents()[0].note or "no restart is left" in scene.engine.store.incidents()[0].note
+
+
+def test_an_incident_knows_the_one_whose_restart_failed(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, run=Run(fails_at=50, lines=TIMEOUT, save_every=10))
+    scene.cluster.submit(scene.spec)
+    scene.watch(7200)
+    second, first = scene.engine.store.incidents()[-2:]
+    assert (first.id, second.parent) == (1, 1)
+
+
+def test_a_scheduler_that_does_not_answer_is_unknown_not_gone(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.cluster.submit(scene.spec)
+    scene.clock.sleep(30)
+    scene.cluster.outage = True
+    with pytest.raises(Unavailable):
+        scene.engine.tick(owner="watch")
+    assert scene.engine.store.incidents() == []
+    scene.cluster.outage = False
+    (incident,) = scene.watch(600)
+    assert incident.state is IncidentState.RECOVERED
+
+
+def test_an_outage_in_the_middle_of_a_recovery_only_delays_it(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, mode=Mode.PROPOSE)
+    scene.cluster.submit(scene.spec)
+    scene.watch(100)
+    (approval,) = scene.engine.store.approvals()
+    scene.engine.store.answer(approval.id, Verdict.ALLOW, "ada")
+    scene.cluster.outage = True
+    (incident,) = scene.engine.resume(owner="watch")
+    assert not incident.state.ended
+    scene.cluster.outage = False
+    scene.mode = Mode.ACT
+    scene.engine.store.close()
+    scene.started()
+    (incident,) = scene.watch(600)
+    assert incident.state is IncidentState.RECOVERED, incident.note
+    assert scene.cluster.changes == ["submit 1", "cordon node02", "submit 2"]
+
+
+def test_a_hung_job_is_cancelled_and_goes_on(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, run=Run(hangs_at=50))
+    scene.cluster.plan("llm", Run(hangs_at=50, checkpoints=tmp_path / "checkpoints"), Run(checkpoints=tmp_path / "checkpoints"))
+    scene.cluster.submit(scene.spec)
+    (incident,) = scene.watch(3600)
+    diagnosis = scene.engine.store.diagnosis(incident.id)
+    assert diagnosis is not None
+    assert (diagnosis.reason, incident.state) == ("hang", IncidentState.RECOVERED)
+    assert scene.cluster.changes == ["submit 1", "cancel 1", "submit 2"]
+
+
+def test_a_person_who_cancels_a_job_is_left_alone(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, run=Run())
+    scene.cluster.submit(scene.spec)
+    scene.clock.sleep(30)
+    scene.cluster.cancel("1")
+    assert scene.watch(300) == []
+    assert scene.cluster.job("1").state is JobState.CANCELLED
+
+
+def test_a_foreign_drain_is_never_touched(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.cluster.submit(scene.spec)
+    scene.cluster.set_cordon("node02", "ada: replacing a fan")
+    (incident,) = scene.watch(600)
+    assert incident.state is IncidentState.RECOVERED, incident.note
+    node = next(node for node in scene.cluster.nodes() if node.name == "node02")
+    assert node.reason == "ada: replacing a fan"
+    assert scene.cluster.changes == ["submit 1", "submit 2"]
+
+
+def test_two_engines_never_work_on_the_same_incident(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.cluster.submit(scene.spec)
+    scene.clock.sleep(60)
+    first = scene.engine
+    assert [event.kind for event in first.watcher.look(known=())] == ["job_ended"]
+    for event in first.watcher.look(known=()):
+        first.open(event)
+    second = scene.started()
+    assert first.store.claim(1, "watch@elsewhere:1.2", 300)
+    second.tick(owner="another")
+    assert second.store.incident(1).state is IncidentState.OPEN
+    assert scene.cluster.changes == ["submit 1"]
+    assert dataclasses.asdict(scene.spec)["name"] == "llm"
+
+
+def test_old_failures_are_history(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, run=Run(fails_at=5, lines=ECC, kernel={"node02": XID}))
+    scene.engine.store.close()
+    (tmp_path / "nightshift.db").unlink()
+    scene.cluster.submit(scene.spec)
+    scene.clock.sleep(3600)
+    scene.cluster.jobs()
+    scene.started()
+    assert scene.watch(100) == []
