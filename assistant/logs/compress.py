@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +16,8 @@ CONTEXT = (3, 8)
 """Lines shown before and after the first occurrence of a hit."""
 HEAD, TAIL = 15, 25
 """Uncovered lines shown from the start and the end of a log."""
+MOST_TOLD_APART = 60_000
+"""Uncovered lines that are compared with one another to find repeats."""
 WIDTH = 400
 """Characters of a line that are shown."""
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-f]{8,}\b|\d+(?:\.\d+)?")
@@ -68,14 +70,34 @@ def _fold_repeats(scan: Scan) -> tuple[set[int], dict[int, _Shown]]:
     first: dict[str, int] = {}
     count: Counter[int] = Counter()
     ranks: dict[int, set[int]] = {}
-    for first_line, last_line in scan.uncovered.runs:
-        for line in scan.lines.window(first_line, last_line):
-            prefix = parse(line.text)
-            number = first.setdefault(_NUMBERS.sub("#", prefix.rest), line.number)
-            count[number] += 1
-            if prefix.rank is not None:
-                ranks.setdefault(number, set()).add(prefix.rank)
+    for line in _told_apart(scan):
+        prefix = parse(line.text)
+        number = first.setdefault(_NUMBERS.sub("#", prefix.rest), line.number)
+        count[number] += 1
+        if prefix.rank is not None:
+            ranks.setdefault(number, set()).add(prefix.rank)
     return set(first.values()), {n: _Shown(c, tuple(sorted(ranks.get(n, ())))) for n, c in count.items()}
+
+
+def _told_apart(scan: Scan) -> Iterator[Line]:
+    """Yield uncovered lines in order: of very many the first and the last ones."""
+    left, runs = MOST_TOLD_APART // 2, scan.uncovered.runs
+    latest: list[tuple[int, int]] = []
+    for first, last in reversed(runs):
+        latest.append((max(first, last - left + 1), last))
+        left -= latest[-1][1] - latest[-1][0] + 1
+        if left <= 0:
+            break
+    start_of_latest = latest[-1][0] if latest else 0
+    left = MOST_TOLD_APART // 2
+    for first, last in runs:
+        if left <= 0 or first >= start_of_latest:
+            break
+        stop = min(last, start_of_latest - 1, first + left - 1)
+        yield from scan.lines.window(first, stop)
+        left -= stop - first + 1
+    for first, last in reversed(latest):
+        yield from scan.lines.window(first, last)
 
 
 def _by_weight(scan: Scan, unique: set[int]) -> Iterable[int]:
