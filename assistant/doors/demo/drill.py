@@ -38,7 +38,7 @@ def run(faults: Sequence[Fault], root: Path, *, as_json: bool, whole: bool) -> l
         console.rule(f"{fault.name}: {fault.title}", style="dim")
         rehearsal = Rehearsal(fault, root / fault.name)
         try:
-            with Screen(console, steps=fault.steps or 120) as screen:
+            with Screen(console, steps=rehearsal.steps) as screen:
                 result = rehearsal.run(screen)
             if whole and result.incident is not None:
                 console.rule("report", style="dim")

@@ -23,6 +23,8 @@ from assistant.wiring import build, local_folder
 
 NODES = 6
 """Virtual nodes; the job takes two, so there are spares."""
+STEPS = 120
+"""Optimiser steps of a run, where the fault does not need more."""
 POLL_S = 0.2
 PATIENCE_S = 90.0
 """A run that has not ended by then is a failed rehearsal."""
@@ -60,7 +62,8 @@ class Rehearsal:
         self.cluster = LocalScheduler(local_folder(self.settings), clock, nodes=NODES)
         policy = dataclasses.replace(load_policy(), mode=Mode.ACT, kill_switch=(folder / "stop",))
         self.engine: Engine = build(self.settings, clock=clock, scheduler=self.cluster, policy=policy, since=clock.now())
-        self.spec = demo_job(folder / "run")
+        self.steps = fault.steps or STEPS
+        self.spec = demo_job(folder / "run", steps=self.steps)
         self.struck = arm(fault, self.cluster, self.spec)
 
     def run(self, show: Callable[[Rehearsal], None]) -> Result:
