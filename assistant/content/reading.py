@@ -73,7 +73,7 @@ def build(kind: type[Record], table: Mapping[str, Any], path: Path, *, where: st
     Raises:
         ContentError: A key is unknown, missing or of the wrong type.
     """
-    known = _fields(kind)
+    known = _fields(typing.cast("type[Any]", kind))
     for key in table:
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)

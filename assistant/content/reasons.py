@@ -160,7 +160,8 @@ def reasons(site: Path | None = None) -> Mapping[str, Reason]:
         reason = build(Reason, read_toml(path), path)
         if reason.name != path.stem:
             raise ContentError(f"{path}:1: name: is {reason.name!r}, but the file is named {path.stem!r}")
-        for entry in (*reason.signature, *reason.herring):
+        entries: list[Signature | Herring] = [*reason.signature, *reason.herring]
+        for entry in entries:
             if entry.id in ids:
                 raise ContentError(f"{path}: id {entry.id!r} is used in {ids[entry.id]} already")
             ids[entry.id] = path

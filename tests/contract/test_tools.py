@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +58,7 @@ def test_a_reading_tool_leaves_the_cluster_as_it_was(tool: Tool, tmp_path: Path)
     arguments = {name: PLAUSIBLE[name] for name in tool.arguments if name in PLAUSIBLE}
     if "path" in tool.arguments:
         arguments["path"] = str(tmp_path / "checkpoints" / "iter_0000020")
-    try:
+    with suppress(ToolError):  # a refusal is an answer as well
         to_json(tool.run(context, **tool.checked(arguments)))
-    except ToolError as refused:
-        assert str(refused)
     after = (list(scene.cluster.changes), list(scene.cluster.nodes()), [job.state for job in scene.cluster.jobs()])
     assert after == before
