@@ -10,7 +10,6 @@ import tomllib
 import types
 import typing
 from collections.abc import Iterator, Mapping
-from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
@@ -73,7 +72,7 @@ def build(kind: type[Record], table: Mapping[str, Any], path: Path, *, where: st
     Raises:
         ContentError: A key is unknown, missing or of the wrong type.
     """
-    known = _fields(typing.cast("type[Any]", kind))
+    known = _FIELDS.get(kind) or _FIELDS.setdefault(kind, _fields(kind))
     for key in table:
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)
@@ -92,7 +91,9 @@ def build(kind: type[Record], table: Mapping[str, Any], path: Path, *, where: st
         raise ContentError(f"{path}:{line_of(path, where, occurrence) if where else 1}: {error}") from error
 
 
-@cache
+_FIELDS: dict[type, dict[str, tuple[Any, bool]]] = {}
+
+
 def _fields(kind: type) -> dict[str, tuple[Any, bool]]:
     if not dataclasses.is_dataclass(kind):
         raise TypeError(f"{kind} is no dataclass")
