@@ -2,7 +2,8 @@
 
     python -m assistant.training.numpy_lm --steps 120 --save-interval 20 --checkpoints DIR [--load DIR/iter_0000060]
 
-Rank, world and meeting place come from RANK, WORLD_SIZE, LOCAL_RANK, NIGHTSHIFT_RENDEZVOUS; alone it needs none of them.
+Rank, world, meeting folder and own address come from RANK, WORLD_SIZE, LOCAL_RANK, NIGHTSHIFT_RENDEZVOUS and NIGHTSHIFT_ADDRESS; alone
+it needs none of them.
 """
 
 from __future__ import annotations
@@ -98,7 +99,8 @@ class Trainer:
         )
         meeting = Path(environment.get("NIGHTSHIFT_RENDEZVOUS", "."))
         self.timeout_s = self.faults.collective_timeout_s(options.collective_timeout)
-        self.ring = self.who.ring = Ring(self.rank, self.world, meeting, self.node, timeout_s=60.0)
+        address = environment.get("NIGHTSHIFT_ADDRESS", "127.0.0.1")
+        self.ring = self.who.ring = Ring(self.rank, self.world, meeting, self.node, timeout_s=60.0, address=address)
         self.ring.barrier()
         self.ring.timeout_s = self.timeout_s
 

@@ -1,4 +1,4 @@
-"""A real ring all-reduce over TCP on this machine: each rank talks to the next one only, so a dead rank is felt beside it."""
+"""A real ring all-reduce over TCP: each rank talks to the next one only, so a dead rank is felt beside it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class CollectiveTimeout(Exception):
 class Ring:
     """This rank's two connections."""
 
-    def __init__(self, rank: int, world: int, meeting: Path, node: str, *, timeout_s: float) -> None:
+    def __init__(self, rank: int, world: int, meeting: Path, node: str, *, timeout_s: float, address: str = "127.0.0.1") -> None:
         """Meet the neighbours.
 
         Args:
@@ -46,6 +46,7 @@ class Ring:
             meeting: Folder in which each rank leaves its port; empty at the start of an attempt.
             node: Name of our node, for the neighbours' messages.
             timeout_s: How long a collective may wait for a neighbour.
+            address: Of this node, as its neighbours reach it.
         """
         self.rank, self.world, self.timeout_s = rank, world, timeout_s
         self.number = 0
@@ -55,14 +56,14 @@ class Ring:
         self._began = 0.0
         if world == 1:
             return
-        with socket.create_server(("127.0.0.1", 0)) as server:
+        with socket.create_server((address, 0)) as server:
             beside = meeting / f".{rank}.{os.getpid()}"
-            beside.write_text(f"{server.getsockname()[1]} {node}", encoding="utf-8")
+            beside.write_text(f"{server.getsockname()[1]} {address} {node}", encoding="utf-8")
             beside.replace(meeting / str(rank))
             self.next_rank, self.previous_rank = (rank + 1) % world, (rank - 1) % world
-            self.next_port, self.next_node = self._find(meeting, self.next_rank)
-            self.previous_port, self.previous_node = self._find(meeting, self.previous_rank)
-            self.next = socket.create_connection(("127.0.0.1", self.next_port), timeout=60)
+            self.next_port, next_address, self.next_node = self._find(meeting, self.next_rank)
+            self.previous_port, _, self.previous_node = self._find(meeting, self.previous_rank)
+            self.next = socket.create_connection((next_address, self.next_port), timeout=60)
             server.settimeout(60)
             self.previous, _ = server.accept()
         for connection in (self.next, self.previous):
@@ -70,14 +71,14 @@ class Ring:
             connection.setblocking(False)
 
     @staticmethod
-    def _find(meeting: Path, rank: int) -> tuple[int, str]:
+    def _find(meeting: Path, rank: int) -> tuple[int, str, str]:
         deadline = time.monotonic() + 60
         while not (meeting / str(rank)).exists():
             if time.monotonic() > deadline:
                 raise TimeoutError(f"rank {rank} did not come to {meeting} within 60 s")
             time.sleep(0.005)
-        port, _, node = (meeting / str(rank)).read_text(encoding="utf-8").partition(" ")
-        return int(port), node
+        port, address, node = (meeting / str(rank)).read_text(encoding="utf-8").split(" ")
+        return int(port), address, node
 
     def all_reduce(self, values: Numbers) -> Numbers:
         """Return the sums over all ranks, the same bits on each of them.
