@@ -9,6 +9,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from assistant.diagnose.tracebacks import NumberedLine
 from assistant.records import MetricPoint
@@ -19,7 +20,7 @@ _BAR = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Progress:
     """The proofs of progress of one log, in the order of lines."""
 
@@ -43,7 +44,7 @@ class Progress:
         """Line of the last proof; 0 without any."""
         return self.lines[-1] if self.lines else 0
 
-    @property
+    @cached_property
     def leg(self) -> int:
         """First line of the last leg, where a restarted job prints a lower step than before; 0 for a log of one leg."""
         for place in range(len(self.steps) - 1, 0, -1):

@@ -13,6 +13,7 @@ explains the end.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
@@ -27,6 +28,15 @@ KERNEL_EARLY = timedelta(minutes=15)
 KERNEL_HISTORY = timedelta(hours=6)
 OTHER_CLOCK = timedelta(hours=30)
 NEAR_END = timedelta(minutes=6)
+BACK_SOON = timedelta(minutes=2)
+_GONE = re.compile(
+    r"\b(?:link|carrier)\b.{0,12}\b(?:down|lost)|not responding|timed out|lost connection|connection .{0,40} (?:was )?lost",
+    re.IGNORECASE,
+)
+_BACK = re.compile(r"\b[Ll]ink\b.{0,12}\bup\b|\bOK\b|[Rr]estored|[Rr]econnected|carrier (?:acquired|on)|becomes ready")
+_DEVICE = re.compile(
+    r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d|\d+\.\d+\.\d+\.\d+|\b(?:ib|eth|ens|enp|bond|mlx5_)\w+|server \S+|\S+-(?:OST|MDT)\w+"
+)
 LIVED_WITH = timedelta(hours=1)
 TRAINED_ON = timedelta(minutes=20)
 """Steps this long after a kernel's message show that the job lived with it."""
@@ -61,12 +71,24 @@ def _weigh_time(finding: Finding, facts: Facts) -> None:
         finding.factor, finding.note = 0.0, "long before this attempt started"
     elif latest - at > KERNEL_HISTORY:
         finding.factor, finding.note = 0.0, "hours before the log ends"
+    elif _came_back(finding, at, facts):
+        finding.factor *= 0.2
+        finding.note = "it came back within two minutes"
     elif end is not None and abs(latest - end) > OTHER_CLOCK:
         finding.factor *= 0.8
         finding.note = "by a clock that differs from the job's"
     elif _lived_with(at, end, facts) and not (latest - at <= NEAR_END and _other_zone(at, end)):
         finding.factor *= 0.3
         finding.note = "training went on after it"
+
+
+def _came_back(finding: Finding, at: datetime, facts: Facts) -> bool:
+    """Tell whether the same link, disk or server reported itself well soon after."""
+    if finding.file != "dmesg.log" or not _GONE.search(finding.text):
+        return False
+    words = set(_DEVICE.findall(finding.text))
+    later = (line for line in facts.kernel if line.number > finding.line and line.at is not None and line.at - at <= BACK_SOON)
+    return any(_BACK.search(line.text) and words & set(_DEVICE.findall(line.text)) for line in later)
 
 
 def _other_zone(at: datetime, end: datetime | None) -> bool:
