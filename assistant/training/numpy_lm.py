@@ -2,8 +2,8 @@
 
     python -m assistant.training.numpy_lm --steps 120 --save-interval 20 --checkpoints DIR [--load DIR/iter_0000060]
 
-Rank, world, meeting folder and own address come from RANK, WORLD_SIZE, LOCAL_RANK, NIGHTSHIFT_RENDEZVOUS and NIGHTSHIFT_ADDRESS; alone
-it needs none of them.
+Rank, world, meeting folder and own address come from RANK, WORLD_SIZE, LOCAL_RANK, NIGHTSHIFT_RENDEZVOUS and
+NIGHTSHIFT_ADDRESS; alone it needs none of them.
 """
 
 from __future__ import annotations
