@@ -92,4 +92,6 @@ def _named_node(text: str, facts: Facts) -> str | None:
     match = _NODE_OF_LINE.search(text)
     if match is None:
         return None
-    return next((node for node in expand(match.group(1).rstrip(",.:")) if facts.places.knows(node)), None)
+    named = expand(match.group(1).rstrip(",.:"))
+    about_us = (job := _JOB_OF_LINE.search(text)) is not None and facts.job_id in job.groups()
+    return next((node for node in named if about_us or facts.places.knows(node)), None)

@@ -28,7 +28,7 @@ from assistant.records import MetricPoint
 from assistant.rules.matching import Patterns
 
 _JOB_ID = re.compile(
-    r"(?:StepId=|STEP |JOB |JobId=|[Jj]ob_?id[ =:]+|SLURM_JOB_ID[ =:]+|[Jj]ob |Submitted batch job )(\d{3,12})(?:\.\d+)?\b"
+    r"(?:StepId=|STEP |JOB |JobId=|[Jj]ob_?id[ =:]+|SLURM_JOB_ID[ =:]+|[Jj]ob |Submitted batch job )(\d{2,12})(?:\.\d+)?\b"
 )
 
 

@@ -63,6 +63,7 @@ class Finding:
 
 _ORPHAN = re.compile(r"^(?:[\w.]+\.)?([A-Z]\w*(?:Error|Exception|NotFound|Interrupt))(?:: (.*))?$")
 _NCCL_HOST = re.compile(r"^([A-Za-z][\w.-]*):\d+:\d+ \[\d+\] ")
+_SPEAKER = re.compile(r"\[(?:epilog|prolog|health\w*|node\w*|gpu\w*|dmesg|kernel|syslog)[ :@/]+([A-Za-z][\w.-]*\d[\w.-]*)\]")
 _RANK_WORD = re.compile(r"\[(?:PG [^\]]*?)?Rank (\d+)\]|\brank[ =:]+(\d+)\b", re.IGNORECASE)
 
 
@@ -182,6 +183,8 @@ def _host(named: Mapping[str, str], body: Body, facts: Facts) -> str | None:
     if named.get("node"):
         return named["node"].strip("[](),:;'\"")
     if match := _NCCL_HOST.match(body.text):
+        return match.group(1)
+    if match := _SPEAKER.match(body.text):
         return match.group(1)
     return body.host
 

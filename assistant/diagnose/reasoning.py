@@ -14,7 +14,7 @@ EXTERNAL = frozenset({"preempted", "time_limit", "cancelled"})
 ENDINGS = EXTERNAL | {"no_failure", "hang", "slow_job", "loss_spike", "unknown"}
 """Reasons that are told by how the job ended, not by an error; see `endings`."""
 ROLES = {Role.ROOT: 1.0, Role.SYMPTOM: 0.5, Role.CASCADE: 0.22, Role.CONFIRMATION: 0.0}
-_GPU_LIKE = ("CUDA", "NCCL", "nccl", "Cuda", "cuda", "XID", "Xid", "SIGABRT", "SIGBUS", "Aborted", "AcceleratorError")
+_GPU_LIKE = ("CUDA", "NCCL", "nccl", "Cuda", "cuda", "XID", "Xid", "SIGABRT", "SIGBUS", "Aborted", "AcceleratorError", "Bus error")
 
 
 def role_factor(finding: Finding) -> float:
