@@ -13,6 +13,7 @@ from assistant.content.reasons import Reason
 from assistant.diagnose.beside import find
 from assistant.diagnose.blame import blame, straggler
 from assistant.diagnose.case import Case
+from assistant.diagnose.divergence import spike_of
 from assistant.diagnose.endings import Ending, decide
 from assistant.diagnose.facts import Facts, gather
 from assistant.diagnose.findings import Finding
@@ -20,7 +21,7 @@ from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.reasoning import ENDINGS, symptomatic
 from assistant.diagnose.weighing import best_of, weigh
 from assistant.diagnose.wording import advice, rivals, summary
-from assistant.logs.spikes import Spike, find_spike
+from assistant.logs.spikes import Spike
 from assistant.records import Action, Category, Citation, DecidedBy, Diagnosis, NodeFinding
 
 CITED = 6
@@ -45,7 +46,7 @@ def diagnose(case: Case, knowledge: Knowledge) -> Diagnosis:
     findings = weigh(find(facts, knowledge), facts)
     errors = [finding for finding in findings if finding.reason not in ENDINGS]
     told = [finding for finding in findings if finding.reason in ENDINGS]
-    spike = find_spike([point for point in facts.points if facts.metric_file != "job.log" or point.line >= facts.progress.leg])
+    spike = spike_of(facts)
     ending = decide(errors, told, spike, facts)
     if ending is not None:
         return _by_ending(ending, findings, spike, facts, knowledge)

@@ -1,0 +1,47 @@
+"""The loss spike of a case: measured in its metrics, or seen by a watch while the job still ran."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+from assistant.diagnose.facts import Facts
+from assistant.logs.spikes import Spike, find_spike
+from assistant.records import EventKind, MetricPoint
+
+SHOWN = 3
+"""Steps after the onset that are cited."""
+
+
+def spike_of(facts: Facts) -> Spike | None:
+    """Return the spike of the last leg, None when the loss is where it was.
+
+    A watch may have seen one whose loss has wandered since; its onset then counts, and the earlier of both where both have one: a
+    checkpoint from inside a spike must not be taken for healthy.
+    """
+    points = [point for point in facts.points if facts.metric_file != "job.log" or point.line >= facts.progress.leg]
+    measured, seen = find_spike(points), _seen_by_watch(facts, points)
+    if measured is None or seen is None:
+        return measured or seen
+    return (
+        measured if measured.step <= seen.step else dataclasses.replace(measured, step=seen.step, line=seen.line, lines=seen.lines)
+    )
+
+
+def _seen_by_watch(facts: Facts, points: Sequence[MetricPoint]) -> Spike | None:
+    event = facts.case.event
+    step = event.detail.get("step") if event is not None and event.kind is EventKind.LOSS_SPIKE else None
+    after = [point for point in points if isinstance(step, int) and point.step >= step]
+    if event is None or not isinstance(step, int) or not after:
+        return None
+    level = event.detail.get("level")
+    height = after[-1].loss if after[-1].loss is not None else math.nan
+    return Spike(
+        step=step,
+        line=after[0].line,
+        lines=tuple(point.line for point in after[:SHOWN]),
+        level=float(level) if isinstance(level, int | float) else math.nan,
+        height=height,
+        grad_norm_rose=False,
+    )
