@@ -37,6 +37,8 @@ class Evidence:
         """Worlds of two and more that failed or were slow."""
         self.met = [0] * len(nodes)
         """With whom each node was in a world of two that answered."""
+        self.failed_with = [0] * len(nodes)
+        """With whom each node was in a world of two that failed or was slow."""
         self.alone_passed = 0
         self.alone_failed = 0
         self.silences = [0] * len(nodes)
@@ -92,6 +94,7 @@ class Evidence:
         if len(world) == 2:
             for number in bits(mask):
                 self.met[number] |= mask & ~(1 << number)
+                self.failed_with[number] |= mask & ~(1 << number) if outcome is not Outcome.PASS else 0
         if outcome is not Outcome.FAIL:
             self.right |= mask
         if outcome is Outcome.PASS:
@@ -114,33 +117,22 @@ class Evidence:
             self.gone |= (1 << number) * out
             self.to_ask_again |= (1 << number) * (not out)
 
-    def against(self, number: int) -> tuple[int, int]:
-        """Return how many separate worlds speak against a node alone, and the cleared nodes that it failed with.
+    def against(self, number: int) -> int:
+        """Return the good nodes that a node failed with in worlds of two.
 
-        A world speaks against it when everybody else in it is good. Two such worlds with different partners cannot both be the
-        doing of one bad pair.
+        Two of them cannot both be the doing of one bad pair. A world of three is no such proof, though both others be good: what
+        lies between them may be bad.
         """
-        own = 1 << number
-        others = sorted((mask & ~own for mask, _ in self.bad if mask & own and not mask & ~own & ~self.cleared), key=int.bit_count)
-        seen = count = 0
-        for partners in others:
-            if not partners & seen:
-                seen |= partners
-                count += 1
-        return count, seen
+        return self.failed_with[number] & self.cleared
 
     def uncovered(self, number: int) -> int:
-        """Return the groups of good nodes, as one mask, with which a node has not failed yet: it may be on their side of a switch."""
-        own = 1 << number
-        missing = 0
-        for group in self.groups:
-            if not any(mask & own and not mask & ~own & ~group for mask, _ in self.bad):
-                missing |= group
+        """Return the groups of good nodes, as one mask, with which a node has not failed yet: it may be linked to them."""
+        missing = sum(group for group in self.groups if not group & self.failed_with[number])
         return missing & ~self.gone
 
     def lacks_partner(self, number: int) -> bool:
         """Return whether a suspect has yet to be tested with good nodes before it may be blamed."""
-        return self.against(number)[0] < self.limits.partners or bool(self.uncovered(number))
+        return self.against(number).bit_count() < self.limits.partners or bool(self.uncovered(number))
 
     def lacks_suspects(self, number: int) -> int:
         """Return the other suspects that a suspect has yet to be tested with; 0 when it met enough of them."""

@@ -54,11 +54,10 @@ def _with_partners(evidence: Evidence, free: int) -> list[int]:
     for number in bits(evidence.suspects & free):
         if not evidence.lacks_partner(number):
             continue
-        # a partner of the first world counts already, unless it was a triple: the pair inside it may be the bad one
         fresh = evidence.cleared & free & ~evidence.met[number]
         wanted = evidence.uncovered(number) & fresh
-        if evidence.against(number)[0] < evidence.limits.partners:
-            wanted = wanted or fresh & ~evidence.against(number)[1]
+        if evidence.against(number).bit_count() < evidence.limits.partners:
+            wanted = wanted or fresh
         if wanted:
             pair = 1 << number | _most_spared(evidence, wanted, free)
             found.append(pair)

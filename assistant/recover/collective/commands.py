@@ -1,0 +1,152 @@
+"""What is run on each node of a world: pure, a world and its terms give the words of a command.
+
+Three programs can do it, the best that all nodes have is taken: NCCL through torch (`torchrun`) sees the GPUs and the fabric that
+training uses, the same with gloo sees torch and TCP, and the ring of the standard library sees hosts, cables and switches.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+
+from assistant.recover.collective.terms import Terms
+from assistant.recover.collective.worlds import World
+
+__all__ = ["LOOK", "Program", "Seat", "choose_program", "commands_of", "in_reservation", "program_text", "seats_of"]
+
+
+class Program(StrEnum):
+    """What a world runs."""
+
+    RING = "ring"
+    """TCP, standard library only."""
+    GLOO = "gloo"
+    """torch over TCP."""
+    NCCL = "nccl"
+    """torch over NVLink, InfiniBand or what NCCL finds."""
+
+
+_ASK_TORCH = "import torch; print('torch', torch.cuda.device_count(), torch.distributed.is_nccl_available())"
+LOOK = ("sh", "-c", f'command -v torchrun; python3 -c "{_ASK_TORCH}"')
+"""What tells which programs a node has."""
+
+
+def choose_program(seen: Mapping[str, str]) -> tuple[Program, int]:
+    """Return the best program that all nodes have, and how many GPUs each uses.
+
+    Args:
+        seen: By node what `LOOK` printed; empty for a node that did not answer.
+    """
+    gpus: list[int] = []
+    for text in seen.values():
+        words = next((line.split() for line in text.splitlines() if line.startswith("torch ")), [])
+        if len(words) != 3 or "torchrun" not in text:
+            return Program.RING, 0
+        gpus.append(int(words[1]) if words[1].isdigit() and words[2] == "True" else 0)
+    if not gpus:
+        return Program.RING, 0
+    return (Program.NCCL, min(gpus)) if min(gpus) else (Program.GLOO, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A node's place in a round: where it listens."""
+
+    node: str
+    address: str
+    ports: tuple[int, ...]
+
+
+def seats_of(worlds: Sequence[World], terms: Terms, chance: random.Random, address: Callable[[str], str]) -> list[list[Seat]]:
+    """Give every node of a round ports of its own, also where all nodes share one address.
+
+    Args:
+        worlds: At most `side_by_side` nodes.
+        terms: Range of ports and tries.
+        chance: Where in the range to begin, so that two tests at once rarely meet.
+        address: By which address the others reach a node.
+    """
+    count = sum(map(len, worlds)) * terms.tries
+    size = terms.last_port - terms.first_port + 1
+    start = chance.randrange(size)
+    ports = iter(terms.first_port + (start + place) % size for place in range(count))
+    return [[Seat(node, address(node), tuple(next(ports) for _ in range(terms.tries))) for node in world] for world in worlds]
+
+
+def commands_of(
+    program: Program,
+    seats: Sequence[Seat],
+    terms: Terms,
+    chance: random.Random,
+    *,
+    gpus: int = 0,
+    python: Sequence[str] = ("python3",),
+) -> list[list[str]]:
+    """Return the command of each node of a world.
+
+    Args:
+        program: What to run.
+        seats: Of the world's nodes, in the order of the ring.
+        terms: Sizes and deadlines.
+        chance: Token and seeds.
+        gpus: Processes of a node, for NCCL.
+        python: The interpreter on the nodes.
+    """
+    token = f"{chance.getrandbits(128):032x}"
+    sizes = {
+        "block_bytes": terms.block_mib << 20,
+        "repeats": terms.repeats,
+        "connect_s": terms.connect_s,
+        "deadline_s": terms.deadline_s,
+    }
+    if program is Program.RING:
+        seeds = [chance.getrandbits(32) for _ in seats]
+        peers = [[seat.address, list(seat.ports)] for seat in seats]
+        tasks = [{"rank": rank, "peers": peers, "token": token, "seeds": seeds, **sizes} for rank in range(len(seats))]
+        return [[*python, "-c", program_text("ring_program"), json.dumps(task)] for task in tasks]
+    task = json.dumps({"backend": program.value, "seed": chance.getrandbits(32), **sizes})
+    return [
+        [
+            "torchrun",
+            f"--nnodes={len(seats)}",
+            f"--node-rank={rank}",
+            f"--nproc-per-node={max(1, gpus)}",
+            f"--master-addr={seats[0].address}",
+            f"--master-port={seats[0].ports[0]}",
+            f"--rdzv-id={token[:8]}",
+            "--no-python",
+            *python,
+            "-c",
+            program_text("torch_program"),
+            task,
+        ]
+        for rank in range(len(seats))
+    ]
+
+
+def in_reservation(node: str, command: Sequence[str], *, reservation: str, seconds: float) -> list[str]:
+    """Return the command as a step of Slurm on a node of a reservation, where no job of somebody else can come between.
+
+    Args:
+        node: Where it runs.
+        command: As `commands_of` gives it.
+        reservation: Its name.
+        seconds: When Slurm ends it; it does not wait for a node that is taken.
+    """
+    minutes = max(1, -(-int(seconds) // 60))
+    return [
+        *("srun", f"--reservation={reservation}", f"--nodelist={node}", "--nodes=1", "--ntasks=1", "--exclusive"),
+        *("--immediate=10", f"--time={minutes}", "--job-name=nightshift-test", "--quiet", "--"),
+        *command,
+    ]
+
+
+@cache
+def program_text(name: str) -> str:
+    """Return the text of a program that stands alone."""
+    return (files(__package__) / f"{name}.py").read_text(encoding="utf-8")

@@ -1,0 +1,120 @@
+"""Run the planned worlds on real nodes: through the transport, with a deadline for everything, never where a job runs."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from assistant.ports import Reply, Transport
+from assistant.recover.collective.commands import Program, commands_of, seats_of
+from assistant.recover.collective.planner import plan
+from assistant.recover.collective.reports import Report, Speeds, report_of, result_of, world_speed
+from assistant.recover.collective.terms import Terms
+from assistant.recover.collective.verdict import Verdict
+from assistant.recover.collective.worlds import Limits, Result, World
+
+__all__ = ["Ran", "Runner", "run_test"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A world that was run."""
+
+    round: int
+    world: World
+    result: Result
+
+
+@dataclass(frozen=True)
+class Runner:
+    """How worlds get to nodes."""
+
+    transport: Transport
+    terms: Terms
+    chance: random.Random
+    address: Callable[[str], str]
+    """By which address the other nodes reach a node."""
+    busy: Callable[[Sequence[str]], Sequence[str]]
+    """Which of these nodes run a job now: asked before every batch, since the scheduler goes on placing jobs."""
+    program: Program = Program.RING
+    gpus: int = 0
+    python: tuple[str, ...] = ("python3",)
+    speeds: Speeds = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "speeds", Speeds(self.terms.slow_share))
+
+    def run(self, worlds: Sequence[World]) -> list[Result]:
+        """Run worlds side by side, as many as the terms allow, and return what came of each."""
+        reports = [found for batch in self._batches(worlds) for found in self._run_batch(batch)]
+        for world, said in zip(worlds, reports, strict=True):
+            speed = world_speed(said)
+            if speed is not None:
+                self.speeds.add(world, speed)
+        return [result_of(world, said, self.speeds) for world, said in zip(worlds, reports, strict=True)]
+
+    def _batches(self, worlds: Sequence[World]) -> Iterator[list[World]]:
+        batch: list[World] = []
+        for world in worlds:
+            if batch and sum(map(len, batch)) + len(world) > self.terms.side_by_side:
+                yield batch
+                batch = []
+            batch.append(world)
+        yield batch
+
+    def _run_batch(self, worlds: Sequence[World]) -> list[list[Report]]:
+        taken = frozenset(self.busy([node for world in worlds for node in world]))
+        seats = seats_of(worlds, self.terms, self.chance, self.address)
+        commands = [
+            commands_of(self.program, seated, self.terms, self.chance, gpus=self.gpus, python=self.python) for seated in seats
+        ]
+        tasks = [
+            (node, command)
+            for world, own in zip(worlds, commands, strict=True)
+            if not taken & set(world)
+            for node, command in zip(world, own, strict=True)
+        ]
+        with ThreadPoolExecutor(max(1, len(tasks))) as pool:
+            replies = dict(zip((node for node, _ in tasks), pool.map(lambda task: self._ask(*task), tasks), strict=True))
+        return [[self._report(node, taken, replies) for node in world] for world in worlds]
+
+    def _ask(self, node: str, command: list[str]) -> Reply:
+        timeout_s = self.terms.deadline_s + self.terms.margin_s
+        return self.transport.run([node], command, timeout_s=timeout_s)[node]
+
+    @staticmethod
+    def _report(node: str, taken: frozenset[str], replies: dict[str, Reply]) -> Report:
+        if node in taken:
+            return Report(node, False, False, "a job has been placed on it, so it was left alone")
+        if node not in replies:
+            return Report(node, True, False, "its world was not run")
+        return report_of(replies[node])
+
+
+def run_test(nodes: Sequence[str], runner: Runner, limits: Limits | None = None) -> tuple[Verdict, list[Ran]]:
+    """Test nodes round by round and return the verdict, and every world that was run.
+
+    Args:
+        nodes: Distinct names; none of them may run a job.
+        runner: How worlds get to them.
+        limits: How sure the verdict must be.
+    """
+    planned = plan(nodes, limits)
+    ran: list[Ran] = []
+    worlds = next(planned)
+    number = 1
+    while True:
+        results = runner.run(worlds)
+        ran += [Ran(number, world, result) for world, result in zip(worlds, results, strict=True)]
+        logger.info("round=%d worlds=%d bad=%d", number, len(worlds), sum(result.outcome != "pass" for result in results))
+        try:
+            worlds = planned.send(results)
+        except StopIteration as stop:
+            verdict: Verdict = stop.value
+            return verdict, ran
+        number += 1
