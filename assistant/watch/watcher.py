@@ -34,6 +34,8 @@ class _View:
 
     follower: Follower
     points: list[MetricPoint] = field(default_factory=list)
+    seen: list[tuple[int, datetime]] = field(default_factory=list)
+    """Newest step at each look that brought one, and when: the log's own clock may be another."""
     gaps: list[float] = field(default_factory=list)
     last_output: datetime | None = None
     raised: set[EventKind] = field(default_factory=set)
@@ -94,6 +96,7 @@ class Watcher:
         news = view.follower.news()
         if news.restarted:
             view.points.clear()
+            view.seen.clear()
             view.gaps.clear()
         if news.lines:
             at = now
@@ -102,7 +105,9 @@ class Watcher:
             else:
                 view.gaps = [*view.gaps[-KEPT_GAPS:], (at - view.last_output).total_seconds()]
             view.last_output = at
-            view.points = [*view.points, *metric_points(news.lines)][-KEPT_POINTS:]
+            points = metric_points(news.lines)
+            view.points = [*view.points, *points][-KEPT_POINTS:]
+            view.seen = [*view.seen[-KEPT_POINTS:], *((point.step, at) for point in points[-1:])]
         elif view.last_output is None:
             view.last_output = job.started or now
 
@@ -119,7 +124,8 @@ class Watcher:
         if spike is None:
             return None
         detail = {"step": spike.step, "level": spike.level, "height": str(spike.height)}
-        return Event(EventKind.LOSS_SPIKE, job.id, None, now, detail, job.attempt)
+        onset = next((at for step, at in view.seen if step >= spike.step), now)
+        return Event(EventKind.LOSS_SPIKE, job.id, None, onset, detail, job.attempt)
 
 
 def _opened(log: Path) -> _View:

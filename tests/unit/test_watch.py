@@ -1,0 +1,116 @@
+"""What the watch notices, and what it must not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from assistant.errors import Unavailable
+from assistant.ports import JumpingClock
+from assistant.records import Event, EventKind, JobSpec, JobState
+from assistant.schedulers.simulated import SimulatedCluster
+from assistant.schedulers.simulated_run import Run
+from assistant.watch.hang import HangLimits, allowed_silence_s, silent_too_long
+from assistant.watch.loss import SpikeLimits
+from assistant.watch.watcher import Watcher
+
+START = datetime(2026, 1, 5, 2, 0, tzinfo=UTC)
+LIMITS = HangLimits(silent_s=600, factor=5)
+Watched = tuple[SimulatedCluster, Watcher, JumpingClock]
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Callable[..., Watched]:
+    def make(*runs: Run) -> Watched:
+        clock = JumpingClock(START)
+        cluster = SimulatedCluster(clock, tmp_path, nodes=4)
+        cluster.plan("llm", *runs)
+        cluster.submit(JobSpec("llm", "srun train", nodes=2, work_dir=tmp_path))
+        watcher = Watcher(cluster, clock, hang=LIMITS, spike=SpikeLimits(persist_steps=20), since=START)
+        return cluster, watcher, clock
+
+    return make
+
+
+def looks(watched: Watched, seconds: int, every: int = 10) -> list[EventKind]:
+    _, watcher, clock = watched
+    found: list[EventKind] = []
+    for _ in range(seconds // every):
+        clock.sleep(every)
+        found += [event.kind for event in watcher.look(known=())]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("gaps", "allowed"),
+    [
+        ([], 600),
+        ([2.0] * 4, 600),
+        ([2.0] * 50, 100),
+        ([2.0] * 50 + [60.0], 300),
+        ([2.0] * 50 + [500.0], 600),
+    ],
+)
+def test_silence_is_measured_by_the_rhythm_of_the_job(gaps: list[float], allowed: float) -> None:
+    assert allowed_silence_s(gaps, LIMITS) == allowed
+
+
+def test_silence_within_the_limit_is_no_hang() -> None:
+    assert silent_too_long(START + timedelta(seconds=599), START, [], LIMITS) is None
+    assert silent_too_long(START + timedelta(seconds=601), START, [], LIMITS) == timedelta(seconds=601)
+
+
+def test_a_job_that_stands_still_is_noticed_once(watched: Callable[..., Watched]) -> None:
+    assert looks(watched(Run(steps=1000, hangs_at=60)), 2000) == [EventKind.HANG]
+
+
+def test_a_hang_is_dated_to_the_last_output(watched: Callable[..., Watched]) -> None:
+    _, watcher, clock = watched(Run(steps=1000, hangs_at=60))
+    events: Sequence[Event] = []
+    while not events:
+        clock.sleep(10)
+        events = watcher.look(known=())
+    (event,) = events
+    assert START + timedelta(seconds=60) <= event.at <= START + timedelta(seconds=80)
+    assert event.detail["step"] == 60
+
+
+def test_a_healthy_job_brings_nothing(watched: Callable[..., Watched]) -> None:
+    assert looks(watched(Run(steps=300)), 600) == []
+
+
+def test_a_loss_that_runs_away_is_noticed_while_the_job_runs(watched: Callable[..., Watched]) -> None:
+    scene = watched(Run(steps=1000, spikes_at=100))
+    assert looks(scene, 300) == [EventKind.LOSS_SPIKE]
+    assert scene[0].job("1").state is JobState.RUNNING
+
+
+def test_a_failure_is_noticed_until_it_has_an_incident(watched: Callable[..., Watched]) -> None:
+    _, watcher, clock = watched(Run(fails_at=5))
+    clock.sleep(60)
+    assert [event.kind for event in watcher.look(known=())] == [EventKind.JOB_ENDED]
+    assert watcher.look(known=[("1", 0)]) == []
+
+
+def test_a_cancelled_job_is_left_alone(watched: Callable[..., Watched]) -> None:
+    cluster, watcher, clock = watched(Run(steps=1000))
+    clock.sleep(30)
+    cluster.cancel("1")
+    assert watcher.look(known=()) == []
+
+
+def test_a_scheduler_that_does_not_answer_makes_the_look_blind(watched: Callable[..., Watched]) -> None:
+    cluster, watcher, _ = watched(Run())
+    cluster.outage = True
+    with pytest.raises(Unavailable):
+        watcher.look(known=())
+
+
+def test_a_watcher_that_starts_late_reads_only_the_end(watched: Callable[..., Watched], tmp_path: Path) -> None:
+    cluster, _, clock = watched(Run(steps=100_000, spikes_at=2_000))
+    clock.sleep(2_200)
+    late = Watcher(cluster, clock, hang=LIMITS, spike=SpikeLimits(persist_steps=20), since=START)
+    assert [event.kind for event in late.look(known=())] == [EventKind.LOSS_SPIKE]
