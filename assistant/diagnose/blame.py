@@ -44,8 +44,7 @@ def blame(chosen: Finding, findings: Sequence[Finding], facts: Facts) -> tuple[N
     """
     evidence: dict[str, list[Finding]] = defaultdict(list)
     for finding in (chosen, *findings):
-        same = finding.reason == chosen.reason or (finding.beside and _akin(finding.reason, chosen.reason))
-        if not same or not finding.blames or finding.factor < 0.15:
+        if finding.reason != chosen.reason or not finding.blames or finding.factor < 0.15:
             continue
         host = host_of(finding, facts)
         if host is not None and finding not in evidence[host]:
@@ -76,12 +75,6 @@ def _called_down(facts: Facts) -> tuple[NodeFinding, ...]:
         return ()
     host, citation = next(iter(named.items()))
     return (NodeFinding(host, f"{citation.file} calls it down: {citation.text.strip()[:160]}", (citation,)),)
-
-
-def _akin(reason: str, chosen: str) -> bool:
-    """Tell whether two reasons are often one fault of the same GPU or host."""
-    family = {"ecc_error", "nvlink_error", "cuda_error", "node_failure"}
-    return reason in family and chosen in family
 
 
 def _surest(evidence: dict[str, list[Finding]], chosen: Finding, facts: Facts) -> dict[str, list[Finding]]:

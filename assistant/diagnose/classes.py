@@ -60,8 +60,10 @@ _PARENTS = {
     "URLError": "connection_error",
     "HTTPError": "connection_error", "gaierror": "network_error", "HfHubHTTPError": "connection_error",
     "ArrowInvalid": "dataset_loading_error",
-    "ArrowTypeError": "dataset_loading_error", "DatasetGenerationError": "dataset_loading_error", "ReadTimeout": "connection_error",
-    "ConnectTimeout": "connection_error", "SSLError": "connection_error", "ProxyError": "connection_error",
+    "ArrowTypeError": "dataset_loading_error", "DatasetGenerationError": "dataset_loading_error",
+    "DataLossError": "dataset_loading_error", "ReadTimeout": "connection_error", "ConnectTimeout": "connection_error",
+    "SSLError": "connection_error", "ProxyError": "connection_error", "UnavailableError": "connection_error",
+    "DeadlineExceededError": "connection_error", "InvalidArgumentError": "value_error", "UnimplementedError": "runtime_error",
 }  # fmt: skip
 _SYMPTOMS = {
     "BrokenPipeError", "ConnectionResetError", "ConnectionAbortedError", "EOFError", "DistNetworkError", "DistStoreError",
@@ -82,6 +84,26 @@ _FAMILIES = (
     ("ConfigurationError", "value_error"), ("ConfigError", "value_error"), ("DivisionError", "zero_division_error"),
     ("OSError", "os_error"),
 )  # fmt: skip
+_STATUS = re.compile(
+    r"\b(RESOURCE_EXHAUSTED|UNAVAILABLE|DEADLINE_EXCEEDED|NOT_FOUND|PERMISSION_DENIED|UNAUTHENTICATED|INVALID_ARGUMENT|DATA_LOSS"
+    r"|ABORTED|CANCELLED)\b"
+)
+_STATUSES: Mapping[str, tuple[str, float, Role]] = {
+    "RESOURCE_EXHAUSTED": ("out_of_memory_error", 0.7, Role.ROOT),
+    "UNAVAILABLE": ("connection_error", 0.65, Role.ROOT),
+    "DEADLINE_EXCEEDED": ("connection_error", 0.65, Role.ROOT),
+    "NOT_FOUND": ("file_not_found_error", 0.65, Role.ROOT),
+    "PERMISSION_DENIED": ("permission_error", 0.7, Role.ROOT),
+    "UNAUTHENTICATED": ("permission_error", 0.7, Role.ROOT),
+    "INVALID_ARGUMENT": ("value_error", 0.6, Role.ROOT),
+    "DATA_LOSS": ("dataset_loading_error", 0.65, Role.ROOT),
+    "ABORTED": ("connection_error", 0.4, Role.SYMPTOM),
+    "CANCELLED": ("connection_error", 0.4, Role.SYMPTOM),
+}
+"""The status codes that gRPC, XLA and TensorFlow print before their messages."""
+_BEARS_STATUS = re.compile(
+    r"(?:XlaRuntimeError|JaxRuntimeError|Rpc\w*Error|_InactiveRpcError|AioRpcError|StatusNotOk|StatusError)$"
+)
 _LOADS_WEIGHTS = re.compile(
     r"load_state_dict|load_checkpoint|_load_from_checkpoint|load_pretrained|from_pretrained|_load_state|load_model|load_weights|load_optimizer|restore_|resume_from|load_sharded"
 )
@@ -101,7 +123,7 @@ _NETWORK_DISK = re.compile(
 def meaning(raised: Raised, known: Mapping[str, Reason]) -> Meaning:
     """Return what an exception speaks for; `runtime_error` with little weight where nothing is known about its class."""
     short, text = raised.short, f"{raised.message} {' '.join(more for _, more in raised.more[:3])}"
-    found = _by_errno(short, text, raised.frames) or _by_name(short, known)
+    found = _by_errno(short, text, raised.frames) or _by_status(short, text) or _by_name(short, known)
     if found.role is Role.ROOT and found.reason in _OPEN_TO_PLACE:
         return _by_place(found, raised.frames)
     return found
@@ -123,6 +145,14 @@ def _by_errno(short: str, text: str, frames: Sequence[Frame]) -> Meaning | None:
     if number in _NETWORK_DISK_ERRNOS and network_disk(text):
         return Meaning("s3_storage_error", 0.75, f"errno {number} on a shared file system")
     return Meaning("os_error", 0.75, f"errno {number}") if short in ("OSError", "IOError") or short in _PARENTS else None
+
+
+def _by_status(short: str, text: str) -> Meaning | None:
+    match = _STATUS.search(text[:400]) if _BEARS_STATUS.search(short) else None
+    if match is None:
+        return None
+    reason, weight, role = _STATUSES[match.group(1)]
+    return Meaning(reason, weight, f"status {match.group(1)}", role)
 
 
 def _by_name(short: str, known: Mapping[str, Reason]) -> Meaning:

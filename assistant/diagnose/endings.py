@@ -16,7 +16,9 @@ from itertools import pairwise
 from assistant.content.reasons import Role
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding
+from assistant.diagnose.numerics import died_of_numbers
 from assistant.diagnose.reasoning import EXTERNAL, HARDWARE, ROLES, SYMPTOMS, symptomatic
+from assistant.diagnose.survival import SURVIVED_STEPS
 from assistant.diagnose.times import stamp
 from assistant.logs.spikes import Spike
 from assistant.records import Citation, EventKind, JobState
@@ -63,6 +65,8 @@ def decide(errors: Sequence[Finding], told: Sequence[Finding], spike: Spike | No
         return Ending("slow_job", 0.75, _last_progress(facts), "a watch saw it slow down")
     if event is EventKind.LOSS_SPIKE or (spike is not None and _diverged(causes, spike)):
         return _spiked(spike, told, facts)
+    if (died := died_of_numbers(told, causes, facts)) is not None:
+        return Ending("loss_spike", died.weight, (_cite(died),), "its own numbers ended it", died.line)
     outside = _outside(told, causes, errors, facts)
     if outside is not None:
         return outside if outside.reason not in ("cancelled", "time_limit") else _reacted(outside, errors, told, facts)
@@ -100,7 +104,7 @@ def _outside(told: Sequence[Finding], causes: Sequence[Finding], errors: Sequenc
     said.sort(key=lambda f: -f.strength)
     state = _STATES.get(facts.case.job.state) if facts.case.job is not None else None
     for finding in said:
-        before = [c for c in causes if c.beside or c.line < finding.line]
+        before = [c for c in causes if c.beside or (c.line < finding.line and facts.progress.after(c.line) < SURVIVED_STEPS)]
         if before and finding.file == "job.log" and max(c.strength for c in before) >= 0.45:
             continue
         if causes and finding.file != "job.log" and max(c.strength for c in causes) >= 0.45:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,6 +20,18 @@ _BAR = re.compile(
 )
 
 
+_AGAIN = re.compile(
+    r"\b(?:attempt|restart)(?: no\.?| number)?[ #:=]{1,2}(?:[2-9]|\d\d)\b|SLURM_RESTART_COUNT[=: ]+[1-9]"
+    r"|\brestarting (?:the )?(?:job|training|run|trainer|worker group|all (?:workers|processes))"
+    r"|\bresum(?:e|es|ing|ed) (?:the )?(?:job|training|run)\b",
+    re.IGNORECASE,
+)
+_AGAIN_WORDS = ("ttempt", "TTEMPT", "estart", "ESTART", "esum", "ESUM")
+_SMALL_MATTER = re.compile(
+    r"upload|download|fetch|request|connect|retry|retries|read|writ|push|pull|send|sync|open|lock|evaluat", re.IGNORECASE
+)
+
+
 @dataclass(frozen=True)
 class Progress:
     """The proofs of progress of one log, in the order of lines."""
@@ -29,6 +41,8 @@ class Progress:
     """Step at each line."""
     bars: bool = False
     """Whether they are progress bars, which start again each epoch."""
+    restarts: tuple[int, ...] = ()
+    """Lines that say that the job starts again."""
 
     def after(self, line: int) -> int:
         """Return how many later steps are proven beyond a line."""
@@ -46,7 +60,14 @@ class Progress:
 
     @cached_property
     def leg(self) -> int:
-        """First line of the last leg, where a restarted job prints a lower step than before; 0 for a log of one leg."""
+        """First line of the last leg: where a restarted job says so, or prints a lower step than before; 0 for a log of one leg."""
+        return max(self._fallen_back(), self._said_again())
+
+    def _said_again(self) -> int:
+        """Return the last line between two steps that tells of a restart; 0 without one."""
+        return next((line for line in reversed(self.restarts) if self.before(line) and self.after(line)), 0)
+
+    def _fallen_back(self) -> int:
         for place in range(len(self.steps) - 1, 0, -1):
             back = self.steps[place - 1] - self.steps[place]
             gap = self.lines[place] - self.lines[place - 1]
@@ -56,7 +77,7 @@ class Progress:
         return 0
 
 
-def read_progress(lines: Iterable[NumberedLine], points: Sequence[MetricPoint]) -> Progress:
+def read_progress(lines: Sequence[NumberedLine], points: Sequence[MetricPoint]) -> Progress:
     """Return the lines that prove a training step: metrics, or progress bars where they are more.
 
     Args:
@@ -67,7 +88,13 @@ def read_progress(lines: Iterable[NumberedLine], points: Sequence[MetricPoint]) 
     bars = [(line.number, step) for line in lines if "%|" in line.text and (step := _bar(line.text)) is not None]
     # bars and metrics count differently; mixed they would look like a counter that falls back
     best = max(metrics, bars, key=len)
-    return Progress(tuple(number for number, _ in best), tuple(step for _, step in best), best is bars)
+    restarts = tuple(line.number for line in lines if _restarts(line.text))
+    return Progress(tuple(number for number, _ in best), tuple(step for _, step in best), best is bars, restarts)
+
+
+def _restarts(text: str) -> bool:
+    worded = len(text) < 400 and any(word in text for word in _AGAIN_WORDS)
+    return worded and _AGAIN.search(text) is not None and _SMALL_MATTER.search(text) is None
 
 
 def _bar(text: str) -> float | None:

@@ -38,7 +38,7 @@ def weigh_place(finding: Finding, facts: Facts) -> None:
         finding.factor *= factor
         finding.note = "the same process went on after it"
     elif episode is None and _QUOTED.search(finding.text) and not finding.orphan:
-        finding.factor *= 0.5
+        finding.factor *= 0.5 if not _is_warning(finding.text) else 0.25
         finding.note = "an exception that the program caught and quotes"
     elif episode is None and not finding.blames and _is_warning(finding.text):
         finding.factor *= 0.7 if finding.reason in HARDWARE else 0.5
@@ -68,11 +68,18 @@ def _handled(finding: Finding, facts: Facts) -> bool:
     episode = finding.episode
     if episode is None:
         return bool(_GOES_ON.search(finding.text))
-    around = [*facts.between(episode.first - 1, episode.first - 1), *facts.between(episode.last + 1, episode.last + 2)]
+    before = facts.between(episode.first - 1, episode.first - 1)
+    after = facts.between(episode.last + 1, episode.last + 2)
+    # what stands before a traceback may be about another matter: it is believed only where something goes on
+    around = [*(before if any(_ordinary(line.text) for line in after) else ()), *after]
     return any(
         _GOES_ON.search(line.text) and not _ends(line.text) and facts.streams.body(line.text).stream == episode.stream
         for line in around
     )
+
+
+def _ordinary(text: str) -> bool:
+    return bool(text.strip()) and not _ends(text) and not _troubled(text) and not _LAUNCHER.match(text)
 
 
 def _went_on(finding: Finding, facts: Facts) -> float:
@@ -98,6 +105,7 @@ def _went_on(finding: Finding, facts: Facts) -> float:
     return 0.0
 
 
+_LAUNCHER = re.compile(r"(?:srun|slurmstepd|mpirun|prterun|torchrun|-{5,}|={5,}|\*{5,}|Primary job|\[entrypoint)")
 _END_WORDS = (
     "ChildFailedError", "closing signal", "Killing subprocess", "exited with", "Exited with", "CANCELLED AT", "failed (exitcode",
     "Aborted", "core dumped",

@@ -20,6 +20,7 @@ from datetime import datetime, timedelta
 from assistant.content.reasons import Role
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding
+from assistant.diagnose.nodewords import booted_within, confirm_workers, is_boot
 from assistant.diagnose.reasoning import ENDINGS, HARDWARE, ROLES, SPECIFIC, explains, role_factor, symptomatic
 from assistant.diagnose.survival import weigh_place
 from assistant.diagnose.times import stamp
@@ -51,6 +52,7 @@ def weigh(findings: Sequence[Finding], facts: Facts) -> list[Finding]:
             weigh_place(finding, facts)
         else:
             _weigh_time(finding, facts)
+    confirm_workers(kept)
     _confirm(kept)
     _explain(kept, facts)
     _prefer_specific(kept)
@@ -62,6 +64,9 @@ def _weigh_time(finding: Finding, facts: Facts) -> None:
     """Drop what a kernel or the scheduler said long before this attempt."""
     year = facts.span.end.year if facts.span.end else None
     at = stamp(finding.text, year)
+    if is_boot(finding.text) and not booted_within(finding, at, facts):
+        finding.factor, finding.note = 0.0, "the node booted before this attempt"
+        return
     if at is None:
         finding.factor *= 0.9
         return
@@ -72,7 +77,7 @@ def _weigh_time(finding: Finding, facts: Facts) -> None:
     elif latest - at > KERNEL_HISTORY:
         finding.factor, finding.note = 0.0, "hours before the log ends"
     elif _came_back(finding, at, facts):
-        finding.factor *= 0.2
+        finding.factor *= 0.1
         finding.note = "it came back within two minutes"
     elif end is not None and abs(latest - end) > OTHER_CLOCK:
         finding.factor *= 0.8
