@@ -1,1 +1,1 @@
-"""How a command gets to nodes: `local` (this machine) and `recorded` (answers from a file)."""
+"""How a command gets to nodes: `local` (this machine), `ssh`, and `recorded` (answers from a file)."""

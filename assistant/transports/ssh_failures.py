@@ -1,0 +1,118 @@
+"""What went wrong on the way to a node, in our words: the one place that reads paramiko's and the kernel's errors."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import time
+
+from assistant.errors import ConfigError, Unavailable
+from assistant.ports import Failure
+
+_BY_NUMBER = {
+    errno.ECONNREFUSED: Failure.REFUSED,
+    errno.EHOSTUNREACH: Failure.UNREACHABLE,
+    errno.ENETUNREACH: Failure.UNREACHABLE,
+    errno.EHOSTDOWN: Failure.UNREACHABLE,
+    errno.ETIMEDOUT: Failure.UNREACHABLE,
+    errno.EADDRNOTAVAIL: Failure.UNREACHABLE,
+    errno.ECONNRESET: Failure.LOST,
+    errno.EPIPE: Failure.LOST,
+    errno.EMFILE: Failure.CONFIG,
+    errno.ENFILE: Failure.CONFIG,
+    errno.EACCES: Failure.CONFIG,
+    errno.EPERM: Failure.CONFIG,
+}
+
+
+class NotReached(Unavailable):
+    """A node was not reached: its state is unknown."""
+
+    def __init__(self, failure: Failure, why: str) -> None:
+        super().__init__(why)
+        self.failure = failure
+
+
+class Stale(NotReached):
+    """A kept connection gave no new channel; no command has been sent, so another connection may try."""
+
+
+class NotForwarded(NotReached):
+    """A jump host was reached, and could not reach the next host."""
+
+
+class Deadline:
+    """The moment by which something must have happened."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._end = time.monotonic() + seconds
+
+    def left(self) -> float:
+        """Return the seconds left, never below 0."""
+        return max(0.0, self._end - time.monotonic())
+
+    def sooner(self, seconds: float) -> Deadline:
+        """Return a deadline at most `seconds` from now, and never later than this one."""
+        return Deadline(min(seconds, self.left()))
+
+    @property
+    def passed(self) -> bool:
+        """Whether it is over."""
+        return time.monotonic() >= self._end
+
+
+def explained(error: Exception, label: str, doing: str) -> NotReached:
+    """Return what an error says about a host.
+
+    Args:
+        error: Of paramiko, of a socket, of the settings, or one of ours, which is returned as it is.
+        label: The host, for the message.
+        doing: What was tried: "connect to", "log in to".
+    """
+    from paramiko.ssh_exception import AuthenticationException, IncompatiblePeer, SSHException
+
+    if isinstance(error, NotReached):
+        return error
+    if isinstance(error, ConfigError):
+        return NotReached(Failure.CONFIG, str(error))
+    wanted = f"could not {doing} {label}"
+    if isinstance(error, socket.gaierror):
+        return NotReached(
+            Failure.UNRESOLVED, f"{wanted}: {error.strerror}; is the name in DNS, /etc/hosts or HostName of ssh_config?"
+        )
+    if isinstance(error, TimeoutError):
+        return NotReached(Failure.UNREACHABLE, f"{wanted}: no answer in time; is the machine on, is the network up?")
+    if isinstance(error, OSError):
+        failure = _BY_NUMBER.get(error.errno or 0, Failure.UNREACHABLE)
+        return NotReached(failure, f"{wanted}: {error.strerror or error}{_advice(failure)}")
+    if isinstance(error, AuthenticationException):
+        return NotReached(Failure.AUTHENTICATION, f"{wanted}: {error}")
+    if isinstance(error, IncompatiblePeer):
+        return NotReached(Failure.PROTOCOL, f"{wanted}: no method in common: {error}")
+    if isinstance(error, EOFError):
+        return NotReached(Failure.LOST, f"{wanted}: the connection was closed from there")
+    if isinstance(error, SSHException):
+        return _of_ssh(error, wanted)
+    raise error
+
+
+def _of_ssh(error: Exception, wanted: str) -> NotReached:
+    text = str(error)
+    if "banner" in text or "Indecipherable" in text:
+        return NotReached(
+            Failure.PROTOCOL,
+            f"{wanted}: it took the connection and closed it, or speaks no SSH ({text.strip()}); "
+            "is that sshd's port, does hosts.deny, fail2ban or MaxStartups turn us away?",
+        )
+    if "Signature verification" in text:
+        return NotReached(Failure.KEY_MISMATCH, f"{wanted}: it cannot prove that the host key is its own ({text})")
+    return NotReached(Failure.LOST, f"{wanted}: {text}")
+
+
+def _advice(failure: Failure) -> str:
+    if failure is Failure.REFUSED:
+        return "; the machine is up, but no sshd listens on that port"
+    if failure is Failure.CONFIG:
+        return "; raise the limit of open files (ulimit -n) or lower ssh.fan_out"
+    return ""

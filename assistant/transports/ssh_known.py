@@ -1,0 +1,297 @@
+"""Whose host key is trusted: known_hosts files as sshd(8) describes them, with hashed names, `@cert-authority` and `@revoked`.
+
+A key is never added here. What is unknown or different is refused, with the way to mend it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from assistant.errors import ConfigError
+from assistant.ports import Failure
+from assistant.transports.ssh_config import matches
+from assistant.transports.ssh_hosts import Host, stamp
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.serialization.ssh import SSHCertificate
+
+logger = logging.getLogger(__name__)
+
+CERTIFICATE = "-cert-v01@openssh.com"
+"""How the name of a certified key's type ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of a known_hosts file."""
+
+    marker: str
+    """`@cert-authority`, `@revoked` or empty."""
+    names: tuple[str, ...]
+    salt: bytes
+    digest: bytes
+    """Of the name, where the file hides names; else empty, like `salt`."""
+    kind: str
+    key: bytes
+    where: str
+
+    def speaks_of(self, name: str) -> bool:
+        """Return whether the line is about a host of this name."""
+        if self.digest:
+            return hmac.compare_digest(hmac.digest(self.salt, name.encode(), "sha1"), self.digest)
+        return matches(self.names, name)
+
+
+class Refusal(NamedTuple):
+    """Why a host key is not trusted."""
+
+    failure: Failure
+    why: str
+
+
+class KnownHosts:
+    """The entries of some known_hosts files; made once and shared, for reading them is what costs."""
+
+    def __init__(self, entries: Iterable[Entry], files: Sequence[Path] = ()) -> None:
+        """Trust these entries."""
+        self.files = tuple(files)
+        self._plain: dict[str, list[Entry]] = {}
+        self._others: list[Entry] = []
+        self._found: dict[str, list[Entry]] = {}
+        for entry in entries:
+            if entry.digest or any(sign in name for name in entry.names for sign in "*?!"):
+                self._others.append(entry)
+            else:
+                for name in entry.names:
+                    self._plain.setdefault(name, []).append(entry)
+
+    def about(self, name: str) -> list[Entry]:
+        """Return the entries that speak of a host, as it is written in the files: `node03`, `[node03]:2222`."""
+        if name not in self._found:
+            self._found[name] = [*self._plain.get(name, ()), *(entry for entry in self._others if entry.speaks_of(name))]
+        return self._found[name]
+
+    def kinds(self, host: Host) -> list[str]:
+        """Return the types of key that would be trusted of a host, so that it is asked for one of these first."""
+        entries = self._entries(host)
+        certified = [entry for entry in entries if entry.marker == "@cert-authority"]
+        return [CERTIFICATE, *_kinds(entries)] if certified else _kinds(entries)
+
+    def refusal(self, host: Host, kind: str, key: bytes, *, now: datetime) -> Refusal | None:
+        """Return why a host's key must not be trusted, None when it may.
+
+        Args:
+            host: Whose key it is meant to be.
+            kind: Type of the key: `ssh-ed25519`, `ssh-ed25519-cert-v01@openssh.com`.
+            key: The key or the certificate as it went over the wire.
+            now: For the dates in certificates.
+
+        Raises:
+            ConfigError: The list of revoked keys cannot be read.
+        """
+        entries = self._entries(host)
+        revoked = [entry for entry in [*entries, *_read_revoked(host.revoked_keys)] if entry.marker == "@revoked"]
+        if kind.endswith(CERTIFICATE):
+            return _certificate_refusal(host, kind, key, entries, revoked, now)
+        for entry in revoked:
+            if entry.key == key:
+                return _revoked(host, entry)
+        plain = [entry for entry in entries if not entry.marker]
+        if any(entry.key == key for entry in plain):
+            return None
+        rivals = [entry for entry in plain if entry.kind == kind]
+        # without an entry for its port, a host may pass by its bare name, but nobody is accused on that ground
+        if rivals and self.about(host.known_as):
+            return Refusal(Failure.KEY_MISMATCH, _changed(host, kind, key, rivals[0]))
+        return Refusal(Failure.UNKNOWN_KEY, _unknown(host, kind, key, plain))
+
+    def _entries(self, host: Host) -> list[Entry]:
+        return self.about(host.known_as) or self.about((host.host_key_alias or host.hostname).lower())
+
+
+class KnownHostsFiles:
+    """Reads known_hosts files once, and again when one changes."""
+
+    def __init__(self) -> None:
+        self._read: dict[tuple[Path, ...], tuple[tuple[object, ...], KnownHosts]] = {}
+
+    def of(self, files: tuple[Path, ...]) -> KnownHosts:
+        """Return what these files hold now; a missing file holds nothing."""
+        now = stamp(files)
+        seen = self._read.get(files)
+        if seen is None or seen[0] != now:
+            seen = now, KnownHosts((entry for path in files for entry in read_known_hosts(path)), files)
+            self._read[files] = seen
+        return seen[1]
+
+
+def read_known_hosts(path: Path) -> list[Entry]:
+    """Return the entries of a file; lines that make no sense are passed over, as OpenSSH does."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        logger.debug("%s is not read: %s", path, error.strerror)
+        return []
+    entries = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        entry = _entry(words, f"{path}:{number}")
+        if entry is None:
+            logger.debug("%s:%d is no entry of known_hosts", path, number)
+        else:
+            entries.append(entry)
+    return entries
+
+
+def fingerprint(key: bytes) -> str:
+    """Return a key's fingerprint as ssh-keygen prints it."""
+    return "SHA256:" + base64.b64encode(sha256(key).digest()).decode().rstrip("=")
+
+
+def _entry(words: list[str], where: str) -> Entry | None:
+    marker = words.pop(0) if words[0].startswith("@") else ""
+    if len(words) < 3 or marker not in ("", "@cert-authority", "@revoked"):
+        return None
+    try:
+        key = base64.b64decode(words[2], validate=True)
+        if words[0].startswith("|"):
+            _, version, salt, digest = words[0].split("|")
+            if version != "1":
+                return None
+            return Entry(marker, (), base64.b64decode(salt), base64.b64decode(digest), words[1], key, where)
+    except (binascii.Error, ValueError):
+        return None
+    return Entry(marker, tuple(words[0].lower().split(",")), b"", b"", words[1], key, where)
+
+
+def _read_revoked(path: Path | None) -> list[Entry]:
+    """Return the keys of a RevokedHostKeys file, one a line.
+
+    Raises:
+        ConfigError: It cannot be read; then no host may be trusted.
+    """
+    if path is None:
+        return []
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"RevokedHostKeys {path} cannot be read ({error}); it must be text, one public key a line, no KRL"
+        ) from error
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if words and not line.startswith("#"):
+            entry = _entry(["@revoked", "*", *words], f"{path}:{number}")
+            if entry is None:
+                raise ConfigError(f"RevokedHostKeys {path}:{number} is no public key; a KRL is not understood")
+            found.append(entry)
+    return found
+
+
+def _kinds(entries: Iterable[Entry]) -> list[str]:
+    return list(dict.fromkeys(entry.kind for entry in entries if not entry.marker))
+
+
+def _certificate_refusal(
+    host: Host, kind: str, key: bytes, entries: Sequence[Entry], revoked: Sequence[Entry], now: datetime
+) -> Refusal | None:
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_identity
+    from cryptography.hazmat.primitives.serialization.ssh import SSHCertificate
+
+    def blob(public: object) -> bytes:
+        text: bytes = public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)  # type: ignore[attr-defined]
+        return base64.b64decode(text.split()[1])
+
+    try:
+        certificate = load_ssh_public_identity(kind.encode() + b" " + base64.b64encode(key))
+        if not isinstance(certificate, SSHCertificate):
+            raise ValueError("it is a plain key")
+        certificate.verify_cert_signature()
+    except (ValueError, InvalidSignature) as error:
+        return Refusal(
+            Failure.KEY_MISMATCH, f"the host certificate of {host.label} cannot be read or is not signed by its own signer: {error}"
+        )
+    signer, own = blob(certificate.signature_key()), blob(certificate.public_key())
+    for entry in revoked:
+        if entry.key in (signer, own):
+            return _revoked(host, entry)
+    if any(not entry.marker and entry.key == own for entry in entries):
+        return None  # the key itself is known: who signed it does not matter
+    if not any(entry.marker == "@cert-authority" and entry.key == signer for entry in entries):
+        files = _files(host)
+        return Refusal(
+            Failure.UNKNOWN_KEY,
+            f"the host certificate of {host.label} is signed by {fingerprint(signer)}, which no @cert-authority line for "
+            f"{host.known_as} in {files} names; ask who runs the authority, then add its line",
+        )
+    problem = _problem(certificate, (host.host_key_alias or host.hostname).lower(), now)
+    if problem:
+        return Refusal(Failure.KEY_MISMATCH, f"the host certificate of {host.label} {problem}; have it signed anew")
+    return None
+
+
+def _problem(certificate: SSHCertificate, name: str, now: datetime) -> str:
+    """Return what is wrong with a certificate whose signer is trusted, empty when nothing is."""
+    from cryptography.hazmat.primitives.serialization import SSHCertificateType
+
+    principals = [principal.decode("utf-8", "replace").lower() for principal in certificate.valid_principals]
+    if certificate.type is not SSHCertificateType.HOST:
+        return "is one for users, not for hosts"
+    if not any(matches((principal,), name) for principal in principals):
+        return f"is for {', '.join(principals) or 'nobody'}, not for {name}"
+    if now.timestamp() < certificate.valid_after:
+        return "is not valid yet (are the clocks right?)"
+    if now.timestamp() >= certificate.valid_before:
+        return f"has run out on {datetime.fromtimestamp(certificate.valid_before, UTC):%Y-%m-%d %H:%M} UTC"
+    if certificate.critical_options:
+        return f"has critical options that are unknown here: {sorted(certificate.critical_options)}"
+    return ""
+
+
+def _revoked(host: Host, entry: Entry) -> Refusal:
+    return Refusal(
+        Failure.KEY_REVOKED,
+        f"{host.label} shows a key that {entry.where} revokes ({entry.kind} {fingerprint(entry.key)}): do not trust this host "
+        "until its key has been replaced",
+    )
+
+
+def _files(host: Host) -> str:
+    return ", ".join(str(path) for path in host.known_hosts) or "any known_hosts file"
+
+
+def _add(host: Host, kind: str) -> str:
+    port = f"-p {host.port} " if host.port != 22 else ""
+    target = host.known_hosts[0] if host.known_hosts else "~/.ssh/known_hosts"
+    return f"ssh-keyscan -t {kind.removeprefix('ssh-')} {port}{host.hostname} >> {target}"
+
+
+def _unknown(host: Host, kind: str, key: bytes, others: Sequence[Entry]) -> str:
+    also = f" (known is only {', '.join(_kinds(others))}, {others[0].where})" if others else ""
+    return (
+        f"the host key of {host.label} is not known{also}: {kind} {fingerprint(key)}, looked for "
+        f"{host.known_as} in {_files(host)}; "
+        "compare it on the node (ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub), then add it: " + _add(host, kind)
+    )
+
+
+def _changed(host: Host, kind: str, key: bytes, entry: Entry) -> str:
+    path = entry.where.rpartition(":")[0]
+    return (
+        f"the host key of {host.label} is not the one of {entry.where}: {kind} {fingerprint(key)}, not {fingerprint(entry.key)}; "
+        "either the node was installed anew or another machine answers in its place. When that is certain: "
+        f"ssh-keygen -R '{host.known_as}' -f {path}, then {_add(host, kind)}"
+    )
