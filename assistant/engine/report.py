@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
@@ -73,8 +74,13 @@ def _lines(store: Store, incident_id: int) -> Iterator[str]:
 def _why(diagnosis: Diagnosis) -> Iterator[str]:
     sure = f"confidence {diagnosis.confidence:.2f}, by {diagnosis.by}"
     yield f"\n## Why\n\n{diagnosis.category}, {sure}; action: `{diagnosis.action}`\n"
+    seen: Counter[tuple[str, str]] = Counter()
     for cited in diagnosis.root_cause[:SHOWN_LINES]:
-        yield f"- `{cited.file}:{cited.line}` ({cited.role}, {cited.rule})\n  `{_short(cited.text)}`"
+        seen[cited.file, cited.rule] += 1
+        if seen[cited.file, cited.rule] == 1:
+            yield f"- `{cited.file}:{cited.line}` ({cited.role}, {cited.rule})\n  `{_short(cited.text)}`"
+        else:
+            yield f"- `{cited.file}:{cited.line}` says the same of {cited.rule}"
     for finding in diagnosis.nodes:
         yield f"- node **{finding.node}**: {_plain(finding.why)}"
     for rival in diagnosis.rivals:

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
 from rich.text import Text
 
 from assistant.doors.demo.rehearsal import Rehearsal
@@ -59,10 +60,13 @@ class Screen:
         self._began = self._began or at
         seconds = (at - self._began).total_seconds()
         head, *rest = text.splitlines()
-        line = Text.assemble((f"{seconds:7.1f} s  ", "dim"), (f"{head}", _STYLE[style]))
-        self._console.print(line, soft_wrap=True)
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        grid.add_column(width=9, justify="right", no_wrap=True)
+        grid.add_column(overflow="fold")
+        grid.add_row(Text(f"{seconds:.1f} s", style="dim"), Text(head, style=_STYLE[style]))
         for more in rest:
-            self._console.print(Text(f"           {more}", style="dim"), soft_wrap=True)
+            grid.add_row("", Text(more, style="dim"))
+        self._console.print(grid)
 
     def _progress(self, job: Job) -> None:
         if self._live is None or job.log is None:
@@ -127,18 +131,18 @@ def _call_news(store: Store, call: Call) -> Iterator[tuple[str, datetime, str, s
     if value.get("status") == "waiting":
         return
     note = str(value.get("note", ""))
-    changes = find_tool(call.tool).risk > 0
+    changes, what = find_tool(call.tool).risk > 0, call.tool.replace("_", " ")
     if not outcome.ok:
-        yield f"call {call.id}", outcome.at, "bad", f"{call.step}: {outcome.error}"
+        yield f"call {call.id}", outcome.at, "bad", f"{what}: {outcome.error}"
     elif changes:
         yield (
             f"call {call.id}",
             outcome.at,
             "act",
-            "\n".join(filter(None, [f"{call.step}: {call.preview or call.tool}", _cut(call.why)])),
+            "\n".join(filter(None, [f"{what}: {call.preview}", _cut(call.why)])),
         )
     elif note:
-        yield f"call {call.id}", outcome.at, "note", f"{call.step}: {_cut(note, 400)}"
+        yield f"call {call.id}", outcome.at, "note", f"{what}: {_cut(note, 400)}"
 
 
 def _cut(text: str, widest: int = WIDEST) -> str:
