@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
+from typing import NamedTuple
 
 from assistant.recover.collective.terms import Terms
 from assistant.recover.collective.worlds import World
 
-__all__ = ["LOOK", "Program", "Seat", "choose_program", "commands_of", "in_reservation", "program_text", "seats_of"]
+__all__ = ["LOOK", "Choice", "Program", "Seat", "choose_program", "commands_of", "in_reservation", "program_text", "seats_of"]
 
 
 class Program(StrEnum):
@@ -32,12 +33,22 @@ class Program(StrEnum):
 
 
 _ASK_TORCH = "import torch; print('torch', torch.cuda.device_count(), torch.distributed.is_nccl_available())"
-LOOK = ("sh", "-c", f'command -v torchrun; python3 -c "{_ASK_TORCH}"')
+LOOK = ("sh", "-c", f'command -v torchrun all_gather_perf; python3 -c "{_ASK_TORCH}" 2>/dev/null; true')
 """What tells which programs a node has."""
 
 
-def choose_program(seen: Mapping[str, str]) -> tuple[Program, int]:
-    """Return the best program that all nodes have, and how many GPUs each uses.
+class Choice(NamedTuple):
+    """What the worlds run."""
+
+    program: Program = Program.RING
+    gpus: int = 0
+    """Processes of a node, for NCCL."""
+    perf: bool = False
+    """Whether a node by itself runs nccl-tests, which sees each of its GPUs."""
+
+
+def choose_program(seen: Mapping[str, str]) -> Choice:
+    """Return the best program that all nodes have.
 
     Args:
         seen: By node what `LOOK` printed; empty for a node that did not answer.
@@ -45,12 +56,12 @@ def choose_program(seen: Mapping[str, str]) -> tuple[Program, int]:
     gpus: list[int] = []
     for text in seen.values():
         words = next((line.split() for line in text.splitlines() if line.startswith("torch ")), [])
-        if len(words) != 3 or "torchrun" not in text:
-            return Program.RING, 0
-        gpus.append(int(words[1]) if words[1].isdigit() and words[2] == "True" else 0)
-    if not gpus:
-        return Program.RING, 0
-    return (Program.NCCL, min(gpus)) if min(gpus) else (Program.GLOO, 0)
+        if len(words) != 3 or not words[1].isdigit() or "torchrun" not in text:
+            return Choice()
+        gpus.append(int(words[1]) if words[2] == "True" else 0)
+    if not gpus or not min(gpus):
+        return Choice(Program.GLOO) if gpus else Choice()
+    return Choice(Program.NCCL, min(gpus), all("all_gather_perf" in text for text in seen.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,22 +90,20 @@ def seats_of(worlds: Sequence[World], terms: Terms, chance: random.Random, addre
 
 
 def commands_of(
-    program: Program,
+    choice: Choice,
     seats: Sequence[Seat],
     terms: Terms,
     chance: random.Random,
     *,
-    gpus: int = 0,
     python: Sequence[str] = ("python3",),
 ) -> list[list[str]]:
     """Return the command of each node of a world.
 
     Args:
-        program: What to run.
+        choice: What to run.
         seats: Of the world's nodes, in the order of the ring.
         terms: Sizes and deadlines.
         chance: Token and seeds.
-        gpus: Processes of a node, for NCCL.
         python: The interpreter on the nodes.
     """
     token = f"{chance.getrandbits(128):032x}"
@@ -104,18 +113,18 @@ def commands_of(
         "connect_s": terms.connect_s,
         "deadline_s": terms.deadline_s,
     }
-    if program is Program.RING:
+    if choice.program is Program.RING:
         seeds = [chance.getrandbits(32) for _ in seats]
         peers = [[seat.address, list(seat.ports)] for seat in seats]
         tasks = [{"rank": rank, "peers": peers, "token": token, "seeds": seeds, **sizes} for rank in range(len(seats))]
         return [[*python, "-c", program_text("ring_program"), json.dumps(task)] for task in tasks]
-    task = json.dumps({"backend": program.value, "seed": chance.getrandbits(32), **sizes})
+    task = json.dumps({"backend": choice.program.value, "seed": chance.getrandbits(32), **sizes})
     return [
         [
             "torchrun",
             f"--nnodes={len(seats)}",
             f"--node-rank={rank}",
-            f"--nproc-per-node={max(1, gpus)}",
+            f"--nproc-per-node={max(1, choice.gpus)}",
             f"--master-addr={seats[0].address}",
             f"--master-port={seats[0].ports[0]}",
             f"--rdzv-id={token[:8]}",

@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from assistant.ports import Reply, Transport
-from assistant.recover.collective.commands import Program, commands_of, seats_of
+from assistant.recover.collective.commands import Choice, Seat, commands_of, seats_of
+from assistant.recover.collective.nccl_tests import alone_command, report_of_table
 from assistant.recover.collective.planner import plan
 from assistant.recover.collective.reports import Report, Speeds, report_of, result_of, world_speed
 from assistant.recover.collective.terms import Terms
@@ -41,8 +42,7 @@ class Runner:
     """By which address the other nodes reach a node."""
     busy: Callable[[Sequence[str]], Sequence[str]]
     """Which of these nodes run a job now: asked before every batch, since the scheduler goes on placing jobs."""
-    program: Program = Program.RING
-    gpus: int = 0
+    choice: Choice = field(default_factory=Choice)
     python: tuple[str, ...] = ("python3",)
     speeds: Speeds = field(init=False)
 
@@ -70,9 +70,7 @@ class Runner:
     def _run_batch(self, worlds: Sequence[World]) -> list[list[Report]]:
         taken = frozenset(self.busy([node for world in worlds for node in world]))
         seats = seats_of(worlds, self.terms, self.chance, self.address)
-        commands = [
-            commands_of(self.program, seated, self.terms, self.chance, gpus=self.gpus, python=self.python) for seated in seats
-        ]
+        commands = [self._commands(seated) for seated in seats]
         tasks = [
             (node, command)
             for world, own in zip(worlds, commands, strict=True)
@@ -81,19 +79,23 @@ class Runner:
         ]
         with ThreadPoolExecutor(max(1, len(tasks))) as pool:
             replies = dict(zip((node for node, _ in tasks), pool.map(lambda task: self._ask(*task), tasks), strict=True))
-        return [[self._report(node, taken, replies) for node in world] for world in worlds]
+        return [[self._report(node, taken, replies, len(world)) for node in world] for world in worlds]
+
+    def _commands(self, seated: Sequence[Seat]) -> list[list[str]]:
+        if self.choice.perf and len(seated) == 1:
+            return [alone_command(self.choice.gpus)]
+        return commands_of(self.choice, seated, self.terms, self.chance, python=self.python)
 
     def _ask(self, node: str, command: list[str]) -> Reply:
         timeout_s = self.terms.deadline_s + self.terms.margin_s
         return self.transport.run([node], command, timeout_s=timeout_s)[node]
 
-    @staticmethod
-    def _report(node: str, taken: frozenset[str], replies: dict[str, Reply]) -> Report:
+    def _report(self, node: str, taken: frozenset[str], replies: dict[str, Reply], size: int) -> Report:
         if node in taken:
             return Report(node, False, False, "a job has been placed on it, so it was left alone")
         if node not in replies:
             return Report(node, True, False, "its world was not run")
-        return report_of(replies[node])
+        return report_of_table(replies[node]) if self.choice.perf and size == 1 else report_of(replies[node])
 
 
 def run_test(nodes: Sequence[str], runner: Runner, limits: Limits | None = None) -> tuple[Verdict, list[Ran]]:

@@ -7,6 +7,7 @@ one line, `NIGHTSHIFT-COLLECTIVE` and a JSON object as the ring program's. It en
 # What a newer Python would write does not run on every node, and its output is its answer.
 # ruff: noqa: T201, UP006, UP031, UP035
 import datetime
+import importlib
 import json
 import os
 import signal
@@ -27,9 +28,8 @@ def block_of(torch: Any, seed: int, rank: int, size: int) -> Any:
 
 def gather(task: Dict[str, Any], report: Dict[str, Any]) -> None:
     """Run the all-gathers and write bandwidth and trouble into the report."""
-    import torch
-    import torch.distributed as dist
-
+    torch: Any = importlib.import_module("torch")
+    dist: Any = importlib.import_module("torch.distributed")
     nccl = task["backend"] == "nccl"
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if nccl else torch.device("cpu")
     if nccl:
@@ -61,7 +61,7 @@ def main() -> int:
     signal.alarm(int(task["deadline_s"]) + 5)
     report: Dict[str, Any] = {
         "ok": False,
-        "rank": int(os.environ.get("RANK", 0)),
+        "rank": int(os.environ.get("RANK", "0")),
         "kind": "",
         "peer": None,
         "text": "",
