@@ -22,7 +22,10 @@ called_process_error index_error
 PAPER = NAMES_OF_THE_PAPER.split()
 EXTRA = ["loss_spike", "hang", "slow_job", "time_limit", "preempted", "cancelled", "no_failure", "unknown"]
 
-SHARED: dict[tuple[str, str], str] = {}
+SHARED: dict[tuple[str, str], str] = {
+    ("runtime_error.loss_scale", "loss_spike.scale_floor"): "a divergence after healthy steps, a fault of the set-up before them",
+    ("runtime_error.nan_guard", "loss_spike.scale_floor"): "a divergence after healthy steps, a fault of the set-up before them",
+}
 """(signature whose example it is, root of another reason that weighs as much): why both may speak for the line."""
 
 
