@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
-from assistant.records import Call, Decision, Job, JobSpec, Node
+from assistant.records import Call, Decision, Job, JobSpec, Node, Reservation
 
 
 class Scheduler(Protocol):
@@ -75,6 +76,79 @@ class ControllerLog(Protocol):
         ...
 
 
+class Failure(StrEnum):
+    """Why a node was not reached; none of these says that the node is unhealthy."""
+
+    UNRESOLVED = "unresolved"
+    """No address is known for the name."""
+    UNREACHABLE = "unreachable"
+    """No route, or no answer to the attempt to connect."""
+    REFUSED = "refused"
+    """The machine answered that nobody listens."""
+    SILENT = "silent"
+    """The connection stands, but the other side says nothing: a hung machine or sshd."""
+    TIMEOUT = "timeout"
+    """The command ran and did not end in time."""
+    LOST = "lost"
+    """The connection broke while the command ran: how far it came is unknown."""
+    UNKNOWN_KEY = "unknown_key"
+    KEY_MISMATCH = "key_mismatch"
+    KEY_REVOKED = "key_revoked"
+    AUTHENTICATION = "authentication"
+    """The account does not let us in."""
+    PROTOCOL = "protocol"
+    """What answers speaks no SSH that we speak, or its shell does not run commands."""
+    PROXY = "proxy"
+    """The way there is broken: a jump host or a ProxyCommand."""
+    OUTPUT = "output"
+    """The command said more than the limit and was ended."""
+    CONFIG = "config"
+    """Settings on this side forbid or prevent it: ssh_config, no more file descriptors."""
+
+
+@runtime_checkable
+class Requeues(Protocol):
+    """A scheduler that can start a job again under its own id, with the options and environment of its submission."""
+
+    def requeue(self, job_id: str, *, hold: bool = False) -> None:
+        """End a job if it runs, and queue it again; with `hold` it waits until somebody releases it."""
+        ...
+
+
+@runtime_checkable
+class Dependents(Protocol):
+    """A scheduler whose jobs may wait for other jobs."""
+
+    def dependents(self, job_id: str) -> Sequence[Job]:
+        """Return the pending jobs that wait for a job to end well."""
+        ...
+
+    def move_dependent(self, dependent: str, old: str, new: str) -> None:
+        """Let a pending job wait for another job than before.
+
+        Raises:
+            ToolError: It may not be changed by us.
+        """
+        ...
+
+
+@runtime_checkable
+class Reserves(Protocol):
+    """A scheduler that can keep nodes free for a while."""
+
+    def reservations(self) -> Sequence[Reservation]:
+        """Return all reservations, of anybody."""
+        ...
+
+    def reserve(self, name: str, nodes: Sequence[str], *, minutes: int, users: Sequence[str] = ()) -> None:
+        """Keep idle nodes for users from now on; the name must begin with `nightshift`."""
+        ...
+
+    def unreserve(self, name: str) -> None:
+        """End a reservation of ours; one that is over is left alone."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Reply:
     """What one node answered."""
@@ -87,6 +161,8 @@ class Reply:
     out: str
     err: str
     """Standard error, or why the node was not reached."""
+    failure: str = ""
+    """Why it was not reached, one of `Failure`, where the transport can tell; empty when reached."""
 
 
 class Transport(Protocol):

@@ -329,6 +329,10 @@ class JobSpec:
     comment: str = ""
     """Carries `nightshift:<incident>:<call>` on jobs that we submitted."""
     time_limit_s: int | None = None
+    options: tuple[str, ...] = ()
+    """More options of the scheduler's own submit command, as words; kept from the first submission."""
+    arguments: tuple[str, ...] = ()
+    """Arguments of the script."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,6 +368,18 @@ class Node:
     partition: str = ""
     reason: str = ""
     jobs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Nodes that the scheduler keeps for some users."""
+
+    name: str
+    nodes: tuple[str, ...]
+    users: tuple[str, ...]
+    start: datetime | None
+    end: datetime | None
+    active: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["SCHEDULERS", "TRANSPORTS", "Settings", "WatchSettings"]
+__all__ = ["SCHEDULERS", "TRANSPORTS", "Settings", "SlurmSettings", "SshSettings", "WatchSettings"]
 
-SCHEDULERS = ("local", "simulated")
-TRANSPORTS = ("local", "recorded")
+SCHEDULERS = ("local", "simulated", "slurm")
+TRANSPORTS = ("local", "ssh", "recorded")
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,63 @@ class WatchSettings:
 
 
 @dataclass(frozen=True)
+class SshSettings:
+    """How nodes are reached with transport = "ssh"; who and where is in ssh_config, as for the `ssh` command."""
+
+    config: Path | None = None
+    """Another ssh_config file in place of ~/.ssh/config and /etc/ssh/ssh_config."""
+    fan_out: int = 64
+    """How many nodes are asked side by side; one that is silent for a second does not count."""
+    connect_timeout_s: float = 10.0
+    """Seconds for connecting and logging in, where ssh_config has no ConnectTimeout; the command's own limit counts, too."""
+    keepalive_s: float = 30.0
+    """Seconds between two signs of life on a kept connection, where ssh_config has no ServerAliveInterval."""
+    idle_close_s: float = 600.0
+    """Seconds after which a connection that nobody used is closed."""
+    output_limit_bytes: int = 16 * 1024 * 1024
+    """What one command may say on one node; one that says more is ended and counts as not reached."""
+
+    def __post_init__(self) -> None:
+        for key in ("fan_out", "connect_timeout_s", "keepalive_s", "idle_close_s", "output_limit_bytes"):
+            _above(f"ssh.{key}", getattr(self, key), 0)
+
+
+@dataclass(frozen=True)
+class SlurmSettings:
+    """How Slurm is reached and with whose rights."""
+
+    folder: Path | None = None
+    """Folder of squeue, sbatch and so on; default: PATH and the usual places."""
+    conf: Path | None = None
+    """The slurm.conf to use; default: Slurm's own choice."""
+    timeout_s: float = 30.0
+    """Seconds that a Slurm command may take; after that it is ended and nothing is known."""
+    users: tuple[str, ...] = ()
+    """Whose jobs Nightshift looks after: names, or `*` for everybody; default: the user that runs Nightshift."""
+    admin: tuple[str, ...] = ()
+    """Words before a scontrol that changes nodes or reservations, such as `["sudo", "-n"]`; it must never ask for a password."""
+    submit_as: tuple[str, ...] = ()
+    """Words before the sbatch of somebody else's job, such as `["sudo", "-n", "-u", "{user}"]`; default: only one's own jobs."""
+    sbatch: tuple[str, ...] = ()
+    """Options added to each submission."""
+    history_h: float = 24.0
+    """Hours for which ended jobs are looked up in the accounting (sacct), when there is one."""
+    controller_log: Path | None = None
+    """slurmctld.log where this machine can read it; default: the path in Slurm's configuration."""
+
+    def __post_init__(self) -> None:
+        _above("slurm.timeout_s", self.timeout_s, 0)
+        _above("slurm.history_h", self.history_h, 0)
+
+
+@dataclass(frozen=True)
 class Settings:
     """How Nightshift runs here."""
 
     scheduler: str = "local"
-    """Where jobs run: local (processes on this machine) or simulated (a cluster in memory)."""
+    """Where jobs run: local (processes on this machine), slurm, or simulated (a cluster in memory)."""
     transport: str = "local"
-    """How commands get to nodes: local, or recorded (answers from a file)."""
+    """How commands get to nodes: local, ssh, or recorded (answers from a file)."""
     state_folder: Path = Path()
     """Folder of everything that Nightshift keeps; default $XDG_STATE_HOME/nightshift."""
     store: Path = Path()
@@ -64,6 +114,10 @@ class Settings:
     """Seconds to wait while another process writes to the store."""
     watch: WatchSettings = field(default_factory=WatchSettings)
     """When the watch speaks up."""
+    slurm: SlurmSettings = field(default_factory=SlurmSettings)
+    """How Slurm is reached and with whose rights; for `scheduler = "slurm"`."""
+    ssh: SshSettings = field(default_factory=SshSettings)
+    """How nodes are reached over SSH."""
 
     def __post_init__(self) -> None:
         _one_of("scheduler", self.scheduler, SCHEDULERS)

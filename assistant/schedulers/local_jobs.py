@@ -53,7 +53,8 @@ class JobFolders:
     def spec(self, job_id: str) -> JobSpec:
         """Return what was submitted."""
         stored = files.read_json(self.of(job_id) / "spec.json") or {}
-        return JobSpec(**{**stored, "work_dir": Path(stored["work_dir"]), "exclude": tuple(stored["exclude"])})
+        lists = {name: tuple(stored.get(name, ())) for name in ("exclude", "options", "arguments")}
+        return JobSpec(**{**stored, **lists, "work_dir": Path(stored["work_dir"])})
 
     def write(self, job_id: str, spec: JobSpec, at: datetime) -> None:
         """Write a new job down as pending."""

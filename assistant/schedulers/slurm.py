@@ -1,0 +1,246 @@
+"""Slurm, by its own commands.
+
+One `squeue` brings all jobs, one `scontrol show node` all nodes. What the controller has forgotten comes from the accounting, where
+there is one, or from the job completion log. A command that fails or does not end raises `Unavailable`; only Slurm's own words
+that a job or node does not exist mean that it does not.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from assistant.config import SlurmSettings
+from assistant.errors import ToolError, Unavailable
+from assistant.nodeset import fold
+from assistant.ports import Clock
+from assistant.records import Job, JobSpec, JobState, Node, Reservation
+from assistant.schedulers import slurm_nodes as nodes_text
+from assistant.schedulers.cordons import OWN, must_cordon, must_uncordon
+from assistant.schedulers.slurm_controller import controller_lines
+from assistant.schedulers.slurm_history import History
+from assistant.schedulers.slurm_jobs import Row, moved, nodes_of, queue_format, queue_rows, waits_for
+from assistant.schedulers.slurm_run import NO_SUCH_JOB, Commands, refused
+from assistant.schedulers.slurm_specs import Specs
+from assistant.schedulers.slurm_submit import submit
+from assistant.schedulers.slurm_text import Marks, records
+
+JOB_ID = re.compile(r"(\d+)(?:_\d+|_\[[\d,:%-]+\]|\+\d+)?")
+LONGEST_REASON = 300
+DRAIN_RIGHTS = (
+    "only Slurm's own user and administrators may change nodes: set slurm.admin to words such as sudo -n, or let one run"
+    " `sacctmgr modify user NAME set AdminLevel=Administrator` (docs/slurm.md)"
+)
+JOB_RIGHTS = "only its owner and Slurm's operators may change a job: run Nightshift as its owner (docs/slurm.md)"
+
+
+class SlurmScheduler:
+    """The cluster that Slurm's commands on this machine belong to."""
+
+    name = "slurm"
+
+    def __init__(self, settings: SlurmSettings, clock: Clock) -> None:
+        """Reach Slurm as the settings say; nothing is asked yet."""
+        self.settings = settings
+        self.commands = Commands(folder=settings.folder, conf=settings.conf, timeout_s=settings.timeout_s)
+        self._config: dict[str, str] = {}
+        self.history = History(self.commands, clock, self.config, users=self._users(), hours=settings.history_h)
+        self._specs = Specs(self.commands, self.history, self.config)
+
+    def config(self) -> dict[str, str]:
+        """Return Slurm's configuration; it is asked once.
+
+        Raises:
+            Unavailable: The controller did not answer.
+        """
+        if not self._config:
+            self._config = dict(nodes_text.configuration(self.commands.run("scontrol", "show", "config").out))
+        return self._config
+
+    def _users(self) -> tuple[str, ...]:
+        return self.settings.users or (pwd.getpwuid(os.geteuid()).pw_name,)
+
+    # What the port asks for
+
+    def jobs(self) -> Sequence[Job]:
+        """Return the jobs of the users that the settings name, newest last; the last attempt of each."""
+        users = self._users()
+        rows = self._queue("--all") if "*" in users else self._queue("--all", f"--user={','.join(users)}")
+        old = self.history.recent(rows)
+        return [row.job for row in sorted([*old, *rows], key=lambda row: (len(row.raw_id), row.raw_id))]
+
+    def job(self, job_id: str) -> Job:
+        """Return one job of anybody, with all that a new submission needs.
+
+        Raises:
+            ToolError: Neither the controller nor the accounting knows it.
+            Unavailable: One of them did not answer, so nobody can tell.
+        """
+        return self._specs.with_spec(self._row(job_id))
+
+    def submit(self, spec: JobSpec) -> str:
+        """Hand a job to sbatch and return its id.
+
+        Raises:
+            ToolError: Slurm refused it; the message has its words.
+            Unavailable: Nobody can tell whether it was submitted: look for its comment.
+        """
+        return submit(self.commands, self.settings, spec)
+
+    def cancel(self, job_id: str) -> None:
+        """End a job; one that has ended already is left alone."""
+        row = self._row(job_id)
+        if row.job.state.ended:
+            return
+        named = re.sub(r"%\d+\]$", "]", row.job.id).partition("+")[0]
+        done = self.commands.run("scancel", named)
+        if done.status and not self._row(job_id).job.state.ended:
+            raise refused(f"to end job {job_id}", done, JOB_RIGHTS)
+
+    def nodes(self) -> Sequence[Node]:
+        """Return all nodes in the order of their names, with the jobs that this user may see."""
+        facts = nodes_text.node_facts(self.commands.run("scontrol", "show", "node", "-o").out)
+        marks = Marks()
+        wanted = f"JobArrayID:0{marks.between},NodeList:0{marks.behind}"
+        text = self.commands.run("squeue", "--all", "--states=RUNNING,COMPLETING,SUSPENDED,CONFIGURING", "-O", wanted).out
+        jobs: dict[str, list[str]] = {}
+        for job_id, listed in records(text, marks, 2):
+            for node in nodes_of(listed):
+                jobs.setdefault(node, []).append(job_id)
+        return [one.shown(jobs.get(one.name, ())) for one in facts]
+
+    def cordon(self, node: str, reason: str) -> None:
+        """Drain a node; jobs on it go on. A reason of somebody else is never overwritten.
+
+        Raises:
+            ToolError: Unknown node, drained or set down by somebody else, or the right to do it is missing.
+        """
+        reason = " ".join(reason.split())[:LONGEST_REASON]
+        facts = self._node(node)
+        if must_cordon(node, facts.cordon, reason) or not facts.out:
+            was = f" (was: {facts.reason})" if facts.dead and facts.reason and not facts.out else ""
+            self._update_node(node, "State=DRAIN", f"Reason={reason}{was}")
+
+    def uncordon(self, node: str) -> None:
+        """Put a node back that we drained; one that is not drained is left alone, one that is dead only loses the drain.
+
+        Raises:
+            ToolError: Unknown node, its reason is not ours, or the right to do it is missing.
+        """
+        facts = self._node(node)
+        if must_uncordon(node, facts.cordon) and facts.out:
+            self._update_node(node, "State=UNDRAIN" if facts.dead else "State=RESUME")
+
+    # What not every scheduler can do
+
+    def requeue(self, job_id: str, *, hold: bool = False) -> None:
+        """Queue a job again under its own id; a running one is ended first.
+
+        Raises:
+            ToolError: It was submitted with --no-requeue, or the right to do it is missing.
+        """
+        row = self._row(job_id)
+        done = self.commands.run("scontrol", "requeuehold" if hold else "requeue", row.raw_id)
+        if done.status or done.err.strip():
+            raise refused(f"to queue job {job_id} again", done, JOB_RIGHTS)
+
+    def dependents(self, job_id: str) -> Sequence[Job]:
+        """Return the pending jobs that wait for a job to end well."""
+        return [row.job for row in self._queue("--all", "--states=PENDING") if _waits(row, job_id)]
+
+    def move_dependent(self, dependent: str, old: str, new: str) -> None:
+        """Let a pending job wait for another job than before.
+
+        Raises:
+            ToolError: The right to do it is missing, or the new job does not exist.
+        """
+        row = self._row(dependent)
+        done = self.commands.run("scontrol", "update", f"JobId={row.raw_id}", f"Dependency={moved(row.dependency, old, new)}")
+        if done.status:
+            raise refused(f"to let job {dependent} wait for {new}", done, JOB_RIGHTS)
+
+    def reservations(self) -> Sequence[Reservation]:
+        """Return all reservations, of anybody."""
+        return nodes_text.reservations(self.commands.run("scontrol", "show", "reservation", "-o").out)
+
+    def reserve(self, name: str, nodes: Sequence[str], *, minutes: int, users: Sequence[str] = ()) -> None:
+        """Keep idle nodes for users from now on.
+
+        Raises:
+            ToolError: The name is not ours, a job runs on one of the nodes, or the right to do it is missing.
+        """
+        if not name.startswith(OWN):
+            raise ToolError(f"reservation {name!r}: the name must begin with {OWN}, so that people know whose it is")
+        words = [f"ReservationName={name}", "StartTime=now", f"Duration={minutes}", f"Nodes={fold(nodes)}"]
+        who = ",".join(users or [pwd.getpwuid(os.geteuid()).pw_name])
+        self._admin(f"to reserve {fold(nodes)}", "create", "reservation", *words, f"Users={who}")
+
+    def unreserve(self, name: str) -> None:
+        """End a reservation of ours; one that is over is left alone."""
+        if not name.startswith(OWN):
+            raise ToolError(f"reservation {name!r} is not ours; ask who made it")
+        if any(one.name == name for one in self.reservations()):
+            self._admin(f"to end reservation {name}", "delete", f"ReservationName={name}")
+
+    def controller_log(self, job_id: str | None = None) -> str:
+        """Return slurmctld.log: the end of it, or the lines of a job and its nodes.
+
+        Raises:
+            ToolError: This machine or user cannot read it.
+        """
+        path = self.settings.controller_log or Path(self.config().get("SlurmctldLogFile", "") or "slurmctld.log")
+        return controller_lines(path, self._row(job_id).job if job_id is not None else None)
+
+    # Asking Slurm
+
+    def _queue(self, *words: str) -> list[Row]:
+        marks = Marks()
+        states = () if any(word.startswith("--states=") for word in words) else ("--states=all",)
+        done = self.commands.run("squeue", *words, *states, "-O", queue_format(marks))
+        if done.status:
+            raise Unavailable(f"squeue failed, so nothing is known: {done.said}")
+        return queue_rows(done.out, marks)
+
+    def _row(self, job_id: str) -> Row:
+        named = JOB_ID.fullmatch(job_id)
+        if named is None:
+            raise ToolError(f"job {job_id!r} is unknown to Slurm: an id looks like 4821, 4821_3 or 4821+1")
+        marks = Marks()
+        words = ("--all", "--states=all", f"--jobs={named.group(1)}", "-O", queue_format(marks))
+        done = self.commands.run("squeue", *words)
+        if done.status and not NO_SUCH_JOB.search(done.err):
+            raise Unavailable(f"squeue failed, so nothing is known of job {job_id}: {done.said}")
+        rows = queue_rows(done.out, marks) if not done.status else []
+        found = _chosen(rows, job_id) or self.history.last(job_id)
+        if found is None:
+            others = f"; tasks and parts of it: {', '.join(row.job.id for row in rows[:5])}" if rows else ""
+            raise ToolError(f"job {job_id!r} is unknown to Slurm{others or ': it never was, or was forgotten'}")
+        return found
+
+    def _node(self, name: str) -> nodes_text.NodeFacts:
+        facts = nodes_text.node_facts(self.commands.run("scontrol", "show", "node", "-o").out)
+        found = next((one for one in facts if one.name == name), None)
+        if found is None:
+            raise ToolError(f"node {name!r} is unknown to Slurm; known: {fold(one.name for one in facts)}")
+        return found
+
+    def _update_node(self, node: str, *words: str) -> None:
+        self._admin(f"to change node {node}", "update", f"NodeName={node}", *words)
+
+    def _admin(self, what: str, *words: str) -> None:
+        done = self.commands.run("scontrol", *words, before=self.settings.admin)
+        if done.status:
+            raise refused(what, done, DRAIN_RIGHTS)
+
+
+def _chosen(rows: Sequence[Row], job_id: str) -> Row | None:
+    """Return the row of an id; a heterogeneous job's first part, and an array's waiting rest, answer for the whole."""
+    whole = [row for row in rows if row.job.id in (job_id, f"{job_id}+0") or row.job.id.startswith(f"{job_id}_[")]
+    return whole[0] if whole else None
+
+
+def _waits(row: Row, job_id: str) -> bool:
+    return row.job.state is JobState.PENDING and bool(waits_for(row.dependency, job_id))

@@ -1,0 +1,46 @@
+"""The lines of slurmctld.log about one job and the nodes it ran on."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from pathlib import Path
+
+from assistant.errors import ToolError
+from assistant.records import Job
+from assistant.schedulers.slurm_jobs import nodes_of
+
+READ_BYTES = 32 << 20
+"""Of the log, from its end: days on a busy cluster."""
+LIST = re.compile(r"[A-Za-z][\w.-]*(?:\[[\d,-]+\][\w.-]*)*")
+BEFORE = timedelta(minutes=5)
+
+
+def controller_lines(path: Path, job: Job | None) -> str:
+    """Return the end of the controller's log, or the lines about a job and its nodes since it was submitted.
+
+    Raises:
+        ToolError: It cannot be read here.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - READ_BYTES))
+            text = file.read().decode("utf-8", "replace")
+    except OSError as error:
+        raise ToolError(
+            f"the controller's log {path} cannot be read here ({error.strerror}); where it can, name it as slurm.controller_log"
+        ) from error
+    return text if job is None else lines_about(text, job)
+
+
+def lines_about(text: str, job: Job) -> str:
+    """Return the lines about a job and its nodes; older ones about its nodes are left out."""
+    base, _, task = job.id.partition("_")
+    ids = re.compile(rf"\bJobId={base}(?:_{task}|_\*)?\b(?!_)" if task else rf"\bJobId={base}\b(?!_)")
+    nodes = frozenset(job.nodes)
+    since = f"[{(job.submitted - BEFORE).astimezone():%Y-%m-%dT%H:%M:%S}" if job.submitted is not None else ""
+    return "\n".join(line for line in text.splitlines() if ids.search(line) or (line >= since and _names(line, nodes)))
+
+
+def _names(line: str, nodes: frozenset[str]) -> bool:
+    return any(not nodes.isdisjoint(nodes_of(word) if "[" in word else (word.strip("."),)) for word in LIST.findall(line))

@@ -1,0 +1,163 @@
+"""Jobs that the controller has forgotten: from the accounting (sacct) where there is one, else from the completion log."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from assistant.errors import Unavailable
+from assistant.ports import Clock
+from assistant.schedulers.slurm_jobs import Row, accounted_columns, accounted_rows, finished_rows
+from assistant.schedulers.slurm_run import Commands
+from assistant.schedulers.slurm_text import Marks
+
+logger = logging.getLogger(__name__)
+
+LONGEST_WAIT = timedelta(minutes=2)
+"""Between two questions to the accounting: less than the 5 min (Slurm's MinJobAge) for which the controller remembers."""
+READ_BYTES = 64 << 20
+"""Of a completion log, from its end."""
+NOT_HANDED_ON = re.compile(r"(?:SLURM|SBATCH|SRUN)_|(?:_|PWD|OLDPWD|SHLVL)$")
+"""Variables that belong to one submission or one shell."""
+FORGOTTEN_IN_MEMORY = 50_000
+
+
+class History:
+    """Ended jobs, asked for rarely and kept."""
+
+    def __init__(
+        self, commands: Commands, clock: Clock, config: Callable[[], Mapping[str, str]], *, users: Sequence[str], hours: float
+    ) -> None:
+        """Remember nothing yet; `config` returns Slurm's configuration."""
+        self._commands, self._clock, self._config = commands, clock, config
+        self._users, self._hours = tuple(users), hours
+        self._columns: list[str] = []
+        self._asked: datetime | None = None
+        self._ended: list[Row] = []
+        self._attempts: dict[str, int] = {}
+
+    @property
+    def accounted(self) -> bool:
+        """Whether there is an accounting.
+
+        Raises:
+            Unavailable: The controller, which knows it, did not answer.
+        """
+        return self._config().get("AccountingStorageType", "").endswith("/slurmdbd")
+
+    def stores(self, what: str) -> bool:
+        """Return whether the accounting keeps `job_script`, `job_env` or `job_comment`."""
+        return self.accounted and what in self._config().get("AccountingStoreFlags", "").split(",")
+
+    def recent(self, live: Sequence[Row]) -> list[Row]:
+        """Return the ended jobs of the last hours that are not among those that the controller knows.
+
+        The accounting is asked only now and then. While it does not answer, what it said last still holds.
+        """
+        known = {row.raw_id for row in live}
+        if len(self._attempts) > FORGOTTEN_IN_MEMORY:
+            self._attempts.clear()
+        self._attempts |= {row.raw_id: row.job.attempt for row in live}
+        now = self._clock.now()
+        try:
+            if self._asked is None or now - self._asked >= self._pause():
+                if self.accounted:
+                    self._ended = self._ask_recent()
+                self._asked = now
+        except Unavailable as error:
+            logger.warning("the accounting did not answer, going on without jobs that the controller forgot: %s", error)
+        return [row for row in self._ended if row.raw_id not in known]
+
+    def _pause(self) -> timedelta:
+        remembered = re.match(r"(\d+)", self._config().get("MinJobAge", ""))
+        return min(LONGEST_WAIT, timedelta(seconds=int(remembered.group(1)) / 2)) if remembered else LONGEST_WAIT
+
+    def _ask_recent(self) -> list[Row]:
+        users = ["--allusers"] if "*" in self._users else [f"--user={','.join(self._users)}"]
+        rows = [row for row in self._ask("--starttime", f"now-{round(self._hours * 60)}minutes", *users) if row.job.state.ended]
+        latest = {row.raw_id: row for row in rows}
+        # Without a column of restarts, attempts have to be counted, and those of before the window count as well.
+        unsure = [raw_id for raw_id, row in latest.items() if row.job.state.failed and raw_id not in self._attempts]
+        if unsure and "Restarts" not in self._columns:
+            counted = self._ask("--duplicates", "--jobs", ",".join(unsure))
+            self._attempts |= {row.raw_id: row.job.attempt for row in counted}
+        return [self._counted(row) for row in latest.values()]
+
+    def _counted(self, row: Row) -> Row:
+        attempt = max(row.job.attempt, self._attempts.get(row.raw_id, 0))
+        return row._replace(job=replace(row.job, attempt=attempt))
+
+    def last(self, job_id: str) -> Row | None:
+        """Return the last attempt of a job that the controller does not know; None when nobody does.
+
+        Raises:
+            Unavailable: The accounting did not answer, so nobody can tell.
+        """
+        if self.accounted:
+            rows = [row for row in self._ask("--duplicates", "--jobs", job_id) if row.job.id in (job_id, f"{job_id}+0")]
+            if rows:
+                return self._counted(rows[-1])
+        config = self._config()
+        if config.get("JobCompType") == "jobcomp/filetxt":
+            finished = finished_rows(_end_of(Path(config.get("JobCompLoc", ""))), job_id)
+            return finished[-1] if finished else None
+        return None
+
+    def script(self, job_id: str) -> str:
+        """Return the script of a job as the accounting keeps it; empty when it does not."""
+        if not self.stores("job_script"):
+            return ""
+        body = _behind_rule(self._commands.run("sacct", "--batch-script", "--jobs", job_id).out)
+        return body.removesuffix("\n") if body.startswith("#!") else ""
+
+    def environment(self, job_id: str) -> dict[str, str]:
+        """Return the environment of a job's submission as the accounting keeps it, without Slurm's own variables."""
+        if not self.stores("job_env"):
+            return {}
+        found: dict[str, str] = {}
+        name = ""
+        for line in _behind_rule(self._commands.run("sacct", "--env-vars", "--jobs", job_id).out).splitlines():
+            start = re.match(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", line)
+            if start is not None:
+                name, found[start.group(1)] = start.group(1), start.group(2)
+            elif re.match(r"\S+=", line):
+                name = ""  # a function of bash
+            elif name:
+                found[name] += f"\n{line}"
+        return {key: text.removesuffix("\n") for key, text in found.items() if not NOT_HANDED_ON.match(key)}
+
+    def submit_line(self, job_id: str) -> str:
+        """Return how a job was submitted, as typed with its quotes lost; empty where there is no accounting."""
+        if not self.accounted:
+            return ""
+        rows = [row for row in self._ask("--jobs", job_id) if row.job.id == job_id]
+        return " ".join(rows[-1].submit_line.split()) if rows else ""
+
+    def _ask(self, *words: str) -> list[Row]:
+        if not self._columns:
+            self._columns = accounted_columns(self._commands.run("sacct", "--helpformat").out.split())
+        marks = Marks()
+        form = ("--parsable2", "--allocations", f"--delimiter={marks.between}", f"--format={','.join(self._columns)}")
+        done = self._commands.run("sacct", *form, *words)
+        if done.status:
+            raise Unavailable(f"sacct failed, so nothing is known: {done.said}")
+        return accounted_rows(done.out, marks, self._columns)
+
+
+def _behind_rule(text: str) -> str:
+    """Return what stands behind the line of dashes."""
+    return re.sub(r"\A.*\n-{20,}\n", "", text) if re.match(r".*\n-{20,}\n", text) else ""
+
+
+def _end_of(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - READ_BYTES))
+            return file.read().decode("utf-8", "replace")
+    except OSError as error:
+        logger.info("completion log %s cannot be read: %s", path, error.strerror)
+        return ""

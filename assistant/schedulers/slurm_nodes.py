@@ -1,0 +1,168 @@
+"""Nodes, reservations and the configuration from `scontrol show -o`. Pure.
+
+A node's state is a base and flags: `IDLE+DRAIN`, `MIXED+DRAIN+NOT_RESPONDING`, or with the marks of older tools `idle*`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from assistant.errors import Unavailable
+from assistant.records import Node, NodeState, Reservation
+from assistant.schedulers.slurm_jobs import nodes_of
+from assistant.schedulers.slurm_text import moment, pairs, value
+
+OUT = frozenset({"DRAIN", "DRAINING", "DRAINED", "FAIL", "FAILING"})
+"""Flags that a person, a script or Slurm set so that no job starts there."""
+DEAD = frozenset({"DOWN", "ERROR", "POWERED_DOWN_FAILED", "FUTURE"})
+BUSY = frozenset({"ALLOCATED", "MIXED", "COMPLETING", "ALLOC", "COMP"})
+CLOSED = frozenset({"MAINT", "MAINTENANCE", "REBOOT", "REBOOT_REQUESTED", "REBOOT_ISSUED", "INVAL", "INVALID_REG"})
+SILENT = frozenset({"NOT_RESPONDING", "UNKNOWN"})
+"""Slurm waits for the node and has not given it up."""
+IDLE = frozenset(
+    {"IDLE", "CLOUD", "DYNAMIC_NORM", "PLANNED", "RESERVED", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN"}
+    | {"POWER_UP", "POWERED_UP", "BLOCKED", "PERFCTRS", "POWER_DRAIN"}
+)
+_OLD_MARKS = {"*": "NOT_RESPONDING", "$": "MAINT", "@": "REBOOT", "^": "REBOOT_ISSUED", "~": "POWERED_DOWN", "#": "POWERING_UP"}
+"""Behind a state as sinfo writes it; `%`, `!`, `-` and `+` do not change what a node may do."""
+BY_SLURM = re.compile(
+    r"Not responding|Node unexpectedly rebooted|none|Low RealMemory|Low socket|Low CPUs|gres/\S+ count|Prolog error|Epilog error|"
+    r"Kill task failed|batch job complete failure|Node configuration|reboot timed out|ResumeTimeout|Unexpected",
+    re.IGNORECASE,
+)
+"""Reasons that Slurm gives a node which it took for dead."""
+
+
+class NodeFacts(NamedTuple):
+    """A node as scontrol shows it."""
+
+    name: str
+    words: frozenset[str]
+    """Base state and flags."""
+    partitions: str
+    reason: str
+    by: str
+    """Who set the reason."""
+
+    @property
+    def out(self) -> bool:
+        """Whether it is drained or draining."""
+        return bool(self.words & OUT)
+
+    @property
+    def dead(self) -> bool:
+        """Whether Slurm has given it up, or somebody set it down."""
+        return bool(self.words & DEAD)
+
+    @property
+    def cordon(self) -> str | None:
+        """The reason for which a person or we took it out; None when it is in, or out only because Slurm lost it."""
+        if self.out or (self.dead and not BY_SLURM.match(self.reason or "none")):
+            return self.reason
+        return None
+
+    @property
+    def state(self) -> NodeState:
+        """What may be placed there."""
+        if self.dead:
+            return NodeState.DOWN
+        if self.out or self.words & CLOSED:
+            return NodeState.DRAINING if self.words & BUSY else NodeState.DRAINED
+        if self.words & SILENT:
+            return NodeState.UNKNOWN
+        if self.words & BUSY:
+            return NodeState.ALLOCATED
+        return NodeState.IDLE if self.words & IDLE else NodeState.UNKNOWN
+
+    def shown(self, jobs: Iterable[str]) -> Node:
+        """Return it as the port shows it."""
+        closed = "" if self.out or self.dead else ", ".join(sorted(self.words & CLOSED)).lower()
+        return Node(self.name, self.state, self.partitions, self.reason or closed, tuple(jobs))
+
+
+def state_words(text: str) -> frozenset[str]:
+    """Return base and flags of a node's state in any of Slurm's spellings."""
+    words = set()
+    for part in text.upper().split("+"):
+        found = re.fullmatch(r"([A-Z_]+)([*$@^~#%!-]*)", part)
+        if found is not None:
+            words |= {found.group(1), *(_OLD_MARKS[mark] for mark in found.group(2) if mark in _OLD_MARKS)}
+    return frozenset(words)
+
+
+def node_facts(text: str) -> list[NodeFacts]:
+    """Return the nodes of `scontrol show node -o` in the order of their names.
+
+    Raises:
+        Unavailable: It shows no node, so it is no answer.
+    """
+    found = [_node(record) for record in _records(text, "NodeName=")]
+    if not found:
+        raise Unavailable(f"scontrol showed no nodes, so nothing is known: {text.strip()[:200] or 'nothing was printed'!r}")
+    return sorted(found, key=lambda node: node.name)
+
+
+def _node(record: str) -> NodeFacts:
+    named = pairs(record, ("NodeName", "State", "Partitions"))
+    reason = re.search(r"\sReason=(.*?) \[([^\]@\s]*)@[^\]\s]*\](.*)", record, re.DOTALL)
+    bare = re.search(r"\sReason=(.*)", record) if reason is None else None
+    said = " ".join((reason.group(1) if reason else bare.group(1) if bare else "").split())
+    return NodeFacts(
+        name=named["NodeName"],
+        words=state_words(named.get("State", "")),
+        partitions=value(named.get("Partitions", "")),
+        reason=value(said),
+        by=reason.group(2) if reason else "",
+    )
+
+
+def _records(text: str, begins: str) -> Iterator[str]:
+    """Yield the records of a `-o` listing; a line that begins no record goes on with the one before."""
+    record = ""
+    for line in text.splitlines():
+        if line.startswith(begins):
+            if record:
+                yield record
+            record = line
+        elif record:
+            record += f"\n{line}"
+    if record:
+        yield record
+
+
+def reservations(text: str) -> list[Reservation]:
+    """Return the reservations of `scontrol show reservation -o`.
+
+    Raises:
+        Unavailable: It says neither a reservation nor that there is none.
+    """
+    found = []
+    for record in _records(text, "ReservationName="):
+        named = pairs(record, ("ReservationName", "StartTime", "EndTime", "Nodes", "Users", "State", "Flags"))
+        found.append(
+            Reservation(
+                name=named["ReservationName"],
+                nodes=nodes_of(named.get("Nodes", "")),
+                users=tuple(name for name in value(named.get("Users", "")).split(",") if name),
+                start=moment(named.get("StartTime", "")),
+                end=moment(named.get("EndTime", "")),
+                active=named.get("State", "") == "ACTIVE",
+            )
+        )
+    if not found and "No reservations" not in text:
+        raise Unavailable(f"scontrol showed no reservations: {text.strip()[:200] or 'nothing was printed'!r}")
+    return found
+
+
+def configuration(text: str) -> Mapping[str, str]:
+    """Return the lines `Key = value` of `scontrol show config`.
+
+    Raises:
+        Unavailable: There are none.
+    """
+    found = {key: value(said.strip()) for key, said in re.findall(r"^(\w+)\s*= ?(.*)$", text, re.MULTILINE)}
+    if "SLURM_VERSION" not in found:
+        raise Unavailable(f"scontrol did not show Slurm's configuration: {text.strip()[:200] or 'nothing was printed'!r}")
+    return found

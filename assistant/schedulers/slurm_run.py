@@ -1,0 +1,149 @@
+"""Run Slurm's commands: words and no shell, one language, one form of time, a deadline, and an answer or `Unavailable`."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from assistant.errors import ToolError, Unavailable
+
+USUAL_FOLDERS = ("/usr/bin", "/usr/local/bin", "/opt/slurm/bin", "/usr/local/slurm/bin", "/opt/slurm/current/bin")
+"""Where Slurm is looked for when PATH, as in cron, does not have it."""
+NO_ANSWER = re.compile(
+    r"Unable to contact|Socket timed out|Connection (?:refused|timed out|reset)|connect failure|Zero Bytes were transmitted|"
+    r"Unable to establish|Communication (?:connection|error)|Resource temporarily unavailable|Munge|authentication error|"
+    r"Insane message|Protocol authentication|Slurm backup controller in standby|Connection to slurmdbd|slurm_persist|"
+    r"(?:DNS|name) (?:lookup|resolution)|Slurm temporarily unable|Database connection|Unspecified error|Transport endpoint",
+    re.IGNORECASE,
+)
+NO_SUCH_JOB = re.compile(r"Invalid job id|job script retrieval failed: Invalid", re.IGNORECASE)
+NO_RIGHT = re.compile(
+    r"permission denied|Invalid user id|access denied|Authentication credential|not authorized|not allowed to|"
+    r"a password is required|sudo: |must be (?:super user|root)|Operation not permitted",
+    re.IGNORECASE,
+)
+WAY_OF_SPEAKING = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
+GRACE_S = 2.0
+"""Seconds after a kill for the pipes to close; a process in the kernel's hands may keep them longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a command that ended left."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def said(self) -> str:
+        """Its own words on what went wrong, on one line."""
+        return " ".join((self.err.strip() or self.out.strip() or f"exit status {self.status}").split())[:300]
+
+
+class Commands:
+    """Slurm's programs on this machine."""
+
+    def __init__(self, *, folder: Path | None, conf: Path | None, timeout_s: float) -> None:
+        """Find the programs in `folder`, in PATH or where they usually lie; `conf` is the slurm.conf to use."""
+        self._folder, self._conf, self._timeout_s = folder, conf, timeout_s
+
+    def path(self, program: str) -> str:
+        """Return where a program lies.
+
+        Raises:
+            Unavailable: Nowhere.
+        """
+        folders = [str(self._folder)] if self._folder is not None else [*os.get_exec_path(), *USUAL_FOLDERS]
+        found = shutil.which(program, path=os.pathsep.join(folders))
+        if found is None:
+            where = str(self._folder) if self._folder is not None else "PATH"
+            raise Unavailable(f"{program} is not in {where}; set slurm.folder to the folder of Slurm's commands")
+        return found
+
+    def run(
+        self,
+        program: str,
+        *words: str,
+        before: Sequence[str] = (),
+        text: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+    ) -> Done:
+        """Run a program to its end.
+
+        Args:
+            program: `squeue`, `scontrol` and so on.
+            words: Its arguments.
+            before: Words to put before it, such as `sudo -n`.
+            text: What it reads; nothing when None.
+            environment: What a job is to have on top of the caller's own environment; for `sbatch`, which hands it all on.
+            folder: Where it runs.
+
+        Raises:
+            Unavailable: It could not be started, did not end in time, or the other side did not answer.
+        """
+        command = [*before, self.path(program), *words]
+        shown = shlex.join([*before, program, *words])[:200]
+        try:
+            process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env=self._environment() | WAY_OF_SPEAKING if environment is None else {**self._environment(), **environment},
+                stdin=subprocess.PIPE if text is not None else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise Unavailable(f"{shown} could not be started: {error.strerror} ({error.filename})") from error
+        out, err = self._ended(process, text, shown)
+        done = Done(process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
+        if NO_ANSWER.search(done.err) and (done.status or not done.out.strip()):
+            raise Unavailable(f"Slurm did not answer {shown}: {done.said}")
+        return done
+
+    def _ended(self, process: subprocess.Popen[bytes], text: str | None, shown: str) -> tuple[bytes, bytes]:
+        try:
+            return process.communicate(text.encode() if text is not None else None, timeout=self._timeout_s)
+        except subprocess.TimeoutExpired:
+            _kill_group(process.pid)
+            with suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=GRACE_S)
+            raise Unavailable(f"Slurm did not answer {shown} within {self._timeout_s:g} s, so nothing is known") from None
+        except BaseException:
+            _kill_group(process.pid)
+            raise
+        finally:
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                if pipe is not None:
+                    with suppress(OSError):
+                        pipe.close()
+
+    def _environment(self) -> dict[str, str]:
+        # SBATCH_*, SQUEUE_* and so on are options in disguise: what the caller's shell prefers is not what we ask for
+        kept = {k: v for k, v in os.environ.items() if not re.match(r"(?:SLURM|SBATCH|SQUEUE|SACCT|SCONTROL|SINFO|SCANCEL)_", k)}
+        if "SLURM_CONF" in os.environ:
+            kept["SLURM_CONF"] = os.environ["SLURM_CONF"]
+        if self._conf is not None:
+            kept["SLURM_CONF"] = str(self._conf)
+        return kept
+
+
+def _kill_group(pid: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def refused(what: str, done: Done, remedy: str = "") -> ToolError:
+    """Return the error for something that Slurm would not do, with the right that is missing where that is why."""
+    advice = remedy if NO_RIGHT.search(done.said) and remedy else ""
+    return ToolError(f"{what} was refused by Slurm: {done.said}{f'; {advice}' if advice else ''}")

@@ -1,0 +1,199 @@
+"""Slurm's words as it prints them, and what they mean: states, times, exit codes, tables, paths of logs. Pure.
+
+Names and comments of jobs belong to their users and may hold anything, newlines included. So tables are asked for with a separator
+that nobody could know beforehand (`Marks`), and a table without its header is a failed answer, never an empty one.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from assistant.errors import Unavailable
+from assistant.records import JobState
+
+NOTHING = frozenset({"", "(null)", "N/A", "None", "Unknown", "None assigned", "NONE", "n/a", "UNLIMITED", "NotSet"})
+"""Slurm's ways of saying that there is no value."""
+
+_STATES = {
+    JobState.PENDING: "PENDING PD REQUEUED RQ REQUEUE_FED RF REQUEUE_HOLD RH SPECIAL_EXIT SE RESV_DEL_HOLD RD "
+    "SUSPENDED S STOPPED ST",
+    JobState.RUNNING: "RUNNING R COMPLETING CG CONFIGURING CF POWER_UP_NODE RESIZING RS SIGNALING SI STAGE_OUT SO UPDATE_DB",
+    JobState.COMPLETED: "COMPLETED CD",
+    JobState.FAILED: "FAILED F LAUNCH_FAILED RECONFIG_FAIL",
+    JobState.CANCELLED: "CANCELLED CA REVOKED RV",
+    JobState.TIMEOUT: "TIMEOUT TO DEADLINE DL",
+    JobState.NODE_FAIL: "NODE_FAIL NF BOOT_FAIL BF",
+    JobState.OUT_OF_MEMORY: "OUT_OF_MEMORY OOM",
+    JobState.PREEMPTED: "PREEMPTED PR",
+}
+"""A suspended job waits: its silence is no hang. A completing one still writes its log, so it has not ended yet."""
+STATES = {word: state for state, words in _STATES.items() for word in words.split()}
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What stands between fields and behind records of a table."""
+
+    between: str = field(default_factory=lambda: f"<{secrets.token_hex(4)}>")
+
+    @property
+    def behind(self) -> str:
+        """What ends a record, before its newline."""
+        return f"{self.between}."
+
+
+def job_state(text: str) -> JobState:
+    """Return the state of a job: whole words, `CANCELLED by 54321`, cut short as in `CANCELLED+`, or two letters.
+
+    A word that no version known to us prints is `unknown`.
+    """
+    word = text.split(" ", 1)[0].strip().upper()
+    if word.endswith("+") and len(word) > 4:
+        return next((state for known, state in STATES.items() if known.startswith(word[:-1])), JobState.UNKNOWN)
+    return STATES.get(word, JobState.UNKNOWN)
+
+
+def value(text: str) -> str:
+    """Return a value, empty where Slurm says that there is none."""
+    return "" if text in NOTHING else text
+
+
+def moment(text: str) -> datetime | None:
+    """Return a time: seconds since 1970 as asked for, or ISO in this machine's zone where a version ignores the wish."""
+    if text.isdecimal():
+        return datetime.fromtimestamp(int(text), UTC) if int(text) else None
+    if text in NOTHING:
+        return None
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except ValueError:
+        return None
+
+
+def seconds(text: str) -> int | None:
+    """Return a limit such as `2-03:00:00`, `30:00`, or `90` (minutes) in seconds; None when there is none."""
+    found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text.strip())
+    if found is None:
+        return None
+    days, first, second, third = (int(part) if part is not None else None for part in found.groups())
+    if days is not None or third is not None:
+        return (days or 0) * 86400 + (first or 0) * 3600 + (second or 0) * 60 + (third or 0)
+    return (first or 0) * 60 + (second or 0)
+
+
+def exit_of(text: str, state: JobState) -> tuple[int | None, int | None]:
+    """Return exit code and signal from `code:signal`, or from the raw wait status that squeue prints.
+
+    An attempt that did not end by itself has an exit code only when it is not zero: `0:0` would look like a success.
+    """
+    if not state.ended:
+        return None, None
+    code, colon, number = text.partition(":")
+    if not code.strip().isdecimal():
+        return None, None
+    status = int(code)
+    status, signal = (status, int(number) if number.isdecimal() else 0) if colon else (status >> 8, status & 127)
+    if signal or (status == 0 and state is not JobState.COMPLETED):
+        return status or None, signal or None
+    return status, None
+
+
+def records(text: str, marks: Marks, columns: int) -> list[list[str]]:
+    """Return the records of `squeue -O`, each of so many fields; the header is checked and left out.
+
+    Raises:
+        Unavailable: There is no header, or a record is not whole: the answer was cut short or is an error.
+    """
+    rows = [record.split(marks.between) for record in text.split(f"{marks.behind}\n")]
+    tail = rows.pop()
+    if not rows or tail != [""] or any(len(row) != columns for row in rows):
+        raise _cut_short("squeue", text)
+    return rows[1:]
+
+
+def accounting_records(text: str, marks: Marks, columns: int) -> list[list[str]]:
+    """Return the records of `sacct -P`, whose first and last columns must be ones that never hold a newline.
+
+    Raises:
+        Unavailable: There is no header, or a record is not whole.
+    """
+    fields = text.removesuffix("\n").split(marks.between)
+    width = columns - 1
+    if len(fields) < columns or (len(fields) - 1) % width:
+        raise _cut_short("sacct", text)
+    # the last field of a record and the first of the next share a piece: fields are separated, records end in a newline
+    rows = []
+    first = fields[0]
+    for start in range(1, len(fields), width):
+        last, _, following = fields[start + width - 1].partition("\n")
+        rows.append([first, *fields[start : start + width - 1], last])
+        first = following
+    return rows[1:]
+
+
+def _cut_short(program: str, text: str) -> Unavailable:
+    shown = repr(text.strip()[:200]) if text.strip() else "nothing was printed"
+    return Unavailable(f"{program} answered without its whole table, so nothing is known: {shown}")
+
+
+def pairs(record: str, wanted: Sequence[str]) -> dict[str, str]:
+    """Return values of a `scontrol show -o` record by key; the first place of a key counts.
+
+    Args:
+        record: One line, or several where a value holds newlines; free text of users must stand behind the keys that are wanted.
+        wanted: Keys whose values hold no blank.
+    """
+    found = {}
+    for key in wanted:
+        match = re.search(rf"(?:^|\s){re.escape(key)}=(\S*)", record)
+        if match is not None:
+            found[key] = match.group(1)
+    return found
+
+
+def log_path(pattern: str, *, raw_id: str, job_id: str, name: str, user: str, node: str) -> str:
+    """Return the file that a pattern of `sbatch --output` names.
+
+    Args:
+        pattern: For instance `/logs/%x-%j.out`; a padding width such as `%5j` is allowed.
+        raw_id: The id that is unique for each task of an array.
+        job_id: As people write it: `18_3` for a task of an array, `20+1` for a part of a heterogeneous job.
+        name: The job's.
+        user: Who owns it.
+        node: The first of its nodes; empty while it waits.
+    """
+    array, _, task = job_id.partition("_")
+    in_array = task.isdecimal()
+    if "\\" in pattern:
+        return pattern.replace("\\", "")
+    if in_array and pattern.endswith(f"slurm-{raw_id}.out"):
+        # squeue shows the default of plain jobs for tasks of an array as well
+        return pattern.removesuffix(f"slurm-{raw_id}.out") + f"slurm-{array}_{task}.out"
+    values = {
+        "%": "%",
+        "A": array if in_array else raw_id,
+        "a": task if in_array else "4294967294",
+        "j": raw_id,
+        "J": raw_id,
+        "N": node.partition(".")[0],
+        "n": "0",
+        "s": "batch",
+        "t": "0",
+        "u": user,
+        "x": name,
+    }
+    if in_array:
+        values["b"] = str(int(task) % 10)
+
+    def filled(match: re.Match[str]) -> str:
+        width, letter = match.groups()
+        text = values.get(letter)
+        if text is None:
+            return match.group(0)
+        return text.zfill(int(width)) if width and text.isdecimal() else text
+
+    return re.sub(r"%(\d{0,2})([%A-Za-z])", filled, pattern)
