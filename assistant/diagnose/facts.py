@@ -23,7 +23,7 @@ from assistant.diagnose.tracebacks import Episode, read_episodes
 from assistant.logs.lines import Line
 from assistant.logs.metrics import metric_points
 from assistant.logs.reading import open_log
-from assistant.logs.scan import Hit, scan_log
+from assistant.logs.scan import Hit, Scan, scan_rotated
 from assistant.records import MetricPoint
 from assistant.rules.matching import Patterns
 
@@ -58,6 +58,8 @@ class Facts:
     span: Span
     job_id: str | None
     by_number: dict[int, Line] = field(repr=False, default_factory=dict)
+    scan: Scan | None = field(repr=False, default=None)
+    """The pass over the job log; None where there is none."""
 
     def line(self, number: int) -> Line | None:
         """Return a line of the job log, None where it was not kept."""
@@ -74,7 +76,7 @@ def gather(case: Case, knowledge: Knowledge) -> Facts:
     Raises:
         InputError: The job log cannot be read or is no log.
     """
-    scan = scan_log(case.job_log, knowledge.patterns) if case.job_log is not None else None
+    scan = scan_rotated(case.job_log, knowledge.patterns) if case.job_log is not None else None
     lines: list[Line] = list(scan.lines) if scan else []
     streams = Streams(line.text for line in lines)
     exits, tasks = read_exits(lines, streams), read_tasks(lines)
@@ -108,6 +110,7 @@ def gather(case: Case, knowledge: Knowledge) -> Facts:
         span=times,
         job_id=case.job.id if case.job is not None else _job_id(lines),
         by_number={line.number: line for line in lines},
+        scan=scan,
     )
 
 

@@ -18,6 +18,7 @@ from assistant.diagnose.tracebacks import NumberedLine
 _LINE = re.compile(
     r"^\s*(?:\[\s*\d+\.\d+\]|\[[A-Z][a-z]{2} [A-Z][a-z]{2} |[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d |\d{4}-\d\d-\d\d[T ]|<\d+>)"
 )
+_UPTIME = re.compile(r"^(?:[\w.-]+: ?)?(?:<\d+>)?\[ *(\d+\.\d+)\]")
 _SYSLOG = re.compile(
     r"^(?:[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)?) ([\w.-]+) "
     r"(?:kernel|systemd|slurmd|nvidia|nv-|[\w./-]+(?:\[\d+\])?:)"
@@ -38,6 +39,8 @@ class KernelLine:
     xid: int | None
     device: str | None
     """PCI address of an XID."""
+    uptime: float | None = None
+    """Seconds since the boot, where the line tells no other time."""
 
 
 def read_kernel(lines: Iterable[NumberedLine], hosts: Collection[str] = (), year: int | None = None) -> list[KernelLine]:
@@ -57,7 +60,10 @@ def read_kernel(lines: Iterable[NumberedLine], hosts: Collection[str] = (), year
         if header is not None:
             section = header
         xid, device = xid_of(text)
-        read.append(KernelLine(number, text, _host(text, known) or section, stamp(text, year), xid, device))
+        up = _UPTIME.match(text)
+        read.append(
+            KernelLine(number, text, _host(text, known) or section, stamp(text, year), xid, device, float(up[1]) if up else None)
+        )
     return read
 
 

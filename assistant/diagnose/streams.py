@@ -25,7 +25,7 @@ _TIME = re.compile(
 _HOST = re.compile(r"([A-Za-z][\w.-]{1,62})(: ?| \| ?)")
 _HOST_LIKE = re.compile(r"^(?=.*\d)[a-z][a-zA-Z0-9-]*(?:\.[a-z0-9-]+)*$|^[A-Z][A-Z0-9]*(?:-[A-Za-z0-9]+)+$")
 _NO_HOST = re.compile(
-    r"(?:Error|Exception|Warning|Interrupt)$|^(?:line|epoch|step|iter|rank|stage|gpu|cuda|torch)\d*$", re.IGNORECASE
+    r"(?:Error|Exception|Warning|Interrupt)$|^(?:line|epoch|step|iter|rank|stage|cuda|torch)\d*$|^gpu(?:\d|1[0-5])?$", re.IGNORECASE
 )
 
 

@@ -18,6 +18,7 @@ from assistant.diagnose.endings import Ending, decide
 from assistant.diagnose.facts import Facts, gather
 from assistant.diagnose.findings import Finding
 from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.parts import placed
 from assistant.diagnose.reasoning import ENDINGS, symptomatic
 from assistant.diagnose.weighing import best_of, weigh
 from assistant.diagnose.wording import advice, rivals, summary
@@ -43,6 +44,11 @@ def diagnose(case: Case, knowledge: Knowledge) -> Diagnosis:
         InputError: The job log cannot be read or is no log.
     """
     facts = gather(case, knowledge)
+    found = _verdict(facts, knowledge)
+    return placed(found, facts.scan.place) if facts.scan is not None and facts.scan.parts else found
+
+
+def _verdict(facts: Facts, knowledge: Knowledge) -> Diagnosis:
     findings = weigh(find(facts, knowledge), facts)
     errors = [finding for finding in findings if finding.reason not in ENDINGS]
     told = [finding for finding in findings if finding.reason in ENDINGS]

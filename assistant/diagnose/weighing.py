@@ -14,12 +14,13 @@ explains the end.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from assistant.content.reasons import Role
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding
+from assistant.diagnose.kernel import KernelLine
 from assistant.diagnose.nodewords import booted_within, confirm_workers, is_boot
 from assistant.diagnose.reasoning import ENDINGS, HARDWARE, ROLES, SPECIFIC, explains, role_factor, symptomatic
 from assistant.diagnose.survival import weigh_place
@@ -38,6 +39,8 @@ _BACK = re.compile(r"\b[Ll]ink\b.{0,12}\bup\b|\bOK\b|[Rr]estored|[Rr]econnected|
 _DEVICE = re.compile(
     r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d|\d+\.\d+\.\d+\.\d+|\b(?:ib|eth|ens|enp|bond|mlx5_)\w+|server \S+|\S+-(?:OST|MDT)\w+"
 )
+TOLD_BY_TOOLS = frozenset({"os_error", "permission_error", "s3_storage_error"})
+"""What a child tool prints itself before Python says no more than that it failed."""
 LIVED_WITH = timedelta(hours=1)
 TRAINED_ON = timedelta(minutes=20)
 """Steps this long after a kernel's message show that the job lived with it."""
@@ -68,7 +71,7 @@ def _weigh_time(finding: Finding, facts: Facts) -> None:
         finding.factor, finding.note = 0.0, "the node booted before this attempt"
         return
     if at is None:
-        finding.factor *= 0.9
+        _weigh_uptime(finding, facts)
         return
     latest = max((line.at for line in facts.kernel if line.at), default=at) if finding.file == "dmesg.log" else at
     start, end = facts.span
@@ -87,13 +90,33 @@ def _weigh_time(finding: Finding, facts: Facts) -> None:
         finding.note = "training went on after it"
 
 
+def _weigh_uptime(finding: Finding, facts: Facts) -> None:
+    """Order what a kernel says by the seconds since its boot, where it tells no other time."""
+    finding.factor *= 0.9
+    own = [line for line in facts.kernel if line.uptime is not None] if finding.file == "dmesg.log" else []
+    at = next((line.uptime for line in own if line.number == finding.line), None)
+    if at is None:
+        return
+    same = [line for line in own if line.host == finding.host and line.uptime is not None]
+    if max(line.uptime or 0.0 for line in same) - at > KERNEL_HISTORY.total_seconds():
+        finding.factor, finding.note = 0.0, "hours before the log ends"
+    elif _well_again(finding, (line for line in same if (line.uptime or 0.0) - at <= BACK_SOON.total_seconds())):
+        finding.factor *= 0.1
+        finding.note = "it came back within two minutes"
+
+
 def _came_back(finding: Finding, at: datetime, facts: Facts) -> bool:
     """Tell whether the same link, disk or server reported itself well soon after."""
-    if finding.file != "dmesg.log" or not _GONE.search(finding.text):
+    return finding.file == "dmesg.log" and _well_again(
+        finding, (line for line in facts.kernel if line.at is not None and line.at - at <= BACK_SOON)
+    )
+
+
+def _well_again(finding: Finding, soon: Iterable[KernelLine]) -> bool:
+    if not _GONE.search(finding.text):
         return False
     words = set(_DEVICE.findall(finding.text))
-    later = (line for line in facts.kernel if line.number > finding.line and line.at is not None and line.at - at <= BACK_SOON)
-    return any(_BACK.search(line.text) and words & set(_DEVICE.findall(line.text)) for line in later)
+    return any(line.number > finding.line and _BACK.search(line.text) and words & set(_DEVICE.findall(line.text)) for line in soon)
 
 
 def _other_zone(at: datetime, end: datetime | None) -> bool:
@@ -178,6 +201,8 @@ def _prefer_tracebacks(findings: Sequence[Finding]) -> None:
     died = {f.reason for f in findings if f.episode is not None and not symptomatic(f) and f.factor >= 0.9}
     if not died:
         return
+    if died == {"called_process_error"}:
+        died |= TOLD_BY_TOOLS
     for finding in findings:
         plain = finding.episode is None and not finding.orphan and not finding.beside and not finding.blames
         if plain and finding.reason not in died and finding.reason not in HARDWARE and finding.reason not in ENDINGS:

@@ -1,0 +1,42 @@
+"""Say in which file of a rotated log a line stands: the diagnosis counts lines over all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from assistant.records import Citation, Diagnosis
+
+Value = TypeVar("Value")
+Place = Callable[[int], tuple[str, int]]
+"""Gives the file (empty for job.log itself) and the number in it for a line counted over all parts."""
+
+_NAMED = re.compile(r"\bjob\.log:(\d+)\b")
+
+
+def placed(diagnosis: Diagnosis, place: Place) -> Diagnosis:
+    """Return the diagnosis with every line of job.log, cited or named in a sentence, given by its own file."""
+    return _placed(diagnosis, place)
+
+
+def _placed(value: Value, place: Place) -> Value:
+    changed: Any = value
+    if isinstance(value, Citation):
+        if value.file == "job.log":
+            file, line = place(value.line)
+            changed = dataclasses.replace(value, file=file or "job.log", line=line)
+    elif isinstance(value, str):
+        changed = type(value)(_NAMED.sub(lambda match: _named(match, place), value)) if type(value) is str else value
+    elif isinstance(value, tuple):
+        changed = tuple(_placed(item, place) for item in value)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: _placed(getattr(value, field.name), place) for field in dataclasses.fields(value)}
+        changed = dataclasses.replace(value, **fields)
+    return changed  # type: ignore[no-any-return]
+
+
+def _named(match: re.Match[str], place: Place) -> str:
+    file, line = place(int(match.group(1)))
+    return f"{file or 'job.log'}:{line}"
