@@ -7,21 +7,25 @@ is done in NumPy.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, cast
 
 from assistant.content.filters import Filter
 from assistant.content.reasons import Herring, Signature
+from assistant.errors import InputError
 from assistant.logs.keeping import Block, Keeper, Runs
 from assistant.logs.lines import Lines, clean, strip_ansi
-from assistant.logs.reading import blocks, open_log
+from assistant.logs.reading import blocks, open_log, rotated
+from assistant.logs.segments import Segments, joined, line_cover, segments_of
 from assistant.logs.shapes import Shapes, worth_a_shape
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    pass
+
+logger = logging.getLogger(__name__)
 
 FIRST_HITS, LAST_HITS = 200, 50
 """How many hits of one entry are kept, from the start and from the end."""
@@ -63,6 +67,14 @@ class Hit(NamedTuple):
     """The segment that matched, cleaned."""
 
 
+class Part(NamedTuple):
+    """A file of a log that was rotated."""
+
+    name: str
+    first: int
+    """Number of its first line, counted over all parts from 1."""
+
+
 @dataclass(frozen=True)
 class Scan:
     """What one pass over a log found."""
@@ -87,6 +99,15 @@ class Scan:
     """What the lines of a filter are, by its id."""
     covered: tuple[tuple[int, int, str], ...] = ()
     """(first line, last line, filter id) of runs of covered lines, in order, as far as they fit."""
+    parts: tuple[Part, ...] = ()
+    """The files, oldest first, when the log was rotated; empty when it is one file."""
+
+    def place(self, line: int) -> tuple[str, int]:
+        """Return the file in which a line stands and its number there; an empty name for the log itself."""
+        part = next((part for part in reversed(self.parts) if part.first <= line), None)
+        if part is None:
+            return "", line
+        return ("" if part is self.parts[-1] else part.name), line - part.first + 1
 
 
 def scan_log(path: Path | str, matcher: Matcher, *, keep_bytes: int = KEEP_BYTES) -> Scan:
@@ -106,64 +127,36 @@ def scan_log(path: Path | str, matcher: Matcher, *, keep_bytes: int = KEEP_BYTES
         return scanner.result(str(path), stream.truncated)
 
 
+def scan_rotated(path: Path, matcher: Matcher, *, keep_bytes: int = KEEP_BYTES) -> Scan:
+    """Scan a log with what logrotate has made of its earlier lines, as one log; lines are numbered over all parts.
+
+    An older part that cannot be read is left out.
+
+    Raises:
+        InputError: The log itself cannot be read.
+    """
+    older = rotated(path)[:-1]
+    if not older:
+        return scan_log(path, matcher, keep_bytes=keep_bytes)
+    scanner, parts = _Scanner(matcher, keep_bytes), []
+    for part in older:
+        try:
+            with open_log(part) as stream:
+                parts.append(Part(part.name, scanner.begin()))
+                scanner.read(stream)
+        except InputError as error:
+            logger.warning("%s is left out: %s", part, error)
+    with open_log(path) as stream:
+        parts.append(Part(path.name, scanner.begin()))
+        scanner.read(stream)
+        return replace(scanner.result(str(path), stream.truncated), parts=tuple(parts))
+
+
 def scan_stream(stream: BinaryIO, matcher: Matcher, *, name: str = "job.log", keep_bytes: int = KEEP_BYTES) -> Scan:
     """Scan what was opened already."""
     scanner = _Scanner(matcher, keep_bytes)
     scanner.read(stream)
     return scanner.result(name, False)
-
-
-class _Segments(NamedTuple):
-    """Where the segments of a block start and end, and which line each belongs to."""
-
-    data: NDArray[np.uint8]
-    starts: NDArray[np.int64]
-    ends: NDArray[np.int64]
-    r"""Offset of the `\n` or `\r` behind each segment (the length of the block for an unfinished one)."""
-    line_of: NDArray[np.int64] | None
-    """0-based line within the block; None when every segment is a line."""
-    lines: int
-    """Lines of the block, an unfinished one included."""
-    finished: bool
-    r"""Whether the block ends with `\n`."""
-
-    def line_ends(self) -> NDArray[np.int64]:
-        """Return the offsets behind the lines."""
-        import numpy as np
-
-        return self.ends if self.line_of is None else self.ends[np.flatnonzero(np.diff(self.line_of, append=-1))]
-
-
-def _segments(block: bytes) -> _Segments:
-    import numpy as np
-
-    data = np.frombuffer(block, dtype=np.uint8)
-    finished = block.endswith(b"\n")
-    several = b"\r" in block
-    ends = np.flatnonzero((data == 10) | (data == 13) if several else data == 10)
-    is_line = data[ends] == 10 if several else None
-    if not finished:
-        ends = np.append(ends, len(block))
-        is_line = None if is_line is None else np.append(is_line, True)
-    starts = np.empty_like(ends)
-    starts[0], starts[1:] = 0, ends[:-1] + 1
-    if is_line is None:
-        return _Segments(data, starts, ends, None, len(ends), finished)
-    line_of = np.concatenate(([0], np.cumsum(is_line)[:-1]))
-    return _Segments(data, starts, ends, line_of, int(is_line.sum()), finished)
-
-
-def _joined(block: bytes, segments: _Segments, rest: Any) -> bytes:
-    r"""Return some segments of a block, each with a `\n` behind it."""
-    import numpy as np
-
-    text = block if segments.line_of is None else block.replace(b"\r", b"\n")
-    if len(rest) == len(segments.ends):
-        return text
-    breaks = np.flatnonzero(np.diff(rest) > 1)
-    firsts = segments.starts[np.concatenate((rest[:1], rest[breaks + 1]))].tolist()
-    lasts = segments.ends[np.concatenate((rest[breaks], rest[-1:]))].tolist()
-    return b"".join([text[first : last + 1] for first, last in zip(firsts, lasts, strict=True)])
 
 
 class _Scanner:
@@ -185,6 +178,12 @@ class _Scanner:
         self._next = 1  # number of the line with which the next block starts
         self._unfinished = False
 
+    def begin(self) -> int:
+        """Let the next line begin a file of its own and return its number."""
+        self._next += self._unfinished
+        self._unfinished = False
+        return self._next
+
     def read(self, stream: BinaryIO) -> None:
         for raw in blocks(stream):
             self._size += len(raw)
@@ -196,21 +195,21 @@ class _Scanner:
 
     def _take(self, block: bytes) -> None:
         np = self._np
-        segments = _segments(block)
+        segments = segments_of(block)
         cover = self._shapes.recognise(segments.data, segments.starts, segments.ends)
         rest = np.flatnonzero(cover == 0)
         hit_lines = self._look_at(block, segments, rest, cover) if len(rest) else rest
         if segments.line_of is not None:
-            cover = _line_cover(cover, segments.line_of, segments.lines)
+            cover = line_cover(cover, segments.line_of, segments.lines)
         self._per_filter += np.bincount(cover + 1, minlength=len(self._per_filter))
         self._keeper.add(Block(self._next, block, segments.line_ends(), cover.astype(np.int16), hit_lines))
         self._next += segments.lines - (not segments.finished)
         self._unfinished = not segments.finished
 
-    def _look_at(self, block: bytes, segments: _Segments, rest: Any, cover: Any) -> Any:
+    def _look_at(self, block: bytes, segments: Segments, rest: Any, cover: Any) -> Any:
         """Let the matcher see some segments; fill in what covers them and return the lines with hits."""
         np = self._np
-        left = _joined(block, segments, rest)
+        left = joined(block, segments, rest)
         left_ends = np.cumsum(segments.ends[rest] - segments.starts[rest] + 1) - 1
         numbers, at, match_kinds = self._matches(self._matcher.telling(left), left_ends)
         own = self._own_cover(left, left_ends)
@@ -250,7 +249,7 @@ class _Scanner:
                 if firm is not None:
                     self._shapes.learn(line, number - 1, firm)
 
-    def _note_hits(self, block: bytes, segments: _Segments, numbers: Any, at: Any) -> Any:
+    def _note_hits(self, block: bytes, segments: Segments, numbers: Any, at: Any) -> Any:
         """Keep the hits of a block and return the 0-based lines on which they stand, ascending."""
         np = self._np
         if not len(numbers):
@@ -266,7 +265,7 @@ class _Scanner:
         hit_segments = np.unique(pairs[:, 1])
         return hit_segments if segments.line_of is None else np.unique(segments.line_of[hit_segments])
 
-    def _hit(self, block: bytes, segments: _Segments, number: int, place: int) -> Hit:
+    def _hit(self, block: bytes, segments: Segments, number: int, place: int) -> Hit:
         line = place if segments.line_of is None else int(segments.line_of[place])
         entry = cast(Signature | Herring, self._matcher.entry(number))
         return Hit(entry, self._next + line, clean(block[int(segments.starts[place]) : int(segments.ends[place])]))
@@ -288,14 +287,3 @@ class _Scanner:
             folds={entry.id: entry.folds for entry in entries.values() if isinstance(entry, Filter)},
             covered=tuple((first, last, entries[number].id) for first, last, number in covered),
         )
-
-
-def _line_cover(cover: Any, line_of: Any, lines: int) -> Any:
-    """Return the cover of lines: uncovered where one segment is, else that of the last segment that is not blank."""
-    import numpy as np
-
-    line_cover = np.full(lines, -1, dtype=np.int64)
-    text = cover != -1
-    line_cover[line_of[text]] = cover[text]
-    line_cover[line_of[cover == 0]] = 0
-    return line_cover
