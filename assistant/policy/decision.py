@@ -132,7 +132,10 @@ def _beyond(name: str, request: Request, policy: Policy, situation: Situation) -
     own: Limits = getattr(policy.terms(request.kind), name)
     everything: Limits = getattr(policy, name)
     same = [past for past in situation.past if past.kind == request.kind]
-    for place, limits, past in ((f"kind.{request.kind}.{name}", own, same), (name, everything, situation.past)):
+    total = [past for past in situation.past if policy.terms(past.kind).in_totals]
+    if not policy.terms(request.kind).in_totals:
+        everything = Limits()
+    for place, limits, past in ((f"kind.{request.kind}.{name}", own, same), (name, everything, total)):
         for span, hours in (("hour", _HOUR), ("day", _DAY)):
             recent = [one for one in past if one.at > situation.now - hours]
             why = _too_many(getattr(limits, f"per_{span}"), request, recent) or _too_large_a_share(

@@ -78,6 +78,8 @@ class KindTerms:
     cooldown_min: float | None = None
     takes_nodes: bool = False
     """Whether it takes nodes out of scheduling, so that `min_healthy_share` holds."""
+    in_totals: bool = True
+    """Whether it counts for the limits over all action classes; False for what passes by itself, such as a test."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from assistant.recover.collective.terms import Terms
 from assistant.recover.collective.worlds import World
 
-__all__ = ["LOOK", "Choice", "Program", "Seat", "choose_program", "commands_of", "in_reservation", "program_text", "seats_of"]
+__all__ = ["LOOK", "Choice", "Program", "Seat", "choose_program", "commands_of", "program_text", "seats_of"]
 
 
 class Program(StrEnum):
@@ -135,23 +135,6 @@ def commands_of(
             task,
         ]
         for rank in range(len(seats))
-    ]
-
-
-def in_reservation(node: str, command: Sequence[str], *, reservation: str, seconds: float) -> list[str]:
-    """Return the command as a step of Slurm on a node of a reservation, where no job of somebody else can come between.
-
-    Args:
-        node: Where it runs.
-        command: As `commands_of` gives it.
-        reservation: Its name.
-        seconds: When Slurm ends it; it does not wait for a node that is taken.
-    """
-    minutes = max(1, -(-int(seconds) // 60))
-    return [
-        *("srun", f"--reservation={reservation}", f"--nodelist={node}", "--nodes=1", "--ntasks=1", "--exclusive"),
-        *("--immediate=10", f"--time={minutes}", "--job-name=nightshift-test", "--quiet", "--"),
-        *command,
     ]
 
 

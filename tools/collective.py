@@ -1,0 +1,123 @@
+"""Find out by test which nodes cannot take part in a collective."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from assistant.errors import ToolError
+from assistant.nodeset import expand, fold
+from assistant.records import Risk
+from assistant.recover.collective.commands import LOOK, Choice, choose_program
+from assistant.recover.collective.executor import Ran, Runner, run_test
+from assistant.recover.collective.free import busy, free_nodes, kept_free
+from assistant.recover.collective.terms import cost_of, load_terms
+from assistant.recover.collective.verdict import Verdict
+from assistant.recover.collective.worlds import Limits
+from assistant.tooling import Context, tool
+
+HERE = "127.0.0.1"
+"""Where the virtual nodes of this machine listen."""
+
+
+@tool(risk=Risk.CHANGE, kind="test")
+def two_round_test(context: Context, nodes: list[str], program: str = "auto") -> dict[str, Any]:
+    """Run small collectives between pairs of nodes, round by round, until each is proven good, slow or faulty, or cannot be told.
+
+    It puts load on the nodes and their network for some seconds a round, so nodes that run a job are left out. `faulty` may be
+    cordoned. `ambiguous` and `unreached` nodes are not proven bad; `edges` are good nodes that fail with each other, `groups` good
+    nodes that a switch keeps apart. With `fabric_wide` no node is blamed.
+
+    Args:
+        nodes: Names of the nodes, two or more; four or more let one faulty node be told for sure.
+        program: What runs: ring (TCP, needs only python3), gloo or nccl (torch), or auto for the best that all nodes have.
+    """
+    if program not in ("auto", "ring", "gloo", "nccl"):
+        raise ToolError(f"program {program!r} is unknown; known: auto, gloo, nccl, ring")
+    free, left_out = free_nodes(context.scheduler, expand(",".join(nodes)) if nodes else [])
+    terms, limits = load_terms(context.site), Limits()
+    cost = cost_of(len(free), terms, rounds_at_most=limits.rounds)
+    with kept_free(context.scheduler, free, cost.most_seconds, name=_reservation(context)) as reservation:
+        choice = _choice(context, free, program)
+        runner = Runner(
+            context.transport,
+            terms,
+            context.random,
+            lambda node: HERE if context.transport.name == "local" else node,
+            lambda asked: busy(context.scheduler, asked),
+            choice,
+            tuple(context.commands.get("python3", ("python3",))),
+        )
+        verdict, ran = run_test(free, runner, limits)
+    return {
+        **_told(verdict, ran),
+        "left_out": left_out,
+        "program": str(choice.program),
+        "reservation": reservation,
+        "estimate": {"rounds": cost.rounds, "seconds": cost.seconds},
+    }
+
+
+@two_round_test.lookup
+def after_a_crash(context: Context, tag: str, nodes: list[str], program: str = "auto") -> None:
+    """Return None: the programs end by themselves and leave nothing behind, so a test that was cut short is made again."""
+    return
+
+
+@two_round_test.preview
+def would_run(context: Context, nodes: list[str], program: str = "auto") -> str:
+    """Return what would be run where, and what it takes."""
+    terms = load_terms(context.site)
+    free, left_out = free_nodes(context.scheduler, expand(",".join(nodes)) if nodes else [])
+    cost = cost_of(len(free), terms, rounds_at_most=Limits().rounds)
+    without = f", without {fold(left_out)}" if left_out else ""
+    return (
+        f"two-round collective test on {fold(free)}{without}: {cost.rounds} rounds, about {cost.seconds:.0f} s and"
+        f" {cost.node_mib} MiB a node; {cost.most_seconds / 60:.0f} min at most"
+    )
+
+
+def _reservation(context: Context) -> str:
+    return "nightshift-test-" + (context.tag.partition(":")[2] or "0").replace(":", "-")
+
+
+def _choice(context: Context, nodes: Sequence[str], program: str) -> Choice:
+    """Return what the worlds run.
+
+    Raises:
+        ToolError: The nodes do not have the program that was asked for.
+    """
+    if program == "ring":
+        return Choice()
+    replies = context.transport.run(nodes, LOOK, timeout_s=context.command_timeout_s)
+    # a node that does not answer now will not hold the others back from the better program
+    choice = choose_program({name: reply.out for name, reply in replies.items() if reply.reached})
+    if program not in ("auto", str(choice.program)):
+        raise ToolError(f"{program} was asked for, but the best that all of {fold(nodes)} have is {choice.program}")
+    return choice
+
+
+def _told(verdict: Verdict, ran: Sequence[Ran]) -> Mapping[str, Any]:
+    return {
+        "good": list(verdict.good),
+        "slow": list(verdict.slow),
+        "faulty": list(verdict.faulty),
+        "ambiguous": list(verdict.ambiguous),
+        "unreached": list(verdict.unreached),
+        "edges": [list(edge) for edge in verdict.edges],
+        "groups": [list(group) for group in verdict.groups],
+        "fabric_wide": verdict.fabric_wide,
+        "rounds": verdict.rounds,
+        "note": verdict.note,
+        "why": dict(verdict.why),
+        "worlds": [
+            {
+                "round": one.round,
+                "nodes": list(one.world),
+                "outcome": str(one.result.outcome),
+                "mib_s": one.result.mib_s,
+                "detail": one.result.detail,
+            }
+            for one in ran
+        ],
+    }
