@@ -31,6 +31,7 @@ from typing import Any, Protocol
 
 from assistant.errors import ToolError, UsageError
 from assistant.ports import Clock, Reply, Scheduler, Transport
+from assistant.probing import Circumstances, Finding
 from assistant.records import Incident, Risk
 
 __all__ = ["Context", "History", "Probe", "Tool", "find_tool", "found", "tag_of", "to_json", "tool"]
@@ -62,6 +63,10 @@ class Context:
     """The incident the call is made for."""
     tag: str = ""
     """`nightshift:<incident>:<call>`: what a changing tool leaves on the thing it changes."""
+    by: str = ""
+    """Who made the call: `cli:alice`, `playbook:ecc_error`, `agent`."""
+    site: Path | None = None
+    """The site's folder of content; None where there is none."""
 
 
 def tag_of(incident: int | None, call: int) -> str:
@@ -201,10 +206,22 @@ class Probe:
     command: tuple[str, ...]
     needs: str
     """The program it cannot do without; missing means `unknown`, never `unhealthy`."""
-    parse: Callable[[Reply], Mapping[str, Any]]
-    """Returns `status` (ok, warning, critical, unknown), `text`, and what it measured."""
+    parse: Callable[[Reply, Circumstances], Sequence[Finding]]
+    """Returns what was found: one finding of `ok`, or one for each thing that is wrong."""
     source: str
     """Where the limits come from."""
+    package: str = ""
+    """What to install where `needs` is missing."""
+    witness: str = "system"
+    """Who says so. Two signs are independent when different witnesses saw them: `kernel`, `nvml`, `sysfs`, `system`, …"""
+    reading: str = ""
+    """Name under which probes share the output of one command, and under which a site sets a command of its own."""
+    reads_failures: bool = False
+    """Whether the parser is asked also when the command failed or was stopped; else that is unknown."""
+    keeps: str = "head"
+    """Which end of an output beyond the limit is read: `head` or `tail`."""
+    hardware: str = ""
+    """Kind of device it is about (`nvidia`, `amd`, `infiniband`, `bmc`): without one its program need not be there."""
 
 
 @cache

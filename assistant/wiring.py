@@ -70,6 +70,7 @@ def build(
             checkpoint_folders=dict(settings.checkpoints),
             incident=incident,
             tag=tag,
+            site=settings.content,
         )
 
     asked = approver(store) if approver is not None else Park(store, expires_after_s=settings.approval_expires_h * 3600)

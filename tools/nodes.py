@@ -1,20 +1,29 @@
-"""Look at nodes, check them, and take them out of scheduling or put them back."""
+"""Look at nodes and check them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from assistant.errors import ToolError
+from assistant.content.limits import limits
+from assistant.errors import ToolError, Unavailable
 from assistant.ports import Reply
-from assistant.records import Node, NodeState, Risk
-from assistant.tooling import Context, Probe, tool
-from assistant.tools.probes import probes
+from assistant.probing import Circumstances
+from assistant.records import Risk
+from assistant.tooling import Context, tool
+from assistant.tools.cordons import cordon_leases, cordon_node, renew_cordon, uncordon_node
+from assistant.tools.probes._check import at, check, told
 
-OWN = "nightshift"
-"""What the reasons of our cordons start with, so that people and we know them."""
+__all__ = [
+    "check_nodes",
+    "cordon_leases",
+    "cordon_node",
+    "kernel_log",
+    "node_states",
+    "renew_cordon",
+    "uncordon_node",
+]
+
 NO_PROGRAM = 127
-WORST_FIRST = ("critical", "warning", "unknown", "ok")
 
 
 @tool(risk=Risk.READ)
@@ -49,95 +58,49 @@ def kernel_log(context: Context, nodes: list[str], lines: int = 2000) -> dict[st
 
 
 @tool(risk=Risk.READ)
-def check_nodes(context: Context, nodes: list[str] | None = None) -> dict[str, Any]:
+def check_nodes(
+    context: Context,
+    nodes: list[str] | None = None,
+    since: str = "",
+    job_started: str = "",
+    idle: bool = False,
+    seen: list[str] | None = None,
+) -> dict[str, Any]:
     """Run the health probes on nodes: under `nodes` a status for each (ok, warning, critical, unknown) and what each probe said.
 
-    `faulty` lists those that are critical. A node that does not answer, or a program that is missing, is unknown, never bad.
+    `faulty` lists those whose hardware must be taken out of service: one sign for which the vendor asks that, or two critical ones
+    of different witnesses. A node that does not answer, a program that is missing or does not end, is unknown, never bad.
 
     Args:
         nodes: Names of the nodes; all when not given.
+        since: Time from which on kernel messages count, such as the start of the job or the last check; one day when not given.
+        job_started: When the job began; a boot after that is critical.
+        idle: Whether it is known that no job runs there, so that what uses the GPUs was left behind.
+        seen: Identities of kernel messages that an earlier check returned as `events`; they do not count again.
     """
-    chosen = nodes if nodes is not None else [node.name for node in context.scheduler.nodes()]
-    found: dict[str, list[dict[str, Any]]] = {node: [] for node in chosen}
-    reached = list(chosen)
-    for probe in probes():
-        command = context.commands.get(probe.name, probe.command)
-        replies = context.transport.run(reached, command, timeout_s=context.command_timeout_s)
-        for node, reply in replies.items():
-            found[node].append({"probe": probe.name, **_finding(probe, reply, command[0])})
-        if probe.name == "reachable":
-            reached = [node for node in reached if replies[node].reached]
-    checked = {node: {"status": _worst(said), "probes": said} for node, said in found.items()}
-    return {"nodes": checked, "faulty": [node for node, result in checked.items() if result["status"] == "critical"]}
-
-
-@tool(risk=Risk.CHANGE, kind="cordon", undo="uncordon_node")
-def cordon_node(context: Context, node: str, reason: str) -> dict[str, Any]:
-    """Take a node out of scheduling; jobs on it go on. A node that somebody took out already is left with their reason.
-
-    Args:
-        node: Name of the node.
-        reason: Why, for people.
-    """
-    written = _written(context.tag, reason)
-    before = _known(context, node)
-    if before.state in (NodeState.DRAINING, NodeState.DRAINED):
-        return {"node": node, "cordoned": False, "reason": written, "note": f"out of scheduling already: {before.reason}"}
-    context.scheduler.cordon(node, written)
-    return {"node": node, "cordoned": True, "reason": written, "note": ""}
-
-
-@cordon_node.lookup
-def cordoned(context: Context, tag: str, node: str, reason: str) -> dict[str, Any] | None:
-    """Return the answer when the node carries this call's tag."""
-    now = _known(context, node)
-    return {"node": node, "cordoned": True, "reason": now.reason, "note": ""} if tag in now.reason.split() else None
-
-
-@cordon_node.preview
-def cordoning(context: Context, node: str, reason: str) -> str:
-    """Return what a person would type."""
-    return f'scontrol update NodeName={node} State=DRAIN Reason="{_written(context.tag, reason)}"'
-
-
-@tool(risk=Risk.CHANGE, kind="uncordon")
-def uncordon_node(context: Context, node: str, reason: str = "") -> dict[str, Any]:
-    """Put a node back that Nightshift took out of scheduling; what somebody else took out stays out.
-
-    Args:
-        node: Name of the node.
-        reason: Only when this is the whole reason that stands there now; any of ours when empty.
-    """
-    before = _known(context, node)
-    if reason and before.reason != reason and before.state in (NodeState.DRAINING, NodeState.DRAINED, NodeState.DOWN):
-        raise ToolError(f"node {node} is out of scheduling for another reason now ({before.reason!r}), so it was left alone")
-    context.scheduler.uncordon(node)
-    return {"node": node, "reason_before": before.reason}
-
-
-@uncordon_node.lookup
-def uncordoned(context: Context, tag: str, node: str, reason: str = "") -> dict[str, Any] | None:
-    """Return the answer when the node is back in scheduling."""
-    now = _known(context, node)
-    out = now.state in (NodeState.DRAINING, NodeState.DRAINED) or now.reason.startswith(OWN)
-    return None if out else {"node": node, "reason_before": ""}
-
-
-@uncordon_node.preview
-def uncordoning(context: Context, node: str, reason: str = "") -> str:
-    """Return what a person would type."""
-    return f"scontrol update NodeName={node} State=RESUME  # was: {_known(context, node).reason or 'not cordoned'}"
-
-
-def _written(tag: str, reason: str) -> str:
-    return f"{tag or OWN + ':'} {reason}".strip()
-
-
-def _known(context: Context, node: str) -> Node:
-    found = next((one for one in context.scheduler.nodes() if one.name == node), None)
-    if found is None:
-        raise ToolError(f"node {node!r} is unknown to the {context.scheduler.name} scheduler")
-    return found
+    busy: dict[str, bool] = {}
+    try:
+        busy = {node.name: bool(node.jobs) for node in context.scheduler.nodes()}
+    except Unavailable:
+        if nodes is None:
+            raise
+    try:
+        circumstances = Circumstances(
+            limits(context.site),
+            context.clock.now(),
+            since=at(since, "since"),
+            job_started=at(job_started, "job_started"),
+            busy=False if idle else None,
+            seen=frozenset(seen or ()),
+        )
+    except ValueError as error:
+        raise ToolError(str(error)) from error
+    checked = check(context, list(busy) if nodes is None else nodes, circumstances, {} if idle else busy)
+    return {
+        "nodes": {node: told(result) for node, result in checked.items()},
+        "faulty": [node for node, result in checked.items() if result.faulty],
+        "events": sorted({event for result in checked.values() for event in result.events}),
+    }
 
 
 def _unknown(reply: Reply, program: str) -> str:
@@ -147,12 +110,3 @@ def _unknown(reply: Reply, program: str) -> str:
     if reply.status == NO_PROGRAM:
         return f"{program} is not there"
     return f"{program} ended with status {reply.status}: {reply.err.strip()[:200]}" if reply.status else ""
-
-
-def _finding(probe: Probe, reply: Reply, program: str) -> Mapping[str, Any]:
-    why = _unknown(reply, program)
-    return {"status": "unknown", "text": why} if why else probe.parse(reply)
-
-
-def _worst(said: list[dict[str, Any]]) -> str:
-    return next((status for status in WORST_FIRST if any(one["status"] == status for one in said)), "unknown")

@@ -118,7 +118,7 @@ class Gate:
         """
         tool = self._find(tool_name)
         checked = tool.checked(arguments)
-        context = self._context_for(incident, tag_of(incident, 0))
+        context = replace(self._context_for(incident, tag_of(incident, 0)), by=by)
         reach = reach_of(checked, context.scheduler) if tool.risk > Risk.READ else None
         request = request_of(tool, by, reach, approved_by)
         return Preview(shown(tool, context, checked), decide(request, self._policy, self._situation(reach, 0)))
@@ -213,7 +213,7 @@ class Gate:
         if tool.risk is Risk.READ:
             return self._run(call, tool, checked)
         try:
-            context = self._context_for(call.incident, tag_of(call.incident, call.id))
+            context = replace(self._context_for(call.incident, tag_of(call.incident, call.id)), by=call.by)
             reach = reach_of(checked, context.scheduler)
             call = replace(call, preview=shown(tool, context, checked))
         except ToolError as error:
@@ -281,7 +281,7 @@ class Gate:
         return self._ended(call, tool, outcome)
 
     def _try(self, tool: Tool, checked: dict[str, Any], call: Call) -> Outcome:
-        context = self._context_for(call.incident, tag_of(call.incident, call.id))
+        context = replace(self._context_for(call.incident, tag_of(call.incident, call.id)), by=call.by)
         try:
             return Outcome(call.id, True, to_json(tool.run(context, **checked)), "", self._now())
         except ToolError as error:

@@ -36,7 +36,9 @@ def cluster(tmp_path: Path) -> SimulatedCluster:
 @pytest.fixture
 def context(cluster: SimulatedCluster) -> Context:
     commands = {"kernel_log": ("dmesg", "-T")}
-    return Context(cluster, cluster, cluster.clock, random.Random(1), NoHistory(), commands=commands, tag="nightshift:3:9")
+    return Context(
+        cluster, cluster, cluster.clock, random.Random(1), NoHistory(), commands=commands, tag="nightshift:3:9", by="cli:alice"
+    )
 
 
 def test_every_tool_is_found_with_a_description_of_each_argument() -> None:
@@ -51,7 +53,7 @@ def test_a_cordon_carries_the_tag_and_is_found_by_it(context: Context, cluster: 
     assert cordon_node.find(context, "nightshift:3:9", node="node02", reason="ecc_error") is None
     answer = cordon_node(context, node="node02", reason="ecc_error")
     assert answer["cordoned"]
-    assert cluster.nodes()[1].reason == "nightshift:3:9 ecc_error"
+    assert cluster.nodes()[1].reason == "nightshift:3:9 ecc_error until=2026-01-02T00:00:00Z by=alice"
     assert cordon_node.find(context, "nightshift:3:9", node="node02", reason="ecc_error") == answer
     assert cordon_node.find(context, "nightshift:3:99", node="node02", reason="ecc_error") is None
 
@@ -83,7 +85,7 @@ def test_previews_are_what_a_person_would_type(context: Context, cluster: Simula
         (
             cordon_node,
             {"node": "node02", "reason": "ecc"},
-            'scontrol update NodeName=node02 State=DRAIN Reason="nightshift:3:9 ecc"',
+            'scontrol update NodeName=node02 State=DRAIN Reason="nightshift:3:9 ecc until=2026-01-02T00:00:00Z by=alice"',
         ),
         (uncordon_node, {"node": "node02"}, "scontrol update NodeName=node02 State=RESUME  # was: not cordoned"),
         (cancel_job, {"job": job}, f"scancel {job}  # llm of alice, running on 1 nodes"),
@@ -95,7 +97,7 @@ def test_previews_are_what_a_person_would_type(context: Context, cluster: Simula
 
 def test_a_cordon_without_a_call_still_says_whose_it_is(context: Context, cluster: SimulatedCluster) -> None:
     cordon_node(replace(context, tag=""), node="node01", reason="by hand")
-    assert cluster.nodes()[0].reason == "nightshift: by hand"
+    assert cluster.nodes()[0].reason == "nightshift: by hand until=2026-01-02T00:00:00Z by=alice"
 
 
 def test_an_unknown_node_is_refused(context: Context) -> None:
@@ -117,7 +119,8 @@ def test_a_check_tells_bad_from_unknown(context: Context, cluster: SimulatedClus
     found = check_nodes(context, nodes=["node02", "node03"])["nodes"]
     assert found["node02"]["status"] == "critical"
     by_name = {one["probe"]: one["status"] for one in found["node02"]["probes"]}
-    assert by_name == {"reachable": "ok", "disk": "unknown", "kernel_log": "critical", "load": "unknown", "memory": "unknown"}
+    shown = {name: by_name[name] for name in ("reachable", "disk", "kernel_log", "load", "memory")}
+    assert shown == {"reachable": "ok", "disk": "unknown", "kernel_log": "critical", "load": "unknown", "memory": "unknown"}
     assert found["node03"]["status"] == "unknown"
     assert [one["probe"] for one in found["node03"]["probes"]] == ["reachable"]
 

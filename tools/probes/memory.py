@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
 
 from assistant.ports import Reply
+from assistant.probing import Circumstances, Finding, Health, Weight, ok, unknown
 from assistant.tooling import Probe
 
-WARNING_SHARE = 0.05
-CRITICAL_SHARE = 0.01
+REMEDY = "see what uses it: ps aux --sort=-rss | head; look at /dev/shm"
 
 
-def parse(reply: Reply) -> Mapping[str, Any]:
+def parse(reply: Reply, circumstances: Circumstances) -> Sequence[Finding]:
     """Read /proc/meminfo: MemAvailable over MemTotal."""
     found = {name: int(kib) for name, kib in re.findall(r"^(MemTotal|MemAvailable):\s+(\d+) kB", reply.out, re.MULTILINE)}
     total, left = found.get("MemTotal", 0), found.get("MemAvailable")
     if not total or left is None:
-        return {"status": "unknown", "text": "meminfo holds no MemTotal and MemAvailable"}
+        return [unknown("meminfo holds no MemTotal and MemAvailable")]
+    limits = circumstances.limits.node
     share = left / total
-    status = "critical" if share < CRITICAL_SHARE else "warning" if share < WARNING_SHARE else "ok"
-    return {"status": status, "text": f"{share:.0%} of {total / 2**20:.0f} GiB is available", "available_share": round(share, 4)}
+    text = f"{share:.0%} of {total / 2**20:.0f} GiB is available"
+    if share >= limits.memory_warning_share:
+        return [ok(text, round(share, 4), limits.memory_warning_share, "share")]
+    critical = share < limits.memory_critical_share
+    limit = limits.memory_critical_share if critical else limits.memory_warning_share
+    status = Health.CRITICAL if critical else Health.WARNING
+    return [Finding(status, text, round(share, 4), limit, "share", REMEDY, Weight.NEVER)]
 
 
 PROBE = Probe(

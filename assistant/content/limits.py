@@ -1,0 +1,100 @@
+"""From which value on a health probe speaks up: limits for each GPU model and for the node around it, as data with a source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from assistant.content.reading import build, read_toml, shipped, wrong
+
+
+@dataclass(frozen=True)
+class GpuLimits:
+    """What is normal for one model of GPU. Zero means: not judged, unless the device itself names a limit."""
+
+    model: str
+    """Part of the name that nvidia-smi or rocm-smi prints; the longest that fits counts. `*` stands for every other model."""
+    source: str
+    warning_c: float = 0.0
+    critical_c: float = 0.0
+    memory_warning_c: float = 0.0
+    memory_critical_c: float = 0.0
+    power_w: float = 0.0
+    """Default power limit; a lower one slows the whole job down."""
+    nvlinks: int = 0
+    """Links that must be active."""
+    nvlink_gb_s: float = 0.0
+    """Speed of one link in one direction, as `nvidia-smi nvlink -s` prints it."""
+
+
+@dataclass(frozen=True)
+class NodeLimits:
+    """What is normal for a node, whatever its GPUs."""
+
+    gpus: int = 0
+    """GPUs that every node must have; 0 where nodes differ: then only what the driver itself misses is found."""
+    kernel_window_h: float = 24.0
+    """How far back the kernel log counts when nobody says since when."""
+    disk_warning_percent: float = 90.0
+    disk_critical_percent: float = 98.0
+    inodes_warning_percent: float = 90.0
+    inodes_critical_percent: float = 98.0
+    memory_warning_share: float = 0.05
+    memory_critical_share: float = 0.01
+    load_warning_per_cpu: float = 4.0
+    stuck_warning: int = 1
+    """Processes that wait in the kernel at two looks in a row."""
+    stuck_critical: int = 8
+    zombies_warning: int = 50
+    skew_warning_s: float = 1.0
+    skew_critical_s: float = 10.0
+    inlet_warning_c: float = 32.0
+    inlet_critical_c: float = 40.0
+    ecc_correctable_warning: int = 1000
+    """Corrected errors of a GPU's memory since the driver was loaded."""
+    sram_aggregate_critical: int = 4
+    """More uncorrectable SRAM errors than this over the life of a GPU."""
+    retired_pages_critical: int = 60
+    pcie_replays_warning: int = 1000
+    pcie_errors_warning: int = 100
+    """Corrected PCIe errors of one device since boot; one that is fatal is always critical."""
+    nvlink_errors_warning: int = 100
+    nvlink_errors_critical: int = 10_000
+    symbol_errors_per_hour: float = 120.0
+    link_errors_per_hour: float = 10.0
+    flaps_warning: int = 2
+    flaps_critical: int = 10
+    leftover_mib: float = 1024.0
+    """GPU memory in use on a node without a job."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """All limits that hold at a site."""
+
+    gpu: tuple[GpuLimits, ...]
+    node: NodeLimits = NodeLimits()
+    sources: tuple[str, ...] = ()
+    """Where the limits of nodes come from."""
+
+    def of(self, model: str) -> GpuLimits:
+        """Return the limits of a GPU by the name that its driver prints."""
+        fitting = [one for one in self.gpu if one.model.casefold() in model.casefold()]
+        others = [one for one in self.gpu if one.model == "*"]
+        return max(fitting, key=lambda one: len(one.model), default=others[0])
+
+
+@cache
+def limits(site: Path | None = None) -> Limits:
+    """Return the limits: the site's `knowledge/limits.toml` as a whole, else the shipped one.
+
+    Raises:
+        ContentError: The file is malformed, or holds no `[[gpu]]` for every other model (`model = "*"`).
+    """
+    own = site / "knowledge" / "limits.toml" if site is not None else None
+    path = own if own is not None and own.is_file() else shipped("knowledge") / "limits.toml"
+    found = build(Limits, read_toml(path), path)
+    if not any(one.model == "*" for one in found.gpu):
+        raise wrong(path, "gpu", 'one [[gpu]] must have model = "*": it stands for every model that has none of its own')
+    return found

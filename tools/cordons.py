@@ -1,0 +1,177 @@
+"""Take nodes out of scheduling for a while, and put back what Nightshift took out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from assistant.content.limits import limits
+from assistant.errors import ToolError
+from assistant.probing import Circumstances
+from assistant.records import Node, NodeState, Risk
+from assistant.recover.leases import HOURS, expired, lease, ours, parse
+from assistant.tooling import Context, tool
+from assistant.tools.probes._check import check
+
+OUT = (NodeState.DRAINING, NodeState.DRAINED)
+LONGEST_H = 24.0 * 30
+
+
+@tool(risk=Risk.CHANGE, kind="cordon", undo="uncordon_node")
+def cordon_node(context: Context, node: str, reason: str, hours: float = HOURS) -> dict[str, Any]:
+    """Take a node out of scheduling; jobs on it go on. A node that somebody took out already is left with their reason.
+
+    The reason in the scheduler says whose it is, why, until when and by whom. When the lease runs out nothing happens by itself:
+    the probes then decide whether it is lifted or renewed.
+
+    Args:
+        node: Name of the node.
+        reason: Why, for people.
+        hours: How long the lease runs.
+    """
+    written = _written(context, reason, hours)
+    before = known(context, node)
+    if before.state in OUT:
+        return {"node": node, "cordoned": False, "reason": written, "note": f"out of scheduling already: {before.reason}"}
+    context.scheduler.cordon(node, written)
+    return {"node": node, "cordoned": True, "reason": written, "note": ""}
+
+
+@cordon_node.lookup
+def cordoned(context: Context, tag: str, node: str, reason: str, hours: float = HOURS) -> dict[str, Any] | None:
+    """Return the answer when the node carries this call's tag."""
+    now = known(context, node)
+    return {"node": node, "cordoned": True, "reason": now.reason, "note": ""} if tag in now.reason.split() else None
+
+
+@cordon_node.preview
+def cordoning(context: Context, node: str, reason: str, hours: float = HOURS) -> str:
+    """Return what a person would type."""
+    return f'scontrol update NodeName={node} State=DRAIN Reason="{_written(context, reason, hours)}"'
+
+
+@tool(risk=Risk.CHANGE, kind="uncordon")
+def uncordon_node(context: Context, node: str, reason: str = "", force: str = "") -> dict[str, Any]:
+    """Put a node back that Nightshift took out of scheduling, after its health probes pass; what somebody else took out stays out.
+
+    Kernel messages from before the cordon do not count: what they led to must be gone by now, and is looked at itself.
+
+    Args:
+        node: Name of the node.
+        reason: To take back a cordon just made: the reason that it wrote. It must still stand there; the probes are not asked.
+        force: Why the node goes back although its probes do not pass; they are not asked then.
+    """
+    before = known(context, node)
+    if before.state not in OUT and not ours(before.reason):
+        context.scheduler.uncordon(node)
+        return {"node": node, "reason_before": before.reason}
+    if reason and not _same(before.reason, reason):
+        raise ToolError(f"node {node} is out of scheduling for another reason now ({before.reason!r}), so it was left alone")
+    if not ours(before.reason):
+        raise ToolError(
+            f"node {node} was taken out of scheduling by somebody else ({before.reason!r}); ask them, or use the "
+            f"scheduler's own command"
+        )
+    if not reason and not force:
+        _must_pass(context, before)
+    context.scheduler.uncordon(node)
+    return {"node": node, "reason_before": before.reason}
+
+
+@uncordon_node.lookup
+def uncordoned(context: Context, tag: str, node: str, reason: str = "", force: str = "") -> dict[str, Any] | None:
+    """Return the answer when the node is back in scheduling."""
+    now = known(context, node)
+    return None if now.state in OUT or ours(now.reason) else {"node": node, "reason_before": ""}
+
+
+@uncordon_node.preview
+def uncordoning(context: Context, node: str, reason: str = "", force: str = "") -> str:
+    """Return what a person would type."""
+    before = known(context, node).reason
+    foreign = " (not ours: it would be refused)" if before and not ours(before) else ""
+    unchecked = f"; without the probes: {force}" if force else ""
+    return f"scontrol update NodeName={node} State=RESUME  # was: {before or 'not cordoned'}{foreign}{unchecked}"
+
+
+@tool(risk=Risk.CHANGE, kind="cordon")
+def renew_cordon(context: Context, node: str, hours: float = HOURS) -> dict[str, Any]:
+    """Give a cordon of Nightshift's own a later end; one of somebody else is left as it is.
+
+    Args:
+        node: Name of the node.
+        hours: How long from now.
+    """
+    before = known(context, node)
+    own = parse(before.reason)
+    if own is None:
+        raise ToolError(f"node {node} holds no lease of ours (reason: {before.reason or 'none'})")
+    written = own.renewed(context.clock.now(), _hours(hours)).render()
+    context.scheduler.cordon(node, written)
+    return {"node": node, "reason": written, "reason_before": before.reason}
+
+
+@renew_cordon.lookup
+def renewed(context: Context, tag: str, node: str, hours: float = HOURS) -> dict[str, Any] | None:
+    """Return None: to renew once more does no harm."""
+    return None
+
+
+@renew_cordon.preview
+def renewing(context: Context, node: str, hours: float = HOURS) -> str:
+    """Return what a person would type."""
+    own = parse(known(context, node).reason)
+    written = own.renewed(context.clock.now(), hours).render() if own else "no lease of ours: nothing is done"
+    return f'scontrol update NodeName={node} Reason="{written}"'
+
+
+@tool(risk=Risk.READ)
+def cordon_leases(context: Context) -> dict[str, Any]:
+    """List the cordons of Nightshift's own with their end; under `expired` the names of those that have run out."""
+    now, nodes = context.clock.now(), context.scheduler.nodes()
+    leases = [(node, own) for node in nodes if (own := parse(node.reason)) is not None]
+    rows = [
+        {"node": node.name, "state": node.state.value, "why": own.why, "until": own.until, "by": own.by, "incident": own.incident}
+        for node, own in leases
+    ]
+    return {"leases": rows, "expired": [node.name for node, _ in expired(nodes, now)]}
+
+
+def known(context: Context, node: str) -> Node:
+    """Return a node as the scheduler shows it.
+
+    Raises:
+        ToolError: It knows none of that name.
+    """
+    found = next((one for one in context.scheduler.nodes() if one.name == node), None)
+    if found is None:
+        raise ToolError(f"node {node!r} is unknown to the {context.scheduler.name} scheduler")
+    return found
+
+
+def _written(context: Context, reason: str, hours: float) -> str:
+    return lease(context.tag, reason, context.by, context.clock.now(), _hours(hours)).render()
+
+
+def _hours(hours: float) -> float:
+    if not 0 < hours <= LONGEST_H:
+        raise ToolError(f"a lease runs for more than 0 and at most {LONGEST_H:g} hours, not {hours:g}")
+    return hours
+
+
+def _same(standing: str, written: str) -> bool:
+    """Return whether two reasons are of the same cordon; a renewal changes only its end."""
+    one, other = parse(standing), parse(written)
+    if one is None or other is None:
+        return standing == written
+    return (one.tag, one.why) == (other.tag, other.why)
+
+
+def _must_pass(context: Context, node: Node) -> None:
+    own = parse(node.reason)
+    circumstances = Circumstances(limits(context.site), context.clock.now(), since=own.set_at if own else None)
+    wrong = check(context, [node.name], circumstances, {})[node.name].in_the_way
+    if wrong:
+        more = f", and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        raise ToolError(
+            f"node {node.name} does not pass its probes and stays out: {'; '.join(wrong[:3])}{more}; --force says otherwise"
+        )

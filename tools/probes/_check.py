@@ -1,0 +1,190 @@
+"""Run every probe on nodes in two round trips: does it answer, and then all commands at once; each answer to its own parser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from assistant.ports import Reply
+from assistant.probing import Circumstances, Finding, Health, guilty, ok, unknown, worst
+from assistant.tooling import Context, Probe
+from assistant.tools.probes import _boot, _hardware, _shell, probes
+from assistant.tools.probes._rounds import COMMAND_S, KEPT_BYTES, STOPPED, Wanted, frames, together
+
+NO_PROGRAM = (126, 127)
+PIPE_CLOSED = (141, -13)
+ROUND_S = 10.0
+"""What all probes of a node together may take; Slurm gives a health check 60 s, a prolog should not need more than this."""
+FACTS = {"hardware": Wanted(_shell.PCI), "uptime": Wanted(_boot.COMMAND)}
+"""What the parsers want to know beforehand."""
+
+Command = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What the probes said about one node."""
+
+    findings: list[tuple[Probe, Finding]] = field(default_factory=list)
+
+    @property
+    def status(self) -> Health:
+        """The worst of them."""
+        return worst(finding.status for _, finding in self.findings)
+
+    @property
+    def events(self) -> set[str]:
+        """Identities of the log lines that were counted."""
+        return {event for _, finding in self.findings for event in finding.events}
+
+    @property
+    def in_the_way(self) -> list[str]:
+        """What keeps a node from going back into service: what is critical, and what should have been answered and was not."""
+        bad = (Health.CRITICAL, Health.UNKNOWN)
+        return [
+            f"{probe.name}: {finding.text}" for probe, finding in self.findings if finding.status in bad and not finding.missing
+        ]
+
+    @property
+    def faulty(self) -> bool:
+        """Whether what was found suffices to take the node out of service."""
+        witnesses: dict[str, list[Finding]] = {}
+        for probe, finding in self.findings:
+            witnesses.setdefault(probe.witness, []).append(finding)
+        return guilty(witnesses)
+
+
+def check(context: Context, nodes: Sequence[str], known: Circumstances, busy: Mapping[str, bool]) -> dict[str, Checked]:
+    """Run all probes on nodes.
+
+    Args:
+        context: The way to the nodes; its `commands` replace those of probes by the name of the probe or of its reading.
+        nodes: Their names.
+        known: What holds for all of them.
+        busy: Whether a job runs on a node, where that is known.
+    """
+    first, *others = probes()
+    answers = context.transport.run(nodes, first.command, timeout_s=context.command_timeout_s)
+    there = [node for node in nodes if answers[node].reached and not answers[node].status]
+    asked = context.clock.now()
+    said = _ask(context, there, others)
+    circumstances = replace(known, asked=asked, now=context.clock.now())
+    found: dict[str, Checked] = {}
+    for node in nodes:
+        if node in said:
+            own = replace(circumstances, busy=busy.get(node, known.busy))
+            found[node] = Checked([(first, ok("it answers")), *_judge(others, said[node], own, context)])
+        else:
+            found[node] = Checked(
+                [(first, unknown(_why_not(answers[node], first) or "it did not answer", "look at it from its console"))]
+            )
+    return found
+
+
+def _command(probe: Probe, context: Context) -> Wanted:
+    own = context.commands.get(probe.name) or context.commands.get(probe.reading)
+    return Wanted(tuple(own) if own else probe.command, probe.keeps)
+
+
+def _ask(context: Context, nodes: list[str], others: Sequence[Probe]) -> dict[str, dict[Command, Reply]]:
+    """Return what each node answered to each command."""
+    if not nodes:
+        return {}
+    wanted = list(dict.fromkeys([*FACTS.values(), *(_command(probe, context) for probe in others)]))
+    timeout_s = max(context.command_timeout_s, ROUND_S)
+    replies = context.transport.run(nodes, together(wanted), timeout_s=timeout_s)
+    said: dict[str, dict[Command, Reply]] = {}
+    one_by_one: list[str] = []
+    for node, reply in replies.items():
+        framed = frames(reply, len(wanted))
+        if framed is not None:
+            said[node] = {one.command: answer for one, answer in zip(wanted, framed, strict=True)}
+        elif reply.reached:
+            # no shell that can do it, or a transport that only knows single commands
+            one_by_one.append(node)
+        else:
+            said[node] = {one.command: reply for one in wanted}
+    for one in wanted if one_by_one else ():
+        for node, reply in context.transport.run(one_by_one, one.command, timeout_s=COMMAND_S).items():
+            said.setdefault(node, {})[one.command] = reply
+    return said
+
+
+def _judge(
+    others: Sequence[Probe], said: Mapping[Command, Reply], circumstances: Circumstances, context: Context
+) -> Iterator[tuple[Probe, Finding]]:
+    uptime, hardware = said[FACTS["uptime"].command], said[FACTS["hardware"].command]
+    if uptime.reached and uptime.status == 0:
+        circumstances = replace(circumstances, booted=_boot.booted(uptime, circumstances.now))
+    kinds = _hardware.kinds(hardware) if hardware.reached and hardware.status == 0 else None
+    for probe in others:
+        reply = said[_command(probe, context).command]
+        for finding in judged_by(probe, reply, circumstances, kinds):
+            yield probe, finding
+
+
+def judged_by(probe: Probe, reply: Reply, circumstances: Circumstances, kinds: frozenset[str] | None = None) -> Sequence[Finding]:
+    """Return what a probe says to a reply.
+
+    Args:
+        probe: The probe.
+        reply: What its command answered.
+        circumstances: What is known besides.
+        kinds: The kinds of hardware that the node has; None when that is unknown.
+    """
+    missing = reply.reached and reply.status in NO_PROGRAM
+    if missing and probe.hardware and kinds is not None and probe.hardware not in kinds:
+        return [ok(f"does not apply: no {probe.hardware} hardware here")]
+    why = _why_not(reply, probe)
+    cut = len(reply.out) >= KEPT_BYTES and probe.keeps == "head"
+    if missing or not reply.reached or cut or (why and not probe.reads_failures):
+        remedy = f"install {probe.package}" if missing and probe.package else ""
+        return [unknown(why, remedy, missing=missing)]
+    return probe.parse(reply, circumstances)
+
+
+def _why_not(reply: Reply, probe: Probe) -> str:
+    """Return why a reply says nothing about the node; empty when it does."""
+    if not reply.reached:
+        return reply.err or "it did not answer"
+    if reply.status in NO_PROGRAM:
+        return f"{probe.needs} is not there" + (f"; install {probe.package}" if probe.package else "")
+    if reply.status in PIPE_CLOSED or (len(reply.out) >= KEPT_BYTES and probe.keeps == "head"):
+        return f"{probe.needs} printed more than {KEPT_BYTES // 1024} KiB and was stopped"
+    if reply.status in STOPPED:
+        return f"{probe.needs} did not end within {COMMAND_S} s"
+    said = (reply.err or reply.out).strip()[:200]
+    return f"{probe.needs} ended with status {reply.status}: {said}" if reply.status else ""
+
+
+def told(checked: Checked) -> dict[str, Any]:
+    """Return what was found as JSON values, what is empty left out."""
+    rows = []
+    for probe, finding in checked.findings:
+        row: dict[str, Any] = {"probe": probe.name, "status": finding.status.value, "text": finding.text}
+        row |= {key: value for key in ("value", "limit") if (value := getattr(finding, key)) is not None}
+        if finding.status is not Health.OK:
+            row |= {"remedy": finding.remedy, "source": finding.source or probe.source, "weight": finding.weight.value}
+        if finding.unit:
+            row["unit"] = finding.unit
+        rows.append(row)
+    return {"status": checked.status.value, "faulty": checked.faulty, "probes": rows}
+
+
+def at(text: str, what: str) -> datetime | None:
+    """Return a time that was given as text; None for an empty one.
+
+    Raises:
+        ValueError: It is no RFC 3339 time; the message says so.
+    """
+    from datetime import UTC
+
+    if not text:
+        return None
+    try:
+        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        raise ValueError(f"{what} must be a time such as 2026-03-01T12:00:00Z, not {text!r}") from None
+    return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)

@@ -1,0 +1,131 @@
+"""What `nvidia-smi -q -x` says about each GPU, in the words of drivers 450 to 580: a value by any of the names it has had."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from xml.etree import ElementTree
+
+from assistant.ports import Reply
+from assistant.probing import Circumstances, Finding, Health, Weight, merged, ok, unknown
+from assistant.tooling import Probe
+
+COMMAND = ("nvidia-smi", "-q", "-x")
+PACKAGE = "the NVIDIA driver (nvidia-utils-<version>, on RHEL nvidia-driver-cuda)"
+LOST = re.compile(r"GPU is lost|fallen off the bus|[Uu]nable to determine the device handle|requires reset", re.IGNORECASE)
+ABSENT = {
+    "",
+    "n/a",
+    "[n/a]",
+    "not supported",
+    "[not supported]",
+    "unknown error",
+    "[unknown error]",
+    "err!",
+    "none",
+    "not available",
+}
+
+Judge = Callable[["Gpu", Circumstances], Iterable[Finding]]
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU."""
+
+    index: int
+    model: str
+    serial: str
+    element: ElementTree.Element
+
+    @property
+    def name(self) -> str:
+        """Say which one it is."""
+        return f"GPU {self.index}"
+
+    def text(self, *paths: str) -> str:
+        """Return the value of the first path that has one; empty when none has."""
+        for path in paths:
+            found = (self.element.findtext(path) or "").strip()
+            if found.casefold() not in ABSENT:
+                return found
+        return ""
+
+    def number(self, *paths: str) -> float | None:
+        """Return the number at the beginning of such a value, its unit left out."""
+        match = re.match(r"-?\d+(?:\.\d+)?", self.text(*paths))
+        return float(match.group()) if match else None
+
+    def total(self, *paths: str) -> float | None:
+        """Return the sum over all paths that have a number; None when none has."""
+        found = [number for path in paths if (number := self.number(path)) is not None]
+        return sum(found) if found else None
+
+
+def gpus(reply: Reply) -> list[Gpu] | None:
+    """Return the GPUs of an answer, in the driver's order; None when it is no such answer."""
+    start, end = reply.out.find("<nvidia_smi_log"), reply.out.rfind("</nvidia_smi_log>")
+    if start < 0 or end < 0 or "<!ENTITY" in reply.out:
+        return None
+    try:
+        root = ElementTree.fromstring(re.sub(r"[^\x09\x0a\x0d\x20-\ud7ff\ue000-\ufffd]", "", reply.out[start : end + 17]))
+    except ElementTree.ParseError:
+        return None
+    return [
+        Gpu(number, (one.findtext("product_name") or "").strip(), (one.findtext("serial") or "").strip(), one)
+        for number, one in enumerate(root.findall("gpu"))
+    ]
+
+
+def gpu_probe(name: str, judge: Judge, source: str, good: str) -> Probe:
+    """Return a probe that judges each GPU by itself.
+
+    Args:
+        name: Its name.
+        judge: Gives what is wrong with a GPU; nothing when all is well. `{}` in a text stands for the names of the GPUs.
+        source: Where its limits come from.
+        good: What to say when all is well.
+    """
+    return smi_probe(name, partial(_each, judge, good), source)
+
+
+def smi_probe(name: str, parse: Callable[[Reply, Circumstances], Sequence[Finding]], source: str, **more: Any) -> Probe:
+    """Return a probe that reads `nvidia-smi -q -x`."""
+    return Probe(
+        name=name,
+        command=COMMAND,
+        needs="nvidia-smi",
+        parse=parse,
+        source=source,
+        package=PACKAGE,
+        witness="nvml",
+        reading="nvidia_smi",
+        hardware="nvidia",
+        **more,
+    )
+
+
+def _each(judge: Judge, good: str, reply: Reply, circumstances: Circumstances) -> Sequence[Finding]:
+    found = gpus(reply)
+    if found is None:
+        return [unknown("nvidia-smi -q -x printed no report that can be read")]
+    if not found:
+        return [unknown("nvidia-smi reports no GPU")]
+    bad = merged((gpu.name, finding) for gpu in found for finding in judge(gpu, circumstances))
+    return bad or [ok(f"{good} ({len(found)} GPUs)", len(found))]
+
+
+def wrong(
+    status: Health,
+    text: str,
+    value: float | str | None,
+    limit: float | str | None,
+    unit: str,
+    remedy: str,
+    weight: Weight = Weight.COUNTS,
+) -> Finding:
+    """Return what is wrong with a GPU."""
+    return Finding(status, text, value, limit, unit, remedy, weight)
