@@ -19,6 +19,7 @@ from assistant.records import Citation, NodeFinding
 
 MOST = 3
 """More hosts with a hardware fault at once are one outage, not so many broken nodes."""
+_WORD = re.compile(r"[A-Za-z][\w.-]*")
 _ADDRESS = re.compile(r"^\d+\.\d+\.\d+\.\d+$")
 _DOWN = re.compile(
     r"\b(?:NodeName=|[Nn]odes?[/= ]|[Hh]ost[/= ])([\w.-]+)\b.{0,80}?"
@@ -95,6 +96,8 @@ def host_of(finding: Finding, facts: Facts) -> str | None:
     named = host is not None and not _ADDRESS.match(host) and (host_like(host) or facts.places.knows(host))
     if named and not (finding.file == "job.log" and _collector(str(host), facts)):
         return host
+    if (spoken := _spoken_of(finding, facts)) is not None:
+        return spoken
     if finding.reason == "node_failure":
         return None  # it is told by others: who printed it is not who is gone
     placed = facts.places.host_of(rank=finding.rank, task=finding.task)
@@ -103,6 +106,14 @@ def host_of(finding: Finding, facts: Facts) -> str | None:
     if finding.file != "job.log":
         return facts.places.only_host()
     return _first_to_fail(finding, facts) or facts.places.only_host()
+
+
+def _spoken_of(finding: Finding, facts: Facts) -> str | None:
+    """Return the one host of the job that the text of a line names, wherever it stands; `ON host` is who runs the batch script."""
+    text = facts.streams.body(finding.text).text
+    words = {match.group(0).rstrip(".:-") for match in _WORD.finditer(text) if not text[: match.start()].endswith(" ON ")}
+    named = {word for word in words if word in facts.places.hosts and not _ADDRESS.match(word)}
+    return named.pop() if len(named) == 1 else None
 
 
 def _collector(host: str, facts: Facts) -> bool:

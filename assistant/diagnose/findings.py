@@ -114,7 +114,7 @@ def of_job(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
         around = inside.get(number)
         line = facts.line(number)
         text = line.text if line is not None else texts[number]
-        if number in spoken or (around is not None and _quoted(text, around, facts)):
+        if number in spoken or (around is not None and _quoted(text, around, facts)) or _ignored(number, facts):
             continue
         if all(bare(signature) for signature in signatures[number]) and _ORPHAN.match(facts.streams.body(text).text):
             continue
@@ -145,6 +145,12 @@ def _quoted(text: str, episode: Episode, facts: Facts) -> bool:
     return body[:1].isspace() or episode.kind in (Kind.IGNORED, Kind.ATEXIT)
 
 
+def _ignored(number: int, facts: Facts) -> bool:
+    """Tell whether the line before says that Python ignores this exception, as it does while objects are torn down."""
+    before = facts.line(number - 1)
+    return before is not None and "Exception ignored in" in before.text
+
+
 def strongest(found: Sequence[Signature]) -> list[Signature]:
     """Return one signature for each reason: the heaviest."""
     best: dict[str, Signature] = {}
@@ -170,7 +176,7 @@ def of_line(signature: Signature, number: int, text: str, facts: Facts, file: st
         signature.id,
         rank=_number(named.get("rank")) if named.get("rank") else _rank(body),
         task=body.task,
-        host=_host(named, body, facts),
+        host=_host(named, body, lost=reason_of(signature) == "node_failure"),
         blames=signature.blames_node,
         action=signature.action,
         stream=body.stream,
@@ -179,14 +185,14 @@ def of_line(signature: Signature, number: int, text: str, facts: Facts, file: st
     )
 
 
-def _host(named: Mapping[str, str], body: Body, facts: Facts) -> str | None:
+def _host(named: Mapping[str, str], body: Body, *, lost: bool) -> str | None:
     if named.get("node"):
         return named["node"].strip("[](),:;'\"")
     if match := _NCCL_HOST.match(body.text):
         return match.group(1)
     if match := _SPEAKER.match(body.text):
         return match.group(1)
-    return body.host
+    return None if lost and body.stream.startswith("[") else body.host  # a pod that tells of a lost node is not that node
 
 
 def _rank(body: Body) -> int | None:
@@ -257,6 +263,8 @@ def _orphans(
         if number in spoken or number in inside or number in herrings or not all(bare(s) for s in signatures.get(number, ())):
             continue
         if "Error" not in text and "Exception" not in text and "Interrupt" not in text and "NotFound" not in text:
+            continue
+        if _ignored(number, facts):
             continue
         body = facts.streams.body(text)
         match = _ORPHAN.match(body.text)

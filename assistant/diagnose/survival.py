@@ -79,7 +79,8 @@ def _handled(finding: Finding, facts: Facts) -> bool:
 
 
 def _ordinary(text: str) -> bool:
-    return bool(text.strip()) and not _ends(text) and not _troubled(text) and not _LAUNCHER.match(text)
+    grave = _ends(text) or _troubled(text) or _LAUNCHER.match(text) or _GRAVE.search(text)
+    return bool(text.strip()) and not grave
 
 
 def _went_on(finding: Finding, facts: Facts) -> float:
@@ -105,6 +106,7 @@ def _went_on(finding: Finding, facts: Facts) -> float:
     return 0.0
 
 
+_GRAVE = re.compile(r"\[[EF]\d{3,4} |\b[EF]\d{4} |terminate called|CRITICAL|FATAL|\b[Aa]borting\b")
 _LAUNCHER = re.compile(r"(?:srun|slurmstepd|mpirun|prterun|torchrun|-{5,}|={5,}|\*{5,}|Primary job|\[entrypoint)")
 _END_WORDS = (
     "ChildFailedError", "closing signal", "Killing subprocess", "exited with", "Exited with", "CANCELLED AT", "failed (exitcode",

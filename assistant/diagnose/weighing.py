@@ -170,7 +170,11 @@ def _explain(findings: Sequence[Finding], facts: Facts) -> None:
         for f in findings
         if f.file == "job.log" and not f.beside and not symptomatic(f) and f.strength >= 0.5 and f.reason not in ENDINGS
     ]
+    unhurt = not _hurt(findings, facts)
     for finding in findings:
+        if unhurt and finding.file == "dmesg.log" and finding.reason == "cuda_error" and not finding.blames:
+            finding.factor *= 0.1
+            finding.note = "a program's own fault, and this job shows none"
         if not finding.beside or symptomatic(finding) or finding.factor < 0.6:
             continue
         unexplained = [other for other in own if not explains(finding.reason, other)]
@@ -179,6 +183,12 @@ def _explain(findings: Sequence[Finding], facts: Facts) -> None:
             finding.note = f"does not explain the {unexplained[0].reason}"
         else:
             finding.factor += 0.45
+
+
+def _hurt(findings: Sequence[Finding], facts: Facts) -> bool:
+    """Tell whether the job itself shows that it failed, or shows nothing by which to tell."""
+    said = any(f.file == "job.log" and f.strength >= 0.2 and f.reason not in ENDINGS for f in findings)
+    return said or not facts.progress.lines or bool(facts.exits or facts.tasks)
 
 
 def _prefer_specific(findings: Sequence[Finding]) -> None:
