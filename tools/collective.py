@@ -72,7 +72,7 @@ def would_run(context: Context, nodes: list[str], program: str = "auto") -> str:
     cost = cost_of(len(free), terms, rounds_at_most=Limits().rounds)
     without = f", without {fold(left_out)}" if left_out else ""
     return (
-        f"two-round collective test on {fold(free)}{without}: {cost.rounds} rounds, about {cost.seconds:.0f} s and"
+        f"two-round collective test on {fold(free)}{without}: {cost.rounds} round{'s' * (cost.rounds > 1)}, about {cost.seconds:.0f} s and"
         f" {cost.node_mib} MiB a node; {cost.most_seconds / 60:.0f} min at most"
     )
 

@@ -33,7 +33,7 @@ class Program(StrEnum):
 
 
 _ASK_TORCH = "import torch; print('torch', torch.cuda.device_count(), torch.distributed.is_nccl_available())"
-LOOK = ("sh", "-c", f'command -v torchrun all_gather_perf; python3 -c "{_ASK_TORCH}" 2>/dev/null; true')
+LOOK = ("sh", "-c", f'command -v torchrun; command -v all_gather_perf; python3 -c "{_ASK_TORCH}" 2>/dev/null; true')
 """What tells which programs a node has."""
 
 

@@ -15,7 +15,7 @@ __all__ = ["alone_command", "report_of_table"]
 
 PROGRAM = "all_gather_perf"
 _ROW = re.compile(r"^\s*(\d+)\s+(\d+)\s+(\w+)\s+(\w+)\s+(-?\d+)((?:\s+(?:[\d.]+|N/A))+)\s*$", re.MULTILINE)
-_TROUBLE = re.compile(r"(Test NCCL failure.*|Test CUDA failure.*|.*NCCL WARN.*|.*unhandled (?:system|cuda) error.*)")
+_TROUBLE = re.compile(r"(.*Test NCCL failure.*|.*Test CUDA failure.*|.*NCCL WARN.*|.*unhandled (?:system|cuda) error.*)")
 _OUT_OF_BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(\d+)")
 _AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:\s*([\d.]+)")
 

@@ -45,7 +45,7 @@ class Verdict:
         parts = [f"{name}: {fold(nodes)}" for name, nodes in lists.items() if nodes]
         parts += [f"bad between {' and '.join(edge)}" for edge in self.edges[:3]]
         parts += [f"groups that do not reach each other: {' | '.join(map(fold, self.groups))}"] * bool(self.groups)
-        return f"{'; '.join(parts) or f'all {len(self.good)} nodes are good'} ({self.rounds} rounds)"
+        return f"{'; '.join(parts) or f'all {len(self.good)} nodes are good'} ({self.rounds} round{'s' * (self.rounds > 1)})"
 
 
 def verdict_of(evidence: Evidence) -> Verdict:
