@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from assistant.content.faults import Fault, How, Tied
 from assistant.records import JobSpec
@@ -98,13 +99,7 @@ def arm(fault: Fault, cluster: LocalScheduler, spec: JobSpec) -> str:
     """
     free = [node.name for node in cluster.nodes() if node.state == "idle" and node.name not in spec.exclude]
     node = struck_node(fault, free[: spec.nodes], spec.ranks_per_node)
-    stored = {
-        key: getattr(fault, key)
-        for key in ("name", "how", "on", "at_step", "rank", "exception", "message", "prints", "kernel", "damages", "outage_s")
-    }
-    stored |= {"once": fault.tied is Tied.ONCE, "collective_timeout_s": fault.collective_timeout_s}
-    if fault.how is How.BAD_SAMPLES:
-        stored["samples"] = [(step - 1) * BATCH_SIZE for step in fault.bad_steps]
+    stored = armed(fault)
     folder = Path(spec.environment["NIGHTSHIFT_FAULT_DIR"])
     if fault.tied is Tied.NODE:
         stored |= {"rank": None, "local_rank": (fault.rank or 0) % spec.ranks_per_node}
@@ -112,3 +107,13 @@ def arm(fault: Fault, cluster: LocalScheduler, spec: JobSpec) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / f"{fault.name}.json", stored)
     return node
+
+
+def armed(fault: Fault) -> dict[str, Any]:
+    """Return the file by which the trainer's ranks learn of a fault."""
+    keys = ("name", "how", "on", "at_step", "rank", "exception", "message", "prints", "kernel", "damages", "outage_s")
+    stored = {key: getattr(fault, key) for key in keys}
+    stored |= {"once": fault.tied is Tied.ONCE, "collective_timeout_s": fault.collective_timeout_s}
+    if fault.how is How.BAD_SAMPLES:
+        stored["samples"] = [(step - 1) * BATCH_SIZE for step in fault.bad_steps]
+    return stored

@@ -11,6 +11,7 @@ import os
 import pwd
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from assistant.config import SlurmSettings
@@ -125,14 +126,18 @@ class SlurmScheduler:
             self._update_node(node, "State=DRAIN", f"Reason={reason}{was}")
 
     def uncordon(self, node: str) -> None:
-        """Put a node back that we drained; one that is not drained is left alone, one that is dead only loses the drain.
+        """Put a node back that we drained; one that is not drained is left alone, one that is silent only loses the drain.
 
         Raises:
             ToolError: Unknown node, its reason is not ours, or the right to do it is missing.
         """
         facts = self._node(node)
         if must_uncordon(node, facts.cordon) and facts.out:
-            self._update_node(node, "State=UNDRAIN" if facts.dead else "State=RESUME")
+            silent = facts.dead and facts.silent
+            self._update_node(node, "State=UNDRAIN" if silent else "State=RESUME")
+            if silent:
+                # with its own reason there, Slurm takes the node back by itself when it answers again
+                self._update_node(node, f"Reason={facts.reason_before}")
 
     # What not every scheduler can do
 
@@ -237,9 +242,15 @@ class SlurmScheduler:
 
 
 def _chosen(rows: Sequence[Row], job_id: str) -> Row | None:
-    """Return the row of an id; a heterogeneous job's first part, and an array's waiting rest, answer for the whole."""
-    whole = [row for row in rows if row.job.id in (job_id, f"{job_id}+0") or row.job.id.startswith(f"{job_id}_[")]
-    return whole[0] if whole else None
+    """Return the row of an id; a heterogeneous job's first part answers for the whole, an array's waiting rest for its tasks."""
+    base, _, task = job_id.partition("_")
+    for row in rows:
+        if row.job.id in (job_id, f"{job_id}+0"):
+            return row
+        tasks = re.fullmatch(rf"{base}_\[([\d,:-]+)(?:%\d+)?\]", row.job.id)
+        if tasks and (not task or f"x{task}" in nodes_of(f"x[{tasks.group(1).replace(':', '/')}]")):
+            return row._replace(job=replace(row.job, id=job_id)) if task else row
+    return None
 
 
 def _waits(row: Row, job_id: str) -> bool:

@@ -80,6 +80,8 @@ class Row(NamedTuple):
     command: str
     """The script's path and arguments as Slurm shows them; empty for a script from standard input."""
     submit_line: str = ""
+    pattern: str = ""
+    """Of the output, where it is shown as it was given."""
 
 
 def queue_format(marks: Marks) -> str:
@@ -101,6 +103,7 @@ def queue_rows(text: str, marks: Marks) -> list[Row]:
 def _queue_row(fields: Sequence[str]) -> Row:
     (job_id, raw_id, state_text, reason, status, restarts, submitted, started, ended, user, partition, node_text, *rest) = fields
     stdout, work_dir, comment, dependency, command, name = rest
+    job_id = re.sub(r"_\[(\d+)\]$", r"_\1", job_id)  # the only task of an array that still waits
     state = job_state(state_text)
     begun = state not in (JobState.PENDING, JobState.UNKNOWN)
     nodes = nodes_of(node_text)
@@ -123,7 +126,7 @@ def _queue_row(fields: Sequence[str]) -> Row:
         comment=value(comment),
         reason=_reason(reason, state_text, state),
     )
-    return Row(job, raw_id, value(dependency), value(command))
+    return Row(job, raw_id, value(dependency), value(command), pattern=stdout if "%" in stdout else "")
 
 
 def _log(pattern: str, work_dir: str, *, raw_id: str, job_id: str, name: str, user: str, nodes: Sequence[str]) -> Path | None:

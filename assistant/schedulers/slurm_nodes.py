@@ -57,6 +57,17 @@ class NodeFacts(NamedTuple):
         return bool(self.words & DEAD)
 
     @property
+    def silent(self) -> bool:
+        """Whether its slurmd does not answer."""
+        return "NOT_RESPONDING" in self.words
+
+    @property
+    def reason_before(self) -> str:
+        """Slurm's own reason, where our cordon took its place."""
+        found = re.search(r"\(was: (.*)\)$", self.reason)
+        return found.group(1) if found else "Not responding"
+
+    @property
     def cordon(self) -> str | None:
         """The reason for which a person or we took it out; None when it is in, or out only because Slurm lost it."""
         if self.out or (self.dead and not BY_SLURM.match(self.reason or "none")):

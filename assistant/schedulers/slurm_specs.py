@@ -46,7 +46,7 @@ class Specs:
             raise Unavailable(f"scontrol failed, so nothing is known of job {job.id}: {shown.said}")
         details = shown_details(shown.out, job.name) if not shown.status else {}
         known = self._submission(row)
-        pattern = output_pattern(known.submit_line, known.script)
+        pattern = output_pattern(known.submit_line, known.script) or row.pattern
         spec = job_spec(
             job,
             details,
@@ -68,7 +68,7 @@ class Specs:
         if found is None:
             script = self._script(row)
             found = _Submission(script, self._history.submit_line(row.job.id), self._history.environment(row.job.id))
-            if script:
+            if script and (found.submit_line or not self._history.accounted):  # the accounting lags by a second or so
                 if len(self._kept) >= KEPT:
                     self._kept.clear()  # ids come round again after some millions: nothing is kept for ever
                 self._kept[row.raw_id] = found

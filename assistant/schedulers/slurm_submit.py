@@ -50,7 +50,8 @@ def submit(commands: Commands, settings: SlurmSettings, spec: JobSpec) -> str:
     found = re.search(r"^(\d+)(?:;\S+)?\s*$", done.out, re.MULTILINE)
     if found is None:
         raise Unavailable(f"sbatch printed no job id, so it is not known whether {spec.name!r} was submitted: {done.said}")
-    return found.group(1)
+    task = next((word for word in spec.options if re.fullmatch(r"--array=\d+", word)), "").removeprefix("--array=")
+    return f"{found.group(1)}_{task}" if task else found.group(1)
 
 
 def _as_user(settings: SlurmSettings, spec: JobSpec) -> tuple[Sequence[str], bool, dict[str, str]]:
