@@ -50,27 +50,32 @@ class LocalTransport:
             return _unreached(node, f"ssh: Could not resolve hostname {node}: Name or service not known")
         if (folder / "down").exists():
             return _unreached(node, f"ssh: connect to host {node} port 22: No route to host")
+        return run_command(node, command, folder, timeout_s)
+
+
+def run_command(node: str, command: list[str], folder: Path, timeout_s: float) -> Reply:
+    """Run one command on this machine, in a folder and in a session of its own, and return what `node` answered by it."""
+    try:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env={**os.environ, "SLURMD_NODENAME": node},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except OSError as error:
+        return Reply(node, True, NOT_FOUND, "", f"{command[0]}: {error.strerror}")
+    with process:
         try:
-            process = subprocess.Popen(
-                command,
-                cwd=folder,
-                env={**os.environ, "SLURMD_NODENAME": node},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
-        except OSError as error:
-            return Reply(node, True, NOT_FOUND, "", f"{command[0]}: {error.strerror}")
-        with process:
-            try:
-                out, err = process.communicate(timeout=timeout_s)
-            except subprocess.TimeoutExpired:
-                _kill_group(process.pid)
-                return _unreached(node, f"{command[0]} did not end within {timeout_s:g} s and was killed")
-            finally:
-                _kill_group(process.pid)  # children that it left in the background
-        return Reply(node, True, process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
+            out, err = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            _kill_group(process.pid)
+            return _unreached(node, f"{command[0]} did not end within {timeout_s:g} s and was killed")
+        finally:
+            _kill_group(process.pid)  # children that it left in the background
+    return Reply(node, True, process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
 
 
 def _unreached(node: str, why: str) -> Reply:

@@ -262,7 +262,7 @@ def test_nothing_unfinished_is_nothing_to_resume(cli: Run, scheduler: LocalSched
 
 def test_what_changes_nothing_asks_nothing_of_a_check(cli: Run, scheduler: LocalScheduler) -> None:
     said = cli("nodes", "check", "-w", "node[01-02]")
-    assert said.out.startswith(("NODES OK - 2 OK (node[01-02]) | nodes=2 ok=2", "NODES "))
+    assert said.out.startswith(("NIGHTSHIFT NODES OK - 2 OK (node[01-02]) | nodes=2 ok=2", "NIGHTSHIFT NODES "))
     assert said.code in (0, 1, 2, 3)
     assert [one["node"] for one in cli("nodes", "check", "node01", "--json").objects] == ["node01"]
 

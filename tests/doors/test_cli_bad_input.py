@@ -93,7 +93,7 @@ def test_a_wrong_command_line_says_what_would_be_right(cli: Run, words: list[str
 def test_a_nagios_check_that_cannot_run_is_unknown(cli: Run, words: list[str]) -> None:
     said = cli(*words)
     assert said.code == Nagios.UNKNOWN
-    assert said.out.startswith("NODES UNKNOWN - ")
+    assert said.out.startswith("NIGHTSHIFT NODES UNKNOWN - ")
 
 
 @pytest.mark.parametrize(

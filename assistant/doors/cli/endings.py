@@ -46,7 +46,7 @@ def usage(error: Any) -> int:
         message = f"{error.option_name} stands before the command: nightshift {error.option_name} ..."
     code = complain(f"{message} (see {path} --help)", Exit.USAGE)
     if path == "nightshift nodes check":
-        print_line(f"NODES UNKNOWN - {message}")
+        print_line(f"NIGHTSHIFT NODES UNKNOWN - {message}")
         return Nagios.UNKNOWN
     return code
 

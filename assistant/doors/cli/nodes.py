@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 nodes_app = app(help="List, check, cordon and uncordon nodes.", invoke_without_command=True)
 
+NAME = "NIGHTSHIFT NODES"
+"""How the first line of a check begins."""
 WORST_FIRST = (Nagios.CRITICAL, Nagios.WARNING, Nagios.UNKNOWN, Nagios.OK)
 """What was seen counts more than what could not be seen."""
 
@@ -83,53 +85,118 @@ def _chosen(known: Sequence[Node], names: Sequence[str] | None, where: str) -> l
 
 @nodes_app.command(
     "check",
-    epilog=examples("nightshift nodes check", "nightshift nodes check node[1-3]", "nightshift nodes check -w node07 --json"),
+    epilog=examples(
+        "nightshift nodes check",
+        "nightshift nodes check -w node[1-3] --since 2026-03-01T08:00:00Z",
+        "nightshift nodes check --local",
+    ),
 )
-def check(context: typer.Context, names: Names = None, where: Where = "", as_json: Json = False) -> None:
+def check(
+    context: typer.Context,
+    names: Names = None,
+    where: Where = "",
+    since: Annotated[
+        str, typer.Option("--since", metavar="TIME", help="Kernel messages count from then on; default: one day.")
+    ] = "",
+    job_started: Annotated[
+        str, typer.Option("--job-started", metavar="TIME", help="When the job began: a boot after that is critical.")
+    ] = "",
+    idle: Annotated[bool, typer.Option("--idle", help="No job runs there: what uses the GPUs was left behind.")] = False,
+    local: Annotated[
+        bool, typer.Option("--local", help="Check this machine itself, for Slurm's HealthCheckProgram, Prolog and Epilog.")
+    ] = False,
+    fail_on: Annotated[
+        str, typer.Option("--fail-on", metavar="LEVEL", help="Exit 0 below faulty, critical or warning: for Prolog and Epilog.")
+    ] = "",
+    as_json: Json = False,
+) -> None:
     """Run the health probes on nodes; output and exit code as a Nagios plugin's.
 
     0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN. Without names all nodes are checked. What could not be asked is unknown, never bad.
     """
+    more = {"since": since, "job_started": job_started, "idle": idle}
     try:
-        engine = door_of(context).engine()
-        known = engine.scheduler.nodes()
-        chosen = _chosen(known, names, where) if names or where else [node.name for node in known]
-        found = _probed(engine, chosen)
+        if fail_on not in FAIL_ON:
+            raise UsageError(f"--fail-on must be one of {', '.join(name for name in FAIL_ON if name)}, not {fail_on!r}")
+        found = _itself(context, names, where, more) if local else _others(context, names, where, more)
     except NightshiftError as error:
-        print_line(f"NODES UNKNOWN - {error}")
+        print_line(f"{NAME} UNKNOWN - {error}")
         raise typer.Exit(Nagios.UNKNOWN) from error
     states = {node: _state(result) for node, result in found.items()}
     worst = next((state for state in WORST_FIRST if state in states.values()), Nagios.UNKNOWN)
     if as_json:
         for node, result in found.items():
             print_json({"node": node, **result})
-        raise typer.Exit(worst)
-    _print_nagios(found, states, worst)
-    raise typer.Exit(worst)
+    else:
+        _print_nagios(found, states, worst)
+    fails = any(FAIL_ON[fail_on](result) for result in found.values())
+    raise typer.Exit(worst if not fail_on else Nagios.CRITICAL if fails else Nagios.OK)
+
+
+FAIL_ON: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
+    "": lambda result: False,
+    "faulty": lambda result: bool(result["faulty"]),
+    "critical": lambda result: _state(result) is Nagios.CRITICAL,
+    "warning": lambda result: _state(result) in (Nagios.CRITICAL, Nagios.WARNING),
+}
+"""What makes a check fail where only 0 and not 0 count: Slurm drains a node whose Prolog does not end with 0."""
+
+
+def _itself(context: typer.Context, names: Sequence[str] | None, where: str, more: Mapping[str, Any]) -> dict[str, Any]:
+    if names or where:
+        raise UsageError("--local checks this machine: leave out the names")
+    from assistant.doors.cli.itself import check_itself
+
+    return dict(check_itself(door_of(context).settings, more))
+
+
+def _others(context: typer.Context, names: Sequence[str] | None, where: str, more: Mapping[str, Any]) -> dict[str, Any]:
+    engine = door_of(context).engine()
+    known = engine.scheduler.nodes()
+    chosen = _chosen(known, names, where) if names or where else [node.name for node in known]
+    return _probed(engine, chosen, more)
 
 
 def _print_nagios(found: Mapping[str, Mapping[str, Any]], states: Mapping[str, Nagios], worst: Nagios) -> None:
     counts = {state: [node for node, own in states.items() if own is state] for state in Nagios}
     said = ", ".join(f"{len(counts[state])} {state.name} ({fold(counts[state])})" for state in WORST_FIRST if counts[state])
     figures = " ".join(f"{state.name.lower()}={len(counts[state])}" for state in Nagios)
-    print_line(f"NODES {worst.name} - {said or 'no nodes'} | nodes={len(states)} {figures}")
+    faulty = [node for node, result in found.items() if result.get("faulty")]
+    said += f"; faulty: {fold(faulty)}" if faulty else ""
+    # a bar begins the figures
+    print_line(f"{NAME} {worst.name} - {said or 'no nodes'} | nodes={len(states)} {figures} faulty={len(faulty)}")
+    for lines, nodes in _alike(found).items():
+        for line in lines:
+            print_line(f"{fold(nodes)}: {line}")
+
+
+def _alike(found: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, ...], list[str]]:
+    """Return nodes by what is to be said about them, so that what is the same for many is said once."""
+    alike: dict[tuple[str, ...], list[str]] = {}
     for node, result in found.items():
-        for probe in result.get("probes", []):
-            if probe["status"] != "ok":
-                print_line(f"{node}: {probe['status'].upper()} {probe['probe']}: {probe['text']}")
+        said = sorted(
+            (one for one in result.get("probes", []) if one["status"] != "ok"), key=lambda one: WORST_FIRST.index(_state(one))
+        )
+        lines = (f"{one['status'].upper()} {one['probe']}: {one['text'].replace('|', '/')}{_remedy(one)}" for one in said)
+        alike.setdefault(tuple(lines), []).append(node)
+    return alike
+
+
+def _remedy(one: Mapping[str, Any]) -> str:
+    return f" -> {one['remedy']}" if one.get("remedy") and one["status"] != "unknown" else ""
 
 
 def _state(result: Mapping[str, Any]) -> Nagios:
     return Nagios[str(result.get("status", "unknown")).upper()]
 
 
-def _probed(engine: Engine, chosen: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+def _probed(engine: Engine, chosen: Sequence[str], more: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return the status of each node and what its probes said.
 
     Raises:
         ToolError: The probes could not be run at all.
     """
-    outcome = engine.gate.call("check_nodes", {"nodes": list(chosen)}, why="asked for by hand", by=f"cli:{user()}")
+    outcome = engine.gate.call("check_nodes", {"nodes": list(chosen), **more}, why="asked for by hand", by=f"cli:{user()}")
     if not outcome.ok:
         raise ToolError(outcome.error)
     return dict(outcome.value["nodes"])
@@ -144,28 +211,84 @@ def cordon(
     names: Names = None,
     where: Where = "",
     why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Stands in the scheduler's reason.")] = "asked for by hand",
+    hours: Annotated[
+        float, typer.Option("--hours", metavar="H", help="How long the lease runs; then it asks to be looked at.")
+    ] = 24.0,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Take nodes out of scheduling; jobs on them go on."""
-    _change(context, "cordon_node", names, where, why=why, more={"reason": why}, dry_run=dry_run, yes=yes, as_json=as_json)
+    """Take nodes out of scheduling for a while; jobs on them go on."""
+    more = {"reason": why, "hours": hours}
+    _change(context, "cordon_node", names, where, why=why, more=more, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 @nodes_app.command(
-    "uncordon", epilog=examples("nightshift nodes uncordon node07", "nightshift nodes uncordon -w node[1-3] --dry-run")
+    "uncordon",
+    epilog=examples(
+        "nightshift nodes uncordon node07",
+        "nightshift nodes uncordon -w node[1-3] --dry-run",
+        'nightshift nodes uncordon node07 --force --why "GPU 3 was replaced, the XID is old"',
+    ),
 )
 def uncordon(
     context: typer.Context,
     names: Names = None,
     where: Where = "",
+    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Kept in the audit.")] = "",
+    force: Annotated[bool, typer.Option("--force", help="Do not ask the probes; needs --why.")] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Put nodes back that Nightshift took out, after their probes pass; what somebody else cordoned stays."""
+    if force and not why:
+        raise UsageError("--force needs a reason: nightshift nodes uncordon node07 --force --why TEXT")
+    more = {"force": why} if force else {}
+    why = why or "asked for by hand"
+    _change(context, "uncordon_node", names, where, why=why, more=more, dry_run=dry_run, yes=yes, as_json=as_json)
+
+
+@nodes_app.command("renew", epilog=examples("nightshift nodes renew node07", "nightshift nodes renew -w node[1-3] --hours 72"))
+def renew(
+    context: typer.Context,
+    names: Names = None,
+    where: Where = "",
+    hours: Annotated[float, typer.Option("--hours", metavar="H", help="How long from now.")] = 24.0,
     why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Kept in the audit.")] = "asked for by hand",
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Put nodes back that Nightshift took out; what somebody else cordoned stays."""
-    _change(context, "uncordon_node", names, where, why=why, more={}, dry_run=dry_run, yes=yes, as_json=as_json)
+    """Give cordons of Nightshift's own a later end."""
+    _change(context, "renew_cordon", names, where, why=why, more={"hours": hours}, dry_run=dry_run, yes=yes, as_json=as_json)
+
+
+@nodes_app.command("leases", epilog=examples("nightshift nodes leases", "nightshift nodes leases --json"))
+def leases(context: typer.Context, as_json: Json = False) -> None:
+    """List the cordons of Nightshift's own, with their end."""
+    from assistant.ports import SystemClock
+    from assistant.recover.leases import parse
+
+    now = SystemClock().now()
+    nodes = door_of(context).engine().scheduler.nodes()
+    found = [(node, own) for node in nodes if (own := parse(node.reason)) is not None]
+    if as_json:
+        for node, own in found:
+            print_record(own, node=node.name, state=node.state, expired=own.expired(now), incident=own.incident)
+        return
+    rows = [
+        (
+            node.name,
+            node.state,
+            f"{own.until:%Y-%m-%dT%H:%M:%SZ}" if own.until else "",
+            "yes" if own.expired(now) else "no",
+            own.by,
+            own.why,
+        )
+        for node, own in found
+    ]
+    print_table(("node", "state", "until", "expired", "by", "why"), rows, colour_of=1)
 
 
 def _change(
