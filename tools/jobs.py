@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from assistant.records import Job, Risk
+from assistant.errors import ToolError, Unavailable
+from assistant.ports import Requeues
+from assistant.records import Job, JobState, Risk
 from assistant.tooling import Context, tool
 
 
@@ -87,3 +89,38 @@ def cancelling(context: Context, job: str) -> str:
     if found.state.ended:
         return f"scancel {job}  # {found.name} is {found.state} already: nothing changes"
     return f"scancel {job}  # {found.name} of {found.user}, {found.state} on {len(found.nodes)} nodes"
+
+
+@tool(risk=Risk.DISRUPT, kind="requeue")
+def requeue_job(context: Context, job: str) -> dict[str, Any]:
+    """Queue a job again under its own id, as it was submitted; a running one is ended first.
+
+    It comes back with the same nodes to choose from and the same arguments: for a restart from a checkpoint use resubmit_job.
+
+    Args:
+        job: Scheduler job id.
+    """
+    scheduler = context.scheduler
+    if not isinstance(scheduler, Requeues):
+        raise ToolError(f"the {scheduler.name} scheduler cannot queue a job again under its own id; submit it again")
+    before = scheduler.job(job)
+    scheduler.requeue(job)
+    return {"job": job, "state_before": before.state.value, "attempt_before": before.attempt}
+
+
+@requeue_job.lookup
+def requeued(context: Context, tag: str, job: str) -> dict[str, Any] | None:
+    """Return the answer when the job waits again; a running one may be the old or the new attempt, so that is not known."""
+    now = context.scheduler.job(job)
+    if now.state.ended:
+        return None
+    if now.state is not JobState.PENDING:
+        raise Unavailable(f"job {job} is {now.state}: whether that is its old attempt or a new one cannot be told")
+    return {"job": job, "state_before": "unknown", "attempt_before": max(0, now.attempt - 1)}
+
+
+@requeue_job.preview
+def requeueing(context: Context, job: str) -> str:
+    """Return what a person would type."""
+    found = context.scheduler.job(job)
+    return f"scontrol requeue {job}  # {found.name} of {found.user}, {found.state}, attempt {found.attempt}"

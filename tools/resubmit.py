@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from assistant.errors import ToolError
+from assistant.errors import ToolError, Unavailable
+from assistant.ports import Dependents
 from assistant.records import Checkpoint, Job, JobSpec, Risk
 from assistant.recover.checkpoints.inventory import examined, inventory
 from assistant.recover.joblog import log_lines, log_points, samples_of
@@ -86,14 +87,16 @@ def resubmit_job(
     )
     if problem:
         raise ToolError(f"job {job} was not submitted again: {problem}")
-    return _answer(context.scheduler.submit(plan.spec), plan.spec, plan.note)
+    new_job = context.scheduler.submit(plan.spec)
+    return _answer(new_job, plan.spec, plan.note + _moved_dependents(context, job, new_job))
 
 
 @resubmit_job.lookup
 def resubmitted(context: Context, tag: str, **_: Any) -> dict[str, Any] | None:
     """Return the answer of the call that left this tag in a job's comment, None when there is no such job."""
-    for job in context.scheduler.jobs():
-        if tag in job.comment.split():
+    for listed in context.scheduler.jobs():
+        if tag in listed.comment.split():
+            job = context.scheduler.job(listed.id)  # a list may leave the spec out
             spec = job.spec if job.spec is not None else JobSpec(job.name, "", comment=job.comment)
             return _answer(job.id, spec, f"found again by {tag}")
     return None
@@ -119,6 +122,23 @@ def planned(
     words += [f"--exclude={','.join(spec.exclude)}"] if spec.exclude else []
     words += [f"without the data of steps {plan.skip.first} to {plan.skip.end - 1}"] if plan.skip else []
     return " ".join([*words, f"--comment={spec.comment!r}"])
+
+
+def _moved_dependents(context: Context, old: str, new: str) -> str:
+    """Let the jobs that wait for the old job wait for the new one, and say so; the submission stands whatever comes of it."""
+    if not isinstance(context.scheduler, Dependents):
+        return ""
+    said = []
+    try:
+        for waiting in context.scheduler.dependents(old):
+            try:
+                context.scheduler.move_dependent(waiting.id, old, new)
+                said.append(f"job {waiting.id} waits for it now")
+            except ToolError as error:
+                said.append(f"job {waiting.id} of {waiting.user} still waits for {old}: {error}")
+    except Unavailable as error:
+        said.append(f"whether other jobs wait for {old} is not known: {error}")
+    return "".join(f"; {one}" for one in said)
 
 
 def _plan(context: Context, job_id: str, *, checkpoint: str, exclude: Sequence[str], skip: Wish, read: bool = True) -> Plan:

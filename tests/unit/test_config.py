@@ -92,7 +92,7 @@ def test_tables_are_joined_and_lists_replaced(environ: dict[str, str], system: P
     ("text", "message"),
     [
         ('\nsheduler = "local"', "config.toml:2: sheduler: unknown key; did you mean 'scheduler'?"),
-        ('\nscheduler = "slrum"', "config.toml:2: scheduler: 'slrum' is unknown; known: local, simulated"),
+        ('\nscheduler = "slrum"', "config.toml:2: scheduler: 'slrum' is unknown; did you mean 'slurm'? known: local, simulated"),
         ('scheduler = "simulted"', "did you mean 'simulated'?"),
         ("lease_s = 5\n[watch]\npol_s = 3", "config.toml:3: pol_s: unknown key; did you mean 'poll_s'?"),
         ("lease_s = 5\n[watch]\npoll_s = 0", "config.toml:3: watch.poll_s: must be above 0, not 0"),
