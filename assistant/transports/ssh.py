@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from assistant.config import SshSettings
 from assistant.errors import ConfigError
 from assistant.ports import Failure, Reply
-from assistant.transports.ssh_fanout import side_by_side
+from assistant.transports.ssh_fanout import Crew
 
 if TYPE_CHECKING:
     from assistant.transports.ssh_command import Finished
@@ -41,6 +41,7 @@ class SshTransport:
         self._me = me
         self._hosts: Any = None
         self._pool: Pool | None = None
+        self._crew = Crew()
         # what a login shell's start-up files print comes before this line and is none of the command's output
         self._mark = f"--{secrets.token_hex(8)}--"
 
@@ -70,7 +71,7 @@ class SshTransport:
         except ConfigError as error:
             return {name: _not_reached(name, Failure.CONFIG, str(error)) for name in names}
         typed = self._typed(command)
-        replies = side_by_side(
+        replies = self._crew.side_by_side(
             names,
             lambda node: self._ask(node, typed, timeout_s),
             fan_out=self.settings.fan_out,
@@ -84,6 +85,7 @@ class SshTransport:
         """Close all connections; the next command opens new ones."""
         if self._pool is not None:
             self._pool.close()
+        self._crew.close()
 
     def _prepare(self) -> None:
         """Read the settings of ssh anew where they have changed, and make the pool."""
@@ -100,6 +102,7 @@ class SshTransport:
                 idle_s=self.settings.idle_close_s,
             )
             weakref.finalize(self, pool.close)
+            weakref.finalize(self, self._crew.close)
             self._pool = pool
 
     def _typed(self, command: Sequence[str]) -> str:

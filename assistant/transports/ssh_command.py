@@ -1,12 +1,8 @@
-"""One command on one channel: its request, its output as it comes, its end. Every wait has a limit.
-
-Standard output and standard error share one window: who reads only one of them stops the other.
-"""
+"""One command on one channel: its request, its output as it comes, its end. Every wait has a limit."""
 
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -20,8 +16,9 @@ from assistant.transports.ssh_hosts import Host
 QUIET_S = 1.0
 """After its exit status, how long a command's children that hold its output open are still listened to."""
 LOOK_S = 0.25
-"""While standard output is silent, how often standard error is emptied."""
-BLOCK = 65536
+"""How often a running command is looked at: is it late, does it say too much?"""
+ROOM_BYTES = 1024 * 1024
+"""What a channel's window holds beyond the limit of a command's output, so that too much is seen before the window is full."""
 
 
 class Finished(NamedTuple):
@@ -64,59 +61,56 @@ def send_request(channel: paramiko.Channel, kind: str, text: str, *, reply: bool
 def collect(channel: paramiko.Channel, host: Host, deadline: Deadline, limit_bytes: int) -> Finished:
     """Return what a command left, once it has ended.
 
+    The channel's window must be larger than the limit: then nothing has to be read before the end, and a command costs this
+    thread a single wait.
+
     Raises:
         NotReached: It did not end in time, said more than the limit, or the connection broke.
     """
-    listener = _Listener(channel, host, deadline, limit_bytes)
-    listener.listen(channel.recv, listener.out)
-    listener.listen(channel.recv_stderr, listener.err)
-    channel.status_event.wait(deadline.left())
-    if not channel.exit_status_ready():
-        raise listener.late()
+    while not channel.status_event.wait(min(LOOK_S, deadline.left())):
+        _check(channel, host, deadline, limit_bytes)
+    quiet = deadline.sooner(QUIET_S)
+    out = _rest(channel, channel.recv, quiet, limit_bytes)
+    err = _rest(channel, channel.recv_stderr, quiet, limit_bytes)
+    if max(len(out), len(err)) > limit_bytes:
+        raise _too_much(host, limit_bytes)
     if channel.exit_status < 0:
         raise NotReached(
             Failure.LOST,
             f"{host.label} closed the command without saying how it ended: the connection broke, or sshd did not run it",
         )
-    return Finished(channel.exit_status, bytes(listener.out), bytes(listener.err))
+    return Finished(channel.exit_status, out, err)
 
 
-class _Listener:
-    """Takes in both outputs of a command."""
-
-    def __init__(self, channel: paramiko.Channel, host: Host, deadline: Deadline, limit_bytes: int) -> None:
-        self.channel, self.host, self.deadline, self.limit_bytes = channel, host, deadline, limit_bytes
-        self.out, self.err = bytearray(), bytearray()
-        self.heard = time.monotonic()
-
-    def listen(self, take: Callable[[int], bytes], into: bytearray) -> None:
-        """Read one output to its end, and meanwhile what the other one has."""
-        channel = self.channel
-        while True:
-            channel.settimeout(min(LOOK_S, max(self.deadline.left(), 0.001)))
-            try:
-                block = take(BLOCK)
-                if not block:
-                    return
-                into += block
-                self.heard = time.monotonic()
-            except TimeoutError:
-                if channel.exit_status_ready() and time.monotonic() - self.heard > QUIET_S:
-                    return  # something that it left in the background holds the output open
-            while channel.recv_stderr_ready():
-                self.err += channel.recv_stderr(BLOCK)
-            if max(len(self.out), len(self.err)) > self.limit_bytes:
-                raise NotReached(
-                    Failure.OUTPUT,
-                    f"the command on {self.host.label} said more than {self.limit_bytes:,} bytes and was ended; "
-                    "ask for less, or raise ssh.output_limit_bytes",
-                )
-            if self.deadline.passed:
-                raise self.late()
-
-    def late(self) -> NotReached:
-        """Return the error for a command that did not end in time."""
-        words = bytes((self.err or self.out)[-200:]).decode("utf-8", "replace").strip()
+def _check(channel: paramiko.Channel, host: Host, deadline: Deadline, limit_bytes: int) -> None:
+    if max(len(channel.in_buffer), len(channel.in_stderr_buffer)) > limit_bytes:
+        raise _too_much(host, limit_bytes)
+    if deadline.passed:
+        words = (channel.in_stderr_buffer.empty() or channel.in_buffer.empty())[-200:].decode("utf-8", "replace").strip()
         last = f"; its last words: {words!r}" if words else ""
-        why = f"the command on {self.host.label} did not end within {self.deadline.seconds:g} s and was ended{last}"
-        return NotReached(Failure.TIMEOUT, why)
+        raise NotReached(
+            Failure.TIMEOUT, f"the command on {host.label} did not end within {deadline.seconds:g} s and was ended{last}"
+        )
+
+
+def _rest(channel: paramiko.Channel, take: Callable[[int], bytes], quiet: Deadline, limit_bytes: int) -> bytes:
+    """Return all of one output; what a child in the background may still say is not waited for long."""
+    found = bytearray()
+    while len(found) <= limit_bytes:
+        channel.settimeout(max(quiet.left(), 0.001))
+        try:
+            block = take(limit_bytes + 1)
+        except TimeoutError:
+            break
+        if not block:
+            break
+        found += block
+    return bytes(found)
+
+
+def _too_much(host: Host, limit_bytes: int) -> NotReached:
+    return NotReached(
+        Failure.OUTPUT,
+        f"the command on {host.label} said more than {limit_bytes:,} bytes and was ended; "
+        "ask for less, or raise ssh.output_limit_bytes",
+    )

@@ -16,7 +16,7 @@ import paramiko
 from paramiko.common import MSG_CHANNEL_REQUEST
 
 from assistant.ports import Failure
-from assistant.transports.ssh_command import Finished, collect, hear_request, send_request
+from assistant.transports.ssh_command import ROOM_BYTES, Finished, collect, hear_request, send_request
 from assistant.transports.ssh_failures import Deadline, NotForwarded, NotReached, Stale, explained
 from assistant.transports.ssh_hosts import Host
 from assistant.transports.ssh_identity import Identities
@@ -120,7 +120,7 @@ class Connection:
             Stale: This connection is dead; nothing has happened yet.
             NotReached: The other host cannot be reached from here.
         """
-        stream = self._channel("direct-tcpip", deadline, target=target)
+        stream = self._channel("direct-tcpip", deadline, target=target, window_size=None)
         self._tunnels = [*(tunnel for tunnel in self._tunnels if not tunnel.closed), stream]
         return stream
 
@@ -131,7 +131,7 @@ class Connection:
             Stale: This connection is dead; the command was not sent.
             NotReached: The command did not end in time, said too much or the connection broke.
         """
-        channel = self._channel("session", deadline)
+        channel = self._channel("session", deadline, window_size=limit_bytes * 2 + ROOM_BYTES)
         try:
             send_request(channel, "exec", command, reply=True)
             channel.shutdown_write()
@@ -157,12 +157,12 @@ class Connection:
         self.hang_up()
         _close(self._transport, self._stream)
 
-    def _channel(self, kind: str, deadline: Deadline, *, target: Host | None = None) -> paramiko.Channel:
+    def _channel(self, kind: str, deadline: Deadline, *, window_size: int | None, target: Host | None = None) -> paramiko.Channel:
         fresh, self.fresh = self.fresh, False
         wait = deadline if fresh else deadline.sooner(max(deadline.left() / 2, 0.001)).sooner(STALE_AFTER_S)
         where = {"dest_addr": (target.hostname, target.port), "src_addr": ("127.0.0.1", 0)} if target else {}
         try:
-            return self._transport.open_channel(kind, timeout=wait.left(), **where)
+            return self._transport.open_channel(kind, timeout=wait.left(), window_size=window_size, **where)
         except paramiko.ChannelException as error:
             if target:
                 raise NotForwarded(

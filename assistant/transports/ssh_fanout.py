@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from threading import Condition, Thread
+from queue import Empty, SimpleQueue
+from threading import Condition, Lock, Thread
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -19,25 +20,67 @@ MOST_THREADS = 1024
 """Beyond this, places are given up no more: threads cost memory."""
 
 
-def side_by_side(
-    items: Iterable[Item], work: Callable[[Item], Answer], *, fan_out: int, patience_s: float, give_up_s: float
-) -> dict[Item, Answer]:
-    """Return the answer for each item; an item that was given up is missing.
+class Crew:
+    """Threads that are kept for the next round: to make one takes longer than to ask a node over a kept connection."""
 
-    Args:
-        items: Distinct.
-        work: Asks one; runs in a thread and must not raise.
-        fan_out: How many at once.
-        patience_s: After this long an item does not count as one of these any more.
-        give_up_s: For each item, from the moment that its work began.
-    """
-    return _Round(items, work, fan_out, patience_s, give_up_s).run()
+    def __init__(self, idle_s: float = 30.0) -> None:
+        """Let threads go that had nothing to do for `idle_s`."""
+        self.idle_s = idle_s
+        self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._lock = Lock()
+        self._idle = 0
+
+    def side_by_side(
+        self, items: Iterable[Item], work: Callable[[Item], Answer], *, fan_out: int, patience_s: float, give_up_s: float
+    ) -> dict[Item, Answer]:
+        """Return the answer for each item; an item that was given up is missing.
+
+        Args:
+            items: Distinct.
+            work: Asks one; runs in a thread and must not raise.
+            fan_out: How many at once.
+            patience_s: After this long an item does not count as one of these any more.
+            give_up_s: For each item, from the moment that its work began.
+        """
+        return _Round(self, items, work, fan_out, patience_s, give_up_s).run()
+
+    def hire(self, task: Callable[[], None]) -> None:
+        """Run a task in a thread that is free, or in a new one."""
+        with self._lock:
+            free = self._idle > 0
+            self._idle -= free
+        if free:
+            self._tasks.put(task)
+        else:
+            Thread(target=self._serve, args=(task,), name="ssh-fan-out", daemon=True).start()
+
+    def close(self) -> None:
+        """Let all threads go that have nothing to do."""
+        with self._lock:
+            free, self._idle = self._idle, 0
+        for _ in range(free):
+            self._tasks.put(None)
+
+    def _serve(self, task: Callable[[], None] | None) -> None:
+        while task is not None:
+            task()
+            with self._lock:
+                self._idle += 1
+            try:
+                task = self._tasks.get(timeout=self.idle_s)
+            except Empty:
+                with self._lock:
+                    if self._idle > 0:
+                        self._idle -= 1
+                        return
+                task = self._tasks.get()  # somebody counted on this thread just now
 
 
 class _Round(Generic[Item, Answer]):
     def __init__(
-        self, items: Iterable[Item], work: Callable[[Item], Answer], fan_out: int, patience_s: float, give_up_s: float
+        self, crew: Crew, items: Iterable[Item], work: Callable[[Item], Answer], fan_out: int, patience_s: float, give_up_s: float
     ) -> None:
+        self.crew = crew
         self.work, self.fan_out, self.patience_s, self.give_up_s = work, fan_out, patience_s, give_up_s
         self.waiting = deque(items)
         self.running: dict[Item, float] = {}
@@ -59,7 +102,7 @@ class _Round(Generic[Item, Answer]):
         wanted = min(self.fan_out + self._silent(), len(self.waiting) + len(self.running), MOST_THREADS)
         while self.threads < wanted:
             self.threads += 1
-            Thread(target=self._serve, name="ssh-fan-out", daemon=True).start()
+            self.crew.hire(self._serve)
 
     def _serve(self) -> None:
         while True:
