@@ -5,7 +5,9 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.nightshift-installed
 JOBS   ?= auto
 
-.PHONY: help deps demo drill test check format bench clean build
+DEVCLUSTER := $(or $(NIGHTSHIFT_DEVCLUSTER),../shared/devcluster/devcluster)
+
+.PHONY: help deps deps-cluster demo drill test test-cluster check format bench clean build
 
 help:            ## print this list
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -24,8 +26,15 @@ demo: $(STAMP)   ## a real training job fails, Nightshift brings it back
 drill: $(STAMP)  ## the demo with every fault, one after the other
 	$(BIN)/nightshift demo --all
 
-test: $(STAMP)   ## run all tests
-	$(BIN)/pytest -n $(JOBS)
+test: $(STAMP)   ## run all tests but those on a real cluster
+	$(BIN)/pytest -n $(JOBS) -m "not live"
+
+deps-cluster:    ## install what the development cluster needs (apt-get, root)
+	@if [ -x "$(DEVCLUSTER)" ]; then "$(DEVCLUSTER)" install --accounting; \
+	else echo "skipped: there is no $(DEVCLUSTER); NIGHTSHIFT_DEVCLUSTER names it"; fi
+
+test-cluster: $(STAMP) ## run the tests on a real Slurm cluster, which is started and stopped
+	$(BIN)/pytest tests/live -m live --timeout 300
 
 check: $(STAMP)  ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .

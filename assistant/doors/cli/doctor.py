@@ -144,6 +144,18 @@ def _scheduler(door: Door) -> Iterator[Finding]:
     yield Finding("scheduler", Health.OK, f"{scheduler.name} answers: {len(nodes)} nodes, {len(jobs)} jobs")
 
 
+def _slurm(door: Door) -> Iterator[Finding]:
+    if door.settings.scheduler != "slurm":
+        return
+    from assistant.schedulers.slurm import SlurmScheduler
+    from assistant.schedulers.slurm_check import check
+
+    scheduler = door.engine().scheduler
+    if isinstance(scheduler, SlurmScheduler):
+        for checked in check(scheduler):
+            yield Finding("slurm", Health.OK if checked.works else Health.WARN, checked.text, checked.todo)
+
+
 CHECKS: dict[str, Check] = {
     "python": _python,
     "hyperscan": _hyperscan,
@@ -154,6 +166,7 @@ CHECKS: dict[str, Check] = {
     "disk": _disk,
     "store": _store,
     "scheduler": _scheduler,
+    "slurm": _slurm,
 }
 
 

@@ -1,0 +1,91 @@
+"""What works with this Slurm and these rights, for `nightshift doctor`. It changes nothing."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from assistant.errors import NightshiftError
+from assistant.schedulers.slurm import DRAIN_RIGHTS, SlurmScheduler
+
+OLDEST = (22, 5)
+"""The oldest version that the tests hold outputs of."""
+
+
+class Checked(NamedTuple):
+    """One line of the doctor."""
+
+    works: bool
+    text: str
+    todo: str = ""
+
+
+def check(slurm: SlurmScheduler) -> Iterator[Checked]:
+    """Yield what there is: version, accounting, what may be changed, the controller's log.
+
+    Raises:
+        Unavailable: The controller did not answer.
+    """
+    config = slurm.config()
+    yield _version(config["SLURM_VERSION"])
+    yield from _accounting(slurm)
+    yield _rights(slurm)
+    try:
+        slurm.controller_log()
+        yield Checked(True, "the controller's log can be read")
+    except NightshiftError as error:
+        yield Checked(False, f"no lines of the controller in diagnoses: {error}", "set slurm.controller_log where it can be read")
+
+
+def _version(text: str) -> Checked:
+    found = re.match(r"(\d+)\.(\d+)", text)
+    known = found is not None and (int(found.group(1)), int(found.group(2))) >= OLDEST
+    return Checked(
+        known, f"version {text}", "" if known else "Slurm before 22.05 is not tested: watch what `nightshift jobs` shows"
+    )
+
+
+def _accounting(slurm: SlurmScheduler) -> Iterator[Checked]:
+    history, config = slurm.history, slurm.config()
+    if not history.accounted:
+        kept = re.match(r"\d+", config.get("MinJobAge", ""))
+        minutes = f"{int(kept.group()) / 60:g} min" if kept else "a few minutes"
+        todo = "without slurmdbd let Nightshift run all the time"
+        yield Checked(False, f"no accounting: ended jobs are known for {minutes}", todo)
+        return
+    missing = [what for what in ("job_script", "job_env", "job_comment") if not history.stores(what)]
+    text = f"accounting keeps ended jobs{'; it does not keep ' + ', '.join(missing) if missing else ', scripts and environments'}"
+    todo = f"AccountingStoreFlags={','.join(missing)} in slurm.conf lets older jobs be submitted again as they were"
+    yield Checked(not missing, text, todo if missing else "")
+
+
+def _rights(slurm: SlurmScheduler) -> Checked:
+    me = pwd.getpwuid(os.geteuid()).pw_name
+    own = f"jobs of {me} can be ended and submitted again"
+    wrapper = list(slurm.settings.admin)
+    if wrapper:
+        return _wrapped(slurm, wrapper, own)
+    if os.geteuid() == 0 or slurm.config().get("SlurmUser", "").startswith(f"{me}("):
+        return Checked(True, "all jobs and nodes can be changed")
+    level = ""
+    if slurm.history.accounted:
+        words = ("--noheader", "--parsable2", "show", "user", f"user={me}", "format=user,adminlevel")
+        level = slurm.commands.run("sacctmgr", *words).out.strip().partition("|")[2]
+    if level == "Administrator":
+        return Checked(True, "all jobs and nodes can be changed (AdminLevel Administrator)")
+    return Checked(False, f"{own}; nodes cannot be drained", DRAIN_RIGHTS)
+
+
+def _wrapped(slurm: SlurmScheduler, wrapper: list[str], own: str) -> Checked:
+    """Ask sudo, where that is the wrapper, whether it would let us, without doing anything."""
+    shown = " ".join(wrapper)
+    if Path(wrapper[0]).name != "sudo":
+        return Checked(True, f"{own}; nodes are changed by {shown} scontrol, which was not tried")
+    done = slurm.commands.run("scontrol", "update", "NodeName=x", before=[*wrapper, "-l"])
+    if done.status:
+        return Checked(False, f"{own}; {shown} scontrol is not allowed: {done.said}", "see docs/slurm.md for the line of sudoers")
+    return Checked(True, f"{own}; nodes are changed by {shown} scontrol")
