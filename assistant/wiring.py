@@ -91,7 +91,11 @@ def _scheduler(settings: Settings, clock: Clock) -> Scheduler:
         from assistant.schedulers.local import LocalScheduler
 
         return LocalScheduler(local_folder(settings), clock)
-    raise ConfigError(f'scheduler = "{settings.scheduler}" lives in memory only: it is for tests and dry runs; known here: local')
+    if settings.scheduler == "slurm":
+        from assistant.schedulers.slurm import SlurmScheduler
+
+        return SlurmScheduler(settings.slurm, clock)
+    raise ConfigError(f'scheduler = "{settings.scheduler}" lives in memory only, for tests and dry runs; known here: local, slurm')
 
 
 def local_folder(settings: Settings) -> Path:
@@ -104,6 +108,10 @@ def _transport(settings: Settings) -> Transport:
         from assistant.transports.local import LocalTransport
 
         return LocalTransport(local_folder(settings) / "nodes")
+    if settings.transport == "ssh":
+        from assistant.transports.ssh import SshTransport
+
+        return SshTransport(settings.ssh)
     from assistant.transports.recorded import RecordedTransport
 
     return RecordedTransport.from_file(settings.state_folder / "recorded.toml")
