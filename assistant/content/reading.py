@@ -46,28 +46,44 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ContentError(f"{path}: is not valid TOML: {error}") from error
 
 
-def line_of(path: Path, key: str, occurrence: int = 0) -> int:
-    """Return the 1-based line on which a key (or a `[[table]]`) stands for the n-th time; 1 when it stands nowhere."""
+def line_of(path: Path, key: str, occurrence: int = 0, start: int = 1) -> int:
+    """Return the 1-based line on which a key (or a `[[table]]`) stands for the n-th time from a line on; that line when nowhere."""
     word = re.escape(key)
     pattern = re.compile(rf"^\s*(?:\[{{1,2}}\s*)?(?:[\w.-]+\.)?[\"']?{word}[\"']?\s*(?:=|\]|\.)|[{{,]\s*{word}\s*=")
-    hits = [number for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1) if pattern.search(line)]
-    return hits[min(occurrence, len(hits) - 1)] if hits else 1
+    lines = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+    hits = [number for number, line in lines if number >= start and pattern.search(line)]
+    return hits[min(occurrence, len(hits) - 1)] if hits else start
 
 
-def wrong(path: Path, key: str, found: str, *, occurrence: int = 0) -> ContentError:
+Trail = tuple[tuple[str, int], ...]
+"""From the top of a file down to a table: each table's key, and which of its list it is."""
+
+
+def _start(path: Path, trail: Trail) -> int:
+    """Return the line on which a table begins: its own `[[key]]` or `[key]`, else the line of the list that it stands in."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    start = 1
+    for key, number in trail:
+        first = line_of(path, key, 0, start)
+        header = re.compile(rf"^\s*\[\[\s*(?:[\w.-]+\.)?{re.escape(key)}\s*\]\]")
+        heads = [n for n, line in enumerate(lines, 1) if n >= first and header.match(line)]
+        start = heads[number] if heads and heads[0] == first and number < len(heads) else first
+    return start
+
+
+def wrong(path: Path, key: str, found: str, *, occurrence: int = 0, trail: Trail = ()) -> ContentError:
     """Return the error for a key of a file."""
-    return ContentError(f"{path}:{line_of(path, key, occurrence)}: {key}: {found}")
+    return ContentError(f"{path}:{line_of(path, key, occurrence, _start(path, trail))}: {key}: {found}")
 
 
-def build(kind: type[Record], table: Mapping[str, Any], path: Path, *, where: str = "", occurrence: int = 0) -> Record:
+def build(kind: type[Record], table: Mapping[str, Any], path: Path, *, trail: Trail = ()) -> Record:
     """Make a dataclass of a TOML table.
 
     Args:
         kind: A dataclass whose fields are str, int, float, bool, enums, Path, tuples of these, mappings, or dataclasses again.
         table: The table as tomllib gives it.
         path: The file, for messages.
-        where: Name of the table, for messages about a missing key.
-        occurrence: Which table of that name it is, from 0.
+        trail: Where in the file the table stands, for messages.
 
     Raises:
         ContentError: A key is unknown, missing or of the wrong type.
@@ -77,18 +93,18 @@ def build(kind: type[Record], table: Mapping[str, Any], path: Path, *, where: st
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise wrong(path, key, f"unknown key{hint} known: {', '.join(sorted(known))}", occurrence=0)
+            raise wrong(path, key, f"unknown key{hint} known: {', '.join(sorted(known))}", trail=trail)
     values: dict[str, Any] = {}
     for name, (hint_type, required) in known.items():
         if name in table:
-            values[name] = _value(hint_type, table[name], path, name, occurrence)
+            values[name] = _value(hint_type, table[name], path, name, trail)
         elif required:
-            place = f"{path}:{line_of(path, where, occurrence)}" if where else str(path)
-            raise ContentError(f"{place}: key {name!r} is missing{f' in [{where}]' if where else ''}")
+            place = f"{path}:{_start(path, trail)}" if trail else str(path)
+            raise ContentError(f"{place}: key {name!r} is missing{f' in [{trail[-1][0]}]' if trail else ''}")
     try:
         return kind(**values)
     except ValueError as error:
-        raise ContentError(f"{path}:{line_of(path, where, occurrence) if where else 1}: {error}") from error
+        raise ContentError(f"{path}:{_start(path, trail)}: {error}") from error
 
 
 _FIELDS: dict[type, dict[str, tuple[Any, bool]]] = {}
@@ -105,26 +121,33 @@ def _fields(kind: type) -> dict[str, tuple[Any, bool]]:
     }
 
 
-def _value(wanted: Any, value: Any, path: Path, key: str, occurrence: int) -> Any:
+def _value(wanted: Any, value: Any, path: Path, key: str, trail: Trail) -> Any:
     origin, arguments = typing.get_origin(wanted), typing.get_args(wanted)
     if origin in (typing.Union, types.UnionType):
-        return _value(next(a for a in arguments if a is not type(None)), value, path, key, occurrence)
+        return _value(next(a for a in arguments if a is not type(None)), value, path, key, trail)
     if origin is tuple:
         if not isinstance(value, list):
-            raise wrong(path, key, f"must be a list, not {value!r}", occurrence=occurrence)
-        return tuple(_value(arguments[0], item, path, key, n) for n, item in enumerate(value))
+            raise wrong(path, key, f"must be a list, not {value!r}", trail=trail)
+        return tuple(_item(arguments[0], item, path, key, trail, n) for n, item in enumerate(value))
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
         if not isinstance(value, dict):
-            raise wrong(path, key, f"must be a table, not {value!r}", occurrence=occurrence)
-        return {str(k): _value(arguments[1], v, path, str(k), 0) for k, v in value.items()}
+            raise wrong(path, key, f"must be a table, not {value!r}", trail=trail)
+        return {str(k): _value(arguments[1], v, path, str(k), (*trail, (key, 0))) for k, v in value.items()}
     if dataclasses.is_dataclass(wanted) and isinstance(wanted, type):
         if not isinstance(value, dict):
-            raise wrong(path, key, f"must be a table, not {value!r}", occurrence=occurrence)
-        return build(wanted, value, path, where=key, occurrence=occurrence)
-    return _scalar(wanted, value, path, key, occurrence)
+            raise wrong(path, key, f"must be a table, not {value!r}", trail=trail)
+        return build(wanted, value, path, trail=(*trail, (key, 0)))
+    return _scalar(wanted, value, path, key, trail)
 
 
-def _scalar(wanted: Any, value: Any, path: Path, key: str, occurrence: int) -> Any:
+def _item(wanted: Any, value: Any, path: Path, key: str, trail: Trail, number: int) -> Any:
+    """Return one item of a list; a table among them begins on a line of its own."""
+    if dataclasses.is_dataclass(wanted) and isinstance(wanted, type) and isinstance(value, dict):
+        return build(wanted, value, path, trail=(*trail, (key, number)))
+    return _value(wanted, value, path, key, trail)
+
+
+def _scalar(wanted: Any, value: Any, path: Path, key: str, trail: Trail) -> Any:
     if wanted is Any or wanted is object:
         return value
     if isinstance(wanted, type) and issubclass(wanted, enum.StrEnum):
@@ -134,11 +157,11 @@ def _scalar(wanted: Any, value: Any, path: Path, key: str, occurrence: int) -> A
             near = difflib.get_close_matches(str(value), [str(m) for m in wanted], n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             listed = ", ".join(str(m) for m in wanted)
-            raise wrong(path, key, f"{value!r} is none of: {listed}{hint}", occurrence=occurrence) from None
+            raise wrong(path, key, f"{value!r} is none of: {listed}{hint}", trail=trail) from None
     if wanted is Path and isinstance(value, str):
         return Path(value).expanduser()
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if isinstance(wanted, type) and isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool)):
         return value
-    raise wrong(path, key, f"must be {getattr(wanted, '__name__', wanted)}, not {value!r}", occurrence=occurrence)
+    raise wrong(path, key, f"must be {getattr(wanted, '__name__', wanted)}, not {value!r}", trail=trail)
