@@ -7,36 +7,91 @@ What is malformed is refused, never guessed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, product
+from typing import NamedTuple
 
 from assistant.errors import UsageError
+from assistant.records import Node, NodeState
 
 LIMIT = 100_000
 """More nodes than this in one expression is taken for a slip of the finger."""
+
+Groups = Callable[[str], Iterable[str]]
+"""Gives the nodes of a group by its name, without the `@`."""
 
 _PIECE = re.compile(r"\[([^\[\]]*)\]|([^\[\],\s]+)")
 _RANGE = re.compile(r"(\d+)(?:-(\d+)(?:/(\d+))?)?")
 _NUMBERED = re.compile(r"(.*?)(\d+)(\D*)", re.DOTALL)
 
 
-def expand(text: str, *, limit: int = LIMIT) -> list[str]:
+class Alike(NamedTuple):
+    """Nodes that said the same."""
+
+    nodes: str
+    """Folded: `node[01-03]`."""
+    size: int
+    output: str
+
+
+def expand(text: str, *, limit: int = LIMIT, groups: Groups | None = None) -> list[str]:
     """Return the node names of an expression, in the order written, each once.
 
     Args:
         text: For instance `node[01-03],login1`.
         limit: How many names may come out.
+        groups: Gives the nodes of `@name`, which is refused without it; `node_groups` makes one.
 
     Raises:
-        UsageError: The expression is malformed, empty, or names more nodes than the limit.
+        UsageError: The expression is malformed, empty, names an unknown group or more nodes than the limit.
     """
     names: dict[str, None] = {}
     for part in _parts(text):
-        for name in _expand_part(part, text, limit):
+        if part.startswith("@") and groups is None:
+            raise UsageError(f"nodes {text!r}: {part} is a group, and only the scheduler knows groups; write names here")
+        found = groups(part[1:]) if part.startswith("@") and groups else _expand_part(part, text, limit)
+        for name in found:
             names[name] = None
             if len(names) > limit:
                 raise UsageError(f"nodes {text!r}: more than {limit:,} names; name fewer at a time")
     return list(names)
+
+
+def node_groups(nodes: Iterable[Node]) -> Groups:
+    """Return what `@name` means among these nodes: a partition, a feature or a state, in this order; `@all` is every node.
+
+    `@partition:train`, `@feature:a100` and `@state:idle` say which of the three is meant.
+    """
+    known: dict[str, dict[str, list[str]]] = {"partition": {}, "feature": {}, "state": {}}
+    every: list[str] = []
+    for node in nodes:
+        every.append(node.name)
+        for source, words in (("partition", node.partition.split(",")), ("feature", node.features), ("state", (str(node.state),))):
+            for word in filter(None, words):
+                known[source].setdefault(word, []).append(node.name)
+
+    def members(name: str) -> list[str]:
+        if name in ("all", "*"):
+            return every
+        source, colon, word = name.partition(":")
+        for asked in [source] if colon else known:
+            found = known.get(asked, {}).get(word if colon else name)
+            if found:
+                return found
+        if name in [str(state) for state in NodeState] or (source == "state" and word in list(NodeState)):
+            return []  # no node is in that state now, which is an answer
+        listed = ", ".join(f"@{word}" for words in known.values() for word in words)
+        raise UsageError(f"the scheduler knows no group @{name}; known: @all, {listed}")
+
+    return members
+
+
+def fold_alike(outputs: Mapping[str, str]) -> list[Alike]:
+    """Return nodes that said the same together, the largest group first; white space at the end of a line makes no difference."""
+    same: dict[str, list[str]] = {}
+    for node, output in outputs.items():
+        same.setdefault("\n".join(line.rstrip() for line in output.rstrip().splitlines()), []).append(node)
+    return [Alike(fold(nodes), len(nodes), output) for output, nodes in sorted(same.items(), key=lambda pair: -len(pair[1]))]
 
 
 def fold(names: Iterable[str]) -> str:

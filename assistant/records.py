@@ -368,6 +368,8 @@ class Node:
     partition: str = ""
     reason: str = ""
     jobs: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    """The site's own words for what it has: `a100`, `rack7`."""
 
 
 @dataclass(frozen=True, slots=True)

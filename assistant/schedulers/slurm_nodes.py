@@ -45,6 +45,7 @@ class NodeFacts(NamedTuple):
     reason: str
     by: str
     """Who set the reason."""
+    features: tuple[str, ...] = ()
 
     @property
     def out(self) -> bool:
@@ -90,7 +91,7 @@ class NodeFacts(NamedTuple):
     def shown(self, jobs: Iterable[str]) -> Node:
         """Return it as the port shows it."""
         closed = "" if self.out or self.dead else ", ".join(sorted(self.words & CLOSED)).lower()
-        return Node(self.name, self.state, self.partitions, self.reason or closed, tuple(jobs))
+        return Node(self.name, self.state, self.partitions, self.reason or closed, tuple(jobs), self.features)
 
 
 def state_words(text: str) -> frozenset[str]:
@@ -116,7 +117,7 @@ def node_facts(text: str) -> list[NodeFacts]:
 
 
 def _node(record: str) -> NodeFacts:
-    named = pairs(record, ("NodeName", "State", "Partitions"))
+    named = pairs(record, ("NodeName", "State", "Partitions", "ActiveFeatures"))
     reason = re.search(r"\sReason=(.*?) \[([^\]@\s]*)@[^\]\s]*\](.*)", record, re.DOTALL)
     bare = re.search(r"\sReason=(.*)", record) if reason is None else None
     said = " ".join((reason.group(1) if reason else bare.group(1) if bare else "").split())
@@ -126,6 +127,7 @@ def _node(record: str) -> NodeFacts:
         partitions=value(named.get("Partitions", "")),
         reason=value(said),
         by=reason.group(2) if reason else "",
+        features=tuple(word for word in value(named.get("ActiveFeatures", "")).split(",") if word),
     )
 
 

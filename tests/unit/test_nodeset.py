@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from assistant.errors import UsageError
-from assistant.nodeset import expand, fold
+from assistant.nodeset import expand, fold, fold_alike, node_groups
+from assistant.records import Node, NodeState
 
 CASES = Path(__file__).parents[1] / "cases" / "nodeset"
 
@@ -45,3 +46,47 @@ def test_what_is_folded_expands_to_the_same_set(names: set[str]) -> None:
     folded = expand(fold(names))
     assert set(folded) == names
     assert len(folded) == len(names)
+
+
+CLUSTER = [
+    Node("gpu01", NodeState.IDLE, "train,eval", features=("a100", "rack1")),
+    Node("gpu02", NodeState.DRAINED, "train", features=("a100",)),
+    Node("gpu03", NodeState.IDLE, "train", features=("h100", "idle")),
+    Node("cpu01", NodeState.ALLOCATED, "eval"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("@train", "gpu[01-03]"),
+        ("@eval", "cpu01,gpu01"),
+        ("@a100", "gpu[01-02]"),
+        ("@drained", "gpu02"),
+        ("@idle", "gpu03"),  # a feature goes before a state of the same name
+        ("@state:idle", "gpu[01,03]"),
+        ("@feature:rack1,cpu01", "cpu01,gpu01"),
+        ("@partition:eval,@feature:h100", "cpu01,gpu[01,03]"),
+        ("@all", "cpu01,gpu[01-03]"),
+        ("@*", "cpu01,gpu[01-03]"),
+        ("@state:down", ""),
+    ],
+)
+def test_a_group_is_a_partition_a_feature_or_a_state(text: str, names: str) -> None:
+    assert fold(expand(text, groups=node_groups(CLUSTER))) == names
+
+
+@pytest.mark.parametrize("text", ["@trian", "@rack:1", "@partition:a100", "@"])
+def test_an_unknown_group_is_refused_and_the_known_ones_are_listed(text: str) -> None:
+    with pytest.raises(UsageError, match="known: @all, @train, @eval, @a100"):
+        expand(text, groups=node_groups(CLUSTER))
+
+
+def test_a_group_needs_a_scheduler() -> None:
+    with pytest.raises(UsageError, match="only the scheduler knows groups"):
+        expand("gpu01,@train")
+
+
+def test_nodes_that_say_the_same_are_told_together_the_largest_group_first() -> None:
+    outputs = {"gpu03": "ok\n", "gpu01": "bad", "gpu02": "ok", "gpu04": "ok  \n\n"}
+    assert fold_alike(outputs) == [("gpu[02-04]", 3, "ok"), ("gpu01", 1, "bad")]

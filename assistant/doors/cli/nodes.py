@@ -14,7 +14,7 @@ from assistant.doors.cli.group import app, examples
 from assistant.doors.cli.options import DryRun, Json, Yes
 from assistant.doors.cli.output import print_json, print_line, print_record, print_table
 from assistant.errors import NightshiftError, ToolError, UsageError
-from assistant.nodeset import expand, fold
+from assistant.nodeset import expand, fold, node_groups
 
 if TYPE_CHECKING:
     from assistant.engine import Engine
@@ -36,7 +36,7 @@ def node_names(context: typer.Context, incomplete: str) -> list[tuple[str, str]]
 
 Names = Annotated[
     list[str] | None,
-    typer.Argument(metavar="NODES", help="Names or sets: node[001-016].", autocompletion=node_names),
+    typer.Argument(metavar="NODES", help="Names, sets, groups: node[001-016],@train,@state:drained.", autocompletion=node_names),
 ]
 Where = Annotated[str, typer.Option("--nodes", "-w", metavar="NODES", help="The same as an option, as in Slurm.")]
 
@@ -76,7 +76,7 @@ def nodes(context: typer.Context, where: Where = "", as_json: Json = False) -> N
 
 def _chosen(known: Sequence[Node], names: Sequence[str] | None, where: str) -> list[str]:
     """Return the nodes that were named, all of which the scheduler must know."""
-    wanted = expand(",".join([*(names or []), *([where] if where else [])]))
+    wanted = expand(",".join([*(names or []), *([where] if where else [])]), groups=node_groups(known))
     missing = sorted(set(wanted) - {node.name for node in known})
     if missing:
         raise UsageError(f"the scheduler knows no node {fold(missing)}; known: {fold(node.name for node in known)}")
