@@ -108,7 +108,7 @@ _LOADS_WEIGHTS = re.compile(
     r"load_state_dict|load_checkpoint|_load_from_checkpoint|load_pretrained|from_pretrained|_load_state|load_model|load_weights|load_optimizer|restore_|resume_from|load_sharded"
 )
 _WEIGHT_FILES = re.compile(
-    r"torch/serialization|safetensors|distributed/checkpoint|dist_checkpointing|checkpoint_loader|/checkpointing\.py|modeling_utils|tokenization_\w*utils"
+    r"orbax/|flax/training/checkpoints|tensorstore|torch/serialization|safetensors|distributed/checkpoint|dist_checkpointing|checkpoint_loader|/checkpointing\.py|modeling_utils|tokenization_\w*utils"
 )
 _BUILDS_DATA = re.compile(
     r"datasets/(?:builder|load|arrow_|packaged_modules|table|iterable)|indexed_dataset|pyarrow|webdataset|streaming/base|mmap_dataset"
@@ -175,7 +175,9 @@ def _by_place(found: Meaning, frames: Sequence[Frame]) -> Meaning:
     if found.reason == "runtime_error" and last and _TALKS.search(last[-1].file):
         return Meaning("connection_error", 0.5, f"{found.rule} in torch.distributed", Role.SYMPTOM)
     if any(
-        _LOADS_WEIGHTS.search(frame.function) or (_WEIGHT_FILES.search(frame.file) and "load" in frame.function) for frame in last
+        _LOADS_WEIGHTS.search(frame.function)
+        or (_WEIGHT_FILES.search(frame.file) and ("load" in frame.function or "restore" in frame.function))
+        for frame in last
     ):
         return Meaning("model_loading_error", max(found.weight, 0.6), f"{found.rule} while loading weights")
     if any(_BUILDS_DATA.search(frame.file) for frame in last):

@@ -20,6 +20,8 @@ _BAR = re.compile(
 )
 
 
+_KERAS = re.compile(r"(?:^|[\s\])])(\d+)/(\d+) (?:\[[=>.]{3,}|━{3,})")
+_STEP = re.compile(r"(?:^|[\s\])])(?:global_?)?step[:= ] ?(\d+) - [\w/]+[:=]")
 _AGAIN = re.compile(
     r"\b(?:attempt|restart)(?: no\.?| number)?[ #:=]{1,2}(?:[2-9]|\d\d)\b|SLURM_RESTART_COUNT[=: ]+[1-9]"
     r"|\brestarting (?:the )?(?:job|training|run|trainer|worker group|all (?:workers|processes))"
@@ -87,7 +89,9 @@ def read_progress(lines: Sequence[NumberedLine], points: Sequence[MetricPoint]) 
     metrics = [(point.line, float(point.step)) for point in points]
     bars = [(line.number, step) for line in lines if "%|" in line.text and (step := _bar(line.text)) is not None]
     # bars and metrics count differently; mixed they would look like a counter that falls back
-    best = max(metrics, bars, key=len)
+    bars += [(line.number, step) for line in lines if "/" in line.text and not bars and (step := _keras(line.text)) is not None]
+    plain = [(line.number, float(m[1])) for line in lines if "tep" in line.text and (m := _STEP.search(line.text))]
+    best = max(metrics, bars, plain, key=len)
     restarts = tuple(line.number for line in lines if _restarts(line.text))
     return Progress(tuple(number for number, _ in best), tuple(step for _, step in best), best is bars, restarts)
 
@@ -95,6 +99,11 @@ def read_progress(lines: Sequence[NumberedLine], points: Sequence[MetricPoint]) 
 def _restarts(text: str) -> bool:
     worded = len(text) < 400 and any(word in text for word in _AGAIN_WORDS)
     return worded and _AGAIN.search(text) is not None and _SMALL_MATTER.search(text) is None
+
+
+def _keras(text: str) -> float | None:
+    match = _KERAS.search(text) if len(text) < 600 else None
+    return float(match.group(1)) if match and int(match.group(2)) >= 10 else None
 
 
 def _bar(text: str) -> float | None:

@@ -41,6 +41,8 @@ _DEVICE = re.compile(
 )
 TOLD_BY_TOOLS = frozenset({"os_error", "permission_error", "s3_storage_error"})
 """What a child tool prints itself before Python says no more than that it failed."""
+LEAST = 0.14
+"""What is weaker was survived, recovered from or handled: no cause, even where nothing else is there."""
 LIVED_WITH = timedelta(hours=1)
 TRAINED_ON = timedelta(minutes=20)
 """Steps this long after a kernel's message show that the job lived with it."""
@@ -222,7 +224,7 @@ def _prefer_tracebacks(findings: Sequence[Finding]) -> None:
 
 def best_of(findings: Sequence[Finding]) -> Finding | None:
     """Return the cause: of those nearly as strong as the strongest, the earliest; the job log before side files."""
-    counted = [finding for finding in findings if finding.strength > 0.05]
+    counted = [finding for finding in findings if finding.strength > LEAST]
     if not counted:
         return None
     top = max(finding.strength for finding in counted)
