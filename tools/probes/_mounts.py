@@ -26,6 +26,8 @@ class Mount:
     """Why it could not be asked, in the kernel's words."""
     stopped: bool = False
     """Whether it did not answer in time."""
+    unasked: bool = False
+    """Whether the program that asks is not there."""
     used_percent: float | None = None
     inodes_percent: float | None = None
 
@@ -67,6 +69,8 @@ def _answer(mount: Mount, status: str, words: list[str]) -> None:
     mount.answered = True
     if status in ("124", "137"):
         mount.stopped = True
+    elif status in ("126", "127"):
+        mount.unasked = True
     elif status != "0" or len(words) != 5 or not all(re.fullmatch(r"\d+", word) for word in words):
         mount.error = " ".join(words).rpartition(": ")[2] or f"status {status}"
     else:

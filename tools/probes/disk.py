@@ -30,6 +30,8 @@ def full(mount: Mount, circumstances: Circumstances) -> Iterator[Finding]:
     if mount.error:
         remedy = "look at dmesg; check the file system and mount it again"
         yield Finding(Health.CRITICAL, f"{mount.place} ({mount.kind}): {mount.error}", mount.error, remedy=remedy)
+    elif mount.unasked:
+        yield unknown("stat or timeout is not there", "install coreutils", missing=True)
     elif not mount.answered or mount.stopped:
         yield unknown(f"{mount.place} ({mount.kind}) did not answer within 2 s", "look for a hanging disk or server")
     for what, percent, warning, critical in (

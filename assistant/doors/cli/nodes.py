@@ -174,10 +174,15 @@ def _alike(found: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, ...], list
     """Return nodes by what is to be said about them, so that what is the same for many is said once."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for node, result in found.items():
-        said = sorted(
-            (one for one in result.get("probes", []) if one["status"] != "ok"), key=lambda one: WORST_FIRST.index(_state(one))
+        by_text: dict[tuple[str, str, str], list[str]] = {}
+        for one in result.get("probes", []):
+            if one["status"] != "ok":
+                by_text.setdefault((one["status"], one["text"], _remedy(one)), []).append(one["probe"])
+        said = sorted(by_text.items(), key=lambda item: WORST_FIRST.index(Nagios[item[0][0].upper()]))
+        lines = (
+            f"{status.upper()} {', '.join(dict.fromkeys(probes))}: {text.replace('|', '/')}{remedy}"
+            for (status, text, remedy), probes in said
         )
-        lines = (f"{one['status'].upper()} {one['probe']}: {one['text'].replace('|', '/')}{_remedy(one)}" for one in said)
         alike.setdefault(tuple(lines), []).append(node)
     return alike
 
