@@ -11,6 +11,8 @@ from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding
 
 _BOOT = re.compile(r"Linux version \d|Command line: (?:BOOT_IMAGE|root)=|Booting (?:Linux|paravirtualized kernel)")
+BACK_UP = timedelta(minutes=45)
+"""A big server is up again by then; who boots it later does so for another reason."""
 RECENT_BOOT = timedelta(minutes=30)
 _VICTIM = re.compile(r"Killed process (\d+) \(([^)]{1,60})\)|\btask=([^,]{1,60}),pid=(\d+)")
 _WORKER_PIDS = re.compile(r"\bpid(?:s|\(s\))?:? ?(\d[\d, ]*)")
@@ -30,7 +32,7 @@ def booted_within(finding: Finding, at: datetime | None, facts: Facts) -> bool:
     """
     start = facts.span.start
     if at is not None and start is not None:
-        return at > start
+        return start < at <= (facts.span.end or start) + BACK_UP
     own = [line for line in facts.kernel if line.host == finding.host]
     if not any(line.number < finding.line and not is_boot(line.text) and line.text.strip(" #=-") for line in own[1:]):
         return False

@@ -69,9 +69,12 @@ def _weigh_time(finding: Finding, facts: Facts) -> None:
     """Drop what a kernel or the scheduler said long before this attempt."""
     year = facts.span.end.year if facts.span.end else None
     at = stamp(finding.text, year)
-    if is_boot(finding.text) and not booted_within(finding, at, facts):
-        finding.factor, finding.note = 0.0, "the node booted before this attempt"
-        return
+    if is_boot(finding.text):
+        if not booted_within(finding, at, facts):
+            finding.factor, finding.note = 0.0, "the node booted before this attempt"
+            return
+        if at is not None and facts.span.start is not None:  # nothing else boots a node under a job
+            finding.role, finding.factor = Role.ROOT, 1.0
     if at is None:
         _weigh_uptime(finding, facts)
         return
