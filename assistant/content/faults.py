@@ -39,6 +39,10 @@ class How(StrEnum):
     """The evaluation hook has a bug."""
     BAD_SAMPLES = "bad_samples"
     """The samples of `bad_steps` are damaged in the data itself."""
+    EAT_MEMORY = "eat_memory"
+    """It takes memory until somebody ends it; only on a cluster that guards memory."""
+    FILL_DISK = "fill_disk"
+    """It fills the scratch disk of its node; only on a cluster whose nodes have a small one."""
 
 
 class On(StrEnum):
@@ -139,8 +143,18 @@ def faults(site: Path | None = None) -> Mapping[str, Fault]:
     Raises:
         ContentError: A file is malformed or not named after its fault.
     """
+    return _read("knowledge/faults", site)
+
+
+@cache
+def cluster_faults(site: Path | None = None) -> Mapping[str, Fault]:
+    """Return, by name, the faults that only a real cluster can have, and all others."""
+    return {**faults(site), **_read("knowledge/drills/faults", site)}
+
+
+def _read(area: str, site: Path | None) -> dict[str, Fault]:
     known: dict[str, Fault] = {}
-    for path in content_files("knowledge/faults", site):
+    for path in content_files(area, site):
         fault = build(Fault, read_toml(path), path)
         if fault.name != path.stem:
             raise ContentError(f"{path}:1: name: is {fault.name!r}, but the file is named {path.stem!r}")

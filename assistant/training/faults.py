@@ -1,7 +1,7 @@
 """Faults that really happen: armed by a file in the node's or the job's folder, looked for at every step.
 
 A file `<folder>/<name>.json` is one fault, with the keys of `FaultFile`. A fault of a node comes back whenever the node trains
-again; one that happens once is renamed to `<name>.fired` first. `assistant.schedulers.faults.arm` writes these files.
+again; one that happens once is renamed to `<name>.fired` first. `assistant.schedulers.drill.armed` makes these files.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class FaultFile:
 
     name: str
     how: str
-    """raise, stall_link, hang, kill_worker, kill, node_down, storage_down, broken_evaluation or bad_samples."""
+    """raise, stall_link, hang, kill_worker, kill, node_down, storage_down, broken_evaluation, bad_samples, eat_memory or
+    fill_disk."""
     on: str = "step"
     """Where it strikes: step, save or evaluation."""
     at_step: int = 0
@@ -167,6 +168,10 @@ class Faults:
             case "storage_down":
                 until = time.time() + fault.outage_s
                 (self.who.checkpoints / OUTAGE).write_text(f"{until:.3f}", encoding="utf-8")
+            case "eat_memory":
+                eat_memory()
+            case "fill_disk":
+                fill_disk(Path(os.environ["NIGHTSHIFT_SCRATCH"]))
 
     def _filled(self, text: str) -> str:
         words = {
@@ -180,6 +185,30 @@ class Faults:
         for word, value in words.items():
             text = text.replace(f"{{{word}}}", value)
         return text
+
+
+def eat_memory() -> None:
+    """Take memory, page by page, until somebody ends this process; at most 4 GiB, which no drill's limit lets pass."""
+    taken = []
+    for _ in range(256):
+        taken.append(bytearray(os.urandom(1 << 20)) * 16)
+        time.sleep(0.05)
+    time.sleep(FOR_EVER_S)
+
+
+def fill_disk(folder: Path) -> None:
+    """Write until the disk is full.
+
+    Raises:
+        OSError: It is: what the kernel says.
+        ValueError: It is no small scratch disk, and nobody else's disk is to be filled.
+    """
+    disk = os.statvfs(folder)
+    if disk.f_frsize * disk.f_blocks > 1 << 30:
+        raise ValueError(f"{folder} is larger than 1 GiB; name a small disk in NIGHTSHIFT_SCRATCH")
+    with (folder / "cache.bin").open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(1 << 20))
 
 
 def damage(checkpoint: Path | None) -> None:

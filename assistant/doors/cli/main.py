@@ -43,6 +43,9 @@ COMMANDS = {
     "config": Entry(f"{_HERE}.config:config_app", "Show and check the settings.", _SYSTEM),
     "doctor": Entry(f"{_HERE}.doctor:doctor_app", "Check that everything Nightshift needs is there.", _SYSTEM),
     "demo": Entry("assistant.doors.demo.command:demo", "Watch a real training job fail and come back, on this machine.", _SYSTEM),
+    "drill": Entry(
+        "assistant.doors.drill.command:drill_app", "Let things go wrong on purpose and compare what comes of it.", _SYSTEM
+    ),
     "bench": Entry(f"{_HERE}.bench:bench_app", "Measure start-up, scanning and diagnosis on this machine.", _SYSTEM),
 }
 """Every command: where it is, the first line of its help, its section."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.markdown import Markdown
@@ -15,15 +16,27 @@ from rich.text import Text
 
 from assistant.content.faults import Fault
 from assistant.doors.demo.rehearsal import Rehearsal, Result
-from assistant.doors.demo.screen import Screen
+from assistant.doors.demo.screen import Played, Screen
 from assistant.engine.report import report
 
 PIPED_WIDTH = 130
 """Columns where no terminal says how many it has."""
 
 
+class Watched(Played, Protocol):
+    """A rehearsal, here or on a cluster."""
+
+    def run(self, show: Callable[[Any], None]) -> Result:
+        """Run it to its end."""
+        ...
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        ...
+
+
 def run(faults: Sequence[Fault], root: Path, *, as_json: bool, whole: bool) -> list[Result]:
-    """Run the rehearsals and print them.
+    """Run faults on this machine and print them.
 
     Args:
         faults: Which.
@@ -31,12 +44,24 @@ def run(faults: Sequence[Fault], root: Path, *, as_json: bool, whole: bool) -> l
         as_json: One JSON object a rehearsal on stdout, the timeline on stderr.
         whole: Print the incident report, not only the line of the table.
     """
+    made = ((fault.title, fault.name, partial(Rehearsal, fault, root / fault.name)) for fault in faults)
+    return play(made, as_json=as_json, whole=whole)
+
+
+def play(rehearsals: Iterable[tuple[str, str, Callable[[], Watched]]], *, as_json: bool, whole: bool) -> list[Result]:
+    """Run rehearsals one after the other, print each, then the table.
+
+    Args:
+        rehearsals: Title, name, and what makes one.
+        as_json: One JSON object a rehearsal on stdout, the timeline on stderr.
+        whole: Print the incident reports, too.
+    """
     stream = sys.stderr if as_json else sys.stdout
     console = Console(file=stream, highlight=False, width=None if stream.isatty() else PIPED_WIDTH)
     results = []
-    for fault in faults:
-        console.rule(f"{fault.name}: {fault.title}", style="dim")
-        rehearsal = Rehearsal(fault, root / fault.name)
+    for title, name, make in rehearsals:
+        console.rule(f"{name}: {title}", style="dim")
+        rehearsal = make()
         try:
             with Screen(console, steps=rehearsal.steps) as screen:
                 result = rehearsal.run(screen)

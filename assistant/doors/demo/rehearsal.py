@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,7 +54,7 @@ class Rehearsal:
         Raises:
             StoreError: The folder holds a rehearsal already.
         """
-        self.fault, self.folder = fault, folder
+        self.fault, self.folder, self.title = fault, folder, fault.title
         self.settings = demo_settings(folder / "state")
         if self.settings.store.exists():
             raise StoreError(f"{folder} holds an earlier rehearsal; name an empty folder, or remove it")
@@ -85,6 +85,10 @@ class Rehearsal:
         finally:
             self._stop_everything()
         return self._result(time.monotonic() - began)
+
+    def jobs(self) -> Sequence[Job]:
+        """Return its jobs, oldest first."""
+        return self.cluster.jobs()
 
     def close(self) -> None:
         """Close the store."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
+from typing import Protocol
 
 from rich.console import Console
 from rich.live import Live
@@ -12,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from assistant.doors.demo.rehearsal import Rehearsal
+from assistant.engine import Engine
 from assistant.logs.metrics import metric_points
 from assistant.logs.tail import Follower
 from assistant.nodeset import fold
@@ -23,6 +24,18 @@ from assistant.tooling import find_tool
 CITED = 4
 WIDEST = 150
 _STYLE = {"ok": "green", "bad": "red", "note": "cyan", "act": "yellow"}
+
+
+class Played(Protocol):
+    """What a screen shows: jobs, the engine that looks after them, and what lies in wait."""
+
+    title: str
+    steps: int
+    engine: Engine
+
+    def jobs(self) -> Sequence[Job]:
+        """Return its jobs, oldest first."""
+        ...
 
 
 class Screen:
@@ -47,13 +60,13 @@ class Screen:
         if self._live is not None:
             self._live.stop()
 
-    def __call__(self, rehearsal: Rehearsal) -> None:
+    def __call__(self, rehearsal: Played) -> None:
         """Print what has happened since the last call."""
         news = [item for item in _news(rehearsal) if item[0] not in self._shown]
         for key, at, style, text in sorted(news, key=lambda item: item[1]):
             self._shown.add(key)
             self._print(at, style, text)
-        for job in rehearsal.cluster.jobs():
+        for job in rehearsal.jobs():
             self._progress(job)
 
     def _print(self, at: datetime, style: str, text: str) -> None:
@@ -80,10 +93,10 @@ class Screen:
             self._bar.update(self._tasks[job.id], completed=points[-1].step, loss=escape(loss))  # type: ignore[arg-type]
 
 
-def _news(rehearsal: Rehearsal) -> Iterator[tuple[str, datetime, str, str]]:
+def _news(rehearsal: Played) -> Iterator[tuple[str, datetime, str, str]]:
     """Yield everything that has happened, each with a key that stays the same, when, how it looks and its text."""
     store = rehearsal.engine.store
-    jobs = rehearsal.cluster.jobs()
+    jobs = rehearsal.jobs()
     for job in jobs:
         yield from _job_news(job, rehearsal)
     for incident in reversed(store.incidents()):
@@ -104,9 +117,9 @@ def _news(rehearsal: Rehearsal) -> Iterator[tuple[str, datetime, str, str]]:
             yield f"end {incident.id}", incident.closed, style, f"incident {incident.id} {incident.state}: {incident.note}"
 
 
-def _job_news(job: Job, rehearsal: Rehearsal) -> Iterator[tuple[str, datetime, str, str]]:
+def _job_news(job: Job, rehearsal: Played) -> Iterator[tuple[str, datetime, str, str]]:
     if job.started is not None and job.nodes:
-        fault = f"; fault in wait: {rehearsal.fault.title}" if job.comment == "" else ""
+        fault = f"; fault in wait: {rehearsal.title}" if job.comment == "" else ""
         yield f"start {job.id}", job.started, "note", f"job {job.id} ({job.name}) runs on {fold(job.nodes)}{fault}"
     if job.state.ended and job.ended is not None:
         style = "ok" if job.state is JobState.COMPLETED else "bad"
