@@ -36,7 +36,7 @@ def two_round_test(context: Context, nodes: list[str], program: str = "auto") ->
         raise ToolError(f"program {program!r} is unknown; known: auto, gloo, nccl, ring")
     free, left_out = free_nodes(context.scheduler, expand(",".join(nodes)) if nodes else [])
     terms, limits = load_terms(context.site), Limits()
-    cost = cost_of(len(free), terms, rounds_at_most=limits.rounds)
+    cost = cost_of(len(free), terms, limits)
     with kept_free(context.scheduler, free, cost.most_seconds, name=_reservation(context)) as reservation:
         choice = _choice(context, free, program)
         runner = Runner(
@@ -69,11 +69,12 @@ def would_run(context: Context, nodes: list[str], program: str = "auto") -> str:
     """Return what would be run where, and what it takes."""
     terms = load_terms(context.site)
     free, left_out = free_nodes(context.scheduler, expand(",".join(nodes)) if nodes else [])
-    cost = cost_of(len(free), terms, rounds_at_most=Limits().rounds)
+    cost = cost_of(len(free), terms, Limits())
     without = f", without {fold(left_out)}" if left_out else ""
+    rounds = "1 round" if cost.rounds == 1 else f"{cost.rounds} rounds"
     return (
-        f"two-round collective test on {fold(free)}{without}: {cost.rounds} round{'s' * (cost.rounds > 1)}, about {cost.seconds:.0f} s and"
-        f" {cost.node_mib} MiB a node; {cost.most_seconds / 60:.0f} min at most"
+        f"two-round collective test on {fold(free)}{without}: {rounds}, about {cost.seconds:.0f} s and {cost.node_mib} MiB a node;"
+        f" {cost.most_seconds / 60:.0f} min at most"
     )
 
 

@@ -89,6 +89,8 @@ def test_every_set_of_faulty_nodes_is_told_without_blaming_a_healthy_one(count: 
             assert len(verdict.good) == count - len(faulty), (broken, verdict)
             assert not verdict.edges, (broken, verdict)
             assert not verdict.groups, (broken, verdict)
+        if count > 3 and not verdict.fabric_wide:
+            assert numbers(verdict.faulty) == faulty, (broken, verdict)
 
 
 @pytest.mark.parametrize("count", range(4, LARGEST + 1))

@@ -20,9 +20,11 @@ from assistant.errors import ContentError
 from assistant.ports import Reply
 from assistant.recover.collective.commands import Choice, Program, choose_program, commands_of, program_text, seats_of
 from assistant.recover.collective.nccl_tests import alone_command, report_of_table
+from assistant.recover.collective.planner import plan
 from assistant.recover.collective.reports import Report, Speeds, report_of, result_of
 from assistant.recover.collective.terms import cost_of, load_terms
-from assistant.recover.collective.worlds import Outcome
+from assistant.recover.collective.verdict import Verdict
+from assistant.recover.collective.worlds import Limits, Outcome, Result
 
 CASES = Path(__file__).parent.parent / "cases" / "collective"
 TERMS = load_terms()
@@ -147,12 +149,30 @@ def test_a_node_that_said_nothing_makes_its_world_unreached_whatever_the_others_
     assert (found.outcome, found.silent) == (Outcome.UNREACHED, ("a",))
 
 
-@pytest.mark.parametrize("nodes", [2, 3, 4, 64, 65, 1000])
-def test_the_cost_grows_with_the_nodes_and_has_an_upper_end(nodes: int) -> None:
-    cost = cost_of(nodes, TERMS, rounds_at_most=12)
+def rounds_when_all_is_well(nodes: int) -> int:
+    planned = plan([str(number) for number in range(nodes)])
+    worlds = next(planned)
+    try:
+        while True:
+            worlds = planned.send([Result(Outcome.PASS)] * len(worlds))
+    except StopIteration as stop:
+        verdict: Verdict = stop.value
+        return verdict.rounds
+
+
+@pytest.mark.parametrize(("nodes", "rounds"), [(2, 1), (3, 1), (4, 2), (16, 2), (64, 2), (65, 2), (66, 3), (2000, 3)])
+def test_the_cost_says_how_many_rounds_it_will_be(nodes: int, rounds: int) -> None:
+    cost = cost_of(nodes, TERMS, Limits())
+    assert cost.rounds == rounds == rounds_when_all_is_well(nodes)
     assert 0 < cost.seconds < cost.most_seconds
-    assert cost.rounds == (1 if nodes < 4 else 2)
-    assert cost_of(nodes * 2, TERMS, rounds_at_most=12).seconds >= cost.seconds
+    assert cost.node_mib >= TERMS.block_mib * TERMS.repeats
+
+
+def test_a_large_world_moves_smaller_blocks() -> None:
+    chance = random.Random(1)
+    for count, wanted in ((2, TERMS.block_mib << 20), (5, TERMS.block_mib << 18), (32, 1 << 20)):
+        ((*seats,),) = seats_of([tuple(str(number) for number in range(count))], TERMS, chance, str)
+        assert json.loads(commands_of(Choice(), seats, TERMS, chance)[0][-1])["block_bytes"] == wanted
 
 
 @pytest.mark.parametrize(

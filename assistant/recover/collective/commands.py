@@ -21,6 +21,9 @@ from assistant.recover.collective.worlds import World
 __all__ = ["LOOK", "Choice", "Program", "Seat", "choose_program", "commands_of", "program_text", "seats_of"]
 
 
+MIB = 1 << 20
+
+
 class Program(StrEnum):
     """What a world runs."""
 
@@ -107,8 +110,10 @@ def commands_of(
         python: The interpreter on the nodes.
     """
     token = f"{chance.getrandbits(128):032x}"
+    # everybody receives from everybody else: a large world moves smaller blocks, so that no node receives much more than in a pair
+    block_bytes = max(MIB, terms.block_mib * MIB // max(1, len(seats) - 1))
     sizes = {
-        "block_bytes": terms.block_mib << 20,
+        "block_bytes": block_bytes,
         "repeats": terms.repeats,
         "connect_s": terms.connect_s,
         "deadline_s": terms.deadline_s,

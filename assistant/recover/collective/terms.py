@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from assistant.content.reading import build, read_toml, shipped
+from assistant.recover.collective.worlds import Limits
 
 __all__ = ["Cost", "Terms", "cost_of", "load_terms"]
 
@@ -38,7 +39,7 @@ class Terms:
             raise ValueError(f"slow_share must lie between 0 and 1, not {self.slow_share}")
         if not 1024 <= self.first_port < self.last_port <= 65_535:
             raise ValueError(f"ports {self.first_port} to {self.last_port} are no range between 1024 and 65535")
-        if self.side_by_side < 8 or self.last_port - self.first_port < self.side_by_side * self.tries:
+        if self.side_by_side < 8 or self.last_port - self.first_port < max(self.side_by_side, Limits().largest_world) * self.tries:
             raise ValueError("side_by_side must be 8 or more, and the ports enough for so many nodes with their tries")
 
 
@@ -48,7 +49,7 @@ class Cost:
 
     nodes: int
     rounds: int
-    """With up to one faulty node."""
+    """When nothing is broken, and mostly with one faulty node, too."""
     seconds: float
     """So many rounds on a 1 Gbit/s network; every node that hangs costs its deadline on top."""
     most_seconds: float
@@ -69,19 +70,22 @@ def load_terms(site: Path | None = None) -> Terms:
     return build(Terms, read_toml(path), path)
 
 
-def cost_of(nodes: int, terms: Terms, *, rounds_at_most: int) -> Cost:
+def cost_of(nodes: int, terms: Terms, limits: Limits) -> Cost:
     """Estimate what testing so many nodes takes.
 
     Args:
         nodes: How many.
         terms: As they will be used.
-        rounds_at_most: The planner's limit.
+        limits: The planner's.
     """
-    rounds = 1 if nodes < 4 else 2
-    batches = -(-nodes // terms.side_by_side)
-    # in the second round worlds have up to eight nodes, and everybody receives from everybody else
-    blocks = [1, min(7, max(1, nodes // 2 - 1))][:rounds]
-    node_mib = sum(blocks) * terms.block_mib * terms.repeats
+    sizes = [2]
+    groups = nodes // 2
+    while groups > 1:
+        sizes.append(min(groups, limits.largest_world))
+        groups = -(-groups // limits.largest_world)
+    rounds, batches = len(sizes), -(-nodes // terms.side_by_side)
+    # a block is one MiB or more, however many nodes a world has
+    node_mib = sum(max(size - 1, terms.block_mib) for size in sizes) * terms.repeats
     seconds = rounds * batches * ROUND_S + batches * node_mib / SLOW_LINK_MIB_S
-    most = rounds_at_most * batches * (terms.deadline_s + terms.margin_s)
+    most = limits.rounds * batches * (terms.deadline_s + terms.margin_s)
     return Cost(nodes, rounds, round(seconds, 1), round(most, 1), node_mib)

@@ -53,7 +53,7 @@ class Limits:
     no faulty nodes, they are behind a bad switch."""
     rounds: int = 12
     """After so many what is open is ambiguous."""
-    largest_world: int = 8
+    largest_world: int = 32
     """Nodes of a world that tests good nodes together."""
     silences: int = field(default=2)
     """How often a node may leave the test unanswered before it is left out."""
