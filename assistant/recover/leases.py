@@ -20,8 +20,8 @@ HOURS = 24.0
 LONGEST_REASON = 200
 
 _TAG = r"nightshift:(?P<tag>\d+:\d+)?"
-_LEASE = re.compile(rf"{_TAG}(?: (?P<why>.*?))?(?: until=(?P<until>\S+) by=(?P<by>\S+))?", re.DOTALL)
 _OURS = re.compile(rf"{_TAG}(?: |$)")
+_END = re.compile(r"(?:^| )until=(?P<until>\S+) by=(?P<by>\S+)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,55 @@ def ours(reason: str) -> bool:
 
 def parse(reason: str) -> Lease | None:
     """Return the lease that a reason holds; None for a foreign one."""
+    text = reason.rstrip()
+    head = _OURS.match(text)
+    if head is None:
+        return None
+    tag, why = f"nightshift:{head['tag'] or ''}", text[head.end() :]
+    end = _END.search(why)
+    until = _time(end["until"]) if end else None
+    if end is None or until is None:
+        return Lease(tag, why, None, "")
+    return Lease(tag, why[: end.start()], until, end["by"])
+
+
+def expired(self, now: datetime) -> bool:
+        """Whether it has run out; one without an end never does."""
+        return self.until is not None and now >= self.until
+
+    def renewed(self, now: datetime, hours: float = HOURS) -> Lease:
+        """Return the same lease with a later end; never an earlier one."""
+        later = _whole(now + timedelta(hours=hours))
+        return replace(self, until=max(later, self.until) if self.until else later)
+
+    def render(self) -> str:
+        """Return the reason as it stands in the scheduler."""
+        end = f"until={self.until.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ} by={self.by}" if self.until else ""
+        return " ".join(part for part in (self.tag, self.why, end) if part)
+
+
+def lease(tag: str, why: str, by: str, now: datetime, hours: float = HOURS) -> Lease:
+    """Return a new lease.
+
+    Args:
+        tag: Of the call that makes it; empty for none.
+        why: For people; what would spoil the form is taken out.
+        by: Who made it: `cli:alice` becomes `alice`.
+        now: When it begins.
+        hours: How long it runs.
+    """
+    plain = " ".join("".join(letter if letter.isprintable() else " " for letter in why).replace('"', "'").split())[:LONGEST_REASON]
+    user = re.sub(r"[^\w.:@-]", "_", by.removeprefix("cli:")) or "unknown"
+    return Lease(tag or "nightshift:", plain, _whole(now + timedelta(hours=hours)), user)
+
+
+def ours(reason: str) -> bool:
+    """Return whether a reason is one of Nightshift's own."""
+    return _OURS.match(reason) is not None
+
+
+def parse(reason: str) -> Lease | None:
+    """Return the lease that a reason holds; None for a foreign one."""
     match = _LEASE.fullmatch(reason.strip()) if ours(reason) else None
     if match is None:
         return None
@@ -99,9 +148,9 @@ def expired(nodes: Iterable[Node], now: datetime) -> list[tuple[Node, Lease]]:
     return sorted(found, key=lambda pair: pair[1].until or now)
 
 
-def _time(text: str | None) -> datetime | None:
+def _time(text: str) -> datetime | None:
     try:
-        found = datetime.fromisoformat((text or "").replace("Z", "+00:00"))
+        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:
         return None
     return found if found.tzinfo else None
