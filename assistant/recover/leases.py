@@ -95,53 +95,6 @@ def parse(reason: str) -> Lease | None:
     return Lease(tag, why[: end.start()], until, end["by"])
 
 
-def expired(self, now: datetime) -> bool:
-        """Whether it has run out; one without an end never does."""
-        return self.until is not None and now >= self.until
-
-    def renewed(self, now: datetime, hours: float = HOURS) -> Lease:
-        """Return the same lease with a later end; never an earlier one."""
-        later = _whole(now + timedelta(hours=hours))
-        return replace(self, until=max(later, self.until) if self.until else later)
-
-    def render(self) -> str:
-        """Return the reason as it stands in the scheduler."""
-        end = f"until={self.until.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ} by={self.by}" if self.until else ""
-        return " ".join(part for part in (self.tag, self.why, end) if part)
-
-
-def lease(tag: str, why: str, by: str, now: datetime, hours: float = HOURS) -> Lease:
-    """Return a new lease.
-
-    Args:
-        tag: Of the call that makes it; empty for none.
-        why: For people; what would spoil the form is taken out.
-        by: Who made it: `cli:alice` becomes `alice`.
-        now: When it begins.
-        hours: How long it runs.
-    """
-    plain = " ".join("".join(letter if letter.isprintable() else " " for letter in why).replace('"', "'").split())[:LONGEST_REASON]
-    user = re.sub(r"[^\w.:@-]", "_", by.removeprefix("cli:")) or "unknown"
-    return Lease(tag or "nightshift:", plain, _whole(now + timedelta(hours=hours)), user)
-
-
-def ours(reason: str) -> bool:
-    """Return whether a reason is one of Nightshift's own."""
-    return _OURS.match(reason) is not None
-
-
-def parse(reason: str) -> Lease | None:
-    """Return the lease that a reason holds; None for a foreign one."""
-    match = _LEASE.fullmatch(reason.strip()) if ours(reason) else None
-    if match is None:
-        return None
-    tag = f"nightshift:{match['tag'] or ''}"
-    until = _time(match["until"])
-    if match["until"] and until is None:
-        return Lease(tag, f"{match['why'] or ''} until={match['until']} by={match['by']}".strip(), None, "")
-    return Lease(tag, match["why"] or "", until, match["by"] or "")
-
-
 def expired(nodes: Iterable[Node], now: datetime) -> list[tuple[Node, Lease]]:
     """Return the nodes whose lease of ours has run out, oldest first."""
     found = [(node, own) for node in nodes if (own := parse(node.reason)) is not None and own.expired(now)]
