@@ -17,7 +17,7 @@ from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.places import expand
 from assistant.rules.matching import groups
 
-_NODE_OF_LINE = re.compile(r"\b(?:node|nodes|Nodes|NodeName|NodeList|host)[ =:]+([A-Za-z][\w.\[\],-]*\d[\w.\[\],-]*)")
+_NODE_OF_LINE = re.compile(r"\b(?:[Nn]odes?|NodeName|NodeList|[Hh]osts?)[ =:]+([A-Za-z][\w.\[\],-]*\d[\w.\[\],-]*)")
 
 
 _NONFATAL = re.compile(r"\b[Nn]on-?fatal\b")

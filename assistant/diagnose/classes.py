@@ -120,10 +120,19 @@ _NETWORK_DISK = re.compile(
 )
 
 
+_OBJECT_STORE = re.compile(
+    r"\b(?:s3a?|r2|gs|gcs|oss|cos|bos|obs|tos|hdfs|viewfs|abfss?|wasbs?|az|jfs)://|\bhdfs dfs\b|minReplication|\bUploadPart\b"
+    r"|\b(?:Put|Get|Head|List|Copy)Objects?(?:V2)?\b|\bblob\.core\.windows\.net|storage\.googleapis\.com"
+)
+_STORE_TROUBLE = {"runtime_error", "connection_error"}
+
+
 def meaning(raised: Raised, known: Mapping[str, Reason]) -> Meaning:
     """Return what an exception speaks for; `runtime_error` with little weight where nothing is known about its class."""
     short, text = raised.short, f"{raised.message} {' '.join(more for _, more in raised.more[:3])}"
     found = _by_errno(short, text, raised.frames) or _by_status(short, text) or _by_name(short, known)
+    if found.reason in _STORE_TROUBLE and _OBJECT_STORE.search(text):
+        return Meaning("s3_storage_error", max(found.weight, 0.65), f"{found.rule} of an object store")
     if found.role is Role.ROOT and found.reason in _OPEN_TO_PLACE:
         return _by_place(found, raised.frames)
     return found

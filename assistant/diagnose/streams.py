@@ -19,6 +19,7 @@ _TASK = re.compile(r" {0,5}(\d{1,6}): ?")
 _LOCAL = re.compile(r"\[(\d{1,4})\]: ?(?=\S)")
 _RAY = re.compile(r"(?:\x1b\[\d+m)?\((?:[\w.]+,? )?pid=\d+(?:, ip=([\d.]+))?\)(?:\x1b\[0m)? ?")
 _POD = re.compile(r"\[(?:pod/)?([a-z0-9][\w.-]*)/[\w.-]+\] ")
+_BRACKET = re.compile(r"\[([A-Za-z][\w.-]*):\d{1,5}\] ")
 _TIME = re.compile(
     r"\[?\d{4}[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?(?: (?:stdout|stderr) [FP])?:? "
 )
@@ -58,7 +59,7 @@ class Streams:
                 rank = int(match.group(1))
             elif match := _RAY.match(text):
                 host = match.group(1) or host
-            elif match := _POD.match(text):
+            elif ((match := _BRACKET.match(text)) and host_like(match.group(1))) or (match := _POD.match(text)):
                 host = match.group(1)
             elif (match := _TASK.match(text)) and rank is None:
                 task = int(match.group(1))

@@ -177,9 +177,10 @@ def _explain(findings: Sequence[Finding], facts: Facts) -> None:
     ]
     unhurt = not _hurt(findings, facts)
     for finding in findings:
-        if unhurt and finding.file == "dmesg.log" and finding.reason == "cuda_error" and not finding.blames:
+        programs_own = finding.reason == "cuda_error" and not finding.blames
+        if unhurt and finding.file == "dmesg.log" and (programs_own or symptomatic(finding)):
             finding.factor *= 0.1
-            finding.note = "a program's own fault, and this job shows none"
+            finding.note = "nothing in the job shows it"
         if not finding.beside or symptomatic(finding) or finding.factor < 0.6:
             continue
         unexplained = [other for other in own if not explains(finding.reason, other)]
