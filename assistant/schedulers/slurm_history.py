@@ -65,9 +65,9 @@ class History:
         now = self._clock.now()
         try:
             if self._asked is None or now - self._asked >= self._pause():
+                self._asked = now  # also when it fails: one that hangs must not slow every look down
                 if self.accounted:
                     self._ended = self._ask_recent()
-                self._asked = now
         except Unavailable as error:
             logger.warning("the accounting did not answer, going on without jobs that the controller forgot: %s", error)
         return [row for row in self._ended if row.raw_id not in known]
@@ -139,7 +139,10 @@ class History:
 
     def _ask(self, *words: str) -> list[Row]:
         if not self._columns:
-            self._columns = accounted_columns(self._commands.run("sacct", "--helpformat").out.split())
+            known = self._commands.run("sacct", "--helpformat")
+            if "JobID" not in known.out.split():
+                raise Unavailable(f"sacct does not say which columns it has: {known.said}")
+            self._columns = accounted_columns(known.out.split())
         marks = Marks()
         form = ("--parsable2", "--allocations", f"--delimiter={marks.between}", f"--format={','.join(self._columns)}")
         done = self._commands.run("sacct", *form, *words)

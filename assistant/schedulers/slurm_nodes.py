@@ -117,7 +117,9 @@ def node_facts(text: str) -> list[NodeFacts]:
 
 
 def _node(record: str) -> NodeFacts:
-    named = pairs(record, ("NodeName", "State", "Partitions", "ActiveFeatures"))
+    # the kernel's version is the one text that stands in front of the state
+    safe = re.sub(r" OS=.*? (?=RealMemory=)", " ", record, count=1)
+    named = pairs(safe, ("NodeName", "State", "Partitions", "ActiveFeatures"))
     reason = re.search(r"\sReason=(.*?) \[([^\]@\s]*)@[^\]\s]*\](.*)", record, re.DOTALL)
     bare = re.search(r"\sReason=(.*)", record) if reason is None else None
     said = " ".join((reason.group(1) if reason else bare.group(1) if bare else "").split())

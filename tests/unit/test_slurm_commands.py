@@ -1,0 +1,239 @@
+"""The Slurm backend around programs that behave badly: they hang, print garbage, speak other languages, lack rights."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from assistant.config import SlurmSettings
+from assistant.errors import ToolError, Unavailable
+from assistant.ports import ControllerLog, Dependents, JumpingClock, Requeues, Reserves, SystemClock
+from assistant.records import JobSpec, JobState
+from assistant.schedulers.slurm import SlurmScheduler
+from assistant.schedulers.slurm_check import check
+from assistant.schedulers.slurm_controller import lines_about
+from assistant.schedulers.slurm_jobs import QUEUE_COLUMNS
+from tests.unit.test_slurm_text import a_job
+
+CONFIG = "SLURM_VERSION = 23.11.10\nAccountingStorageType = (null)\nMinJobAge = 300 sec\nSlurmUser = slurm(64030)\n"
+IDLE = "NodeName=gpu001 State=IDLE Partitions=train\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    program(tmp_path, "scontrol", f"case $2 in config) printf '{CONFIG}';; node) printf '{IDLE}';; *) exit 1;; esac")
+    return tmp_path
+
+
+def program(folder: Path, name: str, body: str) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
+    path.chmod(0o755)
+
+
+def squeue(folder: Path, *jobs: dict[str, str]) -> None:
+    """Make a squeue that finds its separators in the words it gets, as the real one does."""
+    plain = dict.fromkeys(QUEUE_COLUMNS, "(null)") | {"exit_code": "0", "RestartCnt": "0", "UserName": "bob", "WorkDir": "/w"}
+    body = ['for word; do :; done; m=$(echo "$word" | grep -o "<[0-9a-f]*>" | head -n 1)']
+    rows = [dict.fromkeys(QUEUE_COLUMNS, "HEAD"), *({**plain, **job} for job in jobs)]
+    for row in rows:
+        values = "%s".join(row.values())
+        body.append(f"printf '{values}%s.\\n' {' '.join(['$m'] * len(row))}".replace("'%s", "'%s"))
+    program(folder, "squeue", "\n".join(body))
+
+
+def slurm(folder: Path, **settings: object) -> SlurmScheduler:
+    made = SlurmSettings(folder=folder, users=("*",), **{"timeout_s": 5.0, **settings})  # type: ignore[arg-type]
+    return SlurmScheduler(made, SystemClock())
+
+
+def test_a_command_that_never_ends_costs_its_deadline_and_is_killed_with_its_children(folder: Path) -> None:
+    program(folder, "squeue", f"sleep 300 & echo $! > {folder}/child; wait")
+    began = time.monotonic()
+    with pytest.raises(Unavailable, match=r"did not answer squeue .* within 0\.5 s, so nothing is known"):
+        slurm(folder, timeout_s=0.5).jobs()
+    assert time.monotonic() - began < 4
+    child = int((folder / "child").read_text())
+    deadline = time.monotonic() + 5
+    while Path(f"/proc/{child}/stat").exists() and " Z " not in Path(f"/proc/{child}/stat").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_slow_answer_within_the_deadline_counts(folder: Path) -> None:
+    squeue(folder, {"JobArrayID": "7", "JobID": "7", "State": "RUNNING", "Name": "llm"})
+    program(folder, "slow", "")
+    (folder / "squeue").write_text((folder / "squeue").read_text().replace("#!/bin/sh\n", "#!/bin/sh\nsleep 0.3\n"))
+    [job] = slurm(folder).jobs()
+    assert (job.id, job.state) == ("7", JobState.RUNNING)
+
+
+def test_bytes_that_are_no_text_cost_one_letter_each(folder: Path) -> None:
+    squeue(folder, {"JobArrayID": "7", "JobID": "7", "State": "RUNNING", "Name": "caf\\351 \\377"})
+    [job] = slurm(folder).jobs()
+    assert job.name == "caf\ufffd \ufffd"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1",
+        "echo 'slurm_load_jobs-Fehler: Kein Kontakt zum Controller' >&2; exit 1",
+        "echo 'squeue: error: Invalid job format specification: Name' >&2; echo ';;'; exit 0",
+        "echo 'squeue: error: Munge encode failed: Failed to access socket' >&2; exit 1",
+        "exit 0",
+        "printf '\\377\\376\\000garbage'",
+        "kill -9 $$",
+    ],
+)
+def test_a_failed_answer_is_unknown_never_no_jobs(folder: Path, body: str) -> None:
+    program(folder, "squeue", body)
+    with pytest.raises(Unavailable):
+        slurm(folder).jobs()
+    with pytest.raises(Unavailable):
+        slurm(folder).job("7")
+
+
+def test_a_program_that_is_missing_is_named_with_the_setting(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match=r"squeue is not in .*; set slurm\.folder"):
+        slurm(tmp_path).jobs()
+
+
+def test_only_slurms_own_word_makes_a_job_unknown(folder: Path) -> None:
+    program(folder, "squeue", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    with pytest.raises(ToolError, match="unknown to Slurm"):
+        slurm(folder).job("7")
+    for strange in ("", "../1", "7; rm -rf /", "--help", "7.batch", "seven"):
+        with pytest.raises(ToolError, match="unknown to Slurm"):
+            slurm(folder).job(strange)
+
+
+def test_commands_speak_one_language_and_take_no_options_from_the_environment(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SQUEUE_STATES", "PD")
+    monkeypatch.setenv("SLURM_BITSTR_LEN", "4")
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    program(folder, "squeue", f"env > {folder}/seen; exit 1")
+    with pytest.raises(Unavailable):
+        slurm(folder, conf=folder / "slurm.conf").jobs()
+    seen = (folder / "seen").read_text().splitlines()
+    assert {"LC_ALL=C", "SLURM_TIME_FORMAT=%s", f"SLURM_CONF={folder}/slurm.conf"} <= set(seen)
+    assert not [line for line in seen if line.startswith(("SQUEUE_", "SLURM_BITSTR_LEN"))]
+
+
+def test_a_job_gets_the_environment_and_the_language_of_its_user(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    program(folder, "sbatch", f"env > {folder}/seen; cat > {folder}/script; echo '4821;cluster'")
+    spec = JobSpec("llm", "#!/bin/sh\ntrue\n", environment={"NIGHTSHIFT_STEP": "4", "A": "b c"})
+    assert slurm(folder).submit(spec) == "4821"
+    seen = (folder / "seen").read_text().splitlines()
+    assert {"LC_ALL=de_DE.UTF-8", "NIGHTSHIFT_STEP=4", "A=b c"} <= set(seen)
+    assert (folder / "script").read_text().splitlines()[1] == '#NIGHTSHIFT_ENVIRONMENT {"NIGHTSHIFT_STEP": "4"}'
+
+
+def test_a_script_with_arguments_is_a_file_that_is_gone_afterwards(folder: Path) -> None:
+    program(folder, "sbatch", f'for word; do echo "$word"; done > {folder}/words; echo 5')
+    assert slurm(folder).submit(JobSpec("llm", "#!/bin/sh\n", arguments=("--lr", "a b"))) == "5"
+    *_, script, first, second = (folder / "words").read_text().splitlines()
+    assert (first, second, Path(script).exists()) == ("--lr", "a b", False)
+
+
+@pytest.mark.parametrize("body", ["echo Welcome; exit 0", "exit 0", "echo 'Socket timed out on send/recv operation' >&2; exit 1"])
+def test_a_submission_whose_end_is_not_known_is_unknown(folder: Path, body: str) -> None:
+    program(folder, "sbatch", body)
+    with pytest.raises(Unavailable):
+        slurm(folder).submit(JobSpec("llm", "#!/bin/sh\n"))
+
+
+def test_a_submission_that_slurm_refuses_is_an_error_with_its_words(folder: Path) -> None:
+    program(folder, "sbatch", "echo 'sbatch: error: Batch job submission failed: Invalid qos specification' >&2; exit 1")
+    with pytest.raises(ToolError, match=r"job 'llm' was refused by Slurm: .*Invalid qos"):
+        slurm(folder).submit(JobSpec("llm", "#!/bin/sh\n"))
+
+
+def test_a_job_of_somebody_else_needs_a_wrapper(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(folder, "sbatch", "echo 5")
+    spec = JobSpec("llm", "#!/bin/sh\n", user="somebody", environment={"NIGHTSHIFT_STEP": "4"})
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+    with pytest.raises(ToolError, match=r"belongs to somebody and .* slurm\.submit_as"):
+        slurm(folder).submit(spec)
+    program(folder, "become", f'echo "$@" > {folder}/words; echo 5')
+    wrapper = (str(folder / "become"), "-u", "{user}")
+    assert slurm(folder, submit_as=wrapper).submit(spec) == "5"
+    assert "-u somebody" in (folder / "words").read_text()
+    assert "--export=ALL,NIGHTSHIFT_STEP=4" in (folder / "words").read_text()
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["slurm_update error: Invalid user id", "sudo: a password is required", "slurm_update error: Access/permission denied"],
+)
+def test_a_missing_right_is_named_with_the_way_to_get_it(folder: Path, words: str) -> None:
+    body = f"case $2 in node) printf '{IDLE}';; *) echo '{words}' >&2; exit 1;; esac"
+    program(folder, "scontrol", body)
+    with pytest.raises(ToolError, match=r"slurm\.admin"):
+        slurm(folder).cordon("gpu001", "nightshift:1:2 ecc_error")
+
+
+def test_a_wrapper_stands_before_changes_of_nodes_only(folder: Path) -> None:
+    program(folder, "wrap", f'printf "%s\\n" "$*" >> {folder}/words')
+    slurm(folder, admin=(str(folder / "wrap"), "-n")).cordon("gpu001", "nightshift:1:2 ecc")
+    [line] = (folder / "words").read_text().splitlines()
+    assert line == f"-n {folder}/scontrol update NodeName=gpu001 State=DRAIN Reason=nightshift:1:2 ecc"
+
+
+def test_jobs_go_on_while_the_accounting_is_down(folder: Path) -> None:
+    squeue(folder)
+    config = CONFIG.replace("(null)", "accounting_storage/slurmdbd")
+    program(folder, "scontrol", f"printf '{config}'")
+    program(folder, "sacct", "echo 'sacct: error: Problem talking to the database: Connection refused' >&2; exit 1")
+    assert slurm(folder).jobs() == []
+    with pytest.raises(Unavailable):
+        slurm(folder).job("7")
+
+
+def test_the_accounting_is_asked_now_and_then_not_at_each_look(folder: Path) -> None:
+    squeue(folder)
+    config = CONFIG.replace("(null)", "accounting_storage/slurmdbd")
+    program(folder, "scontrol", f"printf '{config}'")
+    program(folder, "sacct", f"[ $1 = --helpformat ] && echo JobID || {{ echo asked >> {folder}/asked; exit 1; }}")
+    clock = JumpingClock(SystemClock().now())
+    cluster = SlurmScheduler(SlurmSettings(folder=folder), clock)
+    for _ in range(5):
+        assert cluster.jobs() == []
+        clock.sleep(30)
+    assert len((folder / "asked").read_text().splitlines()) == 2
+
+
+def test_it_can_all_that_a_scheduler_may(folder: Path) -> None:
+    assert all(isinstance(slurm(folder), kind) for kind in (ControllerLog, Dependents, Requeues, Reserves))
+
+
+def test_the_doctor_says_what_is_missing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+    found = list(check(slurm(folder, controller_log=folder / "none.log")))
+    assert [one.works for one in found] == [True, False, False, False]
+    assert [one.text.split(":")[0] for one in found[:2]] == ["version 23.11.10", "no accounting"]
+    assert "5 min" in found[1].text
+    assert "nodes cannot be drained" in found[2].text
+    assert "AdminLevel=Administrator" in found[2].todo
+
+
+def test_the_controllers_lines_are_those_of_the_job_and_its_nodes() -> None:
+    text = "\n".join(
+        [
+            "[2026-11-21T10:00:00.000] Nodes gpu[001-004] not responding",
+            "[2026-11-21T10:00:01.000] _job_complete: JobId=30 WEXITSTATUS 1",
+            "[2026-11-21T10:00:02.000] _job_complete: JobId=301 done",
+            "[2026-11-21T10:00:03.000] error: Nodes gpu[003,007] not responding, setting DOWN",
+            "[2026-11-21T10:00:04.000] update_node: node gpu003 reason set to: x",
+            "[2026-11-21T10:00:05.000] node gpu0031 returned to service",
+        ]
+    )
+    kept = lines_about(text, replace(a_job(), nodes=("gpu003",))).splitlines()
+    assert [line[12:20] for line in kept] == ["10:00:00", "10:00:01", "10:00:03", "10:00:04"]

@@ -1,0 +1,307 @@
+"""What Slurm prints comes out as what it means: every trap is a case file under tests/cases/slurm."""
+
+from __future__ import annotations
+
+import tomllib
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from assistant.errors import Unavailable
+from assistant.records import Job, JobSpec, JobState
+from assistant.schedulers.slurm_jobs import (
+    QUEUE_COLUMNS,
+    Row,
+    accounted_columns,
+    accounted_rows,
+    finished_rows,
+    moved,
+    queue_format,
+    queue_rows,
+    waits_for,
+)
+from assistant.schedulers.slurm_nodes import configuration, node_facts, reservations, state_words
+from assistant.schedulers.slurm_spec import (
+    job_spec,
+    output_pattern,
+    sbatch_words,
+    shown_details,
+    shown_options,
+    shown_submission,
+    typed_options,
+    with_carried,
+    without_carried,
+)
+from assistant.schedulers.slurm_text import Marks, exit_of, job_state, log_path, moment, seconds
+
+CASES = Path(__file__).parents[1] / "cases" / "slurm"
+MARKS = Marks("<f00d>")
+
+
+def table(name: str) -> dict[str, Any]:
+    return tomllib.loads((CASES / name).read_text(encoding="utf-8"))
+
+
+def words(key: str) -> list[Any]:
+    return [pytest.param(case, id=str(case.get("text", case.get("pattern"))) or "empty") for case in table("words.toml")[key]]
+
+
+def files(folder: str) -> list[Any]:
+    return [pytest.param(f"{folder}/{path.name}", id=path.stem) for path in sorted((CASES / folder).glob("*.toml"))]
+
+
+def marked(text: str) -> str:
+    return text.removeprefix("\n").replace("$$", MARKS.behind).replace(";;", MARKS.between)
+
+
+def answer(case: dict[str, Any]) -> AbstractContextManager[object]:
+    return pytest.raises(Unavailable, match="nothing") if case.get("unavailable") else nullcontext()
+
+
+def none_if(value: int) -> int | None:
+    return None if value == -1 else value
+
+
+def check_rows(rows: list[Row], expected: list[dict[str, Any]]) -> None:
+    assert [row.job.id for row in rows] == [one["id"] for one in expected]
+    for row, wanted in zip(rows, expected, strict=True):
+        for field, value in wanted.items():
+            found = getattr(row.job, field)
+            if isinstance(value, list):
+                value = tuple(value)
+            shown = found.isoformat() if isinstance(found, datetime) else str(found) if isinstance(found, Path) else found
+            assert (shown or "") == value if value == "" else shown == value, f"{row.job.id}.{field}"
+
+
+@pytest.mark.parametrize("case", words("state"))
+def test_the_state_of_a_job_in_any_spelling(case: dict[str, str]) -> None:
+    assert job_state(case["text"]).value == case["state"]
+
+
+@pytest.mark.parametrize("case", words("exit"))
+def test_exit_code_and_signal(case: dict[str, Any]) -> None:
+    assert exit_of(case["text"], JobState(case["state"])) == (none_if(case["code"]), none_if(case["signal"]))
+
+
+@pytest.mark.parametrize("case", words("limit"))
+def test_a_limit_in_seconds(case: dict[str, Any]) -> None:
+    assert seconds(case["text"]) == none_if(case["seconds"])
+
+
+@pytest.mark.parametrize("case", words("log"))
+def test_the_path_of_a_log(case: dict[str, str]) -> None:
+    job_id = case.get("job", "4821")
+    found = log_path(case["pattern"], raw_id="4821", job_id=job_id, name="llm", user="alice", node="gpu001.cluster")
+    assert found == case["path"]
+
+
+@pytest.mark.parametrize("case", words("node"))
+def test_the_state_of_a_node_in_any_spelling(case: dict[str, str]) -> None:
+    [facts] = node_facts(f"NodeName=n1 State={case['text']} Partitions=train")
+    assert facts.state.value == case["state"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1795264972", datetime(2026, 11, 21, 12, 42, 52, tzinfo=UTC)),
+        ("2026-11-21T12:42:52+00:00", datetime(2026, 11, 21, 12, 42, 52, tzinfo=UTC)),
+        ("Unknown", None),
+        ("N/A", None),
+        ("0", None),
+        ("yesterday", None),
+    ],
+)
+def test_a_time_is_aware_or_absent(text: str, expected: datetime | None) -> None:
+    assert moment(text) == expected
+
+
+@pytest.mark.parametrize("name", files("queue"))
+def test_the_jobs_of_squeue(name: str) -> None:
+    case = table(name)
+    with answer(case):
+        check_rows(queue_rows(marked(case["text"]), MARKS), case["job"])
+
+
+@pytest.mark.parametrize("name", files("accounting"))
+def test_the_jobs_of_sacct(name: str) -> None:
+    case = table(name)
+    with answer(case):
+        check_rows(accounted_rows(marked(case["text"]), MARKS, case["columns"]), case["job"])
+
+
+def test_the_jobs_of_the_completion_log() -> None:
+    case = table("finished/attempts.toml")
+    for job_id, wanted in case["wanted"].items():
+        rows = finished_rows(case["text"], job_id)
+        assert [row.job.state for row in rows] == wanted["attempts"]
+        assert [row.job.attempt for row in rows] == list(range(len(rows)))
+        if rows:
+            assert (rows[-1].job.exit_code, rows[-1].job.name) == (wanted["exit_code"], wanted["name"])
+
+
+@pytest.mark.parametrize("name", files("nodes"))
+def test_the_nodes_of_scontrol(name: str) -> None:
+    case = table(name)
+    with answer(case):
+        facts = node_facts(case["text"].removeprefix("\n"))
+        shown = [one.shown(()) for one in facts]
+        for fact, node, wanted in zip(facts, shown, case["node"], strict=True):
+            assert (node.name, node.state, node.reason, node.partition) == tuple(
+                wanted[key] for key in ("name", "state", "reason", "partition")
+            )
+            assert (fact.by, fact.cordon) == (wanted["by"], wanted.get("cordon"))
+
+
+@pytest.mark.parametrize("case", [pytest.param(one, id=one["title"]) for one in table("details/details.toml")["case"]])
+def test_the_options_that_the_controller_shows(case: dict[str, Any]) -> None:
+    details = shown_details(case["text"], case["name"])
+    assert list(shown_options(details)) == case["options"]
+    spec = job_spec(a_job(case["name"]), details, "#!/bin/sh\n", pattern="", command="/w/a.sh", submit_line="", environment={})
+    assert (spec is None) == ("spec" not in case)
+    if spec is not None:
+        wanted = case["spec"]
+        assert (spec.nodes, spec.ranks_per_node, list(spec.exclude)) == (
+            wanted["nodes"],
+            wanted["ranks_per_node"],
+            wanted["exclude"],
+        )
+        assert spec.time_limit_s == wanted.get("time_limit_s")
+
+
+@pytest.mark.parametrize("case", [pytest.param(one, id=one["line"] or "empty") for one in table("submissions/typed.toml")["case"]])
+def test_the_options_of_a_line_as_typed(case: dict[str, Any]) -> None:
+    assert typed_options(case["line"], case["command"]) == (tuple(case["options"]), tuple(case["arguments"]))
+
+
+@pytest.mark.parametrize("case", [pytest.param(one, id=one["text"]) for one in table("submissions/typed.toml")["dependency"]])
+def test_a_dependency_follows_another_job(case: dict[str, Any]) -> None:
+    assert waits_for(case["text"], "10") == case["kinds"]
+    assert moved(case["text"], "10", "77") == case["moved"]
+
+
+free = some.text(some.characters(codec="utf-8", exclude_characters="\x00"), max_size=40)
+
+
+@given(name=free, comment=free, folder=free)
+def test_nothing_that_a_user_writes_breaks_the_table(name: str, comment: str, folder: str) -> None:
+    values = dict.fromkeys(QUEUE_COLUMNS, "1") | {"State": "RUNNING", "Name": name, "Comment": comment, "WorkDir": folder}
+    record = MARKS.between.join(values.values()) + MARKS.behind + "\n"
+    header = MARKS.between.join(QUEUE_COLUMNS) + MARKS.behind + "\n"
+    rows = queue_rows(header + record * 2, MARKS)
+    assert [row.job.name for row in rows] == [name, name]
+
+
+@given(name=free, line=free)
+def test_nothing_that_a_user_writes_breaks_the_accounting(name: str, line: str) -> None:
+    columns = accounted_columns(["JobID", "Restarts"])
+    values = dict.fromkeys(columns, "1") | {"State": "FAILED", "JobName": name, "SubmitLine": line}
+    text = "\n".join(MARKS.between.join(row) for row in (columns, values.values(), values.values())) + "\n"
+    assert [row.job.name for row in accounted_rows(text, MARKS, columns)] == [name, name]
+
+
+def test_each_question_has_its_own_separator() -> None:
+    assert Marks().between != Marks().between
+    assert queue_format(MARKS).endswith("Name:0<f00d>.")
+
+
+def test_our_variables_travel_in_the_script_and_come_out_again() -> None:
+    own = {"NIGHTSHIFT_STEP": "40", "NIGHTSHIFT_ARGS": "--load 'a b' \"c\"\n#"}
+    script = "#!/bin/bash\n#SBATCH -N2\nsrun x\n"
+    carried = with_carried(script, {**own, "WANDB_API_KEY": "secret"})
+    assert "secret" not in carried
+    assert carried.splitlines()[2] == "#SBATCH -N2"
+    assert without_carried(carried) == (script, own)
+    assert with_carried(carried, own) == carried
+    assert without_carried("#!/bin/sh\n#NIGHTSHIFT_ENVIRONMENT garbage\n") == ("#!/bin/sh\n", {})
+    assert with_carried("echo no first line\n", {}) == "#!/bin/bash\necho no first line\n"
+
+
+def a_job(name: str = "llm", job_id: str = "30") -> Job:
+    return Job(job_id, name, "bob", JobState.FAILED, "train", (), None, Path("/w"), None, None, None, 1, None)
+
+
+def test_a_resubmission_says_what_was_asked_for_and_what_is_new() -> None:
+    spec = JobSpec(
+        "llm",
+        "#!/bin/sh\n",
+        nodes=4,
+        ranks_per_node=8,
+        work_dir=Path("/w"),
+        log="%x-%j.out",
+        partition="train",
+        exclude=("gpu003", "gpu007"),
+        comment="mine\nnightshift:3:14",
+        time_limit_s=3601,
+        options=("--gres=gpu:8", "--nodelist=gpu[001-004]", "--constraint=h100"),
+        arguments=("--lr", "3e-4"),
+        environment={"NIGHTSHIFT_STEP": "4"},
+    )
+    assert sbatch_words(spec, ["--get-user-env"]) == [
+        "--parsable",
+        "--get-user-env",
+        "--gres=gpu:8",
+        "--constraint=h100",
+        "--job-name=llm",
+        "--nodes=4",
+        "--ntasks-per-node=8",
+        "--chdir=/w",
+        "--output=%x-%j.out",
+        "--partition=train",
+        "--exclude=gpu003,gpu007",
+        "--comment=mine nightshift:3:14",
+        "--time=61",
+    ]
+    assert shown_submission(spec).endswith("--time=61 SCRIPT --lr 3e-4")
+
+
+@pytest.mark.parametrize(
+    ("directive", "options", "expected"),
+    [
+        ("", (), []),
+        ("#SBATCH --export=ALL", (), []),
+        ("#SBATCH --export=NONE", (), ["--export=NIGHTSHIFT_STEP"]),
+        ("#SBATCH --export=PATH,HOME", (), ["--export=PATH,HOME,NIGHTSHIFT_STEP"]),
+        ("", ("--export=PATH,NIGHTSHIFT_STEP",), ["--export=PATH,NIGHTSHIFT_STEP"]),
+    ],
+)
+def test_our_variables_reach_a_job_that_exports_little(directive: str, options: tuple[str, ...], expected: list[str]) -> None:
+    spec = JobSpec("x", f"#!/bin/sh\n{directive}\n", environment={"NIGHTSHIFT_STEP": "4"}, options=options)
+    assert [word for word in sbatch_words(spec) if word.startswith("--export")] == expected
+    assert [word for word in sbatch_words(replace(spec, environment={})) if "STEP" in word] == []
+
+
+def test_the_output_of_a_script_is_found_where_the_line_does_not_say_it() -> None:
+    script = '#!/bin/sh\n#SBATCH --output="logs/%j.out"\n#SBATCH -J x\n'
+    assert output_pattern("sbatch a.sh", script) == "logs/%j.out"
+    assert output_pattern("sbatch -o here.out a.sh", script) == "here.out"
+    assert output_pattern("", "#!/bin/sh\n#SBATCH -J x -o y.out\n") == "y.out"
+
+
+def test_reservations_are_listed_and_none_is_an_answer() -> None:
+    text = (
+        "ReservationName=nightshift-7 StartTime=1795264972 EndTime=1795265272 Duration=00:05:00 Nodes=gpu[002,004] NodeCnt=2"
+        " Flags=SPEC_NODES Users=root,bob Groups=(null) State=ACTIVE\n"
+    )
+    [found] = reservations(text)
+    assert (found.name, found.nodes, found.users, found.active) == ("nightshift-7", ("gpu002", "gpu004"), ("root", "bob"), True)
+    assert reservations("No reservations in the system\n") == []
+    with pytest.raises(Unavailable):
+        reservations("")
+
+
+def test_the_configuration_is_read_and_garbage_is_no_configuration() -> None:
+    text = "Configuration data as of x\nJobCompLoc              = (null)\nMinJobAge = 300 sec\nSLURM_VERSION           = 25.11.0\n"
+    assert configuration(text) == {"JobCompLoc": "", "MinJobAge": "300 sec", "SLURM_VERSION": "25.11.0"}
+    with pytest.raises(Unavailable):
+        configuration("slurm_load_ctl_conf error: nope")
+
+
+def test_flags_of_old_tools_are_spelled_out() -> None:
+    assert state_words("DOWN*+DRAIN") == {"DOWN", "NOT_RESPONDING", "DRAIN"}
