@@ -49,7 +49,19 @@ def find_spike(points: Sequence[MetricPoint]) -> Spike | None:
     points = [point for point in points if point.loss is not None]
     if len(points) < MIN_POINTS:
         return None
-    return _not_a_number(points) or _above_level(points)
+    return _not_a_number(points) or _above_level(last_run(points))
+
+
+def last_run(points: Sequence[MetricPoint]) -> Sequence[MetricPoint]:
+    """Return the points since the steps last went back: a requeued job begins anew in the same log, high up as every run.
+
+    Ranks that write side by side are a step or so apart, which is no going back.
+    """
+    begin = 0
+    for at in range(1, len(points)):
+        if at - begin >= 3 and points[at].step < min(point.step for point in points[at - 3 : at]):
+            begin = at
+    return points[begin:]
 
 
 def _not_a_number(points: Sequence[MetricPoint]) -> Spike | None:
@@ -64,6 +76,8 @@ def _not_a_number(points: Sequence[MetricPoint]) -> Spike | None:
 
 
 def _above_level(points: Sequence[MetricPoint]) -> Spike | None:
+    if len(points) < MIN_POINTS:
+        return None
     losses = [point.loss if point.loss is not None and math.isfinite(point.loss) else math.nan for point in points]
     losses = [value if not math.isnan(value) else 1e9 for value in losses]
     smooth = [median(losses[max(0, at - 2) : at + 3]) for at in range(len(losses))]

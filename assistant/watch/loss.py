@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from assistant.logs.spikes import Spike, find_spike
+from assistant.logs.spikes import Spike, find_spike, last_run
 from assistant.records import MetricPoint
 
 
@@ -27,5 +27,5 @@ def lasting_spike(points: Sequence[MetricPoint], limits: SpikeLimits) -> Spike |
     spike = find_spike(points)
     if spike is None:
         return None
-    away = sum(1 for point in points if point.step >= spike.step and point.loss is not None)
+    away = sum(1 for point in last_run(points) if point.step >= spike.step and point.loss is not None)
     return spike if away >= limits.persist_steps else None
