@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from assistant.content.cluster_fixtures import ClusterFixture
 from assistant.content.reading import build, content_files, read_toml, wrong
 from assistant.errors import ContentError
 from assistant.records import Action, Category, Diagnosis
@@ -96,13 +97,16 @@ class Verify:
 
 @dataclass(frozen=True)
 class Fixture:
-    """A situation and the calls that the playbook must make in it."""
+    """A situation and what the playbook must do in it: either rehearsed with `calls`, or played with `cluster`."""
 
     name: str
     reason: str
-    calls: tuple[str, ...]
-    """Names of the tools expected, in order, `verify` included; a repeated look counts once."""
     ends: Ending
+    """Of the job's first incident."""
+    calls: tuple[str, ...] | None = None
+    """Names of the tools expected, in order, `verify` included; a repeated look counts once."""
+    cluster: ClusterFixture | None = None
+    """What a job does on the simulated cluster, and what must come of it; then there is nothing to answer."""
     action: Action | None = None
     faulty_nodes: tuple[str, ...] = ()
     values: Mapping[str, object] = field(default_factory=dict)
@@ -113,6 +117,15 @@ class Fixture:
     """Steps whose call fails."""
     arguments: Mapping[str, object] = field(default_factory=dict)
     """Arguments that the named steps must have been called with (others may be there too)."""
+
+    def __post_init__(self) -> None:
+        if (self.calls is None) == (self.cluster is None):
+            raise ValueError(f"fixture {self.name!r} needs either calls, to be rehearsed, or cluster, to be played there")
+        told = [key for key in ("values", "answers", "fails", "arguments") if getattr(self, key)]
+        if self.cluster is not None and told:
+            raise ValueError(
+                f"fixture {self.name!r} is played on the cluster, which gives the answers: leave out {', '.join(told)}"
+            )
 
 
 @dataclass(frozen=True)

@@ -122,12 +122,9 @@ class SimulatedCluster:
 
     def cancel(self, job_id: str) -> None:
         """End a job; one that ended already is left alone."""
-        job = self.job(job_id)
-        if not job.state.ended:
+        if not self.job(job_id).state.ended:
             self.changes.append(f"cancel {job_id}")
-            self._say(job_id, [job_cancelled(job_id, (job.nodes or ("none",))[0], self.clock.now())])
-            self._end(job_id, JobState.CANCELLED, reason="cancelled")
-            self._place()
+            self.set_cancelled(job_id)
 
     def nodes(self) -> Sequence[Node]:
         """Return all nodes in the order of their names."""
@@ -187,6 +184,22 @@ class SimulatedCluster:
         """Cordon a node as a person would: any reason."""
         self._known(node)
         self._cordons[node] = reason
+
+    def set_cancelled(self, job_id: str) -> None:
+        """End a job as a person would, from elsewhere."""
+        job = self.job(job_id)
+        if not job.state.ended:
+            self._say(job_id, [job_cancelled(job_id, (job.nodes or ("none",))[0], self.clock.now())])
+            self._end(job_id, JobState.CANCELLED, reason="cancelled")
+            self._place()
+
+    def set_requeued(self, job_id: str) -> None:
+        """Put a job that has ended back in the queue under its own id, as Slurm does after a preemption."""
+        job = self.job(job_id)
+        if job.state.ended:
+            again = replace(job, state=JobState.PENDING, nodes=(), started=None, ended=None, exit_code=None, signal=None, reason="")
+            self._jobs[job_id] = replace(again, attempt=job.attempt + 1)
+            self._place()
 
     def set_down(self, node: str, reason: str = "Not responding") -> None:
         """Let a node die with the job on it."""

@@ -28,7 +28,7 @@ class Run:
     fails_at: int | None = None
     """The step after which it ends badly."""
     lines: tuple[str, ...] = ()
-    """What the log says then."""
+    """What the log says then, or at `says_at`."""
     state: JobState = JobState.FAILED
     exit_code: int | None = 1
     signal: int | None = None
@@ -42,6 +42,8 @@ class Run:
     """The step after which nothing happens any more."""
     spikes_at: int | None = None
     """The step from which the loss is high, unless its samples are skipped."""
+    says_at: int | None = None
+    """The step after which the log says the lines while training goes on."""
     checkpoints: Path | None = None
     save_every: int = 20
     cut: tuple[int, ...] = ()
@@ -109,7 +111,7 @@ class Progress:
     def _lines(self, step: int) -> list[str]:
         run, loss = self.run, self.loss(step)
         report = StepReport(step, run.steps, step * BATCH_SIZE, run.step_s, 1e-3, BATCH_SIZE, loss, loss / 10)
-        lines = [iteration_line(report, self.time_of(step))]
+        lines = [iteration_line(report, self.time_of(step)), *(run.lines if step == run.says_at else ())]
         if run.checkpoints is not None and step % run.save_every == 0:
             lines.append(saving_line(step, run.checkpoints))
             write_checkpoint(run.checkpoints, step, whole=step not in run.cut)

@@ -24,7 +24,12 @@ EXTRAS = ["loss_spike", "hang", "slow_job", "time_limit", "preempted", "cancelle
 # fmt: on
 REASONS = (*INFRASTRUCTURE, *JOB_REASONS, *EXTRAS)
 BOOKS = list(playbooks().values())
-FIXTURES = [pytest.param(book, fixture, id=f"{book.name}: {fixture.name}") for book in BOOKS for fixture in book.fixture]
+FIXTURES = [
+    pytest.param(book, fixture, id=f"{book.name}: {fixture.name}")
+    for book in BOOKS
+    for fixture in book.fixture
+    if fixture.calls is not None
+]
 
 
 def diagnosed(reason: str, action: Action, category: Category = Category.INFRASTRUCTURE) -> Diagnosis:

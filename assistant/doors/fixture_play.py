@@ -1,0 +1,245 @@
+"""Play a playbook's cluster fixtures: the whole engine at work, only the cluster is simulated and time jumps.
+
+Log lines, diagnosis, choice of the playbook, policy, gate, tools and store are the real ones, so a fixture also shows that its
+lines lead to its playbook.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from assistant.config import Settings, WatchSettings
+from assistant.content.cluster_fixtures import ClusterFixture, Happening
+from assistant.content.playbooks import Fixture, Playbook, choose_playbook, playbooks
+from assistant.errors import Unavailable
+from assistant.policy import Mode, load_policy
+from assistant.ports import JumpingClock
+from assistant.records import Event, EventKind, Incident, IncidentState, Job, JobSpec
+from assistant.recover.playbook import STATES
+from assistant.recover.restart import SKIP_STEPS, STEP
+from assistant.schedulers.simulated import SimulatedCluster
+from assistant.schedulers.simulated_run import Run
+from assistant.wiring import build
+
+if TYPE_CHECKING:
+    from assistant.diagnose.knowledge import Knowledge
+
+START = datetime(2026, 1, 5, 2, 0, tzinfo=UTC)
+OUTAGE = "storage_down_until"
+"""The file by which our trainer and `wait_storage` are told that the storage is away."""
+PATIENCE_S = 900.0
+"""Without any change for so long nothing more will come of a job that hangs or waits."""
+PACES_S = (10.0, 60.0)
+"""Between two passes of the watch: while things change, and once nothing has changed for some minutes."""
+LONGEST_S = 30 * 3600.0
+"""More than the longest verify of a shipped playbook."""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What came of a job on the simulated cluster."""
+
+    fixture: str
+    changes: tuple[str, ...]
+    """What Nightshift changed on the cluster, in order."""
+    incidents: tuple[Incident, ...]
+    """Oldest first."""
+    problems: tuple[str, ...]
+    """Where it differs from what the fixture says; empty when it passed."""
+
+
+def play_fixture(playbook: Playbook, fixture: Fixture, *, site: Path | None = None, knowledge: Knowledge | None = None) -> Played:
+    """Play a fixture that has a `cluster` and return what came of it.
+
+    Args:
+        playbook: The fixture's own.
+        fixture: Its name, reason and `cluster` count.
+        site: Folder of the site's content.
+        knowledge: What is known of failures, where it is loaded already.
+    """
+    if fixture.cluster is None:
+        raise ValueError(f"fixture {fixture.name!r} has no cluster to be played on")
+    with tempfile.TemporaryDirectory(prefix="nightshift-play-") as folder:
+        stage = _Stage(Path(folder), playbook, fixture.cluster, site, knowledge)
+        stage.play()
+        incidents = tuple(reversed(stage.engine.store.incidents()))
+        problems = (*_outcome_problems(stage, fixture, incidents), *_restart_problems(stage))
+        return Played(fixture.name, stage.changes, incidents, problems)
+
+
+class _Stage:
+    """A cluster, an engine on it, and job 1."""
+
+    def __init__(
+        self, folder: Path, playbook: Playbook, told: ClusterFixture, site: Path | None, knowledge: Knowledge | None
+    ) -> None:
+        self.playbook, self.told = playbook, told
+        self.clock = JumpingClock(START)
+        self.cluster = SimulatedCluster(self.clock, folder, nodes=told.nodes)
+        self.saved = folder / "checkpoints"
+        self.saved.mkdir()
+        self.outage = self.saved / OUTAGE
+        self.cluster.plan("llm", *(Run(**vars(run), checkpoints=self.saved) for run in told.runs))
+        self.site = _site_with(playbook, site, folder / "site")
+        settings = Settings(
+            state_folder=folder,
+            store=folder / "nightshift.db",
+            content=self.site,
+            commands={"kernel_log": ("dmesg",)},
+            watch=WatchSettings(poll_s=PACES_S[0], hang_after_s=300),
+        )
+        # the shipped policy: a fixture must mean the same at every site
+        policy = dataclasses.replace(load_policy(), mode=Mode.ACT, kill_switch=())
+        self.engine = build(settings, clock=self.clock, scheduler=self.cluster, transport=self.cluster, policy=policy)
+        if knowledge is not None:
+            self.engine.knowledge = knowledge
+        self.to_come = sorted(told.happens, key=lambda happening: happening.after_s)
+        script = f'#NIGHTSHIFT checkpoints={self.saved} skip="--skip {{from}}:{{to}}" {told.directives}\nsrun python train.py\n'
+        spec = JobSpec("llm", script, nodes=told.job_nodes, work_dir=folder, user="ada", log="job-%j.log")
+        self.cluster.submit(dataclasses.replace(spec, time_limit_s=told.time_limit_s))
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What Nightshift changed: all but the first submission."""
+        return tuple(self.cluster.changes[1:])
+
+    def play(self) -> None:
+        """Let time pass until nothing more will come."""
+        seen, since = self._seen(), START
+        while (now := self.clock.now()) < START + timedelta(seconds=LONGEST_S):
+            quiet_s = (now - since).total_seconds()
+            if self._over(quiet_s):
+                return
+            self._pass(PACES_S[quiet_s > PATIENCE_S / 2])
+            try:
+                self.engine.tick(owner="fixture")
+            except Unavailable:
+                continue
+            if seen != (seen := self._seen()):
+                since = self.clock.now()
+
+    def _over(self, quiet_s: float) -> bool:
+        if self.to_come or self.cluster.outage:
+            return False
+        stuck = quiet_s > PATIENCE_S
+        waits = any(
+            not incident.state.ended and not (stuck and incident.state is IncidentState.WAITING)
+            for incident in self.engine.store.incidents()
+        )
+        return not waits and (stuck or all(job.state.ended for job in self.cluster.jobs()))
+
+    def _seen(self) -> object:
+        """Return all by which one sees that something changed."""
+        incidents = [(incident.id, incident.state) for incident in self.engine.store.incidents()]
+        jobs = [] if self.cluster.outage else [(job.id, job.attempt, job.state) for job in self.cluster.jobs()]
+        return incidents, jobs, self.changes, len(self.to_come)
+
+    def _pass(self, seconds: float) -> None:
+        """Let so much time pass; what happens meanwhile happens at its own moment."""
+        end = self.clock.now() + timedelta(seconds=seconds)
+        while self.to_come and (at := START + timedelta(seconds=self.to_come[0].after_s)) <= end:
+            self.clock.sleep((at - self.clock.now()).total_seconds())
+            self._happens(self.to_come.pop(0))
+        self.clock.sleep((end - self.clock.now()).total_seconds())
+
+    def _happens(self, happening: Happening) -> None:
+        word, _, about = happening.what.partition(" ")
+        match word:
+            case "ask":
+                self.engine.open_for(about, by="cli:ada")
+            case "slow":
+                self.engine.open(Event(EventKind.SLOW_JOB, about, None, self.clock.now(), attempt=self.cluster.job(about).attempt))
+            case "cancel":
+                self.cluster.set_cancelled(about)
+            case "requeue":
+                self.cluster.set_requeued(about)
+            case "cordon":
+                self.cluster.set_cordon(about, "grace: replacing a fan")
+            case "down":
+                self.cluster.set_down(about)
+            case "up":
+                self.cluster.set_up(about)
+            case "storage_away":
+                self.outage.write_text(str((START + timedelta(days=365)).timestamp()), encoding="utf-8")
+            case "storage_back":
+                self.outage.unlink(missing_ok=True)
+            case "scheduler_away" | "scheduler_back":
+                self.cluster.outage = word == "scheduler_away"
+            case _:
+                raise ValueError(f"{happening.what!r} cannot happen")
+
+
+def _site_with(playbook: Playbook, site: Path | None, folder: Path) -> Path | None:
+    """Return a folder of site content in which the playbook is the one of its name."""
+    known = playbooks(site).get(playbook.name)
+    if known is not None and known.digest == playbook.digest:
+        return site
+    if site is not None and site.is_dir():
+        shutil.copytree(site, folder)
+    (folder / "playbooks").mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(playbook.path, folder / "playbooks" / f"{playbook.name}.toml")
+    return folder
+
+
+def _outcome_problems(stage: _Stage, fixture: Fixture, incidents: tuple[Incident, ...]) -> Iterator[str]:
+    told = stage.told
+    if stage.changes != told.changes:
+        yield f"changed {_listed(stage.changes)} instead of {_listed(told.changes)}"
+    if not incidents:
+        yield "no incident was opened: nothing that a watch notices happened to the job"
+        return
+    first, *later = incidents
+    if first.state is not STATES[fixture.ends]:
+        yield f"ended {first.state} instead of {fixture.ends}: {first.note}"
+    elif told.note not in first.note:
+        yield f"its note says {first.note!r}, not {told.note!r}"
+    states = tuple(incident.state for incident in later)
+    if states != told.later:
+        notes = "".join(f"; incident {incident.id}: {incident.note}" for incident in later)
+        yield f"later incidents ended {_listed(states)} instead of {_listed(told.later)}{notes}"
+    yield from _diagnosis_problems(stage, fixture, first)
+
+
+def _diagnosis_problems(stage: _Stage, fixture: Fixture, incident: Incident) -> Iterator[str]:
+    found = stage.engine.store.diagnosis(incident.id)
+    if found is None:
+        yield "the incident was not diagnosed"
+        return
+    if found.reason != fixture.reason:
+        yield f"diagnosed {found.reason} instead of {fixture.reason}: {found.summary}"
+    if fixture.action is not None and found.action is not fixture.action:
+        yield f"advised {found.action} instead of {fixture.action}"
+    if fixture.faulty_nodes and set(found.faulty_nodes) != set(fixture.faulty_nodes):
+        yield f"blamed {_listed(found.faulty_nodes)} instead of {_listed(fixture.faulty_nodes)}"
+    chosen = choose_playbook(found, stage.engine.playbooks)
+    if chosen is None or chosen.name != stage.playbook.name:
+        yield f"chose playbook {chosen.name if chosen else 'none'} for {found.reason} with {found.action}"
+
+
+def _restart_problems(stage: _Stage) -> Iterator[str]:
+    """Compare the last submission with what the fixture says of it."""
+    told, last = stage.told, stage.cluster.jobs()[-1]
+    environment = last.spec.environment if last.spec is not None else {}
+    step = int(environment.get(STEP, "0") or 0)
+    if told.restart_step is not None and step != told.restart_step:
+        yield f"job {last.id} began with step {step} instead of {told.restart_step}"
+    if told.excluded is not None and set(_excluded(last)) != set(told.excluded):
+        yield f"job {last.id} stays away from {_listed(_excluded(last))} instead of {_listed(told.excluded)}"
+    skipped = tuple(int(environment[name]) for name in SKIP_STEPS if name in environment)
+    if told.skipped is not None and skipped != told.skipped:
+        yield f"job {last.id} leaves out the data of steps {skipped} instead of {told.skipped}"
+
+
+def _excluded(job: Job) -> tuple[str, ...]:
+    return tuple(job.spec.exclude) if job.spec is not None else ()
+
+
+def _listed(words: tuple[str, ...]) -> str:
+    return ", ".join(words) or "nothing"
