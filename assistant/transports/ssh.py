@@ -6,7 +6,6 @@ Nobody is ever asked for anything, and no host key is ever taken on trust. One c
 from __future__ import annotations
 
 import logging
-import secrets
 import shlex
 import weakref
 from collections.abc import Mapping, Sequence
@@ -42,8 +41,6 @@ class SshTransport:
         self._hosts: Any = None
         self._pool: Pool | None = None
         self._crew = Crew()
-        # what a login shell's start-up files print comes before this line and is none of the command's output
-        self._mark = f"--{secrets.token_hex(8)}--"
 
     def __enter__(self) -> SshTransport:
         return self
@@ -70,7 +67,7 @@ class SshTransport:
             self._prepare()
         except ConfigError as error:
             return {name: _not_reached(name, Failure.CONFIG, str(error)) for name in names}
-        typed = self._typed(command)
+        typed = quoted(command)
         replies = self._crew.side_by_side(
             names,
             lambda node: self._ask(node, typed, timeout_s),
@@ -105,11 +102,8 @@ class SshTransport:
             weakref.finalize(self, self._crew.close)
             self._pool = pool
 
-    def _typed(self, command: Sequence[str]) -> str:
-        # csh has no `export`; its complaint lands on standard error, which nobody parses
-        return f"export LC_ALL=C || setenv LC_ALL C; echo {self._mark}; {quoted(command)}"
-
     def _ask(self, node: str, typed: str, timeout_s: float) -> Reply:
+        from assistant.transports.ssh_command import marked
         from assistant.transports.ssh_failures import Deadline, NotReached
 
         deadline = Deadline(timeout_s)
@@ -119,22 +113,25 @@ class SshTransport:
         try:
             route = self._hosts.route(node)
             limit = self.settings.output_limit_bytes
-            finished = pool.use(route, deadline, lambda connection: connection.run(typed, deadline, limit_bytes=limit))
+            line, mark = marked(typed)
+            finished = pool.use(route, deadline, lambda connection: connection.run(line, deadline, limit_bytes=limit))
         except NotReached as error:
             logger.debug("node=%s failure=%s %s", node, error.failure, error)
             return _not_reached(node, error.failure, str(error))
         except ConfigError as error:
             return _not_reached(node, Failure.CONFIG, str(error))
-        return self._reply(node, finished)
+        return _reply(node, finished, mark)
 
-    def _reply(self, node: str, finished: Finished) -> Reply:
-        before, mark, out = finished.out.partition(f"{self._mark}\n".encode())
-        err = finished.err.decode("utf-8", "replace")
-        if not mark:
-            said = (before.decode("utf-8", "replace") or err).strip()[-200:]
-            why = f"the account's shell on {node} did not run the command (forced command, nologin, restricted?); it said: {said!r}"
-            return _not_reached(node, Failure.PROTOCOL, why)
-        return Reply(node, True, finished.status, out.decode("utf-8", "replace"), err)
+
+def _reply(node: str, finished: Finished, mark: str) -> Reply:
+    from assistant.transports.ssh_command import after_mark
+
+    out, err = after_mark(finished.out, mark), finished.err.decode("utf-8", "replace")
+    if out is None:
+        said = (finished.out.decode("utf-8", "replace") or err).strip()[-200:]
+        why = f"the account's shell on {node} did not run the command (forced command, nologin, restricted?); it said: {said!r}"
+        return _not_reached(node, Failure.PROTOCOL, why)
+    return Reply(node, True, finished.status, out.decode("utf-8", "replace"), err)
 
 
 def quoted(command: Sequence[str]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import secrets
 import signal
 from collections.abc import Callable
 from typing import NamedTuple
@@ -19,6 +21,9 @@ LOOK_S = 0.25
 """How often a running command is looked at: is it late, does it say too much?"""
 ROOM_BYTES = 1024 * 1024
 """What a channel's window holds beyond the limit of a command's output, so that too much is seen before the window is full."""
+
+
+_STARTED = re.compile(rb"^--([0-9a-f]{16})-- (\d+)\n", re.MULTILINE)
 
 
 class Finished(NamedTuple):
@@ -41,6 +46,29 @@ def hear_request(channel: paramiko.Channel, message: paramiko.Message) -> None:
         return
     message.packet.seek(start)
     channel._handle_request(message)
+
+
+def marked(command: str) -> tuple[str, str]:
+    """Return a command that first says a mark and the number of its process group, and that mark.
+
+    What the start-up files of the account's shell print comes before the mark and is none of the command's output.
+    """
+    mark = secrets.token_hex(8)
+    # csh has no `export`; its complaint lands on standard error, which nobody parses
+    return f"export LC_ALL=C || setenv LC_ALL C; echo --{mark}-- $$; {command}", mark
+
+
+def after_mark(out: bytes, mark: str) -> bytes | None:
+    """Return what a marked command itself said; None where the mark is missing: something else ran."""
+    started = next((found for found in _STARTED.finditer(out) if found[1] == mark.encode()), None)
+    return out[started.end() :] if started else None
+
+
+def ending(said: bytes) -> str | None:
+    """Return the command that ends a marked command and all its children, None when it has not begun."""
+    started = _STARTED.search(said)
+    # sshd makes the shell the leader of a group of its own, so that its number is the group's
+    return f"kill -KILL -{int(started[2])}" if started and int(started[2]) > 1 else None
 
 
 def send_request(channel: paramiko.Channel, kind: str, text: str, *, reply: bool) -> None:
@@ -84,12 +112,13 @@ def collect(channel: paramiko.Channel, host: Host, deadline: Deadline, limit_byt
 
 def _check(channel: paramiko.Channel, host: Host, deadline: Deadline, limit_bytes: int) -> None:
     if max(len(channel.in_buffer), len(channel.in_stderr_buffer)) > limit_bytes:
-        raise _too_much(host, limit_bytes)
+        raise _too_much(host, limit_bytes, channel.in_buffer.empty())
     if deadline.passed:
-        words = (channel.in_stderr_buffer.empty() or channel.in_buffer.empty())[-200:].decode("utf-8", "replace").strip()
+        said = channel.in_buffer.empty()
+        words = (channel.in_stderr_buffer.empty() or said)[-200:].decode("utf-8", "replace").strip()
         last = f"; its last words: {words!r}" if words else ""
         raise NotReached(
-            Failure.TIMEOUT, f"the command on {host.label} did not end within {deadline.seconds:g} s and was ended{last}"
+            Failure.TIMEOUT, f"the command on {host.label} did not end within {deadline.seconds:g} s and was ended{last}", said
         )
 
 
@@ -108,9 +137,10 @@ def _rest(channel: paramiko.Channel, take: Callable[[int], bytes], quiet: Deadli
     return bytes(found)
 
 
-def _too_much(host: Host, limit_bytes: int) -> NotReached:
+def _too_much(host: Host, limit_bytes: int, said: bytes = b"") -> NotReached:
     return NotReached(
         Failure.OUTPUT,
         f"the command on {host.label} said more than {limit_bytes:,} bytes and was ended; "
         "ask for less, or raise ssh.output_limit_bytes",
+        said,
     )

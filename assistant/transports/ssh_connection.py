@@ -10,13 +10,14 @@ import socket
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
+from threading import Thread
 from typing import Any
 
 import paramiko
 from paramiko.common import MSG_CHANNEL_REQUEST
 
 from assistant.ports import Failure
-from assistant.transports.ssh_command import ROOM_BYTES, Finished, collect, hear_request, send_request
+from assistant.transports.ssh_command import ROOM_BYTES, Finished, collect, ending, hear_request, send_request
 from assistant.transports.ssh_failures import Deadline, NotForwarded, NotReached, Stale, explained
 from assistant.transports.ssh_hosts import Host
 from assistant.transports.ssh_identity import Identities
@@ -97,8 +98,8 @@ class Connection:
                 transport.set_keepalive(host.keepalive_s or keepalive_s)
             return cls(host, transport, stream, proxy)
         except BaseException as error:
-            _close(transport, stream)
             said = proxy.said() if proxy else ""
+            _close(transport, stream)
             if proxy and isinstance(error, NotReached) and error.failure in (Failure.PROTOCOL, Failure.LOST, Failure.SILENT):
                 raise NotReached(Failure.PROXY, f"ProxyCommand of {host.label} gives no connection: {said or error}") from error
             raise
@@ -136,8 +137,8 @@ class Connection:
             send_request(channel, "exec", command, reply=True)
             channel.shutdown_write()
             finished = collect(channel, self.host, deadline, limit_bytes)
-        except NotReached:
-            self._end(channel)
+        except NotReached as error:
+            self._end(channel, error.said)
             raise
         except (OSError, EOFError, paramiko.SSHException) as error:
             raise NotReached(Failure.LOST, f"the connection to {self.host.label} broke while the command ran: {error}") from error
@@ -178,10 +179,21 @@ class Connection:
             )
             raise Stale(failure, f"{self.host.label} {why}") from error
 
-    def _end(self, channel: paramiko.Channel) -> None:
+    def _end(self, channel: paramiko.Channel, said: bytes) -> None:
         """Ask for the end of a command that is given up; where nothing gets through, it lives until its node is back."""
         with suppress(OSError, EOFError, paramiko.SSHException):
             send_request(channel, "signal", "KILL", reply=False)
+        kill = ending(said)
+        if kill:
+            # sshd takes no signals for root; nobody waits for this second way, which may hang as the first
+            Thread(target=self._end_by_kill, args=(kill,), name="ssh-kill", daemon=True).start()
+
+    def _end_by_kill(self, kill: str) -> None:
+        with suppress(NotReached, OSError, EOFError, paramiko.SSHException):
+            channel = self._channel("session", Deadline(STALE_AFTER_S), window_size=None)
+            send_request(channel, "exec", kill, reply=True)
+            channel.status_event.wait(STALE_AFTER_S)
+            channel.close()
 
 
 def _prepare(transport: _Transport, kinds: list[str], deadline: Deadline) -> None:

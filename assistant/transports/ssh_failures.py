@@ -28,9 +28,11 @@ _BY_NUMBER = {
 class NotReached(Unavailable):
     """A node was not reached: its state is unknown."""
 
-    def __init__(self, failure: Failure, why: str) -> None:
+    def __init__(self, failure: Failure, why: str, said: bytes = b"") -> None:
         super().__init__(why)
         self.failure = failure
+        self.said = said
+        """What a command had said on standard output when it was given up."""
 
 
 class Stale(NotReached):

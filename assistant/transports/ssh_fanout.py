@@ -137,4 +137,5 @@ class _Round(Generic[Item, Answer]):
         ends = [began + self.give_up_s for began in self.running.values()]
         if self.waiting:
             ends += [began + self.patience_s for began in self.running.values() if now - began < self.patience_s]
+            ends.append(now + self.patience_s)  # for those who have been hired and not yet begun
         return max(min(ends, default=now + self.patience_s) - now, 0.0) + 0.005
