@@ -18,7 +18,7 @@ from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding
 from assistant.diagnose.numerics import died_of_numbers
 from assistant.diagnose.reasoning import EXTERNAL, HARDWARE, ROLES, SYMPTOMS, symptomatic
-from assistant.diagnose.survival import SURVIVED_STEPS
+from assistant.diagnose.survival import SURVIVED_STEPS, cut_off
 from assistant.diagnose.times import stamp
 from assistant.logs.spikes import Spike
 from assistant.records import Citation, EventKind, JobState
@@ -28,11 +28,6 @@ SILENCE = timedelta(minutes=30)
 QUIET = timedelta(minutes=20)
 """Longer than a validation or a checkpoint takes, as a rule."""
 _CLOCK = re.compile(r"(?<![\d:.-])([01]\d|2[0-3]):([0-5]\d)(?::[0-5]\d)?(?![\d:])")
-_CUT_OFF = re.compile(
-    r"\bSIG(?:TERM|KILL|INT)\b|^(?:Killed|Terminated|Aborted)\b|signal: (?:killed|terminated)"
-    r"|: line \d+: +\d+ (?:Killed|Terminated|Aborted)"
-    r"|\bunreachable\b|core dumped|Stopping container|\b[Ee]xited with (?:exit )?code [1-9]"
-)
 _STEP_KILLED = re.compile(r"\*\*\* STEP \S+ ON \S+ CANCELLED AT|Force Terminated")
 _NUMERIC = re.compile(r"\bnan\b|\binf\b|loss|overflow|diverg|scale", re.IGNORECASE)
 _STATES = {
@@ -250,17 +245,11 @@ def _silent(
             watched[0].line,
         )
     running = facts.case.job is not None and facts.case.job.state is JobState.RUNNING
-    if facts.progress.lines and not facts.exits and not facts.tasks and not _cut_off(facts):
+    if facts.progress.lines and not facts.exits and not facts.tasks and not cut_off(facts):
         fresh = facts.lines_total - facts.progress.last_line <= 60
         if fresh or running:
             return Ending("no_failure", 0.75 if running else 0.5, _last_progress(facts), "the log ends while training goes on")
     return None
-
-
-def _cut_off(facts: Facts) -> bool:
-    """Tell whether the last lines say that something ended the job, in words that nothing else here knows."""
-    tail = facts.between(max(facts.progress.last_line + 1, facts.lines_total - 20), facts.lines_total)
-    return any(_CUT_OFF.search(line.text) for line in tail)
 
 
 def _plain(finding: Finding) -> bool:

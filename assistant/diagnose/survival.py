@@ -143,3 +143,16 @@ def _ends(text: str) -> bool:
 
 def _troubled(text: str) -> bool:
     return any(word in text for word in _TROUBLE)
+
+
+_CUT_OFF = re.compile(
+    r"\bSIG(?:TERM|KILL|INT)\b|^(?:Killed|Terminated|Aborted)\b|signal: (?:killed|terminated)"
+    r"|: line \d+: +\d+ (?:Killed|Terminated|Aborted)"
+    r"|\bunreachable\b|core dumped|Stopping container|\b[Ee]xited with (?:exit )?code [1-9]"
+)
+
+
+def cut_off(facts: Facts) -> bool:
+    """Tell whether the last lines say that something ended the job, in words that nothing else here knows."""
+    tail = facts.between(max(facts.progress.last_line + 1, facts.lines_total - 20), facts.lines_total)
+    return any(_CUT_OFF.search(line.text) for line in tail)
