@@ -45,8 +45,9 @@ MOUNTS = (
     '*,x-systemd.automount,*) ;; *) printf \'wanted %s %s\\n\' "$m" "$t" ;; esac; done </etc/fstab 2>/dev/null; '
     "while read -r s t m o r; do case $m in nfs|nfs4|lustre|gpfs|beegfs|ceph|cifs|fuse.*|ext[234]|xfs|btrfs|zfs|"
     "overlay|tmpfs) ;; *) continue ;; esac; "
-    "case $m:$t in overlay:/|tmpfs:/tmp|tmpfs:/dev/shm|tmpfs:/run) ;; overlay:*|tmpfs:*|*:/var/lib/docker/*|"
-    "*:/var/lib/kubelet/*|*:/snap/*) continue ;; esac; "
+    "case $m:$t in overlay:/|tmpfs:/dev/shm) ;; "
+    "overlay:*|tmpfs:/dev|tmpfs:/run/*|tmpfs:/sys/*|tmpfs:/proc/*|*:/var/lib/docker/*|*:/var/lib/kubelet/*|*:/snap/*) continue ;; "
+    "esac; "
     'printf \'mount %s %s %s\\n\' "$m" "$t" "$o"; ask "$t" & done </proc/mounts; wait; echo end',
 )
 """`wanted TYPE PLACE` (fstab), `mount TYPE PLACE OPTIONS`, `answer PLACE STATUS SIZE BLOCKS FREE INODES FREE`; `end`
