@@ -82,7 +82,7 @@ def _above_level(points: Sequence[MetricPoint]) -> Spike | None:
     losses = [value if not math.isnan(value) else 1e9 for value in losses]
     smooth = [median(losses[max(0, at - 2) : at + 3]) for at in range(len(losses))]
     noise = 1.4826 * median(abs(value - level) for value, level in zip(losses, smooth, strict=True)) or 1e-6
-    best_at = min(range(len(smooth) - 2), key=lambda at: smooth[at])
+    best_at = min(range(len(smooth) - 2), key=lambda at: (smooth[at], -at))  # of a flat loss the last
     if best_at < 5:
         return None
     level = median(losses[max(0, best_at - LEVEL) : best_at + 1])
