@@ -11,7 +11,7 @@ cluster's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from assistant.records import IncidentState, JobState
@@ -82,12 +82,21 @@ class Happening:
     """Seconds after the job was submitted."""
 
     def __post_init__(self) -> None:
-        words = self.what.split()
-        about = HAPPENINGS.get(words[0] if words else "")
-        if about is None:
+        wanted = HAPPENINGS.get(self.word)
+        if wanted is None:
             raise ValueError(f"what = {self.what!r} begins with none of: {', '.join(HAPPENINGS)}")
-        if len(words) != 1 + (not about.startswith("nothing")):
-            raise ValueError(f"what = {self.what!r}: behind {words[0]} stands {about.partition(':')[0]}")
+        if bool(self.about) is wanted.startswith("nothing") or " " in self.about:
+            raise ValueError(f"what = {self.what!r}: behind {self.word} stands {wanted.partition(':')[0]}")
+
+    @property
+    def word(self) -> str:
+        """What happens."""
+        return self.what.partition(" ")[0]
+
+    @property
+    def about(self) -> str:
+        """The job or node that it happens to; empty for storage and scheduler."""
+        return self.what.partition(" ")[2]
 
 
 @dataclass(frozen=True)
@@ -122,3 +131,18 @@ class ClusterFixture:
             raise ValueError("runs names no run: say what the job does")
         if not 1 <= self.job_nodes <= self.nodes:
             raise ValueError(f"job_nodes = {self.job_nodes} do not fit on nodes = {self.nodes}")
+        names = self.node_names
+        unknown = [node for node in self._named_nodes() if node not in names]
+        if unknown:
+            raise ValueError(f"{unknown[0]!r} is none of {names[0]} to {names[-1]}")
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """Names of the cluster's nodes, in order."""
+        return tuple(f"node{number:02}" for number in range(1, self.nodes + 1))
+
+    def _named_nodes(self) -> Iterator[str]:
+        for run in self.runs:
+            yield from (node for node in (run.only_on, run.downs) if node is not None)
+            yield from run.kernel
+        yield from (happening.about for happening in self.happens if HAPPENINGS[happening.word].startswith("a node"))

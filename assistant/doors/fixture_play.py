@@ -7,9 +7,11 @@ lines lead to its playbook.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,6 +24,7 @@ from assistant.errors import Unavailable
 from assistant.policy import Mode, load_policy
 from assistant.ports import JumpingClock
 from assistant.records import Event, EventKind, Incident, IncidentState, Job, JobSpec
+from assistant.recover.directives import read_directives
 from assistant.recover.playbook import STATES
 from assistant.recover.restart import SKIP_STEPS, STEP
 from assistant.schedulers.simulated import SimulatedCluster
@@ -66,12 +69,24 @@ def play_fixture(playbook: Playbook, fixture: Fixture, *, site: Path | None = No
     """
     if fixture.cluster is None:
         raise ValueError(f"fixture {fixture.name!r} has no cluster to be played on")
-    with tempfile.TemporaryDirectory(prefix="nightshift-play-") as folder:
+    with tempfile.TemporaryDirectory(prefix="nightshift-play-") as folder, _untold():
         stage = _Stage(Path(folder), playbook, fixture.cluster, site, knowledge)
         stage.play()
         incidents = tuple(reversed(stage.engine.store.incidents()))
         problems = (*_outcome_problems(stage, fixture, incidents), *_restart_problems(stage))
         return Played(fixture.name, stage.changes, incidents, problems)
+
+
+@contextmanager
+def _untold() -> Iterator[None]:
+    """Keep what the engine narrates out of the log: nobody is to be woken for an invented incident."""
+    engine_log = logging.getLogger("assistant")
+    level = engine_log.level
+    engine_log.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        engine_log.setLevel(level)
 
 
 class _Stage:
@@ -82,7 +97,7 @@ class _Stage:
     ) -> None:
         self.playbook, self.told = playbook, told
         self.clock = JumpingClock(START)
-        self.cluster = SimulatedCluster(self.clock, folder, nodes=told.nodes)
+        self.cluster = SimulatedCluster(self.clock, folder, nodes=told.node_names)
         self.saved = folder / "checkpoints"
         self.saved.mkdir()
         self.outage = self.saved / OUTAGE
@@ -150,8 +165,8 @@ class _Stage:
         self.clock.sleep((end - self.clock.now()).total_seconds())
 
     def _happens(self, happening: Happening) -> None:
-        word, _, about = happening.what.partition(" ")
-        match word:
+        about = happening.about
+        match happening.word:
             case "ask":
                 self.engine.open_for(about, by="cli:ada")
             case "slow":
@@ -171,7 +186,7 @@ class _Stage:
             case "storage_back":
                 self.outage.unlink(missing_ok=True)
             case "scheduler_away" | "scheduler_back":
-                self.cluster.outage = word == "scheduler_away"
+                self.cluster.outage = happening.word == "scheduler_away"
             case _:
                 raise ValueError(f"{happening.what!r} cannot happen")
 
@@ -190,6 +205,7 @@ def _site_with(playbook: Playbook, site: Path | None, folder: Path) -> Path | No
 
 def _outcome_problems(stage: _Stage, fixture: Fixture, incidents: tuple[Incident, ...]) -> Iterator[str]:
     told = stage.told
+    yield from (f"directives: {problem}" for problem in read_directives(f"#NIGHTSHIFT {told.directives}").problems)
     if stage.changes != told.changes:
         yield f"changed {_listed(stage.changes)} instead of {_listed(told.changes)}"
     if not incidents:

@@ -146,6 +146,60 @@ def test_a_playbook_that_names_no_tool_fails_its_rehearsal(cli: Run, home: Path)
     assert f"{path}:3" in said.out
 
 
+ON_CLUSTER = """title = "x"
+handles = ["no_failure", "type_error"]
+ends = "escalated"
+[[step]]
+name = "report"
+use = "escalate"
+with = { why = "the site's own word on job {incident.job}" }
+then = "escalated"
+[[fixture]]
+name = "ours"
+reason = "type_error"
+ends = "escalated"
+[fixture.cluster]
+runs = [{ fails_at = 50, lines = ["TypeError: unsupported operand type(s) for +: 'float' and 'NoneType'"] }]
+changes = []
+note = "the site's own word on job 1"
+"""
+
+
+@pytest.mark.parametrize("place", ["mine.toml", "site/playbooks/mine.toml"])
+def test_a_sites_playbook_is_played_on_the_cluster_before_it_is_installed(cli: Run, home: Path, place: str) -> None:
+    path = home / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(ON_CLUSTER)
+    (home / "config.toml").write_text(f'content = "{home / "site"}"\n')
+    said = cli("--config", home / "config.toml", "playbooks", "try", path)
+    assert (said.code, said.err) == (Exit.DONE, "")
+    assert "passed  ours" in said.out
+    assert "job 1 escalated: the site's own word on job 1" in said.out
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        ("changes = []", 'changes = ["submit 2"]', "changed nothing instead of submit 2"),
+        ("the site's own word on job 1", "another word", "not 'another word'"),
+        ('reason = "type_error"', 'reason = "no_failure"', "diagnosed type_error instead of no_failure"),
+        ('ends = "escalated"\n[f', 'ends = "closed"\n[f', "ended escalated instead of closed"),
+        ("changes = []", 'changes = []\nlater = ["recovered"]', "later incidents ended nothing instead of recovered"),
+        ("changes = []", 'changes = []\nrestart_step = 40\nexcluded = ["node02"]', "began with step 0 instead of 40"),
+        ("changes = []", "changes = []\nskipped = [61, 70]", "leaves out the data of steps () instead of (61, 70)"),
+        ('"no_failure", "type_error"', '"no_failure"', "chose playbook owner for type_error"),
+        ("fails_at = 50", "says_at = 50", "no incident was opened"),
+        ("changes = []", 'changes = []\ndirectives = "act=nver"', "directives: line 1: act must be one of auto, ask, never"),
+    ],
+)
+def test_a_fixture_that_goes_another_way_on_the_cluster_fails(cli: Run, home: Path, before: str, after: str, says: str) -> None:
+    path = home / "mine.toml"
+    path.write_text(ON_CLUSTER.replace(before, after))
+    said = cli("playbooks", "try", path, "--json")
+    assert said.code == Exit.ERROR
+    assert any(says in problem for problem in said.objects[0]["problems"]), said.out
+
+
 def test_settings_say_where_they_come_from(cli: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = home / "config.toml"
     config.write_text("[watch]\npoll_s = 5\n")

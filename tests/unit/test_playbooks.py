@@ -54,6 +54,11 @@ def book(tmp_path: Path, body: str, head: str = HEAD) -> Playbook:
 
 # Reading
 
+FIXTURE = '[[fixture]]\nname = "f"\nreason = "hang"\nends = "recovered"\n'
+ON_CLUSTER = f"{FIXTURE}[fixture.cluster]\n"
+RUNS = "[[fixture.cluster.runs]]\n"
+HAPPENS = "changes = []\nruns = [{}]\n[[fixture.cluster.happens]]\n"
+
 
 @pytest.mark.parametrize(
     ("body", "message"),
@@ -75,6 +80,30 @@ def book(tmp_path: Path, body: str, head: str = HEAD) -> Playbook:
         ("limits = { attempts = -1 }", "limits must be positive"),
         ('ends = "done"', "one.toml:3: ends: 'done' is none of: recovered, escalated, closed"),
         ('digest = "x"', "one.toml:3: digest: is not written down"),
+        (
+            f"{FIXTURE}calls = []\n{FIXTURE}",
+            "one.toml:8: fixture 'f' needs either calls, to be rehearsed, or cluster, to be played",
+        ),
+        (f"{ON_CLUSTER}runs = [{{}}]", "one.toml:7: key 'changes' is missing in [cluster]"),
+        (f"{ON_CLUSTER}changes = []\nruns = []", "one.toml:7: runs names no run: say what the job does"),
+        (f"{ON_CLUSTER}changes = []\nruns = [{{ fail_at = 3 }}]", "one.toml:9: fail_at: unknown key; did you mean 'fails_at'?"),
+        (
+            f"{ON_CLUSTER}changes = []\nruns = [{{ fails_at = 300 }}]",
+            "one.toml:9: fails_at = 300 is no step of a run with steps = 100",
+        ),
+        (f"{ON_CLUSTER}changes = []\nruns = [{{ state = 'running' }}]", "one.toml:9: state = running is no end of a run"),
+        (f"{ON_CLUSTER}changes = []\n{RUNS}lines = 3", "one.toml:10: lines: must be a list, not 3"),
+        (f"{ON_CLUSTER}changes = []\n{RUNS}save_every = 0", "one.toml:9: a run makes and saves steps: steps = 100, save_every = 0"),
+        (f"{ON_CLUSTER}changes = 'submit 2'\nruns = [{{}}]", "one.toml:8: changes: must be a list, not 'submit 2'"),
+        (f"{ON_CLUSTER}{HAPPENS}what = 'explode 1'", "one.toml:10: what = 'explode 1' begins with none of: ask, "),
+        (f"{ON_CLUSTER}{HAPPENS}what = 'cordon'", "one.toml:10: what = 'cordon': behind cordon stands a node"),
+        (f"{ON_CLUSTER}{HAPPENS}what = 'cordon node09'", "one.toml:7: 'node09' is none of node01 to node08"),
+        (f"{ON_CLUSTER}changes = []\nruns = [{{ only_on = 'node9' }}]", "one.toml:7: 'node9' is none of node01 to node08"),
+        (f"{ON_CLUSTER}changes = []\nruns = [{{}}]\njob_nodes = 9", "one.toml:7: job_nodes = 9 do not fit on nodes = 8"),
+        (
+            f"{FIXTURE}answers = {{ a = 1 }}\n[fixture.cluster]\nchanges = []\nruns = [{{}}]",
+            "one.toml:3: fixture 'f' is played on the",
+        ),
     ],
 )
 def test_a_mistake_names_file_line_and_key(body: str, message: str, tmp_path: Path) -> None:

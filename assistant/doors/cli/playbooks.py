@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +15,8 @@ from assistant.doors.cli.options import Json, one_of
 from assistant.doors.cli.output import print_json, print_line, print_pairs, print_record, print_table
 
 if TYPE_CHECKING:
-    from assistant.content.playbooks import Playbook, Step, Verify
+    from assistant.content.playbooks import Fixture, Playbook, Step, Verify
+    from assistant.doors.fixture_play import Played
     from assistant.recover.rehearsal import Rehearsal
 
 playbooks_app = app(help="List, show and try playbooks.", no_args_is_help=True)
@@ -92,8 +93,9 @@ def try_one(
 ) -> None:
     """Check a playbook and rehearse it on its fixtures.
 
-    Nothing happens, and nothing but the file is needed. Exit code 1 when a fixture goes another way than it says, or the playbook
-    names a tool or argument that does not exist.
+    Fixtures with `calls` are rehearsed step by step; those with `cluster` are played by the whole engine on a simulated cluster in
+    memory. Nothing happens outside, and nothing but the file is needed. Exit code 1 when a fixture goes another way than it says,
+    or the playbook names a tool or argument that does not exist.
     """
     from assistant.content.reasons import reasons
     from assistant.recover.rehearsal import check_playbook, try_playbook
@@ -106,9 +108,13 @@ def try_one(
     for problem in problems:
         _print_problem(problem, as_json)
     failed = bool(problems)
-    for rehearsal in (try_playbook(book, one) for one in chosen):
+    for rehearsal in (try_playbook(book, one) for one in chosen if one.calls is not None):
         failed |= bool(rehearsal.problems)
         _print_rehearsal(rehearsal, as_json)
+    # a playbook that names what does not exist cannot be played
+    for played in _played(context, book, chosen) if not problems else ():
+        failed |= bool(played.problems)
+        _print_played(played, as_json)
     if failed:
         raise typer.Exit(Exit.ERROR)
 
@@ -119,6 +125,19 @@ def _playbook(context: typer.Context, name: str) -> Playbook:
     if name.endswith(".toml"):
         return read_playbook(Path(name))
     return one_of(name, _known(context), "playbook", "nightshift playbooks list")
+
+
+def _played(context: typer.Context, book: Playbook, fixtures: Sequence[Fixture]) -> Iterator[Played]:
+    on_cluster = [one for one in fixtures if one.cluster is not None]
+    if not on_cluster:
+        return
+    from assistant.diagnose.knowledge import Knowledge
+    from assistant.doors.fixture_play import play_fixture
+
+    site = door_of(context).site
+    knowledge = Knowledge.load(site)
+    for one in on_cluster:
+        yield play_fixture(book, one, site=site, knowledge=knowledge)
 
 
 def _print_problem(problem: str, as_json: bool) -> None:
@@ -142,6 +161,21 @@ def _print_rehearsal(rehearsal: Rehearsal, as_json: bool) -> None:
         print_line(f"    {number}. {call.tool}({arguments})")
     print_line(f"    ends {rehearsal.ended.state}: {rehearsal.ended.note}")
     for problem in rehearsal.problems:
+        print_line(f"    {problem}", colour="red")
+
+
+def _print_played(played: Played, as_json: bool) -> None:
+    if as_json:
+        incidents = [{"job": one.job, "state": one.state, "playbook": one.playbook, "note": one.note} for one in played.incidents]
+        about = {"fixture": played.fixture, "changes": list(played.changes), "incidents": incidents}
+        print_json({**about, "passed": not played.problems, "problems": list(played.problems)})
+        return
+    print_line(f"{'FAILED' if played.problems else 'passed'}  {played.fixture}", colour="red" if played.problems else "green")
+    for number, change in enumerate(played.changes, 1):
+        print_line(f"    {number}. {change}")
+    for one in played.incidents:
+        print_line(f"    job {one.job} {one.state}: {one.note}")
+    for problem in played.problems:
         print_line(f"    {problem}", colour="red")
 
 
