@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from assistant.errors import UsageError
 from assistant.nodeset import expand
 from assistant.records import Job, JobState
 from assistant.schedulers.slurm_text import (
+    NOTHING,
     Marks,
     accounting_records,
     exit_of,
@@ -103,7 +104,8 @@ def queue_rows(text: str, marks: Marks) -> list[Row]:
 def _queue_row(fields: Sequence[str]) -> Row:
     (job_id, raw_id, state_text, reason, status, restarts, submitted, started, ended, user, partition, node_text, *rest) = fields
     stdout, work_dir, comment, dependency, command, name = rest
-    job_id = re.sub(r"_\[(\d+)\]$", r"_\1", job_id)  # the only task of an array that still waits
+    if job_id.endswith("]"):
+        job_id = re.sub(r"_\[(\d+)\]$", r"_\1", job_id)  # the only task of an array that still waits
     state = job_state(state_text)
     begun = state not in (JobState.PENDING, JobState.UNKNOWN)
     nodes = nodes_of(node_text)
@@ -116,7 +118,7 @@ def _queue_row(fields: Sequence[str]) -> Row:
         partition=partition,
         nodes=nodes,
         log=_log(stdout, work_dir, raw_id=raw_id, job_id=job_id, name=name, user=user, nodes=nodes),
-        work_dir=Path(work_dir) if value(work_dir) else None,
+        work_dir=_folder(work_dir),
         submitted=moment(submitted),
         started=moment(started) if begun else None,
         ended=moment(ended) if state.ended else None,
@@ -130,12 +132,18 @@ def _queue_row(fields: Sequence[str]) -> Row:
 
 
 def _log(pattern: str, work_dir: str, *, raw_id: str, job_id: str, name: str, user: str, nodes: Sequence[str]) -> Path | None:
-    if not value(pattern) or pattern == "/dev/null" or not re.search(r"\+0$|^[^+]*$", job_id):
+    if not value(pattern) or pattern == "/dev/null" or ("+" in job_id and not job_id.endswith("+0")):
         return None  # of a heterogeneous job only the first part has an output
     path = log_path(pattern, raw_id=raw_id, job_id=job_id, name=name, user=user, node=nodes[0] if nodes else "")
-    return Path(work_dir) / path
+    return Path(path) if path.startswith("/") else Path(work_dir, path)
 
 
+@lru_cache(maxsize=4096)
+def _folder(text: str) -> Path | None:
+    return Path(text) if value(text) else None
+
+
+@lru_cache(maxsize=4096)
 def _reason(reason: str, state_text: str, state: JobState) -> str:
     """Return why, in Slurm's words; a state that we have no word for is said as well."""
     said = value(reason)
@@ -147,12 +155,32 @@ def _reason(reason: str, state_text: str, state: JobState) -> str:
 @lru_cache(maxsize=4096)
 def nodes_of(text: str) -> tuple[str, ...]:
     """Return the nodes of a list as Slurm writes it, none where it names none or what nobody can read."""
-    if not value(text):
+    if text in NOTHING:
         return ()
+    usual = ONE_BRACKET.fullmatch(text)
+    if usual is not None:
+        return tuple(_in_bracket(*usual.groups()))
     try:
         return tuple(expand(text))
     except UsageError:
         return ()
+
+
+ONE_BRACKET = re.compile(r"([A-Za-z][\w.-]*)\[(\d{1,5}(?:-\d{1,5})?(?:,\d{1,5}(?:-\d{1,5})?)*)\]")
+"""What nearly every list looks like: it is read without the care that lists of people need."""
+
+
+def _in_bracket(stem: str, inside: str) -> list[str]:
+    names: list[str] = []
+    for part in inside.split(","):
+        first, _, last = part.partition("-")
+        names += map(stem.__add__, _written_numbers(len(first))[int(first) : int(last or first) + 1])
+    return names
+
+
+@cache
+def _written_numbers(width: int) -> tuple[str, ...]:
+    return tuple(f"{number:0{width}d}" for number in range(100_000))
 
 
 def accounted_columns(known: Iterable[str]) -> list[str]:
@@ -197,7 +225,7 @@ def _accounted_row(named: Mapping[str, str], earlier: int) -> Row:
         partition=named["Partition"],
         nodes=nodes,
         log=_log(pattern, named["WorkDir"], raw_id=named["JobIDRaw"], job_id=named["JobID"], name=name, user=user, nodes=nodes),
-        work_dir=Path(named["WorkDir"]) if value(named["WorkDir"]) else None,
+        work_dir=_folder(named["WorkDir"]),
         submitted=moment(named["Submit"]),
         started=moment(named["Start"]),
         ended=moment(named["End"]) if state.ended else None,

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from assistant.errors import Unavailable
 from assistant.records import JobState
@@ -46,6 +47,7 @@ class Marks:
         return f"{self.between}."
 
 
+@lru_cache(maxsize=1024)
 def job_state(text: str) -> JobState:
     """Return the state of a job: whole words, `CANCELLED by 54321`, cut short as in `CANCELLED+`, or two letters.
 
@@ -85,6 +87,7 @@ def seconds(text: str) -> int | None:
     return (first or 0) * 60 + (second or 0)
 
 
+@lru_cache(maxsize=1024)
 def exit_of(text: str, state: JobState) -> tuple[int | None, int | None]:
     """Return exit code and signal from `code:signal`, or from the raw wait status that squeue prints.
 
@@ -170,30 +173,22 @@ def log_path(pattern: str, *, raw_id: str, job_id: str, name: str, user: str, no
     in_array = task.isdecimal()
     if "\\" in pattern:
         return pattern.replace("\\", "")
+    if "%" not in pattern and not in_array:
+        return pattern
     if in_array and pattern.endswith(f"slurm-{raw_id}.out"):
         # squeue shows the default of plain jobs for tasks of an array as well
         return pattern.removesuffix(f"slurm-{raw_id}.out") + f"slurm-{array}_{task}.out"
-    values = {
-        "%": "%",
-        "A": array if in_array else raw_id,
-        "a": task if in_array else "4294967294",
-        "j": raw_id,
-        "J": raw_id,
-        "N": node.partition(".")[0],
-        "n": "0",
-        "s": "batch",
-        "t": "0",
-        "u": user,
-        "x": name,
-    }
-    if in_array:
-        values["b"] = str(int(task) % 10)
+    values = {"%": "%", "j": raw_id, "J": raw_id, "x": name, "u": user, "n": "0", "s": "batch", "t": "0"}
+    values |= {"A": array, "a": task, "b": str(int(task) % 10)} if in_array else {"A": raw_id, "a": "4294967294"}
+    values["N"] = node.partition(".")[0]
+    found, *rest = _pieces(pattern)
+    for width, letter, between in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
+        text = values.get(letter, f"%{width}{letter}")
+        found += (text.zfill(int(width)) if width and text.isdecimal() else text) + between
+    return found
 
-    def filled(match: re.Match[str]) -> str:
-        width, letter = match.groups()
-        text = values.get(letter)
-        if text is None:
-            return match.group(0)
-        return text.zfill(int(width)) if width and text.isdecimal() else text
 
-    return re.sub(r"%(\d{0,2})([%A-Za-z])", filled, pattern)
+@lru_cache(maxsize=4096)
+def _pieces(pattern: str) -> list[str]:
+    """Return text, width and letter of each placeholder in turn, and the text behind the last."""
+    return re.split(r"%(\d{0,2})([%A-Za-z])", pattern)
