@@ -141,12 +141,12 @@ def test_one_connection_is_kept_and_used_again(sshd: SshdHere) -> None:
 def test_many_calls_at_once_share_it_beyond_what_sshd_allows_a_connection(sshd: SshdHere) -> None:
     transport = sshd.transport()
     replies: list[Reply] = []
-    threads = [threading.Thread(target=lambda: replies.append(ask(transport, "sleep", "0.3"))) for _ in range(8)]
+    threads = [threading.Thread(target=lambda: replies.append(ask(transport, "sleep", "0.3"))) for _ in range(14)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [reply.reached for reply in replies] == [True] * 8
+    assert [reply.reached for reply in replies] == [True] * 14
 
 
 def test_an_idle_connection_is_closed(sshd: SshdHere) -> None:
