@@ -89,7 +89,7 @@ def read_progress(lines: Sequence[NumberedLine], points: Sequence[MetricPoint]) 
     metrics = [(point.line, float(point.step)) for point in points]
     bars = [(line.number, step) for line in lines if "%|" in line.text and (step := _bar(line.text)) is not None]
     # bars and metrics count differently; mixed they would look like a counter that falls back
-    bars += [(line.number, step) for line in lines if "/" in line.text and not bars and (step := _keras(line.text)) is not None]
+    bars += [(line.number, step) for line in lines if not bars and (step := _keras(line.text)) is not None]
     plain = [(line.number, float(m[1])) for line in lines if "tep" in line.text and (m := _STEP.search(line.text))]
     best = max(metrics, bars, plain, key=len)
     restarts = tuple(line.number for line in lines if _restarts(line.text))
@@ -102,7 +102,8 @@ def _restarts(text: str) -> bool:
 
 
 def _keras(text: str) -> float | None:
-    match = _KERAS.search(text) if len(text) < 600 else None
+    drawn = len(text) < 600 and ("[=" in text or "[>" in text or "━━" in text)
+    match = _KERAS.search(text) if drawn else None
     return float(match.group(1)) if match and int(match.group(2)) >= 10 else None
 
 
