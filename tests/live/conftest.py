@@ -120,15 +120,20 @@ def _tool(home: Path, *words: str) -> str:
     return done.stdout
 
 
+def skip_reason() -> str:
+    """Return why no cluster can be brought up here; empty when one can."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return "live tests run one after the other: make test-cluster"
+    if not SCRIPT.is_file():
+        return f"the development cluster's script {SCRIPT} is missing; NIGHTSHIFT_DEVCLUSTER names it"
+    return "the development cluster needs root" if os.geteuid() else ""
+
+
 @pytest.fixture(scope="session")
 def devcluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
     """Bring a cluster up for all live tests of this run, and down again."""
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        pytest.skip("live tests run one after the other: make test-cluster")
-    if not SCRIPT.is_file():
-        pytest.skip(f"the development cluster's script {SCRIPT} is missing; NIGHTSHIFT_DEVCLUSTER names it")
-    if os.geteuid():
-        pytest.skip("the development cluster needs root")
+    if reason := skip_reason():
+        pytest.skip(reason)
     # Unix sockets lie in there, whose paths may have 108 characters
     home, shared = Path(tempfile.mkdtemp(prefix="ns-")) / "c", tmp_path_factory.mktemp("shared")
     home.parent.chmod(0o755)  # ordinary users have to read slurm.conf

@@ -23,12 +23,13 @@ from assistant.logs.metrics import metric_points
 from assistant.logs.tail import Follower
 from assistant.policy import Mode, load_policy
 from assistant.ports import Scheduler, SystemClock
-from assistant.records import Job, JobSpec, JobState
+from assistant.records import Job, JobSpec, JobState, NodeState
 from assistant.schedulers.drill import armed
 from assistant.wiring import build
 
 NODES, SAVE_EVERY, STEP_MS = 4, 20, 100.0
 POLL_S = 1.0
+NODES_BACK_S = 90.0
 SCRIPT = """\
 #!/bin/bash
 #SBATCH --no-requeue --mem={memory_mb}M
@@ -71,6 +72,7 @@ class ClusterDrill:
     def run(self, show: Callable[[ClusterDrill], None]) -> Result:
         """Submit the job, strike, and look after it until everything has ended."""
         _ = self.engine.knowledge
+        self._wait_for_nodes()
         began, owner = time.monotonic(), owner_name("drill")
         job_id = self.cluster.submit(self._spec())
         log = Follower(self.folder / f"job-{job_id}.log")
@@ -97,6 +99,22 @@ class ClusterDrill:
             if node.reason.startswith("nightshift:"):
                 self.cluster.uncordon(node.name)
         self.engine.store.close()
+
+    def _wait_for_nodes(self) -> None:
+        """Wait until the job and one spare node fit: what the drill before has healed needs a while to come back.
+
+        Raises:
+            Unavailable: They do not.
+        """
+        deadline = time.monotonic() + NODES_BACK_S
+        while True:
+            idle = [node.name for node in self.cluster.nodes() if node.state is NodeState.IDLE]
+            if len(idle) > NODES:
+                return
+            if time.monotonic() > deadline:
+                states = ", ".join(f"{node.name} {node.state} {node.reason}".strip() for node in self.cluster.nodes())
+                raise Unavailable(f"a drill needs {NODES + 1} idle nodes, found {len(idle)}: {states}")
+            time.sleep(POLL_S)
 
     def _spec(self) -> JobSpec:
         source = Path(__file__).resolve().parents[3]

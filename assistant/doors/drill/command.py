@@ -29,6 +29,9 @@ def drill(
         typer.Option("--rig", metavar="PROGRAM", help="What hurts and heals the cluster; default $NIGHTSHIFT_DEVCLUSTER."),
     ] = None,
     home: Annotated[Path | None, typer.Option("--home", metavar="FOLDER", help="The rig's folder, where it has several.")] = None,
+    shared: Annotated[
+        Path | None, typer.Option("--shared", metavar="FOLDER", help="A folder at the same path here and on every node.")
+    ] = None,
     only: Annotated[list[str] | None, typer.Option("--only", metavar="NAME", help="Only this drill; may repeat.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a drill.")] = False,
 ) -> None:
@@ -50,7 +53,7 @@ def drill(
         raise UsageError("--cluster needs --rig PROGRAM or NIGHTSHIFT_DEVCLUSTER: it must be able to hurt and heal the cluster")
     chosen = _chosen(only or [], drills())
     the_rig = Rig(program.absolute(), home)
-    root = the_rig.share() / f"drill-{int(time.time())}"
+    root = the_rig.share(shared) / f"drill-{int(time.time())}"
     try:
         rehearsals = ((one.title, one.name, lambda one=one: ClusterDrill(one, the_rig, _made(root / one.name))) for one in chosen)
         results = play(rehearsals, as_json=as_json, whole=False)

@@ -57,12 +57,21 @@ class Rig:
         if done.returncode:
             raise Unavailable(f"{shlex.join(filled)}: {done.stderr.strip() or done.stdout.strip()}")
 
-    def share(self) -> Path:
-        """Return the shared folder under the name that the nodes use, made reachable here by a link where it is not.
+    def share(self, folder: Path | None = None) -> Path:
+        """Return a folder that has the same name here and on the nodes.
+
+        Args:
+            folder: One that is known to; without it the rig's own shared folder is made reachable here by a link.
 
         Raises:
-            ConfigError: Something else has that name on this machine.
+            ConfigError: The folder is not there, or something else has the name of the nodes' shared folder on this machine.
         """
+        if folder is not None:
+            if not folder.is_dir():
+                raise ConfigError(
+                    f"--shared {folder}: there is no such folder; it must lie at the same path here and on every node"
+                )
+            return folder
         here = Path(self.variables["DEVCLUSTER_SHARED"])
         if SHARED.is_symlink() and SHARED.resolve() == here.resolve():
             return SHARED
