@@ -18,6 +18,7 @@ from assistant.records import IncidentState, JobState
 
 HAPPENINGS = {
     "ask": "a job id: a person asks for help with it, where no watch would notice anything",
+    "submit": "a job id: its owner submits the same again",
     "slow": "a job id: somebody measured that it has become slow",
     "cancel": "a job id: a person ends it",
     "requeue": "a job id: the scheduler puts it back in the queue, after a preemption",

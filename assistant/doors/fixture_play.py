@@ -118,7 +118,8 @@ class _Stage:
         self.to_come = sorted(told.happens, key=lambda happening: happening.after_s)
         script = f'#NIGHTSHIFT checkpoints={self.saved} skip="--skip {{from}}:{{to}}" {told.directives}\nsrun python train.py\n'
         spec = JobSpec("llm", script, nodes=told.job_nodes, work_dir=folder, user="ada", log="job-%j.log")
-        self.cluster.submit(dataclasses.replace(spec, time_limit_s=told.time_limit_s))
+        self.spec = dataclasses.replace(spec, time_limit_s=told.time_limit_s)
+        self.cluster.submit(self.spec)
 
     @property
     def changes(self) -> tuple[str, ...]:
@@ -169,6 +170,10 @@ class _Stage:
         match happening.word:
             case "ask":
                 self.engine.open_for(about, by="cli:ada")
+            case "submit":
+                before = self.cluster.job(about).spec
+                own = self.cluster.submit(before if before is not None else self.spec)
+                self.cluster.changes.remove(f"submit {own}")
             case "slow":
                 self.engine.open(Event(EventKind.SLOW_JOB, about, None, self.clock.now(), attempt=self.cluster.job(about).attempt))
             case "cancel":
