@@ -68,6 +68,7 @@ class SshTransport:
         except ConfigError as error:
             return {name: _not_reached(name, Failure.CONFIG, str(error)) for name in names}
         typed = quoted(command)
+        logger.debug("nodes=%d command=%s", len(names), command[0])
         replies = self._crew.side_by_side(
             names,
             lambda node: self._ask(node, typed, timeout_s),

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
 from assistant.errors import ConfigError
@@ -123,15 +124,17 @@ class KnownHostsFiles:
 
     def __init__(self) -> None:
         self._read: dict[tuple[Path, ...], tuple[tuple[object, ...], KnownHosts]] = {}
+        self._lock = Lock()
 
     def of(self, files: tuple[Path, ...]) -> KnownHosts:
         """Return what these files hold now; a missing file holds nothing."""
         now = stamp(files)
-        seen = self._read.get(files)
-        if seen is None or seen[0] != now:
-            seen = now, KnownHosts((entry for path in files for entry in read_known_hosts(path)), files)
-            self._read[files] = seen
-        return seen[1]
+        with self._lock:  # or each of many new connections would read them
+            seen = self._read.get(files)
+            if seen is None or seen[0] != now:
+                seen = now, KnownHosts((entry for path in files for entry in read_known_hosts(path)), files)
+                self._read[files] = seen
+            return seen[1]
 
 
 def read_known_hosts(path: Path) -> list[Entry]:
