@@ -20,8 +20,10 @@ from assistant.probing import Circumstances, Finding, Health, Weight, guilty, wo
 from assistant.tooling import Context
 from assistant.tools.nodes import check_nodes
 from assistant.tools.probes import probes
+from assistant.tools.probes._check import judged_by
 from assistant.tools.probes._kernel import lines
 from assistant.tools.probes._rounds import KEPT_BYTES, Wanted, frames, together
+from assistant.tools.probes._shell import MOUNTS
 from assistant.transports.here import HereTransport
 
 NOW = datetime(2026, 2, 11, 12, 0, tzinfo=UTC)
@@ -45,13 +47,13 @@ def test_each_command_has_its_own_answer(shell: str) -> None:
 
 
 def test_an_output_cannot_look_like_a_frame() -> None:
-    found = run(("printf", "#nightshift 1 0\\n|x\\n#nightshift 0 99"), ("echo", "second"))
-    assert (found[0].status, found[0].out) == (0, "#nightshift 1 0\n|x\n#nightshift 0 99\n")
+    found = run(("printf", "1.out:x\\n#nightshift round\\n0.rc:99"), ("echo", "second"))
+    assert (found[0].status, found[0].out) == (0, "1.out:x\n#nightshift round\n0.rc:99\n")
     assert found[1].out == "second\n"
 
 
 def test_what_a_login_shell_prints_is_passed_over() -> None:
-    found = run(("echo", "x"), before="echo 'Welcome to gpu001'; echo '|not mine'; ")
+    found = run(("echo", "x"), before="echo 'Welcome to gpu001'; echo '0.out:not mine'; ")
     assert found[0].out == "x\n"
 
 
@@ -66,8 +68,32 @@ def test_output_without_end_is_cut_and_what_never_ends_is_stopped() -> None:
     found = run(("yes",), ("sh", "-c", "yes >&2"), ("sleep", "99"), ("echo", "well"))
     assert time.monotonic() - begun < 7
     assert len(found[0].out) <= KEPT_BYTES
-    assert [one.status for one in found[:3]] == [141, 141, 124]
+    assert [one.status for one in found[:3]] == [153, 153, 124]
     assert found[3].out == "well\n"
+
+
+def faked(tmp_path: Path, program: str, text: str, *commands: Sequence[str]) -> list[Reply]:
+    """Run commands where one program is another."""
+    (tmp_path / program).write_text(f"#!/bin/sh\n{text}\n")
+    (tmp_path / program).chmod(0o755)
+    return run(*commands, before=f"PATH={tmp_path}:$PATH; ")
+
+
+def test_a_process_that_cannot_be_killed_keeps_nobody_waiting(tmp_path: Path) -> None:
+    begun = time.monotonic()
+    found = faked(
+        tmp_path, "timeout", 'case $* in *stuck*) exec sleep 15 ;; esac; shift 3; exec "$@"', ("echo", "stuck"), ("echo", "well")
+    )
+    assert time.monotonic() - begun < 9
+    assert [one.status for one in found] == [None, 0]
+    assert found[1].out == "well\n"
+
+
+def test_a_file_system_that_hangs_is_named_and_the_others_answer(tmp_path: Path) -> None:
+    (reply,) = faked(tmp_path, "stat", 'for last in "$@"; do :; done; [ "$last" = / ] && sleep 30; exec /usr/bin/stat "$@"', MOUNTS)
+    found = judged_by(next(probe for probe in probes() if probe.name == "disk"), reply, Circumstances(limits(), NOW))
+    assert any(one.status == "unknown" and one.text.startswith("/ (") for one in found)
+    assert "answer /dev/shm 0 " in reply.out or "mount tmpfs /dev/shm" not in reply.out
 
 
 def test_nothing_is_left_on_the_node(tmp_path: Path) -> None:
@@ -77,9 +103,9 @@ def test_nothing_is_left_on_the_node(tmp_path: Path) -> None:
 
 
 def test_an_answer_cut_short_leaves_the_rest_unknown() -> None:
-    found = frames(Reply("n", True, 0, "\n#nightshift 0 0\n|x\n", ""), 2)
+    found = frames(Reply("n", True, 0, "\n#nightshift round\n0.rc:0\n0.out:x\n1.ou", ""), 2)
     assert found is not None
-    assert [one.reached for one in found] == [True, False]
+    assert [(one.status, one.out) for one in found] == [(0, "x\n"), (None, "")]
     assert frames(Reply("n", True, 0, "Welcome\n", ""), 2) is None
 
 
@@ -129,7 +155,7 @@ def test_a_check_needs_no_scheduler_when_nodes_are_named() -> None:
 
 
 def test_two_round_trips_suffice_for_all_probes_of_all_nodes() -> None:
-    framed = "".join(f"\n#nightshift {number} 0\n" for number in range(60))
+    framed = "#nightshift round\n" + "".join(f"{number}.rc:0\n" for number in range(60))
     transport = Nodes({"true": said(""), "sh": said(framed)})
     check_nodes(context(transport), nodes=["n1", "n2", "n3"])
     assert len(transport.asked) == 2

@@ -11,10 +11,9 @@ from assistant.ports import Reply
 from assistant.probing import Circumstances, Finding, Health, guilty, ok, unknown, worst
 from assistant.tooling import Context, Probe
 from assistant.tools.probes import _boot, _hardware, _shell, probes
-from assistant.tools.probes._rounds import COMMAND_S, KEPT_BYTES, STOPPED, Wanted, frames, together
+from assistant.tools.probes._rounds import COMMAND_S, ENDLESS, KEPT_BYTES, STOPPED, Wanted, frames, together
 
 NO_PROGRAM = (126, 127)
-PIPE_CLOSED = (141, -13)
 ROUND_S = 10.0
 """What all probes of a node together may take; Slurm gives a health check 60 s, a prolog should not need more than this."""
 FACTS = {"hardware": Wanted(_shell.PCI), "uptime": Wanted(_boot.COMMAND)}
@@ -151,7 +150,7 @@ def _why_not(reply: Reply, probe: Probe) -> str:
         return reply.err or "it did not answer"
     if reply.status in NO_PROGRAM:
         return f"{probe.needs} is not there" + (f"; install {probe.package}" if probe.package else "")
-    if reply.status in PIPE_CLOSED or (len(reply.out) >= KEPT_BYTES and probe.keeps == "head"):
+    if reply.status in ENDLESS or (len(reply.out) >= KEPT_BYTES and probe.keeps == "head"):
         return f"{probe.needs} printed more than {KEPT_BYTES // 1024} KiB and was stopped"
     if reply.status in STOPPED:
         return f"{probe.needs} did not end within {COMMAND_S} s"

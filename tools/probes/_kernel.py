@@ -44,11 +44,13 @@ class KernelLine:
     identity: str
 
 
-def lines(reply: Reply, circumstances: Circumstances) -> list[KernelLine]:
-    """Return the lines that count: since the beginning of the window, and not counted before."""
+def lines(reply: Reply, circumstances: Circumstances, words: Sequence[str] = ("",)) -> list[KernelLine]:
+    """Return the lines that count: with one of some words, since the beginning of the window, and not counted before."""
     start = circumstances.since or circumstances.now - timedelta(hours=circumstances.limits.node.kernel_window_h)
     counted: dict[str, KernelLine] = {}
     for raw in reply.out.split("\n"):
+        if not any(word in raw for word in words):
+            continue
         whole = raw.strip()
         stamp = _STAMP.match(whole)
         text = whole[stamp.end() :] if stamp else whole

@@ -1,16 +1,17 @@
 """Run many commands on a node in one round trip: one constant script that frames what each printed, and the parser of frames.
 
 All commands run side by side, each under `timeout`, so the slowest one counts and not the sum. The script never waits for a
-process: one that hangs in the kernel cannot be killed, and its frame then says `running`. Every line of an output is prefixed, so
-no output can look like a frame; what a login shell prints before the first frame is passed over. Outputs lie in memory for a
-moment (/dev/shm) and are cut at a limit, so neither a full disk nor a program that never stops printing does harm.
+process: one that hangs in the kernel cannot be killed, and has no exit status then. Every line of an output comes back with the
+name of its file before it, so no output can look like another's; what a login shell prints before the beginning is passed over.
+Outputs lie in memory for a moment (/dev/shm) and are cut at a limit, so neither a full disk nor a program that never stops
+printing does harm.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from assistant.ports import Reply
@@ -21,26 +22,30 @@ WAIT_S = 6
 """After so long the script reports what it has."""
 KEPT_BYTES = 524_288
 """More of one output than this is cut off: eight GPUs in full detail print 60,000."""
-KEPT_ERROR_BYTES = 2_000
+KEPT_ERROR_CHARACTERS = 2_000
+KEPT_ERROR_LINES = 40
+ENDLESS = (141, 153)
+"""Exit statuses of what printed beyond the limit: SIGPIPE and SIGXFSZ."""
 STOPPED = (124, 137, None)
 """Exit statuses of what did not end by itself: `timeout` stopped it, it was killed, or it still runs."""
 
-_FRAME = re.compile(r"^#nightshift (\d+) (\d+|running)$")
+_BEGIN = "#nightshift round"
+_LINE = re.compile(r"(\d+)\.(out|err|rc):(.*)", re.DOTALL)
 _HEAD = (
     "umask 077; LC_ALL=C LANG=C; export LC_ALL LANG; "
     "PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/rocm/bin; export PATH; "
     'd=; for t in /dev/shm /run /tmp; do d=$(mktemp -d "$t/nightshift.XXXXXX" 2>/dev/null) && break; done; '
-    '[ -d "$d" ] || exit 98; trap \'rm -rf "$d"\' EXIT; trap "exit 97" HUP INT TERM; '
-    "ask() { n=$1; k=$2; shift 2; "
-    '{ { { timeout -k 1 {command_s} "$@" 2>&3; echo $? >"$d/$n.rc"; } | "$k" -c {kept} >"$d/$n.out"; } 3>&1 '
-    '| head -c {kept_err} >"$d/$n.err"; : >"$d/$n.end"; } </dev/null >/dev/null 2>&1 & }; '
+    '[ -d "$d" ] && cd "$d" || exit 98; trap \'cd /; rm -rf "$d"\' EXIT; trap "exit 97" HUP INT TERM; ulimit -f {blocks}; '
+    "exec </dev/null; "
+    'head() { n=$1; shift; { (cd {home}; exec timeout -k 1 {command_s} "$@") >"$d/$n.out" 2>"$d/$n.err"; '
+    'echo $? >"$d/$n.rc"; : >"$d/$n.end"; } >/dev/null 2>&1 & }; '
+    'tail() { n=$1; shift; { { (cd {home}; exec timeout -k 1 {command_s} "$@") 2>"$d/$n.err"; echo $? >"$d/$n.rc"; } '
+    '| command tail -c {kept} >"$d/$n.out"; : >"$d/$n.end"; } >/dev/null 2>&1 & }; '
 )
 _TAIL = (
-    'i=0; while [ $i -lt {polls} ]; do set -- "$d"/*.end; [ $# -ge {count} ] && [ -e "$1" ] && break; '
-    "sleep 0.05 || sleep 1; i=$((i+1)); done; "
-    'n=0; while [ $n -lt {count} ]; do r=; [ -e "$d/$n.rc" ] && read -r r <"$d/$n.rc"; printf \'\\n#nightshift %s %s\\n\' $n '
-    '"${r:-running}"; if [ -s "$d/$n.out" ]; then sed "s/^/|/" "$d/$n.out"; fi; '
-    'if [ -s "$d/$n.err" ]; then echo; sed "s/^/!/" "$d/$n.err"; fi; n=$((n+1)); done; exit 0'
+    'sleep 0.5 || sleep 1; i=0; while [ $i -lt {polls} ]; do set -- *.end; [ $# -ge {count} ] && [ -e "$1" ] && break; '
+    'sleep 0.1 || sleep 1; i=$((i+1)); done; echo; echo "{begin}"; grep -a "" /dev/null *.rc *.out; '
+    'grep -a -m {err_lines} "" /dev/null *.err; exit 0'
 )
 
 
@@ -54,40 +59,44 @@ class Wanted:
 
 
 def together(wanted: Sequence[Wanted]) -> tuple[str, ...]:
-    """Return the one command that runs all of them."""
-    head = (
-        _HEAD.replace("{command_s}", str(COMMAND_S)).replace("{kept}", str(KEPT_BYTES)).replace("{kept_err}", str(KEPT_ERROR_BYTES))
-    )
-    asks = "".join(f"ask {number} {one.keeps} {shlex.join(one.command)}; " for number, one in enumerate(wanted))
-    tail = _TAIL.replace("{polls}", str(WAIT_S * 20)).replace("{count}", str(len(wanted)))
-    return ("sh", "-c", head + asks + tail)
+    """Return the one command that runs all of them, in the folder in which it is started itself."""
+    values = {
+        "{command_s}": COMMAND_S,
+        "{blocks}": KEPT_BYTES // 512,
+        "{kept}": KEPT_BYTES,
+        "{polls}": WAIT_S * 10,
+        "{count}": len(wanted),
+        "{err_lines}": KEPT_ERROR_LINES,
+        "{begin}": _BEGIN,
+        "{home}": '"$w"',
+    }
+    asks = "".join(f"{one.keeps} {number} {shlex.join(one.command)}; " for number, one in enumerate(wanted))
+    head, tail = _HEAD, _TAIL
+    for name, value in values.items():
+        head, tail = head.replace(name, str(value)), tail.replace(name, str(value))
+    return ("sh", "-c", "w=$(pwd); " + head + asks + tail)
 
 
 def frames(reply: Reply, count: int) -> list[Reply] | None:
     """Return what each command answered, in their order; None when the reply is not that of the script.
 
-    A command that still ran has no status; one whose frame is missing was not reached.
+    A command that still ran has no status; one of which nothing came back was not reached.
     """
-    found: dict[int, tuple[int | None, list[str], list[str]]] = {}
-    out: list[str] = []
-    err: list[str] = []
-    for line in reply.out.split("\n"):
-        frame = _FRAME.match(line.rstrip("\r"))
-        if frame:
-            out, err = [], []
-            status = None if frame[2] == "running" else int(frame[2])
-            found[int(frame[1])] = (status, out, err)
-        elif found and line.startswith("|"):
-            out.append(line[1:])
-        elif found and line.startswith("!"):
-            err.append(line[1:])
-    if not found:
+    _, begin, rest = f"\n{reply.out}".partition(f"\n{_BEGIN}\n")
+    if not begin:
         return None
-    missing = Reply(reply.node, False, None, "", "the answer was cut off before this command's")
-    return [
-        Reply(reply.node, True, found[n][0], _text(found[n][1]), _text(found[n][2])) if n in found else missing
-        for n in range(count)
-    ]
+    found: dict[tuple[int, str], list[str]] = {}
+    for line in rest.split("\n"):
+        match = _LINE.match(line)
+        if match:
+            found.setdefault((int(match[1]), match[2]), []).append(match[3])
+    return [_answer(reply.node, found, number) for number in range(count)]
+
+
+def _answer(node: str, found: Mapping[tuple[int, str], list[str]], number: int) -> Reply:
+    status = "".join(found.get((number, "rc"), [])).strip()
+    out, err = (_text(found.get((number, kind), [])) for kind in ("out", "err"))
+    return Reply(node, True, int(status) if status.isdigit() else None, out, err[:KEPT_ERROR_CHARACTERS])
 
 
 def _text(lines: list[str]) -> str:

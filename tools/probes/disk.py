@@ -39,7 +39,7 @@ def full(mount: Mount, circumstances: Circumstances) -> Iterator[Finding]:
         ("inodes", mount.inodes_percent, limits.inodes_warning_percent, limits.inodes_critical_percent),
     ):
         status = judged(percent or 0, warning, critical)
-        if percent is not None and status is not Health.OK:
+        if percent is not None and status is not Health.OK and "ro" not in mount.options.split(","):
             text = f"{percent:.0f} % of {'the inodes of ' if what == 'inodes' else ''}{mount.place} is in use"
             limit = critical if status is Health.CRITICAL else warning
             remedy = f"free {what}: du -x --{'inodes' if what == 'inodes' else 'max-depth=1'} {mount.place}"

@@ -96,10 +96,34 @@ SIGNS: tuple[tuple[re.Pattern[str], Health, Weight, str, str], ...] = (
 )
 CORRECTED_LIMIT = 100
 
+WORDS = (
+    "mce: ",
+    "Hardware Error",
+    "achine check",
+    "EDAC",
+    "amdgpu",
+    "AER: ",
+    "PCIe Bus Error",
+    "I/O error",
+    "medium error",
+    "nvme",
+    "read-only",
+    "EXT4-fs",
+    "XFS",
+    "BTRFS",
+    "Btrfs",
+    "lockup",
+    "LOCKUP",
+    "detected",
+    "blocked for",
+    "temperature",
+)
+"""One of these stands in every line that is looked for."""
+
 
 def parse(reply: Reply, circumstances: Circumstances) -> Sequence[Finding]:
     """Say one thing for each kind of sign: how often, and the last line of it."""
-    kept = lines(reply, circumstances)
+    kept = lines(reply, circumstances, WORDS)
     found: list[Finding] = []
     claimed: set[str] = set()
     for pattern, status, weight, text, remedy in SIGNS:

@@ -34,10 +34,13 @@ REMEDIES = {
     "workflow 48": "drain the node and reset the GPU; look for 63, 64, 94, 95 beside it; replace it on repetition",
 }
 
+WORDS = ("NVRM: ", "SXid")
+"""One of these stands in every line that is looked for."""
+
 
 def parse(reply: Reply, circumstances: Circumstances) -> Sequence[Finding]:
     """Judge each XID since the window began; the same code of several GPUs is one finding."""
-    judged = [found for line in lines(reply, circumstances) if (found := _judge(line)) is not None]
+    judged = [found for line in lines(reply, circumstances, WORDS) if (found := _judge(line)) is not None]
     bad = merged((device, finding) for device, finding in judged if finding.status is not Health.OK)
     first = {(one.status, one.text.split(" on ")[0]): one for one in reversed(bad)}
     return list(reversed(first.values())) or [ok("no XID that matters", len(judged))]

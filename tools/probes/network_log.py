@@ -33,10 +33,13 @@ SIGNS = (
 )
 CABLE = "reseat or replace cable and transceiver; look at the switch port"
 
+WORDS = ("Link ", "unplugged", "High Temperature", "nsufficient power", "running without", "health", "Fatal error")
+"""One of these stands in every line that is looked for."""
+
 
 def parse(reply: Reply, circumstances: Circumstances) -> Sequence[Finding]:
     """Count links that went down, and name what else speaks against an adapter."""
-    kept = lines(reply, circumstances)
+    kept = lines(reply, circumstances, WORDS)
     downs = Counter(match["device"] for line in kept if (match := DOWN.search(line.text)))
     limits, found = circumstances.limits.node, []
     for device, count in downs.items():

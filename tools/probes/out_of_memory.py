@@ -14,10 +14,13 @@ KILLED = re.compile(
     r"Out of memory)(?: \(.*?\))?: Kill(?:ed)? process (?P<pid>\d+),? (?:UID \d+, )?\(?(?P<name>[^),]+)"
 )
 
+WORDS = ("ut of memory",)
+"""One of these stands in every line that is looked for."""
+
 
 def parse(reply: Reply, circumstances: Circumstances) -> Sequence[Finding]:
     """Name what was killed; a job over its own limit is the job's affair."""
-    killed = [(line, match) for line in lines(reply, circumstances) if (match := KILLED.search(line.text))]
+    killed = [(line, match) for line in lines(reply, circumstances, WORDS) if (match := KILLED.search(line.text))]
     if not killed:
         return [ok("nothing was killed for its memory", 0, 0, "kills")]
     whole = [match for _, match in killed if match["group"].startswith("Out")]

@@ -24,12 +24,15 @@ EVICTED = re.compile(
 )
 REMEDY = "look at the server and the path to it; with other nodes well, remount or reboot this one"
 
+WORDS = ("nfs", "Lustre", "libceph", "ceph:", "GPFS", "evicted")
+"""One of these stands in every line that is looked for."""
+
 
 def parse(reply: Reply, circumstances: Circumstances) -> Sequence[Finding]:
     """Pair what was lost with what came back; only the last word of each server counts."""
     silent: dict[str, KernelLine] = {}
     evicted: list[KernelLine] = []
-    for line in lines(reply, circumstances):
+    for line in lines(reply, circumstances, WORDS):
         lost, back = LOST.search(line.text), BACK.search(line.text)
         if lost:
             silent[_server(lost)] = line
