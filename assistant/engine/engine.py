@@ -17,12 +17,13 @@ from assistant.engine.lease import kept_lease
 from assistant.errors import Parked, StoreError, ToolError, Unavailable
 from assistant.gate import Gate
 from assistant.ports import Clock, Scheduler
-from assistant.records import CallStatus, Diagnosis, Event, EventKind, Incident, IncidentState, Job
+from assistant.records import CallStatus, Diagnosis, Event, EventKind, Incident, IncidentState, Job, Risk
 from assistant.recover.budget import fingerprint, made_progress, restart_budget
 from assistant.recover.directives import Directives, read_directives
 from assistant.recover.playbook import Ended, run_playbook
 from assistant.recover.situation import situation
 from assistant.store import Store
+from assistant.tooling import find_tool
 from assistant.watch.watcher import Watcher
 
 logger = logging.getLogger(__name__)
@@ -108,8 +109,14 @@ class Engine:
     def _settle_interrupted(self, incident_id: int) -> None:
         """Find out what came of calls that a crash left open; those of a playbook step are looked up when the step comes."""
         for call in self.store.calls(incident_id, status=CallStatus.INTENT):
-            if call.step is None:
+            if call.step is not None:
+                continue
+            try:
                 self.gate.resolve(call)
+            except Unavailable:
+                if find_tool(call.tool).risk > Risk.READ:
+                    raise
+                logger.info("incident=%s call=%s %s still has no answer", incident_id, call.id, call.tool)
 
     def diagnose(self, incident_id: int) -> Diagnosis:
         """Gather evidence, diagnose and keep the diagnosis."""

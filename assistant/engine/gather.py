@@ -18,6 +18,8 @@ logger = logging.getLogger(__name__)
 
 KEPT_CHARACTERS = 100_000
 """Of each text that is kept as evidence, from its end."""
+KERNEL_LINES = 500
+"""Of each node: a failure stands near the end, and a job may have a thousand nodes."""
 OURS = re.compile(r"\bnightshift:(\d+):(\d+)\b")
 """The tag on a job that we submitted: incident and call."""
 
@@ -34,7 +36,7 @@ def gather(store: Store, gate: Gate, incident: Incident, job: Job | None) -> Cas
     What cannot be read now is noted as unknown and leaves the case poorer, never wrong.
     """
     nodes = list(job.nodes) if job is not None else [incident.node] if incident.node else []
-    kernel = _ask(store, gate, incident, "kernel_log", {"nodes": nodes}) if nodes else None
+    kernel = _ask(store, gate, incident, "kernel_log", {"nodes": nodes, "lines": KERNEL_LINES}) if nodes else None
     scheduler = _ask(store, gate, incident, "scheduler_log", {"job": incident.job}) if incident.job else None
     log = job.log if job is not None else None
     if log is not None:
