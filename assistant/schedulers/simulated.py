@@ -254,7 +254,9 @@ class SimulatedCluster:
             return
         if run.state is JobState.FAILED:
             status = -run.signal if run.signal else run.exit_code or 1
-            self._say(job_id, [f"srun: error: {progress.nodes[0]}: task 0: {how_ended(status)}"])
+            culprit = run.only_on or progress.nodes[0]
+            task = progress.nodes.index(culprit) * progress.spec.ranks_per_node
+            self._say(job_id, [f"srun: error: {culprit}: task {task}: {how_ended(status)}"])
         self._end(job_id, run.state, exit_code=run.exit_code, signal=run.signal, reason="NonZeroExitCode")
 
     def _end(
