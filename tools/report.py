@@ -35,4 +35,4 @@ def escalate(context: Context, why: str, advice: str = "") -> dict[str, Any]:
         why: What stands in the way.
         advice: What to look at first.
     """
-    return {"incident": context.incident, "note": f"{why}: {advice}" if advice else why}
+    return {"incident": context.incident, "note": f"{why}{' ' if why.endswith('.') else ': '}{advice}" if advice else why}

@@ -50,7 +50,8 @@ def summary(
 
 def advice(reason: Reason, action: Action, nodes: Sequence[NodeFinding]) -> str:
     """Return what to do: the deed with its nodes, then the reason's remedy."""
-    deed = _DEEDS[action]
+    # nothing is restarted for an unknown reason, but somebody has to look
+    deed = _DEEDS[action] if reason.name != "unknown" else ""
     if action is Action.CORDON_AND_RESTART:
         names = ", ".join(node.node for node in nodes)
         deed = (
