@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
+from pathlib import Path
+
 import pytest
 
-from assistant.content.playbooks import Fixture, Playbook, playbooks
+from assistant.content.cluster_fixtures import HAPPENINGS, ClusterFixture, FixtureRun, Happening
+from assistant.content.playbooks import Fixture, Playbook, playbooks, read_playbook
 from assistant.diagnose.knowledge import Knowledge
 from assistant.doors.fixture_play import play_fixture
+from assistant.recover.rehearsal import try_playbook
 
 BOOKS = list(playbooks().values())
 FIXTURES = [
@@ -30,3 +36,24 @@ def test_a_playbook_does_on_the_cluster_what_its_fixture_says(book: Playbook, fi
 @pytest.mark.parametrize("book", BOOKS, ids=lambda book: book.name)
 def test_every_shipped_playbook_is_played_on_the_cluster(book: Playbook) -> None:
     assert any(fixture.cluster is not None for fixture in book.fixture)
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "playbooks.md"
+
+
+def test_the_page_on_playbooks_names_every_key_and_happening() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    keys = [field.name for kind in (ClusterFixture, FixtureRun, Happening, Fixture) for field in dataclasses.fields(kind)]
+    assert [word for word in (*keys, *HAPPENINGS) if f"`{word}" not in page and f"{word} =" not in page] == []
+
+
+def test_the_page_on_playbooks_shows_fixtures_that_pass(knowledge: Knowledge, tmp_path: Path) -> None:
+    rehearsed, played = re.findall(r"```toml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    known = playbooks()
+    for name, example in (("storage", rehearsed), ("faulty_node", played)):
+        path = tmp_path / f"{name}.toml"
+        path.write_text(f"{known[name].path.read_text(encoding='utf-8')}\n{example}", encoding="utf-8")
+        book = read_playbook(path)
+        fixture = book.fixture[-1]
+        came = try_playbook(book, fixture) if fixture.calls else play_fixture(book, fixture, knowledge=knowledge)
+        assert came.problems == ()
