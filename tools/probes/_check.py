@@ -11,11 +11,11 @@ from assistant.ports import Reply
 from assistant.probing import Circumstances, Finding, Health, guilty, ok, unknown, worst
 from assistant.tooling import Context, Probe
 from assistant.tools.probes import _boot, _hardware, _shell, probes
-from assistant.tools.probes._rounds import COMMAND_S, ENDLESS, KEPT_BYTES, STOPPED, Wanted, frames, together
+from assistant.tools.probes._rounds import ENDLESS, KEPT_BYTES, STOPPED, Wanted, frames, together
 
 NO_PROGRAM = (126, 127)
-ROUND_S = 10.0
-"""What all probes of a node together may take; Slurm gives a health check 60 s, a prolog should not need more than this."""
+COMMAND_S = range(2, 9)
+"""Least and most that one command may take: under half of what a node may take, so that Slurm's prolog need not wait for long."""
 FACTS = {"hardware": Wanted(_shell.PCI), "uptime": Wanted(_boot.COMMAND)}
 """What the parsers want to know beforehand."""
 
@@ -92,8 +92,9 @@ def _ask(context: Context, nodes: list[str], others: Sequence[Probe]) -> dict[st
     if not nodes:
         return {}
     wanted = list(dict.fromkeys([*FACTS.values(), *(_command(probe, context) for probe in others)]))
-    timeout_s = max(context.command_timeout_s, ROUND_S)
-    replies = context.transport.run(nodes, together(wanted), timeout_s=timeout_s)
+    command_s = min(max(int(context.command_timeout_s / 2), COMMAND_S[0]), COMMAND_S[-1])
+    timeout_s = max(context.command_timeout_s, command_s + 4.0)
+    replies = context.transport.run(nodes, together(wanted, command_s), timeout_s=timeout_s)
     said: dict[str, dict[Command, Reply]] = {}
     one_by_one: list[str] = []
     for node, reply in replies.items():
@@ -106,7 +107,7 @@ def _ask(context: Context, nodes: list[str], others: Sequence[Probe]) -> dict[st
         else:
             said[node] = {one.command: reply for one in wanted}
     for one in wanted if one_by_one else ():
-        for node, reply in context.transport.run(one_by_one, one.command, timeout_s=COMMAND_S).items():
+        for node, reply in context.transport.run(one_by_one, one.command, timeout_s=command_s).items():
             said.setdefault(node, {})[one.command] = reply
     return said
 
@@ -153,7 +154,7 @@ def _why_not(reply: Reply, probe: Probe) -> str:
     if reply.status in ENDLESS or (len(reply.out) >= KEPT_BYTES and probe.keeps == "head"):
         return f"{probe.needs} printed more than {KEPT_BYTES // 1024} KiB and was stopped"
     if reply.status in STOPPED:
-        return f"{probe.needs} did not end within {COMMAND_S} s"
+        return f"{probe.needs} did not end in time and was stopped"
     said = (reply.err or reply.out).strip()[:200]
     return f"{probe.needs} ended with status {reply.status}: {said}" if reply.status else ""
 

@@ -16,10 +16,6 @@ from dataclasses import dataclass
 
 from assistant.ports import Reply
 
-COMMAND_S = 4
-"""After so long a command is told to end, one second later it is killed."""
-WAIT_S = 6
-"""After so long the script reports what it has."""
 KEPT_BYTES = 524_288
 """More of one output than this is cut off: eight GPUs in full detail print 60,000."""
 KEPT_ERROR_CHARACTERS = 2_000
@@ -58,13 +54,18 @@ class Wanted:
     """Which end is kept of an output that is too long: `head` or `tail`."""
 
 
-def together(wanted: Sequence[Wanted]) -> tuple[str, ...]:
-    """Return the one command that runs all of them, in the folder in which it is started itself."""
+def together(wanted: Sequence[Wanted], command_s: int = 4) -> tuple[str, ...]:
+    """Return the one command that runs all of them, in the folder in which it is started itself.
+
+    Args:
+        wanted: What is to run.
+        command_s: After so long a command is told to end, a second later it is killed; after another the script reports.
+    """
     values = {
-        "{command_s}": COMMAND_S,
+        "{command_s}": command_s,
         "{blocks}": KEPT_BYTES // 512,
         "{kept}": KEPT_BYTES,
-        "{polls}": WAIT_S * 10,
+        "{polls}": (command_s + 2) * 10,
         "{count}": len(wanted),
         "{err_lines}": KEPT_ERROR_LINES,
         "{begin}": _BEGIN,
