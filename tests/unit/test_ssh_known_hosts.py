@@ -105,6 +105,7 @@ def test_any_other_key_is_refused_with_the_way_to_mend_it(line: str, failure: Fa
         (f"[node03]:2222 {public(OTHER)}\nnode03 {public(NODE)}", Failure.KEY_MISMATCH),
         (f"[node03]:2223 {public(NODE)}", Failure.UNKNOWN_KEY),
     ],
+    ids=["its port", "glob", "hashed", "no port", "other key, no port", "other key on its port", "other port"],
 )
 def test_a_host_on_another_port_is_another_host(line: str, failure: Failure | None, tmp_path: Path) -> None:
     refusal = judged(tmp_path, line, port=2222)
