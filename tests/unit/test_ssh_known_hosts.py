@@ -51,6 +51,11 @@ def judged(
     return KnownHosts(read_known_hosts(path)).refusal(about, *wire(shown or public(NODE)), now=NOW)
 
 
+def case(_: object) -> str:
+    """Name cases by their number: the keys in them are new in every run."""
+    return "case"
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -67,6 +72,7 @@ def judged(
         f"@revoked node03 {public(OTHER)}\nnode03 {public(NODE)}",
         f"@revoked other {public(NODE)}\nnode03 {public(NODE)}",
     ],
+    ids=case,
 )
 def test_a_key_that_is_written_down_is_trusted(line: str, tmp_path: Path) -> None:
     assert judged(tmp_path, line) is None
@@ -86,6 +92,7 @@ def test_a_key_that_is_written_down_is_trusted(line: str, tmp_path: Path) -> Non
         (f"{hashed('node03')} {public(OTHER)}", Failure.KEY_MISMATCH, "ssh-keygen -R 'node03' -f "),
         (f"node03 {public(NODE)}\n@revoked * {public(NODE)}", Failure.KEY_REVOKED, "known_hosts:2 revokes"),
     ],
+    ids=case,
 )
 def test_any_other_key_is_refused_with_the_way_to_mend_it(line: str, failure: Failure, says: str, tmp_path: Path) -> None:
     refusal = judged(tmp_path, line)
@@ -150,6 +157,7 @@ TRUSTED = f"@cert-authority node* {public(AUTHORITY)}\n"
         (TRUSTED + f"@revoked * {public(AUTHORITY)}\n", certificate(), Failure.KEY_REVOKED, "revokes"),
         (TRUSTED + f"@revoked * {public(NODE)}\n", certificate(), Failure.KEY_REVOKED, "revokes"),
     ],
+    ids=case,
 )
 def test_a_host_certificate_counts_when_its_signer_name_and_time_do(
     lines: str, shown: str, failure: Failure | None, says: str, tmp_path: Path
