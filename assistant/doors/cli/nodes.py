@@ -246,7 +246,10 @@ def uncordon(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Put nodes back that Nightshift took out, after their probes pass; what somebody else cordoned stays."""
+    """Put nodes back that Nightshift took out, once their probes pass.
+
+    What somebody else cordoned stays out, with --force, too.
+    """
     if force and not why:
         raise UsageError("--force needs a reason: nightshift nodes uncordon node07 --force --why TEXT")
     more = {"force": why} if force else {}
