@@ -112,7 +112,12 @@ def _change(store: Store, call: Call) -> Iterator[str]:
 
 def _figures(store: Store, incident_id: int) -> Iterator[str]:
     times = times_of(store, incident_id)
-    named = [("detect", times.detect_s), ("diagnose", times.diagnose_s), ("recover", times.recover_s)]
+    named = [
+        ("detect", times.detect_s),
+        ("diagnose", times.diagnose_s),
+        ("resubmit", times.resubmit_s),
+        ("recover", times.recover_s),
+    ]
     parts = [f"time to {name} {seconds:.1f} s" for name, seconds in named if seconds is not None]
     if times.steps_lost is not None:
         parts.append(f"steps lost {times.steps_lost} (restart from step {times.restart_step})")

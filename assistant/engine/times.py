@@ -19,6 +19,8 @@ class Times:
     """From the failure to the opening of the incident."""
     diagnose_s: float | None
     """From the opening to the diagnosis."""
+    resubmit_s: float | None
+    """From the diagnosis to the new job."""
     recover_s: float | None
     """From the failure until training was seen to move on."""
     steps_lost: int | None
@@ -38,6 +40,7 @@ def times_of(store: Store, incident_id: int) -> Times:
     return Times(
         detect_s=_seconds(failed, incident.opened),
         diagnose_s=_seconds(incident.opened, stages.get("diagnosed")),
+        resubmit_s=_seconds(stages["diagnosed"], _resubmitted_at(store, incident_id)) if "diagnosed" in stages else None,
         recover_s=_seconds(failed, stages.get("recovered")),
         steps_lost=lost,
         restart_step=restart_step,
@@ -53,6 +56,12 @@ def restart_step_of(store: Store, incident_id: int) -> int | None:
             step = value.get("step") if isinstance(value, Mapping) else None
             return int(step) if step is not None else None
     return None
+
+
+def _resubmitted_at(store: Store, incident_id: int) -> datetime | None:
+    calls = [call for call in store.calls(incident_id, status=CallStatus.DONE) if call.tool == "resubmit_job"]
+    outcome = store.outcome(calls[-1].id) if calls else None
+    return outcome.at if outcome is not None else None
 
 
 def _seconds(start: datetime, end: datetime | None) -> float | None:

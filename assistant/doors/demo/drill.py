@@ -93,6 +93,7 @@ def _plain(result: Result) -> dict[str, Any]:
         "restarts": len(result.jobs) - 1,
         "detect_s": times.detect_s if times else None,
         "diagnose_s": times.diagnose_s if times else None,
+        "resubmit_s": times.resubmit_s if times else None,
         "recover_s": times.recover_s if times else None,
         "steps_lost": times.steps_lost if times else None,
         "seconds": round(result.seconds, 1),
@@ -104,12 +105,12 @@ def _table(results: Sequence[Result]) -> Table:
     table.add_column("fault", no_wrap=True)
     table.add_column("diagnosis, then action")
     table.add_column("end", no_wrap=True)
-    for column in ("detect", "diagnose", "recover", "steps lost", "run"):
+    for column in ("detect", "diagnose", "resubmit", "recover", "lost", "run"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("")
     for result in results:
         plain = _plain(result)
-        figures = [_number(plain[name]) for name in ("detect_s", "diagnose_s", "recover_s")]
+        figures = [_number(plain[name]) for name in ("detect_s", "diagnose_s", "resubmit_s", "recover_s")]
         nodes = f" on {', '.join(plain['faulty_nodes'])}" if plain["faulty_nodes"] else ""
         table.add_row(
             result.fault,
