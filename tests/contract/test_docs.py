@@ -1,0 +1,37 @@
+"""Every link of the pages leads somewhere, and every command that they show exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from assistant.doors.cli.main import COMMANDS
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    lost = [link for link in links if "://" not in link and not (page.parent / link).exists()]
+    assert lost == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_commands_that_are_shown_exist(page: Path) -> None:
+    shown = re.findall(r"(?:^\$ |`)(?:\.venv/bin/)?nightshift ([a-z]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert [word for word in shown if word not in COMMANDS] == []
+
+
+def test_make_targets_that_are_shown_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    for page in PAGES:
+        shown = set(re.findall(r"(?:^\$ |`)make ([a-z-]+)", page.read_text(encoding="utf-8"), re.MULTILINE))
+        assert shown <= targets, page
