@@ -219,7 +219,10 @@ class SlurmScheduler:
         if done.status and not NO_SUCH_JOB.search(done.err):
             raise Unavailable(f"squeue failed, so nothing is known of job {job_id}: {done.said}")
         rows = queue_rows(done.out, marks) if not done.status else []
-        found = _chosen(rows, job_id) or self.history.last(job_id)
+        found = _chosen(rows, job_id)
+        if found is None and (not rows or job_id != named.group(1)):
+            # not while the controller knows an array by its tasks: the accounting may still hold a row of the whole, never to end
+            found = self.history.last(job_id)
         if found is None:
             others = f"; tasks and parts of it: {', '.join(row.job.id for row in rows[:5])}" if rows else ""
             raise ToolError(f"job {job_id!r} is unknown to Slurm{others or ': it never was, or was forgotten'}")
