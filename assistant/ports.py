@@ -230,3 +230,36 @@ class JumpingClock:
         from datetime import timedelta
 
         self._now += timedelta(seconds=seconds)
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors that lie close where the meaning is close."""
+
+    name: str
+    """With its version: vectors of different names are never compared."""
+    dims: int
+
+    def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
+        """Return one vector of length 1 for each text; the zero vector for a text without words."""
+        ...
+
+
+@dataclass(frozen=True)
+class LineScore:
+    """What a ranker makes of one line."""
+
+    root: float
+    """0..1: how likely it is the line that an expert would cite."""
+    reasons: Mapping[str, float]
+    """0..1 for each reason, the likeliest first, at least three of them; they sum to at most 1."""
+
+
+class Ranker(Protocol):
+    """Judges lines that no signature knows."""
+
+    name: str
+    """With its version and training data's digest."""
+
+    def rank(self, lines: Sequence[str]) -> Sequence[LineScore]:
+        """Return a score for each line, judged without the others."""
+        ...

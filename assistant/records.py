@@ -128,6 +128,33 @@ class DecidedBy(StrEnum):
     OPERATOR = "operator"
 
 
+class RuleKind(StrEnum):
+    """What a learned rule is for."""
+
+    SIGNATURE = "signature"
+    """A line that speaks for a reason."""
+    FILTER = "filter"
+    """Routine lines that compression folds."""
+
+
+class RuleState(StrEnum):
+    """The life of a learned rule."""
+
+    PROPOSED = "proposed"
+    """Written, its proof failed or was not made: it does nothing."""
+    TRIAL = "trial"
+    """Proven; it counts, and what it says is compared with what is found in the end."""
+    ACTIVE = "active"
+    """It was right often enough."""
+    RETIRED = "retired"
+    """Taken out: by misses, or by a person."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether rules in this state take part in scanning."""
+        return self in (RuleState.TRIAL, RuleState.ACTIVE)
+
+
 class Verdict(StrEnum):
     """The policy's answer to a call."""
 
@@ -239,6 +266,21 @@ class Rival:
 
 
 @dataclass(frozen=True, slots=True)
+class Recall:
+    """A past incident that looks like this one."""
+
+    incident: int
+    reason: str
+    similarity: float
+    """0..1."""
+    shared: tuple[str, ...]
+    """What both have: words or masked lines, the most telling first."""
+    cure: str
+    """What brought that job back; empty where nothing did or nobody knows."""
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
     """Why an attempt failed, with what that rests on."""
 
@@ -259,11 +301,45 @@ class Diagnosis:
     """Last training step seen before the failure."""
     spike_step: int | None = None
     """First step of a loss spike."""
+    seen_before: tuple[Recall, ...] = ()
+    """Past incidents like this one, most alike first."""
 
     @property
     def faulty_nodes(self) -> tuple[str, ...]:
         """Names of the nodes to blame, in order of evidence."""
         return tuple(finding.node for finding in self.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedRule:
+    """A rule that was not shipped: where it comes from, how it fares."""
+
+    id: str
+    """`<reason>.learned-<n>` for a signature, `learned.<word>-<n>` for a filter; unique, never used again."""
+    kind: RuleKind
+    pattern: str
+    """Compiles in Hyperscan and `re`."""
+    examples: tuple[str, ...]
+    """The lines it was made from; it must match each."""
+    of: str
+    """The reason it speaks for; what a filter folds."""
+    state: RuleState
+    by: str
+    """Who proposed it: `operator:alice`, `memory`, `model:<name>`, `templates`."""
+    why: str
+    """What it rests on, for people; a refused one says what its proof found."""
+    made: datetime
+    incident: int | None = None
+    task: str = ""
+    """Key of the task whose logs it was made from; empty: any task."""
+    source: str = "job"
+    """Where the line stands: `job`, `kernel` or `scheduler`."""
+    weight: float = 0.7
+    """0..1, as of a signature."""
+    hits: int = 0
+    """Cases in which it matched and the reason was confirmed; for a filter lines folded."""
+    misses: int = 0
+    """Cases in which it matched and another reason was confirmed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from assistant.content.reasons import Reason, Xid, reasons, xids
+from assistant.records import LearnedRule
+from assistant.rules.learned import entries_of
 from assistant.rules.matching import Patterns, load_patterns
 
 
@@ -26,3 +28,7 @@ class Knowledge:
             ContentError: A file is malformed; the message names file, line and key.
         """
         return cls(reasons(site), xids(site), load_patterns(site))
+
+    def with_learned(self, rules: Iterable[LearnedRule], task: str = "") -> Knowledge:
+        """Return this knowledge with learned rules on top; only those that count, of this task or any."""
+        return replace(self, patterns=self.patterns.with_more(entries_of(rules, task)))

@@ -18,6 +18,7 @@ from assistant.diagnose.endings import Ending, decide
 from assistant.diagnose.facts import Facts, gather
 from assistant.diagnose.findings import Finding
 from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.opinion import Opinion, doubtful
 from assistant.diagnose.parts import placed
 from assistant.diagnose.reasoning import ENDINGS, symptomatic
 from assistant.diagnose.weighing import best_of, weigh
@@ -37,14 +38,23 @@ _UNKNOWN = Reason(
 )
 
 
-def diagnose(case: Case, knowledge: Knowledge) -> Diagnosis:
+def diagnose(case: Case, knowledge: Knowledge, opinions: Sequence[Opinion] = ()) -> Diagnosis:
     """Return why an attempt failed, with what that rests on.
+
+    Args:
+        case: What the attempt left.
+        knowledge: The rules.
+        opinions: Asked in turn while the verdict is doubtful; the first better one holds.
 
     Raises:
         InputError: The job log cannot be read or is no log.
     """
     facts = gather(case, knowledge)
     found = _verdict(facts, knowledge)
+    for opinion in opinions:
+        found = (opinion.ask(facts, found) if doubtful(found) else None) or found
+    for opinion in opinions:
+        found = opinion.note(facts, found)
     return placed(found, facts.scan.place) if facts.scan is not None and facts.scan.parts else found
 
 

@@ -114,7 +114,7 @@ class _Stage:
         policy = dataclasses.replace(load_policy(), mode=Mode.ACT, kill_switch=())
         self.engine = build(settings, clock=self.clock, scheduler=self.cluster, transport=self.cluster, policy=policy)
         if knowledge is not None:
-            self.engine.knowledge = knowledge
+            self.engine.shipped = knowledge
         self.to_come = sorted(told.happens, key=lambda happening: happening.after_s)
         script = f'#NIGHTSHIFT checkpoints={self.saved} skip="--skip {{from}}:{{to}}" {told.directives}\nsrun python train.py\n'
         spec = JobSpec("llm", script, nodes=told.job_nodes, work_dir=folder, user="ada", log="job-%j.log")

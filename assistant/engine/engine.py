@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 
 from assistant.content.playbooks import Playbook, choose_playbook, playbooks
 from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.opinion import Opinion
 from assistant.diagnose.verdict import diagnose
 from assistant.engine.gather import gather, parent_of
 from assistant.engine.lease import kept_lease
@@ -41,11 +42,22 @@ class Engine:
     site: Path | None = None
     lease_s: float = 300.0
     """Longer than the longest deadline of one call, so that a lease runs out only when its owner is gone."""
+    opinions: Sequence[Opinion] = ()
+    """Asked where the rules are silent or doubtful."""
+    _learned: tuple[str, Knowledge] | None = field(default=None, init=False, repr=False)
 
     @cached_property
-    def knowledge(self) -> Knowledge:
-        """Everything that is known about failures, compiled."""
+    def shipped(self) -> Knowledge:
+        """What the files know about failures, compiled."""
         return Knowledge.load(self.site)
+
+    @property
+    def knowledge(self) -> Knowledge:
+        """Everything that is known about failures: the files, and what was learned since."""
+        version = self.store.rules_version()
+        if self._learned is None or self._learned[0] != version:
+            self._learned = version, self.shipped.with_learned(self.store.rules(counting=True))
+        return self._learned[1]
 
     @property
     def playbooks(self) -> Mapping[str, Playbook]:
@@ -122,7 +134,7 @@ class Engine:
         """Gather evidence, diagnose and keep the diagnosis."""
         incident = self.store.incident(incident_id)
         case = gather(self.store, self.gate, incident, self._job(incident.job))
-        found = diagnose(case, self.knowledge)
+        found = diagnose(case, self.knowledge, self.opinions)
         self.store.add_diagnosis(incident_id, found)
         self.store.mark_stage(incident_id, "diagnosed")
         logger.info("incident=%s diagnosed reason=%s confidence=%.2f by=%s", incident_id, found.reason, found.confidence, found.by)

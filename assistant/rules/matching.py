@@ -57,14 +57,23 @@ class Patterns:
         self._telling = _Engine([*numbered[: self._first_filter], *words], cache_folder)
         self._routine = _Engine(numbered[self._first_filter :], cache_folder)
         self._signatures = [(n, e) for n, e in numbered if self.kinds[n] == Kind.SIGNATURE]
-        self._cache_folder = cache_folder
+        self.folder = cache_folder
+        """Where compiled forms are kept; None for the user's cache."""
 
     def __len__(self) -> int:
         return len(self.kinds)
 
+    def with_more(self, entries: Sequence[Entry]) -> Patterns:
+        """Return these patterns and some more, without compiling these again: what was learned since."""
+        return _More(self, Patterns(entries, cache_folder=self.folder)) if entries else self
+
     def entry(self, number: int) -> Entry:
         """Return the signature, herring or filter of a pattern number; alarm words have none."""
         return self._entries[number]
+
+    def is_entry(self, number: int) -> bool:
+        """Return whether a pattern number is no alarm word."""
+        return number < self._first_alarm
 
     def expressions(self) -> list[tuple[str, bytes, int]]:
         """Return id, pattern and Hyperscan flags of every entry, as compiled; for measuring."""
@@ -81,7 +90,7 @@ class Patterns:
     @cached_property
     def _digit_blind(self) -> _Engine:
         loose = [(n, e._replace(pattern=any_digits(e.pattern))) for n, e in self._signatures]
-        return _Engine([new for new, old in zip(loose, self._signatures, strict=True) if new != old], self._cache_folder)
+        return _Engine([new for new, old in zip(loose, self._signatures, strict=True) if new != old], self.folder)
 
     def telling_digits(self, line: bytes) -> list[tuple[int, int]] | None:
         """Return where in a line the digits matter: with others there, a signature might match it; elsewhere none could.
@@ -102,12 +111,12 @@ class Patterns:
         A pattern may be reported several times for one line, once for each place where a match may end.
         """
         flat = [*self.telling(block), *self.routine(block)]
-        found = [(number, end) for number, end in zip(flat[0::2], flat[1::2], strict=True) if number < self._first_alarm]
+        found = [(number, end) for number, end in zip(flat[0::2], flat[1::2], strict=True) if self.is_entry(number)]
         return sorted(found, key=lambda match: match[1])
 
     def match_line(self, text: str) -> list[Entry]:
         """Return what matches one line, each entry once, in order of pattern number."""
-        return [self._entries[number] for number in sorted({number for number, _ in self.scan(text.encode("utf-8", "replace"))})]
+        return [self.entry(number) for number in sorted({number for number, _ in self.scan(text.encode("utf-8", "replace"))})]
 
     def hides(self, text: str) -> bool:
         """Tell whether compression would fold this line away."""
@@ -116,6 +125,40 @@ class Patterns:
         if Kind.SIGNATURE in kinds:
             return False
         return Kind.WHOLE in kinds or (Kind.FILTER in kinds and Kind.ALARM not in kinds)
+
+
+class _More(Patterns):
+    """Patterns on top of others; their numbers follow on those."""
+
+    def __init__(self, base: Patterns, own: Patterns) -> None:
+        self._base, self._own, self._from = base, own, len(base)
+        self.kinds = base.kinds + own.kinds
+
+    def with_more(self, entries: Sequence[Entry]) -> Patterns:
+        return _More(self, Patterns(entries, cache_folder=self._own.folder)) if entries else self
+
+    def entry(self, number: int) -> Entry:
+        return self._base.entry(number) if number < self._from else self._own.entry(number - self._from)
+
+    def is_entry(self, number: int) -> bool:
+        return self._base.is_entry(number) if number < self._from else self._own.is_entry(number - self._from)
+
+    def expressions(self) -> list[tuple[str, bytes, int]]:
+        return [*self._base.expressions(), *self._own.expressions()]
+
+    def telling(self, block: bytes) -> list[int]:
+        return self._base.telling(block) + self._moved(self._own.telling(block))
+
+    def routine(self, block: bytes) -> list[int]:
+        return self._base.routine(block) + self._moved(self._own.routine(block))
+
+    def telling_digits(self, line: bytes) -> list[tuple[int, int]] | None:
+        below, own = self._base.telling_digits(line), self._own.telling_digits(line)
+        return None if below is None or own is None else below + own
+
+    def _moved(self, flat: list[int]) -> list[int]:
+        flat[0::2] = [number + self._from for number in flat[0::2]]
+        return flat
 
 
 class _Engine:

@@ -10,11 +10,12 @@ from assistant.store.audit import AuditRow, Broken
 from assistant.store.budgets import Attempt, BudgetRows
 from assistant.store.calls import PastCall
 from assistant.store.incidents import IncidentRows
+from assistant.store.rules import RuleRows
 
 __all__ = ["Approval", "Attempt", "AuditRow", "Broken", "PastCall", "Store"]
 
 
-class Store(IncidentRows, ApprovalRows, BudgetRows):
+class Store(IncidentRows, ApprovalRows, BudgetRows, RuleRows):
     """All of the store; safe to use from several threads and processes at once."""
 
     def __enter__(self) -> Store:

@@ -120,6 +120,23 @@ def m0006_properties(db: Database) -> None:
     _script(db, "CREATE TABLE properties (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
 
 
+def m0007_learned_rules(db: Database) -> None:
+    """Learned signatures and filters, and what came of each use of a signature."""
+    _script(
+        db,
+        """
+        CREATE TABLE rules (
+            id TEXT PRIMARY KEY, kind TEXT NOT NULL, pattern TEXT NOT NULL, examples TEXT NOT NULL, of TEXT NOT NULL,
+            state TEXT NOT NULL, by TEXT NOT NULL, why TEXT NOT NULL, made TEXT NOT NULL, incident INTEGER REFERENCES incidents(id),
+            task TEXT NOT NULL, source TEXT NOT NULL, weight REAL NOT NULL, hits INTEGER NOT NULL, misses INTEGER NOT NULL);
+        CREATE INDEX rules_by_state ON rules(state, kind);
+        CREATE TABLE rule_uses (
+            rule TEXT NOT NULL REFERENCES rules(id), incident INTEGER NOT NULL REFERENCES incidents(id), agreed INTEGER NOT NULL,
+            at TEXT NOT NULL, PRIMARY KEY (rule, incident))
+        """,
+    )
+
+
 STEPS: tuple[Callable[[Database], None], ...] = (
     m0001_incidents,
     m0002_evidence_and_diagnoses,
@@ -127,6 +144,7 @@ STEPS: tuple[Callable[[Database], None], ...] = (
     m0004_attempts,
     m0005_audit,
     m0006_properties,
+    m0007_learned_rules,
 )
 """Every step ever released, oldest first."""
 

@@ -27,6 +27,7 @@ from assistant.records import (
     IncidentState,
     NodeFinding,
     Outcome,
+    Recall,
     Rival,
     Verdict,
 )
@@ -152,7 +153,12 @@ def diagnosis_of(row: sqlite3.Row) -> Diagnosis:
         advice=body["advice"],
         step=body["step"],
         spike_step=body["spike_step"],
+        seen_before=tuple(_recall(item) for item in body.get("seen_before", ())),
     )
+
+
+def _recall(item: dict[str, Any]) -> Recall:
+    return Recall(**{**item, "shared": tuple(item["shared"]), "at": datetime.fromisoformat(item["at"])})
 
 
 def _citations(items: list[dict[str, Any]]) -> tuple[Citation, ...]:

@@ -1,0 +1,136 @@
+"""Learned rules: their life from proposed to retired, and what came of each use."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from datetime import datetime
+
+from assistant.errors import StoreError
+from assistant.records import LearnedRule, RuleKind, RuleState
+from assistant.store.audit import AuditRows
+from assistant.store.rows import clean, packed, time_text
+
+__all__ = ["RuleRows"]
+
+_COLUMNS = "id, kind, pattern, examples, of, state, by, why, made, incident, task, source, weight, hits, misses"
+
+
+class RuleRows(AuditRows):
+    """The learned rules' part of the store."""
+
+    def add_rule(self, rule: LearnedRule) -> LearnedRule:
+        """Write a new rule down and return it as it is kept, without secrets.
+
+        Raises:
+            StoreError: Its id was used before.
+        """
+        values = [
+            rule.id,
+            str(rule.kind),
+            rule.pattern,
+            packed(rule.examples),
+            rule.of,
+            str(rule.state),
+            clean(rule.by),
+            clean(rule.why),
+            time_text(rule.made),
+            rule.incident,
+            rule.task,
+            rule.source,
+            rule.weight,
+            rule.hits,
+            rule.misses,
+        ]
+        with self.transaction() as connection:
+            if self.row("SELECT 1 FROM rules WHERE id = ?", [rule.id]) is not None:
+                raise StoreError(f"rule {rule.id!r} is there already: an id is used once")
+            connection.execute(f"INSERT INTO rules ({_COLUMNS}) VALUES ({', '.join('?' * len(values))})", values)
+            self._record_rule(rule, by=rule.by, why=rule.why)
+        return self.rule(rule.id)
+
+    def rule(self, rule_id: str) -> LearnedRule:
+        """Return one rule.
+
+        Raises:
+            StoreError: There is none of that id.
+        """
+        row = self.row("SELECT * FROM rules WHERE id = ?", [rule_id])
+        if row is None:
+            raise StoreError(f"there is no learned rule {rule_id!r}; see `nightshift rules list --learned`")
+        return _rule(row)
+
+    def rules(self, *, kind: RuleKind | None = None, counting: bool = False, task: str | None = None) -> list[LearnedRule]:
+        """Return rules, oldest first.
+
+        Args:
+            kind: Only these.
+            counting: Only those on trial and active.
+            task: Only those made for this task or for any.
+        """
+        rows = self.rows("SELECT * FROM rules ORDER BY made, id")
+        found = [_rule(row) for row in rows]
+        return [
+            rule
+            for rule in found
+            if (kind is None or rule.kind is kind)
+            and (not counting or rule.state.counts)
+            and (task is None or rule.task in ("", task))
+        ]
+
+    def move_rule(self, rule_id: str, state: RuleState, *, by: str, why: str) -> LearnedRule:
+        """Change a rule's state and return it; one that is in this state already is left alone."""
+        with self.transaction() as connection:
+            rule = self.rule(rule_id)
+            if rule.state is not state:
+                connection.execute("UPDATE rules SET state = ?, why = ? WHERE id = ?", [str(state), clean(why), rule_id])
+                self._record_rule(self.rule(rule_id), by=by, why=why, before=rule.state)
+        return self.rule(rule_id)
+
+    def use_rule(self, rule_id: str, incident: int, *, agreed: bool, at: datetime | None = None) -> LearnedRule:
+        """Count a hit or a miss of a rule in a confirmed incident, once an incident; the latest word holds."""
+        with self.transaction() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO rule_uses (rule, incident, agreed, at) VALUES (?,?,?,?)",
+                [rule_id, incident, int(agreed), time_text(at or self.clock.now())],
+            )
+            sql = (
+                "UPDATE rules SET hits = (SELECT count(*) FROM rule_uses WHERE rule = ?1 AND agreed),"
+                " misses = (SELECT count(*) FROM rule_uses WHERE rule = ?1 AND NOT agreed) WHERE id = ?1"
+            )
+            connection.execute(sql, [rule_id])
+        return self.rule(rule_id)
+
+    def count_folded(self, rule_id: str, lines: int) -> None:
+        """Add the lines that a filter folded."""
+        with self.transaction() as connection:
+            connection.execute("UPDATE rules SET hits = hits + ? WHERE id = ?", [lines, rule_id])
+
+    def rules_version(self) -> str:
+        """Return a mark that changes whenever the set of rules that count does; cheap enough to ask before every diagnosis."""
+        row = self.row("SELECT count(*), max(rowid), group_concat(id) FROM rules WHERE state IN ('trial', 'active')", [])
+        return "" if row is None else "|".join(str(value) for value in tuple(row))
+
+    def _record_rule(self, rule: LearnedRule, *, by: str, why: str, before: RuleState | None = None) -> None:
+        detail = {"pattern": rule.pattern, "of": rule.of, "from": str(before) if before else None}
+        self.record(f"rule.{rule.state}", by=by, incident=rule.incident, why=why, rule=rule.id, detail=detail)
+
+
+def _rule(row: sqlite3.Row) -> LearnedRule:
+    return LearnedRule(
+        row["id"],
+        RuleKind(row["kind"]),
+        row["pattern"],
+        tuple(json.loads(row["examples"])),
+        row["of"],
+        RuleState(row["state"]),
+        row["by"],
+        row["why"],
+        datetime.fromisoformat(row["made"]),
+        row["incident"],
+        row["task"],
+        row["source"],
+        row["weight"],
+        row["hits"],
+        row["misses"],
+    )
