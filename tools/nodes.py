@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 from assistant.content.limits import limits
@@ -73,7 +74,7 @@ def check_nodes(
 
     Args:
         nodes: Names of the nodes; all when not given.
-        since: Time from which on kernel messages count, such as the start of the job or the last check; one day when not given.
+        since: Time from which on kernel messages count, such as the last check; when not given one day, and never before the job.
         job_started: When the job began; a boot after that is critical.
         idle: Whether it is known that no job runs there, so that what uses the GPUs was left behind.
         seen: Identities of kernel messages that an earlier check returned as `events`; they do not count again.
@@ -84,12 +85,14 @@ def check_nodes(
     except Unavailable:
         if nodes is None:
             raise
+    known, now = limits(context.site), context.clock.now()
     try:
+        began = at(job_started, "job_started")
         circumstances = Circumstances(
-            limits(context.site),
-            context.clock.now(),
-            since=at(since, "since"),
-            job_started=at(job_started, "job_started"),
+            known,
+            now,
+            since=at(since, "since") or _window(now, began, known.node.kernel_window_h),
+            job_started=began,
             busy=False if idle else None,
             seen=frozenset(seen or ()),
         )
@@ -101,6 +104,11 @@ def check_nodes(
         "faulty": [node for node, result in checked.items() if result.faulty],
         "events": sorted({event for result in checked.values() for event in result.events}),
     }
+
+
+def _window(now: datetime, began: datetime | None, hours: float) -> datetime | None:
+    """Return from when on kernel messages count where the caller names no time; None for the usual window."""
+    return max(began, now - timedelta(hours=hours)) if began is not None else None
 
 
 def _unknown(reply: Reply, program: str) -> str:

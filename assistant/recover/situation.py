@@ -36,7 +36,7 @@ def situation(incident: Incident, diagnosis: Diagnosis, job: Job | None, *, now:
         },
         "diagnosis": _about(diagnosis),
         "job": _job(job),
-        "run": _run(diagnosis, job, now),
+        "run": {**_run(diagnosis, job, now), "began": _began(incident, job)},
         "directives": {
             "owner": directives.owner or (job.user if job is not None else ""),
             "act": directives.act,
@@ -84,3 +84,11 @@ def _run(diagnosis: Diagnosis, job: Job | None, now: datetime) -> Mapping[str, A
     restarts = attempt_of(job.spec) if job is not None and job.spec is not None else 0
     long = (diagnosis.step or 0) >= LONG_STEPS or (diagnosis.step is None and minutes >= LONG_MIN)
     return {"step": diagnosis.step, "minutes": round(minutes, 1), "long": "yes" if long else "", "restarts": restarts}
+
+
+def _began(incident: Incident, job: Job | None) -> str | None:
+    """Return when the attempt began; None where the job as shown is a later one, requeued under the same id."""
+    started = job.started if job is not None else None
+    if started is None or started > (incident.failed_at or incident.opened):
+        return None
+    return started.isoformat()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from assistant.content.playbooks import Fixture, Playbook, choose_playbook, playbooks
+from assistant.content.playbooks import Fixture, Playbook, Step, choose_playbook, playbooks
 from assistant.records import Action, Category, DecidedBy, Diagnosis, Risk
 from assistant.recover.rehearsal import check_playbook, try_playbook
 from assistant.tooling import found
@@ -39,6 +39,14 @@ def diagnosed(reason: str, action: Action, category: Category = Category.INFRAST
 @pytest.mark.parametrize("book", BOOKS, ids=lambda book: book.name)
 def test_a_playbook_names_only_what_exists(book: Playbook) -> None:
     assert check_playbook(book, found(), REASONS) == []
+
+
+CHECKS = [(book, step) for book in BOOKS for step in book.step if step.use == "check_nodes"]
+
+
+@pytest.mark.parametrize(("book", "step"), CHECKS, ids=[book.name for book, _ in CHECKS])
+def test_a_check_of_nodes_is_told_when_the_job_began(book: Playbook, step: Step) -> None:
+    assert step.with_["job_started"] == "{run.began}"
 
 
 @pytest.mark.parametrize(("book", "fixture"), FIXTURES)

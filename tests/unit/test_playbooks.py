@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -235,9 +236,17 @@ def test_the_situation_knows_job_run_and_directives() -> None:
     job = Job("7", "llm", "ada", JobState.RUNNING, "gpu", ("node01",), None, None, None, NOW, None, None, None, spec=spec)
     values = situation(INCIDENT, diagnosis("hang", Action.NONE, "node01"), job, now=NOW + timedelta(minutes=50))
     assert values["incident"]["nodes"] == ["node01"]
-    assert values["run"] == {"step": 900, "minutes": 50.0, "long": "yes", "restarts": 2}
+    began = "2026-03-01T03:00:00+00:00"
+    assert values["run"] == {"step": 900, "minutes": 50.0, "long": "yes", "restarts": 2, "began": began}
     assert (values["directives"]["owner"], values["directives"]["auto"], values["job"]["running"]) == ("#llm", "yes", "yes")
     assert values["diagnosis"]["root_line"] == "job.log:12: CUDA error: ECC"
+
+
+def test_the_start_of_a_later_attempt_under_the_same_id_is_not_taken_for_that_of_the_run() -> None:
+    job = Job("7", "llm", "ada", JobState.RUNNING, "gpu", ("node01",), None, None, None, NOW, None, None, None)
+    again = replace(job, started=NOW + timedelta(minutes=2))
+    told = [situation(INCIDENT, diagnosis(), one, now=NOW)["run"]["began"] for one in (job, again, None)]
+    assert told == ["2026-03-01T03:00:00+00:00", None, None]
 
 
 # Running

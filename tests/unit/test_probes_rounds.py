@@ -240,6 +240,24 @@ def test_a_boot_after_the_job_began_is_found() -> None:
     assert any(one["probe"] == "reboot" and one["status"] == "critical" for one in found["probes"])
 
 
+@pytest.mark.parametrize(
+    ("began", "faulty"),
+    [("2026-02-11T11:00:00Z", ["n1"]), ("2026-02-11T11:45:00Z", []), ("2026-02-01T00:00:00Z", ["n1"]), ("", ["n1"])],
+    ids=["during the job", "before the job", "late in a long job", "of no job"],
+)
+def test_kernel_messages_from_before_the_job_do_not_count(began: str, faulty: list[str]) -> None:
+    transport = Nodes({"true": said(""), "dmesg": xid(79)})
+    assert check_nodes(context(transport), nodes=["n1"], job_started=began)["faulty"] == faulty
+
+
+def test_in_a_long_job_the_usual_window_holds_unless_a_time_is_named() -> None:
+    old = said("2026-02-09T11:30:00,000000+00:00 NVRM: Xid (PCI:0000:8b:00): 79,\n")
+    site = context(Nodes({"true": said(""), "dmesg": old}))
+    assert check_nodes(site, nodes=["n1"], job_started="2026-02-01T00:00:00Z")["faulty"] == []
+    named = check_nodes(site, nodes=["n1"], job_started="2026-02-01T00:00:00Z", since="2026-02-01T00:00:00Z")
+    assert named["faulty"] == ["n1"]
+
+
 def test_a_site_may_read_the_kernel_log_by_a_command_of_its_own() -> None:
     transport = Nodes({"true": said(""), "journalctl": xid(79)})
     site = replace(context(transport), commands={"kernel_log": ("journalctl", "-k")})
