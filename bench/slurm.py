@@ -10,14 +10,8 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 
-from assistant.schedulers.slurm_jobs import (
-    QUEUE_COLUMNS,
-    Row,
-    accounted_columns,
-    accounted_rows,
-    nodes_of,
-    queue_rows,
-)
+from assistant.schedulers.slurm_accounting import accounted_columns, accounted_rows
+from assistant.schedulers.slurm_jobs import QUEUE_COLUMNS, Row, nodes_of, queue_rows
 from assistant.schedulers.slurm_text import Marks
 
 LIMIT_S = 0.5

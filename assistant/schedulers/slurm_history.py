@@ -11,7 +11,8 @@ from pathlib import Path
 
 from assistant.errors import Unavailable
 from assistant.ports import Clock
-from assistant.schedulers.slurm_jobs import Row, accounted_columns, accounted_rows, finished_rows
+from assistant.schedulers.slurm_accounting import accounted_columns, accounted_rows, finished_rows
+from assistant.schedulers.slurm_jobs import Row
 from assistant.schedulers.slurm_run import Commands
 from assistant.schedulers.slurm_text import Marks
 

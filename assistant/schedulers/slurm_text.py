@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -67,7 +67,8 @@ def value(text: str) -> str:
 def moment(text: str) -> datetime | None:
     """Return a time: seconds since 1970 as asked for, or ISO in this machine's zone where a version ignores the wish."""
     if text.isdecimal():
-        return datetime.fromtimestamp(int(text), UTC) if int(text) else None
+        since_1970 = int(text)
+        return datetime.fromtimestamp(since_1970, UTC) if since_1970 else None
     if text in NOTHING:
         return None
     try:
@@ -105,37 +106,43 @@ def exit_of(text: str, state: JobState) -> tuple[int | None, int | None]:
     return status, None
 
 
-def records(text: str, marks: Marks, columns: int) -> list[list[str]]:
-    """Return the records of `squeue -O`, each of so many fields; the header is checked and left out.
+def records(text: str, marks: Marks, columns: int) -> Iterator[list[str]]:
+    """Yield the records of `squeue -O`, each of so many fields; the header is checked and left out.
 
     Raises:
         Unavailable: There is no header, or a record is not whole: the answer was cut short or is an error.
     """
-    rows = [record.split(marks.between) for record in text.split(f"{marks.behind}\n")]
-    tail = rows.pop()
-    if not rows or tail != [""] or any(len(row) != columns for row in rows):
+    listed = text.split(f"{marks.behind}\n")
+    if len(listed) < 2 or listed.pop():
         raise _cut_short("squeue", text)
-    return rows[1:]
+    for number, record in enumerate(listed):
+        fields = record.split(marks.between)
+        if len(fields) != columns:
+            raise _cut_short("squeue", text)
+        if number:
+            yield fields
 
 
-def accounting_records(text: str, marks: Marks, columns: int) -> list[list[str]]:
-    """Return the records of `sacct -P`, whose first and last columns must be ones that never hold a newline.
+def accounting_records(text: str, marks: Marks, columns: int) -> Iterator[list[str]]:
+    """Yield the records of `sacct -P`, whose first and last columns must be ones that never hold a newline.
 
     Raises:
         Unavailable: There is no header, or a record is not whole.
     """
-    fields = text.removesuffix("\n").split(marks.between)
-    width = columns - 1
-    if len(fields) < columns or (len(fields) - 1) % width:
+    lines: list[str] = []
+    found, header = 0, True
+    for line in text.removesuffix("\n").split("\n"):
+        lines.append(line)
+        found += line.count(marks.between)
+        if found >= columns - 1:
+            fields = "\n".join(lines).split(marks.between)
+            if len(fields) != columns:
+                break
+            if not header:
+                yield fields
+            lines, found, header = [], 0, False
+    if lines:
         raise _cut_short("sacct", text)
-    # the last field of a record and the first of the next share a piece: fields are separated, records end in a newline
-    rows = []
-    first = fields[0]
-    for start in range(1, len(fields), width):
-        last, _, following = fields[start + width - 1].partition("\n")
-        rows.append([first, *fields[start : start + width - 1], last])
-        first = following
-    return rows[1:]
 
 
 def _cut_short(program: str, text: str) -> Unavailable:
@@ -178,17 +185,21 @@ def log_path(pattern: str, *, raw_id: str, job_id: str, name: str, user: str, no
     if in_array and pattern.endswith(f"slurm-{raw_id}.out"):
         # squeue shows the default of plain jobs for tasks of an array as well
         return pattern.removesuffix(f"slurm-{raw_id}.out") + f"slurm-{array}_{task}.out"
+    form, letters = _placeholders(pattern)
     values = {"%": "%", "j": raw_id, "J": raw_id, "x": name, "u": user, "n": "0", "s": "batch", "t": "0"}
     values |= {"A": array, "a": task, "b": str(int(task) % 10)} if in_array else {"A": raw_id, "a": "4294967294"}
     values["N"] = node.partition(".")[0]
-    found, *rest = _pieces(pattern)
-    for width, letter, between in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
-        text = values.get(letter, f"%{width}{letter}")
-        found += (text.zfill(int(width)) if width and text.isdecimal() else text) + between
-    return found
+    return form % tuple([values[letter] if letter in values else _padded(letter, values) for letter in letters])
+
+
+def _padded(placeholder: str, values: Mapping[str, str]) -> str:
+    """Return the value of a placeholder with a width, such as `5j`, or the placeholder where nobody knows it."""
+    text = values.get(placeholder[-1], f"%{placeholder}")
+    return text.zfill(int(placeholder[:-1] or 0)) if text.isdecimal() else text
 
 
 @lru_cache(maxsize=4096)
-def _pieces(pattern: str) -> list[str]:
-    """Return text, width and letter of each placeholder in turn, and the text behind the last."""
-    return re.split(r"%(\d{0,2})([%A-Za-z])", pattern)
+def _placeholders(pattern: str) -> tuple[str, tuple[str, ...]]:
+    """Return a pattern as a form for `%`, and its placeholders: a letter, behind a width where there is one."""
+    pieces = re.split(r"%(\d{0,2}[%A-Za-z])", pattern)
+    return "%s".join(text.replace("%", "%%") for text in pieces[::2]), tuple(pieces[1::2])

@@ -15,17 +15,8 @@ from hypothesis import strategies as some
 
 from assistant.errors import Unavailable
 from assistant.records import Job, JobSpec, JobState
-from assistant.schedulers.slurm_jobs import (
-    QUEUE_COLUMNS,
-    Row,
-    accounted_columns,
-    accounted_rows,
-    finished_rows,
-    moved,
-    queue_format,
-    queue_rows,
-    waits_for,
-)
+from assistant.schedulers.slurm_accounting import accounted_columns, accounted_rows, finished_rows
+from assistant.schedulers.slurm_jobs import QUEUE_COLUMNS, Row, moved, queue_format, queue_rows, waits_for
 from assistant.schedulers.slurm_nodes import configuration, node_facts, reservations, state_words
 from assistant.schedulers.slurm_spec import (
     job_spec,

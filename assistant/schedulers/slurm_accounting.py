@@ -1,0 +1,165 @@
+"""Jobs that ended, from what `sacct -P` and the completion log say of them.
+
+Pure. The first and the last column of a table of sacct are ones that users do not write.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
+
+from assistant.records import Job
+from assistant.schedulers.slurm_jobs import Row, end_of, folder_of, log_of, nodes_of
+from assistant.schedulers.slurm_text import Marks, accounting_records, moment, pairs, value
+
+ACCOUNTED_COLUMNS = (
+    "JobIDRaw",
+    "JobID",
+    "State",
+    "ExitCode",
+    "Submit",
+    "Start",
+    "End",
+    "User",
+    "Partition",
+    "NodeList",
+    "WorkDir",
+    "Comment",
+    "JobName",
+    "SubmitLine",
+    "Reason",
+    "NNodes",
+)
+"""Columns of sacct; the last one, and the first, never hold a newline."""
+NEWER_ACCOUNTED_COLUMNS = ("Restarts", "StdOut")
+"""Of 23.02 and 24.11; asked for where `sacct --helpformat` names them."""
+PICKED_COLUMNS = ("JobID", "JobIDRaw", *ACCOUNTED_COLUMNS[2:-1], *NEWER_ACCOUNTED_COLUMNS)
+"""What a job is made of, in the order in which `_accounted_row` takes it."""
+
+
+def accounted_columns(known: Iterable[str]) -> list[str]:
+    """Return the columns to ask sacct for, given those that this version knows."""
+    names = set(known)
+    extra = [name for name in NEWER_ACCOUNTED_COLUMNS if name in names]
+    return [*ACCOUNTED_COLUMNS[:-1], *extra, ACCOUNTED_COLUMNS[-1]]
+
+
+def accounted_rows(text: str, marks: Marks, columns: Sequence[str]) -> list[Row]:
+    """Return the jobs of `sacct -P`, each attempt of a job after the one before it; steps are left out.
+
+    Without a column of restarts the attempts of an id are counted, so ask for duplicates (`-D`) where that matters.
+
+    Raises:
+        Unavailable: What sacct printed is not the whole table.
+    """
+    # a column that this version does not have is the empty field behind all others
+    places = [columns.index(name) if name in columns else len(columns) for name in PICKED_COLUMNS]
+    pick = itemgetter(*places)
+    seen: dict[str, int] = {}
+    rows = []
+    for fields in accounting_records(text, marks, len(columns)):
+        job_id, *_ = picked = pick([*fields, ""])
+        if "." in job_id:
+            continue
+        earlier = seen.get(job_id, 0)
+        seen[job_id] = earlier + 1
+        rows.append(_accounted_row(picked, earlier))
+    return rows
+
+
+def _accounted_row(picked: Sequence[str], earlier: int) -> Row:
+    job_id, raw_id, state_text, status, submitted, started, ended, user, partition, node_text, *rest = picked
+    work_dir, comment, name, line, reason, restarts, stdout = rest
+    end = end_of(state_text, status, reason)
+    nodes = nodes_of(node_text)
+    pattern = value(stdout) or option_in(line, OUTPUT)
+    job = Job(
+        id=job_id,
+        name=name,
+        user=user,
+        state=end.state,
+        partition=partition,
+        nodes=nodes,
+        log=log_of(pattern, work_dir, raw_id=raw_id, job_id=job_id, name=name, user=user, nodes=nodes),
+        work_dir=folder_of(work_dir),
+        submitted=moment(submitted),
+        started=moment(started),
+        ended=moment(ended) if end.ended else None,
+        exit_code=end.exit_code,
+        signal=end.signal,
+        attempt=int(restarts) if restarts.isdecimal() else earlier,
+        comment=value(comment) or option_in(line, COMMENT),
+        reason=end.reason,
+    )
+    return Row(job, raw_id, "", "", line)
+
+
+def option_in(line: str, option: re.Pattern[str]) -> str:
+    """Return the value of an option in a line as typed, quotes lost, up to the next option; empty where it is not there."""
+    found = option.search(line)
+    return found.group(1) if found else ""
+
+
+_VALUE = r"(?:[= ]|(?<=\s-\w))(\S+(?:\s+nightshift:\d+:\d+)?)"
+OUTPUT = re.compile(rf"\s(?:-o|--output){_VALUE}")
+COMMENT = re.compile(rf"\s--comment{_VALUE}")
+
+
+FINISHED_KEYS = (
+    "JobId",
+    "UserId",
+    "JobState",
+    "Partition",
+    "StartTime",
+    "EndTime",
+    "NodeList",
+    "WorkDir",
+    "SubmitTime",
+    "ArrayJobId",
+    "ArrayTaskId",
+    "DerivedExitCode",
+    "ExitCode",
+)
+
+
+def finished_rows(text: str, job_id: str) -> list[Row]:
+    """Return the attempts of a job in the completion log (`jobcomp/filetxt`), oldest first.
+
+    Args:
+        text: The log, or the end of it.
+        job_id: Plain, or `18_3` for a task of an array.
+    """
+    rows: list[Row] = []
+    for line in text.splitlines():
+        if not line.startswith("JobId="):
+            continue
+        # the name is the only free text in front of the other keys
+        name = re.search(r"\sName=(.*) JobState=", line)
+        named = pairs(line.replace(name.group(0), " JobState=", 1) if name else line, FINISHED_KEYS)
+        task = named.get("ArrayTaskId", "")
+        shown = f"{named['ArrayJobId']}_{task}" if task.isdecimal() and "ArrayJobId" in named else named["JobId"]
+        if shown == job_id:
+            rows.append(_finished_row(named, shown, name.group(1) if name else "", len(rows)))
+    return rows
+
+
+def _finished_row(named: Mapping[str, str], job_id: str, name: str, earlier: int) -> Row:
+    end = end_of(named.get("JobState", ""), named.get("ExitCode", ""), "")
+    job = Job(
+        id=job_id,
+        name=name,
+        user=named.get("UserId", "").partition("(")[0],
+        state=end.state,
+        partition=named.get("Partition", ""),
+        nodes=nodes_of(named.get("NodeList", "")),
+        log=None,
+        work_dir=folder_of(named.get("WorkDir", "")),
+        submitted=moment(named.get("SubmitTime", "")),
+        started=moment(named.get("StartTime", "")),
+        ended=moment(named.get("EndTime", "")),
+        exit_code=end.exit_code,
+        signal=end.signal,
+        attempt=earlier,
+    )
+    return Row(job, named["JobId"], "", "")
