@@ -232,6 +232,20 @@ class JumpingClock:
         self._now += timedelta(seconds=seconds)
 
 
+@runtime_checkable
+class Topology(Protocol):
+    """A scheduler that knows the network between its nodes."""
+
+    def switches(self) -> Mapping[str, str]:
+        """Return the switch next to each node.
+
+        Raises:
+            ToolError: No network is configured.
+            Unavailable: The scheduler did not answer.
+        """
+        ...
+
+
 class Embedder(Protocol):
     """Turns texts into vectors that lie close where the meaning is close."""
 

@@ -115,6 +115,8 @@ class EventKind(StrEnum):
     LOSS_SPIKE = "loss_spike"
     SLOW_JOB = "slow_job"
     NODE_DOWN = "node_down"
+    NODE_KEPT_OUT = "node_kept_out"
+    """Its cordon was renewed so often that a person must decide about it."""
     REQUESTED = "requested"
     """A person asked for it."""
 
@@ -280,6 +282,53 @@ class Recall:
     at: datetime
 
 
+class PatternKind(StrEnum):
+    """What nodes have in common or against them, beyond one incident's own lines."""
+
+    FIRST = "first"
+    """One failed before the others."""
+    DIFFERS = "differs"
+    """One reads otherwise than its neighbours."""
+    REPEAT = "repeat"
+    """One was to blame before."""
+    SUSPECT = "suspect"
+    """One was there too often when nobody was named."""
+    SHARED = "shared"
+    """Those to blame sit in one rack, on one switch, run one driver."""
+    HEAT = "heat"
+    """Those to blame were hotter than their neighbours."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodePattern:
+    """Evidence across nodes, time and incidents. It says where to look; it never sets a node aside by itself."""
+
+    kind: PatternKind
+    nodes: tuple[str, ...]
+    text: str
+    """One sentence with its figures."""
+    chance: float | None = None
+    """0..1: how likely that much is by chance, corrected for the number of things looked at; None where nothing was tested."""
+    incidents: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A node of a job that failed of infrastructure, as the ledger keeps it."""
+
+    node: str
+    incident: int
+    at: datetime
+    reason: str
+    blamed: bool
+    of: int
+    """Nodes of the job."""
+    traits: Mapping[str, str]
+    """What may be shared: rack, switch, partition, driver, by name."""
+    heat: Mapping[str, float]
+    """Degrees Celsius: `gpu` (the hottest), `inlet`; empty where nothing was read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
     """Why an attempt failed, with what that rests on."""
@@ -303,6 +352,8 @@ class Diagnosis:
     """First step of a loss spike."""
     seen_before: tuple[Recall, ...] = ()
     """Past incidents like this one, most alike first."""
+    patterns: tuple[NodePattern, ...] = ()
+    """What neighbours, time and the ledger of nodes add."""
 
     @property
     def faulty_nodes(self) -> tuple[str, ...]:

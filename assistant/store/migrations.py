@@ -137,6 +137,25 @@ def m0007_learned_rules(db: Database) -> None:
     )
 
 
+def m0008_node_ledger(db: Database) -> None:
+    """Which nodes were in which failed job, which were to blame, what they share, how hot they were."""
+    _script(
+        db,
+        """
+        CREATE TABLE sightings (
+            incident INTEGER NOT NULL REFERENCES incidents(id), node TEXT NOT NULL, at TEXT NOT NULL, reason TEXT NOT NULL,
+            blamed INTEGER NOT NULL, of INTEGER NOT NULL, traits TEXT NOT NULL, heat TEXT NOT NULL, PRIMARY KEY (incident, node));
+        CREATE INDEX sightings_by_time ON sightings(at);
+        CREATE INDEX sightings_by_node ON sightings(node)
+        """,
+    )
+
+
+def m0009_readings(db: Database) -> None:
+    """What counters of a node stood at when it was last checked."""
+    _script(db, "CREATE TABLE readings (node TEXT PRIMARY KEY, readings TEXT NOT NULL)")
+
+
 STEPS: tuple[Callable[[Database], None], ...] = (
     m0001_incidents,
     m0002_evidence_and_diagnoses,
@@ -145,6 +164,8 @@ STEPS: tuple[Callable[[Database], None], ...] = (
     m0005_audit,
     m0006_properties,
     m0007_learned_rules,
+    m0008_node_ledger,
+    m0009_readings,
 )
 """Every step ever released, oldest first."""
 

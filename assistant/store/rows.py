@@ -26,7 +26,9 @@ from assistant.records import (
     Incident,
     IncidentState,
     NodeFinding,
+    NodePattern,
     Outcome,
+    PatternKind,
     Recall,
     Rival,
     Verdict,
@@ -154,11 +156,17 @@ def diagnosis_of(row: sqlite3.Row) -> Diagnosis:
         step=body["step"],
         spike_step=body["spike_step"],
         seen_before=tuple(_recall(item) for item in body.get("seen_before", ())),
+        patterns=tuple(_pattern(item) for item in body.get("patterns", ())),
     )
 
 
 def _recall(item: dict[str, Any]) -> Recall:
     return Recall(**{**item, "shared": tuple(item["shared"]), "at": datetime.fromisoformat(item["at"])})
+
+
+def _pattern(item: dict[str, Any]) -> NodePattern:
+    nodes, incidents = tuple(item["nodes"]), tuple(item["incidents"])
+    return NodePattern(PatternKind(item["kind"]), nodes, item["text"], item["chance"], incidents)
 
 
 def _citations(items: list[dict[str, Any]]) -> tuple[Citation, ...]:
