@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import pwd
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -189,6 +189,18 @@ class SlurmScheduler:
             raise ToolError(f"reservation {name!r} is not ours; ask who made it")
         if any(one.name == name for one in self.reservations()):
             self._admin(f"to end reservation {name}", "delete", f"ReservationName={name}")
+
+    def switches(self) -> Mapping[str, str]:
+        """Return the lowest switch above each node.
+
+        Raises:
+            ToolError: Slurm knows no network: topology.conf is missing.
+        """
+        done = self.commands.run("scontrol", "show", "topology")
+        found = nodes_text.switches(done.out)
+        if not found and not self.config().get("TopologyPlugin", "").endswith(("tree", "block")):
+            raise ToolError("Slurm knows no network between the nodes: it has no topology.conf")
+        return found
 
     def controller_log(self, job_id: str | None = None) -> str:
         """Return slurmctld.log: the end of it, or the lines of a job and its nodes.

@@ -171,6 +171,22 @@ def reservations(text: str) -> list[Reservation]:
     return found
 
 
+def switches(text: str) -> dict[str, str]:
+    """Return the lowest switch above each node, from `scontrol show topology`; nothing where no network is configured."""
+    found: dict[str, str] = {}
+    level: dict[str, int] = {}
+    for line in text.splitlines():
+        named = dict(re.findall(r"(\w+)=(\S+)", line))
+        # 24.05 and later also show blocks of nodes, which are switches of their kind
+        name, at = named.get("SwitchName") or named.get("BlockName"), named.get("Level", "0")
+        if name is None or not at.isdigit():
+            continue
+        for node in nodes_of(value(named.get("Nodes", ""))):
+            if int(at) < level.get(node, 1 << 30):
+                found[node], level[node] = name, int(at)
+    return found
+
+
 def configuration(text: str) -> Mapping[str, str]:
     """Return the lines `Key = value` of `scontrol show config`.
 
