@@ -35,7 +35,7 @@ def test_each_node_has_the_lowest_switch_above_it(text: str, found: dict[str, st
 
 
 def test_a_cluster_without_a_network_plan_says_so(tmp_path: Path) -> None:
-    program(tmp_path, "scontrol", "case $2 in config) echo 'TopologyPlugin = topology/none';; esac")
+    program(tmp_path, "scontrol", "case $2 in config) printf 'SLURM_VERSION = 22.05.8\\nTopologyPlugin = topology/none\\n';; esac")
     scheduler = SlurmScheduler(SlurmSettings(folder=tmp_path), SystemClock())
     assert isinstance(scheduler, Topology)
     with pytest.raises(ToolError, match=r"topology\.conf"):
