@@ -11,13 +11,14 @@ from assistant.store.budgets import Attempt, BudgetRows
 from assistant.store.calls import PastCall
 from assistant.store.incidents import IncidentRows
 from assistant.store.ledger import LedgerRows
+from assistant.store.memories import Memory, MemoryRows, Near
 from assistant.store.readings import ReadingRows
 from assistant.store.rules import RuleRows
 
-__all__ = ["Approval", "Attempt", "AuditRow", "Broken", "PastCall", "Store"]
+__all__ = ["Approval", "Attempt", "AuditRow", "Broken", "Memory", "Near", "PastCall", "Store"]
 
 
-class Store(IncidentRows, ApprovalRows, BudgetRows, RuleRows, LedgerRows, ReadingRows):
+class Store(IncidentRows, ApprovalRows, BudgetRows, RuleRows, LedgerRows, ReadingRows, MemoryRows):
     """All of the store; safe to use from several threads and processes at once."""
 
     def __enter__(self) -> Store:

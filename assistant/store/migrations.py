@@ -156,6 +156,21 @@ def m0009_readings(db: Database) -> None:
     _script(db, "CREATE TABLE readings (node TEXT PRIMARY KEY, readings TEXT NOT NULL)")
 
 
+def m0010_memories(db: Database) -> None:
+    """What confirmed incidents looked like, with a vector for each line."""
+    _script(
+        db,
+        """
+        CREATE TABLE memories (
+            incident INTEGER PRIMARY KEY REFERENCES incidents(id), reason TEXT NOT NULL, action TEXT NOT NULL, lines TEXT NOT NULL,
+            text TEXT NOT NULL, cure TEXT NOT NULL, nodes TEXT NOT NULL, task TEXT NOT NULL, by TEXT NOT NULL, why TEXT NOT NULL,
+            at TEXT NOT NULL, embedder TEXT NOT NULL, dims INTEGER NOT NULL, vectors BLOB NOT NULL,
+            version INTEGER NOT NULL DEFAULT 0, taken_back TEXT);
+        CREATE INDEX memories_by_reason ON memories(reason)
+        """,
+    )
+
+
 STEPS: tuple[Callable[[Database], None], ...] = (
     m0001_incidents,
     m0002_evidence_and_diagnoses,
@@ -166,6 +181,7 @@ STEPS: tuple[Callable[[Database], None], ...] = (
     m0007_learned_rules,
     m0008_node_ledger,
     m0009_readings,
+    m0010_memories,
 )
 """Every step ever released, oldest first."""
 
