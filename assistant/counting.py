@@ -142,7 +142,10 @@ def from_text(text: str) -> tuple[Reading, ...]:
     Raises:
         ValueError: It is none that `to_text` wrote.
     """
-    found = json.loads(text)
+    try:
+        found = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("no list of readings") from error
     if not isinstance(found, list):
         raise ValueError("no list of readings")
     return tuple(_reading(one) for one in found)

@@ -13,6 +13,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from assistant.counting import Past
+
 if TYPE_CHECKING:
     from assistant.content.limits import Limits
 
@@ -75,6 +77,8 @@ class Circumstances:
     busy: bool | None = None
     """Whether a job runs on the node; None when that is unknown."""
     booted: datetime | None = None
+    past: Past = field(default_factory=Past)
+    """What counters stood at earlier."""
     seen: frozenset[str] = field(default_factory=frozenset)
     """Identities of log lines that were counted before."""
 

@@ -29,12 +29,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
+from assistant.counting import Kept, Reading
 from assistant.errors import ToolError, UsageError
 from assistant.ports import Clock, Reply, Scheduler, Transport
 from assistant.probing import Circumstances, Finding
 from assistant.records import Incident, Risk
 
-__all__ = ["Context", "History", "Probe", "Tool", "find_tool", "found", "tag_of", "to_json", "tool"]
+__all__ = ["Context", "History", "Probe", "Readings", "Tool", "find_tool", "found", "tag_of", "to_json", "tool"]
 
 
 class History(Protocol):
@@ -42,6 +43,22 @@ class History(Protocol):
 
     def incidents(self, *, job: str | None = None, node: str | None = None, limit: int = 50) -> Sequence[Incident]:
         """Return incidents, newest first."""
+        ...
+
+
+class Readings(Protocol):
+    """Keeps what counters of nodes stood at, from one check to the next."""
+
+    def kept_readings(self, nodes: Sequence[str]) -> Mapping[str, Kept]:
+        """Return what is kept of nodes; what cannot be read is none, and says why."""
+        ...
+
+    def keep_readings(self, readings: Mapping[str, Sequence[Reading]]) -> None:
+        """Replace what is kept of nodes.
+
+        Raises:
+            StoreError: It cannot be written.
+        """
         ...
 
 
@@ -67,6 +84,8 @@ class Context:
     """Who made the call: `cli:alice`, `playbook:ecc_error`, `agent`."""
     site: Path | None = None
     """The site's folder of content; None where there is none."""
+    readings: Readings | None = None
+    """Where counters are kept between checks; None where nothing is kept."""
 
 
 def tag_of(incident: int | None, call: int) -> str:
@@ -220,6 +239,8 @@ class Probe:
     """Whether the parser is asked also when the command failed or was stopped; else that is unknown."""
     keeps: str = "head"
     """Which end of an output beyond the limit is read: `head` or `tail`."""
+    counts: Callable[[Reply, Circumstances], Mapping[str, int]] | None = None
+    """Reads the counters to be kept until the next check, by name; empty for a reply that cannot be read."""
     hardware: str = ""
     """Kind of device it is about (`nvidia`, `amd`, `infiniband`, `bmc`): without one its program need not be there."""
 

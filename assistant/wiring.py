@@ -71,6 +71,7 @@ def build(
             incident=incident,
             tag=tag,
             site=settings.content,
+            readings=store,
         )
 
     asked = approver(store) if approver is not None else Park(store, expires_after_s=settings.approval_expires_h * 3600)

@@ -51,20 +51,32 @@ class NodeLimits:
     skew_critical_s: float = 10.0
     inlet_warning_c: float = 32.0
     inlet_critical_c: float = 40.0
+    counters_window_h: float = 1.0
+    """A growth between two checks is spread over at least this: checks one after the other make no rate of a single error."""
     ecc_correctable_warning: int = 1000
-    """Corrected errors of a GPU's memory since the driver was loaded."""
+    """Corrected errors of a GPU's memory since the driver was loaded; holds at the first check, as every total of a counter."""
+    ecc_correctable_per_hour: float = 100.0
     sram_aggregate_critical: int = 4
     """More uncorrectable SRAM errors than this over the life of a GPU."""
     retired_pages_critical: int = 60
     pcie_replays_warning: int = 1000
+    pcie_replays_per_hour: float = 480.0
     pcie_errors_warning: int = 100
-    """Corrected PCIe errors of one device since boot; one that is fatal is always critical."""
+    """Corrected PCIe errors of one device since boot; one that is fatal and new is always critical."""
+    pcie_errors_per_hour: float = 20.0
     nvlink_errors_warning: int = 100
     nvlink_errors_critical: int = 10_000
+    nvlink_errors_per_hour: float = 1.0
+    """Replays and the like; a link that recovers is always a warning."""
+    nvlink_errors_critical_per_hour: float = 1_000.0
+    nvlink_crc_per_hour: float = 6_000.0
+    nvlink_crc_critical_per_hour: float = 360_000.0
     symbol_errors_per_hour: float = 120.0
     link_errors_per_hour: float = 10.0
     flaps_warning: int = 2
     flaps_critical: int = 10
+    flaps_per_hour: float = 1.0
+    flaps_critical_per_hour: float = 5.0
     leftover_mib: float = 1024.0
     """GPU memory in use on a node without a job."""
 

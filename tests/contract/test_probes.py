@@ -1,7 +1,8 @@
 """One body over every probe: it is complete, it judges its recorded cases, and it never calls a node bad for want of an answer.
 
 A case is a file tests/cases/probes/<probe>/<name>.toml: what the command printed (`out`, `err`, `status`; `runs` when it did not
-end), what is known besides (`[known]`), and the finding that must come of it (`[expect]`); `[limits]` sets limits of nodes.
+end), what is known besides (`[known]`; `earlier` holds the counters of earlier checks, oldest first), and the finding that must
+come of it (`[expect]`); `[limits]` sets limits of nodes.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from assistant.content.limits import limits
+from assistant.counting import Kept, Reading, past
 from assistant.ports import Reply
 from assistant.probing import Circumstances, Finding, Health, worst
 from assistant.tooling import Probe
@@ -35,14 +37,18 @@ def named(name: str) -> Probe:
 
 def circumstances(known: Mapping[str, Any], own_limits: Mapping[str, Any]) -> Circumstances:
     shipped = limits()
+    node = replace(shipped.node, **own_limits)
+    now, booted, earlier = known.get("now", TODAY), known.get("booted"), known.get("earlier", [])
+    kept = tuple(Reading(one["at"], one.get("booted", booted), one["counts"]) for one in earlier)
     return Circumstances(
-        limits=replace(shipped, node=replace(shipped.node, **own_limits)),
-        now=known.get("now", TODAY),
+        limits=replace(shipped, node=node),
+        now=now,
+        past=past(Kept(kept), now, booted, timedelta(hours=node.counters_window_h)),
         since=known.get("since", datetime(2000, 1, 1, tzinfo=UTC)),
         asked=known.get("asked"),
         job_started=known.get("job_started"),
         busy=known.get("busy"),
-        booted=known.get("booted"),
+        booted=booted,
     )
 
 
@@ -121,6 +127,13 @@ GARBAGE = [
 @pytest.mark.parametrize("probe", [p for p in probes() if p.name not in NO_NEED_TO_READ], ids=lambda p: p.name)
 def test_an_answer_that_cannot_be_read_is_unknown_never_bad(probe: Probe, out: str) -> None:
     assert [one.status for one in probe.parse(Reply("node01", True, 0, out, ""), circumstances({}, {}))] == ["unknown"]
+
+
+@pytest.mark.parametrize("out", GARBAGE)
+@pytest.mark.parametrize("probe", [p for p in probes() if p.counts], ids=lambda p: p.name)
+def test_an_answer_that_cannot_be_read_has_no_counters(probe: Probe, out: str) -> None:
+    assert probe.counts is not None
+    assert probe.counts(Reply("node01", True, 0, out, ""), circumstances({}, {})) == {}
 
 
 @pytest.mark.parametrize("out", GARBAGE)

@@ -11,6 +11,7 @@ from assistant.ports import Reply
 from assistant.probing import Circumstances, Finding, Health, guilty, ok, unknown, worst
 from assistant.tooling import Context, Probe
 from assistant.tools.probes import _boot, _hardware, _shell, probes
+from assistant.tools.probes._memory import Memory
 from assistant.tools.probes._rounds import ENDLESS, KEPT_BYTES, STOPPED, Wanted, frames, together
 
 NO_PROGRAM = (126, 127)
@@ -70,16 +71,25 @@ def check(context: Context, nodes: Sequence[str], known: Circumstances, busy: Ma
     asked = context.clock.now()
     said = _ask(context, there, others)
     circumstances = replace(known, asked=asked, now=context.clock.now())
+    memory = Memory(context, there)
     found: dict[str, Checked] = {}
     for node in nodes:
         if node in said:
             own = replace(circumstances, busy=busy.get(node, known.busy))
-            found[node] = Checked([(first, ok("it answers")), *_judge(others, said[node], own, context)])
+            own = memory.told(node, _booted(said[node], own))
+            found[node] = Checked([(first, ok("it answers")), *_judge(others, said[node], own, context, memory.of(node))])
         else:
             found[node] = Checked(
                 [(first, unknown(_why_not(answers[node], first) or "it did not answer", "look at it from its console"))]
             )
+    memory.keep()
     return found
+
+
+def _booted(said: Mapping[Command, Reply], circumstances: Circumstances) -> Circumstances:
+    uptime = said[FACTS["uptime"].command]
+    readable = uptime.reached and uptime.status == 0
+    return replace(circumstances, booted=_boot.booted(uptime, circumstances.now)) if readable else circumstances
 
 
 def _command(probe: Probe, context: Context) -> Wanted:
@@ -113,14 +123,14 @@ def _ask(context: Context, nodes: list[str], others: Sequence[Probe]) -> dict[st
 
 
 def _judge(
-    others: Sequence[Probe], said: Mapping[Command, Reply], circumstances: Circumstances, context: Context
+    others: Sequence[Probe], said: Mapping[Command, Reply], circumstances: Circumstances, context: Context, counts: dict[str, int]
 ) -> Iterator[tuple[Probe, Finding]]:
-    uptime, hardware = said[FACTS["uptime"].command], said[FACTS["hardware"].command]
-    if uptime.reached and uptime.status == 0:
-        circumstances = replace(circumstances, booted=_boot.booted(uptime, circumstances.now))
+    hardware = said[FACTS["hardware"].command]
     kinds = _hardware.kinds(hardware) if hardware.reached and hardware.status == 0 else None
     for probe in others:
         reply = said[_command(probe, context).command]
+        if probe.counts is not None and reply.reached and reply.status == 0:
+            counts |= probe.counts(reply, circumstances)
         for finding in judged_by(probe, reply, circumstances, kinds):
             yield probe, finding
 

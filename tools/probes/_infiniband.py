@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from assistant.ports import Reply
 from assistant.probing import Circumstances, Finding
@@ -60,6 +61,8 @@ def ports(reply: Reply) -> list[Port] | None:
     return list(found.values())
 
 
-def infiniband_probe(name: str, parse: Callable[[Reply, Circumstances], Sequence[Finding]], source: str) -> Probe:
+def infiniband_probe(name: str, parse: Callable[[Reply, Circumstances], Sequence[Finding]], source: str, **more: Any) -> Probe:
     """Return a probe that reads the ports."""
-    return Probe(name=name, command=INFINIBAND, needs="sh", parse=parse, source=source, witness="sysfs", reading="infiniband")
+    return Probe(
+        name=name, command=INFINIBAND, needs="sh", parse=parse, source=source, witness="sysfs", reading="infiniband", **more
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 from assistant.ports import Reply
 from assistant.probing import Circumstances, Finding, Health, Weight, merged, ok, unknown
 from assistant.tooling import Probe
+from assistant.tools.probes._counters import Counter, counts, judged
 
 COMMAND = ("nvidia-smi", "-q", "-x")
 PACKAGE = "the NVIDIA driver (nvidia-utils-<version>, on RHEL nvidia-driver-cuda)"
@@ -30,6 +31,7 @@ ABSENT = {
 }
 
 Judge = Callable[["Gpu", Circumstances], Iterable[Finding]]
+Count = Callable[["Gpu", Circumstances], Iterable[Counter]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,11 @@ class Gpu:
     def name(self) -> str:
         """Say which one it is."""
         return f"GPU {self.index}"
+
+    @property
+    def identity(self) -> str:
+        """Say which one it is for good, whatever the order of GPUs."""
+        return self.text("uuid") or self.serial or self.element.get("id") or self.name
 
     def text(self, *paths: str) -> str:
         """Return the value of the first path that has one; empty when none has."""
@@ -80,7 +87,7 @@ def gpus(reply: Reply) -> list[Gpu] | None:
     ]
 
 
-def gpu_probe(name: str, judge: Judge, source: str, good: str) -> Probe:
+def gpu_probe(name: str, judge: Judge, source: str, good: str, counters: Count | None = None) -> Probe:
     """Return a probe that judges each GPU by itself.
 
     Args:
@@ -88,8 +95,11 @@ def gpu_probe(name: str, judge: Judge, source: str, good: str) -> Probe:
         judge: Gives what is wrong with a GPU; nothing when all is well. `{}` in a text stands for the names of the GPUs.
         source: Where its limits come from.
         good: What to say when all is well.
+        counters: Gives the counters of a GPU that only ever grow.
     """
-    return smi_probe(name, partial(_each, judge, good), source)
+    if counters is None:
+        return smi_probe(name, partial(_each, judge, good), source)
+    return smi_probe(name, partial(_each, judge, good, counters=counters), source, counts=counts(partial(_counters, counters)))
 
 
 def smi_probe(name: str, parse: Callable[[Reply, Circumstances], Sequence[Finding]], source: str, **more: Any) -> Probe:
@@ -108,14 +118,22 @@ def smi_probe(name: str, parse: Callable[[Reply, Circumstances], Sequence[Findin
     )
 
 
-def _each(judge: Judge, good: str, reply: Reply, circumstances: Circumstances) -> Sequence[Finding]:
+def _counters(counters: Count, reply: Reply, circumstances: Circumstances) -> Iterator[Counter]:
+    for gpu in gpus(reply) or ():
+        yield from counters(gpu, circumstances)
+
+
+def _each(judge: Judge, good: str, reply: Reply, circumstances: Circumstances, counters: Count | None = None) -> Sequence[Finding]:
     found = gpus(reply)
     if found is None:
         return [unknown("nvidia-smi -q -x printed no report that can be read")]
     if not found:
         return [unknown("nvidia-smi reports no GPU")]
-    bad = merged((gpu.name, finding) for gpu in found for finding in judge(gpu, circumstances))
-    return bad or [ok(f"{good} ({len(found)} GPUs)", len(found))]
+    wrong = [(gpu.name, finding) for gpu in found for finding in judge(gpu, circumstances)]
+    every = [one for gpu in found for one in counters(gpu, circumstances)] if counters else []
+    wrong += [(one.device, finding) for one in every if (finding := judged(one, circumstances)) is not None]
+    told = f"; counters {circumstances.past.told}" if every else ""
+    return merged(wrong) or [ok(f"{good} ({len(found)} GPUs{told})", len(found))]
 
 
 def wrong(

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from assistant.probing import Circumstances, Finding, Health, Weight
+from assistant.tools.probes._counters import Ceiling, Counter
 from assistant.tools.probes._nvidia_smi import Gpu, gpu_probe, wrong
 
 VOLATILE, LIFE = "ecc_errors/volatile/", "ecc_errors/aggregate/"
 SRAM = ("sram_uncorrectable", "sram_uncorrectable_parity", "sram_uncorrectable_secded")
 OLD_SRAM = ("double_bit/l1_cache", "double_bit/l2_cache", "double_bit/register_file", "double_bit/texture_memory")
+DRAM = ("dram_uncorrectable", "double_bit/device_memory")
+CORRECTED = ("dram_correctable", "sram_correctable", "single_bit/device_memory", "single_bit/total")
+WATCH = "watch it; reset at the next drain"
 RESET = "drain the node, then reset the GPU: nvidia-smi --gpu-reset -i INDEX"
 REPLACE = "drain the node and have the GPU replaced"
 
@@ -41,19 +45,24 @@ def _counters(gpu: Gpu, circumstances: Circumstances) -> Iterator[Finding]:
     if (life or 0) > limits.sram_aggregate_critical or gpu.text(LIFE + "sram_threshold_exceeded") == "Yes":
         text = f"{{}}: {life or 0:.0f} uncorrectable SRAM errors in its life"
         yield wrong(Health.CRITICAL, text, life, limits.sram_aggregate_critical, "errors", REPLACE, Weight.STRONG)
-    dram = gpu.total(VOLATILE + "dram_uncorrectable", VOLATILE + "double_bit/device_memory")
+    dram = gpu.total(*(VOLATILE + name for name in DRAM))
     if dram:
         text = f"{{}}: {dram:.0f} uncorrectable errors in device memory since the driver was loaded"
         yield wrong(Health.CRITICAL, text, dram, 0, "errors", RESET)
-    corrected = gpu.total(
-        VOLATILE + "dram_correctable",
-        VOLATILE + "sram_correctable",
-        VOLATILE + "single_bit/device_memory",
-        VOLATILE + "single_bit/total",
-    )
-    if corrected and corrected >= limits.ecc_correctable_warning:
-        text = f"{{}}: {corrected:.0f} corrected memory errors since the driver was loaded"
-        yield wrong(Health.WARNING, text, corrected, limits.ecc_correctable_warning, "errors", "watch it; reset at the next drain")
+
+
+def counters(gpu: Gpu, circumstances: Circumstances) -> Iterator[Counter]:
+    """Give what may come now and then but not fast, and the errors over a life: new ones show even if the driver was reloaded."""
+    limits = circumstances.limits.node
+    corrected = gpu.total(*(VOLATILE + name for name in CORRECTED))
+    if corrected is not None:
+        total, hourly = Ceiling(limits.ecc_correctable_warning), Ceiling(limits.ecc_correctable_per_hour)
+        name, words, until = f"{gpu.identity} corrected", "# corrected memory errors", "since the driver was loaded"
+        yield Counter(gpu.name, name, int(corrected), words, total, hourly, WATCH, until=until)
+    life = gpu.total(*(LIFE + name for name in (*SRAM, *OLD_SRAM, *DRAM)))
+    if life is not None:
+        name, words = f"{gpu.identity} life", "# aggregate uncorrectable memory errors"
+        yield Counter(gpu.name, name, int(life), words, Ceiling(), Ceiling(0), RESET)
 
 
 def _rows(gpu: Gpu) -> Iterator[Finding]:
@@ -84,4 +93,5 @@ PROBE = gpu_probe(
     judge,
     "row remapping: NVIDIA, GPU Memory Error Management; SRAM limits as sichek and ml-engineering use them; knowledge/limits.toml",
     "no uncorrectable memory error",
+    counters,
 )

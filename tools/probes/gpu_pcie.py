@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from assistant.probing import Circumstances, Finding, Health
+from assistant.tools.probes._counters import Ceiling, Counter
 from assistant.tools.probes._nvidia_smi import Gpu, gpu_probe, wrong
 
 INFO = "pci/pci_gpu_link_info/"
@@ -24,12 +25,21 @@ def judge(gpu: Gpu, circumstances: Circumstances) -> Iterator[Finding]:
     if speed and fastest and speed < fastest and works:
         text = f"{{}}: PCIe generation {speed:.0f} of {fastest:.0f} while it works"
         yield wrong(Health.WARNING, text, speed, fastest, "generation", SEAT)
-    replays, limit = gpu.number("pci/replay_counter"), circumstances.limits.node.pcie_replays_warning
-    if replays and replays >= limit:
-        text = f"{{}}: {replays:.0f} PCIe replays since its last reset"
-        yield wrong(Health.WARNING, text, replays, limit, "replays", SEAT)
+
+
+def counters(gpu: Gpu, circumstances: Circumstances) -> Iterator[Counter]:
+    """Give the count of what was sent again."""
+    replays, limits = gpu.number("pci/replay_counter"), circumstances.limits.node
+    if replays is not None:
+        total, hourly = Ceiling(limits.pcie_replays_warning), Ceiling(limits.pcie_replays_per_hour)
+        name, words, until = f"{gpu.identity} PCIe replays", "# PCIe replays", "since its last reset"
+        yield Counter(gpu.name, name, int(replays), words, total, hourly, SEAT, unit="replays", until=until)
 
 
 PROBE = gpu_probe(
-    "gpu_pcie", judge, "best link of device and slot, as nvidia-smi names it; replays: knowledge/limits.toml", "links are full"
+    "gpu_pcie",
+    judge,
+    "best link of device and slot, as nvidia-smi names it; replays: knowledge/limits.toml",
+    "links are full",
+    counters,
 )

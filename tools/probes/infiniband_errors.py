@@ -1,11 +1,13 @@
-"""Error counters and flaps of InfiniBand and RoCE ports, per hour since boot."""
+"""Error counters and flaps of InfiniBand and RoCE ports, per hour: since an earlier check, or on the average since boot."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from assistant.content.limits import NodeLimits
 from assistant.ports import Reply
-from assistant.probing import Circumstances, Finding, Health, Weight, judged, merged, ok, unknown
+from assistant.probing import Circumstances, Finding, merged, ok, unknown
+from assistant.tools.probes._counters import Ceiling, Counter, counts, judged
 from assistant.tools.probes._infiniband import Port, infiniband_probe, ports
 
 CABLE = "reseat or replace cable and transceiver; compare with the switch port's counters"
@@ -24,32 +26,34 @@ def parse(reply: Reply, circumstances: Circumstances) -> Sequence[Finding]:
     found = ports(reply)
     if found is None:
         return [unknown("the adapters could not be read")]
-    hours = 1.0
-    if circumstances.booted is not None:
-        hours = max(1.0, (circumstances.now - circumstances.booted).total_seconds() / 3600)
-    bad = merged((port.name, finding) for port in found for finding in _judge(port, hours, circumstances))
-    return bad or [ok(f"error counters of {len(found)} ports are low", len(found), unit="ports")]
+    every = [one for port in found for one in _counters(port, circumstances.limits.node)]
+    bad = merged((one.device, finding) for one in every if (finding := judged(one, circumstances)) is not None)
+    return bad or [ok(f"error counters of {len(found)} ports are low ({circumstances.past.told})", len(found), unit="ports")]
 
 
-def _judge(port: Port, hours: float, circumstances: Circumstances) -> Iterator[Finding]:
-    limits = circumstances.limits.node
-    symbols = port.count("symbol_error") / hours
-    if symbols > limits.symbol_errors_per_hour:
-        text = f"port {{}}: {symbols:.0f} symbol errors an hour"
-        yield Finding(Health.WARNING, text, round(symbols, 1), limits.symbol_errors_per_hour, "errors/h", CABLE)
-    for name in LINK_ERRORS:
-        rate = port.count(name) / hours
-        if rate > limits.link_errors_per_hour:
-            text = f"port {{}}: {rate:.0f} {name} an hour"
-            yield Finding(Health.WARNING, text, round(rate, 1), limits.link_errors_per_hour, "errors/h", CABLE)
+def _all(reply: Reply, circumstances: Circumstances) -> Iterator[Counter]:
+    for port in ports(reply) or ():
+        yield from _counters(port, circumstances.limits.node)
+
+
+def _counters(port: Port, limits: NodeLimits) -> Iterator[Counter]:
+    device, none = f"port {port.name}", Ceiling()
+    symbols, links = Ceiling(limits.symbol_errors_per_hour), Ceiling(limits.link_errors_per_hour)
+    name = f"{device} symbol_error"
+    yield Counter(device, name, port.count("symbol_error"), "# symbol errors", none, symbols, CABLE, averaged=True)
+    for kind in LINK_ERRORS:
+        yield Counter(device, f"{device} {kind}", port.count(kind), f"# {kind}", none, links, CABLE, averaged=True)
+    # a port that is down is for the probe of states
+    judge = port.up
+    total = Ceiling(limits.flaps_warning, limits.flaps_critical) if judge else none
+    hourly = Ceiling(limits.flaps_per_hour, limits.flaps_critical_per_hour) if judge else none
     flaps = port.count("link_downed") or (port.count("carrier_changes") // 2 if port.ethernet else 0)
-    status = judged(flaps, limits.flaps_warning, limits.flaps_critical)
-    if status is not Health.OK and port.up:
-        text = f"port {{}} went down {flaps} times since boot"
-        limit = limits.flaps_critical if status is Health.CRITICAL else limits.flaps_warning
-        yield Finding(status, text, flaps, limit, "times", CABLE, Weight.COUNTS)
+    yield Counter(device, f"{device} flaps", flaps, "went down # times", total, hourly, CABLE, unit="times")
 
 
 PROBE = infiniband_probe(
-    "infiniband_errors", parse, "InfiniBand specification: 120 symbol errors an hour; flaps: limits of our own"
+    "infiniband_errors",
+    parse,
+    "InfiniBand specification: 120 symbol errors an hour; flaps: limits of our own",
+    counts=counts(_all),
 )

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from assistant.ports import Reply
 from assistant.probing import Circumstances, Finding, Health, merged, ok, unknown
 from assistant.tooling import Probe
+from assistant.tools.probes._counters import Ceiling, Counter, counts, judged
 from assistant.tools.probes._hardware import AMD, MELLANOX, Device, devices
 from assistant.tools.probes._shell import PCI
 
@@ -18,25 +19,33 @@ def parse(reply: Reply, circumstances: Circumstances) -> Sequence[Finding]:
     if "end" not in reply.out.split():
         return [unknown("the PCI devices could not be listed")]
     found = list(devices(reply))
-    bad = merged((device.name, finding) for device in found for finding in _judge(device, circumstances))
-    return bad or [ok(f"no PCIe error on {len(found)} devices", len(found))]
+    counted = [(one.device, judged(one, circumstances)) for one in _counters(reply, circumstances)]
+    narrow = [(device.name, _narrow(device)) for device in found]
+    bad = merged((name, finding) for name, finding in counted + narrow if finding is not None)
+    return bad or [ok(f"no PCIe error on {len(found)} devices ({circumstances.past.told})", len(found))]
 
 
-def _judge(device: Device, circumstances: Circumstances) -> Iterator[Finding]:
-    if device.fatal:
-        yield Finding(Health.CRITICAL, f"{{}}: {device.fatal} fatal PCIe errors since boot", device.fatal, 0, "errors", SEAT)
-    if device.nonfatal:
-        text = f"{{}}: {device.nonfatal} uncorrected, not fatal PCIe errors since boot"
-        yield Finding(Health.WARNING, text, device.nonfatal, 0, "errors", SEAT)
-    limit = circumstances.limits.node.pcie_errors_warning
-    if device.corrected is not None and device.corrected >= limit:
-        text = f"{{}}: {device.corrected} corrected PCIe errors since boot"
-        yield Finding(Health.WARNING, text, device.corrected, limit, "errors", SEAT)
+def _counters(reply: Reply, circumstances: Circumstances) -> Iterator[Counter]:
+    limits = circumstances.limits.node
+    corrected = Ceiling(limits.pcie_errors_warning), Ceiling(limits.pcie_errors_per_hour)
+    critical, warning = (Ceiling(critical=0),) * 2, (Ceiling(0),) * 2
+    for device in devices(reply):
+        for count, words, (total, hourly) in (
+            (device.fatal, "# fatal PCIe errors", critical),
+            (device.nonfatal, "# uncorrected, not fatal PCIe errors", warning),
+            (device.corrected, "# corrected PCIe errors", corrected),
+        ):
+            if count is not None:
+                yield Counter(device.name, f"{device.name} {words}", count, words, total, hourly, SEAT)
+
+
+def _narrow(device: Device) -> Finding | None:
     # NVIDIA's GPUs are judged by their driver, once
-    judged = device.vendor == MELLANOX or (device.vendor == AMD and device.is_gpu)
-    if judged and device.width and device.widest and device.width < device.widest <= 16:
+    ours = device.vendor == MELLANOX or (device.vendor == AMD and device.is_gpu)
+    if ours and device.width and device.widest and device.width < device.widest <= 16:
         text = f"{{}}: PCIe width x{device.width} of x{device.widest}"
-        yield Finding(Health.WARNING, text, device.width, device.widest, "lanes", SEAT)
+        return Finding(Health.WARNING, text, device.width, device.widest, "lanes", SEAT)
+    return None
 
 
 PROBE = Probe(
@@ -44,6 +53,7 @@ PROBE = Probe(
     command=PCI,
     needs="sh",
     parse=parse,
-    source="Linux, sysfs-bus-pci-devices-aer_stats; limits of our own: 100 corrected errors",
+    source="Linux, sysfs-bus-pci-devices-aer_stats; of corrected errors limits of our own: knowledge/limits.toml",
     witness="sysfs",
+    counts=counts(_counters),
 )

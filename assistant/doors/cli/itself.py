@@ -1,12 +1,14 @@
 """Let a node check itself: as Slurm's HealthCheckProgram, Prolog or Epilog, where no Slurm command may be called.
 
-It needs neither scheduler nor store nor SSH, and ends within ten seconds whatever hangs on the node.
+It needs neither scheduler nor store nor SSH, and ends within ten seconds whatever hangs on the node. What counters stood at is kept
+in a file of its own in the state folder.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import re
 import socket
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, cast
@@ -49,6 +51,7 @@ def check_itself(settings: Settings, arguments: Mapping[str, Any]) -> dict[str, 
     Raises:
         ToolError: An argument is wrong.
     """
+    from assistant.doors.cli.readings_file import ReadingsFile
     from assistant.ports import SystemClock
     from assistant.tooling import Context, find_tool
     from assistant.transports.here import HereTransport
@@ -63,6 +66,7 @@ def check_itself(settings: Settings, arguments: Mapping[str, Any]) -> dict[str, 
         commands={name: tuple(words) for name, words in settings.commands.items()},
         command_timeout_s=TIMEOUT_S,
         site=settings.content,
+        readings=ReadingsFile(settings.state_folder / f"readings.{re.sub(r'[^A-Za-z0-9_.-]', '_', node)}.json"),
     )
     found = find_tool("check_nodes").run(context, nodes=[node], **arguments)
     return dict(found["nodes"])
