@@ -28,8 +28,9 @@ _CODE = re.compile(
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _GENERIC = """
-error errors exception failed failure fail failing fatal critical warning warn info the of in to at by for on an and or is are was be
-not no from with this that it has have while during after before file line rank node host process pid job task step runtime python torch
+error errors exception failed failure fail failing fatal critical warning warn info the of in to at by for on an and or is are
+was be not no from with this that it has have while during after before file line rank node host process pid job task step
+runtime python torch
 """
 GENERIC = frozenset(_GENERIC.split())
 """Words that stand in lines of every kind; they weigh little."""
