@@ -8,16 +8,13 @@ from typing import Any
 from assistant.errors import ToolError
 from assistant.nodeset import expand, fold
 from assistant.records import Risk
-from assistant.recover.collective.commands import LOOK, Choice, choose_program
-from assistant.recover.collective.executor import Ran, Runner, run_test
-from assistant.recover.collective.free import busy, free_nodes, kept_free
+from assistant.recover.collective.executor import Ran
+from assistant.recover.collective.free import free_nodes
 from assistant.recover.collective.terms import cost_of, load_terms
 from assistant.recover.collective.verdict import Verdict
 from assistant.recover.collective.worlds import Limits
 from assistant.tooling import Context, tool
-
-HERE = "127.0.0.1"
-"""Where the virtual nodes of this machine listen."""
+from assistant.tools._collective import compare_nodes
 
 
 @tool(risk=Risk.CHANGE, kind="test")
@@ -35,20 +32,8 @@ def two_round_test(context: Context, nodes: list[str], program: str = "auto") ->
     if program not in ("auto", "ring", "gloo", "nccl"):
         raise ToolError(f"program {program!r} is unknown; known: auto, gloo, nccl, ring")
     free, left_out = free_nodes(context.scheduler, expand(",".join(nodes)) if nodes else [])
-    terms, limits = load_terms(context.site), Limits()
-    cost = cost_of(len(free), terms, limits)
-    with kept_free(context.scheduler, free, cost.most_seconds, name=_reservation(context)) as reservation:
-        choice = _choice(context, free, program)
-        runner = Runner(
-            context.transport,
-            terms,
-            context.random,
-            lambda node: HERE if context.transport.name == "local" else node,
-            lambda asked: busy(context.scheduler, asked),
-            choice,
-            tuple(context.commands.get("python3", ("python3",))),
-        )
-        verdict, ran = run_test(free, runner, limits)
+    cost = cost_of(len(free), load_terms(context.site), Limits())
+    verdict, ran, choice, reservation = compare_nodes(context, free, keep=free, program=program)
     return {
         **_told(verdict, ran),
         "left_out": left_out,
@@ -76,26 +61,6 @@ def would_run(context: Context, nodes: list[str], program: str = "auto") -> str:
         f"two-round collective test on {fold(free)}{without}: {rounds}, about {cost.seconds:.0f} s and {cost.node_mib} MiB a node;"
         f" {cost.most_seconds / 60:.0f} min at most"
     )
-
-
-def _reservation(context: Context) -> str:
-    return "nightshift-test-" + (context.tag.partition(":")[2] or "0").replace(":", "-")
-
-
-def _choice(context: Context, nodes: Sequence[str], program: str) -> Choice:
-    """Return what the worlds run.
-
-    Raises:
-        ToolError: The nodes do not have the program that was asked for.
-    """
-    if program == "ring":
-        return Choice()
-    replies = context.transport.run(nodes, LOOK, timeout_s=context.command_timeout_s)
-    # a node that does not answer now will not hold the others back from the better program
-    choice = choose_program({name: reply.out for name, reply in replies.items() if reply.reached})
-    if program not in ("auto", str(choice.program)):
-        raise ToolError(f"{program} was asked for, but the best that all of {fold(nodes)} have is {choice.program}")
-    return choice
 
 
 def _told(verdict: Verdict, ran: Sequence[Ran]) -> Mapping[str, Any]:

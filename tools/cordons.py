@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from assistant.content.limits import limits
@@ -10,6 +11,7 @@ from assistant.probing import Circumstances
 from assistant.records import Node, NodeState, Risk
 from assistant.recover.leases import HOURS, expired, lease, ours, parse
 from assistant.tooling import Context, tool
+from assistant.tools._collective import proven_good, would_test
 from assistant.tools.probes._check import check
 
 OUT = (NodeState.DRAINING, NodeState.DRAINED)
@@ -20,8 +22,8 @@ LONGEST_H = 24.0 * 30
 def cordon_node(context: Context, node: str, reason: str, hours: float = HOURS) -> dict[str, Any]:
     """Take a node out of scheduling; jobs on it go on. A node that somebody took out already is left with their reason.
 
-    The reason in the scheduler says whose it is, why, until when and by whom. When the lease runs out nothing happens by itself:
-    the probes then decide whether it is lifted or renewed.
+    The reason in the scheduler says whose it is, why, until when and by whom. When the lease runs out nothing is lifted by itself:
+    the probes and a collective test then decide whether it is lifted or renewed.
 
     Args:
         node: Name of the node.
@@ -51,14 +53,15 @@ def cordoning(context: Context, node: str, reason: str, hours: float = HOURS) ->
 
 @tool(risk=Risk.CHANGE, kind="uncordon")
 def uncordon_node(context: Context, node: str, reason: str = "", force: str = "") -> dict[str, Any]:
-    """Put a node back that Nightshift took out of scheduling, after its health probes pass; what somebody else took out stays out.
+    """Put a node back that Nightshift took out, after its probes and a collective test pass; what somebody else took out stays out.
 
-    Kernel messages from before the cordon do not count: what they led to must be gone by now, and is looked at itself.
+    Kernel messages from before the cordon do not count: what they led to must be gone by now, and is looked at itself. The test
+    runs with up to three idle nodes of its partition, and the node must come out good; without one of them nothing is lifted.
 
     Args:
         node: Name of the node.
-        reason: To take back a cordon just made: the reason that it wrote. It must still stand there; the probes are not asked.
-        force: Why the node goes back although its probes do not pass; they are not asked then.
+        reason: To take back a cordon just made: the reason that it wrote. It must still stand there; nothing is tested.
+        force: Why the node goes back although it does not pass; nothing is tested then.
     """
     before = known(context, node)
     if before.state not in OUT and not ours(before.reason):
@@ -71,10 +74,9 @@ def uncordon_node(context: Context, node: str, reason: str = "", force: str = ""
             f"node {node} was taken out of scheduling by somebody else ({before.reason!r}); ask them, or use the "
             f"scheduler's own command"
         )
-    if not reason and not force:
-        _must_pass(context, before)
+    test = _must_pass(context, before) if not reason and not force else ""
     context.scheduler.uncordon(node)
-    return {"node": node, "reason_before": before.reason}
+    return {"node": node, "reason_before": before.reason, "test": test}
 
 
 @uncordon_node.lookup
@@ -89,11 +91,13 @@ def uncordoning(context: Context, node: str, reason: str = "", force: str = "") 
     """Return what a person would type."""
     before = known(context, node).reason
     foreign = " (not ours: it would be refused)" if before and not ours(before) else ""
-    unchecked = f"; without the probes: {force}" if force else ""
-    return f"scontrol update NodeName={node} State=RESUME  # was: {before or 'not cordoned'}{foreign}{unchecked}"
+    checks = f"; without the probes and the test: {force}" if force else ""
+    if ours(before) and not reason and not force:
+        checks = f"; after its probes and {would_test(context, node)}"
+    return f"scontrol update NodeName={node} State=RESUME  # was: {before or 'not cordoned'}{foreign}{checks}"
 
 
-@tool(risk=Risk.CHANGE, kind="cordon")
+@tool(risk=Risk.CHANGE, kind="renew")
 def renew_cordon(context: Context, node: str, hours: float = HOURS) -> dict[str, Any]:
     """Give a cordon of Nightshift's own a later end; one of somebody else is left as it is.
 
@@ -112,8 +116,12 @@ def renew_cordon(context: Context, node: str, hours: float = HOURS) -> dict[str,
 
 @renew_cordon.lookup
 def renewed(context: Context, tag: str, node: str, hours: float = HOURS) -> dict[str, Any] | None:
-    """Return None: to renew once more does no harm."""
-    return None
+    """Return the answer when most of that time is still to come; when asked later than that it counts as not renewed."""
+    now = known(context, node)
+    own = parse(now.reason)
+    if own is None or own.until is None or own.until < context.clock.now() + timedelta(hours=hours / 2):
+        return None
+    return {"node": node, "reason": now.reason, "reason_before": ""}
 
 
 @renew_cordon.preview
@@ -166,7 +174,12 @@ def _same(standing: str, written: str) -> bool:
     return (one.tag, one.why) == (other.tag, other.why)
 
 
-def _must_pass(context: Context, node: Node) -> None:
+def _must_pass(context: Context, node: Node) -> str:
+    """Return what the collective test said of a node whose probes pass.
+
+    Raises:
+        ToolError: It does not pass.
+    """
     own = parse(node.reason)
     circumstances = Circumstances(limits(context.site), context.clock.now(), since=own.set_at if own else None)
     wrong = check(context, [node.name], circumstances, {})[node.name].in_the_way
@@ -175,3 +188,4 @@ def _must_pass(context: Context, node: Node) -> None:
         raise ToolError(
             f"node {node.name} does not pass its probes and stays out: {'; '.join(wrong[:3])}{more}; --force says otherwise"
         )
+    return proven_good(context, node.name)

@@ -15,6 +15,7 @@ from assistant.diagnose.opinion import Opinion
 from assistant.diagnose.verdict import diagnose
 from assistant.engine.gather import gather, parent_of
 from assistant.engine.lease import kept_lease
+from assistant.engine.leases import WATCH, Leases, Settled
 from assistant.errors import Parked, StoreError, ToolError, Unavailable
 from assistant.gate import Gate
 from assistant.ports import Clock, Scheduler
@@ -84,14 +85,28 @@ class Engine:
         return self.open(Event(EventKind.REQUESTED, job_id, None, at, {"by": by, "state": str(job.state)}, job.attempt))
 
     def tick(self, *, owner: str) -> list[Incident]:
-        """Make one pass: look, open an incident for what is new, and work on everything unfinished.
+        """Make one pass: look, open an incident for what is new, work on everything unfinished, settle cordons that ran out.
 
         Raises:
             Unavailable: The scheduler did not answer: the pass was blind, and nothing may be concluded from it.
         """
         for event in self.watcher.look(known=self._known_attempts()):
             self.open(event)
-        return self.resume(owner=owner)
+        ends = self.resume(owner=owner)
+        try:
+            settled = self.settle_leases()
+        except Unavailable as error:
+            logger.warning("cordons that ran out stay as they are: %s", error)
+            return ends
+        return ends + [self.store.incident(one.incident) for one in settled if one.incident is not None]
+
+    def settle_leases(self, *, by: str = WATCH) -> list[Settled]:
+        """Lift or renew the cordons of ours that have run out, and return what came of each; see `engine.leases`.
+
+        Args:
+            by: The person who asks for it, `cli:alice`; they are told of every node, the watch only of what is new.
+        """
+        return Leases(self.store, self.gate, self.scheduler, self.clock, by).settle()
 
     def resume(self, *, owner: str) -> list[Incident]:
         """Work on every unfinished incident, oldest first, and return where each stands now."""

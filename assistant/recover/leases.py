@@ -2,8 +2,8 @@
 
     nightshift:<incident>:<call> <reason> until=<time> by=<user>
 
-A lease that has run out lifts nothing by itself: then the probes decide whether it is lifted or renewed. The text is read from the
-scheduler, where people write too, so only the exact form counts as ours.
+A lease that has run out lifts nothing by itself: then the probes and a collective test decide whether it is lifted or renewed
+(`engine.leases`). The text is read from the scheduler, where people write too, so only the exact form counts as ours.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from assistant.records import Node
 HOURS = 24.0
 """How long a lease runs when nobody says."""
 LONGEST_REASON = 200
+MOST_RENEWALS = 7
+"""A week of renewals without a person: then one must decide about the node."""
 
 _TAG = r"nightshift:(?P<tag>\d+:\d+)?"
 _OURS = re.compile(rf"{_TAG}(?: |$)")

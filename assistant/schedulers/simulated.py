@@ -11,11 +11,13 @@ thrown away and built anew, as a real cluster does.
 from __future__ import annotations
 
 import getpass
+import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from assistant.errors import ToolError, Unavailable
 from assistant.nodeset import fold
@@ -25,6 +27,8 @@ from assistant.schedulers.cordons import must_cordon, must_uncordon, shown
 from assistant.schedulers.simulated_run import Progress, Run
 from assistant.schedulers.slurm_words import controller_line, how_ended, job_cancelled, step_cancelled
 
+COLLECTIVE = "NIGHTSHIFT-COLLECTIVE"
+"""What the program of a collective test holds, and its answer begins with."""
 LONG_AGO_S = 10 * 365 * 86_400.0
 
 
@@ -55,6 +59,8 @@ class SimulatedCluster:
         """Lines of each node's kernel log."""
         self.answers: dict[str, Callable[[str], Reply]] = {}
         """What nodes answer to a command, by its text as typed."""
+        self.unfit: set[str] | None = set()
+        """Nodes that fail every collective; None when no node has the program for one."""
         self.controller: list[str] = []
         """Lines of slurmctld.log."""
         self.outage = False
@@ -174,9 +180,19 @@ class SimulatedCluster:
             return Reply(node, False, None, "", f"ssh: connect to host {node} port 22: No route to host")
         if typed in self.answers:
             return self.answers[typed](node)
+        if COLLECTIVE in typed and self.unfit is not None:
+            return self._collective(node, json.loads(shlex.split(typed)[-1]))
         if "dmesg" in typed or "kernel.log" in typed:
             return Reply(node, True, 0, "".join(f"{line}\n" for line in self.kernel.get(node, ())), "")
         return Reply(node, True, 127, "", f"{shlex.split(typed)[0]}: No such file or directory")
+
+    def _collective(self, node: str, task: Mapping[str, Any]) -> Reply:
+        """Answer as the ring program does, for a world that fails as a whole when one of its nodes is unfit or dead."""
+        bad = {*(self.unfit or ()), *self._down}
+        peer = next((rank for rank, (name, _) in enumerate(task["peers"]) if name in bad), None)
+        kind = "" if peer is None else "connect"
+        said = {"ok": peer is None, "rank": task["rank"], "kind": kind, "peer": peer, "text": kind, "mib_s": 1000.0}
+        return Reply(node, True, int(peer is not None), f"{COLLECTIVE} {json.dumps(said)}\n", "")
 
     # What a test may do to it
 

@@ -181,6 +181,11 @@ class CallRows(AuditRows):
         where = f"WHERE {' AND '.join(f'{name} = ?' for name in given)}" if given else ""
         return [call_of(row) for row in self.rows(f"SELECT * FROM calls {where} ORDER BY id", list(given.values()))]
 
+    def calls_on(self, node: str, tools: Sequence[str]) -> list[Call]:
+        """Return the calls of some tools whose argument `node` is this node, oldest first."""
+        rows = self.rows(f"SELECT * FROM calls WHERE tool IN ({', '.join('?' * len(tools))}) ORDER BY id", list(tools))
+        return [call for call in map(call_of, rows) if call.arguments.get("node") == node]
+
     def outcome(self, call: int) -> Outcome | None:
         """Return what came of a call, None while that is not known."""
         row = self.row("SELECT * FROM outcomes WHERE call = ?", [call])

@@ -144,7 +144,7 @@ def test_a_lease_that_ran_out_is_shown_and_can_be_renewed(cli: Run, scheduler: L
 
     scheduler.cordon("node02", lease("nightshift:7:9", "ecc_error", "cli:bob", datetime(2026, 1, 1, tzinfo=UTC)).render())
     lines = cli("nodes", "leases").out.splitlines()
-    assert lines[1].split() == ["node02", "drained", "2026-01-02T00:00:00Z", "yes", "bob", "ecc_error"]
+    assert lines[1].split() == ["node02", "drained", "2026-01-02T00:00:00Z", "yes", "bob", "7", "ecc_error"]
     assert "State=DRAIN" not in cli("nodes", "renew", "node02", "--dry-run").out
     assert cli("nodes", "renew", "node02", "--yes").code == Exit.DONE
     assert cli("nodes", "leases", "--json").objects[0]["expired"] is False

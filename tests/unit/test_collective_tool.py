@@ -103,7 +103,9 @@ def test_a_program_that_the_nodes_lack_is_refused(tmp_path: Path) -> None:
 
 
 def test_nodes_without_an_interpreter_are_unreached_and_nobody_is_blamed(tmp_path: Path) -> None:
-    told = two_round_test(context_of(made(SimulatedCluster, tmp_path)), nodes=["node[01-04]"])
+    cluster = made(SimulatedCluster, tmp_path)
+    cluster.unfit = None
+    told = two_round_test(context_of(cluster), nodes=["node[01-04]"])
     assert told["unreached"] == NAMES
     assert told["faulty"] == []
     assert to_json(told) == told

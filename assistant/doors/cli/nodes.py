@@ -11,6 +11,7 @@ from assistant.doors.cli.calls import make
 from assistant.doors.cli.door import door_of, user
 from assistant.doors.cli.exits import Exit, Nagios
 from assistant.doors.cli.group import app, examples
+from assistant.doors.cli.leases import LEASES_EXAMPLES, leases
 from assistant.doors.cli.options import DryRun, Json, Yes
 from assistant.doors.cli.output import print_json, print_line, print_record, print_table
 from assistant.errors import NightshiftError, ToolError, UsageError
@@ -241,14 +242,14 @@ def uncordon(
     names: Names = None,
     where: Where = "",
     why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Kept in the audit.")] = "",
-    force: Annotated[bool, typer.Option("--force", help="Do not ask the probes; needs --why.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Test nothing; needs --why.")] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Put nodes back that Nightshift took out, once their probes pass.
+    """Put nodes back that Nightshift took out, once probes and a collective test pass.
 
-    What somebody else cordoned stays out, with --force, too.
+    The test runs with idle nodes of the same partition. What somebody else cordoned stays out, with --force, too.
     """
     if force and not why:
         raise UsageError("--force needs a reason: nightshift nodes uncordon node07 --force --why TEXT")
@@ -272,31 +273,7 @@ def renew(
     _change(context, "renew_cordon", names, where, why=why, more={"hours": hours}, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
-@nodes_app.command("leases", epilog=examples("nightshift nodes leases", "nightshift nodes leases --json"))
-def leases(context: typer.Context, as_json: Json = False) -> None:
-    """List the cordons of Nightshift's own, with their end."""
-    from assistant.ports import SystemClock
-    from assistant.recover.leases import parse
-
-    now = SystemClock().now()
-    nodes = door_of(context).engine().scheduler.nodes()
-    found = [(node, own) for node in nodes if (own := parse(node.reason)) is not None]
-    if as_json:
-        for node, own in found:
-            print_record(own, node=node.name, state=node.state, expired=own.expired(now), incident=own.incident)
-        return
-    rows = [
-        (
-            node.name,
-            node.state,
-            f"{own.until:%Y-%m-%dT%H:%M:%SZ}" if own.until else "",
-            "yes" if own.expired(now) else "no",
-            own.by,
-            own.why,
-        )
-        for node, own in found
-    ]
-    print_table(("node", "state", "until", "expired", "by", "why"), rows, colour_of=1)
+nodes_app.command("leases", epilog=LEASES_EXAMPLES)(leases)
 
 
 def _change(

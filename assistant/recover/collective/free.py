@@ -13,13 +13,16 @@ from typing import NamedTuple
 from assistant.errors import NightshiftError, ToolError
 from assistant.nodeset import fold
 from assistant.ports import Reserves, Scheduler
+from assistant.records import NodeState
 
-__all__ = ["FEWEST", "Free", "busy", "free_nodes", "kept_free"]
+__all__ = ["FEWEST", "Free", "Partners", "busy", "free_nodes", "kept_free", "partners_of"]
 
 logger = logging.getLogger(__name__)
 
 FEWEST = 2
 """Nodes that can be compared with each other."""
+PARTNERS = 3
+"""With so many good ones the test tells for sure whether a node is faulty."""
 
 
 class Free(NamedTuple):
@@ -55,6 +58,46 @@ def free_nodes(scheduler: Scheduler, names: Sequence[str]) -> Free:
             f"the test compares nodes, so it needs {FEWEST} without a job; found {fold(free) or 'none'}{why and f' ({why})'}"
         )
     return Free(free, left_out)
+
+
+class Partners(NamedTuple):
+    """Idle nodes with which a cordoned one can be compared."""
+
+    nodes: list[str]
+    """Three, or as many as there are."""
+    where: str
+    """Where they were looked for, in words."""
+
+
+def partners_of(scheduler: Scheduler, name: str) -> Partners:
+    """Return idle nodes of a node's partition that nobody has cordoned, kept or uses, from all over the partition.
+
+    Raises:
+        Unavailable: The scheduler did not answer.
+    """
+    fleet = scheduler.nodes()
+    own = next((set(node.partition.split(",")) for node in fleet if node.name == name), set())
+    kept = _reserved(scheduler)
+    idle = [
+        node.name
+        for node in fleet
+        if node.name != name
+        and node.state is NodeState.IDLE
+        and not node.reason
+        and node.name not in kept
+        and own & set(node.partition.split(","))
+    ]
+    idle = [node for node in idle if node not in set(busy(scheduler, idle))]
+    # not only neighbours: they would not show that a whole switch is cut off
+    count = min(PARTNERS, len(idle))
+    chosen = [idle[place * len(idle) // count] for place in range(count)]
+    return Partners(chosen, f"partition {','.join(sorted(own))}" if any(own) else "the cluster")
+
+
+def _reserved(scheduler: Scheduler) -> set[str]:
+    if not isinstance(scheduler, Reserves):
+        return set()
+    return {node for one in scheduler.reservations() if one.active for node in one.nodes}
 
 
 def _running(scheduler: Scheduler, names: Sequence[str]) -> Iterator[tuple[str, str]]:
