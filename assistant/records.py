@@ -352,6 +352,8 @@ class Diagnosis:
     """First step of a loss spike."""
     seen_before: tuple[Recall, ...] = ()
     """Past incidents like this one, most alike first."""
+    phase: str = ""
+    """start, loading, first_step, training, evaluation, checkpoint or end; empty when unknown."""
     patterns: tuple[NodePattern, ...] = ()
     """What neighbours, time and the ledger of nodes add."""
 

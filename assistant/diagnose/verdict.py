@@ -19,6 +19,7 @@ from assistant.diagnose.facts import Facts, gather
 from assistant.diagnose.findings import Finding
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.opinion import Opinion, doubtful
+from assistant.diagnose.order import with_order
 from assistant.diagnose.parts import placed
 from assistant.diagnose.reasoning import ENDINGS, symptomatic
 from assistant.diagnose.weighing import best_of, weigh
@@ -55,6 +56,7 @@ def diagnose(case: Case, knowledge: Knowledge, opinions: Sequence[Opinion] = ())
         found = (opinion.ask(facts, found) if doubtful(found) else None) or found
     for opinion in opinions:
         found = opinion.note(facts, found)
+    found = with_order(found, facts)
     return placed(found, facts.scan.place) if facts.scan is not None and facts.scan.parts else found
 
 

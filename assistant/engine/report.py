@@ -83,6 +83,9 @@ def _why(diagnosis: Diagnosis) -> Iterator[str]:
             yield f"- `{cited.file}:{cited.line}` says the same of {cited.rule}"
     for finding in diagnosis.nodes:
         yield f"- node **{finding.node}**: {_plain(finding.why)}"
+    for pattern in diagnosis.patterns:
+        odds = f" (by chance {pattern.chance:.1g})" if pattern.chance is not None else ""
+        yield f"- across nodes: {_plain(pattern.text)}{odds}"
     for rival in diagnosis.rivals:
         yield (
             f"- weighed and not chosen: {rival.reason} ({rival.confidence:.2f}). For: {_plain(rival.speaks_for)} "

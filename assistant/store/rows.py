@@ -156,6 +156,7 @@ def diagnosis_of(row: sqlite3.Row) -> Diagnosis:
         step=body["step"],
         spike_step=body["spike_step"],
         seen_before=tuple(_recall(item) for item in body.get("seen_before", ())),
+        phase=body.get("phase", ""),
         patterns=tuple(_pattern(item) for item in body.get("patterns", ())),
     )
 

@@ -23,6 +23,16 @@ diagnose_app = app(help="Find out why a run failed, from its log or folder.")
 LINE_ROOM = 200
 """Characters of a cited line that are shown."""
 
+PHASES = {
+    "start": "start-up, before the first step",
+    "loading": "loading a checkpoint",
+    "first_step": "the first step",
+    "training": "training",
+    "evaluation": "an evaluation",
+    "checkpoint": "saving a checkpoint",
+    "end": "the end, after the last step",
+}
+
 
 @diagnose_app.command(
     epilog=examples(
@@ -85,8 +95,10 @@ def show(path: str, found: Diagnosis) -> None:
             ("action", found.action.replace("_", " ")),
             ("nodes", "\n".join(f"{finding.node}: {finding.why}" for finding in found.nodes)),
             ("last step", found.step),
+            ("failed in", PHASES.get(found.phase)),
             ("spike at", found.spike_step),
             ("lines", "\n".join(_cited(citation) for citation in found.root_cause)),
+            ("across nodes", "\n".join(pattern.text for pattern in found.patterns)),
             ("what to do", found.advice),
         ]
     )

@@ -1,0 +1,183 @@
+"""What place and time within one attempt add: its phase, the node that failed first, the rank that is not like the others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from assistant.content.reasons import Herring, Role, Signature
+from assistant.diagnose.facts import Facts
+from assistant.diagnose.times import stamp
+from assistant.records import Category, Diagnosis, NodePattern, PatternKind
+
+LOOK_BACK = 400
+"""Lines before the failure that may tell its phase; further back something else has begun since."""
+LEAD_S = 2.0
+"""Errors of two nodes that are closer than this have no order: clocks differ, output is buffered."""
+FEWEST = 8
+"""With fewer ranks nothing can be said of the one that is missing."""
+MOST_MISSING = 0.05
+ALL_KEPT = 200
+"""So many hits of one signature are surely all kept, see `logs.scan`."""
+_PHASES = (
+    (
+        "checkpoint",
+        re.compile(r"sav(?:e|es|ing) (?:a |the |model |training )?(?:checkpoint|state|model)|save_checkpoint", re.IGNORECASE),
+    ),
+    (
+        "evaluation",
+        re.compile(
+            r"\brunning (?:evaluation|validation)|\b(?:evaluating|validating)\b"
+            r"|\b(?:evaluation|validation) (?:step|batch|start|begin)"
+            r"|\b(?:start|begin)\w* (?:of )?(?:the )?(?:evaluation|validation)",
+            re.IGNORECASE,
+        ),
+    ),
+    ("loading", re.compile(r"(?:load|restor|resum)(?:e|es|ing) (?:a |the |from |model )*(?:checkpoint|state)", re.IGNORECASE)),
+)
+_OVER = {
+    "checkpoint": re.compile(
+        r"(?:success\w* sav|saved|sav(?:e|ing) (?:done|complete|finish|took)|checkpoint (?:done|written))", re.IGNORECASE
+    ),
+    "evaluation": re.compile(r"(?:validation|eval\w*)[ _](?:loss|ppl|accuracy|result|done|finish|took)", re.IGNORECASE),
+    "loading": re.compile(r"(?:success\w* load|loaded|restored|resumed)", re.IGNORECASE),
+}
+_END = re.compile(
+    r"training (?:is )?(?:done|finished|completed?)|exiting program (?:at|after)|reached max(?:_| )?(?:steps|epochs)", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    line: int
+    at: datetime | None
+    rank: int | None
+
+
+def phase_of(facts: Facts, line: int) -> str:
+    """Return what the job was at: start, loading, first_step, training, evaluation, checkpoint or end; empty when unknown.
+
+    Args:
+        facts: Of the case.
+        line: Of job.log, where it failed; 0 for its end.
+    """
+    if not facts.lines:
+        return ""
+    at = line or facts.lines[-1].number
+    done = facts.progress.before(at)
+    for before in reversed(facts.between(max(1, at - LOOK_BACK), at - 1)):
+        if done and facts.progress.lines[done - 1] >= before.number:
+            break  # a step was made since: nothing earlier is still going on
+        if _END.search(before.text):
+            return "end"
+        for phase, begins in _PHASES:
+            if _OVER[phase].search(before.text):
+                return _training(done)
+            if begins.search(before.text):
+                return phase
+    return _training(done)
+
+
+def _training(done: int) -> str:
+    return "start" if not done else "first_step" if done == 1 else "training"
+
+
+def with_order(found: Diagnosis, facts: Facts) -> Diagnosis:
+    """Return a diagnosis with the phase in which it failed and what the order of errors adds; as it is for what is no failure."""
+    if found.category is Category.NONE and found.reason not in ("unknown", "hang", "slow_job", "loss_spike"):
+        return found
+    line = next((cited.line for cited in found.root_cause if cited.file == "job.log"), 0)
+    return replace(found, phase=phase_of(facts, line), patterns=(*found.patterns, *order(facts)))
+
+
+def order(facts: Facts) -> Iterator[NodePattern]:
+    """Yield the node that failed first and the ranks that differ from all others, where the log is clear about it."""
+    seen = _first_errors(facts)
+    yield from _first(seen, facts)
+    yield from _missing(facts)
+
+
+def _first_errors(facts: Facts) -> dict[str, _Seen]:
+    """Return each host's first error of the last leg, by a signature or a traceback; teardown and harmless lines left out."""
+    leg, year = facts.progress.leg, facts.span.end.year if facts.span.end else None
+    numbers = [episode.first for episode in facts.episodes]
+    for hit in facts.hits:
+        entry = hit.entry
+        if isinstance(entry, Signature) and entry.role in (Role.ROOT, Role.SYMPTOM, Role.CASCADE):
+            numbers.append(hit.line)
+        elif isinstance(entry, Herring) and hit.line in numbers:
+            numbers.remove(hit.line)
+    found: dict[str, _Seen] = {}
+    for number in sorted(set(numbers)):
+        line = facts.line(number)
+        if line is None or number < leg or facts.progress.after(number) > 2:
+            continue
+        body = facts.streams.body(line.text)
+        host = body.host or facts.places.host_of(rank=body.rank, task=body.task)
+        if host is not None and host not in found:
+            found[host] = _Seen(number, stamp(line.text, year), body.rank)
+    return found
+
+
+def _first(seen: dict[str, _Seen], facts: Facts) -> Iterator[NodePattern]:
+    if len(seen) < 3:
+        return
+    ranked = sorted(seen.items(), key=lambda item: item[1].line)
+    times = {host: one.at for host, one in ranked if one.at is not None}
+    if len(times) == len(seen):
+        ranked.sort(key=lambda item: times[item[0]])
+        lead = (times[ranked[1][0]] - times[ranked[0][0]]).total_seconds()
+        if lead < LEAD_S:
+            return
+        ahead = f"{lead:.0f} s before the next of {len(seen)} nodes"
+    elif not times:
+        gap = facts.between(ranked[0][1].line, ranked[1][1].line)
+        if len(gap) < 20:
+            return
+        ahead = f"{len(gap) - 1} lines before the next of {len(seen)} nodes (no times are printed)"
+    else:
+        return
+    host, one = ranked[0]
+    who = f"{host} (rank {one.rank})" if one.rank is not None else host
+    yield NodePattern(PatternKind.FIRST, (host,), f"{who} printed the first error, {ahead}: job.log:{one.line}")
+
+
+def _missing(facts: Facts) -> Iterator[NodePattern]:
+    """Yield the ranks that do not say what all others say when a collective times out: they never got there, or are dead."""
+    told: dict[str, set[int]] = {}
+    counts = facts.scan.hit_counts if facts.scan is not None else {}
+    for hit in facts.hits:
+        if isinstance(hit.entry, Signature) and hit.entry.id.startswith("nccl_timeout_error."):
+            if counts.get(hit.entry.id, 0) > ALL_KEPT:
+                return  # of very many only some are kept, so nobody can tell who is missing
+            rank = facts.streams.body(hit.text).rank
+            found = re.search(r"\[Rank (\d+)\]", hit.text) if rank is None else None
+            rank = int(found[1]) if found else rank
+            if rank is not None and hit.line >= facts.progress.leg:
+                told.setdefault("collective timed out", set()).add(rank)
+    for what, ranks in told.items():
+        world = _world(facts, ranks)
+        missing = sorted(set(range(world)) - ranks)
+        if world < FEWEST or not missing or len(missing) > max(1, MOST_MISSING * world):
+            continue
+        hosts = {facts.places.host_of(rank=rank, task=None) for rank in missing}
+        nodes = tuple(sorted(host for host in hosts if host))
+        shown = ", ".join(map(str, missing[:8]))
+        where = f" on {', '.join(nodes)}" if nodes else ""
+        text = f"{len(ranks)} of {world} ranks print that a {what}, rank {shown}{where} does not"
+        yield NodePattern(PatternKind.DIFFERS, nodes, text)
+
+
+def _world(facts: Facts, ranks: set[int]) -> int:
+    """Return the number of ranks: as the log says it, else what was seen."""
+    said = re.compile(r"\b(?:world[ _]size|nranks|WORLD_SIZE|num_processes|total ranks)[ =:]+(\d{1,6})\b", re.IGNORECASE)
+    for line in facts.lines[:2000]:
+        if ("ank" in line.text or "orld" in line.text or "WORLD" in line.text or "process" in line.text) and (
+            match := said.search(line.text)
+        ):
+            size = int(match[1])
+            if size > max(ranks, default=0):
+                return size
+    return max(ranks, default=-1) + 1
