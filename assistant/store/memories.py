@@ -136,6 +136,10 @@ class MemoryRows(AuditRows):
                 self.record("memory.taken_back", by=by, incident=incident, why=why)
         return changed
 
+    def remembers(self) -> bool:
+        """Tell whether there is any memory that counts."""
+        return self.row("SELECT 1 FROM memories WHERE taken_back IS NULL LIMIT 1") is not None
+
     def memories_version(self) -> str:
         """Return a mark that changes whenever a memory is kept, taken back or gets other vectors."""
         row = self.row("SELECT count(*), max(at), total(incident), total(version), count(taken_back) FROM memories")
