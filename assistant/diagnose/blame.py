@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding
+from assistant.diagnose.hearsay import borne_out
 from assistant.diagnose.streams import host_like
 from assistant.records import Citation, NodeFinding
 
@@ -46,6 +47,8 @@ def blame(chosen: Finding, findings: Sequence[Finding], facts: Facts) -> tuple[N
     evidence: dict[str, list[Finding]] = defaultdict(list)
     for finding in (chosen, *findings):
         if finding.reason != chosen.reason or not finding.blames or finding.factor < 0.15:
+            continue
+        if not borne_out(finding, findings, facts):
             continue
         host = host_of(finding, facts)
         if host is not None and finding not in evidence[host]:
@@ -93,12 +96,12 @@ def _surest(evidence: dict[str, list[Finding]], chosen: Finding, facts: Facts) -
 def host_of(finding: Finding, facts: Facts) -> str | None:
     """Return the host that a finding is about, None where the case does not tell."""
     host = finding.host
-    named = host is not None and not _ADDRESS.match(host) and (host_like(host) or facts.places.knows(host))
+    named = host is not None and _is_name(host, facts)
     if named and not (finding.file == "job.log" and _collector(str(host), facts)):
         return host
     if (spoken := _spoken_of(finding, facts)) is not None:
         return spoken
-    if finding.reason == "node_failure":
+    if finding.reason == "node_failure" and finding.file != "dmesg.log":
         return None  # it is told by others: who printed it is not who is gone
     placed = facts.places.host_of(rank=finding.rank, task=finding.task)
     if placed is not None:
@@ -106,6 +109,13 @@ def host_of(finding: Finding, facts: Facts) -> str | None:
     if finding.file != "job.log":
         return facts.places.only_host()
     return _first_to_fail(finding, facts) or facts.places.only_host()
+
+
+def _is_name(host: str, facts: Facts) -> bool:
+    """Tell whether the word is a node's name; an address is one only where the job's own workers go by addresses."""
+    if _ADDRESS.match(host):
+        return host in facts.places.addresses and not facts.places.hosts
+    return host_like(host) or facts.places.knows(host)
 
 
 def _spoken_of(finding: Finding, facts: Facts) -> str | None:

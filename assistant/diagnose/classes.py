@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from assistant.content.reasons import Reason, Role
+from assistant.diagnose.families import by_http_status, by_words
 from assistant.diagnose.tracebacks import Frame, Raised
 
 
@@ -130,7 +131,7 @@ _STORE_TROUBLE = {"runtime_error", "connection_error"}
 def meaning(raised: Raised, known: Mapping[str, Reason]) -> Meaning:
     """Return what an exception speaks for; `runtime_error` with little weight where nothing is known about its class."""
     short, text = raised.short, f"{raised.message} {' '.join(more for _, more in raised.more[:3])}"
-    found = _by_errno(short, text, raised.frames) or _by_status(short, text) or _by_name(short, known)
+    found = _by_errno(short, text, raised.frames) or _by_status(short, text) or _by_name(raised, text, known)
     if found.reason in _STORE_TROUBLE and _OBJECT_STORE.search(text):
         return Meaning("s3_storage_error", max(found.weight, 0.65), f"{found.rule} of an object store")
     if found.role is Role.ROOT and found.reason in _OPEN_TO_PLACE:
@@ -164,8 +165,11 @@ def _by_status(short: str, text: str) -> Meaning | None:
     return Meaning(reason, weight, f"status {match.group(1)}", role)
 
 
-def _by_name(short: str, known: Mapping[str, Reason]) -> Meaning:
+def _by_name(raised: Raised, text: str, known: Mapping[str, Reason]) -> Meaning:
+    short = raised.short
     rule = f"exception {short}"
+    if (told := by_http_status(short, text)) is not None:
+        return Meaning(told[0], 0.65, f"{rule} with {told[1]}")
     if short in _SYMPTOMS:
         return Meaning("connection_error", 0.45, rule, Role.SYMPTOM)
     for reason in known.values():
@@ -176,6 +180,8 @@ def _by_name(short: str, known: Mapping[str, Reason]) -> Meaning:
     for ending, name in _FAMILIES:
         if short.endswith(ending):
             return Meaning(name, 0.5, rule)
+    if (worded := by_words(raised.name)) is not None:
+        return Meaning(worded, 0.48, rule)
     return Meaning("runtime_error", 0.35, rule)
 
 

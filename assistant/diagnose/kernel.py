@@ -23,6 +23,7 @@ _SYSLOG = re.compile(
     r"^(?:[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)?) ([\w.-]+) "
     r"(?:kernel|systemd|slurmd|nvidia|nv-|[\w./-]+(?:\[\d+\])?:)"
 )
+_TIMELESS = re.compile(r"^([A-Za-z][\w.-]*) [a-z][\w-]*\[\d+\]: ")
 _PDSH = re.compile(r"^\[?([A-Za-z][\w.-]*)\]?(?::| \|) ?(?=\[|<\d|[A-Z][a-z]{2} +\d|\d{4}-)")
 _WORDS = re.compile(r"[A-Za-z0-9][\w.-]*")
 _XID = re.compile(r"\bXid \((?:PCI:)?([0-9a-fA-F:.]+)[^)]*\): (\d+)|\b(?:XID|Xid|xid)(?: error| code)?[ :=#]+(\d{1,3})\b")
@@ -79,6 +80,8 @@ def xid_of(text: str) -> tuple[int | None, str | None]:
 
 def _host(text: str, known: Collection[str]) -> str | None:
     if match := _SYSLOG.match(text):
+        return match.group(1)
+    if (match := _TIMELESS.match(text)) and (host_like(match.group(1)) or match.group(1).split(".")[0] in known):
         return match.group(1)
     if (match := _PDSH.match(text)) and (host_like(match.group(1)) or match.group(1).split(".")[0] in known):
         return match.group(1)

@@ -35,6 +35,8 @@ class Places:
     def __init__(self) -> None:
         self.hosts: Counter[str] = Counter()
         """Every host of the job, with how often it was named."""
+        self.addresses: set[str] = set()
+        """Addresses by which Ray names its workers; where it knows no other name they are the nodes' names."""
         self.per_node: int | None = None
         self._ranks: dict[int, str] = {}
         self._tasks: dict[int, str] = {}
@@ -124,6 +126,8 @@ def _read_line(text: str, streams: Streams, places: Places) -> None:
         elif (body := streams.body(text)).rank is not None:
             places.place(body.rank, match.group(1))
         return
+    if "ip=" in text[:80] and (address := streams.body(text).host):
+        places.addresses.add(address)
     if "ank" in text:
         if (match := _TOLD.search(text)) and host_like(match.group(2)):
             places.place(int(match.group(1)), match.group(2))

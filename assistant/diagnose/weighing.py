@@ -20,6 +20,7 @@ from datetime import datetime, timedelta
 from assistant.content.reasons import Role
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding
+from assistant.diagnose.hearsay import weigh_hearsay
 from assistant.diagnose.kernel import KernelLine
 from assistant.diagnose.nodewords import booted_within, confirm_workers, is_boot
 from assistant.diagnose.reasoning import ENDINGS, HARDWARE, ROLES, SPECIFIC, explains, role_factor, symptomatic
@@ -59,6 +60,7 @@ def weigh(findings: Sequence[Finding], facts: Facts) -> list[Finding]:
             _weigh_time(finding, facts)
     confirm_workers(kept)
     _confirm(kept)
+    weigh_hearsay(kept, facts)
     _explain(kept, facts)
     _prefer_specific(kept)
     _prefer_tracebacks(kept)

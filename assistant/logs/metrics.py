@@ -91,7 +91,7 @@ _BAR = re.compile(
 )
 _BAR_LOSS = _after(r"[ ,\[](?:train_|reduced_train_)?[lL]oss(?:_step)?=")
 _BLOCK_STEP = re.compile(r"\[(?:batch|step)=(\d+)/")
-_BLOCK_LOSS = _after(r"(?:Train loss/train/total:|train/CrossEntropyLoss=|Train LossBreakdown/total:)")
+_BLOCK_LOSS = _after(r"(?:Train (?:metrics/)?loss/train/total:|train/CrossEntropyLoss=|Train LossBreakdown/total:)")
 _BLOCK_NORM = _after(r"(?:l2_norm/grad/global:|optim/total_grad_norm=)")
 _DEEPSPEED = re.compile(r"\bstep=(\d+), skipped=\d+, lr=")
 _OWN_RANK = re.compile(r"\[?(?:RANK|Rank|rank)[ :=]*(\d+)\]?")
