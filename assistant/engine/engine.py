@@ -13,6 +13,7 @@ from assistant.content.playbooks import Playbook, choose_playbook, playbooks
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.opinion import Opinion
 from assistant.diagnose.verdict import diagnose
+from assistant.engine import ledger
 from assistant.engine.gather import gather, parent_of
 from assistant.engine.lease import kept_lease
 from assistant.engine.leases import WATCH, Leases, Settled
@@ -148,9 +149,12 @@ class Engine:
     def diagnose(self, incident_id: int) -> Diagnosis:
         """Gather evidence, diagnose and keep the diagnosis."""
         incident = self.store.incident(incident_id)
-        case = gather(self.store, self.gate, incident, self._job(incident.job))
+        job = self._job(incident.job)
+        case = gather(self.store, self.gate, incident, job)
         found = diagnose(case, self.knowledge, self.opinions)
+        found = ledger.with_patterns(self.store, self.scheduler, incident, found, job)
         self.store.add_diagnosis(incident_id, found)
+        ledger.keep(self.store, self.scheduler, incident, found, job)
         self.store.mark_stage(incident_id, "diagnosed")
         logger.info("incident=%s diagnosed reason=%s confidence=%.2f by=%s", incident_id, found.reason, found.confidence, found.by)
         return found
@@ -223,6 +227,8 @@ class Engine:
         if ended.state is IncidentState.RECOVERED:
             self.store.mark_stage(incident.id, "recovered")
         self._note_state(incident, ended.state, ended.note)
+        if ended.state.ended:
+            ledger.keep(self.store, self.scheduler, incident, diagnosis, job)  # with what the probes read meanwhile
         logger.info("incident=%s %s: %s", incident.id, ended.state, ended.note)
 
     def _escalate(self, incident: Incident, why: str) -> None:

@@ -56,9 +56,10 @@ def with_patterns(store: Store, scheduler: Scheduler, incident: Incident, diagno
     """Return a diagnosis with what the ledger adds to it; as it is for what is no machine's fault."""
     if job is None or not job.nodes or not _counts(diagnosis):
         return diagnosis
-    now = store.clock.now()
-    seen = store.sightings(now - WINDOW)
-    added = patterns(seen, job.nodes, _fleet(scheduler), now, incident.id)
+    now, known = store.clock.now(), _fleet(scheduler)
+    before = [one for one in store.sightings(now - WINDOW) if one.incident != incident.id]
+    seen = [*before, *_sightings(store, known, incident, diagnosis, job)]
+    added = patterns(seen, job.nodes, known, now, incident.id)
     about = {*job.nodes}
     kept = tuple(one for one in added if about & {*one.nodes})
     return replace(diagnosis, patterns=(*diagnosis.patterns, *kept))

@@ -12,6 +12,7 @@ from assistant.doors.cli.door import door_of, user
 from assistant.doors.cli.exits import Exit, Nagios
 from assistant.doors.cli.group import app, examples
 from assistant.doors.cli.leases import LEASES_EXAMPLES, leases
+from assistant.doors.cli.ledger import LEDGER_EXAMPLES, ledger
 from assistant.doors.cli.options import DryRun, Json, Yes
 from assistant.doors.cli.output import print_json, print_line, print_record, print_table
 from assistant.errors import NightshiftError, ToolError, UsageError
@@ -274,6 +275,7 @@ def renew(
 
 
 nodes_app.command("leases", epilog=LEASES_EXAMPLES)(leases)
+nodes_app.command("ledger", epilog=LEDGER_EXAMPLES)(ledger)
 
 
 def _change(
