@@ -185,6 +185,17 @@ def test_leases_that_ran_out_are_listed_and_nothing_is_lifted(context: Context, 
     assert cluster.nodes()[1].state is NodeState.DRAINED
 
 
+def test_a_renewal_is_found_again_while_most_of_it_is_to_come(context: Context, cluster: SimulatedCluster) -> None:
+    assert renew_cordon.find is not None
+    cordon_node(context, node="node02", reason="x", hours=2)
+    assert renew_cordon.find(context, "nightshift:0:8", node="node02") is None
+    written = renew_cordon(context, node="node02")["reason"]
+    cluster.clock.sleep(3600)
+    assert renew_cordon.find(context, "nightshift:0:8", node="node02")["reason"] == written
+    cluster.set_cordon("node02", "bob: disk")
+    assert renew_cordon.find(context, "nightshift:0:8", node="node02") is None
+
+
 @pytest.mark.parametrize("hours", [0.0, -1.0, 1e9, float("nan")])
 def test_a_lease_has_a_sensible_length(context: Context, hours: float) -> None:
     with pytest.raises(ToolError, match="a lease runs for"):
