@@ -1,0 +1,200 @@
+"""What memory says: incidents like this one, what they turned out to be and what cured them.
+
+Memory is asked where the rules are silent or doubtful, and then answers only with lines of this case that are like lines of a
+confirmed one. Beside every other verdict it names the like ones and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
+
+from assistant.content.reasons import Reason
+from assistant.diagnose.facts import Facts
+from assistant.diagnose.generalise import PLAIN, message_of
+from assistant.diagnose.telling import Told, telling
+from assistant.diagnose.wording import advice
+from assistant.llm.hashing import words_of
+from assistant.ports import Embedder
+from assistant.records import Action, DecidedBy, Diagnosis, NodeFinding, Recall, Rival
+from assistant.store import Memory, Near, Store
+
+LEAST = 0.6
+"""Similarity below which a memory is no help: of lines that are less alike, a third belong to other reasons."""
+WORTH_NOTING = 0.7
+MARGIN = 0.05
+"""How much nearer than any memory of another reason the best one must be."""
+LOOKED_AT = 12
+"""Nearest memories that vote."""
+NAMED = 3
+"""Memories that an answer names."""
+CAUGHT_UP = 256
+"""Memories that get vectors of this embedder in one go, when another one made theirs."""
+_CURVE = ((0.6, 0.6), (0.7, 0.75), (0.8, 0.88), (1.0, 0.93))
+"""Confidence by similarity: how often the nearest of 603 labelled root lines, itself left out, had the same reason."""
+
+
+class Found(NamedTuple):
+    """A memory that is like this case, and by which line."""
+
+    memory: Memory
+    told: Told
+    similarity: float
+    line: str
+    """The memory's line."""
+
+
+class MemoryOpinion:
+    """The second opinion of confirmed incidents."""
+
+    name = "memory"
+
+    def __init__(self, store: Store, embedder: Embedder, reasons: Mapping[str, Reason]) -> None:
+        self._store, self._embedder, self._reasons = store, embedder, reasons
+
+    def ask(self, facts: Facts, found: Diagnosis) -> Diagnosis | None:
+        """Return what the incidents like this one were, where they agree; None where none is near, or where they differ."""
+        like = self._like(telling(facts, found.root_cause), facts, LEAST)
+        voters = [one for one in like if one.memory.reason in self._reasons and one.similarity >= like[0].similarity - 3 * MARGIN]
+        if not voters:
+            return None
+        best = voters[0]
+        agreeing = [one for one in voters if one.memory.reason == best.memory.reason]
+        others = [one for one in voters if one.memory.reason != best.memory.reason]
+        if others and others[0].similarity > best.similarity - MARGIN:
+            return None
+        confidence = round(confidence_of(best.similarity) * (0.6 + 0.4 * len(agreeing) / len(voters)), 2)
+        if confidence <= found.confidence and found.reason != "unknown":
+            return None
+        return self._diagnosis(agreeing, others, confidence, facts, found)
+
+    def note(self, facts: Facts, found: Diagnosis) -> Diagnosis:
+        """Return the diagnosis with the incidents like it; one that was of another reason, by a person's word, becomes a rival."""
+        if found.seen_before or not found.root_cause:
+            return found
+        told = [Told(c.file, c.line, c.text, message_of(c.text)) for c in found.root_cause]
+        like = self._like(told, facts, WORTH_NOTING)
+        if not like:
+            return found
+        best = like[0]
+        rivals = found.rivals
+        if best.memory.reason != found.reason and best.memory.by.startswith("operator:"):
+            rivals = (self._rival(best, found.confidence), *rivals)[:2]
+        return replace(found, seen_before=tuple(map(recall_of, like[:NAMED])), rivals=rivals)
+
+    def _like(self, told: Sequence[Told], facts: Facts, least: float) -> list[Found]:
+        """Return the memories that are like any of some lines, most alike first; never this very attempt."""
+        if not told or not self._store.remembers():
+            return []
+        catch_up(self._store, self._embedder)
+        vectors = self._embedder.embed([one.message for one in told])
+        near = self._store.nearest(vectors, embedder=self._embedder.name, limit=LOOKED_AT + 1)
+        found = [self._found(one, told) for one in near if one.similarity >= least]
+        job = facts.case.job
+        own = (job.id, job.attempt) if job is not None else None
+        return [one for one in found if one is not None and (one.memory.job, one.memory.attempt) != own][:LOOKED_AT]
+
+    def _found(self, near: Near, told: Sequence[Told]) -> Found | None:
+        memory = self._store.memory(near.incident)
+        return None if memory is None else Found(memory, told[near.query], min(near.similarity, 1.0), memory.lines[near.line])
+
+    def _diagnosis(
+        self, agreeing: Sequence[Found], others: Sequence[Found], confidence: float, facts: Facts, found: Diagnosis
+    ) -> Diagnosis:
+        best = agreeing[0]
+        reason = self._reasons[best.memory.reason]
+        action = Action(best.memory.action)
+        cited = {(one.told.file, one.told.line): one.told.cite(f"memory of incident {one.memory.incident}") for one in agreeing}
+        nodes = _nodes(best, action, facts)
+        recalls = tuple(map(recall_of, agreeing[:NAMED]))
+        return Diagnosis(
+            reason=reason.name,
+            category=reason.category,
+            action=action,
+            confidence=confidence,
+            by=DecidedBy.MEMORY,
+            root_cause=tuple(cited.values())[:3],
+            nodes=nodes,
+            rivals=(_of_the_rules(found), *(self._rival(one, confidence) for one in others[:1]), *found.rivals)[:2],
+            summary=_summary(reason, best, recalls[0]),
+            advice=advice(reason, action, nodes),
+            step=found.step,
+            spike_step=found.spike_step,
+            seen_before=recalls,
+        )
+
+    def _rival(self, one: Found, confidence: float) -> Rival:
+        reason = self._reasons.get(one.memory.reason)
+        test = next(iter(reason.tests), "") if reason is not None else ""
+        return Rival(
+            one.memory.reason,
+            round(min((1 - confidence) * one.similarity + 0.05, 0.6), 2),
+            f"incident {one.memory.incident} was that, by {one.memory.by}; {one.told.file}:{one.told.line} is like its line, "
+            f"similarity {one.similarity:.2f}",
+            "a case that looks alike need not be alike",
+            test or f"Compare with incident {one.memory.incident}.",
+        )
+
+
+def recall_of(one: Found) -> Recall:
+    """Return what is told about a memory that is like a case."""
+    memory = one.memory
+    return Recall(
+        memory.incident,
+        memory.reason,
+        round(one.similarity, 2),
+        shared_words(one.told.message, one.line),
+        memory.cure,
+        memory.at,
+    )
+
+
+def shared_words(one: str, other: str) -> tuple[str, ...]:
+    """Return the words that two lines share, the telling ones first, at most six."""
+    theirs = set(words_of(other))
+    shared = list(dict.fromkeys(word for word in words_of(one) if word in theirs and len(word) > 2))
+    return tuple(sorted(shared, key=lambda word: word in PLAIN)[:6])
+
+
+def confidence_of(similarity: float) -> float:
+    """Return how sure a verdict by the nearest memory is, from how near it is."""
+    for (low, at_low), (high, at_high) in pairwise(_CURVE):
+        if similarity <= high:
+            return at_low + (at_high - at_low) * max(similarity - low, 0.0) / (high - low)
+    return _CURVE[-1][1]
+
+
+def catch_up(store: Store, embedder: Embedder) -> None:
+    """Give memories whose vectors another embedder made vectors of this one, a bounded number at a time."""
+    for memory in store.strangers(embedder.name, CAUGHT_UP):
+        store.set_vectors(memory.incident, embedder=embedder.name, vectors=embedder.embed(memory.lines))
+
+
+def _of_the_rules(found: Diagnosis) -> Rival:
+    cited = next(iter(found.root_cause), None)
+    speaks = f"{cited.file}:{cited.line}: {cited.text.strip()[:140]}" if cited is not None else "what the rules fall back to"
+    against = "nothing that the rules know holds as a cause" if found.reason == "unknown" else "the rules were in doubt"
+    return Rival(found.reason, found.confidence, f"the {found.by} verdict; {speaks}", against, "Look at the lines cited for both.")
+
+
+def _nodes(best: Found, action: Action, facts: Facts) -> tuple[NodeFinding, ...]:
+    """Return the node whose own kernel printed the line that is alike, where the like incident was a node's fault."""
+    if action is not Action.CORDON_AND_RESTART or best.told.file != "dmesg.log" or not best.memory.nodes:
+        return ()
+    host = next((line.host for line in facts.kernel if line.number == best.told.line), None)
+    if not host:
+        return ()
+    why = f"its kernel printed what {best.memory.nodes[0]}'s printed in incident {best.memory.incident}"
+    return (NodeFinding(host, why, (best.told.cite(f"memory of incident {best.memory.incident}"),)),)
+
+
+def _summary(reason: Reason, best: Found, recall: Recall) -> str:
+    cured = f", cured by {recall.cure}" if recall.cure else ""
+    shared = f", shares {', '.join(recall.shared)}" if recall.shared else ""
+    text = best.told.text.strip()[:180]
+    return (
+        f"{reason.title}, seen before in incident {recall.incident}{cured}, similarity {recall.similarity:.2f}{shared}: "
+        f"{text} ({best.told.file}:{best.told.line})."
+    )
