@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -57,7 +58,7 @@ class NodeLimits:
     """Corrected errors of a GPU's memory since the driver was loaded; holds at the first check, as every total of a counter."""
     ecc_correctable_per_hour: float = 100.0
     sram_aggregate_critical: int = 4
-    """More uncorrectable SRAM errors than this over the life of a GPU."""
+    """More uncorrectable SRAM errors than this over the life of a GPU that does not say so itself."""
     retired_pages_critical: int = 60
     pcie_replays_warning: int = 1000
     pcie_replays_per_hour: float = 480.0
@@ -79,6 +80,8 @@ class NodeLimits:
     flaps_critical_per_hour: float = 5.0
     leftover_mib: float = 1024.0
     """GPU memory in use on a node without a job."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Where each limit comes from, by its name; `our own` where nobody has set one."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ class Limits:
     gpu: tuple[GpuLimits, ...]
     node: NodeLimits = NodeLimits()
     sources: tuple[str, ...] = ()
-    """Where the limits of nodes come from."""
+    """More about where limits come from, for people."""
 
     def of(self, model: str) -> GpuLimits:
         """Return the limits of a GPU by the name that its driver prints."""

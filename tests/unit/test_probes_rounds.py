@@ -6,14 +6,14 @@ import random
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from assistant.content.limits import limits
+from assistant.content.limits import NodeLimits, limits
 from assistant.errors import ContentError, ToolError, Unavailable
 from assistant.ports import JumpingClock, Reply, SystemClock
 from assistant.probing import Circumstances, Finding, Health, Weight, guilty, worst
@@ -291,6 +291,21 @@ def test_a_site_has_limits_of_its_own(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "limits.toml").write_text('[node]\ngpus = 4\n[[gpu]]\nmodel = "*"\nsource = "ours"\nwarning_c = 70\n')
     assert (limits(tmp_path).node.gpus, limits(tmp_path).of("A100").warning_c) == (4, 70.0)
+
+
+def test_every_limit_has_a_source() -> None:
+    shipped = limits()
+    names = {one.name for one in fields(NodeLimits)} - {"sources"}
+    assert set(shipped.node.sources) == names
+    assert all(shipped.node.sources.values())
+    assert all(one.source for one in shipped.gpu)
+
+
+def test_a_temperature_that_is_judged_slows_the_device_down() -> None:
+    for one in limits().gpu:
+        assert one.warning_c <= one.critical_c
+        assert one.memory_critical_c == 0 or one.memory_warning_c < one.memory_critical_c
+        assert bool(one.nvlinks) == bool(one.nvlink_gb_s)
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,9 @@ def _counters(gpu: Gpu, circumstances: Circumstances) -> Iterator[Finding]:
         text = f"{{}}: {sram:.0f} uncorrectable SRAM errors since the driver was loaded"
         yield wrong(Health.CRITICAL, text, sram, 0, "errors", RESET, Weight.STRONG)
     life = gpu.total(*(LIFE + name for name in (*SRAM, *OLD_SRAM)))
-    if (life or 0) > limits.sram_aggregate_critical or gpu.text(LIFE + "sram_threshold_exceeded") == "Yes":
+    # newer drivers know how the errors lie in the banks
+    said = gpu.text(LIFE + "sram_threshold_exceeded")
+    if said == "Yes" or (not said and (life or 0) > limits.sram_aggregate_critical):
         text = f"{{}}: {life or 0:.0f} uncorrectable SRAM errors in its life"
         yield wrong(Health.CRITICAL, text, life, limits.sram_aggregate_critical, "errors", REPLACE, Weight.STRONG)
     dram = gpu.total(*(VOLATILE + name for name in DRAM))
@@ -91,7 +93,7 @@ def _pages(gpu: Gpu, circumstances: Circumstances) -> Iterator[Finding]:
 PROBE = gpu_probe(
     "gpu_memory",
     judge,
-    "row remapping: NVIDIA, GPU Memory Error Management; SRAM limits as sichek and ml-engineering use them; knowledge/limits.toml",
+    "NVIDIA, GPU Memory Error Management: row remapping, RMA policy; others: knowledge/limits.toml",
     "no uncorrectable memory error",
     counters,
 )
