@@ -7,8 +7,6 @@ that a job or node does not exist mean that it does not.
 
 from __future__ import annotations
 
-import os
-import pwd
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -24,7 +22,7 @@ from assistant.schedulers.cordons import OWN, must_cordon, must_uncordon
 from assistant.schedulers.slurm_controller import controller_lines
 from assistant.schedulers.slurm_history import History
 from assistant.schedulers.slurm_jobs import Row, moved, nodes_of, queue_format, queue_rows, waits_for
-from assistant.schedulers.slurm_run import NO_SUCH_JOB, Commands, refused
+from assistant.schedulers.slurm_run import NO_SUCH_JOB, Commands, me, refused
 from assistant.schedulers.slurm_specs import Specs
 from assistant.schedulers.slurm_submit import submit
 from assistant.schedulers.slurm_text import Marks, records
@@ -62,7 +60,7 @@ class SlurmScheduler:
         return self._config
 
     def _users(self) -> tuple[str, ...]:
-        return self.settings.users or (pwd.getpwuid(os.geteuid()).pw_name,)
+        return self.settings.users or (me(),)
 
     # What the port asks for
 
@@ -180,15 +178,20 @@ class SlurmScheduler:
         if not name.startswith(OWN):
             raise ToolError(f"reservation {name!r}: the name must begin with {OWN}, so that people know whose it is")
         words = [f"ReservationName={name}", "StartTime=now", f"Duration={minutes}", f"Nodes={fold(nodes)}"]
-        who = ",".join(users or [pwd.getpwuid(os.geteuid()).pw_name])
+        who = ",".join(users or [me()])
         self._admin(f"to reserve {fold(nodes)}", "create", "reservation", *words, f"Users={who}")
 
     def unreserve(self, name: str) -> None:
         """End a reservation of ours; one that is over is left alone."""
         if not name.startswith(OWN):
             raise ToolError(f"reservation {name!r} is not ours; ask who made it")
-        if any(one.name == name for one in self.reservations()):
+        if not self._reserved(name):
+            return
+        try:
             self._admin(f"to end reservation {name}", "delete", f"ReservationName={name}")
+        except ToolError:
+            if self._reserved(name):  # else it ran out between the two questions
+                raise
 
     def switches(self) -> Mapping[str, str]:
         """Return the lowest switch above each node.
@@ -201,6 +204,9 @@ class SlurmScheduler:
         if not found and not self.config().get("TopologyPlugin", "").endswith(("tree", "block")):
             raise ToolError("Slurm knows no network between the nodes: it has no topology.conf")
         return found
+
+    def _reserved(self, name: str) -> bool:
+        return any(one.name == name for one in self.reservations())
 
     def controller_log(self, job_id: str | None = None) -> str:
         """Return slurmctld.log: the end of it, or the lines of a job and its nodes.

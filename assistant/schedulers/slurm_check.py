@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import NamedTuple
 
 from assistant.errors import NightshiftError
 from assistant.schedulers.slurm import DRAIN_RIGHTS, SlurmScheduler
+from assistant.schedulers.slurm_run import me
 
 OLDEST = (22, 5)
 """The oldest version that the tests hold outputs of."""
@@ -64,16 +64,16 @@ def _accounting(slurm: SlurmScheduler) -> Iterator[Checked]:
 
 
 def _rights(slurm: SlurmScheduler) -> Checked:
-    me = pwd.getpwuid(os.geteuid()).pw_name
-    own = f"jobs of {me} can be ended and submitted again"
+    user = me()
+    own = f"jobs of {user} can be ended and submitted again"
     wrapper = list(slurm.settings.admin)
     if wrapper:
         return _wrapped(slurm, wrapper, own)
-    if os.geteuid() == 0 or slurm.config().get("SlurmUser", "").startswith(f"{me}("):
+    if os.geteuid() == 0 or slurm.config().get("SlurmUser", "").startswith(f"{user}("):
         return Checked(True, "all jobs and nodes can be changed")
     level = ""
     if slurm.history.accounted:
-        words = ("--noheader", "--parsable2", "show", "user", f"user={me}", "format=user,adminlevel")
+        words = ("--noheader", "--parsable2", "show", "user", f"user={user}", "format=user,adminlevel")
         level = slurm.commands.run("sacctmgr", *words).out.strip().partition("|")[2]
     if level == "Administrator":
         return Checked(True, "all jobs and nodes can be changed (AdminLevel Administrator)")

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from assistant.config import SlurmSettings
 from assistant.errors import ToolError, Unavailable
 from assistant.records import JobSpec
-from assistant.schedulers.slurm_run import Commands, refused
+from assistant.schedulers.slurm_run import Commands, me, refused
 from assistant.schedulers.slurm_spec import sbatch_words, with_carried
 
 RIGHTS = "Slurm lets a user submit to partitions, accounts and QOS of that user only"
@@ -33,7 +33,8 @@ def submit(commands: Commands, settings: SlurmSettings, spec: JobSpec) -> str:
     before, by_name, environment = _as_user(settings, spec)
     words = sbatch_words(spec, settings.sbatch, by_name=by_name)
     script = with_carried(spec.script, spec.environment)
-    folder = spec.work_dir if str(spec.work_dir) != "." and spec.work_dir.is_dir() else None
+    # the work folder of another user may be closed to us
+    folder = spec.work_dir if str(spec.work_dir) != "." and os.access(spec.work_dir / ".", os.X_OK) else None
     with ExitStack() as files:
         if not spec.arguments:
             done = commands.run("sbatch", *words, before=before, text=script, environment=environment, folder=folder)
@@ -57,8 +58,8 @@ def submit(commands: Commands, settings: SlurmSettings, spec: JobSpec) -> str:
 def _as_user(settings: SlurmSettings, spec: JobSpec) -> tuple[Sequence[str], bool, dict[str, str]]:
     """Return the words before sbatch, whether it will see our environment, and the environment of the job."""
     environment = dict(spec.environment)
-    me = pwd.getpwuid(os.geteuid()).pw_name
-    if spec.user in ("", me):
+    user = me()
+    if spec.user in ("", user):
         return (), True, environment
     if settings.submit_as:
         return [word.replace("{user}", spec.user) for word in settings.submit_as], False, environment
@@ -70,6 +71,6 @@ def _as_user(settings: SlurmSettings, spec: JobSpec) -> tuple[Sequence[str], boo
         home = {"HOME": owner.pw_dir, "USER": spec.user, "LOGNAME": spec.user, "SHELL": owner.pw_shell}
         return ("runuser", "-u", spec.user, "--"), True, {**home, **environment}
     raise ToolError(
-        f"job {spec.name!r} belongs to {spec.user} and Nightshift runs as {me}: run it as {spec.user}, or set slurm.submit_as"
+        f"job {spec.name!r} belongs to {spec.user} and Nightshift runs as {user}: run it as {spec.user}, or set slurm.submit_as"
         " to words such as sudo -n -u {user} (docs/slurm.md)"
     )

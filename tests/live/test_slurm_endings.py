@@ -1,0 +1,155 @@
+"""Attempts that real Slurm ends itself: out of time, preempted and queued again, preempted for good."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+
+from assistant.config import Settings, SlurmSettings, SshSettings
+from assistant.engine import Engine
+from assistant.engine.lease import owner_name
+from assistant.policy import load_policy
+from assistant.ports import SystemClock
+from assistant.records import Incident, Job, JobSpec, JobState
+from assistant.schedulers.slurm import SlurmScheduler
+from assistant.wiring import build
+from tests.live.conftest import DevCluster, until
+
+pytestmark = pytest.mark.live
+
+SCRIPT = "#!/bin/bash\n#SBATCH --exclusive --open-mode=append\necho step 1 loss 2.5\nsrun sleep 120\n"
+WEAK, STRONG = "eval", "train"
+"""Partitions: jobs of the one give way to those of the other."""
+
+
+@pytest.fixture
+def engine(devcluster: DevCluster, tmp_path: Path) -> Iterator[Engine]:
+    clock = SystemClock()
+    settings = Settings(
+        scheduler="slurm",
+        transport="ssh",
+        state_folder=tmp_path,
+        store=tmp_path / "nightshift.db",
+        slurm=SlurmSettings(conf=devcluster.conf, users=("*",), controller_log=devcluster.controller_log, timeout_s=10.0),
+        ssh=SshSettings(config=devcluster.ssh_config, connect_timeout_s=3.0),
+        command_timeout_s=8.0,
+    )
+    made = build(settings, clock=clock, policy=load_policy(), since=clock.now())
+    yield made
+    made.store.close()
+    devcluster.settle()
+
+
+@pytest.fixture
+def slurm(engine: Engine) -> SlurmScheduler:
+    assert isinstance(engine.scheduler, SlurmScheduler)
+    return engine.scheduler
+
+
+@pytest.fixture
+def spec(devcluster: DevCluster, request: pytest.FixtureRequest) -> JobSpec:
+    folder = devcluster.shared / request.node.name[:60]
+    folder.mkdir(exist_ok=True)
+    return JobSpec("llm", SCRIPT, nodes=4, work_dir=folder, log="%j.log")
+
+
+def started(slurm: SlurmScheduler, spec: JobSpec) -> Job:
+    job_id = slurm.submit(spec)
+    until(lambda: slurm.job(job_id).state is JobState.RUNNING, 20)
+    until(lambda: (slurm.job(job_id).log or Path()).is_file(), 10)
+    return slurm.job(job_id)
+
+
+def ended(slurm: SlurmScheduler, job_id: str, seconds: float = 60) -> Job:
+    until(lambda: slurm.job(job_id).state.ended, seconds)
+    return slurm.job(job_id)
+
+
+def noticed(engine: Engine, job_id: str) -> Incident:
+    """Look once, and return the incident of a job, diagnosed."""
+    engine.tick(owner=owner_name("test"))
+    [incident] = engine.store.incidents(job=job_id)
+    return incident
+
+
+def test_a_job_that_is_out_of_time_is_told_from_one_that_failed(
+    engine: Engine, slurm: SlurmScheduler, devcluster: DevCluster, spec: JobSpec
+) -> None:
+    job = started(slurm, replace(spec, time_limit_s=60))
+    devcluster.run("scontrol", "update", f"JobId={job.id}", "EndTime=now")  # its minute is over
+    job = ended(slurm, job.id)
+    assert (job.state, job.reason, job.exit_code) == (JobState.TIMEOUT, "TimeLimit", None)
+    assert (job.attempt, len(job.nodes)) == (0, 4)
+    assert job.spec is not None
+    assert job.spec.time_limit_s == 60
+    assert job.log is not None
+    assert "DUE TO TIME LIMIT" in job.log.read_text()
+    assert f"Time limit exhausted for JobId={job.id}" in slurm.controller_log(job.id)
+    incident = noticed(engine, job.id)
+    diagnosis = engine.store.diagnosis(incident.id)
+    assert diagnosis is not None
+    assert (diagnosis.reason, diagnosis.faulty_nodes) == ("time_limit", ())
+    assert [one.id for one in slurm.jobs() if not one.state.ended] == []
+    assert {one.reason for one in slurm.nodes()} == {""}
+    if devcluster.accounting:
+        until(lambda: "TIMEOUT" in devcluster.run("sacct", "-X", "-n", "-P", "-j", job.id, "-o", "State"), 20)
+        kept = slurm.history.last(job.id)
+        assert kept is not None
+        assert (kept.job.state, kept.job.exit_code, kept.job.ended) == (JobState.TIMEOUT, None, job.ended)
+
+
+def test_a_preempted_job_that_slurm_queues_again_is_the_same_job_and_no_incident(
+    engine: Engine, slurm: SlurmScheduler, devcluster: DevCluster, spec: JobSpec
+) -> None:
+    first = started(slurm, replace(spec, partition=WEAK))
+    stronger = slurm.submit(replace(spec, name="urgent", partition=STRONG, script="#!/bin/bash\n#SBATCH --exclusive\nsleep 3\n"))
+    seen: list[tuple[JobState, int]] = []
+
+    def back() -> bool:
+        found = {job.id: job for job in slurm.jobs()}
+        seen.append((found[first.id].state, found[first.id].attempt))
+        engine.tick(owner=owner_name("test"))
+        return seen[-1] == (JobState.RUNNING, 1)
+
+    until(back, 60)
+    # not for a moment did it look as if the new attempt ran while the nodes of the old one were cleared
+    assert [one for one, _ in groupby(seen) if one != (JobState.RUNNING, 0)] == [(JobState.PENDING, 1), (JobState.RUNNING, 1)]
+    assert engine.store.incidents() == []
+    again = slurm.job(first.id)
+    assert first.started is not None
+    assert again.started is not None
+    assert again.started > first.started
+    assert (again.ended, again.exit_code, again.signal, again.log) == (None, None, None, first.log)
+    assert slurm.job(stronger).state is JobState.COMPLETED
+    if devcluster.accounting:
+        rows = devcluster.run("sacct", "-X", "-D", "-n", "-P", "-j", first.id, "-o", "State").split()
+        assert rows[0] == "PREEMPTED"
+        slurm.cancel(first.id)
+        until(lambda: devcluster.run("sacct", "-X", "-n", "-P", "-j", first.id, "-o", "State").startswith("CANCELLED"), 20)
+        kept = slurm.history.last(first.id)
+        assert kept is not None
+        assert (kept.job.state, kept.job.attempt) == (JobState.CANCELLED, 1)
+
+
+def test_a_job_that_is_preempted_for_good_is_preempted_and_has_not_failed(
+    engine: Engine, slurm: SlurmScheduler, devcluster: DevCluster, spec: JobSpec
+) -> None:
+    devcluster.run("scontrol", "update", f"PartitionName={WEAK}", "PreemptMode=CANCEL")
+    try:
+        first = started(slurm, replace(spec, partition=WEAK))
+        slurm.submit(replace(spec, name="urgent", partition=STRONG))
+        job = ended(slurm, first.id)
+        assert (job.state, job.state.failed, job.attempt, job.exit_code) == (JobState.PREEMPTED, False, 0, None)
+        log = job.log
+        assert log is not None
+        until(lambda: "DUE TO PREEMPTION" in log.read_text(), 20)
+        incident = noticed(engine, job.id)
+        diagnosis = engine.store.diagnosis(incident.id)
+        assert diagnosis is not None
+        assert (diagnosis.reason, diagnosis.faulty_nodes) == ("preempted", ())
+    finally:
+        devcluster.run("scontrol", "update", f"PartitionName={WEAK}", "PreemptMode=REQUEUE")
