@@ -11,6 +11,7 @@ from pathlib import Path
 
 from assistant.errors import Unavailable
 from assistant.ports import Clock
+from assistant.records import JobState
 from assistant.schedulers.slurm_accounting import accounted_columns, accounted_rows, finished_rows
 from assistant.schedulers.slurm_jobs import Row
 from assistant.schedulers.slurm_run import Commands
@@ -99,9 +100,11 @@ class History:
             Unavailable: The accounting did not answer, so nobody can tell.
         """
         if self.accounted:
-            rows = [row for row in self._ask("--duplicates", "--jobs", job_id) if row.job.id in (job_id, f"{job_id}+0")]
-            if rows:
-                return self._counted(rows[-1])
+            found = self._ask("--duplicates", "--jobs", job_id)
+            rows = [row for row in found if row.job.id in (job_id, f"{job_id}+0")]
+            by_tasks = any(row.job.id.startswith(f"{job_id}_") for row in found)
+            if rows and (rows[-1].job.state.ended or not by_tasks):  # a row of a whole array never ends
+                return _believed(self._counted(rows[-1]))
         config = self._config()
         if config.get("JobCompType") == "jobcomp/filetxt":
             finished = finished_rows(_end_of(Path(config.get("JobCompLoc", ""))), job_id)
@@ -150,6 +153,14 @@ class History:
         if done.status:
             raise Unavailable(f"sacct failed, so nothing is known: {done.said}")
         return accounted_rows(done.out, marks, self._columns)
+
+
+def _believed(row: Row) -> Row:
+    """Return a row of a job that the controller does not know: it runs no more, whatever the accounting was not told."""
+    if row.job.state.ended:
+        return row
+    reason = f"the controller has forgotten it; the accounting was not told how it ended and says {row.job.state}"
+    return row._replace(job=replace(row.job, state=JobState.UNKNOWN, reason=reason))
 
 
 def _behind_rule(text: str) -> str:

@@ -83,6 +83,9 @@ def _queue_row(fields: Sequence[str]) -> Row:
     stdout, work_dir, comment, dependency, command, name = rest
     if job_id.endswith("]"):
         job_id = re.sub(r"_\[(\d+)\]$", r"_\1", job_id)  # the only task of an array that still waits
+    if state_text == "COMPLETING" and restarts != "0" and ended in NOTHING:
+        # queued again while its nodes are still being cleared: the attempt that it is counted as has not begun
+        state_text, node_text = "PENDING", ""
     end = end_of(state_text, status, reason)
     nodes = nodes_of(node_text)
     job = Job(

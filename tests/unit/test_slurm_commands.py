@@ -14,6 +14,7 @@ from assistant.errors import ToolError, Unavailable
 from assistant.ports import ControllerLog, Dependents, JumpingClock, Requeues, Reserves, SystemClock
 from assistant.records import JobSpec, JobState
 from assistant.schedulers.slurm import SlurmScheduler
+from assistant.schedulers.slurm_accounting import ACCOUNTED_COLUMNS
 from assistant.schedulers.slurm_check import check
 from assistant.schedulers.slurm_controller import lines_about
 from assistant.schedulers.slurm_jobs import QUEUE_COLUMNS
@@ -44,6 +45,20 @@ def squeue(folder: Path, *jobs: dict[str, str]) -> None:
         values = "%s".join(row.values())
         body.append(f"printf '{values}%s.\\n' {' '.join(['$m'] * len(row))}".replace("'%s", "'%s"))
     program(folder, "squeue", "\n".join(body))
+
+
+def sacct(folder: Path, *jobs: dict[str, str]) -> None:
+    """Let the controller name an accounting, and make a sacct that separates columns as it is told to."""
+    config = CONFIG.replace("(null)", "accounting_storage/slurmdbd")
+    program(
+        folder, "scontrol", f"case $2 in config) printf '{config}';; *) echo 'error: Invalid job id specified' >&2; exit 1;; esac"
+    )
+    body = [f"[ $1 = --helpformat ] && echo {' '.join(ACCOUNTED_COLUMNS)} && exit"]
+    body += ["for word; do case $word in --delimiter=*) m=${word#--delimiter=};; esac; done"]
+    plain = dict.fromkeys(ACCOUNTED_COLUMNS, "") | {"ExitCode": "0:0", "User": "bob", "WorkDir": "/w", "Start": "1795264990"}
+    for row in [dict.fromkeys(ACCOUNTED_COLUMNS, "HEAD"), *({**plain, **job} for job in jobs)]:
+        body.append(f"echo '{';;'.join(row.values())}' | sed \"s/;;/$m/g\"")
+    program(folder, "sacct", "\n".join(body))
 
 
 def slurm(folder: Path, **settings: object) -> SlurmScheduler:
@@ -195,6 +210,60 @@ def test_jobs_go_on_while_the_accounting_is_down(folder: Path) -> None:
     assert slurm(folder).jobs() == []
     with pytest.raises(Unavailable):
         slurm(folder).job("7")
+
+
+def test_an_array_known_by_its_tasks_is_no_job_of_its_own_whatever_the_accounting_has(folder: Path) -> None:
+    tasks = [
+        {"JobArrayID": f"7_{task}", "JobID": raw, "State": "FAILED", "exit_code": "256"} for task, raw in (("0", "8"), ("5", "7"))
+    ]
+    squeue(folder, *tasks)
+    sacct(folder, {"JobIDRaw": "7", "JobID": "7", "State": "PENDING"})
+    with pytest.raises(ToolError, match=r"job '7' is unknown to Slurm; tasks and parts of it: 7_5, 7_0"):
+        slurm(folder).job("7")
+    assert slurm(folder).job("7_5").state is JobState.FAILED
+
+
+def test_a_row_of_a_whole_array_that_never_ends_is_no_job(folder: Path) -> None:
+    squeue(folder)
+    whole = {"JobIDRaw": "7", "JobID": "7", "State": "PENDING"}
+    sacct(folder, whole, {"JobIDRaw": "8", "JobID": "7_0", "State": "FAILED", "End": "1795265000"})
+    with pytest.raises(ToolError, match="unknown to Slurm"):
+        slurm(folder).job("7")
+    assert slurm(folder).job("7_0").state is JobState.FAILED
+
+
+@pytest.mark.parametrize("said", ["RUNNING", "PENDING"])
+def test_a_job_that_the_controller_forgot_and_whose_end_was_not_told_is_unknown(folder: Path, said: str) -> None:
+    program(folder, "squeue", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    sacct(folder, {"JobIDRaw": "7", "JobID": "7", "State": said})
+    job = slurm(folder).job("7")
+    assert (job.state, job.ended, job.exit_code) == (JobState.UNKNOWN, None, None)
+    assert job.reason == f"the controller has forgotten it; the accounting was not told how it ended and says {said.lower()}"
+
+
+def test_a_job_that_is_forgotten_between_two_questions_keeps_what_was_seen(folder: Path) -> None:
+    squeue(folder, {"JobArrayID": "7", "JobID": "7", "State": "FAILED", "exit_code": "256", "Name": "llm"})
+    sacct(folder)
+    job = slurm(folder).job("7")
+    assert (job.name, job.state, job.exit_code) == ("llm", JobState.FAILED, 1)
+
+
+def test_a_job_that_is_queued_again_is_not_taken_from_what_the_accounting_has_of_it(folder: Path) -> None:
+    squeue(folder, {"JobArrayID": "7", "JobID": "7", "State": "COMPLETING", "RestartCnt": "1", "NodeList": "gpu001"})
+    sacct(folder, {"JobIDRaw": "7", "JobID": "7", "State": "PREEMPTED", "End": "1795265000"})
+    cluster = slurm(folder)
+    [listed] = cluster.jobs()
+    for job in (listed, cluster.job("7")):
+        assert (job.state, job.attempt, job.nodes) == (JobState.PENDING, 1, ())
+
+
+def test_a_reservation_that_ran_out_while_it_was_ended_is_no_error(folder: Path) -> None:
+    shown = "ReservationName=nightshift-7 StartTime=1 EndTime=2 Nodes=gpu001 Users=root State=ACTIVE"
+    gone = f"[ -e {folder}/gone ] && echo 'No reservations in the system' || echo '{shown}'"
+    delete = f"touch {folder}/gone; echo 'delete_reservation error: Requested reservation is invalid' >&2; exit 1"
+    program(folder, "scontrol", f"case $1 in show) {gone};; *) {delete};; esac")
+    slurm(folder).unreserve("nightshift-7")
+    assert (folder / "gone").exists()
 
 
 def test_the_accounting_is_asked_now_and_then_not_at_each_look(folder: Path) -> None:
