@@ -21,9 +21,11 @@ from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.opinion import Opinion, doubtful
 from assistant.diagnose.order import with_order
 from assistant.diagnose.parts import placed
+from assistant.diagnose.proofread import checked
 from assistant.diagnose.reasoning import ENDINGS, symptomatic
+from assistant.diagnose.rivals import rivals
 from assistant.diagnose.weighing import best_of, weigh
-from assistant.diagnose.wording import advice, rivals, summary
+from assistant.diagnose.wording import advice, summary
 from assistant.logs.spikes import Spike
 from assistant.records import Action, Category, Citation, DecidedBy, Diagnosis, NodeFinding
 
@@ -56,25 +58,33 @@ def diagnose(case: Case, knowledge: Knowledge, opinions: Sequence[Opinion] = ())
         found = (opinion.ask(facts, found) if doubtful(found) else None) or found
     for opinion in opinions:
         found = opinion.note(facts, found)
-    found = with_order(found, facts)
+    found = with_order(checked(found, facts), facts)
     return placed(found, facts.scan.place) if facts.scan is not None and facts.scan.parts else found
 
 
 def _verdict(facts: Facts, knowledge: Knowledge) -> Diagnosis:
-    findings = weigh(find(facts, knowledge), facts)
+    considered = find(facts, knowledge)
+    findings = weigh(considered, facts)
     errors = [finding for finding in findings if finding.reason not in ENDINGS]
     told = [finding for finding in findings if finding.reason in ENDINGS]
     spike = spike_of(facts)
     ending = decide(errors, told, spike, facts)
     if ending is not None:
-        return _by_ending(ending, findings, spike, facts, knowledge)
+        return _by_ending(ending, findings, considered, spike, facts, knowledge)
     cause = best_of(errors or told)
     if cause is None:
-        return _unknown(facts, knowledge)
-    return _by_cause(cause, errors, facts, knowledge)
+        return _unknown(considered, facts, knowledge)
+    return _by_cause(cause, errors, considered, facts, knowledge)
 
 
-def _by_ending(ending: Ending, findings: Sequence[Finding], spike: Spike | None, facts: Facts, knowledge: Knowledge) -> Diagnosis:
+def _by_ending(
+    ending: Ending,
+    findings: Sequence[Finding],
+    considered: Sequence[Finding],
+    spike: Spike | None,
+    facts: Facts,
+    knowledge: Knowledge,
+) -> Diagnosis:
     reason = knowledge.reasons.get(ending.reason, _UNKNOWN)
     confidence = round(min(ending.weight, 0.97), 2)
     step = _last_step(facts)
@@ -87,7 +97,7 @@ def _by_ending(ending: Ending, findings: Sequence[Finding], spike: Spike | None,
         by=DecidedBy.RULE,
         root_cause=cited,
         nodes=(),
-        rivals=rivals(reason.name, 1.0, findings, knowledge.reasons, confidence),
+        rivals=rivals(reason.name, 1.0, findings, considered, facts, knowledge.reasons, confidence),
         summary=summary(reason, ending.why, (), cited, facts, step),
         advice=advice(reason, reason.action, ()),
         step=step,
@@ -95,7 +105,9 @@ def _by_ending(ending: Ending, findings: Sequence[Finding], spike: Spike | None,
     )
 
 
-def _by_cause(cause: Finding, errors: Sequence[Finding], facts: Facts, knowledge: Knowledge) -> Diagnosis:
+def _by_cause(
+    cause: Finding, errors: Sequence[Finding], considered: Sequence[Finding], facts: Facts, knowledge: Knowledge
+) -> Diagnosis:
     reason = knowledge.reasons.get(cause.reason, _UNKNOWN)
     action = cause.action or reason.action
     nodes = blame(cause, errors, facts)
@@ -113,7 +125,7 @@ def _by_cause(cause: Finding, errors: Sequence[Finding], facts: Facts, knowledge
         by=DecidedBy.RULE,
         root_cause=cited,
         nodes=nodes,
-        rivals=rivals(reason.name, cause.strength, errors, knowledge.reasons, confidence),
+        rivals=rivals(reason.name, cause.strength, errors, considered, facts, knowledge.reasons, confidence),
         summary=summary(reason, "", nodes, cited, facts, step),
         advice=advice(reason, action, nodes),
         step=step,
@@ -165,7 +177,7 @@ def _last_step(facts: Facts) -> int | None:
     return int(facts.progress.steps[-1]) if facts.progress.steps else None
 
 
-def _unknown(facts: Facts, knowledge: Knowledge) -> Diagnosis:
+def _unknown(considered: Sequence[Finding], facts: Facts, knowledge: Knowledge) -> Diagnosis:
     reason = knowledge.reasons.get("unknown", _UNKNOWN)
     cited = tuple(Citation("job.log", line.number, line.text, "end of log") for line in facts.lines[-3:] if line.text.strip())
     step = _last_step(facts)
@@ -177,7 +189,7 @@ def _unknown(facts: Facts, knowledge: Knowledge) -> Diagnosis:
         by=DecidedBy.RULE,
         root_cause=cited,
         nodes=(),
-        rivals=rivals("unknown", 0.1, (), knowledge.reasons, 0.1),
+        rivals=rivals("unknown", 0.1, (), considered, facts, knowledge.reasons, 0.1),
         summary=summary(reason, "nothing in the case holds as a cause", (), (), facts, step),
         advice=advice(reason, reason.action, ()),
         step=step,

@@ -1,0 +1,117 @@
+"""The two best other explanations: what speaks for each in this case, what against it, and the cheapest test that would decide.
+
+First come reasons that lines of the case speak for, however weak; then those that were set aside by time or place, with the why;
+then what the case suggests without a line of its own. Only where all that is too little, the usual confusion is named, and the
+answer says that nothing in the case speaks for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from assistant.content.reasons import Reason
+from assistant.diagnose.facts import Facts
+from assistant.diagnose.findings import Finding
+from assistant.diagnose.reasoning import ROLES, symptomatic
+from assistant.diagnose.weighing import by_reason
+from assistant.records import Rival
+
+SHOWN = 2
+_USUAL = {
+    "nccl_timeout_error": "hang", "hang": "nccl_timeout_error", "ecc_error": "cuda_error", "cuda_error": "runtime_error",
+    "nvlink_error": "network_error", "node_failure": "network_error", "network_error": "node_failure",
+    "connection_error": "network_error", "nccl_remote_error": "node_failure", "s3_storage_error": "network_error",
+    "os_error": "s3_storage_error", "out_of_memory_error": "dataloader_killed", "dataloader_killed": "out_of_memory_error",
+    "loss_spike": "runtime_error", "time_limit": "hang", "cancelled": "hang", "preempted": "node_failure",
+    "unknown": "node_failure", "file_not_found_error": "s3_storage_error", "permission_error": "s3_storage_error",
+    "model_loading_error": "s3_storage_error", "dataset_loading_error": "file_not_found_error",
+}  # fmt: skip
+_DATA = re.compile(r"data(?:set|loader|pipes?)?\b|collat|__getitem__|sampler|tokeniz", re.IGNORECASE)
+_GPU = {"nccl_timeout_error", "nccl_remote_error", "cuda_error", "hang", "nvlink_error"}
+_KILLS = (-9, 137)
+
+
+def rivals(
+    chosen: str,
+    strength: float,
+    findings: Sequence[Finding],
+    considered: Sequence[Finding],
+    facts: Facts,
+    known: Mapping[str, Reason],
+    confidence: float,
+) -> tuple[Rival, ...]:
+    """Return two other explanations, the likelier first.
+
+    Args:
+        chosen: The reason of the answer.
+        strength: Of its best finding.
+        findings: That count.
+        considered: All that were looked at, also those which weighing set aside.
+        facts: For what the case suggests without a line that a rule knows.
+        known: The reasons, for their tests.
+        confidence: In the answer.
+    """
+    found: dict[str, Rival] = {}
+    told = (*_told(chosen, strength, findings, known, confidence), *_set_aside(chosen, considered, known, confidence))
+    for rival in (*told, *_suggested(chosen, facts, known, confidence), *_usual(chosen, known, confidence)):
+        if rival.reason != chosen:
+            found.setdefault(rival.reason, rival)
+        if len(found) == SHOWN:
+            break
+    return tuple(found.values())
+
+
+def _told(
+    chosen: str, strength: float, findings: Sequence[Finding], known: Mapping[str, Reason], confidence: float
+) -> Iterator[Rival]:
+    for reason, finding in by_reason(findings).items():
+        if reason == chosen or reason not in known:
+            continue
+        share = min(finding.strength / max(strength, 0.01), 0.95)
+        weaker = "it only follows from something else" if symptomatic(finding) else "it stands later, or weighs less"
+        yield _rival(reason, min((1 - confidence) * share + 0.02, 0.6), _line(finding), finding.note or weaker, known)
+
+
+def _set_aside(chosen: str, considered: Sequence[Finding], known: Mapping[str, Reason], confidence: float) -> Iterator[Rival]:
+    """Yield what weighing ruled out by time, place or other evidence, heaviest first."""
+    ruled = [f for f in considered if f.role in ROLES and f.note and f.reason != chosen and f.reason in known and f.factor <= 0.01]
+    for finding in sorted(ruled, key=lambda f: (-f.weight, f.file, f.line)):
+        yield _rival(finding.reason, (1 - confidence) * 0.3, _line(finding), finding.note, known)
+
+
+def _suggested(chosen: str, facts: Facts, known: Mapping[str, Reason], confidence: float) -> Iterator[Rival]:
+    """Yield what the case suggests though no rule names it."""
+    share = (1 - confidence) * 0.35
+    killed = next((told for told in facts.exits if told.code in _KILLS), None)
+    if killed is not None:
+        line = facts.line(killed.line)
+        told = f"job.log:{killed.line}: {line.text.strip()[:140]}" if line is not None else f"job.log:{killed.line}"
+        why = "no kernel in the case tells of an OOM kill" if facts.kernel else "no kernel log in the case to tell of an OOM kill"
+        yield _rival("out_of_memory_error", share, told, why, known)
+    for episode in facts.episodes:
+        frame = next((f for raised in episode.raised for f in raised.frames if _DATA.search(f"{f.file} {f.function}")), None)
+        if frame is not None:
+            told = f"job.log:{episode.first}: the traceback passes through {frame.file} ({frame.function})"
+            yield _rival("dataset_loading_error", share, told, f"what was raised there is a {chosen}", known)
+            break
+    if chosen in _GPU and not facts.kernel:
+        told = "a broken GPU or link shows like this, and the case holds no kernel log that could tell"
+        yield _rival("cuda_error", share, told, "the job itself prints no device error", known)
+        yield _rival("network_error", share, told, "the job itself prints no link error", known)
+
+
+def _usual(chosen: str, known: Mapping[str, Reason], confidence: float) -> Iterator[Rival]:
+    for name in (_USUAL.get(chosen), "node_failure", "unknown", "runtime_error"):
+        if name and name != chosen and name in known:
+            told = "is often taken for it" if name == _USUAL.get(chosen) else "would show in nothing that the case holds"
+            yield _rival(name, (1 - confidence) * 0.3, told, "nothing in the case speaks for it", known)
+
+
+def _rival(reason: str, confidence: float, told: str, against: str, known: Mapping[str, Reason]) -> Rival:
+    test = next(iter(known[reason].tests), "Look at the lines cited for both.") if reason in known else "Ask the owner of the job."
+    return Rival(reason, round(confidence, 2), told, against, test)
+
+
+def _line(finding: Finding) -> str:
+    return f"{finding.file}:{finding.line}: {finding.text.strip()[:140]}"

@@ -1,0 +1,70 @@
+"""Rivals rest on what the case holds: weaker lines, lines set aside by time, kills, the place of a traceback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from assistant.diagnose.case import Case
+from assistant.diagnose.facts import gather
+from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.proofread import checked
+from assistant.diagnose.verdict import diagnose
+from assistant.records import Action, Category, Citation, DecidedBy, Diagnosis, NodeFinding
+
+STEPS = "".join(f"[2025-03-01 10:{i:02d}:00] step {i} loss {2.5 - i / 100:.3f}\n" for i in range(30))
+
+
+@pytest.fixture(scope="module")
+def knowledge() -> Knowledge:
+    return Knowledge.load()
+
+
+def case(tmp_path: Path, job: str, kernel: str = "") -> Case:
+    (tmp_path / "job.log").write_text(job)
+    return Case.from_parts(tmp_path / "job.log", kernel, "", None, None, None)
+
+
+def test_what_an_old_kernel_line_would_say_is_a_rival_with_why_it_is_none(tmp_path: Path, knowledge: Knowledge) -> None:
+    kernel = "# n7\n[Wed Feb 26 03:00:00 2025] NVRM: Xid (PCI:0000:05:00): 95, pid=1, Uncontained: x\n"
+    kernel += "[Sat Mar  1 10:20:00 2025] eth0: ok\n"
+    found = diagnose(case(tmp_path, f"{STEPS}KeyError: 'tokens'\n", kernel), knowledge)
+    rival = next(rival for rival in found.rivals if rival.reason == "ecc_error")
+    assert found.reason == "key_error"
+    assert rival.speaks_for.startswith("dmesg.log:2: ")
+    assert rival.speaks_against == "long before this attempt started"
+    assert "ecc" in rival.test.lower() or "memory" in rival.test.lower() or "nvidia-smi" in rival.test
+
+
+def test_a_kill_by_signal_9_without_a_record_keeps_the_memory_in_mind(tmp_path: Path, knowledge: Knowledge) -> None:
+    block = (
+        "Root Cause (first observed failure):\n[0]:\n  host      : n1\n  rank      : 3 (local_rank: 3)\n  exitcode  : -9 (pid: 7)\n"
+    )
+    found = diagnose(case(tmp_path, f"{STEPS}ValueError: bad mask\n{block}"), knowledge)
+    assert "out_of_memory_error" in {rival.reason for rival in found.rivals}
+
+
+def test_a_traceback_through_the_data_set_keeps_the_data_in_mind(tmp_path: Path, knowledge: Knowledge) -> None:
+    trace = "Traceback (most recent call last):\n"
+    trace += '  File "/w/dataset.py", line 3, in __getitem__\n    return a[i]\nIndexError: list index out of range\n'
+    found = diagnose(case(tmp_path, STEPS + trace), knowledge)
+    rival = next(rival for rival in found.rivals if rival.reason == "dataset_loading_error")
+    assert "/w/dataset.py" in rival.speaks_for
+
+
+def test_a_line_that_is_not_in_the_case_is_not_cited(tmp_path: Path, knowledge: Knowledge) -> None:
+    facts = gather(case(tmp_path, "first\nsecond\n", "# n1\nkernel line\n"), knowledge)
+    good, bad, gone = (
+        Citation("job.log", 2, "second", "x"),
+        Citation("job.log", 1, "second", "x"),
+        Citation("dmesg.log", 9, "", "x"),
+    )
+    node = NodeFinding("n1", "why", (Citation("dmesg.log", 2, "kernel line", "x"),))
+    made_up = NodeFinding("n2", "why", (bad,))
+    said = Diagnosis(
+        "unknown", Category.NONE, Action.NONE, 0.3, DecidedBy.MODEL, (bad, good, gone), (node, made_up), (), "", ""
+    )  # fmt: skip
+    held = checked(said, facts)
+    assert held.root_cause == (good,)
+    assert [node.node for node in held.nodes] == ["n1"]
