@@ -143,17 +143,3 @@ def test_a_diagnostic_names_the_gpu_that_failed(context: Context, devcluster: De
     found = diagnose_gpus(context, nodes=[NODE, "gpu001"])
     assert found["failed"] == [NODE]
     assert "GPU 5 has a pending row remapping" in found["nodes"][NODE]["tests"][0]["text"]
-
-
-def test_a_node_checks_itself_where_slurm_would_run_it(devcluster: DevCluster) -> None:
-    import sys
-    from pathlib import Path
-
-    root = Path(__file__).parents[2]
-    begun = time.monotonic()
-    line = f"cd {root} && PATH=/usr/bin:/bin {sys.executable} -m assistant nodes check --local; echo code=$?"
-    said = devcluster.on(NODE, "sh", "-c", line)
-    assert time.monotonic() - begun < 10
-    assert said.startswith("NIGHTSHIFT NODES ")
-    assert f"({NODE})" in said.splitlines()[0]
-    assert "code=0" in said or "code=1" in said
