@@ -53,7 +53,7 @@ def diagnose(case: Case, knowledge: Knowledge, opinions: Sequence[Opinion] = ())
         InputError: The job log cannot be read or is no log.
     """
     facts = gather(case, knowledge)
-    found = _verdict(facts, knowledge)
+    found = conclude(facts, knowledge)
     for opinion in opinions:
         found = (opinion.ask(facts, found) if doubtful(found) else None) or found
     for opinion in opinions:
@@ -62,7 +62,8 @@ def diagnose(case: Case, knowledge: Knowledge, opinions: Sequence[Opinion] = ())
     return placed(found, facts.scan.place) if facts.scan is not None and facts.scan.parts else found
 
 
-def _verdict(facts: Facts, knowledge: Knowledge) -> Diagnosis:
+def conclude(facts: Facts, knowledge: Knowledge) -> Diagnosis:
+    """Return what the rules alone make of the facts; no opinion is asked and no citation checked."""
     considered = find(facts, knowledge)
     findings = weigh(considered, facts)
     errors = [finding for finding in findings if finding.reason not in ENDINGS]
