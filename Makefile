@@ -31,6 +31,7 @@ test: $(STAMP)   ## run all tests but those on a real cluster
 
 deps-cluster:    ## install what the development cluster needs (apt-get, root)
 	@if [ -x "$(DEVCLUSTER)" ]; then "$(DEVCLUSTER)" install --accounting; \
+	  apt-get install --yes --quiet=2 pdsh >/dev/null || echo "no pdsh: bench/ssh.py is run without that peer"; \
 	else echo "skipped: there is no $(DEVCLUSTER); NIGHTSHIFT_DEVCLUSTER names it"; fi
 
 test-cluster: $(STAMP) ## run the tests on a real Slurm cluster, which is started and stopped

@@ -23,7 +23,11 @@ from assistant.schedulers.slurm import SlurmScheduler
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path(os.environ.get("NIGHTSHIFT_DEVCLUSTER", ROOT.parent / "shared/devcluster/devcluster"))
+TORCH = Path(os.environ.get("NIGHTSHIFT_TORCH") or ROOT / ".venv-torch").absolute()
+"""A virtual environment with torch, for the nodes; `make deps-torch` makes the default one."""
 NODES = 4
+PREEMPTION = ("--set", "PreemptType=preempt/partition_prio", "--set", "PreemptMode=REQUEUE")
+"""Jobs of the partition `train` take the nodes of those of `eval`."""
 
 
 @dataclass(frozen=True)
@@ -130,15 +134,16 @@ def skip_reason() -> str:
 
 
 @pytest.fixture(scope="session")
-def devcluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
+def devcluster() -> Iterator[DevCluster]:
     """Bring a cluster up for all live tests of this run, and down again."""
     if reason := skip_reason():
         pytest.skip(reason)
     # Unix sockets lie in there, whose paths may have 108 characters
-    home, shared = Path(tempfile.mkdtemp(prefix="ns-")) / "c", tmp_path_factory.mktemp("shared")
-    home.parent.chmod(0o755)  # ordinary users have to read slurm.conf
+    home = Path(tempfile.mkdtemp(prefix="ns-")) / "c"
+    home.parent.chmod(0o755)  # ordinary users have to read slurm.conf and to write in their folders
+    (shared := home.parent / "shared").mkdir()
     accounting = shutil.which("mariadbd") is not None and shutil.which("slurmdbd", path="/usr/sbin:/usr/bin") is not None
-    words = ["up", "--nodes", str(NODES), "--bind", str(shared), *(["--accounting"] if accounting else [])]
+    words = ["up", "--nodes", str(NODES), "--bind", str(shared), *(["--accounting"] if accounting else []), *PREEMPTION]
     up = subprocess.run(
         [str(SCRIPT), "--home", str(home), *words],
         stdin=subprocess.DEVNULL,
