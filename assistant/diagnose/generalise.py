@@ -19,7 +19,7 @@ MOST_WORDS = 14
 """Words of a line that a pattern keeps; what stands behind is detail."""
 MOST_CHARACTERS = 600
 """Of a line that are looked at."""
-_HOST = r"[\w.-]{1,64}"
+_HOST = r"[\w.\-]{1,64}"
 _GAP = r".{0,120}"
 _PATH_OR_URL = r"(?:[a-z][a-z0-9+.-]*://[^\s'\"]+|(?:[\w.~-]*/)+[\w.@%+-]*)"
 _TOKEN = re.compile(
@@ -36,8 +36,8 @@ _TOKEN = re.compile(
 )
 _CLASSES = {
     "path": r"[^\s'\"]{1,300}",
-    "address": r"[0-9a-fA-Fx:.-]{2,64}",
-    "number": r"[-+]?\d[\d.,eE+-]{0,28}",
+    "address": r"[0-9a-fA-Fx:.\-]{2,64}",
+    "number": r"[-+]?\d[\d.,eE+\-]{0,28}",
     "space": r"\s+",
 }
 _MARKS = re.compile(
