@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 from xml.etree import ElementTree
 
@@ -74,11 +74,17 @@ class Gpu:
 
 def gpus(reply: Reply) -> list[Gpu] | None:
     """Return the GPUs of an answer, in the driver's order; None when it is no such answer."""
-    start, end = reply.out.find("<nvidia_smi_log"), reply.out.rfind("</nvidia_smi_log>")
-    if start < 0 or end < 0 or "<!ENTITY" in reply.out:
+    return _parsed(reply.out)
+
+
+@lru_cache(maxsize=2)
+def _parsed(out: str) -> list[Gpu] | None:
+    # several probes read the same answer one after the other
+    start, end = out.find("<nvidia_smi_log"), out.rfind("</nvidia_smi_log>")
+    if start < 0 or end < 0 or "<!ENTITY" in out:
         return None
     try:
-        root = ElementTree.fromstring(re.sub(r"[^\x09\x0a\x0d\x20-\ud7ff\ue000-\ufffd]", "", reply.out[start : end + 17]))
+        root = ElementTree.fromstring(re.sub(r"[^\x09\x0a\x0d\x20-\ud7ff\ue000-\ufffd]", "", out[start : end + 17]))
     except ElementTree.ParseError:
         return None
     return [
