@@ -8,9 +8,12 @@ from datetime import datetime
 from pathlib import Path
 
 from assistant.config import Settings
+from assistant.content.reasons import reasons
+from assistant.diagnose.memory import MemoryOpinion
 from assistant.engine import Engine
 from assistant.errors import ConfigError
 from assistant.gate import Gate, Park
+from assistant.llm.hashing import HashingEmbedder
 from assistant.policy import Policy, load_policy
 from assistant.ports import Approver, Clock, Scheduler, SystemClock, Transport
 from assistant.store import Store
@@ -84,7 +87,11 @@ def build(
         spike=SpikeLimits(persist_steps=watch.spike_patience_steps),
         since=since or store.made_at,
     )
-    return Engine(store, gate, scheduler, clock, watcher, site=settings.content, lease_s=settings.lease_s)
+    embedder = HashingEmbedder()
+    memory = MemoryOpinion(store, embedder, lambda: reasons(settings.content))
+    engine = Engine(store, gate, scheduler, clock, watcher, site=settings.content, lease_s=settings.lease_s)
+    engine.opinions, engine.embedder = (memory,), embedder
+    return engine
 
 
 def _scheduler(settings: Settings, clock: Clock) -> Scheduler:

@@ -6,7 +6,7 @@ confirmed one. Beside every other verdict it names the like ones and changes not
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -51,13 +51,13 @@ class MemoryOpinion:
 
     name = "memory"
 
-    def __init__(self, store: Store, embedder: Embedder, reasons: Mapping[str, Reason]) -> None:
+    def __init__(self, store: Store, embedder: Embedder, reasons: Callable[[], Mapping[str, Reason]]) -> None:
         self._store, self._embedder, self._reasons = store, embedder, reasons
 
     def ask(self, facts: Facts, found: Diagnosis) -> Diagnosis | None:
         """Return what the incidents like this one were, where they agree; None where none is near, or where they differ."""
         like = self._like(telling(facts, found.root_cause), facts, LEAST)
-        voters = [one for one in like if one.memory.reason in self._reasons and one.similarity >= like[0].similarity - 3 * MARGIN]
+        voters = [one for one in like if one.memory.reason in self._reasons() and one.similarity >= like[0].similarity - 3 * MARGIN]
         if not voters:
             return None
         best = voters[0]
@@ -104,7 +104,7 @@ class MemoryOpinion:
         self, agreeing: Sequence[Found], others: Sequence[Found], confidence: float, facts: Facts, found: Diagnosis
     ) -> Diagnosis:
         best = agreeing[0]
-        reason = self._reasons[best.memory.reason]
+        reason = self._reasons()[best.memory.reason]
         action = Action(best.memory.action)
         cited = {(one.told.file, one.told.line): one.told.cite(f"memory of incident {one.memory.incident}") for one in agreeing}
         nodes = _nodes(best, action, facts)
@@ -126,7 +126,7 @@ class MemoryOpinion:
         )
 
     def _rival(self, one: Found, confidence: float) -> Rival:
-        reason = self._reasons.get(one.memory.reason)
+        reason = self._reasons().get(one.memory.reason)
         test = next(iter(reason.tests), "") if reason is not None else ""
         return Rival(
             one.memory.reason,

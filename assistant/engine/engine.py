@@ -14,12 +14,13 @@ from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.opinion import Opinion
 from assistant.diagnose.verdict import diagnose
 from assistant.engine import ledger
+from assistant.engine.confirm import confirm_recovered
 from assistant.engine.gather import gather, parent_of
 from assistant.engine.lease import kept_lease
 from assistant.engine.leases import WATCH, Leases, Settled
 from assistant.errors import Parked, StoreError, ToolError, Unavailable
 from assistant.gate import Gate
-from assistant.ports import Clock, Scheduler
+from assistant.ports import Clock, Embedder, Scheduler
 from assistant.records import CallStatus, Diagnosis, Event, EventKind, Incident, IncidentState, Job, Risk
 from assistant.recover.budget import fingerprint, made_progress, restart_budget
 from assistant.recover.directives import Directives, read_directives
@@ -46,6 +47,8 @@ class Engine:
     """Longer than the longest deadline of one call, so that a lease runs out only when its owner is gone."""
     opinions: Sequence[Opinion] = ()
     """Asked where the rules are silent or doubtful."""
+    embedder: Embedder | None = None
+    """Finds past incidents again; None: nothing is remembered."""
     _learned: tuple[str, Knowledge] | None = field(default=None, init=False, repr=False)
 
     @cached_property
@@ -226,6 +229,7 @@ class Engine:
             self.store.add_attempt(cause, incident=incident.id, step=diagnosis.step)
         if ended.state is IncidentState.RECOVERED:
             self.store.mark_stage(incident.id, "recovered")
+            confirm_recovered(self, incident, diagnosis)
         self._note_state(incident, ended.state, ended.note)
         if ended.state.ended:
             ledger.keep(self.store, self.scheduler, incident, diagnosis, job)  # with what the probes read meanwhile

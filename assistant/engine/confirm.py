@@ -1,0 +1,248 @@
+"""Confirm what an incident was: by its recovery, or by a person's word; memory and the learned rules take it from there."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from assistant.diagnose.case import Case
+from assistant.diagnose.facts import Facts
+from assistant.diagnose.facts import gather as facts_of
+from assistant.diagnose.learn import Lesson, Taught, Teacher
+from assistant.diagnose.named_lines import cited_lines, guessed_line
+from assistant.diagnose.wording import advice
+from assistant.errors import InputError, NightshiftError, UsageError
+from assistant.records import Action, CallStatus, Citation, DecidedBy, Diagnosis, Incident, Job, Risk, Rival
+from assistant.store import Store
+from assistant.tooling import found as tools
+
+if TYPE_CHECKING:
+    from assistant.engine.engine import Engine
+
+logger = logging.getLogger(__name__)
+
+LARGEST_LOG = 64 << 20
+"""Bytes of a job log that is read once more when its incident is confirmed; of larger ones the cited lines have to do."""
+MAKERS = {DecidedBy.MEMORY: "memory", DecidedBy.MODEL: "model"}
+"""Diagnoses of these become signatures when they are confirmed; what the rules found, rules know already."""
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """What an incident was, and what was learned from it."""
+
+    diagnosis: Diagnosis
+    taught: Taught
+    lines: tuple[Citation, ...]
+    """What it was learned from."""
+
+
+def confirm(
+    engine: Engine,
+    incident_id: int,
+    *,
+    by: str,
+    reason: str = "",
+    action: str = "",
+    lines: Sequence[str] = (),
+    why: str = "",
+    cure: str = "",
+) -> Confirmed:
+    """Take a person's word on what an incident was.
+
+    Args:
+        engine: Whose store, knowledge and memory.
+        incident_id: Which.
+        by: Who says so: `alice`.
+        reason: What it was; empty: what was diagnosed.
+        action: What is to be done about it; empty: what was diagnosed for that reason, else the reason's own.
+        lines: What shows it, each `file:line` or a piece of a line; empty: the lines cited, or a guess where the reason is another.
+        why: The person's words.
+        cure: What brought the job back, in the person's words.
+
+    Raises:
+        UsageError: There is no such incident, no diagnosis to confirm, or the reason or action is unknown.
+        InputError: A line does not stand in what the attempt left.
+    """
+    incident, before = engine.store.incident(incident_id), engine.store.diagnosis(incident_id)
+    named = _known_reason(engine, reason or (before.reason if before is not None else ""))
+    deed = _known_action(action) or (before.action if before is not None and before.reason == named else None)
+    facts = _facts(engine, incident)
+    changed = before is None or before.reason != named or bool(lines) or (deed is not None and deed is not before.action)
+    cited = _lines(engine, facts, before, named, lines, by)
+    deed = deed or engine.knowledge.reasons[named].action
+    found = _corrected(engine, before, named, deed, cited, by, why) if changed or before is None else before
+    if found is not before:
+        engine.store.add_diagnosis(incident_id, found)
+    maker = f"operator:{by}" if changed else MAKERS.get(found.by, "")
+    lesson = _lesson(engine, incident, found, cited, facts, by=f"operator:{by}", maker=maker, why=why)
+    return Confirmed(found, teacher_of(engine).teach(replace(lesson, cure=cure or lesson.cure)), cited)
+
+
+def confirm_recovered(engine: Engine, incident: Incident, diagnosis: Diagnosis) -> None:
+    """Take a verified recovery as the proof of its diagnosis; what cannot be learned now never holds up a recovery."""
+    if engine.embedder is None or not diagnosis.root_cause or diagnosis.reason == "unknown":
+        return
+    try:
+        known = engine.store.memory(incident.id)
+        if known is not None and known.by.startswith("operator:"):
+            return
+        facts = _facts(engine, incident)
+        maker = MAKERS.get(diagnosis.by, "")
+        lesson = _lesson(engine, incident, diagnosis, diagnosis.root_cause, facts, by="recovered", maker=maker, why="")
+        teacher_of(engine).teach(lesson)
+    except (NightshiftError, OSError) as error:
+        logger.warning("incident=%s was not remembered: %s", incident.id, error)
+
+
+def take_back(engine: Engine, incident_id: int, *, by: str, why: str) -> bool:
+    """Take a confirmation back; False when the incident was not confirmed."""
+    engine.store.incident(incident_id)
+    return teacher_of(engine).forget(incident_id, by=f"operator:{by}", why=why)
+
+
+def teacher_of(engine: Engine, *, healthy: Sequence[str] = ()) -> Teacher:
+    """Return what keeps the lessons of an engine.
+
+    Raises:
+        UsageError: The engine was built without memory.
+    """
+    if engine.embedder is None:
+        raise UsageError("this engine has no memory: it was built without an embedder")
+    return Teacher(engine.store, engine.embedder, lambda: engine.knowledge, site=engine.site, healthy=healthy)
+
+
+def cure_of(store: Store, incident: Incident) -> str:
+    """Return what was done that brought the job back, empty where nothing was changed."""
+    changing = [
+        call
+        for call in store.calls(incident.id, status=CallStatus.DONE)
+        if call.tool in tools() and tools()[call.tool].risk is not Risk.READ
+    ]
+    deeds = "; ".join(" ".join((call.preview or call.tool).split())[:120] for call in changing[:4])
+    return f"playbook {incident.playbook}: {deeds}" if incident.playbook and deeds else deeds
+
+
+def _known_reason(engine: Engine, reason: str) -> str:
+    known = engine.knowledge.reasons
+    if reason in known and reason != "unknown":
+        return reason
+    if reason in ("", "unknown"):
+        raise UsageError("nothing is known to confirm: say what it was with `nightshift incident correct ID --reason REASON`")
+    near = difflib.get_close_matches(reason, known, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"known ones: {', '.join(sorted(known))}"
+    raise UsageError(f"there is no reason {reason!r}; {hint}")
+
+
+def _known_action(action: str) -> Action | None:
+    try:
+        return Action(action) if action else None
+    except ValueError:
+        raise UsageError(f"there is no action {action!r}; known ones: {', '.join(Action)}") from None
+
+
+def _facts(engine: Engine, incident: Incident) -> Facts | None:
+    """Return the facts of what the attempt left, read again from where the evidence says that it lies; None where it is gone."""
+    log: Path | None = None
+    kernel = ""
+    for evidence in engine.store.evidence(incident.id):
+        if evidence.source == "job log":
+            log = Path(str(evidence.facts.get("path", "")))
+        elif evidence.source == "dmesg.log":
+            kernel = evidence.text
+    try:
+        if log is not None and (not log.is_file() or log.stat().st_size > LARGEST_LOG):
+            log = None
+        if log is None and not kernel:
+            return None
+        return facts_of(Case.from_parts(log, kernel, "", None, None, None), engine.knowledge)
+    except (InputError, OSError) as error:
+        logger.info("incident=%s its files cannot be read again: %s", incident.id, error)
+        return None
+
+
+def _lines(
+    engine: Engine, facts: Facts | None, before: Diagnosis | None, reason: str, wanted: Sequence[str], by: str
+) -> tuple[Citation, ...]:
+    """Return the lines that show the reason: those named, else those cited for it, else a guess."""
+    if wanted and facts is None:
+        raise InputError("the job's log is gone: no line of it can be named any more; leave --line out")
+    if wanted and facts is not None:
+        return cited_lines(facts, wanted, f"named by {by}")
+    if before is not None and before.reason == reason:
+        return before.root_cause
+    return guessed_line(facts, reason, engine.knowledge) if facts is not None else ()
+
+
+def _lesson(
+    engine: Engine,
+    incident: Incident,
+    found: Diagnosis,
+    cited: tuple[Citation, ...],
+    facts: Facts | None,
+    *,
+    by: str,
+    maker: str,
+    why: str,
+) -> Lesson:
+    job = _job(engine, incident)
+    return Lesson(
+        incident=incident.id,
+        reason=found.reason,
+        action=found.action,
+        lines=cited,
+        by=by,
+        facts=facts,
+        maker=maker,
+        why=why,
+        cure=cure_of(engine.store, incident),
+        nodes=found.faulty_nodes,
+        task=f"{job.user}/{job.name}" if job is not None else "",
+    )
+
+
+def _job(engine: Engine, incident: Incident) -> Job | None:
+    try:
+        return engine.scheduler.job(incident.job) if incident.job is not None else None
+    except NightshiftError:
+        return None
+
+
+def _corrected(
+    engine: Engine, before: Diagnosis | None, reason: str, action: Action, cited: tuple[Citation, ...], by: str, why: str
+) -> Diagnosis:
+    """Return the diagnosis that a person gave, with the one before among the rivals."""
+    meant = engine.knowledge.reasons[reason]
+    said = f": {why}" if why else ""
+    rivals = (
+        (
+            Rival(
+                before.reason,
+                before.confidence,
+                f"the {before.by} verdict: {before.summary[:200]}",
+                f"{by} says otherwise{said}",
+                "",
+            ),
+        )
+        if before is not None and before.reason != reason
+        else ()
+    )
+    nodes = before.nodes if before is not None and before.reason == reason else ()
+    return Diagnosis(
+        reason=reason,
+        category=meant.category,
+        action=action,
+        confidence=1.0,
+        by=DecidedBy.OPERATOR,
+        root_cause=cited,
+        nodes=nodes,
+        rivals=rivals,
+        summary=f"{meant.title}, by the word of {by}{said}.",
+        advice=advice(meant, action, nodes),
+        step=before.step if before is not None else None,
+        spike_step=before.spike_step if before is not None else None,
+    )
