@@ -1,9 +1,9 @@
-"""Whether learning shows: reasons lose their signatures, incidents arrive and are corrected by a person, and the next are diagnosed.
+"""Whether learning shows: reasons lose their signatures, incidents arrive and are corrected, and the next ones are diagnosed.
 
-    python -m bench.learning [--seed N] [--share 0.5] [--lessons 10] [--reasons N]
+    python -m bench.learning [--seed N] [--share 0.5] [--lessons 10]
 
-Half of the reasons (chosen by the seed) lose signatures and exception classes. After 0, 1, 3 and 10 confirmed incidents of each, the
-share of right reasons is printed without and with memory and learned signatures, on three sets that are never taught:
+Half of the reasons (chosen by the seed) lose signatures and exception classes. After 0, 1, 3 and 10 confirmed incidents of each,
+the share of right reasons is printed without and with memory and learned signatures, on three sets that are never taught:
 
 - same wordings: the first incident of each reason again, with other hosts, addresses, paths and numbers;
 - other wordings: other cases of these reasons;
@@ -28,12 +28,12 @@ from pathlib import Path
 from assistant.content.filters import filters
 from assistant.content.reasons import Reason, reasons, xids
 from assistant.diagnose.case import Case
-from assistant.diagnose.named_lines import cited_lines
 from assistant.diagnose.facts import gather
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.labels import Label, read_labels
 from assistant.diagnose.learn import Lesson, Teacher
 from assistant.diagnose.memory import MemoryOpinion
+from assistant.diagnose.named_lines import cited_lines
 from assistant.diagnose.opinion import Opinion
 from assistant.diagnose.verdict import diagnose
 from assistant.errors import InputError
@@ -76,7 +76,8 @@ def without(dropped: frozenset[str]) -> Knowledge:
         name: replace(reason, signature=(), herring=(), exceptions=()) if name in dropped else reason
         for name, reason in reasons().items()
     }
-    entries: list[Entry] = [entry for reason in known.values() for entry in (*reason.signature, *reason.herring)]
+    entries: list[Entry] = [entry for reason in known.values() for entry in reason.signature]
+    entries += [entry for reason in known.values() for entry in reason.herring]
     patterns = Patterns([*entries, *filters()], alarm_words())
     return Knowledge(known, {code: xid for code, xid in xids().items() if xid.reason not in dropped}, patterns)
 
@@ -140,10 +141,11 @@ class School:
 
     def __init__(self, base: Knowledge, folder: Path, *, remembers: bool, learns: bool, healthy: Sequence[str]) -> None:
         self._base = base
-        self.store = Store(folder / f"{remembers}-{learns}.db", JumpingClock(datetime(2026, 1, 1, tzinfo=UTC)))
+        self._clock = JumpingClock(datetime(2026, 1, 1, tzinfo=UTC))
+        self.store = Store(folder / f"{remembers}-{learns}.db", self._clock)
         embedder = HashingEmbedder()
         self._teacher = Teacher(self.store, embedder, self.knowledge, healthy=healthy, remembers=remembers, learns=learns)
-        self._opinions: list[Opinion] = [MemoryOpinion(self.store, embedder, base.reasons)] if remembers else []
+        self._opinions: list[Opinion] = [MemoryOpinion(self.store, embedder, lambda: base.reasons)] if remembers else []
         self.refused: list[str] = []
         self._version, self._current = "", base
 
@@ -163,7 +165,7 @@ class School:
         """Let an incident arrive: a wrong diagnosis is corrected with its lines, a right one confirmed by its recovery."""
         job = f"{label.reason}-{number}"
         incident, _ = self.store.open_incident(Event(EventKind.REQUESTED, job, None, self.store.clock.now()))
-        self.store.clock.sleep(60)
+        self._clock.sleep(60)
         facts = gather(Case.from_path(label.folder), self.knowledge())
         right, by = self.right(label)
         try:
@@ -201,7 +203,7 @@ def measure(taught: Course, folder: Path, *, lessons: int) -> dict[tuple[str, st
                 else:
                     figures[name, asked, stage] = sum(school.right(label)[0] for label in labels), len(labels)
         if learns:
-            states = defaultdict(int)
+            states: dict[str, int] = defaultdict(int)
             for rule in school.store.rules():
                 states[str(rule.state)] += 1
             print(f"  {name}: rules {dict(states)}; {len(school.refused)} refusals", file=sys.stderr)

@@ -86,6 +86,11 @@ def _why(diagnosis: Diagnosis) -> Iterator[str]:
     for pattern in diagnosis.patterns:
         odds = f" (by chance {pattern.chance:.1g})" if pattern.chance is not None else ""
         yield f"- across nodes: {_plain(pattern.text)}{odds}"
+    for recall in diagnosis.seen_before:
+        shared = f"; shares {', '.join(recall.shared)}" if recall.shared else ""
+        cured = f"; cured by {recall.cure}" if recall.cure else ""
+        told = _plain(f"{recall.reason}, similarity {recall.similarity:.2f}{shared}{cured}")
+        yield f"- seen before in incident {recall.incident}: {told}"
     for rival in diagnosis.rivals:
         yield (
             f"- weighed and not chosen: {rival.reason} ({rival.confidence:.2f}). For: {_plain(rival.speaks_for)} "

@@ -16,7 +16,7 @@ from assistant.doors.cli.output import narrate, print_json, print_line, print_pa
 from assistant.errors import InputError
 
 if TYPE_CHECKING:
-    from assistant.records import Citation, Diagnosis
+    from assistant.records import Citation, Diagnosis, Recall
 
 diagnose_app = app(help="Find out why a run failed, from its log or folder.")
 
@@ -99,6 +99,7 @@ def show(path: str, found: Diagnosis) -> None:
             ("spike at", found.spike_step),
             ("lines", "\n".join(_cited(citation) for citation in found.root_cause)),
             ("across nodes", "\n".join(pattern.text for pattern in found.patterns)),
+            ("seen before", "\n".join(_recalled(recall) for recall in found.seen_before)),
             ("what to do", found.advice),
         ]
     )
@@ -107,6 +108,12 @@ def show(path: str, found: Diagnosis) -> None:
     for rival in found.rivals:
         print_line(f"  {rival.reason} ({rival.confidence:.0%})")
         print_pairs([("    for", rival.speaks_for), ("    against", rival.speaks_against), ("    test", rival.test)])
+
+
+def _recalled(recall: Recall) -> str:
+    shared = f", shares {', '.join(recall.shared)}" if recall.shared else ""
+    cured = f", cured by {recall.cure}" if recall.cure else ""
+    return f"incident {recall.incident} ({recall.at:%Y-%m-%d}): {recall.reason}, similarity {recall.similarity:.2f}{shared}{cured}"
 
 
 def _cited(citation: Citation) -> str:

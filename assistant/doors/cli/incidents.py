@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from assistant.store import Store
 
 incidents_app = app(help="List incidents, newest first.")
-incident_app = app(help="Show, report or close one incident.", no_args_is_help=True)
+incident_app = app(help="Show, report, correct or close one incident.", no_args_is_help=True)
 
 
 def incident_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
