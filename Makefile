@@ -7,7 +7,11 @@ JOBS   ?= auto
 
 DEVCLUSTER := $(or $(NIGHTSHIFT_DEVCLUSTER),../shared/devcluster/devcluster)
 
-.PHONY: help deps deps-cluster demo drill test test-cluster check format bench clean build
+# torch for the nodes of the development cluster; without its own index pip takes the far larger build with CUDA
+TORCH_VENV  := $(or $(NIGHTSHIFT_TORCH),.venv-torch)
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+
+.PHONY: help deps deps-cluster deps-torch demo drill test test-cluster check format bench clean build
 
 help:            ## print this list
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -34,6 +38,12 @@ deps-cluster:    ## install what the development cluster needs (apt-get, root)
 	  apt-get install --yes --quiet=2 pdsh >/dev/null || echo "no pdsh: bench/ssh.py is run without that peer"; \
 	else echo "skipped: there is no $(DEVCLUSTER); NIGHTSHIFT_DEVCLUSTER names it"; fi
 
+deps-torch: $(TORCH_VENV)/.nightshift-installed ## create .venv-torch, with which the cluster's tests run gloo, too (190 MB)
+$(TORCH_VENV)/.nightshift-installed:
+	$(PYTHON) -m venv $(TORCH_VENV)
+	$(TORCH_VENV)/bin/python -m pip install --quiet --retries 1 --extra-index-url $(TORCH_INDEX) torch==2.13.0
+	@touch $@
+
 test-cluster: $(STAMP) ## run the tests on a real Slurm cluster, which is started and stopped
 	$(BIN)/pytest tests/live -m live --timeout 300
 
@@ -54,4 +64,4 @@ build: $(STAMP)  ## wheel and sdist in dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 clean:           ## remove what make made
-	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .venv-torch dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

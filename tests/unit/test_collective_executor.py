@@ -76,7 +76,7 @@ def tried(
     runner = Runner(
         Spoiled(folder, spoiled),
         terms,
-        random.Random(7),
+        random.SystemRandom(),
         lambda _: "127.0.0.1",
         lambda nodes: [node for node in nodes if node in busy],
     )
@@ -137,7 +137,7 @@ def test_a_node_that_says_nothing_is_unreached_never_faulty(tmp_path: Path, sile
 def test_a_dead_node_is_unreached(tmp_path: Path) -> None:
     (tmp_path / "node01").mkdir()
     (tmp_path / "node01" / "down").touch()
-    runner = Runner(LocalTransport(tmp_path), TERMS, random.Random(7), lambda _: "127.0.0.1", lambda nodes: ())
+    runner = Runner(LocalTransport(tmp_path), TERMS, random.SystemRandom(), lambda _: "127.0.0.1", lambda nodes: ())
     verdict, _ = run_test(["node01"], runner)
     assert verdict.unreached == ("node01",)
     assert "No route to host" in verdict.why["node01"]

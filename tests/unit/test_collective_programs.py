@@ -23,6 +23,7 @@ from assistant.recover.collective.nccl_tests import alone_command, report_of_tab
 from assistant.recover.collective.planner import plan
 from assistant.recover.collective.reports import Report, Speeds, report_of, result_of
 from assistant.recover.collective.terms import cost_of, load_terms
+from assistant.recover.collective.torch_program import interface_to
 from assistant.recover.collective.verdict import Verdict
 from assistant.recover.collective.worlds import Limits, Outcome, Result
 
@@ -50,6 +51,7 @@ class Look:
     seen: Mapping[str, str] = field(default_factory=dict)
     gpus: int = 0
     perf: bool = False
+    lacking: Mapping[str, str] = field(default_factory=dict)
 
 
 def cases(kind: type[Any], name: str) -> list[Any]:
@@ -74,7 +76,7 @@ def test_a_table_of_nccl_tests_is_read_as_the_case_says(case: Said) -> None:
 
 @pytest.mark.parametrize("case", cases(Look, "looks.toml"))
 def test_the_best_program_that_all_nodes_have_is_chosen(case: Look) -> None:
-    assert choose_program(case.seen) == Choice(Program(case.program), case.gpus, case.perf)
+    assert choose_program(case.seen) == Choice(Program(case.program), case.gpus, case.perf, case.lacking)
 
 
 @pytest.mark.parametrize("name", ["ring_program", "torch_program"])
@@ -108,19 +110,30 @@ def test_no_two_nodes_of_a_round_share_a_port_and_all_lie_in_the_range() -> None
         assert max(ports) <= TERMS.last_port
 
 
-def test_torchrun_starts_one_process_for_each_gpu_and_meets_at_the_first_node() -> None:
+def test_torchrun_starts_one_process_for_each_gpu_of_its_own_node_and_the_nodes_meet_at_the_first() -> None:
     chance = random.Random(1)
-    ((*seats,),) = seats_of([("a", "b")], TERMS, chance, str)
-    first, second = commands_of(Choice(Program.NCCL, 8), seats, TERMS, chance)
-    assert first[:5] == ["torchrun", "--nnodes=2", "--node-rank=0", "--nproc-per-node=8", "--master-addr=a"]
-    assert second[2] == "--node-rank=1"
-    assert first[5] == second[5] == f"--master-port={seats[0].ports[0]}"
-    assert first[7:10] == ["--no-python", "python3", "-c"]
-    assert json.loads(first[-1])["backend"] == "nccl"
+    ((*seats,),) = seats_of([("a", "b")], TERMS, chance, lambda node: f"{node}.site")
+    commands = commands_of(Choice(Program.NCCL, 8), seats, TERMS, chance, python=("/opt/python3",))
+    for command in commands:
+        assert command[:4] == ["timeout", "--kill-after=40", "47.5", "torchrun"]
+        assert {"--nnodes=1", "--nproc_per_node=8", "--master_addr=127.0.0.1"} <= set(command)
+        assert command[-5:-2] == ["--no_python", "/opt/python3", "-c"]
+    first, second = (json.loads(command[-1]) for command in commands)
+    assert (first.pop("node"), second.pop("node")) == (0, 1)
+    assert first == second
+    assert (first["backend"], first["peers"], first["port"]) == ("nccl", ["a.site", "b.site"], seats[0].ports[0])
+
+
+def test_the_torch_program_is_ended_before_the_transport_gives_up() -> None:
+    ((*seats,),) = seats_of([("a", "b")], TERMS, random.Random(1), str)
+    seconds = float(commands_of(Choice(Program.GLOO), seats, TERMS, random.Random(1))[0][2])
+    assert TERMS.deadline_s < seconds < TERMS.deadline_s + TERMS.margin_s
 
 
 def test_nccl_tests_check_the_content_of_one_size_on_all_gpus() -> None:
-    assert " ".join(alone_command(8)) == "all_gather_perf --minbytes 256M --maxbytes 256M --ngpus 8 --iters 20 --check 1"
+    assert " ".join(alone_command(8, deadline_s=40.0)) == (
+        "timeout --kill-after=5 40 all_gather_perf --minbytes 256M --maxbytes 256M --ngpus 8 --iters 20 --check 1"
+    )
 
 
 def reports(*speeds: float) -> list[Report]:
@@ -206,3 +219,17 @@ def test_a_taken_port_is_passed_over_and_a_stranger_on_it_is_not_mistaken_for_a_
         ranks = [ring_process({"rank": rank, **shared, **times}) for rank in range(2)]
         said = [rank.communicate(timeout=60)[0] for rank in ranks]
     assert all('"ok": true' in one for one in said), said
+
+
+def test_the_torch_program_without_torch_says_that_it_lacks_it_and_blames_no_node() -> None:
+    ((*seats,),) = seats_of([("a", "b")], TERMS, random.Random(1), str)
+    words = commands_of(Choice(Program.GLOO), seats, TERMS, random.Random(1), python=(sys.executable, "-I", "-S"))[0]
+    alone = words[words.index(sys.executable) :]
+    done = subprocess.run(alone, capture_output=True, text=True, timeout=60, check=False)
+    said = report_of(Reply("a", True, done.returncode, done.stdout, done.stderr))
+    assert (said.answered, said.text) == (False, "setup: No module named 'torch'")
+
+
+@pytest.mark.parametrize(("address", "name"), [("127.0.0.1", "lo"), ("no.such.host.invalid", "")])
+def test_gloo_is_told_the_interface_to_its_peer_where_it_can_be_found(address: str, name: str) -> None:
+    assert interface_to(address) == name

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
+from types import MappingProxyType
 from typing import NamedTuple
 
 from assistant.recover.collective.terms import Terms
@@ -38,6 +39,8 @@ class Program(StrEnum):
 _ASK_TORCH = "import torch; print('torch', torch.cuda.device_count(), torch.distributed.is_nccl_available())"
 LOOK = ("sh", "-c", f'command -v torchrun; command -v all_gather_perf; python3 -c "{_ASK_TORCH}" 2>/dev/null; true')
 """What tells which programs a node has."""
+STRAY_S = 40
+"""torchrun gives its processes 30 s to end after it was told to; what still hangs then is killed."""
 
 
 class Choice(NamedTuple):
@@ -48,6 +51,8 @@ class Choice(NamedTuple):
     """Processes of a node, for NCCL."""
     perf: bool = False
     """Whether a node by itself runs nccl-tests, which sees each of its GPUs."""
+    lacking: Mapping[str, str] = MappingProxyType({})
+    """By node what it lacks for a better program, where others have it."""
 
 
 def choose_program(seen: Mapping[str, str]) -> Choice:
@@ -56,15 +61,26 @@ def choose_program(seen: Mapping[str, str]) -> Choice:
     Args:
         seen: By node what `LOOK` printed; empty for a node that did not answer.
     """
-    gpus: list[int] = []
-    for text in seen.values():
-        words = next((line.split() for line in text.splitlines() if line.startswith("torch ")), [])
-        if len(words) != 3 or not words[1].isdigit() or "torchrun" not in text:
-            return Choice()
-        gpus.append(int(words[1]) if words[2] == "True" else 0)
-    if not gpus or not min(gpus):
-        return Choice(Program.GLOO) if gpus else Choice()
-    return Choice(Program.NCCL, min(gpus), all("all_gather_perf" in text for text in seen.values()))
+    found = {node: _torch_of(text) for node, text in seen.items()}
+    able = [gpus for _, gpus in found.values() if gpus is not None]
+    without = {node: why for node, (why, gpus) in found.items() if gpus is None}
+    if without or not able:
+        return Choice(lacking=without if able else MappingProxyType({}))
+    if not min(able):
+        return Choice(Program.GLOO, lacking={node: why for node, (why, gpus) in found.items() if not gpus} if any(able) else {})
+    return Choice(Program.NCCL, min(able), all("all_gather_perf" in text for text in seen.values()))
+
+
+def _torch_of(text: str) -> tuple[str, int | None]:
+    """Return what a node lacks, in words, and on how many GPUs its torch can run NCCL; None without torch or torchrun."""
+    words = next((line.split() for line in text.splitlines() if line.startswith("torch ")), [])
+    if len(words) != 3 or not words[1].isdigit():
+        return "its python3 has no torch", None
+    if not any(line.endswith("/torchrun") for line in text.splitlines()):
+        return "it has no torchrun", None
+    if words[2] != "True":
+        return "its torch has no NCCL", 0
+    return ("", int(words[1])) if int(words[1]) else ("its torch sees no GPU", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,23 +139,34 @@ def commands_of(
         peers = [[seat.address, list(seat.ports)] for seat in seats]
         tasks = [{"rank": rank, "peers": peers, "token": token, "seeds": seeds, **sizes} for rank in range(len(seats))]
         return [[*python, "-c", program_text("ring_program"), json.dumps(task)] for task in tasks]
-    task = json.dumps({"backend": choice.program.value, "seed": chance.getrandbits(32), **sizes})
+    meeting = {"peers": [seat.address for seat in seats], "port": seats[0].ports[0], "token": token}
+    shared = {"backend": choice.program.value, "seed": chance.getrandbits(32), **meeting, **sizes}
+    tasks = [{**shared, "node": node} for node in range(len(seats))]
+    return [_torch_command(task, max(1, choice.gpus), terms, python) for task in tasks]
+
+
+def _torch_command(task: Mapping[str, object], processes: int, terms: Terms, python: Sequence[str]) -> list[str]:
+    """Return the command that starts the processes of one node; the nodes meet in the program, not in torchrun.
+
+    torchrun waits ten minutes for nodes that do not come, and what it prints then tells nothing about them.
+    """
     return [
-        [
-            "torchrun",
-            f"--nnodes={len(seats)}",
-            f"--node-rank={rank}",
-            f"--nproc-per-node={max(1, choice.gpus)}",
-            f"--master-addr={seats[0].address}",
-            f"--master-port={seats[0].ports[0]}",
-            f"--rdzv-id={token[:8]}",
-            "--no-python",
-            *python,
-            "-c",
-            program_text("torch_program"),
-            task,
-        ]
-        for rank in range(len(seats))
+        "timeout",
+        f"--kill-after={STRAY_S}",
+        f"{terms.deadline_s + terms.margin_s / 2:g}",
+        "torchrun",
+        # with underscores, and with an address of its own, also older ones understand it and ask no name server
+        "--nnodes=1",
+        "--node_rank=0",
+        f"--nproc_per_node={processes}",
+        "--master_addr=127.0.0.1",
+        "--master_port=0",
+        "--monitor_interval=0.1",
+        "--no_python",
+        *python,
+        "-c",
+        program_text("torch_program"),
+        json.dumps(task),
     ]
 
 

@@ -6,7 +6,7 @@ import logging
 import random
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from assistant.ports import Reply, Transport
 from assistant.recover.collective.commands import Choice, Seat, commands_of, seats_of
@@ -83,7 +83,7 @@ class Runner:
 
     def _commands(self, seated: Sequence[Seat]) -> list[list[str]]:
         if self.choice.perf and len(seated) == 1:
-            return [alone_command(self.choice.gpus)]
+            return [alone_command(self.choice.gpus, deadline_s=self.terms.deadline_s)]
         return commands_of(self.choice, seated, self.terms, self.chance, python=self.python)
 
     def _ask(self, node: str, command: list[str]) -> Reply:
@@ -117,6 +117,14 @@ def run_test(nodes: Sequence[str], runner: Runner, limits: Limits | None = None)
         try:
             worlds = planned.send(results)
         except StopIteration as stop:
-            verdict: Verdict = stop.value
-            return verdict, ran
+            return _with_lacks(stop.value, runner.choice), ran
         number += 1
+
+
+def _with_lacks(verdict: Verdict, choice: Choice) -> Verdict:
+    """Return the verdict with a word about each node that kept the others from a better program."""
+    lacks = {node: f"{why}, so the test ran {choice.program}" for node, why in choice.lacking.items()}
+    return replace(
+        verdict,
+        why={**verdict.why, **{node: "; ".join(filter(None, (verdict.why.get(node), word))) for node, word in lacks.items()}},
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median_high
@@ -11,12 +12,16 @@ from typing import Any
 from assistant.ports import Reply
 from assistant.recover.collective.worlds import Outcome, Result, World
 
-__all__ = ["MARK", "Report", "Speeds", "report_of", "result_of", "world_speed"]
+__all__ = ["MARK", "Report", "Speeds", "ended_by", "report_of", "result_of", "world_speed"]
 
 MARK = "NIGHTSHIFT-COLLECTIVE"
 """What a line of the ring and the torch program begins with; banners and warnings may stand around it."""
 CANNOT_RUN = (126, 127)
 """What shells answer for a program that is not there or may not run."""
+OUT_OF_TIME = 124
+"""What `timeout` answers when it had to end the program."""
+_RANK_KILLED = re.compile(r"Signal (\d+) \(\w+\) received by PID")
+"""What torchrun says of a process of its own that was killed; it ends with status 1 itself."""
 NO_VERDICT = ("setup",)
 """Kinds of trouble that say nothing about the node: no free port, no memory for the blocks."""
 
@@ -48,13 +53,24 @@ def report_of(reply: Reply) -> Report:
         answered = said.get("kind") not in NO_VERDICT
         speed = said.get("mib_s")
         return Report(reply.node, answered, not trouble, trouble, float(speed) if isinstance(speed, (int, float)) else None)
+    if ended := ended_by(reply):
+        return Report(reply.node, True, False, ended)
     status = reply.status or 0
     last = (reply.err.strip().splitlines() or ["it printed no report"])[-1][:200]
-    if status < 0 or status > 128:
-        number = -status if status < 0 else status - 128
-        return Report(reply.node, True, False, f"the program was killed by signal {number}")
     reason = "the program cannot run there" if status in CANNOT_RUN else f"the program ended with status {status}"
     return Report(reply.node, False, False, f"{reason}: {last}")
+
+
+def ended_by(reply: Reply) -> str:
+    """Return what ended a program before it could report, when that tells about its node; empty when it ended by itself."""
+    status = reply.status or 0
+    if status == OUT_OF_TIME:
+        return "timeout: it did not end in time"
+    number = -status if status < 0 else status - 128
+    if number <= 0:
+        killed = _RANK_KILLED.search(reply.err)
+        number = int(killed[1]) if killed else 0
+    return f"the program was killed by signal {number}" if number > 0 else ""
 
 
 def _marked(out: str) -> Mapping[str, Any] | None:
