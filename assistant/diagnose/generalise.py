@@ -62,7 +62,7 @@ error errors exception failed failure fail failing fatal critical warning warn i
 this that has have had while during after before file line rank node host process pid job task step runtime python torch value
 type key index name attribute assertion import object none null true false main train training caught raised call last most
 recent traceback cannot could unable can will does did its into than then get got set run running worker user system time data
-code exit status killed
+code exit status killed exited terminated signal srun slurmstepd torchrun child
 """
 PLAIN = frozenset(_PLAIN.split())
 """Words that stand in lines of every kind: a pattern of nothing else says nothing."""
@@ -127,7 +127,6 @@ def telling_words(lines: Sequence[str], *, hosts: Iterable[str] = ()) -> list[st
     for part in _trimmed(parts):
         if part.kind == "word" and part.text:
             kept |= dict.fromkeys(word.lower() for word in _LETTERS.findall(_CAMEL.sub(" ", part.text)))
-            kept |= dict.fromkeys([part.text] if part.text.isdigit() else [])
     return [word for word in kept if word not in PLAIN]
 
 
