@@ -16,6 +16,7 @@ from assistant.policy import load_policy
 from assistant.ports import SystemClock
 from assistant.records import Incident, Job, JobSpec, JobState
 from assistant.schedulers.slurm import SlurmScheduler
+from assistant.schedulers.slurm_history import History
 from assistant.wiring import build
 from tests.live.conftest import DevCluster, until
 
@@ -69,6 +70,13 @@ def started(slurm: SlurmScheduler, spec: JobSpec) -> Job:
 def ended(slurm: SlurmScheduler, job_id: str, seconds: float = 60) -> Job:
     until(lambda: slurm.job(job_id).state.ended, seconds)
     return slurm.job(job_id)
+
+
+def written(log: History, job_id: str) -> Job:
+    until(lambda: log.last(job_id) is not None, 20)
+    row = log.last(job_id)
+    assert row is not None
+    return row.job
 
 
 def noticed(engine: Engine, job_id: str) -> Incident:
@@ -156,3 +164,21 @@ def test_a_job_that_is_preempted_for_good_is_preempted_and_has_not_failed(
         assert (diagnosis.reason, diagnosis.faulty_nodes) == ("preempted", ())
     finally:
         devcluster.run("scontrol", "update", f"PartitionName={WEAK}", "PreemptMode=REQUEUE")
+
+
+def test_without_an_accounting_the_completion_log_keeps_how_jobs_ended(
+    slurm: SlurmScheduler, devcluster: DevCluster, spec: JobSpec
+) -> None:
+    log = devcluster.home / "shared/slurm/jobcomp.log"
+    config = {**slurm.config(), "AccountingStorageType": "accounting_storage/none", "JobCompLoc": str(log)}
+    without = History(slurm.commands, SystemClock(), lambda: config, users=("*",), hours=1.0)
+    name = "a job JobState=COMPLETED ExitCode=0:0 of mine"
+    failing = slurm.submit(replace(spec, name=name, nodes=2, script="#!/bin/bash\nexit 4\n"))
+    script = "#!/bin/bash\n#SBATCH --array=3,5\n[ $SLURM_ARRAY_TASK_ID = 3 ] || kill -9 $$\n"
+    tasks = slurm.submit(replace(spec, nodes=1, script=script))
+    for job_id in (failing, f"{tasks}_3", f"{tasks}_5"):
+        job = ended(slurm, job_id)
+        kept = written(without, job_id)
+        for field in ("id", "name", "user", "state", "partition", "nodes", "work_dir", "started", "ended", "exit_code", "attempt"):
+            assert getattr(kept, field) == getattr(job, field), f"{job_id} {field}"
+    assert without.last("999999") is None
