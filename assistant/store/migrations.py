@@ -165,8 +165,19 @@ def m0010_memories(db: Database) -> None:
             incident INTEGER PRIMARY KEY REFERENCES incidents(id), reason TEXT NOT NULL, action TEXT NOT NULL, lines TEXT NOT NULL,
             text TEXT NOT NULL, cure TEXT NOT NULL, nodes TEXT NOT NULL, task TEXT NOT NULL, by TEXT NOT NULL, why TEXT NOT NULL,
             at TEXT NOT NULL, embedder TEXT NOT NULL, dims INTEGER NOT NULL, vectors BLOB NOT NULL,
-            version INTEGER NOT NULL DEFAULT 0, taken_back TEXT);
+            taken_back TEXT);
         CREATE INDEX memories_by_reason ON memories(reason)
+        """,
+    )
+
+
+def m0011_templates(db: Database) -> None:
+    """Templates of the last good runs of each task."""
+    _script(
+        db,
+        """
+        CREATE TABLE templates (
+            task TEXT NOT NULL, run TEXT NOT NULL, at TEXT NOT NULL, state TEXT NOT NULL, PRIMARY KEY (task, run))
         """,
     )
 
@@ -182,6 +193,7 @@ STEPS: tuple[Callable[[Database], None], ...] = (
     m0008_node_ledger,
     m0009_readings,
     m0010_memories,
+    m0011_templates,
 )
 """Every step ever released, oldest first."""
 
