@@ -104,11 +104,11 @@ class MemoryRows(AuditRows):
         ]
         sql = (
             "INSERT OR REPLACE INTO memories (incident, reason, action, lines, text, cure, nodes, task, by, why, at, embedder,"
-            f" dims, vectors, version) VALUES ({', '.join('?' * len(values))}, "
-            "coalesce((SELECT version + 1 FROM memories WHERE incident = ?), 0))"
+            f" dims, vectors) VALUES ({', '.join('?' * len(values))})"
         )
         with self.transaction() as connection:
-            connection.execute(sql, [*values, memory.incident])
+            connection.execute(sql, values)
+            self._changed(connection)
             detail = {"action": memory.action, "lines": memory.lines[:3]}
             self.record("memory.kept", by=memory.by, incident=memory.incident, why=memory.why, outcome=memory.reason, detail=detail)
         kept = self.memory(memory.incident)
@@ -133,6 +133,7 @@ class MemoryRows(AuditRows):
             sql = "UPDATE memories SET taken_back = ? WHERE incident = ? AND taken_back IS NULL"
             changed = connection.execute(sql, [time_text(self.clock.now()), incident]).rowcount == 1
             if changed:
+                self._changed(connection)
                 self.record("memory.taken_back", by=by, incident=incident, why=why)
         return changed
 
@@ -142,8 +143,14 @@ class MemoryRows(AuditRows):
 
     def memories_version(self) -> str:
         """Return a mark that changes whenever a memory is kept, taken back or gets other vectors."""
-        row = self.row("SELECT count(*), max(at), total(incident), total(version), count(taken_back) FROM memories")
-        return "" if row is None else "|".join(str(value) for value in tuple(row))
+        row = self.row("SELECT value FROM properties WHERE name = 'memories'")
+        return "0" if row is None else str(row["value"])
+
+    def _changed(self, connection: sqlite3.Connection) -> None:
+        # counted, because a mark made of the rows would have to read them all
+        connection.execute(
+            "INSERT OR REPLACE INTO properties (name, value) VALUES ('memories', ?)", [int(self.memories_version()) + 1]
+        )
 
     def nearest(self, queries: Sequence[Sequence[float]], *, embedder: str, limit: int = 20) -> list[Near]:
         """Return the memories that are most like any of some texts, each once, by its best line, most alike first.
@@ -181,9 +188,10 @@ class MemoryRows(AuditRows):
         """Give a memory the vectors of another embedder."""
         with self.transaction() as connection:
             connection.execute(
-                "UPDATE memories SET embedder = ?, dims = ?, vectors = ?, version = version + 1 WHERE incident = ?",
+                "UPDATE memories SET embedder = ?, dims = ?, vectors = ? WHERE incident = ?",
                 [embedder, len(vectors[0]) if vectors else 0, _blob(vectors), incident],
             )
+            self._changed(connection)
 
     def _matrix(self, embedder: str) -> _Matrix:
         version = self.memories_version()

@@ -93,6 +93,7 @@ def test_a_damaged_vector_is_left_out_with_a_warning(store: Store, caplog: pytes
     bad, good = remember(store, LINES[0]), remember(store, LINES[1])
     with store.transaction() as connection:
         connection.execute("UPDATE memories SET vectors = ? WHERE incident = ?", [blob, bad])
+        connection.execute("UPDATE properties SET value = '99' WHERE name = 'memories'")
     with caplog.at_level(logging.WARNING):
         assert [near.incident for near in store.nearest(asked(LINES[0]), embedder="hashing-1")] == [good]
     assert f"incident={bad} the vectors of its memory are damaged" in caplog.text
