@@ -144,6 +144,7 @@ def devcluster() -> Iterator[DevCluster]:
     (shared := home.parent / "shared").mkdir()
     accounting = shutil.which("mariadbd") is not None and shutil.which("slurmdbd", path="/usr/sbin:/usr/bin") is not None
     words = ["up", "--nodes", str(NODES), "--bind", str(shared), *(["--accounting"] if accounting else []), *PREEMPTION]
+    words += ["--bind", str(TORCH)] if TORCH.is_dir() else []
     up = subprocess.run(
         [str(SCRIPT), "--home", str(home), *words],
         stdin=subprocess.DEVNULL,
