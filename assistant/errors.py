@@ -11,6 +11,7 @@
     │   ├── StoreBusy             75   another process holds it: try again later
     │   └── StoreTooNew            1   written by a newer Nightshift
     ├── Unavailable                1   the scheduler, a node or a service did not answer: unknown, not bad, not gone
+    ├── ModelError                 1   a language model could not do it: its room, its grammar or its file does not allow it
     └── ToolError                  1   a tool could not do it, for a reason its caller can act on
 
 Every message says what was wanted, what was found and what to do.
@@ -75,6 +76,10 @@ class StoreTooNew(StoreError):
 
 class Unavailable(NightshiftError):
     """A scheduler, node or service did not answer in time: the state is unknown, neither bad nor gone."""
+
+
+class ModelError(NightshiftError):
+    """A language model could not do what was asked: too long for it, a grammar it must not get, no template."""
 
 
 class ToolError(NightshiftError):

@@ -1,0 +1,254 @@
+"""What a model may say, as a tree: written as a grammar of llama.cpp (GBNF) or as a regular expression for the same texts.
+
+No part contains itself, so both forms are finite. The grammar uses no parentheses: llama.cpp multiplies the rules of a repeated
+group, takes a repetition above 2,000 as endless without a word, and ends the process on what it cannot read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from assistant.errors import ModelError
+
+LARGEST_REPEAT = 2_000
+"""MAX_REPETITION_THRESHOLD in llama.cpp's llama-grammar.cpp."""
+LAST = 0x10FFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """This text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chars:
+    """One character of these."""
+
+    ranges: tuple[tuple[int, int], ...]
+    """First and last code point of each range, ascending, apart from one another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seq:
+    """All parts, one after the other."""
+
+    parts: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of the options."""
+
+    options: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """The same several times."""
+
+    node: Node
+    least: int
+    most: int | None
+    """None: until the model's own limit of tokens."""
+
+
+Node = Text | Chars | Seq | Choice | Repeat
+
+
+def seq(*parts: Node | str) -> Node:
+    """Return parts one after the other; a text stands for itself."""
+    flat: list[Node] = []
+    for part in parts:
+        node = Text(part) if isinstance(part, str) else part
+        for one in node.parts if isinstance(node, Seq) else (node,):
+            if isinstance(one, Text) and flat and isinstance(flat[-1], Text):
+                flat[-1] = Text(flat[-1].text + one.text)
+            elif one != Text(""):
+                flat.append(one)
+    return flat[0] if len(flat) == 1 else Seq(tuple(flat))
+
+
+def choice(options: Iterable[Node]) -> Node:
+    """Return a choice; options that are the same count once.
+
+    Raises:
+        ModelError: There is none.
+    """
+    different = tuple(dict.fromkeys(options))
+    if not different:
+        raise ModelError("a grammar with a choice of nothing was wanted: nothing could be said at that place; give it one value")
+    return different[0] if len(different) == 1 else Choice(different)
+
+
+def repeat(node: Node, least: int, most: int | None) -> Node:
+    """Return a repetition.
+
+    Raises:
+        ModelError: It is of something empty, or of more than llama.cpp counts.
+    """
+    if least > (LARGEST_REPEAT if most is None else min(most, LARGEST_REPEAT)) or (most or 0) > LARGEST_REPEAT:
+        raise ModelError(
+            f"a grammar with {least} to {most} repetitions was wanted; llama.cpp counts to {LARGEST_REPEAT}: ask for less"
+        )
+    if most == 0:
+        return Text("")
+    if shortest(node) == 0:
+        raise ModelError("a grammar that repeats an empty text was wanted: it would never end; repeat something with characters")
+    return node if least == most == 1 else Repeat(node, least, most)
+
+
+def optional(node: Node) -> Node:
+    """Return the node or nothing."""
+    return Repeat(node, 0, 1) if shortest(node) else Choice((node, Text("")))
+
+
+def one_of(texts: Iterable[str]) -> Node:
+    """Return a choice of texts that shares their beginnings: many names then cost llama.cpp little.
+
+    Raises:
+        ModelError: There is none.
+    """
+    listed = sorted(set(texts))
+    if not listed:
+        return choice(())
+    return _sharing(listed)
+
+
+def _sharing(listed: Sequence[str]) -> Node:
+    if len(listed) == 1:
+        return Text(listed[0])
+    first, last = listed[0], listed[-1]
+    shared = next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
+    if shared:
+        return seq(first[:shared], _sharing([text[shared:] for text in listed]))
+    groups: dict[str, list[str]] = {}
+    for text in listed:
+        groups.setdefault(text[:1], []).append(text)
+    return choice(_sharing(group) for group in groups.values())
+
+
+def but(*excluded: tuple[int, int], first: int = 0x20, last: int = LAST) -> Chars:
+    """Return all characters from first to last without some ranges; surrogates, which are no characters, never."""
+    ranges, at = [], first
+    for low, high in sorted([*excluded, (0xD800, 0xDFFF)]):
+        if low > at:
+            ranges.append((at, min(low - 1, last)))
+        at = max(at, high + 1)
+        if at > last:
+            return Chars(tuple(ranges))
+    return Chars((*ranges, (at, last)))
+
+
+def shortest(node: Node) -> int:
+    """Return the fewest characters that a node takes."""
+    match node:
+        case Text(text):
+            return len(text)
+        case Chars():
+            return 1
+        case Seq(parts):
+            return sum(map(shortest, parts))
+        case Choice(options):
+            return min(map(shortest, options))
+        case Repeat(inner, least, _):
+            return least * shortest(inner)
+
+
+def longest(node: Node) -> int | None:
+    """Return the most characters that a node takes; None without a limit."""
+    match node:
+        case Text(text):
+            return len(text)
+        case Chars():
+            return 1
+        case Seq(parts):
+            each = [longest(part) for part in parts]
+            return None if None in each else sum(one or 0 for one in each)
+        case Choice(options):
+            each = [longest(option) for option in options]
+            return None if None in each else max(one or 0 for one in each)
+        case Repeat(inner, _, most):
+            of_one = longest(inner)
+            return None if of_one is None or most is None else of_one * most
+
+
+def to_gbnf(node: Node) -> str:
+    """Return the grammar; its first rule is `root`."""
+    writer = _Writer()
+    root = writer.body(node)
+    return "".join(
+        f"{name} ::= {body}\n" for name, body in [("root", root), *((name, body) for body, name in writer.names.items())]
+    )
+
+
+class _Writer:
+    """Gives a rule to each part that llama.cpp would otherwise want in parentheses; the same part has one rule."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}
+
+    def body(self, node: Node) -> str:
+        match node:
+            case Choice(options):
+                return " | ".join(self.item(option) if isinstance(option, Choice) else self.body(option) for option in options)
+            case Seq(parts):
+                return " ".join(map(self.item, parts)) or '""'
+            case _:
+                return self.item(node)
+
+    def item(self, node: Node) -> str:
+        match node:
+            case Text(text):
+                return '"' + "".join(map(_in_text, text)) + '"'
+            case Chars(ranges):
+                return f"[{''.join(_code(low) if low == high else f'{_code(low)}-{_code(high)}' for low, high in ranges)}]"
+            case Repeat(inner, least, most):
+                operand = self.item(inner) if isinstance(inner, Chars) else self.rule(inner)
+                return operand + _count(least, most)
+            case _:
+                return self.rule(node)
+
+    def rule(self, node: Node) -> str:
+        body = self.body(node)
+        return self.names.setdefault(body, f"r{len(self.names) + 1}")
+
+
+def _count(least: int, most: int | None) -> str:
+    short = {(0, 1): "?", (0, None): "*", (1, None): "+"}.get((least, most))
+    if short:
+        return short
+    return f"{{{least}}}" if least == most else f"{{{least},{'' if most is None else most}}}"
+
+
+def _in_text(sign: str) -> str:
+    return sign if (sign.isalnum() and sign.isascii()) or sign in " _.,:;{}()/=+'-[]<>" else _code(ord(sign))
+
+
+def _code(point: int) -> str:
+    if chr(point).isalnum() and point < 0x80:
+        return chr(point)
+    return f"\\x{point:02X}" if point < 0x100 else f"\\u{point:04X}" if point < 0x10000 else f"\\U{point:08X}"
+
+
+def to_regex(node: Node) -> str:
+    """Return a regular expression of Python that matches the same texts; for `re.fullmatch`."""
+    match node:
+        case Text(text):
+            return re.escape(text)
+        case Chars(ranges):
+            return "[" + "".join(f"\\U{low:08x}-\\U{high:08x}" for low, high in ranges) + "]"
+        case Seq(parts):
+            return "".join(map(to_regex, parts))
+        case Choice(options):
+            return f"(?:{'|'.join(map(to_regex, options))})"
+        case Repeat(inner, least, most):
+            return f"(?:{to_regex(inner)}){{{least},{'' if most is None else most}}}"
+
+
+def accepts(node: Node, text: str) -> bool:
+    """Tell whether the grammar lets a text through."""
+    return re.fullmatch(to_regex(node), text) is not None

@@ -1,0 +1,304 @@
+"""From a JSON schema, as LangChain makes it of a tool's arguments, to the tree of `grammar`.
+
+What comes out is JSON in one line that validates against the schema: the order of an object's keys is fixed (required ones
+first), properties that the schema does not name never appear, strings, arrays and numbers have an end even where the schema
+has none. A keyword that cannot be held is refused, never ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from assistant.errors import ModelError
+from assistant.llm.grammar import (
+    LARGEST_REPEAT,
+    Chars,
+    Node,
+    Repeat,
+    Text,
+    but,
+    choice,
+    longest,
+    one_of,
+    optional,
+    repeat,
+    seq,
+    shortest,
+)
+from assistant.llm.grammar_numbers import DECIMALS, WIDEST, integers, numbers
+from assistant.llm.grammar_patterns import of_pattern
+
+LONGEST_TEXT = 400
+"""Characters of a string whose schema has no maxLength; 400 cost llama.cpp 0.6 ms a token."""
+MOST_ITEMS = 32
+MOST_PAIRS = 8
+MOST_NAMES = 1_000
+"""Values of an enum; 400 cost 1.5 ms a token, 3,000 cost 10."""
+MOST_PLACES = 4_000
+"""Schemas inside one another, counted each time they are used: what keeps a bomb of references from going off."""
+DEEPEST = 24
+ANNOTATIONS = frozenset(
+    {"title", "description", "default", "examples", "format", "deprecated", "$defs", "definitions", "$schema", "$id", "readOnly"}
+)
+_HELD = {
+    "object": {"properties", "required", "additionalProperties"},
+    "array": {"items", "minItems", "maxItems"},
+    "string": {"minLength", "maxLength", "pattern"},
+    "integer": {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"},
+    "number": {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"},
+    "boolean": set(),
+    "null": set(),
+}
+_SIGN = choice(
+    [
+        but((34, 34), (92, 92), (127, 127)),
+        seq("\\", Chars(((34, 34), (47, 47), (92, 92), (98, 98), (102, 102), (110, 110), (114, 114), (116, 116)))),
+    ]
+)
+"""A character of a JSON string. No \\u: what it writes has a form of its own, and half a surrogate pair has none."""
+_GAP = Repeat(Text(" "), 0, 1)
+
+
+def of_schema(schema: Mapping[str, Any], *, longest_text: int = LONGEST_TEXT) -> Node:
+    """Return what a schema allows.
+
+    Args:
+        schema: Of any type; references must stay inside it.
+        longest_text: Characters of a string without maxLength.
+
+    Raises:
+        ModelError: It uses what a grammar cannot hold, contains itself, or is too large; the message has the place.
+    """
+    return _Builder(schema, longest_text).node(schema, "", 0)
+
+
+def text_in_quotes(least: int, most: int | None) -> Node:
+    """Return a JSON string of so many characters, None for no end."""
+    return seq('"', _several(_SIGN, least, most), '"')
+
+
+def object_of(pairs: Sequence[tuple[str, Node]], required: Iterable[str]) -> Node:
+    """Return a JSON object with these keys, required ones first."""
+    wanted = set(required)
+    first = [_pair(name, node) for name, node in pairs if name in wanted]
+    rest = [_pair(name, node) for name, node in pairs if name not in wanted]
+    comma = seq(",", _GAP)
+    if first:
+        inside = first[0]
+        for pair in first[1:]:
+            inside = seq(inside, comma, pair)
+        return seq("{", inside, *(optional(seq(comma, pair)) for pair in rest), "}")
+    begins = [seq(pair, *(optional(seq(comma, later)) for later in rest[n + 1 :])) for n, pair in enumerate(rest)]
+    return seq("{", optional(choice(begins)), "}") if begins else Text("{}")
+
+
+def _pair(name: str, node: Node) -> Node:
+    return seq(_json(name), ":", _GAP, node)
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _several(node: Node, least: int, most: int | None) -> Node:
+    # where a schema allows more than llama.cpp counts, less is said
+    return repeat(node, least, None if most is None else min(most, max(least, LARGEST_REPEAT)))
+
+
+class _Builder:
+    """Turns one schema; knows its references and counts its parts."""
+
+    def __init__(self, root: Mapping[str, Any], longest_text: int) -> None:
+        self.root, self.longest_text, self.places = root, longest_text, 0
+
+    def node(self, schema: Any, place: str, depth: int) -> Node:
+        self.places += 1
+        if self.places > MOST_PLACES or depth > DEEPEST:
+            raise _refused(
+                place, f"it is too large (over {MOST_PLACES} parts) or nested too deep (over {DEEPEST}), or it contains itself"
+            )
+        if schema is True:
+            schema = {}
+        if not isinstance(schema, Mapping):
+            raise _refused(place, f"a schema is a table, not {str(schema)[:40]!r}")
+        if "$ref" in schema:
+            return self.node(self.referred(schema, place), place, depth + 1)
+        if "const" in schema:
+            return Text(self.literal(schema["const"], place))
+        if "enum" in schema:
+            return self.listed(schema, place)
+        for key in ("anyOf", "allOf"):
+            if key in schema:
+                return self.combined(schema, key, place, depth)
+        return self.typed(schema, place, depth)
+
+    def referred(self, schema: Mapping[str, Any], place: str) -> Any:
+        reference = schema["$ref"]
+        if set(schema) - ANNOTATIONS - {"$ref"}:
+            raise _refused(place, "keys beside $ref cannot be held")
+        if not isinstance(reference, str) or not reference.startswith("#/"):
+            raise _refused(place, f"the reference {str(reference)[:60]!r} leads out of the schema")
+        found: Any = self.root
+        for key in reference[2:].split("/"):
+            found = found.get(key) if isinstance(found, Mapping) else None
+        if found is None:
+            raise _refused(place, f"the reference {reference[:60]!r} leads nowhere")
+        return found
+
+    def literal(self, value: object, place: str) -> str:
+        try:
+            text = _json(value)
+            text.encode()
+        except (TypeError, ValueError) as error:
+            raise _refused(place, f"the value {str(value)[:40]!r} is no JSON") from error
+        return text
+
+    def listed(self, schema: Mapping[str, Any], place: str) -> Node:
+        values = schema["enum"]
+        others = set(schema) - ANNOTATIONS - {"enum", "type"}
+        if others:
+            raise _refused(place, f"{_words(others)} beside an enum cannot be held")
+        if not isinstance(values, Sequence) or isinstance(values, str) or not values or len(values) > MOST_NAMES:
+            raise _refused(place, f"an enum has 1 to {MOST_NAMES} values")
+        return one_of(self.literal(value, place) for value in values if _is_of(value, schema.get("type")))
+
+    def combined(self, schema: Mapping[str, Any], key: str, place: str, depth: int) -> Node:
+        options = schema[key]
+        beside = set(schema) - ANNOTATIONS - {key}
+        if beside or not isinstance(options, Sequence) or (key == "allOf" and len(options) != 1):
+            raise _refused(place, f"{key} with {_words(beside) or 'several parts'} cannot be held")
+        return choice(self.node(option, f"{place}/{key}", depth + 1) for option in options)
+
+    def typed(self, schema: Mapping[str, Any], place: str, depth: int) -> Node:
+        kinds = schema.get("type")
+        if kinds is None:
+            kinds = (
+                "object" if "properties" in schema else "array" if "items" in schema else ["string", "integer", "boolean", "null"]
+            )
+        several = [kinds] if isinstance(kinds, str) else list(kinds)
+        if any(kind not in _HELD for kind in several):
+            raise _refused(place, f"the type {kinds!r} is unknown; known: {', '.join(_HELD)}")
+        unknown = set(schema) - ANNOTATIONS - {"type"} - set().union(*(_HELD[kind] for kind in several))
+        if unknown:
+            raise _refused(place, f"{_words(unknown)} cannot be held by a grammar")
+        return choice(self.of_kind(kind, schema, place, depth) for kind in several)
+
+    def of_kind(self, kind: str, schema: Mapping[str, Any], place: str, depth: int) -> Node:
+        match kind:
+            case "object":
+                return self.object(schema, place, depth)
+            case "array":
+                return self.array(schema, place, depth)
+            case "string":
+                return self.string(schema, place)
+            case "integer":
+                return _placed(place, lambda: integers(*_steps(schema, place, 0)))
+            case "number":
+                return _placed(place, lambda: numbers(*_steps(schema, place, DECIMALS)))
+            case "boolean":
+                return one_of(("true", "false"))
+            case _:
+                return Text("null")
+
+    def object(self, schema: Mapping[str, Any], place: str, depth: int) -> Node:
+        properties = schema.get("properties") or {}
+        required = schema.get("required") or []
+        more = schema.get("additionalProperties")
+        if not isinstance(properties, Mapping) or not set(required) <= set(properties):
+            raise _refused(place, "a required property is not among the properties")
+        if not properties and isinstance(more, Mapping):
+            pair = seq(text_in_quotes(1, 64), ":", _GAP, self.node(more, f"{place}/*", depth + 1))
+            return seq("{", optional(seq(pair, _several(seq(",", _GAP, pair), 0, MOST_PAIRS - 1))), "}")
+        pairs = [(str(name), self.node(inner, f"{place}/{name}", depth + 1)) for name, inner in properties.items()]
+        return object_of(pairs, required)
+
+    def array(self, schema: Mapping[str, Any], place: str, depth: int) -> Node:
+        item = self.node(schema.get("items", {}), f"{place}/items", depth + 1)
+        least = _count(schema, "minItems", 0, place)
+        most = _count(schema, "maxItems", max(least, MOST_ITEMS), place)
+        if least > most:
+            raise _refused(place, f"an array of {least} to {most} items was wanted: there is none")
+        if most == 0:
+            return Text("[]")
+        more = repeat(seq(",", _GAP, item), max(0, least - 1), most - 1)
+        inside = seq(item, more)
+        return seq("[", inside if least else optional(inside), "]")
+
+    def string(self, schema: Mapping[str, Any], place: str) -> Node:
+        least = _count(schema, "minLength", 0, place)
+        most = _count(schema, "maxLength", max(least, self.longest_text), place)
+        if least > most:
+            raise _refused(place, f"a text of {least} to {most} characters was wanted: there is none")
+        if "pattern" not in schema:
+            return _placed(place, lambda: text_in_quotes(least, most))
+        inside = _placed(place, lambda: of_pattern(str(schema["pattern"]), most=most))
+        # an escaped sign counts as two here: at worst a pattern that would just fit is refused
+        reach = longest(inside)
+        if ("maxLength" in schema and (reach is None or reach > most)) or shortest(inside) < least:
+            raise _refused(place, f"the pattern allows texts outside of {least} to {most} characters; give its counts limits")
+        return seq('"', inside, '"')
+
+
+def _placed(place: str, build: Any) -> Node:
+    try:
+        node: Node = build()
+    except ModelError as error:
+        raise _refused(place, str(error)) from error
+    return node
+
+
+def _refused(place: str, why: str) -> ModelError:
+    return ModelError(f"a schema was wanted as a grammar; at {place[:120] or '/'}: {why}")
+
+
+def _words(names: Iterable[str]) -> str:
+    return ", ".join(sorted(map(str, names)))
+
+
+def _count(schema: Mapping[str, Any], key: str, fallback: int, place: str) -> int:
+    value = schema.get(key, fallback)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise _refused(place, f"{key} must be a count, not {str(value)[:40]!r}")
+    return value
+
+
+def _steps(schema: Mapping[str, Any], place: str, decimals: int) -> tuple[int, int]:
+    """Return the limits of a number, both included, in units of its last decimal."""
+    step, low, high = 10**decimals, -WIDEST, WIDEST
+    for key in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"):
+        value = schema.get(key, 0)
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
+            raise _refused(place, f"{key} must be a number, not {str(value)[:40]!r}")
+        if key not in schema:
+            continue
+        exact = Fraction(str(value)) * step
+        match key:
+            case "minimum":
+                low = max(low, math.ceil(exact))
+            case "exclusiveMinimum":
+                low = max(low, math.floor(exact) + 1)
+            case "maximum":
+                high = min(high, math.floor(exact))
+            case _:
+                high = min(high, math.ceil(exact) - 1)
+    return low, high
+
+
+def _is_of(value: object, kinds: object) -> bool:
+    if kinds is None:
+        return True
+    names = {
+        "string": str,
+        "integer": int,
+        "number": (int, float),
+        "boolean": bool,
+        "null": type(None),
+        "object": dict,
+        "array": list,
+    }
+    wanted = [kinds] if isinstance(kinds, str) else list(kinds) if isinstance(kinds, Sequence) else []
+    return any(isinstance(value, names.get(kind, ())) and (kind == "boolean" or not isinstance(value, bool)) for kind in wanted)  # type: ignore[arg-type]
