@@ -27,6 +27,7 @@ from pathlib import Path
 
 from assistant.content.filters import filters
 from assistant.content.reasons import Reason, reasons, xids
+from assistant.diagnose.admission import Known, known_lines
 from assistant.diagnose.case import Case
 from assistant.diagnose.facts import gather
 from assistant.diagnose.knowledge import Knowledge
@@ -80,6 +81,13 @@ def without(dropped: frozenset[str]) -> Knowledge:
     entries += [entry for reason in known.values() for entry in reason.herring]
     patterns = Patterns([*entries, *filters()], alarm_words())
     return Knowledge(known, {code: xid for code, xid in xids().items() if xid.reason not in dropped}, patterns)
+
+
+def known_without(dropped: frozenset[str], base: Knowledge) -> list[Known]:
+    """Return the lines that are still known: none that only a lost signature could tell the meaning of."""
+    full = Knowledge.load()
+    lost = {line.text for line in known_lines(full.reasons, full.patterns) if line.reasons & dropped}
+    return [line for line in known_lines(base.reasons, base.patterns) if line.text not in lost]
 
 
 def course(cases: Sequence[Label], *, seed: int, share: float, lessons: int, folder: Path) -> Course:
@@ -136,15 +144,31 @@ def varied(label: Label, chance: random.Random, folder: Path) -> Label:
     return replace(label, folder=own)
 
 
+@dataclass(frozen=True)
+class Teaching:
+    """What new signatures are held against."""
+
+    healthy: Sequence[str]
+    known: Sequence[Known]
+
+
 class School:
     """One way to learn, with a store of its own."""
 
-    def __init__(self, base: Knowledge, folder: Path, *, remembers: bool, learns: bool, healthy: Sequence[str]) -> None:
+    def __init__(self, base: Knowledge, folder: Path, *, remembers: bool, learns: bool, taught: Teaching) -> None:
         self._base = base
         self._clock = JumpingClock(datetime(2026, 1, 1, tzinfo=UTC))
         self.store = Store(folder / f"{remembers}-{learns}.db", self._clock)
         embedder = HashingEmbedder()
-        self._teacher = Teacher(self.store, embedder, self.knowledge, healthy=healthy, remembers=remembers, learns=learns)
+        self._teacher = Teacher(
+            self.store,
+            embedder,
+            self.knowledge,
+            healthy=taught.healthy,
+            known=taught.known,
+            remembers=remembers,
+            learns=learns,
+        )
         self._opinions: list[Opinion] = [MemoryOpinion(self.store, embedder, lambda: base.reasons)] if remembers else []
         self.refused: list[str] = []
         self._version, self._current = "", base
@@ -184,10 +208,10 @@ class School:
 def measure(taught: Course, folder: Path, *, lessons: int) -> dict[tuple[str, str, int], tuple[int, int]]:
     """Return right answers and questions by variant, set and stage."""
     base = without(taught.dropped)
-    healthy = _healthy(labelled())
+    held_against = Teaching(_healthy(labelled()), known_without(taught.dropped, base))
     figures: dict[tuple[str, str, int], tuple[int, int]] = {}
     for name, (remembers, learns) in VARIANTS.items():
-        school = School(base, folder, remembers=remembers, learns=learns, healthy=healthy)
+        school = School(base, folder, remembers=remembers, learns=learns, taught=held_against)
         done = 0
         for stage in [stage for stage in STAGES if stage <= lessons]:
             if name != "neither":

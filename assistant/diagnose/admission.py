@@ -13,7 +13,7 @@ from assistant.content.reasons import Reason, Role, Signature
 from assistant.diagnose.case import Case
 from assistant.diagnose.chains import bare
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.generalise import specific
+from assistant.diagnose.generalise import Words
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.telling import end_of_health
 from assistant.diagnose.verdict import diagnose
@@ -66,16 +66,16 @@ class Proof:
         self._knowledge, self._known, self._memories = knowledge, known, memories
         self._healthy = list(healthy)
 
-    def flaw(self, rule: LearnedRule, words: Sequence[str], facts: Facts | None) -> str:
+    def flaw(self, rule: LearnedRule, words: Words, facts: Facts | None) -> str:
         """Return why a rule must not be admitted, for people; empty when nothing speaks against it.
 
         Args:
             rule: The candidate.
-            words: The telling words that its pattern keeps.
+            words: Those that its pattern keeps.
             facts: Of the case that it was made from, where they are there.
         """
-        if not specific(words):
-            return f"too few telling words: {', '.join(words) or 'none'}"
+        if not words.specific:
+            return f"too few telling words: {', '.join(words.telling) or 'none'}"
         if len(rule.pattern) > LONGEST:
             return f"the pattern has {len(rule.pattern)} characters"
         try:
@@ -87,6 +87,9 @@ class Proof:
         missed = next((line for line in rule.examples if not compiled.search(line) or not patterns.match_line(line)), None)
         if missed is not None:
             return f"it does not match its own line: {missed[:120]}"
+        routine = next((line for line in rule.examples if self._knowledge.patterns.hides(line)), None)
+        if routine is not None:
+            return f"it is a routine line: {routine[:120]}"
         return self._elsewhere(rule, compiled) or _in_health(rule, compiled, facts) or self._changes(rule, compiled)
 
     def _elsewhere(self, rule: LearnedRule, compiled: re.Pattern[str]) -> str:

@@ -17,6 +17,8 @@ from assistant.logs.prefix import parse
 
 MOST_WORDS = 14
 """Words of a line that a pattern keeps; what stands behind is detail."""
+PHRASE = 6
+"""Words that make a phrase, plain ones included."""
 MOST_CHARACTERS = 600
 """Of a line that are looked at."""
 _HOST = r"[\w.\-]{1,64}"
@@ -62,7 +64,8 @@ error errors exception failed failure fail failing fatal critical warning warn i
 this that has have had while during after before file line rank node host process pid job task step runtime python torch value
 type key index name attribute assertion import object none null true false main train training caught raised call last most
 recent traceback cannot could unable can will does did its into than then get got set run running worker user system time data
-code exit status killed exited terminated signal srun slurmstepd torchrun child
+code exit status killed exited terminated signal srun slurmstepd torchrun child unexpectedly
+abnormally aborted received sending sigterm sigkill shutting closing launching started stopped aborting terminating
 """
 PLAIN = frozenset(_PLAIN.split())
 """Words that stand in lines of every kind: a pattern of nothing else says nothing."""
@@ -117,22 +120,31 @@ def pattern_of(lines: Sequence[str], *, hosts: Iterable[str] = ()) -> str:
     return r"\b" + "".join(part.pattern for part in parts) + r"\b"
 
 
-def telling_words(lines: Sequence[str], *, hosts: Iterable[str] = ()) -> list[str]:
-    """Return the words that a pattern of these lines keeps and that are not plain, each once, in order."""
+class Words(NamedTuple):
+    """The words that a pattern keeps."""
+
+    telling: tuple[str, ...]
+    """Those that are not plain, each once, in order."""
+    kept: int
+    """How many there are in all."""
+
+    @property
+    def specific(self) -> bool:
+        """Whether they are enough to know a failure by: three telling ones, two long ones, or a long one in a whole phrase."""
+        letters = sum(map(len, self.telling))
+        return len(self.telling) >= 3 or (len(self.telling) == 2 and letters >= 16) or (self.kept >= PHRASE and letters >= 6)
+
+
+def words_kept(lines: Sequence[str], *, hosts: Iterable[str] = ()) -> Words:
+    """Return the words that a pattern of these lines keeps."""
     names = frozenset(hosts)
     parts = parts_of(lines[0], names)
     for line in lines[1:]:
         parts = _merged(parts, parts_of(line, names))
-    kept: dict[str, None] = {}
-    for part in _trimmed(parts):
-        if part.kind == "word" and part.text:
-            kept |= dict.fromkeys(word.lower() for word in _LETTERS.findall(_CAMEL.sub(" ", part.text)))
-    return [word for word in kept if word not in PLAIN]
-
-
-def specific(words: Sequence[str]) -> bool:
-    """Tell whether so many telling words are enough to know a failure by: three, or two long ones."""
-    return len(words) >= 3 or (len(words) == 2 and sum(map(len, words)) >= 16)
+    found = [
+        word.lower() for part in _trimmed(parts) if part.kind == "word" for word in _LETTERS.findall(_CAMEL.sub(" ", part.text))
+    ]
+    return Words(tuple(dict.fromkeys(word for word in found if word not in PLAIN)), len(found))
 
 
 def parts_of(line: str, hosts: frozenset[str] = frozenset()) -> list[Part]:

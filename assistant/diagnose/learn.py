@@ -15,7 +15,7 @@ from assistant.content.reasons import Role, Signature
 from assistant.diagnose.admission import FILES, Known, Proof, known_lines, matched
 from assistant.diagnose.evidence import evidence_text
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.generalise import message_of, pattern_of, telling_words
+from assistant.diagnose.generalise import Words, message_of, pattern_of, words_kept
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.memory import LEAST, catch_up
 from assistant.ports import Embedder
@@ -79,6 +79,7 @@ class Teacher:
         *,
         site: Path | None = None,
         healthy: Sequence[str] = (),
+        known: Sequence[Known] | None = None,
         remembers: bool = True,
         learns: bool = True,
     ) -> None:
@@ -90,13 +91,14 @@ class Teacher:
             knowledge: Gives what is known now, learned rules included.
             site: The site's own content.
             healthy: Lines of healthy logs, beyond the routine lines that the content knows.
+            known: Lines whose meaning is known; None: those of the content.
             remembers: Whether incidents are remembered.
             learns: Whether signatures are made.
         """
         self.store, self._embedder, self._knowledge, self._site = store, embedder, knowledge, site
         self.healthy = list(healthy)
         self._remembers, self._learns = remembers, learns
-        self._known: list[Known] | None = None
+        self._known = known
 
     def teach(self, lesson: Lesson) -> Taught:
         """Take a lesson in; the same one again changes nothing."""
@@ -201,7 +203,7 @@ class Teacher:
             yield [message, *dict.fromkeys(line for line in like[:3] if line != message)]
         yield [message]
 
-    def _candidate(self, lesson: Lesson, cited: Citation, lines: Sequence[str]) -> tuple[LearnedRule, list[str]]:
+    def _candidate(self, lesson: Lesson, cited: Citation, lines: Sequence[str]) -> tuple[LearnedRule, Words]:
         hosts = lesson.facts.places.hosts if lesson.facts is not None else ()
         source = next((source for source, file in FILES.items() if file == cited.file), "job")
         rule = LearnedRule(
@@ -218,7 +220,7 @@ class Teacher:
             source=source,
             weight=_WEIGHT.get(lesson.maker.partition(":")[0], _WEIGHT_OF_OTHERS),
         )
-        return rule, telling_words(lines, hosts=hosts)
+        return rule, words_kept(lines, hosts=hosts)
 
     def _fresh_id(self, reason: str) -> str:
         used = {rule.id for rule in self.store.rules()}
@@ -241,7 +243,7 @@ class Teacher:
         if all((rule.pattern, rule.of) != (other.pattern, other.of) for other in self.store.rules(kind=RuleKind.SIGNATURE)):
             self.store.add_rule(replace(rule, state=RuleState.PROPOSED, why=f"refused: {why}"))
 
-    def _known_lines(self, knowledge: Knowledge) -> list[Known]:
+    def _known_lines(self, knowledge: Knowledge) -> Sequence[Known]:
         if self._known is None:
             self._known = known_lines(knowledge.reasons, knowledge.patterns, self._site)
         return self._known

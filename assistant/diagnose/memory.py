@@ -28,6 +28,8 @@ MARGIN = 0.05
 """How much nearer than any memory of another reason the best one must be."""
 LOOKED_AT = 12
 """Nearest memories that vote."""
+OVER_RULES = 0.2
+"""How much surer than rules in doubt memory must be."""
 NAMED = 3
 """Memories that an answer names."""
 CAUGHT_UP = 256
@@ -66,7 +68,7 @@ class MemoryOpinion:
         if others and others[0].similarity > best.similarity - MARGIN:
             return None
         confidence = round(confidence_of(best.similarity) * (0.6 + 0.4 * len(agreeing) / len(voters)), 2)
-        if confidence <= found.confidence and found.reason != "unknown":
+        if found.reason != "unknown" and confidence <= found.confidence + OVER_RULES:
             return None
         return self._diagnosis(agreeing, others, confidence, facts, found)
 

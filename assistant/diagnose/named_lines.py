@@ -6,14 +6,18 @@ from collections.abc import Iterable, Sequence
 
 from assistant.content.reasons import Role, Signature
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.generalise import specific, telling_words
+from assistant.diagnose.generalise import words_kept
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.telling import Told, telling
 from assistant.errors import InputError
 from assistant.records import Citation
 
-_ALARMS = ("rror", "ERROR", "ail", "FAIL", "xception", "atal", "FATAL", "lost", "refused", "denied", "abort", "ABORT", "anic", "expired",
-           "invalid", "unable", "cannot", "not found", "timed out", "exceeded", "mismatch", "corrupt", "broken", "killed")  # fmt: skip
+_WORDS_OF_TROUBLE = """
+rror ERROR ail FAIL xception atal FATAL lost refused denied abort ABORT anic expired invalid unable cannot found timed exceeded
+mismatch corrupt broken killed gone
+"""
+_ALARMS = tuple(_WORDS_OF_TROUBLE.split())
+"""Pieces of words that stand in lines of trouble."""
 
 
 def cited_lines(facts: Facts, wanted: Iterable[str], rule: str) -> tuple[Citation, ...]:
@@ -39,7 +43,7 @@ def guessed_line(facts: Facts, reason: str, knowledge: Knowledge) -> tuple[Citat
         for told in telling(facts):
             if alarmed and not any(word in told.message for word in _ALARMS):
                 continue
-            if specific(telling_words([told.message])) and not _explained(told, reason, knowledge):
+            if words_kept([told.message]).specific and not _explained(told, reason, knowledge):
                 return (told.cite("guessed: the first line that nothing explains"),)
     return ()
 

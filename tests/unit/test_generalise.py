@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from assistant.diagnose.generalise import message_of, pattern_of, specific, telling_words
+from assistant.diagnose.generalise import message_of, pattern_of, words_kept
 from assistant.rules.matching import search_in
 
 NEXT = {
@@ -68,11 +68,13 @@ def test_of_two_occurrences_what_varies_is_widened() -> None:
         ("KeyError: 'x'", False),
         ("flux capacitor 7 lost its uplink", True),
         ("ReplicaSealMismatch: shards are left over", True),
+        ("RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.", True),
+        ("srun: error: node02: task 1: Exited with exit code 9", False),
         ("OSError: [Errno 5] Input/output error", False),
     ],
 )
 def test_too_few_telling_words_are_no_pattern(line: str, enough: bool) -> None:
-    assert specific(telling_words([line])) is enough
+    assert words_kept([line]).specific is enough
 
 
 @pytest.mark.parametrize(
