@@ -44,7 +44,9 @@ class Terms:
     dropped: float = 0.25
     """Share of the words that a copy lacks."""
     rate: float = 0.5
-    decay: float = 1e-5
+    decay: float = 2e-5
+    root_decay: float = 1e-3
+    """More, for what makes a root line is less a matter of single words."""
     batch: int = 64
 
 
@@ -61,13 +63,14 @@ def train(examples: Sequence[Example], terms: Terms | None = None) -> Weights:
     moved, moved_bias = np.full((DIMS, 1), 1e-3, np.float32), np.full(columns, 1e-2, np.float32)
     share = np.bincount(labels, minlength=len(classes)).astype(np.float32)
     balance = np.sqrt(share.mean() / np.maximum(share, 1.0))
+    decay = np.array([terms.decay] * len(classes) + [terms.root_decay], np.float32)
     chance = np.random.default_rng(terms.seed)
     for done in range(terms.passes):
         rate = terms.rate * (1.0 - 0.8 * done / terms.passes)
         for batch in np.array_split(chance.permutation(len(rows)), max(len(rows) // terms.batch, 1)):
             taken, values = _dense([rows[int(place)] for place in batch], rarity)
             wrong = _wrong(values @ weight[taken] + bias, labels[batch], roots[batch], balance)
-            slope = values.T @ wrong + terms.decay * len(batch) * weight[taken]
+            slope = values.T @ wrong + len(batch) * decay * weight[taken]
             moved[taken] += (slope * slope).mean(axis=1, keepdims=True)
             weight[taken] -= rate * slope / np.sqrt(moved[taken])
             flat = wrong.sum(axis=0)

@@ -1,0 +1,205 @@
+"""What the line ranker says where the rules are silent or doubtful: which line tells the cause, and what it tells of.
+
+It looks only at lines that nothing else explains, says how sure it is from how often it was right when it was as sure as this, and
+names no node. Below the threshold it does not answer: its guess stands first among the rivals of `unknown`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from assistant.content.reasons import Reason, Role, Signature
+from assistant.diagnose.facts import Facts
+from assistant.diagnose.reasoning import SYMPTOMS
+from assistant.diagnose.telling import Told, telling
+from assistant.diagnose.weighing import KERNEL_EARLY
+from assistant.diagnose.wording import advice
+from assistant.errors import ContentError
+from assistant.llm.ranker import NONE, file_of, load_ranker
+from assistant.ports import LineScore, Ranker
+from assistant.records import DecidedBy, Diagnosis, Rival
+
+logger = logging.getLogger(__name__)
+
+SURE = 0.8
+"""Calibrated confidence from which on the ranker answers by itself."""
+WORTH_NAMING = 0.2
+"""Calibrated confidence from which on a guess is named as a rival."""
+_NEAR = 0.8
+"""Share of the best score from which on an earlier line is taken for the cause."""
+_SPOKEN = frozenset({Role.CASCADE, Role.TEARDOWN, Role.RECOVERED, Role.BENIGN})
+"""Roles of lines that are explained: they follow from something else."""
+_FOLLOWS = 0.5
+"""What is left of a score that speaks for a reason that mostly follows from another."""
+CITED = 3
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What the ranker makes of a case."""
+
+    reason: str
+    lines: tuple[Told, ...]
+    """The lines that say so, the most telling first."""
+    score: float
+    """0..1, not yet calibrated: the higher, the more often it is right."""
+    second: str = ""
+    """The next best reason; empty where there is none."""
+    second_score: float = 0.0
+
+
+def guess(facts: Facts, ranker: Ranker, known: Mapping[str, Reason]) -> Guess | None:
+    """Return which reason the unexplained lines of a case speak for, and by which lines; None where none speaks for any."""
+    told = _candidates(facts)
+    scored = [(line, score) for line, score in zip(told, ranker.rank([line.message for line in told]), strict=True) if score.root]
+    by_reason: dict[str, list[tuple[float, Told]]] = {}
+    for line, score in scored:
+        for reason, worth in _worth(score).items():
+            if reason in known and worth > 0:
+                by_reason.setdefault(reason, []).append((worth, line))
+    totals = {reason: _total([worth for worth, _ in found]) for reason, found in by_reason.items()}
+    order = sorted(totals, key=lambda reason: (-totals[reason], reason))
+    if not order:
+        return None
+    best, second = order[0], order[1] if len(order) > 1 else ""
+    against = totals.get(second, 0.0)
+    score = totals[best] * (1.0 - 0.5 * against / totals[best])
+    return Guess(best, _shown(by_reason[best]), round(score, 4), second, round(against, 4))
+
+
+def _candidates(facts: Facts) -> list[Told]:
+    """Return the lines that may tell why, but those that something explains, and those about other times and other jobs."""
+    explained = {hit.line for hit in facts.hits if isinstance(hit.entry, Signature) and hit.entry.role in _SPOKEN}
+    start = facts.span.start
+    old = {line.number for line in facts.kernel if start is not None and line.at is not None and line.at < start - KERNEL_EARLY}
+    mine = {facts.job_id, *facts.places.hosts} - {None, ""}
+    others = {line.number for line in facts.scheduler if not any(name and name in line.text for name in mine)}
+    left_out = {"job.log": explained, "dmesg.log": old, "slurmctld.log": others if mine else set()}
+    return [line for line in telling(facts) if line.line not in left_out.get(line.file, ())]
+
+
+def _worth(score: LineScore) -> dict[str, float]:
+    """Return what one line is worth for each reason that it may speak for."""
+    return {
+        reason: score.root * share * (_FOLLOWS if reason in SYMPTOMS else 1.0)
+        for reason, share in list(score.reasons.items())[:5]
+        if reason != NONE
+    }
+
+
+def _total(worths: Sequence[float]) -> float:
+    """Return what several lines are worth together: the best one, and a little for each that agrees."""
+    first, *others = sorted(worths, reverse=True)
+    return min(first + 0.1 * sum(others[:3]), 1.0)
+
+
+def _shown(found: Sequence[tuple[float, Told]]) -> tuple[Told, ...]:
+    """Return the lines to cite: of those nearly as telling as the best one the earliest, then the others by worth."""
+    best = max(worth for worth, _ in found)
+    near = [line for worth, line in found if worth >= _NEAR * best]
+    first = min(near, key=lambda line: (line.file != near[0].file, line.line))
+    others = [line for worth, line in sorted(found, key=lambda pair: -pair[0]) if line is not first and worth >= 0.3 * best]
+    return (first, *others)[:CITED]
+
+
+class RankerOpinion:
+    """The second opinion of the line ranker."""
+
+    name = "ranker"
+
+    def __init__(
+        self,
+        reasons: Callable[[], Mapping[str, Reason]],
+        curve: Callable[[float], float],
+        *,
+        site: Path | None = None,
+        ranker: Ranker | None = None,
+    ) -> None:
+        """Prepare to answer; nothing is read before it is asked.
+
+        Args:
+            reasons: What is known now.
+            curve: Confidence by score; see `calibration`.
+            site: Folder of the site's content, whose trained file goes before the shipped one.
+            ranker: Another ranker than the one of the file.
+        """
+        self._reasons, self._curve, self._site, self._given = reasons, curve, site, ranker
+
+    @cached_property
+    def ranker(self) -> Ranker | None:
+        """The ranker; None where its file cannot be read, which is said once."""
+        if self._given is not None:
+            return self._given
+        try:
+            return load_ranker(file_of(self._site))
+        except ContentError as error:
+            logger.warning("the line ranker is left out: %s", error)
+            return None
+
+    def ask(self, facts: Facts, found: Diagnosis) -> Diagnosis | None:
+        """Return what the unexplained lines speak for: an answer where it is sure, else what was found with a guess as rival."""
+        ranker = self.ranker
+        if ranker is None or not facts.lines:
+            return None
+        known = self._reasons()
+        made = guess(facts, ranker, known)
+        if made is None or made.reason == found.reason:
+            return None
+        sure = round(self._curve(made.score), 2)
+        if sure < WORTH_NAMING:
+            return None
+        if sure >= SURE and sure > found.confidence and (found.reason == "unknown" or not _protected(found)):
+            return _answer(made, sure, known, found, ranker.name)
+        return replace(found, rivals=(_rival(made, sure, known), *(r for r in found.rivals if r.reason != made.reason))[:2])
+
+    def note(self, facts: Facts, found: Diagnosis) -> Diagnosis:
+        """Return the diagnosis as it is: the ranker adds nothing to what others found."""
+        return found
+
+
+def _protected(found: Diagnosis) -> bool:
+    """Tell whether a doubtful verdict stands: one that names nodes, or says that nothing failed."""
+    return bool(found.nodes) or found.reason in ("no_failure", "hang", "cancelled", "preempted", "time_limit", "slow_job")
+
+
+def _answer(made: Guess, sure: float, known: Mapping[str, Reason], found: Diagnosis, name: str) -> Diagnosis:
+    reason = known[made.reason]
+    first = made.lines[0]
+    return Diagnosis(
+        reason=reason.name,
+        category=reason.category,
+        action=reason.action,
+        confidence=sure,
+        by=DecidedBy.MODEL,
+        root_cause=tuple(line.cite(f"line ranker {name}") for line in made.lines),
+        nodes=(),
+        rivals=(_of_the_rules(found), *(rival for rival in found.rivals if rival.reason != made.reason))[:2],
+        summary=(
+            f"{reason.title}, says the line ranker, which is right in {sure:.0%} of such cases; no rule knows the line: "
+            f"{first.text.strip()[:180]} ({first.file}:{first.line})."
+        ),
+        advice=advice(reason, reason.action, ()),
+        step=found.step,
+    )
+
+
+def _of_the_rules(found: Diagnosis) -> Rival:
+    cited = next(iter(found.root_cause), None)
+    speaks = f"{cited.file}:{cited.line}: {cited.text.strip()[:140]}" if cited is not None else "nothing in the case"
+    against = "nothing that the rules know holds as a cause" if found.reason == "unknown" else "the rules were in doubt"
+    return Rival(found.reason, found.confidence, f"the {found.by} verdict; {speaks}", against, "Look at the lines cited for both.")
+
+
+def _rival(made: Guess, sure: float, known: Mapping[str, Reason]) -> Rival:
+    first = made.lines[0]
+    return Rival(
+        made.reason,
+        min(sure, 0.6),
+        f"the line ranker's guess; {first.file}:{first.line}: {first.text.strip()[:140]}",
+        f"no rule knows the line, and such guesses are right in {sure:.0%} of cases",
+        next(iter(known[made.reason].tests), "Look at the line cited."),
+    )
