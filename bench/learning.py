@@ -40,7 +40,7 @@ from assistant.diagnose.verdict import diagnose
 from assistant.errors import InputError
 from assistant.llm.hashing import HashingEmbedder
 from assistant.ports import JumpingClock
-from assistant.records import Action, DecidedBy, Event, EventKind
+from assistant.records import Action, DecidedBy, Diagnosis, Event, EventKind
 from assistant.rules.matching import Entry, Patterns
 from assistant.rules.protected import alarm_words
 from assistant.store import Store
@@ -180,10 +180,13 @@ class School:
             self._current = self._base.with_learned(self.store.rules(counting=True))
         return self._current
 
-    def right(self, label: Label) -> tuple[bool, DecidedBy]:
-        """Tell whether a case gets the right reason now, and by whom."""
-        found = diagnose(Case.from_path(label.folder), self.knowledge(), self._opinions)
-        return found.reason in (label.reason, *label.also), found.by
+    def asked(self, label: Label) -> Diagnosis:
+        """Return what is said of a case now."""
+        return diagnose(Case.from_path(label.folder), self.knowledge(), self._opinions)
+
+    def right(self, label: Label) -> bool:
+        """Tell whether a case gets the right reason now."""
+        return self.asked(label).reason in (label.reason, *label.also)
 
     def take(self, label: Label, number: int) -> None:
         """Let an incident arrive: a wrong diagnosis is corrected with its lines, a right one confirmed by its recovery."""
@@ -191,7 +194,8 @@ class School:
         incident, _ = self.store.open_incident(Event(EventKind.REQUESTED, job, None, self.store.clock.now()))
         self._clock.sleep(60)
         facts = gather(Case.from_path(label.folder), self.knowledge())
-        right, by = self.right(label)
+        said = self.asked(label)
+        right, by = said.reason in (label.reason, *label.also), said.by
         try:
             lines = cited_lines(facts, label.lines[:3], "operator")
         except InputError:
@@ -200,7 +204,7 @@ class School:
         maker = "" if right and by is DecidedBy.RULE else str(by) if right else "operator:bench"
         by_whom = "recovered" if right else "operator:bench"
         action = Action(label.action or reason.action)
-        taught = self._teacher.teach(Lesson(incident.id, label.reason, action, lines, by_whom, facts, maker))
+        taught = self._teacher.teach(Lesson(incident.id, label.reason, action, lines, by_whom, facts, maker, said.reason))
         if taught.refused:
             self.refused.append(f"{label.folder.parent.name}/{label.folder.name} {label.reason}: {taught.refused}")
 
@@ -225,7 +229,7 @@ def measure(taught: Course, folder: Path, *, lessons: int) -> dict[tuple[str, st
                 elif not stage and name != "neither":
                     figures[name, asked, 0] = figures["neither", asked, 0]
                 else:
-                    figures[name, asked, stage] = sum(school.right(label)[0] for label in labels), len(labels)
+                    figures[name, asked, stage] = sum(school.right(label) for label in labels), len(labels)
         if learns:
             states: dict[str, int] = defaultdict(int)
             for rule in school.store.rules():

@@ -49,6 +49,8 @@ class Lesson:
     """Of the case, where its files are still there."""
     maker: str = ""
     """Who made the diagnosis that is learned from: `operator:alice`, `memory`, `model`; empty: nothing is to be learned."""
+    said: str = ""
+    """What had been diagnosed; empty where nobody knows."""
     why: str = ""
     cure: str = ""
     nodes: tuple[str, ...] = ()
@@ -139,14 +141,18 @@ class Teacher:
         return self.store.keep_memory(memory, embedder=self._embedder.name, vectors=self._embedder.embed(lines))
 
     def _spoke(self, lesson: Lesson, text: str) -> list[LearnedRule]:
-        """Return the learned rules that matched in the case; not those that were made from it."""
+        """Return the learned rules that matched in the case and were right, or led it astray; not those that were made from it.
+
+        One of another reason that matched beside a right verdict did no harm: several errors often stand in one log.
+        """
         others = [rule for rule in self.store.rules(kind=RuleKind.SIGNATURE, counting=True) if rule.incident != lesson.incident]
         ids = {cited.rule for cited in lesson.lines} | {rule.id for rule in matched(others, text)}
         if lesson.facts is not None:
             ids |= {
                 hit.entry.id for hits in (lesson.facts.hits, lesson.facts.kernel_hits, lesson.facts.scheduler_hits) for hit in hits
             }
-        return [rule for rule in others if rule.id in ids]
+        spoke = (rule for rule in others if rule.id in ids)
+        return [rule for rule in spoke if rule.of == lesson.reason or lesson.said in ("", rule.of)]
 
     def _judge(self, rule: LearnedRule, lesson: Lesson) -> LearnedRule:
         rule = self.store.use_rule(rule.id, lesson.incident, agreed=rule.of == lesson.reason)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from assistant.content.reasons import Reason
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.generalise import PLAIN, message_of
-from assistant.diagnose.telling import Told, telling
+from assistant.diagnose.telling import Told, spoken_for, telling
 from assistant.diagnose.wording import advice
 from assistant.llm.hashing import words_of
 from assistant.ports import Embedder
@@ -24,6 +24,8 @@ from assistant.store import Memory, Near, Store
 LEAST = 0.6
 """Similarity below which a memory is no help: of lines that are less alike, a third belong to other reasons."""
 WORTH_NOTING = 0.7
+SAME = 0.9
+"""Similarity from which a line counts though signatures take it for something else."""
 MARGIN = 0.05
 """How much nearer than any memory of another reason the best one must be."""
 LOOKED_AT = 12
@@ -58,7 +60,8 @@ class MemoryOpinion:
 
     def ask(self, facts: Facts, found: Diagnosis) -> Diagnosis | None:
         """Return what the incidents like this one were, where they agree; None where none is near, or where they differ."""
-        like = self._like(telling(facts, found.root_cause), facts, LEAST)
+        meant = spoken_for(facts)
+        like = [one for one in self._like(telling(facts, found.root_cause), facts, LEAST) if not _taken(one, meant)]
         voters = [one for one in like if one.memory.reason in self._reasons() and one.similarity >= like[0].similarity - 3 * MARGIN]
         if not voters:
             return None
@@ -172,6 +175,12 @@ def catch_up(store: Store, embedder: Embedder) -> None:
     """Give memories whose vectors another embedder made vectors of this one, a bounded number at a time."""
     for memory in store.strangers(embedder.name, CAUGHT_UP):
         store.set_vectors(memory.incident, embedder=embedder.name, vectors=embedder.embed(memory.lines))
+
+
+def _taken(one: Found, meant: Mapping[tuple[str, int], frozenset[str]]) -> bool:
+    """Tell whether signatures know the line and what it means, which is not what memory would make of it."""
+    known = meant.get((one.told.file, one.told.line), frozenset())
+    return bool(known) and one.memory.reason not in known and one.similarity < SAME
 
 
 def _of_the_rules(found: Diagnosis) -> Rival:

@@ -7,6 +7,7 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from assistant.content.reasons import Herring, Role, Signature
+from assistant.diagnose.chains import bare
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.generalise import message_of
 from assistant.llm.hashing import words_of
@@ -57,6 +58,16 @@ def harmless(facts: Facts) -> set[int]:
         for hit in facts.hits
         if isinstance(hit.entry, Herring) or (isinstance(hit.entry, Signature) and hit.entry.role is Role.BENIGN)
     }
+
+
+def spoken_for(facts: Facts) -> dict[tuple[str, int], frozenset[str]]:
+    """Return the reasons that signatures with more than a class's name take a line for, by its file and number."""
+    found: dict[tuple[str, int], frozenset[str]] = {}
+    for file, hits in (("job.log", facts.hits), ("dmesg.log", facts.kernel_hits), ("slurmctld.log", facts.scheduler_hits)):
+        for hit in hits:
+            if isinstance(hit.entry, Signature) and not bare(hit.entry):
+                found[file, hit.line] = found.get((file, hit.line), frozenset()) | {hit.entry.id.partition(".")[0]}
+    return found
 
 
 def end_of_health(facts: Facts) -> int:

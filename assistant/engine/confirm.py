@@ -78,8 +78,9 @@ def confirm(
     found = _corrected(engine, before, named, deed, cited, by, why) if changed or before is None else before
     if found is not before:
         engine.store.add_diagnosis(incident_id, found)
+    said = before.reason if before is not None else ""
     maker = f"operator:{by}" if changed else MAKERS.get(found.by, "")
-    lesson = _lesson(engine, incident, found, cited, facts, by=f"operator:{by}", maker=maker, why=why)
+    lesson = _lesson(engine, incident, found, cited, facts, by=f"operator:{by}", maker=maker, why=why, said=said)
     return Confirmed(found, teacher_of(engine).teach(replace(lesson, cure=cure or lesson.cure)), cited)
 
 
@@ -93,7 +94,9 @@ def confirm_recovered(engine: Engine, incident: Incident, diagnosis: Diagnosis) 
             return
         facts = _facts(engine, incident)
         maker = MAKERS.get(diagnosis.by, "")
-        lesson = _lesson(engine, incident, diagnosis, diagnosis.root_cause, facts, by="recovered", maker=maker, why="")
+        lesson = _lesson(
+            engine, incident, diagnosis, diagnosis.root_cause, facts, by="recovered", maker=maker, why="", said=diagnosis.reason
+        )
         teacher_of(engine).teach(lesson)
     except (NightshiftError, OSError) as error:
         logger.warning("incident=%s was not remembered: %s", incident.id, error)
@@ -188,6 +191,7 @@ def _lesson(
     by: str,
     maker: str,
     why: str,
+    said: str,
 ) -> Lesson:
     job = _job(engine, incident)
     return Lesson(
@@ -201,6 +205,7 @@ def _lesson(
         why=why,
         cure=cure_of(engine.store, incident),
         nodes=found.faulty_nodes,
+        said=said,
         task=f"{job.user}/{job.name}" if job is not None else "",
     )
 
