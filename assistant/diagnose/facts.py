@@ -12,6 +12,7 @@ from itertools import chain
 from assistant.content.filters import Filter
 from assistant.content.reasons import Herring, Signature
 from assistant.diagnose.case import Case, numbered
+from assistant.diagnose.clock import on_one_clock
 from assistant.diagnose.kernel import KernelLine, read_kernel
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.places import Places, read_places
@@ -95,7 +96,7 @@ def gather(case: Case, knowledge: Knowledge) -> Facts:
         lines_total=scan.lines_total if scan else 0,
         truncated=scan.truncated if scan else False,
         hits=scan.hits if scan else [],
-        kernel=read_kernel(kernel_lines, places.hosts, year),
+        kernel=on_one_clock(read_kernel(kernel_lines, places.hosts, year), lines, times),
         kernel_hits=_hits(kernel_lines, knowledge.patterns),
         scheduler=scheduler,
         scheduler_hits=_hits(scheduler, knowledge.patterns),

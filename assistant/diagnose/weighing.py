@@ -70,7 +70,7 @@ def weigh(findings: Sequence[Finding], facts: Facts) -> list[Finding]:
 def _weigh_time(finding: Finding, facts: Facts) -> None:
     """Drop what a kernel or the scheduler said long before this attempt."""
     year = facts.span.end.year if facts.span.end else None
-    at = stamp(finding.text, year)
+    at = _time_of(finding, year, facts)
     if is_boot(finding.text):
         if not booted_within(finding, at, facts):
             finding.factor, finding.note = 0.0, "the node booted before this attempt"
@@ -82,6 +82,8 @@ def _weigh_time(finding: Finding, facts: Facts) -> None:
         return
     latest = max((line.at for line in facts.kernel if line.at), default=at) if finding.file == "dmesg.log" else at
     start, end = facts.span
+    if start is not None and end is not None and start > end:
+        start = None  # the job's clock was set back: its first stamp tells nothing
     if start is not None and latest >= start and at < start - KERNEL_EARLY:
         finding.factor, finding.note = 0.0, "long before this attempt started"
     elif latest - at > KERNEL_HISTORY:
@@ -95,6 +97,14 @@ def _weigh_time(finding: Finding, facts: Facts) -> None:
     elif _lived_with(at, end, facts) and not (latest - at <= NEAR_END and _other_zone(at, end)):
         finding.factor *= 0.3
         finding.note = "training went on after it"
+
+
+def _time_of(finding: Finding, year: int | None, facts: Facts) -> datetime | None:
+    """Return when a line was printed, by the job's clock as far as that is known."""
+    if finding.file != "dmesg.log":
+        return stamp(finding.text, year)
+    place = finding.line - facts.case.kernel_from
+    return facts.kernel[place].at if 0 <= place < len(facts.kernel) else None
 
 
 def _weigh_uptime(finding: Finding, facts: Facts) -> None:
