@@ -56,8 +56,9 @@ def with_patterns(store: Store, scheduler: Scheduler, incident: Incident, diagno
     """Return a diagnosis with what the ledger adds to it; as it is for what is no machine's fault."""
     if job is None or not job.nodes or not _counts(diagnosis):
         return diagnosis
-    now, known = store.clock.now(), _fleet(scheduler)
+    now = store.clock.now()
     before = [one for one in store.sightings(now - WINDOW) if one.incident != incident.id]
+    known = known_traits(_fleet(scheduler), before)
     seen = [*before, *_sightings(store, known, incident, diagnosis, job)]
     added = patterns(seen, job.nodes, known, now, incident.id)
     about = {*job.nodes}
@@ -80,6 +81,20 @@ def fleet(scheduler: Scheduler) -> dict[str, dict[str, str]]:
     return traits_of(scheduler.nodes(), switches)
 
 
+def known_traits(now: Mapping[str, Mapping[str, str]], sightings: Sequence[Sighting]) -> dict[str, Mapping[str, str]]:
+    """Return the traits of all nodes: as the scheduler names them, and what was read on them when they were last seen.
+
+    Args:
+        now: From `fleet`.
+        sightings: Oldest first.
+    """
+    found: dict[str, Mapping[str, str]] = dict(now)
+    for one in sightings:
+        if one.node in found:
+            found[one.node] = {**found[one.node], **one.traits, **now[one.node]}
+    return found
+
+
 def _fleet(scheduler: Scheduler) -> dict[str, dict[str, str]]:
     try:
         return fleet(scheduler)
@@ -98,25 +113,28 @@ def _sightings(
     nodes = job.nodes if job is not None else (incident.node,) if incident.node else ()
     if not _counts(diagnosis):
         return
-    blamed, heat = {*diagnosis.faulty_nodes}, dict(_heat(store, incident.id))
+    blamed, read = {*diagnosis.faulty_nodes}, dict(_read(store, incident.id))
     blamed |= {node for call in store.calls(incident.id) if call.tool == "cordon_node" and (node := call.arguments.get("node"))}
     for node in dict.fromkeys((*nodes, *sorted(blamed))):
         at = incident.failed_at or incident.opened
-        yield Sighting(
-            node, incident.id, at, diagnosis.reason, node in blamed, len(nodes) or 1, known.get(node, {}), heat.get(node, {})
-        )
+        heat, traits = read.get(node, ({}, {}))
+        about = {**known.get(node, {}), **traits}
+        yield Sighting(node, incident.id, at, diagnosis.reason, node in blamed, len(nodes) or 1, about, heat)
 
 
-def _heat(store: Store, incident: int) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield the temperatures that the probes of an incident read, by node."""
+def _read(store: Store, incident: int) -> Iterator[tuple[str, tuple[dict[str, float], dict[str, str]]]]:
+    """Yield the temperatures and traits that the probes of an incident read, by node."""
     for call in store.calls(incident):
         outcome = store.outcome(call.id) if call.tool == "check_nodes" else None
         nodes: Any = outcome.value.get("nodes") if outcome is not None and isinstance(outcome.value, Mapping) else None
         for node, told in nodes.items() if isinstance(nodes, Mapping) else ():
-            read: dict[str, float] = {}
+            heat: dict[str, float] = {}
+            traits: dict[str, str] = {}
             for row in told.get("probes", ()):
-                kind = HEAT.get(row.get("probe"))
-                if kind is not None and row.get("unit") == "C" and isinstance(row.get("value"), int | float):
-                    read[kind] = max(float(row["value"]), read.get(kind, 0.0))
-            if read:
-                yield node, read
+                kind, found = HEAT.get(row.get("probe")), row.get("value")
+                if kind is not None and row.get("unit") == "C" and isinstance(found, int | float):
+                    heat[kind] = max(float(found), heat.get(kind, 0.0))
+                elif row.get("probe") == "gpu_driver" and isinstance(found, str):
+                    traits["driver"] = found
+            if heat or traits:
+                yield node, (heat, traits)

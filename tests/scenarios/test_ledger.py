@@ -6,7 +6,8 @@ import dataclasses
 from datetime import timedelta
 from pathlib import Path
 
-from assistant.records import IncidentState, PatternKind
+from assistant.engine.ledger import keep, known_traits
+from assistant.records import Call, CallStatus, IncidentState, Outcome, PatternKind
 from assistant.schedulers.simulated_run import Run
 from tests.scenarios.scene import ECC, XID, Scene
 
@@ -39,6 +40,31 @@ def test_a_second_failure_of_a_node_names_the_first_one(tmp_path: Path) -> None:
     assert (repeat.nodes, repeat.incidents) == (("node02",), (first.id,))
     blamed = {(one.incident, one.node) for one in scene.engine.store.sightings(scene.clock.now() - timedelta(days=9)) if one.blamed}
     assert blamed == {(first.id, "node02"), (second.id, "node02")}
+
+
+def test_what_the_probes_read_stands_in_the_ledger_and_a_shared_driver_shows(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.cluster.submit(scene.spec)
+    (incident,) = scene.watch(600)
+    store, found = scene.engine.store, scene.engine.store.diagnosis(incident.id)
+    assert found is not None
+    nodes = {
+        f"node{n:02}": {
+            "probes": [
+                {"probe": "gpu_temperature", "value": 60.0 + n, "unit": "C"},
+                {"probe": "gpu_temperature", "value": 55.0, "unit": "C"},
+                {"probe": "inlet", "value": "?", "unit": "C"},
+                {"probe": "gpu_driver", "value": "550.54" if n < 2 else "535.129"},
+            ]
+        }
+        for n in (1, 2)
+    }
+    asked = Call(0, incident.id, "check_nodes", {}, "", "engine", scene.clock.now(), CallStatus.DONE, None, "")
+    store.write_outcome(Outcome(store.write_call(asked).id, True, {"nodes": nodes}, "", scene.clock.now()))
+    keep(store, scene.cluster, incident, found, scene.cluster.job("1"))
+    seen = {one.node: one for one in store.sightings(scene.clock.now() - timedelta(days=9))}
+    assert (seen["node01"].heat, seen["node01"].traits["driver"]) == ({"gpu": 61.0}, "550.54")
+    assert known_traits({"node02": {"rack": "r1"}}, list(seen.values()))["node02"] == {**seen["node02"].traits, "rack": "r1"}
 
 
 def test_a_bug_of_the_script_is_held_against_no_node(tmp_path: Path) -> None:

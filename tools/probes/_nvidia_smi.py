@@ -93,7 +93,14 @@ def _parsed(out: str) -> list[Gpu] | None:
     ]
 
 
-def gpu_probe(name: str, judge: Judge, source: str, good: str, counters: Count | None = None) -> Probe:
+def gpu_probe(
+    name: str,
+    judge: Judge,
+    source: str,
+    good: str,
+    counters: Count | None = None,
+    well: Callable[[Sequence[Gpu]], Finding | None] | None = None,
+) -> Probe:
     """Return a probe that judges each GPU by itself.
 
     Args:
@@ -102,9 +109,10 @@ def gpu_probe(name: str, judge: Judge, source: str, good: str, counters: Count |
         source: Where its limits come from.
         good: What to say when all is well.
         counters: Gives the counters of a GPU that only ever grow.
+        well: Gives what to say of all GPUs when all is well, in place of `good`; None where they do not say it.
     """
     if counters is None:
-        return smi_probe(name, partial(_each, judge, good), source)
+        return smi_probe(name, partial(_each, judge, good, well=well), source)
     return smi_probe(name, partial(_each, judge, good, counters=counters), source, counts=counts(partial(_counters, counters)))
 
 
@@ -129,7 +137,14 @@ def _counters(counters: Count, reply: Reply, circumstances: Circumstances) -> It
         yield from counters(gpu, circumstances)
 
 
-def _each(judge: Judge, good: str, reply: Reply, circumstances: Circumstances, counters: Count | None = None) -> Sequence[Finding]:
+def _each(
+    judge: Judge,
+    good: str,
+    reply: Reply,
+    circumstances: Circumstances,
+    counters: Count | None = None,
+    well: Callable[[Sequence[Gpu]], Finding | None] | None = None,
+) -> Sequence[Finding]:
     found = gpus(reply)
     if found is None:
         return [unknown("nvidia-smi -q -x printed no report that can be read")]
@@ -139,7 +154,9 @@ def _each(judge: Judge, good: str, reply: Reply, circumstances: Circumstances, c
     every = [one for gpu in found for one in counters(gpu, circumstances)] if counters else []
     wrong += [(one.device, finding) for one in every if (finding := judged(one, circumstances)) is not None]
     told = f"; counters {circumstances.past.told}" if every else ""
-    return merged(wrong) or [ok(f"{good} ({len(found)} GPUs{told})", len(found))]
+    if wrong:
+        return merged(wrong)
+    return [(well(found) if well else None) or ok(f"{good} ({len(found)} GPUs{told})", len(found))]
 
 
 def wrong(

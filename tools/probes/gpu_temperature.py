@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from assistant.probing import Circumstances, Finding, Health, Weight, judged
+from assistant.probing import Circumstances, Finding, Health, Weight, judged, ok
 from assistant.tools.probes._nvidia_smi import Gpu, gpu_probe, wrong
 
 COOL = "look at fans, dust, inlet temperature and, with liquid cooling, the flow"
@@ -46,4 +46,12 @@ def _left(gpu: Gpu) -> Iterator[Finding]:
         yield wrong(Health.WARNING, f"{{}}: {left:.0f} C to its limit", left, most, "C", COOL)
 
 
-PROBE = gpu_probe("gpu_temperature", judge, "thresholds of the device itself, else knowledge/limits.toml", "no GPU is too hot")
+def hottest(found: Sequence[Gpu]) -> Finding | None:
+    """Return how hot the hottest GPU is: the ledger of nodes compares it with those of its neighbours."""
+    read = [celsius for gpu in found if (celsius := gpu.number("temperature/gpu_temp")) is not None]
+    return ok(f"no GPU is too hot ({len(found)} GPUs), the hottest at {max(read):.0f} C", max(read), unit="C") if read else None
+
+
+PROBE = gpu_probe(
+    "gpu_temperature", judge, "thresholds of the device itself, else knowledge/limits.toml", "no GPU is too hot", well=hottest
+)

@@ -32,13 +32,13 @@ def ledger(
     A blame counts half after 14 days. Below stand what the nodes to blame share, more than chance explains.
     """
     from assistant.diagnose.ledger import patterns, scores
-    from assistant.engine.ledger import fleet
+    from assistant.engine.ledger import fleet, known_traits
 
     engine = door_of(context).engine()
     now = engine.clock.now()
     seen = engine.store.sightings(now - timedelta(days=days))
     listed = [score for score in scores(seen, now) if every or score.blamed]
-    shared = patterns(seen, [score.node for score in listed], fleet(engine.scheduler), now) if seen else ()
+    shared = patterns(seen, [score.node for score in listed], known_traits(fleet(engine.scheduler), seen), now) if seen else ()
     if as_json:
         for score in listed:
             print_json(_as_object(score))
