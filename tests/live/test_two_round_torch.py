@@ -15,7 +15,7 @@ import pytest
 from assistant.errors import ToolError
 from assistant.recover.collective.commands import Choice, Program
 from assistant.recover.collective.executor import Runner
-from assistant.recover.collective.terms import load_terms
+from assistant.recover.collective.terms import Terms, load_terms
 from assistant.recover.collective.worlds import Outcome, Result
 from assistant.tooling import Context
 from assistant.tools.collective import two_round_test
@@ -57,11 +57,17 @@ def verdict_on(context: Context, devcluster: DevCluster, program: str = "gloo") 
     return told
 
 
-def one_world(context: Context, devcluster: DevCluster, *nodes: str, **changes: float) -> Result:
+def one_world(context: Context, devcluster: DevCluster, *nodes: str, terms: Terms | None = None) -> Result:
     """Return what comes of one world of gloo, without the rounds around it."""
     addresses = {node: devcluster.on(node, "hostname", "-I").split()[0] for node in nodes}
-    terms = replace(load_terms(context.site), **changes)
-    runner = Runner(context.transport, terms, context.random, addresses.__getitem__, lambda _: (), Choice(Program.GLOO))
+    runner = Runner(
+        context.transport,
+        terms or load_terms(context.site),
+        context.random,
+        addresses.__getitem__,
+        lambda _: (),
+        Choice(Program.GLOO),
+    )
     (result,) = runner.run([nodes])
     return result
 
@@ -128,8 +134,8 @@ HUNG = {
 @pytest.mark.parametrize("where", list(HUNG))
 def test_a_rank_that_hangs_costs_its_deadline(context: Context, devcluster: DevCluster, where: str) -> None:
     install(devcluster, "gpu003", f'case "$3" in {TASK}) {HUNG[where]} esac')
-    began = time.monotonic()
-    result = one_world(context, devcluster, "gpu001", "gpu003", deadline_s=15.0, margin_s=30.0)
+    terms, began = replace(load_terms(context.site), deadline_s=15.0, margin_s=30.0), time.monotonic()
+    result = one_world(context, devcluster, "gpu001", "gpu003", terms=terms)
     assert result.outcome is Outcome.FAIL, result
     assert "gpu003: timeout: " in result.detail, result
     assert time.monotonic() - began < 15 + 30
