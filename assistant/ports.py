@@ -277,3 +277,14 @@ class Ranker(Protocol):
     def rank(self, lines: Sequence[str]) -> Sequence[LineScore]:
         """Return a score for each line, judged without the others."""
         ...
+
+
+class RuleWriter(Protocol):
+    """Proposes patterns for groups of routine lines; several proposals vote, and the winner has to be proven."""
+
+    name: str
+    """For the provenance of rules: `model:<name>` is what they are kept under."""
+
+    def propose(self, lines: Sequence[str]) -> str:
+        """Return a regular expression that describes whole lines like these; asked again it may answer otherwise."""
+        ...

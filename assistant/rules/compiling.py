@@ -60,6 +60,15 @@ def database(expressions: Sequence[tuple[int, Expression]], folder: Path | None 
     return compiled
 
 
+def compiled_alone(expression: Expression) -> Any:
+    """Return a database of one expression that is kept nowhere: to see whether Hyperscan takes it.
+
+    Raises:
+        ContentError: Hyperscan refuses it; the message says why.
+    """
+    return _compile([(0, expression)])
+
+
 def flags_of(expression: Expression) -> int:
     """Return the Hyperscan flags of a pattern: `.` stays in its line, `^` and `$` mean lines."""
     import hyperscan

@@ -1,0 +1,291 @@
+r"""Refuse patterns that could take for ever, from their structure alone: nothing is run, so nothing can hang.
+
+`re` tries every way in which a pattern can match. What multiplies the ways is a repeat whose end the text does not settle: one that
+may give back what the next part takes as well (`.*.*`, `\d+\d*`), above all a repeat in a repeat (`(a+)+`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+LONGEST_LINE = 16_384
+"""Characters that a repeat without an end may take."""
+MOST_WAYS = 10_000_000
+"""Ways in which one line may be tried."""
+MOST_STATES = 4_000
+"""Size of the pattern with its repeats written out."""
+LONGEST_PATTERN = 4_000
+
+_parser: Any = importlib.import_module("re._parser")
+_EVERY = (1 << 257) - 1  # one bit for each byte, one for every other character
+_NO_NEWLINE = _EVERY & ~(1 << 10)
+_REFUSED = {
+    "ASSERT": "look-around",
+    "ASSERT_NOT": "look-around",
+    "GROUPREF": "a back-reference",
+    "GROUPREF_EXISTS": "a back-reference",
+    "ATOMIC_GROUP": "an atomic group",
+    "POSSESSIVE_REPEAT": "a possessive repeat",
+}
+
+
+class Refused(ValueError):
+    """A pattern is not safe to use; the message says why."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a safe pattern is made of."""
+
+    states: int
+    ways: int
+    letters: int
+    """Letters that every line it matches holds, one by one."""
+    anchored: bool
+    """Whether it begins with `^`."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One element of a sequence: how often it may come, and what of."""
+
+    first: int
+    """Characters that it may begin with, as bits."""
+    every: int
+    """Characters that it may hold."""
+    least: int
+    most: int
+    single: bool
+    """Whether one round is exactly one character."""
+
+
+def shape_of(pattern: str) -> Shape:
+    """Return what a pattern is made of.
+
+    Raises:
+        Refused: It is no regular expression, uses what Hyperscan cannot do, or may take for ever.
+    """
+    if len(pattern) > LONGEST_PATTERN:
+        raise Refused(f"it is {len(pattern):,} characters long; at most {LONGEST_PATTERN:,}")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            parsed = _parser.parse(pattern, re.ASCII | re.MULTILINE)
+    except (re.error, RecursionError, OverflowError, Warning) as error:
+        raise Refused(f"it is no regular expression: {error}") from error
+    sequence = list(parsed)
+    _check_words(sequence)
+    states = _states(sequence)
+    if states > MOST_STATES:
+        raise Refused(f"it is as large as {states:,} characters written out; at most {MOST_STATES:,}")
+    ways = _ways(sequence, [])
+    if ways > MOST_WAYS:
+        raise Refused("a line could be tried in too many ways: repeats stand one behind another that can take the same text")
+    anchored = bool(sequence) and str(sequence[0]) == "(AT, AT_BEGINNING)"
+    return Shape(states, ways, _letters(sequence), anchored)
+
+
+def _check_words(sequence: Iterable[Any]) -> None:
+    for op, value in sequence:
+        if str(op) in _REFUSED:
+            raise Refused(f"it uses {_REFUSED[str(op)]}")
+        for inner in _bodies(op, value):
+            _check_words(inner)
+
+
+def _bodies(op: Any, value: Any) -> list[Sequence[Any]]:
+    """Return the sequences inside an element."""
+    name = str(op)
+    if name in ("MAX_REPEAT", "MIN_REPEAT"):
+        return [value[2]]
+    if name == "SUBPATTERN":
+        return [value[3]]
+    return list(value[1]) if name == "BRANCH" else []
+
+
+def _states(sequence: Iterable[Any]) -> int:
+    total = 0
+    for op, value in sequence:
+        inner = sum(_states(body) for body in _bodies(op, value)) or 1
+        if str(op) in ("MAX_REPEAT", "MIN_REPEAT"):
+            most = int(value[1])
+            single = len(value[2]) == 1 and not _bodies(*value[2][0])
+            times = max(int(value[0]), 1) if most > LONGEST_LINE else most
+            inner = inner + times // 10 if single else inner * max(times, 1)
+        total += inner
+    return total
+
+
+def _ways(sequence: Sequence[Any], rest: list[_Part]) -> int:
+    """Return in how many ways a sequence can match one line, at most, given what follows on it."""
+    total = 1
+    following = rest
+    for op, value in reversed(sequence):
+        name = str(op)
+        if name in ("MAX_REPEAT", "MIN_REPEAT"):
+            total *= _ways_of_repeat(value, following)
+        elif name == "BRANCH":
+            own = [_ways(body, following) for body in value[1]]
+            total *= sum(own) if _overlap([_first_of(body) for body in value[1]]) else max(own)
+        elif name == "SUBPATTERN":
+            total *= _ways(value[3], following)
+        following = [*_parts(op, value), *following]
+        if total > MOST_WAYS:
+            return total
+    return total
+
+
+def _ways_of_repeat(value: Any, following: list[_Part]) -> int:
+    least, most, body = int(value[0]), min(int(value[1]), LONGEST_LINE), value[2]
+    part = _part_of(body, least, most)
+    if most > 1 and not part.single:
+        _check_rounds(body, part)
+    inner = _ways(body, following)
+    if least == most or _settled(part, following):
+        return inner
+    return inner * (most - least + 1)
+
+
+def _check_rounds(body: Sequence[Any], part: _Part) -> None:
+    """Refuse a repeat of which one text can be several numbers of rounds."""
+    parts = [inner for op, value in body for inner in _parts(op, value)]
+    moving = [inner for inner in parts if inner.least != inner.most]
+    if all(inner.least == 0 for inner in parts):
+        raise Refused("it repeats what may be empty")
+    taken = 0
+    for inner in moving:
+        taken |= inner.every
+    marked = any(inner.least == inner.most == 1 and inner.single and not inner.every & taken for inner in parts)
+    if (moving and not marked) or _forks(body):
+        raise Refused("it repeats a repeat and nothing tells where a round ends, as in (a+)+")
+
+
+def _forks(body: Iterable[Any]) -> bool:
+    """Tell whether two alternatives inside begin alike."""
+    for op, value in body:
+        if str(op) == "BRANCH" and _overlap([_first_of(branch) for branch in value[1]]):
+            return True
+        if any(_forks(inner) for inner in _bodies(op, value)):
+            return True
+    return False
+
+
+def _settled(part: _Part, following: Iterable[_Part]) -> bool:
+    """Tell whether the text settles where a repeat ends: what comes behind it begins with what it cannot take."""
+    for after in following:
+        if after.least == 0 or after.least != after.most:
+            if after.first & part.every:
+                return False
+            if after.least:
+                return True
+        elif not after.first & part.every:
+            return True
+        elif not after.single:
+            return False
+    return True
+
+
+def _parts(op: Any, value: Any) -> list[_Part]:
+    """Return the elements that an element of the parse tree is; a group is what stands in it."""
+    name = str(op)
+    if name == "AT":
+        return []
+    if name == "SUBPATTERN":
+        return [part for inner_op, inner in value[3] for part in _parts(inner_op, inner)]
+    if name in ("MAX_REPEAT", "MIN_REPEAT"):
+        least, most = int(value[0]), min(int(value[1]), LONGEST_LINE)
+        part = _part_of(value[2], least, most)
+        return [part] * least if part.single and least == most <= 8 else [part]
+    if name == "BRANCH":
+        firsts = every = 0
+        for body in value[1]:
+            firsts, every = firsts | _first_of(body), every | _part_of(body, 1, 1).every
+        empty = any(_may_be_empty(body) for body in value[1])
+        return [_Part(firsts, every, 0 if empty else 1, 2, False)]
+    signs = _signs(op, value)
+    return [_Part(signs, signs, 1, 1, True)]
+
+
+def _part_of(body: Sequence[Any], least: int, most: int) -> _Part:
+    parts = [part for op, value in body for part in _parts(op, value)]
+    every = 0
+    for part in parts:
+        every |= part.every
+    single = len(parts) == 1 and parts[0].single and parts[0].least == parts[0].most == 1
+    return _Part(_first_of(body), every, least, most, single)
+
+
+def _first_of(body: Iterable[Any]) -> int:
+    first = 0
+    for op, value in body:
+        for part in _parts(op, value):
+            first |= part.first
+            if part.least:
+                return first
+    return first
+
+
+def _may_be_empty(body: Iterable[Any]) -> bool:
+    return all(part.least == 0 for op, value in body for part in _parts(op, value))
+
+
+def _overlap(firsts: Sequence[int]) -> bool:
+    seen = 0
+    for first in firsts:
+        if first & seen or not first:
+            return True
+        seen |= first
+    return False
+
+
+def _signs(op: Any, value: Any) -> int:
+    """Return the characters of a one-character element, as bits."""
+    name = str(op)
+    if name == "LITERAL":
+        return _bit(value)
+    if name == "NOT_LITERAL":
+        return _EVERY & ~_bit(value)
+    if name == "ANY":
+        return _NO_NEWLINE
+    if name == "CATEGORY":
+        return _category(str(value))
+    found, negated = 0, False
+    for inner_op, inner in value if name == "IN" else ():
+        if str(inner_op) == "NEGATE":
+            negated = True
+        elif str(inner_op) == "RANGE":
+            low, high = cast(tuple[int, int], inner)
+            found |= sum(_bit(code) for code in range(low, min(high, 256) + 1)) | (_bit(high) if high > 255 else 0)
+        else:
+            found |= _signs(inner_op, inner)
+    return _EVERY & ~found if negated else found
+
+
+def _bit(code: int) -> int:
+    return 1 << min(code, 256)
+
+
+def _category(name: str) -> int:
+    kind = {"DIGIT": r"\d", "SPACE": r"\s", "WORD": r"\w"}[name.rpartition("_")[2]]
+    found = sum(_bit(code) for code in range(256) if re.match(kind, chr(code), re.ASCII))
+    return _EVERY & ~found if "_NOT_" in name else found
+
+
+def _letters(sequence: Iterable[Any]) -> int:
+    total = 0
+    for op, value in sequence:
+        name = str(op)
+        if name == "LITERAL":
+            total += chr(value).isalpha()
+        elif name == "BRANCH":
+            total += min(_letters(body) for body in value[1])
+        elif name == "SUBPATTERN":
+            total += _letters(value[3])
+        elif name in ("MAX_REPEAT", "MIN_REPEAT") and value[0]:
+            total += _letters(value[2])
+    return total
