@@ -24,7 +24,7 @@ from assistant.store import Memory, Near, Store
 LEAST = 0.6
 """Similarity below which a memory is no help: of lines that are less alike, a third belong to other reasons."""
 WORTH_NOTING = 0.7
-SAME = 0.9
+SAME = 0.8
 """Similarity from which a line counts though signatures take it for something else."""
 MARGIN = 0.05
 """How much nearer than any memory of another reason the best one must be."""
