@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
 from pathlib import Path
 
 from assistant.errors import ToolError
@@ -13,7 +12,6 @@ from assistant.schedulers.slurm_jobs import nodes_of
 READ_BYTES = 32 << 20
 """Of the log, from its end: days on a busy cluster."""
 LIST = re.compile(r"[A-Za-z][\w.-]*(?:\[[\d,-]+\][\w.-]*)*")
-BEFORE = timedelta(minutes=5)
 
 
 def controller_lines(path: Path, job: Job | None) -> str:
@@ -34,11 +32,13 @@ def controller_lines(path: Path, job: Job | None) -> str:
 
 
 def lines_about(text: str, job: Job) -> str:
-    """Return the lines about a job and its nodes; older ones about its nodes are left out."""
+    """Return the lines about a job and its nodes; those about its nodes from before it ran there are left out."""
     base, _, task = job.id.partition("_")
     ids = re.compile(rf"\bJobId={base}(?:_{task}|_\*)?\b(?!_)" if task else rf"\bJobId={base}\b(?!_)")
     nodes = frozenset(job.nodes)
-    since = f"[{(job.submitted - BEFORE).astimezone():%Y-%m-%dT%H:%M:%S}" if job.submitted is not None else ""
+    began = job.started or job.submitted
+    # what befell a node earlier befell the job before: Slurm places none on a node that it holds for dead
+    since = f"[{began.astimezone():%Y-%m-%dT%H:%M:%S}" if began is not None else ""
     return "\n".join(line for line in text.splitlines() if ids.search(line) or (line >= since and _names(line, nodes)))
 
 

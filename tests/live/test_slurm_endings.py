@@ -102,7 +102,7 @@ def test_a_job_that_is_out_of_time_is_told_from_one_that_failed(
     incident = noticed(engine, job.id)
     diagnosis = engine.store.diagnosis(incident.id)
     assert diagnosis is not None
-    assert (diagnosis.reason, diagnosis.faulty_nodes) == ("time_limit", ())
+    assert (diagnosis.reason, diagnosis.faulty_nodes) == ("time_limit", ()), diagnosis.root_cause
     assert [one.id for one in slurm.jobs() if not one.state.ended] == []
     assert {one.reason for one in slurm.nodes()} == {""}
     if devcluster.accounting:
@@ -161,7 +161,7 @@ def test_a_job_that_is_preempted_for_good_is_preempted_and_has_not_failed(
         incident = noticed(engine, job.id)
         diagnosis = engine.store.diagnosis(incident.id)
         assert diagnosis is not None
-        assert (diagnosis.reason, diagnosis.faulty_nodes) == ("preempted", ())
+        assert (diagnosis.reason, diagnosis.faulty_nodes) == ("preempted", ()), diagnosis.root_cause
     finally:
         devcluster.run("scontrol", "update", f"PartitionName={WEAK}", "PreemptMode=REQUEUE")
 

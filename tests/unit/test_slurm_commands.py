@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -306,3 +307,11 @@ def test_the_controllers_lines_are_those_of_the_job_and_its_nodes() -> None:
     )
     kept = lines_about(text, replace(a_job(), nodes=("gpu003",))).splitlines()
     assert [line[12:20] for line in kept] == ["10:00:00", "10:00:01", "10:00:03", "10:00:04"]
+
+
+def test_what_befell_a_node_before_the_job_ran_there_is_not_of_the_job() -> None:
+    started = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
+    stamps = [started + timedelta(minutes=minutes) for minutes in (-3, 2)]
+    text = "\n".join(f"[{at.astimezone():%Y-%m-%dT%H:%M:%S}.000] error: Nodes gpu003 not responding, setting DOWN" for at in stamps)
+    job = replace(a_job(), nodes=("gpu003",), submitted=started - timedelta(minutes=5), started=started)
+    assert lines_about(text, job).splitlines() == text.splitlines()[1:]
