@@ -11,13 +11,16 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from datetime import timedelta
 
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding
 from assistant.diagnose.hearsay import borne_out
 from assistant.diagnose.streams import host_like
+from assistant.diagnose.times import stamp
 from assistant.records import Citation, NodeFinding
 
+JUST_BEFORE = timedelta(minutes=2)
 MOST = 3
 """More hosts with a hardware fault at once are one outage, not so many broken nodes."""
 _WORD = re.compile(r"[A-Za-z][\w.-]*")
@@ -73,12 +76,19 @@ def _called_down(facts: Facts) -> tuple[NodeFinding, ...]:
                 continue
             match = _DOWN.search(line.text)
             host = (match.group(1) or match.group(2)).rstrip(".,:;") if match else ""
-            if host and host_like(host) and (file == "job.log" or facts.places.knows(host)):
+            if host and host_like(host) and (file == "job.log" or facts.places.knows(host) or _ended_us(line.text, facts)):
                 named.setdefault(host, Citation(file, line.number, line.text, "called down"))
     if len(named) != 1:
         return ()
     host, citation = next(iter(named.items()))
     return (NodeFinding(host, f"{citation.file} calls it down: {citation.text.strip()[:160]}", (citation,)),)
+
+
+def _ended_us(text: str, facts: Facts) -> bool:
+    """Tell whether the scheduler set a node down in the minutes in which it ended this job over a failed node."""
+    told = next((line.text for line in reversed(facts.lines[-200:]) if "DUE TO NODE FAILURE" in line.text), None)
+    ended, down = (stamp(told), stamp(text)) if told is not None else (None, None)
+    return ended is not None and down is not None and timedelta() <= ended - down <= JUST_BEFORE
 
 
 def _surest(evidence: dict[str, list[Finding]], chosen: Finding, facts: Facts) -> dict[str, list[Finding]]:

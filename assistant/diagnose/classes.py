@@ -122,7 +122,8 @@ _NETWORK_DISK = re.compile(
 
 
 _OBJECT_STORE = re.compile(
-    r"\b(?:s3a?|r2|gs|gcs|oss|cos|bos|obs|tos|hdfs|viewfs|abfss?|wasbs?|az|jfs)://|\bhdfs dfs\b|minReplication|\bUploadPart\b"
+    r"\b(?:s3a?|r2|gs|gcs|oss|cos|bos|obs|tos|hdfs|viewfs|abfss?|wasbs?|az|jfs)://|\bhdfs dfs\b"
+    r"|\bobject[_ -]stor(?:age|e)\b|minReplication|\bUploadPart\b"
     r"|\b(?:Put|Get|Head|List|Copy)Objects?(?:V2)?\b|\bblob\.core\.windows\.net|storage\.googleapis\.com"
 )
 _STORE_TROUBLE = {"runtime_error", "connection_error"}

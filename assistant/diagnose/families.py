@@ -45,11 +45,11 @@ _WORDS = (
 )  # fmt: skip
 _PATTERNS = tuple((reason, re.compile(words)) for reason, words in _WORDS)
 _BEARS_HTTP = re.compile(
-    r"Http|HTTP|Api|API|Client|Response|Request|Storage|Status|Hub|Server|Refresh|^(?:OSError|IOError|RuntimeError|Exception)$"
+    r"Http|HTTP|Api|API|Service|Client|Response|Request|Storage|Status|Hub|Server|Refresh|^(?:OSError|IOError|RuntimeError|Exception)$"
 )
 _HTTP = re.compile(
     r"\b(?:(?P<code>[45]\d\d) (?:Client|Server) Error"
-    r"|(?:status(?:[ _]code)?|HTTP(?:/\d(?:\.\d)?)?(?: response)?(?: (?:error|code|status))*)"
+    r"|(?:status(?:[ _]code)?|HTTP(?:/\d(?:\.\d)?)?(?: response)?(?: (?:error|code|status))*)['\"]?"
     r"[ :=]*(?P<told>[45]\d\d)\b)"
     r"|^(?P<word>Forbidden|Unauthorized|Too Many Requests|Service Unavailable|Bad Gateway|Gateway Time-?out|Internal Server Error"
     r"|Access Denied)\b"

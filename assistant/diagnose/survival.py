@@ -148,7 +148,7 @@ def _troubled(text: str) -> bool:
 _CUT_OFF = re.compile(
     r"\bSIG(?:TERM|KILL|INT)\b|^(?:Killed|Terminated|Aborted)\b|signal: (?:killed|terminated)"
     r"|: line \d+: +\d+ (?:Killed|Terminated|Aborted)"
-    r"|\bunreachable\b|core dumped|Stopping container|\b[Ee]xited with (?:exit )?code [1-9]"
+    r"|\b(?:Terminated|Killed)\s*$|\bunreachable\b|core dumped|Stopping container|\b[Ee]xited with (?:exit )?code [1-9]"
 )
 
 
