@@ -11,7 +11,13 @@ DEVCLUSTER := $(or $(NIGHTSHIFT_DEVCLUSTER),../shared/devcluster/devcluster)
 TORCH_VENV  := $(or $(NIGHTSHIFT_TORCH),.venv-torch)
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
-.PHONY: help deps deps-cluster deps-torch demo drill test test-cluster check format bench clean build
+# what llama-cpp-python needs not be built with: 2 minutes instead of 5. pip does not see these in its cache's key.
+LLAMA_BUILD := -DLLAVA_BUILD=OFF -DCMAKE_PROJECT_llama.cpp_INCLUDE=$(CURDIR)/packaging/no_common.cmake
+
+NO_LLAMA := llama-cpp-python could not be built (it needs a C++ compiler and cmake): GGUF models are off, all else works; \
+then try: make deps-llama
+
+.PHONY: help deps deps-llama deps-cluster deps-torch demo drill test test-cluster check format bench clean build
 
 help:            ## print this list
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -21,8 +27,15 @@ $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Nightshift needs Python 3.11 or newer; set PYTHON=")'
 	$(PYTHON) -m venv $(VENV) || { echo "the venv module is missing: apt-get install python3-venv"; exit 1; }
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --editable . --group dev
+	$(MAKE) --no-print-directory deps-llama || echo "$(NO_LLAMA)"
+	@$(BIN)/python packaging/requirements.py > $(VENV)/requirements.txt
+	$(BIN)/python -m pip install --quiet --requirement $(VENV)/requirements.txt --group dev
+	$(BIN)/python -m pip install --quiet --no-deps --editable .
 	@touch $@
+
+deps-llama:      ## build llama-cpp-python, which runs GGUF models, into .venv
+	CMAKE_ARGS="$(LLAMA_BUILD) $(CMAKE_ARGS)" $(BIN)/python -m pip install --quiet \
+	  "$$($(BIN)/python packaging/requirements.py llama-cpp-python)"
 
 demo: $(STAMP)   ## a real training job fails, Nightshift brings it back
 	$(BIN)/nightshift demo

@@ -30,7 +30,7 @@ def valid(value: Any, schema: Schema) -> bool:
     if "enum" in schema or "const" in schema:
         return value in schema.get("enum", [schema.get("const")])
     kind = schema["type"]
-    kinds = {
+    kinds: dict[str, Any] = {
         "object": dict,
         "array": list,
         "string": str,

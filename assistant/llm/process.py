@@ -1,0 +1,266 @@
+"""A GGUF model in a process of its own, seen from ours: started when first asked, ended when it hangs, started again after that.
+
+Whatever happens to the model, its caller gets an answer or one of our errors within the time-out. One call at a time has the
+model; the process keeps what it has read, so a prompt that begins like the last one is cheap.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from assistant.errors import InputError, ModelError, Unavailable
+from assistant.llm.child import Child, Gone
+from assistant.llm.digests import digest_of
+from assistant.llm.gguf import Gguf, read_gguf
+from assistant.llm.grammar_check import check
+
+logger = logging.getLogger(__name__)
+
+GRACE_S = 3.0
+"""Longer than the time-out by this the process may take to end an answer by itself; then it is ended."""
+LOAD_S = 180.0
+MOST_FAILURES = 3
+PAUSE_S = 300.0
+"""After so many crashes in a row it is not started for this long."""
+LARGEST_QUESTION = 4 << 20
+"""Characters of all messages; no model has room for more."""
+SPARE_BYTES = 256 << 20
+"""What llama.cpp and Python need besides weights and cache."""
+MISSING = (
+    "a GGUF model was wanted, but llama-cpp-python is not installed here; rules, memory and the embedded answers work without it. "
+    "Install it with: make deps (it needs a C++ compiler and cmake), or set model.url to an endpoint"
+)
+
+
+class Piece(NamedTuple):
+    """A part of an answer."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Done:
+    """How an answer ended."""
+
+    finish: str
+    """stop, length, timeout or cancelled."""
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    """Of the input, those that were read for the call before."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One turn that is wanted."""
+
+    messages: Sequence[Mapping[str, str]]
+    """Each with `role` (system, user, assistant) and `content`."""
+    gbnf: str = ""
+    """What may be said; empty for anything."""
+    max_tokens: int = 512
+    temperature: float = 0.0
+    seed: int = 0
+    stop: Sequence[str] = ()
+
+
+def available_bytes() -> int:
+    """Return how much memory this process may still take: of the machine, and of its control group."""
+    found = [_meminfo()]
+    group = Path("/sys/fs/cgroup")
+    try:
+        limit, used = (group / "memory.max").read_text().strip(), int((group / "memory.current").read_text())
+        found += [max(int(limit) - used, 0)] if limit.isdigit() else []
+    except (OSError, ValueError):
+        pass
+    return min(found)
+
+
+def _meminfo() -> int:
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError):
+        return 1 << 62
+
+
+class ModelProcess:
+    """One model in one process; safe to use from several threads, who wait for one another."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        context: int = 8192,
+        threads: int = 0,
+        timeout_s: float = 120.0,
+        sha256: str = "",
+        architectures: Sequence[str] = (),
+        available: Callable[[], int] = available_bytes,
+        command: Sequence[str] = (),
+    ) -> None:
+        """Remember what is wanted; nothing is started or read yet.
+
+        Args:
+            path: The GGUF file.
+            context: Tokens of one conversation, at most what the model was trained on.
+            threads: 0 for half of the processors.
+            timeout_s: Seconds that one answer may take; loading has its own limit.
+            sha256: Of the file; empty to believe it.
+            architectures: Those that can hold a conversation; empty for any.
+            available: Tells how much memory is left.
+            command: Another worker, for tests.
+        """
+        self.path, self.context, self.timeout_s, self.sha256 = path, context, timeout_s, sha256
+        self.threads = threads or max(1, (os.cpu_count() or 2) // 2)
+        self._architectures, self._available, self._command = architectures, available, command
+        self._lock = threading.Lock()
+        self._child: Child | None = None
+        self._failures, self._paused_until = 0, 0.0
+        self._checked: Gguf | None = None
+
+    def check(self) -> Gguf:
+        """Return the header of a file that may be loaded.
+
+        Raises:
+            InputError: It is missing, cut, of an architecture that does not converse, too large, or not the file that was meant.
+        """
+        found = read_gguf(self.path)
+        if self._architectures and found.architecture not in self._architectures:
+            raise InputError(
+                f"{self.path}: wanted a model that converses, found the architecture {found.architecture!r}; "
+                "take a model of a known one: nightshift model list"
+            )
+        if not found.template:
+            raise InputError(
+                f"{self.path}: the file has no chat template: it goes on with text and does not answer; take its instruct variant"
+            )
+        wanted, free = found.size_bytes + found.cache_bytes(self.room(found)) + SPARE_BYTES, self._available()
+        if wanted > free:
+            raise InputError(
+                f"{self.path}: it needs about {wanted / 1e9:.1f} GB with a context of {self.room(found):,}, "
+                f"{free / 1e9:.1f} GB are free; take a smaller model or quantisation, or a smaller model.context"
+            )
+        if self.sha256 and digest_of(self.path) != self.sha256.lower():
+            raise InputError(
+                f"{self.path}: its sha256 is {digest_of(self.path)}, model.sha256 says {self.sha256}: it is not the "
+                "file that was meant; get it again, or correct the setting"
+            )
+        self._checked = found
+        return found
+
+    def room(self, header: Gguf) -> int:
+        """Return the tokens of one conversation: what is wanted, at most what the model was trained on."""
+        return min(self.context, header.context or self.context)
+
+    def say(self, ask: Ask) -> Iterator[Piece | Done]:
+        """Yield the pieces of an answer as they come, then how it ended; leaving early ends the answer.
+
+        Raises:
+            ModelError: The messages do not fit, the grammar or template is refused, llama_cpp is missing.
+            InputError: The file cannot be used.
+            Unavailable: The process crashed, hung or took too long; the next call starts it anew.
+        """
+        size = sum(len(one["content"]) for one in ask.messages)
+        if size > LARGEST_QUESTION:
+            raise ModelError(f"{size:,} characters were to be read, {LARGEST_QUESTION:,} are the limit; ask about less")
+        if ask.gbnf:
+            check(ask.gbnf)
+        with self._held():
+            child = self._ready()
+            request = {**ask.__dict__, "do": "say", "timeout_s": self.timeout_s}
+            yield from self._told(child, request, self.timeout_s + GRACE_S)
+
+    def load(self) -> Mapping[str, Any]:
+        """Load the model now and return what the process says about itself: `room` in tokens, `pid`."""
+        with self._held():
+            return self._ready().about
+
+    def close(self) -> None:
+        """End the process; the next call starts it again."""
+        with self._lock:
+            self._end()
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        if not self._lock.acquire(timeout=self.timeout_s):
+            raise Unavailable(f"{self.path.name}: another call has had the model for {self.timeout_s:g} s; try again later")
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def _ready(self) -> Child:
+        if self._child is not None and self._child.alive():
+            return self._child
+        if time.monotonic() < self._paused_until:
+            raise Unavailable(f"{self.path.name}: its process ended {MOST_FAILURES} times in a row; it rests for {PAUSE_S:g} s")
+        if not self._command and importlib.util.find_spec("llama_cpp") is None:
+            raise ModelError(MISSING)
+        header = self._checked or self.check()
+        self._end()
+        self._child = child = Child(self._command or (sys.executable, "-P", "-m", "assistant.llm.worker"))
+        load = {"do": "load", "path": str(self.path), "context": self.room(header), "threads": self.threads}
+        (child.about,) = [one for one in self._told(child, load, LOAD_S, whole=True) if isinstance(one, dict)]
+        logger.info("model=%s loaded room=%s", self.path, child.about.get("room"))
+        return child
+
+    def _told(self, child: Child, request: Mapping[str, Any], limit_s: float, *, whole: bool = False) -> Iterator[Any]:
+        """Send a request and yield what comes back; a process that does not answer is ended."""
+        ended = False
+        try:
+            for answer in child.ask(request, time.monotonic() + limit_s):
+                if "piece" in answer:
+                    yield Piece(answer["piece"])
+                    continue
+                ended = True
+                self._failures = 0
+                if "error" in answer:
+                    raise self._refused(answer["kind"], answer["error"])
+                yield answer["done"] if whole else self._done(answer["done"])
+        except Gone as error:
+            ended = True
+            self._failed()
+            raise Unavailable(f"{self.path.name}: {error}; it is started anew with the next call") from error
+        finally:
+            if not ended:
+                child.stop_answer()
+
+    def _done(self, values: Mapping[str, Any]) -> Done:
+        if values["finish"] == "timeout":
+            raise Unavailable(
+                f"{self.path.name}: no whole answer within {self.timeout_s:g} s (model.timeout_s); "
+                "take a smaller model, ask about less, or wait longer"
+            )
+        return Done(**values)
+
+    def _refused(self, kind: str, why: str) -> Exception:
+        if kind == "missing":
+            return ModelError(f"{MISSING} ({why})")
+        if kind == "load":
+            self._end()
+            return InputError(f"{self.path}: llama.cpp cannot load it: {why}; see nightshift model info {self.path}")
+        if kind == "room":
+            return ModelError(f"{self.path.name}: {why}; ask about less, or raise model.context")
+        return ModelError(f"{self.path.name}: {why}")
+
+    def _failed(self) -> None:
+        self._end()
+        self._failures += 1
+        if self._failures >= MOST_FAILURES:
+            self._failures, self._paused_until = 0, time.monotonic() + PAUSE_S
+
+    def _end(self) -> None:
+        if self._child is not None:
+            self._child.end()
+            self._child = None

@@ -1,0 +1,200 @@
+"""One turn of a conversation with tools: what a model is told, what it may say, and what becomes of what it said.
+
+A turn is one line of JSON, `{"answer": …}` or `{"tool": …, "args": {…}}`, whatever form of tool calls a model was trained on: the
+grammar leaves it no other way, so one form serves all models.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+
+from assistant.errors import ModelError
+from assistant.llm.grammar import Node, Text, choice
+from assistant.llm.grammar_schema import object_of, of_schema, text_in_quotes
+
+Tool = Mapping[str, Any]
+"""As OpenAI writes it: `type`, `function` with `name`, `description`, `parameters`."""
+Inventory = Mapping[str, Sequence[str]]
+"""By name of an argument, what exists: `{"job": ["4821", …]}`; what matters most first."""
+MOST_NAMES = 400
+"""Names that an argument may be given; more cost llama.cpp over 1.5 ms a token."""
+_WORDS = re.compile(r"[\w.-]{2,}")
+_ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "user"}
+_BEGINNING = re.compile(r'\s*\{\s*"answer"\s*:\s*"')
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+
+
+def chosen(tools: Sequence[Tool], wanted: Any) -> tuple[list[Tool], bool]:
+    """Return the tools of a turn, and whether it may be an answer instead.
+
+    Args:
+        tools: All that were bound.
+        wanted: `tool_choice` of LangChain: None or `auto`, `none`, `any`, `required`, True, a name, or OpenAI's form of a name.
+
+    Raises:
+        ModelError: There is no tool of that name.
+    """
+    if isinstance(wanted, Mapping):
+        wanted = wanted.get("function", {}).get("name", "")
+    if wanted in (None, False, "auto"):
+        return list(tools), True
+    if wanted == "none":
+        return [], True
+    if wanted in ("any", "required") or wanted is True:
+        return list(tools), False
+    named = [tool for tool in tools if tool["function"]["name"] == wanted]
+    if not named:
+        raise ModelError(
+            f"the tool {wanted!r} was to be called; bound are: {', '.join(tool['function']['name'] for tool in tools)}"
+        )
+    return named, False
+
+
+def bounded(tools: Sequence[Tool], inventory: Inventory, said: str) -> list[Tool]:
+    """Return the tools with arguments that can only be what exists.
+
+    Args:
+        tools: As they were bound.
+        inventory: What exists, by name of an argument; an argument without an entry, or with an empty one, stays as it is.
+        said: What was said so far: of too many names, those that stand in it come first.
+    """
+    held = {name: fitting(values, said) for name, values in inventory.items() if values}
+    return [{**tool, "function": {**tool["function"], "parameters": _bound(_parameters(tool), held)}} for tool in tools]
+
+
+def fitting(names: Sequence[str], said: str, most: int = MOST_NAMES) -> list[str]:
+    """Return at most so many names: those that were said, those that begin alike, then the first ones; in their own order."""
+    if len(names) <= most:
+        return list(names)
+    words = set(_WORDS.findall(said))
+    starts = {word[:size] for word in words for size in range(3, len(word) + 1)}
+    nearness = [(0 if name in words else 1 if name[:-1] in starts or name[:4] in starts else 2, n) for n, name in enumerate(names)]
+    return [names[n] for n in sorted(n for _, n in sorted(nearness)[:most])]
+
+
+def _bound(schema: Mapping[str, Any], held: Inventory) -> dict[str, Any]:
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping):
+        return dict(schema)
+    return {
+        **schema,
+        "properties": {name: _one_of(inner, held[name]) if name in held else inner for name, inner in properties.items()},
+    }
+
+
+def _one_of(schema: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    about = {key: schema[key] for key in ("title", "description", "default") if key in schema}
+    if "anyOf" in schema:
+        return {**about, "anyOf": [_one_of(option, names) for option in schema["anyOf"]]}
+    match schema.get("type"):
+        case "string":
+            # a narrower list of the tool itself stays
+            return dict(schema) if "enum" in schema or "const" in schema else {**about, "type": "string", "enum": list(names)}
+        case "integer":
+            numbers = [int(name) for name in names if name.isdecimal()]
+            return {**about, "type": "integer", "enum": numbers} if numbers else dict(schema)
+        case "array":
+            return {**schema, "items": _one_of(schema.get("items", {}), names)}
+        case _:
+            return dict(schema)
+
+
+def turn_of(tools: Sequence[Tool], *, answer: bool) -> Node:
+    """Return what may be said in a turn.
+
+    Raises:
+        ModelError: A tool's arguments cannot be held by a grammar; the message names the tool.
+    """
+    options = [object_of([("answer", text_in_quotes(1, None))], ["answer"])] if answer else []
+    for tool in tools:
+        name = tool["function"]["name"]
+        try:
+            arguments = of_schema(_parameters(tool))
+        except ModelError as error:
+            raise ModelError(f"tool {name}: {error}") from error
+        options.append(object_of([("tool", Text(json.dumps(name))), ("args", arguments)], ["tool", "args"]))
+    return choice(options)
+
+
+def _parameters(tool: Tool) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = tool["function"].get("parameters") or {"type": "object", "properties": {}}
+    return found
+
+
+def plain(messages: Sequence[BaseMessage], tools: Sequence[Tool], *, answer: bool) -> list[dict[str, str]]:
+    """Return messages as roles and texts; the tools are told with the system message, which stays the same from turn to turn."""
+    told = [{"role": _ROLES.get(message.type, "user"), "content": _content(message)} for message in messages]
+    if not tools:
+        return told
+    rules = _instructions(tools, answer=answer)
+    if told and told[0]["role"] == "system":
+        return [{"role": "system", "content": f"{told[0]['content']}\n\n{rules}"}, *told[1:]]
+    return [{"role": "system", "content": rules}, *told]
+
+
+def _instructions(tools: Sequence[Tool], *, answer: bool) -> str:
+    end = ' or {"answer": "your text"} to answer' if answer else ""
+    lines = [f'Reply with one line of JSON: {{"tool": "its name", "args": {{its arguments}}}} to use a tool{end}. The tools:']
+    for tool in tools:
+        function = tool["function"]
+        about = " ".join(str(function.get("description", "")).split())
+        lines.append(f"- {function['name']}: {about} Arguments: {json.dumps(_told(_parameters(tool)), ensure_ascii=False)}")
+    return "\n".join(lines)
+
+
+def _told(schema: Any) -> Any:
+    """Return a schema without what only programs read."""
+    if isinstance(schema, Mapping):
+        return {key: _told(value) for key, value in schema.items() if not (key == "title" and isinstance(value, str))}
+    return [_told(item) for item in schema] if isinstance(schema, list) else schema
+
+
+def _content(message: BaseMessage) -> str:
+    if isinstance(message, AIMessage) and message.tool_calls:
+        calls = (json.dumps({"tool": call["name"], "args": call["args"]}, ensure_ascii=False) for call in message.tool_calls)
+        return "\n".join(calls)
+    text = str(message.text)
+    return f"Result of {message.name or 'the tool'}:\n{text}" if isinstance(message, ToolMessage) else text
+
+
+class AnswerReader:
+    """Takes a turn piece by piece and gives the text of its answer as it comes."""
+
+    def __init__(self) -> None:
+        self.raw = ""
+        """All that was said so far."""
+        self._at: int | None = None
+        self._over = False
+
+    def feed(self, piece: str) -> str:
+        """Return what the piece adds to the answer; nothing while the turn is, or may be, a tool call."""
+        self.raw += piece
+        if self._at is None:
+            found = _BEGINNING.match(self.raw)
+            self._at = found.end() if found else None
+        if self._at is None or self._over:
+            return ""
+        added = []
+        while self._at < len(self.raw):
+            sign = self.raw[self._at]
+            if sign == '"':
+                self._over = True
+                break
+            if sign == "\\":
+                if self._at + 1 >= len(self.raw):
+                    break
+                sign = _ESCAPES.get(self.raw[self._at + 1], self.raw[self._at + 1])
+                self._at += 1
+            added.append(sign)
+            self._at += 1
+        return "".join(added)
+
+    @property
+    def answers(self) -> bool:
+        """Whether the turn is an answer."""
+        return self._at is not None

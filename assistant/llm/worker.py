@@ -1,0 +1,230 @@
+"""The process that holds a GGUF model: reads one JSON object a line, answers with some. `process` starts it and ends it.
+
+It is a process of its own because llama.cpp ends its process on a broken file, a broken grammar or too little memory; then only
+this one ends. What it answers carries the number of the request: `piece` (text), then `done`; or `error` with its kind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from assistant.errors import ModelError
+from assistant.llm.grammar_check import check
+
+Messages = Sequence[Mapping[str, str]]
+
+KINDS = ("room", "grammar", "template", "load", "missing", "bad")
+"""What an error is about: no room for the text, a grammar, the chat template, the file, llama_cpp itself, the request."""
+
+
+class _Refused(Exception):
+    """The request cannot be met; the process goes on."""
+
+    def __init__(self, kind: str, why: str) -> None:
+        super().__init__(why)
+        self.kind = kind
+
+
+class Served:
+    """A loaded model."""
+
+    def __init__(self, path: str, context: int, threads: int) -> None:
+        try:
+            import llama_cpp
+        except (ImportError, OSError, RuntimeError) as error:
+            raise _Refused("missing", str(error)) from error
+        self.cpp = llama_cpp
+        try:
+            self.model = llama_cpp.Llama(path, n_ctx=context, n_threads=threads, n_threads_batch=threads, verbose=False)
+        except (ValueError, OSError, RuntimeError) as error:
+            raise _Refused("load", str(error)) from error
+        self.room = self.model.n_ctx()
+        self.vocab = llama_cpp.llama_model_get_vocab(self.model.model)
+        self.marks = self._marks()
+        self.stopped = False
+        """Set by the signal with which the other side ends an answer early."""
+
+    def _marks(self) -> re.Pattern[str] | None:
+        """Return what matches the texts of the vocabulary that steer the model: they must never come from a message."""
+        cpp, steering = self.cpp, set()
+        for token in range(cpp.llama_vocab_n_tokens(self.vocab)):
+            attributes = cpp.llama_vocab_get_attr(self.vocab, token)
+            if attributes & (cpp.LLAMA_TOKEN_ATTR_CONTROL | cpp.LLAMA_TOKEN_ATTR_USER_DEFINED):
+                text = (cpp.llama_vocab_get_text(self.vocab, token) or b"").decode("utf-8", "replace")
+                if len(text) > 2 and not text.isalnum() and not text.isspace():
+                    steering.add(text)
+        return re.compile("|".join(map(re.escape, sorted(steering, key=len, reverse=True)))) if steering else None
+
+    def prompt(self, messages: Messages) -> str:
+        """Return the text that the model's own template makes of messages."""
+        from llama_cpp.llama_chat_format import Jinja2ChatFormatter
+
+        template = self.model.metadata.get("tokenizer.chat_template")
+        if not template:
+            raise _Refused(
+                "template", "the file has no chat template: it goes on with text and does not answer; take its instruct variant"
+            )
+        formatter = Jinja2ChatFormatter(
+            template, eos_token=self._text(self.model.token_eos()), bos_token=self._text(self.model.token_bos())
+        )
+        cleaned = [{"role": one["role"], "content": self.harmless(one["content"])} for one in messages]
+        why: Exception | None = None
+        for tried in (joined(cleaned), joined(without_system(cleaned))):
+            try:
+                return str(formatter(messages=tried).prompt)  # type: ignore[arg-type]
+            except Exception as error:  # noqa: BLE001 - a template is a program of somebody else and may raise anything
+                why = error
+        raise _Refused("template", f"the file's chat template does not take these messages: {why}")
+
+    def harmless(self, text: str) -> str:
+        """Return text in which nothing is a mark of the model's own: `<|im_start|>` in a log must not begin a message."""
+        return self.marks.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text) if self.marks else text
+
+    def _text(self, token: int) -> str:
+        return "" if token < 0 else self.model._model.token_get_text(token)
+
+    def tokens(self, messages: Messages) -> list[int]:
+        """Return what the model is given."""
+        prompt = self.prompt(messages)
+        first = self._text(self.model.token_bos())
+        begins = bool(first) and prompt.startswith(first)
+        return list(self.model.tokenize(prompt.encode("utf-8", "replace"), add_bos=not begins, special=True))
+
+    def grammar(self, gbnf: str) -> Any:
+        """Return a grammar that llama.cpp has read once already: it ends the process on one that it cannot read."""
+        try:
+            check(gbnf)
+        except ModelError as error:
+            raise _Refused("grammar", str(error)) from error
+        sampler = self.cpp.llama_sampler_init_grammar(self.vocab, gbnf.encode(), b"root")
+        if not sampler:
+            raise _Refused("grammar", "llama.cpp cannot read the grammar")
+        self.cpp.llama_sampler_free(sampler)
+        from llama_cpp.llama_grammar import LlamaGrammar
+
+        return LlamaGrammar(_grammar=gbnf)
+
+    def answer(self, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield the pieces of an answer, then what it took."""
+        began, most = time.monotonic(), int(request["max_tokens"])
+        tokens = self.tokens(request["messages"])
+        if len(tokens) + most > self.room:
+            raise _Refused(
+                "room", f"{len(tokens):,} tokens in the messages and {most:,} for the answer, the model has room for {self.room:,}"
+            )
+        grammar = self.grammar(request["gbnf"]) if request.get("gbnf") else None
+        known = _shared(tokens, self.model._input_ids)
+        finish, count, self.stopped = "stop", 0, False
+        for part in self.model.create_completion(
+            tokens,
+            max_tokens=most,
+            temperature=float(request.get("temperature", 0.0)),
+            seed=int(request.get("seed", 0)),
+            stop=list(request.get("stop", ())),
+            grammar=grammar,
+            stream=True,
+        ):
+            told: Any = part["choices"][0]  # type: ignore[index]
+            finish = told["finish_reason"] or finish
+            if told["text"]:
+                count += 1
+                yield {"piece": told["text"]}
+            late = time.monotonic() - began > float(request["timeout_s"])
+            if (self.stopped or late) and not told["finish_reason"]:
+                finish = "cancelled" if self.stopped else "timeout"
+                break
+        produced = max(count, self.model.n_tokens - len(tokens))
+        yield {"done": {"finish": finish, "input_tokens": len(tokens), "output_tokens": produced, "cached_tokens": known}}
+
+
+def joined(messages: Messages) -> list[dict[str, str]]:
+    """Return messages with neighbours of one role made one: many templates want the roles in turn."""
+    together: list[dict[str, str]] = []
+    for one in messages:
+        if together and together[-1]["role"] == one["role"]:
+            together[-1]["content"] += "\n\n" + one["content"]
+        else:
+            together.append(dict(one))
+    return together
+
+
+def without_system(messages: Messages) -> list[dict[str, str]]:
+    """Return messages in which the user says what the system said, for models without that role."""
+    return [{"role": "user" if one["role"] == "system" else one["role"], "content": one["content"]} for one in messages]
+
+
+def _shared(tokens: Sequence[int], before: Any) -> int:
+    count = 0
+    for one, other in zip(tokens, before, strict=False):
+        if one != other:
+            break
+        count += 1
+    return count
+
+
+def _quieten() -> Any:
+    """Keep standard output for answers: what libraries print goes to standard error."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return answers
+
+
+def _first_to_go() -> None:
+    """Let the kernel end this process, not the daemon, when memory runs out."""
+    try:
+        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:  # noqa: PTH123
+            file.write("800")
+    except OSError:
+        return
+
+
+def serve(requests: Iterator[str], say: Any) -> None:
+    """Answer requests until there are none; the first one loads the model."""
+    served: Served | None = None
+
+    def stop(*_: object) -> None:
+        if served is not None:
+            served.stopped = True
+
+    signal.signal(signal.SIGUSR1, stop)
+    for line in requests:
+        request = json.loads(line)
+        number = request["id"]
+        try:
+            if request["do"] == "load":
+                served = Served(request["path"], request["context"], request["threads"])
+                say({"id": number, "done": {"room": served.room, "pid": os.getpid()}})
+            elif served is None:
+                raise _Refused("bad", "no model is loaded")
+            else:
+                for part in served.answer(request):
+                    say({"id": number, **part})
+        except _Refused as error:
+            say({"id": number, "error": str(error), "kind": error.kind})
+
+
+def main() -> None:
+    """Be the process."""
+    answers = _quieten()
+    _first_to_go()
+
+    def say(answer: Mapping[str, Any]) -> None:
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+    try:
+        serve(iter(sys.stdin.readline, ""), say)
+    except (BrokenPipeError, KeyboardInterrupt):
+        # the other side is gone: there is nobody to answer
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    main()
