@@ -1,0 +1,157 @@
+"""Why something failed: a diagnosis and what it rests on, the rules and the ledger that were learned from others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from assistant.records.words import Action, Category, DecidedBy, PatternKind, RuleKind, RuleState
+
+
+@dataclass(frozen=True, slots=True)
+class Citation:
+    """A line that was read, quoted with its place."""
+
+    file: str
+    """Name inside the case: `job.log`, `dmesg.log`, `slurmctld.log`, `metrics.jsonl`."""
+    line: int
+    """1-based."""
+    text: str
+    rule: str
+    """Id of the signature or of the reasoning step that made it count."""
+    role: str = "root"
+    """root, cascade, teardown, benign or recovered."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFinding:
+    """A node and what speaks against it."""
+
+    node: str
+    why: str
+    citations: tuple[Citation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """Another explanation that was weighed."""
+
+    reason: str
+    confidence: float
+    """0..1."""
+    speaks_for: str
+    speaks_against: str
+    test: str
+    """The cheapest check that would decide."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """A past incident that looks like this one."""
+
+    incident: int
+    reason: str
+    similarity: float
+    """0..1."""
+    shared: tuple[str, ...]
+    """What both have: words or masked lines, the most telling first."""
+    cure: str
+    """What brought that job back; empty where nothing did or nobody knows."""
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class NodePattern:
+    """Evidence across nodes, time and incidents. It says where to look; it never sets a node aside by itself."""
+
+    kind: PatternKind
+    nodes: tuple[str, ...]
+    text: str
+    """One sentence with its figures."""
+    chance: float | None = None
+    """0..1: how likely that much is by chance, corrected for the number of things looked at; None where nothing was tested."""
+    incidents: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A node of a job that failed of infrastructure, as the ledger keeps it."""
+
+    node: str
+    incident: int
+    at: datetime
+    reason: str
+    blamed: bool
+    of: int
+    """Nodes of the job."""
+    traits: Mapping[str, str]
+    """What may be shared: rack, switch, partition, driver, by name."""
+    heat: Mapping[str, float]
+    """Degrees Celsius: `gpu` (the hottest), `inlet`; empty where nothing was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Why an attempt failed, with what that rests on."""
+
+    reason: str
+    category: Category
+    action: Action
+    confidence: float
+    """0..1."""
+    by: DecidedBy
+    root_cause: tuple[Citation, ...]
+    nodes: tuple[NodeFinding, ...]
+    rivals: tuple[Rival, ...]
+    summary: str
+    """One sentence for a person woken at night."""
+    advice: str
+    """What to do, for the operator or the owner of the job."""
+    step: int | None = None
+    """Last training step seen before the failure."""
+    spike_step: int | None = None
+    """First step of a loss spike."""
+    seen_before: tuple[Recall, ...] = ()
+    """Past incidents like this one, most alike first."""
+    phase: str = ""
+    """start, loading, first_step, training, evaluation, checkpoint or end; empty when unknown."""
+    patterns: tuple[NodePattern, ...] = ()
+    """What neighbours, time and the ledger of nodes add."""
+
+    @property
+    def faulty_nodes(self) -> tuple[str, ...]:
+        """Names of the nodes to blame, in order of evidence."""
+        return tuple(finding.node for finding in self.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedRule:
+    """A rule that was not shipped: where it comes from, how it fares."""
+
+    id: str
+    """`<reason>.learned-<n>` for a signature, `learned.<word>-<n>` for a filter; unique, never used again."""
+    kind: RuleKind
+    pattern: str
+    """Compiles in Hyperscan and `re`."""
+    examples: tuple[str, ...]
+    """The lines it was made from; it must match each."""
+    of: str
+    """The reason it speaks for; what a filter folds."""
+    state: RuleState
+    by: str
+    """Who proposed it: `operator:alice`, `memory`, `model:<name>`, `templates`."""
+    why: str
+    """What it rests on, for people; a refused one says what its proof found."""
+    made: datetime
+    incident: int | None = None
+    task: str = ""
+    """Key of the task whose logs it was made from; empty: any task."""
+    source: str = "job"
+    """Where the line stands: `job`, `kernel` or `scheduler`."""
+    weight: float = 0.7
+    """0..1, as of a signature."""
+    hits: int = 0
+    """Cases in which it matched and the reason was confirmed; for a filter lines folded."""
+    misses: int = 0
+    """Cases in which it matched and another reason was confirmed."""

@@ -1,0 +1,106 @@
+"""What was noticed, and what was done about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from assistant.records.words import CallStatus, EventKind, IncidentState, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something was noticed."""
+
+    kind: EventKind
+    job: str | None
+    node: str | None
+    at: datetime
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    """JSON values only."""
+    attempt: int = 0
+    """How often the same job id had been requeued before; 0 for the first run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """An open case about one job attempt or one node."""
+
+    id: int
+    state: IncidentState
+    job: str | None
+    attempt: int
+    node: str | None
+    kind: EventKind
+    opened: datetime
+    failed_at: datetime | None
+    """When the failure happened, as far as the scheduler or the log tells."""
+    closed: datetime | None
+    owner: str | None
+    """Who holds the lease; None when nobody works on it."""
+    lease_until: datetime | None
+    playbook: str | None
+    playbook_digest: str | None
+    note: str
+    """Why it stands where it stands, for people."""
+    parent: int | None = None
+    """The earlier incident whose restart this job was; None for a first failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One fact that a reading call brought."""
+
+    id: int
+    incident: int
+    source: str
+    """Which call brought it: `kernel_log(nodes=node02)`."""
+    text: str
+    facts: Mapping[str, Any]
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool, its arguments, why, and for which incident."""
+
+    id: int
+    incident: int | None
+    tool: str
+    arguments: Mapping[str, Any]
+    why: str
+    by: str
+    """The door or component that asked: `cli:alice`, `playbook:ecc_error`, `agent`."""
+    at: datetime
+    status: CallStatus
+    step: str | None = None
+    """Name of the playbook step it belongs to, unique within an incident."""
+    preview: str = ""
+    """The exact command or change, as a person would type it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Who allowed or refused a call, and by which rule."""
+
+    verdict: Verdict
+    rule: str
+    """Name of the policy rule, as in knowledge/policy.toml."""
+    by: str
+    """`policy`, or the person who answered."""
+    at: datetime
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a call."""
+
+    call: int
+    ok: bool
+    value: Any
+    """JSON value: a playbook reads it with `{step.key}`."""
+    error: str
+    at: datetime

@@ -1,0 +1,112 @@
+"""What a scheduler and a trainer show: jobs, nodes, reservations, checkpoints, metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from assistant.records.words import JobState, NodeState
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """All that is needed to submit a job, again and again."""
+
+    name: str
+    script: str
+    """Text of the batch script; `#NIGHTSHIFT` lines in it speak to us."""
+    nodes: int = 1
+    ranks_per_node: int = 1
+    work_dir: Path = Path()
+    log: str | None = None
+    """Path, may hold Slurm's `%j`; None lets the scheduler choose."""
+    partition: str = ""
+    user: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    exclude: tuple[str, ...] = ()
+    comment: str = ""
+    """Carries `nightshift:<incident>:<call>` on jobs that we submitted."""
+    time_limit_s: int | None = None
+    options: tuple[str, ...] = ()
+    """More options of the scheduler's own submit command, as words; kept from the first submission."""
+    arguments: tuple[str, ...] = ()
+    """Arguments of the script."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as the scheduler shows it."""
+
+    id: str
+    name: str
+    user: str
+    state: JobState
+    partition: str
+    nodes: tuple[str, ...]
+    log: Path | None
+    work_dir: Path | None
+    submitted: datetime | None
+    started: datetime | None
+    ended: datetime | None
+    exit_code: int | None
+    signal: int | None
+    attempt: int = 0
+    comment: str = ""
+    reason: str = ""
+    """The scheduler's own words on why it is in this state."""
+    spec: JobSpec | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node as the scheduler shows it."""
+
+    name: str
+    state: NodeState
+    partition: str = ""
+    reason: str = ""
+    jobs: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    """The site's own words for what it has: `a100`, `rack7`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Nodes that the scheduler keeps for some users."""
+
+    name: str
+    nodes: tuple[str, ...]
+    users: tuple[str, ...]
+    start: datetime | None
+    end: datetime | None
+    active: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A checkpoint on disk and what its files tell about it."""
+
+    path: Path
+    step: int
+    format: str
+    size_bytes: int
+    saved_at: datetime
+    healthy: bool
+    problems: tuple[str, ...]
+    """Why it must not be loaded; empty when healthy."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricPoint:
+    """Training metrics of one optimiser step; NaN and inf are kept."""
+
+    step: int
+    loss: float | None
+    grad_norm: float | None
+    line: int
+    """1-based line it stands on."""
+    at: datetime | None = None
+    seconds: float | None = None
+    """Time the step took."""
