@@ -79,7 +79,7 @@ def end_of_health(facts: Facts) -> int:
 def _of_job(facts: Facts) -> Iterator[Told]:
     if facts.scan is None:
         return
-    left_out = harmless(facts)
+    left_out = harmless(facts) | set(facts.progress.lines)
     begin = end_of_health(facts)
     runs = [(max(first, begin + 1), last) for first, last in facts.scan.uncovered.runs if last > begin]
     early = islice((n for first, last in runs for n in range(first, last + 1)), _JOB_LINES // 2)
