@@ -8,6 +8,7 @@ traceback gives one finding, for the exception of its chain that an expert would
 from __future__ import annotations
 
 import re
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -61,6 +62,9 @@ class Finding:
         return self.weight * self.factor
 
 
+FIRST_ALIKE = 100
+LAST_ALIKE = 25
+"""Of a flood of exception lines of one class so many from either end count."""
 _ORPHAN = re.compile(r"^(?:[\w.]+\.)?([A-Z]\w*(?:Error|Exception|NotFound|Interrupt))(?:: (.*))?$")
 _NCCL_HOST = re.compile(r"^([A-Za-z][\w.-]*):\d+:\d+ \[\d+\] ")
 _SPEAKER = re.compile(r"\[(?:epilog|prolog|health\w*|node\w*|gpu\w*|dmesg|kernel|syslog)[ :@/]+([A-Za-z][\w.-]*\d[\w.-]*)\]")
@@ -257,7 +261,27 @@ def _orphans(
     spoken: set[int],
     knowledge: Knowledge,
 ) -> Iterator[Finding]:
-    """Exception lines whose traceback is missing, garbled, or was never printed (a syntax error)."""
+    """Exception lines whose traceback is missing, garbled, or was never printed (a syntax error); of a flood only both ends."""
+    first: Counter[str] = Counter()
+    last: dict[str, deque[Finding]] = defaultdict(lambda: deque(maxlen=LAST_ALIKE))
+    for orphan in _every_orphan(facts, signatures, herrings, inside, spoken, knowledge):
+        first[orphan.rule] += 1
+        if first[orphan.rule] <= FIRST_ALIKE:
+            yield orphan
+        else:
+            last[orphan.rule].append(orphan)
+    for kept in last.values():
+        yield from kept
+
+
+def _every_orphan(
+    facts: Facts,
+    signatures: Mapping[int, Sequence[Signature]],
+    herrings: Mapping[int, Sequence[Herring]],
+    inside: Mapping[int, Episode],
+    spoken: set[int],
+    knowledge: Knowledge,
+) -> Iterator[Finding]:
     for line in facts.lines:
         number, text = line.number, line.text
         if number in spoken or number in inside or number in herrings or not all(bare(s) for s in signatures.get(number, ())):

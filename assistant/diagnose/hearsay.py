@@ -20,7 +20,7 @@ _KERNEL_WORDS = re.compile(
 )
 _DIED = ("Aborted", "Segm", "Bus error", "core dumped", "SIGABRT", "SIGBUS", "SIGSEGV", "SIGKILL", "Killed")
 REFUTED = 0.25
-UNPROVEN = 0.55
+UNPROVEN = 0.35
 """What is left where the job failed in a way that such a fault does not explain."""
 
 
@@ -36,9 +36,7 @@ def weigh_hearsay(findings: Sequence[Finding], facts: Facts) -> None:
         if not hearsay(finding):
             continue
         unexplained = [f for f in own if f.strength >= 0.45 and not explains(finding.reason, f)]
-        heard = {line.host.split(".")[0] for line in facts.kernel if line.host}
-        about_heard = finding.host is None or finding.host.split(".")[0] in heard
-        if facts.kernel and about_heard and not any(f.reason == finding.reason and f.file == "dmesg.log" for f in findings):
+        if _refuted(finding, findings, facts):
             finding.factor *= REFUTED
             finding.note = "the kernel's own log does not say it"
         elif unexplained and finding.reason != "node_failure":
@@ -46,10 +44,19 @@ def weigh_hearsay(findings: Sequence[Finding], facts: Facts) -> None:
             finding.note = f"printed by the job itself, and does not explain the {unexplained[0].reason}"
 
 
+def _refuted(finding: Finding, findings: Sequence[Finding], facts: Facts) -> bool:
+    """Tell whether the kernel that is spoken of has a log in the case, and says nothing of the kind."""
+    heard = {line.host.split(".")[0] for line in facts.kernel if line.host}
+    about_heard = finding.host is None or finding.host.split(".")[0] in heard
+    return bool(facts.kernel) and about_heard and not any(f.reason == finding.reason and f.file == "dmesg.log" for f in findings)
+
+
 def borne_out(finding: Finding, findings: Sequence[Finding], facts: Facts) -> bool:
     """Tell whether something else about the job fits a kernel's words in its output, so that they may name a node."""
     if not hearsay(finding):
         return True
+    if _refuted(finding, findings, facts):
+        return False
     if any(f.reason == finding.reason and f.file != "job.log" and f.factor > 0.1 for f in findings):
         return True
     fits = any(
