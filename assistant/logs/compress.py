@@ -119,11 +119,11 @@ def _render(line: Line, shown: _Shown | None) -> str:
     text = line.text if len(line.text) <= WIDTH else f"{line.text[: WIDTH - 60]} … {line.text[-50:]}"
     again = ""
     if shown is not None and shown.times > 1:
-        again = f"  [×{shown.times:,}" + (f", ranks {_ranges(shown.ranks)}" if len(shown.ranks) > 1 else "") + "]"
+        again = f"  [×{shown.times:,}" + (f", ranks {ranges(shown.ranks)}" if len(shown.ranks) > 1 else "") + "]"
     return f"{line.number:>7}  {text}{again}"
 
 
-def _ranges(ranks: Sequence[int]) -> str:
+def ranges(ranks: Sequence[int]) -> str:
     """Return `0-6,9` for 0 to 6 and 9."""
     parts: list[list[int]] = []
     for rank in ranks:

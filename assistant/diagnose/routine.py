@@ -1,0 +1,142 @@
+"""Learn from logs what is routine: filters for lines that none covers yet, and what good runs of a task look like."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from assistant.content.reasons import Role, Signature
+from assistant.diagnose.case import Case
+from assistant.diagnose.facts import Facts
+from assistant.diagnose.knowledge import Knowledge
+from assistant.logs.lines import Line
+from assistant.logs.task import task_key
+from assistant.logs.templates import LONGEST, Miner, Template
+from assistant.records import LearnedRule, RuleKind, RuleState
+from assistant.rules.admission import admitted, ground_of
+from assistant.rules.writer import name_of, pattern_of
+
+LEAST = 20
+"""Lines of a template that make a rule worth while."""
+MOST_RULES = 50
+"""Rules that are written from one log, those for the most lines."""
+END = 50
+"""Lines before the end of a failing log that people must see."""
+_SHOWN = 60
+
+
+@dataclass(frozen=True)
+class Routine:
+    """What one log taught."""
+
+    task: str
+    healthy: bool
+    """Whether the whole log was free of failures; else only what stands before them was looked at."""
+    rules: tuple[LearnedRule, ...]
+    """On trial where the proof holds, else as proposed with what it found; those for the most lines first."""
+    covers: Mapping[str, int]
+    """Lines by id of the rule."""
+    state: Mapping[str, Any]
+    """The templates as JSON, for the store: a baseline when the log is healthy."""
+
+
+def learn_routine(
+    facts: Facts,
+    knowledge: Knowledge,
+    *,
+    healthy: bool,
+    at: datetime,
+    task: str = "",
+    rules: Iterable[LearnedRule] = (),
+    taken: Collection[str] = (),
+    least: int = LEAST,
+    site: Path | None = None,
+) -> Routine:
+    """Return the filters that a log teaches, each with its proof made, and its templates.
+
+    Args:
+        facts: Of the log, gathered with `knowledge`.
+        knowledge: With what was learned already, so that nothing is learned twice.
+        healthy: Whether the job is known to have ended well.
+        at: Now.
+        task: Key of the task; taken from the log when empty.
+        rules: Learned ones; the examples of signatures are protected.
+        taken: Ids that were used already.
+        least: Lines of a template that are wanted.
+        site: The site's folder.
+    """
+    task = task or task_key(facts.case.job, (line.text for line in facts.lines))
+    lines, shown = _stretch(facts, healthy)
+    ground = ground_of(knowledge.patterns, rules, site=site, shown=shown)
+    miner = Miner()
+    miner.add([line.text for line in lines])
+    written: list[LearnedRule] = []
+    covers: dict[str, int] = {}
+    for template in miner.templates():
+        if template.count < least or len(written) == MOST_RULES:
+            break
+        rule = _rule(template, task, at, {*taken, *covers})
+        if rule is not None:
+            written.append(admitted(rule, [], ground))
+            covers[rule.id] = template.count
+    return Routine(task, healthy, tuple(written), covers, miner.to_json())
+
+
+def _rule(template: Template, task: str, at: datetime, taken: Collection[str]) -> LearnedRule | None:
+    """Return the rule of a template; None where no pattern can be written of it."""
+    if any(len(line) >= LONGEST - 1 for line in template.examples):
+        return None
+    pieces = template.pieces()
+    pattern = pattern_of(pieces, template.examples)
+    if pattern is None:
+        return None
+    word = name_of(pieces)
+    number = next(n for n in range(1, len(taken) + 2) if f"learned.{word}-{n}" not in taken)
+    why = f"{template.count:,} lines of routine"
+    folds = f"lines like {str(template)[:_SHOWN].strip()!r}"
+    return LearnedRule(
+        f"learned.{word}-{number}",
+        RuleKind.FILTER,
+        pattern,
+        template.examples,
+        folds,
+        RuleState.PROPOSED,
+        "templates",
+        why,
+        at,
+        task=task,
+    )
+
+
+def _stretch(facts: Facts, healthy: bool) -> tuple[list[Line], list[str]]:
+    """Return the uncovered lines that may be routine, and the texts that people must see.
+
+    Of a failing log the lines before the first sign of failure may be routine; its tracebacks and its end must be seen.
+    """
+    if facts.scan is None:
+        return [], []
+    told = {number for episode in facts.episodes for number in episode.lines}
+    signs = [hit.line for hit in facts.hits if isinstance(hit.entry, Signature) and hit.entry.role is not Role.BENIGN]
+    end = facts.lines_total + 1
+    if not healthy:
+        end = min([facts.lines_total - END + 1, *signs, *told])
+    lines = [line for first, last in facts.scan.uncovered.runs for line in facts.scan.lines.window(first, min(last, end - 1))]
+    seen = {*told, *(range(facts.lines_total - END + 1, facts.lines_total + 1) if not healthy else ())}
+    return [line for line in lines if line.number not in told], [line.text for line in facts.lines if line.number in seen]
+
+
+def routine_of(path: Path, knowledge: Knowledge, **more: Any) -> Routine:
+    """Return what the log at a path teaches; its health is taken from the diagnosis. See `learn_routine`.
+
+    Raises:
+        InputError: The log cannot be read or is no log.
+    """
+    from assistant.diagnose.facts import gather
+    from assistant.diagnose.verdict import diagnose
+
+    case = Case.from_path(path)
+    healthy = diagnose(case, knowledge).reason == "no_failure"
+    return learn_routine(gather(case, knowledge), knowledge, healthy=healthy, **more)
