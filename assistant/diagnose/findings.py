@@ -8,7 +8,6 @@ traceback gives one finding, for the exception of its chain that an expert would
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,8 +16,9 @@ from assistant.diagnose.chains import Judged, bare, judge
 from assistant.diagnose.classes import meaning, network_disk
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.orphans import ORPHAN, orphans
 from assistant.diagnose.streams import Body
-from assistant.diagnose.tracebacks import Episode, Frame, Kind, Raised
+from assistant.diagnose.tracebacks import Episode, Kind, Raised
 from assistant.logs.scan import Hit
 from assistant.records import Action
 from assistant.rules.matching import groups
@@ -62,10 +62,6 @@ class Finding:
         return self.weight * self.factor
 
 
-FIRST_ALIKE = 100
-LAST_ALIKE = 25
-"""Of a flood of exception lines of one class so many from either end count."""
-_ORPHAN = re.compile(r"^(?:[\w.]+\.)?([A-Z]\w*(?:Error|Exception|NotFound|Interrupt))(?:: (.*))?$")
 _NCCL_HOST = re.compile(r"^([A-Za-z][\w.-]*):\d+:\d+ \[\d+\] ")
 _SPEAKER = re.compile(r"\[(?:epilog|prolog|health\w*|node\w*|gpu\w*|dmesg|kernel|syslog)[ :@/]+([A-Za-z][\w.-]*\d[\w.-]*)\]")
 _RANK_WORD = re.compile(r"\[(?:PG [^\]]*?)?Rank (\d+)\]|\brank[ =:]+(\d+)\b", re.IGNORECASE)
@@ -120,7 +116,7 @@ def of_job(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
         text = line.text if line is not None else texts[number]
         if number in spoken or (around is not None and _quoted(text, around, facts)) or _ignored(number, facts):
             continue
-        if all(bare(signature) for signature in signatures[number]) and _ORPHAN.match(facts.streams.body(text).text):
+        if all(bare(signature) for signature in signatures[number]) and ORPHAN.match(facts.streams.body(text).text):
             continue
         for signature in strongest(signatures[number]):
             yield of_line(signature, number, text, facts)
@@ -185,7 +181,7 @@ def of_line(signature: Signature, number: int, text: str, facts: Facts, file: st
         action=signature.action,
         stream=body.stream,
         beside=beside,
-        orphan=bool(_ORPHAN.match(body.text)),
+        orphan=bool(ORPHAN.match(body.text)),
     )
 
 
@@ -261,41 +257,14 @@ def _orphans(
     spoken: set[int],
     knowledge: Knowledge,
 ) -> Iterator[Finding]:
-    """Exception lines whose traceback is missing, garbled, or was never printed (a syntax error); of a flood only both ends."""
-    first: Counter[str] = Counter()
-    last: dict[str, deque[Finding]] = defaultdict(lambda: deque(maxlen=LAST_ALIKE))
-    for orphan in _every_orphan(facts, signatures, herrings, inside, spoken, knowledge):
-        first[orphan.rule] += 1
-        if first[orphan.rule] <= FIRST_ALIKE:
-            yield orphan
-        else:
-            last[orphan.rule].append(orphan)
-    for kept in last.values():
-        yield from kept
+    def told(number: int) -> bool:
+        if number in spoken or number in inside or number in herrings:
+            return True
+        return not all(bare(s) for s in signatures.get(number, ())) or _ignored(number, facts)
 
-
-def _every_orphan(
-    facts: Facts,
-    signatures: Mapping[int, Sequence[Signature]],
-    herrings: Mapping[int, Sequence[Herring]],
-    inside: Mapping[int, Episode],
-    spoken: set[int],
-    knowledge: Knowledge,
-) -> Iterator[Finding]:
-    for line in facts.lines:
-        number, text = line.number, line.text
-        if number in spoken or number in inside or number in herrings or not all(bare(s) for s in signatures.get(number, ())):
-            continue
-        if "Error" not in text and "Exception" not in text and "Interrupt" not in text and "NotFound" not in text:
-            continue
-        if _ignored(number, facts):
-            continue
-        body = facts.streams.body(text)
-        match = _ORPHAN.match(body.text)
-        if match is None or match.group(1) in ("ChildFailedError", "KeyboardInterrupt"):
-            continue
-        frames: list[Frame] = []
-        found = meaning(Raised(body.text.partition(":")[0], match.group(2) or "", number, text, frames), knowledge.reasons)
+    for orphan in orphans(facts.lines, facts.streams, told):
+        (number, text), body = orphan.line, orphan.body
+        found = meaning(Raised(orphan.name, orphan.message, number, text, []), knowledge.reasons)
         yield Finding(
             found.reason,
             found.role,
