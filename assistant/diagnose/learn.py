@@ -32,6 +32,8 @@ LINES = 3
 """Lines of an incident that are remembered, and that may become a signature."""
 _WEIGHT = {"operator": 0.85, "lesson": 0.85}
 _WEIGHT_OF_OTHERS = 0.7
+_WEIGHT_OF_SYMPTOMS = {"connection_error": 0.55}
+"""Neighbours of any failure print such lines; below 0.6 they name the reason only where nothing else does."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +226,7 @@ class Teacher:
             made=self.store.clock.now(),
             incident=lesson.incident,
             source=source,
-            weight=_WEIGHT.get(lesson.maker.partition(":")[0], _WEIGHT_OF_OTHERS),
+            weight=_WEIGHT_OF_SYMPTOMS.get(lesson.reason, _WEIGHT.get(lesson.maker.partition(":")[0], _WEIGHT_OF_OTHERS)),
         )
         return rule, words_kept(lines, hosts=hosts)
 

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from assistant.diagnose.opinion import Opinion
 
 
-def remembered(door: Door, knowledge: Knowledge) -> tuple[Knowledge, tuple[Opinion, ...]]:
+def remembered(door: Door, knowledge: Knowledge, *, shipped_only: bool) -> tuple[Knowledge, tuple[Opinion, ...]]:
     """Return the knowledge with the learned rules on top, and memory as an opinion; a store that cannot be opened only narrates."""
-    if not door.settings.store.is_file():
+    if shipped_only or not door.settings.store.is_file():
         return knowledge, ()
     try:
         store = door.store
