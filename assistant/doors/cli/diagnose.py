@@ -1,4 +1,4 @@
-"""`nightshift diagnose`: why a run failed, from what it left behind. Needs no settings, no store and no model."""
+"""`nightshift diagnose`: why a run failed, from what it left behind. Needs no settings and no store; uses what was learned."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ PHASES = {
 def diagnose(
     context: typer.Context,
     paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="A log, a .gz, a folder with job.log, or - for stdin.")],
+    shipped: Annotated[bool, typer.Option("--shipped", help="Leave out what was learned and remembered here.")] = False,
     as_json: Json = False,
 ) -> None:
     """Find out why a run failed, from its log or folder.
@@ -55,13 +56,15 @@ def diagnose(
     from assistant.diagnose.case import Case
     from assistant.diagnose.knowledge import Knowledge
     from assistant.diagnose.verdict import diagnose as verdict
+    from assistant.doors.cli.remembered import remembered
 
-    knowledge = Knowledge.load(door_of(context).site)
+    door = door_of(context)
+    knowledge, memory = remembered(door, Knowledge.load(door.site), shipped_only=shipped)
     unread = 0
     for number, path in enumerate(paths):
         try:
             case = Case.from_path(path)
-            found = verdict(case, knowledge)
+            found = verdict(case, knowledge, memory)
         except InputError as error:
             narrate(f"nightshift: error: {error}")
             unread += 1
