@@ -96,3 +96,14 @@ def test_an_incident_without_a_diagnosis_cannot_be_confirmed(cli: Run, store: St
     said = cli("incident", "confirm", 1)
     assert said.code == Exit.USAGE
     assert "incident correct ID --reason" in said.err
+
+
+def test_a_diagnosis_by_hand_uses_what_was_learned_and_remembered(cli: Run, store: Store, lessons: Path, tmp_path: Path) -> None:
+    log = tmp_path / "next.log"
+    log.write_text(f"{STEPS}flux capacitor 8 dropped its uplink\nsrun: error: node7: task 4: Exited with exit code 9\n")
+    assert cli("diagnose", log, "--json").objects[0]["reason"] == "unknown"
+    cli("learn", "--from", lessons)
+    (found,) = cli("diagnose", log, "--json").objects
+    assert (found["reason"], found["by"], found["seen_before"][0]["incident"]) == ("network_error", "memory", 2)
+    assert "seen before  incident 2 (" in cli("diagnose", log).out
+    assert cli("diagnose", log, "--json", "--shipped").objects[0]["reason"] == "unknown"
