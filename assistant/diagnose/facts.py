@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 
 from assistant.content.filters import Filter
 from assistant.content.reasons import Herring, Signature
@@ -28,6 +28,9 @@ from assistant.logs.scan import Hit, Scan, scan_rotated
 from assistant.records import MetricPoint
 from assistant.rules.matching import Patterns
 
+MOST_LINES = 250_000
+"""Of more kept lines (a flood of short ones) both ends and the surroundings of what matched are looked at."""
+_HEAD_LINES, _AROUND = 20_000, 40
 _JOB_ID = re.compile(
     r"(?:StepId=|STEP |JOB |JobId=|[Jj]ob_?id[ =:]+|SLURM_JOB_ID[ =:]+|[Jj]ob |Submitted batch job )(\d{2,12})(?:\.\d+)?\b"
 )
@@ -78,7 +81,7 @@ def gather(case: Case, knowledge: Knowledge) -> Facts:
         InputError: The job log cannot be read or is no log.
     """
     scan = scan_rotated(case.job_log, knowledge.patterns) if case.job_log is not None else None
-    lines: list[Line] = list(scan.lines) if scan else []
+    lines = _bounded(scan) if scan else []
     streams = Streams(line.text for line in lines)
     exits, tasks = read_exits(lines, streams), read_tasks(lines)
     places = read_places(lines, streams, exits, tasks)
@@ -113,6 +116,16 @@ def gather(case: Case, knowledge: Knowledge) -> Facts:
         by_number={line.number: line for line in lines},
         scan=scan,
     )
+
+
+def _bounded(scan: Scan) -> list[Line]:
+    count = len(scan.lines)
+    if count <= MOST_LINES:
+        return list(scan.lines)
+    matched = islice((hit.line for hit in scan.hits), MOST_LINES // (4 * _AROUND))
+    near = {number for line in matched for number in range(line - _AROUND, line + _AROUND + 1)}
+    last = count - (MOST_LINES - _HEAD_LINES) // 2
+    return [line for place, line in enumerate(scan.lines) if place < _HEAD_LINES or place >= last or line.number in near]
 
 
 def _points(case: Case, lines: Sequence[Line]) -> tuple[list[MetricPoint], str]:

@@ -130,12 +130,12 @@ def test_a_line_of_ten_megabytes_is_read_in_bounded_time(ask: Callable[..., Diag
 
 
 def test_many_distinct_errors_take_bounded_time_and_memory(ask: Callable[..., Diagnosis]) -> None:
-    flood = "".join(f"ValueError: item {n} of {n * 7919 % 10007} is bad ({n:x})\n" for n in range(100_000))
+    flood = "".join(f"ValueError: item {n} of {n * 7919 % 10007} is bad ({n:x})\n" for n in range(30_000))
     tracemalloc.start()
     begin = time.process_time()
     found = ask(STEPS + flood + TRACE)
     seconds, peak = time.process_time() - begin, tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert found.reason in ("value_error", "key_error")
-    assert seconds < 60
-    assert peak < 300e6
+    assert seconds < 40
+    assert peak < 150e6
