@@ -29,8 +29,13 @@ def evidence_text(facts: Facts | None, cited: Sequence[Citation]) -> str:
         every = _lines(facts, file) if facts is not None else {}
         around = {n: every[n] for line in lines for n in range(line - AROUND, line + AROUND + 1) if n in every}
         kept = {**around, **lines}
-        parts += [f"# {file}", *(kept[number][:WIDTH] for number in sorted(kept))]
+        parts += [f"# {file}", *(_inside(kept[number]) for number in sorted(kept))]
     return "\n".join(parts)[:MOST_CHARACTERS]
+
+
+def _inside(line: str) -> str:
+    """Return a line as it may stand in a section: none may pass for the head of another one."""
+    return f" {line[:WIDTH]}" if line.startswith("# ") else line[:WIDTH]
 
 
 def _lines(facts: Facts, file: str) -> Mapping[int, str]:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from assistant.diagnose.admission import Known, known_lines
+from assistant.diagnose.admission import Known, known_lines, sections
+from assistant.diagnose.evidence import evidence_text
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.labels import read_labels
 from assistant.diagnose.learn import Lesson, Teacher, as_toml, next_state
@@ -166,6 +167,11 @@ def test_a_learned_signature_is_rendered_as_it_would_stand_in_a_file(store: Stor
     [table] = tomllib.loads(as_toml(learned))["signature"]
     assert (table["id"], table["pattern"], table["examples"]) == (learned.id, learned.pattern, [line])
     assert (table["where"], table["weight"]) == (["job"], learned.weight)
+
+
+def test_a_job_cannot_pass_its_lines_for_those_of_a_kernel() -> None:
+    said = [Citation("job.log", 1, "# dmesg.log", ""), Citation("job.log", 2, "NVRM: Xid (PCI:0000:c1:00): 48", "")]
+    assert sections(evidence_text(None, said)) == {"job.log": [" # dmesg.log", said[1].text]}
 
 
 def test_labels_are_read_in_both_forms(tmp_path: Path) -> None:
