@@ -10,6 +10,7 @@ from pathlib import Path
 from assistant.config import Settings
 from assistant.content.reasons import reasons
 from assistant.diagnose.memory import MemoryOpinion
+from assistant.diagnose.ranked import RankerOpinion
 from assistant.engine import Engine
 from assistant.errors import ConfigError
 from assistant.gate import Gate, Park
@@ -90,7 +91,7 @@ def build(
     embedder = HashingEmbedder()
     memory = MemoryOpinion(store, embedder, lambda: reasons(settings.content))
     engine = Engine(store, gate, scheduler, clock, watcher, site=settings.content, lease_s=settings.lease_s)
-    engine.opinions, engine.embedder = (memory,), embedder
+    engine.opinions, engine.embedder = (memory, RankerOpinion(settings.content)), embedder
     return engine
 
 

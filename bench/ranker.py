@@ -1,6 +1,10 @@
 """How good the line ranker is alone: on every labelled suite, with all signatures taken away, and trained without their wordings.
 
     python -m bench.ranker [--wrong] [--trained-on-all]
+    python -m bench.ranker --beside
+
+With `--beside` the rules come first and the ranker is asked where they are silent or doubtful, as in `nightshift diagnose`: once
+with everything as it is shipped, once with the wordings of each case hidden from both.
 
 A line that the ranker is trained on is left out where it is like a labelled line of the suites, so that what is measured are
 wordings that it has never seen. The dev suites are measured where they lie beside the checkout.
@@ -11,20 +15,21 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from assistant.content.reasons import Reason
 from assistant.diagnose.case import Case
 from assistant.diagnose.facts import Facts, gather
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.labels import Label, read_labels
-from assistant.diagnose.ranked import Guess, guess
-from assistant.llm.features import places
+from assistant.diagnose.ranked import Guess, RankerOpinion, guess
+from assistant.diagnose.reliability import Unseen, unseen_lessons
+from assistant.diagnose.verdict import diagnose
 from assistant.llm.lessons import lessons
 from assistant.llm.ranker import LinearRanker, file_of, load_ranker
-from assistant.llm.training import Example, train
+from assistant.llm.training import train
+from assistant.records import Action, Diagnosis
 from assistant.rules.matching import Patterns, load_patterns
 from bench.blind import NEAR, SHOWN_LINES, suites
 from bench.diagnosis import OWN_CASES, bench_folder
@@ -33,6 +38,9 @@ LIKE = 0.6
 """Share of the features of two lines that both have, from which on they are one wording."""
 STRUCTURAL = frozenset({"hang", "no_failure", "slow_job", "unknown"})
 """Reasons that show in how a log ends, not in a line."""
+
+
+RESTARTS = frozenset({"restart_same_nodes", "cordon_and_restart", "rollback_and_skip_data", "wait_and_retry"})
 
 
 @dataclass(frozen=True)
@@ -77,28 +85,6 @@ def _stays(entry: object) -> bool:
     return not isinstance(entry, Signature) or entry.id.startswith("unknown.")
 
 
-def unseen(examples: Sequence[Example], labels: Iterable[Label]) -> list[Example]:
-    """Return the examples that are like no labelled line; those that speak for no reason all stay."""
-    marks = [set(found) for label in labels for text in texts_of(label) if (found := places(text))]
-    return [example for example in examples if not example.root or not _like(set(places(example.text)), marks)]
-
-
-def _like(own: set[int], marks: Sequence[set[int]]) -> bool:
-    sized = (mark for mark in marks if LIKE <= len(own) / len(mark) <= 1 / LIKE) if own else iter(())
-    return any(len(own & mark) >= LIKE * len(own | mark) for mark in sized)
-
-
-def texts_of(label: Label) -> Iterator[str]:
-    """Yield the labelled lines of a case."""
-    for place in label.lines:
-        file, _, number = place.rpartition(":")
-        path = label.folder / file
-        if path.is_file():
-            lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-            if 0 < int(number) <= len(lines) and len(lines[int(number) - 1].split()) > 1:
-                yield lines[int(number) - 1]
-
-
 def judge(labels: Sequence[Label], knowledge: Knowledge, ranker: LinearRanker) -> list[Judged]:
     """Ask the ranker alone about cases."""
     return [Judged(label, guess(facts_of(label, knowledge), ranker, knowledge.reasons)) for label in labels]
@@ -113,11 +99,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the figures of every suite."""
     parser = argparse.ArgumentParser(prog="python -m bench.ranker", description="Accuracy of the line ranker alone.")
     parser.add_argument("--wrong", action="store_true", help="print every wrong case")
+    parser.add_argument("--beside", action="store_true", help="with the rules, before and after the ranker is asked")
     parser.add_argument("--trained-on-all", action="store_true", help="the shipped file, which has seen wordings like these")
     options = parser.parse_args(arguments)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     parts = labelled()
     ranker = load_ranker(file_of()) if options.trained_on_all else _untold(parts)
+    if options.beside:
+        _beside(parts, ranker, wrong=options.wrong)
+        return 0
     knowledge = bare(Knowledge.load())
     for name, labels in parts.items():
         judged = [one for one in judge(labels, knowledge, ranker) if one.label.reason not in STRUCTURAL]
@@ -129,9 +119,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _beside(parts: Mapping[str, Sequence[Label]], ranker: LinearRanker, *, wrong: bool) -> None:
+    """Print what the ranker changes where it is asked after the rules."""
+    knowledge = Knowledge.load()
+    unseen = Unseen(knowledge)
+    ways: dict[str, tuple[Callable[[Label], Knowledge], RankerOpinion]] = {
+        "as shipped": (lambda _: knowledge, RankerOpinion()),
+        "wordings hidden": (unseen.of, RankerOpinion(ranker=ranker)),
+    }
+    for way, (known, opinion) in ways.items():
+        for name, labels in parts.items():
+            cases = [(label, Case.from_path(label.folder)) for label in labels]
+            before = [(label, diagnose(case, known(label))) for label, case in cases]
+            after = [(label, diagnose(case, known(label), (opinion,))) for label, case in cases]
+            print(f"{way:16} {name:16} cases {len(labels):4}  rules {_counts(before)}  with ranker {_counts(after)}")
+            for (label, old), (_, new) in zip(before, after, strict=True):
+                if wrong and old.reason != new.reason:
+                    said = f"{old.reason} {old.confidence:.2f} -> {new.reason} {new.confidence:.2f} {new.action}"
+                    print(f"  {label.folder.name}: want {label.reason}, {said}")
+
+
+def _counts(given: Sequence[tuple[Label, Diagnosis]]) -> str:
+    right = sum(found.reason in (label.reason, *label.also) for label, found in given)
+    first = sum(
+        (found.rivals[0].reason if found.reason == "unknown" and found.rivals else found.reason) in (label.reason, *label.also)
+        for label, found in given
+    )
+    harmful = sum(
+        found.action is Action.CORDON_AND_RESTART and not set(found.faulty_nodes) <= set(label.nodes) for label, found in given
+    )
+    futile = sum(found.action in RESTARTS and label.action in ("fix_and_resubmit", "none") for label, found in given)
+    return f"reason {right / len(given):.3f} (guess counted {first / len(given):.3f}) harmful {harmful} futile {futile}"
+
+
 def _untold(parts: Mapping[str, Sequence[Label]]) -> LinearRanker:
     examples = lessons()
-    kept = unseen(examples, (label for labels in parts.values() for label in labels))
+    kept = unseen_lessons(examples, (label for labels in parts.values() for label in labels), LIKE)
     print(f"trained on {len(kept)} of {len(examples)} lines: the others are like a labelled one")
     return LinearRanker(train(kept))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from assistant.content.reasons import Reason, Xid, reasons, xids
+from assistant.diagnose.calibration import Curves, curves
 from assistant.records import LearnedRule
 from assistant.rules.learned import entries_of
 from assistant.rules.matching import Patterns, load_patterns
@@ -19,6 +20,8 @@ class Knowledge:
     reasons: Mapping[str, Reason]
     xids: Mapping[int, Xid]
     patterns: Patterns
+    curves: Curves | None = None
+    """What makes confidence honest; None leaves it as computed."""
 
     @classmethod
     def load(cls, site: Path | None = None) -> Knowledge:
@@ -27,7 +30,7 @@ class Knowledge:
         Raises:
             ContentError: A file is malformed; the message names file, line and key.
         """
-        return cls(reasons(site), xids(site), load_patterns(site))
+        return cls(reasons(site), xids(site), load_patterns(site), curves(site))
 
     def with_learned(self, rules: Iterable[LearnedRule], task: str = "") -> Knowledge:
         """Return this knowledge with learned rules on top; only those that count, of this task or any."""

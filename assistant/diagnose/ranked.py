@@ -7,12 +7,13 @@ names no node. Below the threshold it does not answer: its guess stands first am
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from assistant.content.reasons import Reason, Role, Signature
+from assistant.content.reasons import Reason, Role, Signature, reasons
+from assistant.diagnose.calibration import Curves, at, calibrated, curves
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.reasoning import SYMPTOMS
 from assistant.diagnose.telling import Told, telling
@@ -21,12 +22,14 @@ from assistant.diagnose.wording import advice
 from assistant.errors import ContentError
 from assistant.llm.ranker import NONE, file_of, load_ranker
 from assistant.ports import LineScore, Ranker
-from assistant.records import DecidedBy, Diagnosis, Rival
+from assistant.records import Action, DecidedBy, Diagnosis, Rival
 
 logger = logging.getLogger(__name__)
 
 SURE = 0.8
-"""Calibrated confidence from which on the ranker answers by itself."""
+"""Calibrated confidence from which on the ranker answers by itself, whatever would be done."""
+SURE_IF_HARMLESS = 0.7
+"""The same where nothing would be done: a person has to change something first."""
 WORTH_NAMING = 0.2
 """Calibrated confidence from which on a guess is named as a rival."""
 _NEAR = 0.8
@@ -36,6 +39,8 @@ _SPOKEN = frozenset({Role.CASCADE, Role.TEARDOWN, Role.RECOVERED, Role.BENIGN})
 _FOLLOWS = 0.5
 """What is left of a score that speaks for a reason that mostly follows from another."""
 CITED = 3
+_STAND = frozenset({"no_failure", "hang", "slow_job", "loss_spike"})
+"""Doubtful verdicts that rest on how the log ends or on its numbers: no single line outweighs that."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +72,8 @@ def guess(facts: Facts, ranker: Ranker, known: Mapping[str, Reason]) -> Guess | 
         return None
     best, second = order[0], order[1] if len(order) > 1 else ""
     against = totals.get(second, 0.0)
-    score = totals[best] * (1.0 - 0.5 * against / totals[best])
-    return Guess(best, _shown(by_reason[best]), round(score, 4), second, round(against, 4))
+    worth = totals[best] * (1.0 - 0.5 * against / totals[best])
+    return Guess(best, _shown(by_reason[best]), round(worth, 4), second, round(against, 4))
 
 
 def _candidates(facts: Facts) -> list[Told]:
@@ -111,23 +116,15 @@ class RankerOpinion:
 
     name = "ranker"
 
-    def __init__(
-        self,
-        reasons: Callable[[], Mapping[str, Reason]],
-        curve: Callable[[float], float],
-        *,
-        site: Path | None = None,
-        ranker: Ranker | None = None,
-    ) -> None:
+    def __init__(self, site: Path | None = None, ranker: Ranker | None = None, table: Curves | None = None) -> None:
         """Prepare to answer; nothing is read before it is asked.
 
         Args:
-            reasons: What is known now.
-            curve: Confidence by score; see `calibration`.
             site: Folder of the site's content, whose trained file goes before the shipped one.
             ranker: Another ranker than the one of the file.
+            table: Other curves of confidence than those of the content.
         """
-        self._reasons, self._curve, self._site, self._given = reasons, curve, site, ranker
+        self._site, self._given, self._table = site, ranker, table
 
     @cached_property
     def ranker(self) -> Ranker | None:
@@ -143,17 +140,18 @@ class RankerOpinion:
     def ask(self, facts: Facts, found: Diagnosis) -> Diagnosis | None:
         """Return what the unexplained lines speak for: an answer where it is sure, else what was found with a guess as rival."""
         ranker = self.ranker
-        if ranker is None or not facts.lines:
+        if ranker is None or not (facts.lines or facts.kernel or facts.scheduler):
             return None
-        known = self._reasons()
+        known = reasons(self._site)
+        table = self._table or curves(self._site)
         made = guess(facts, ranker, known)
         if made is None or made.reason == found.reason:
             return None
-        sure = round(self._curve(made.score), 2)
+        sure = round(at(table.ranker, made.score), 2)
+        if _outweighs(made, sure, known, calibrated(found, table)):
+            return _answer(made, sure, known, found, ranker.name)
         if sure < WORTH_NAMING:
             return None
-        if sure >= SURE and sure > found.confidence and (found.reason == "unknown" or not _protected(found)):
-            return _answer(made, sure, known, found, ranker.name)
         return replace(found, rivals=(_rival(made, sure, known), *(r for r in found.rivals if r.reason != made.reason))[:2])
 
     def note(self, facts: Facts, found: Diagnosis) -> Diagnosis:
@@ -161,9 +159,12 @@ class RankerOpinion:
         return found
 
 
-def _protected(found: Diagnosis) -> bool:
-    """Tell whether a doubtful verdict stands: one that names nodes, or says that nothing failed."""
-    return bool(found.nodes) or found.reason in ("no_failure", "hang", "cancelled", "preempted", "time_limit", "slow_job")
+def _outweighs(made: Guess, sure: float, known: Mapping[str, Reason], found: Diagnosis) -> bool:
+    """Tell whether a guess stands instead of what was found: always surer, and never against nodes or a log that is well."""
+    if found.reason == "unknown":
+        harmless = known[made.reason].action is Action.FIX_AND_RESUBMIT
+        return sure >= (SURE_IF_HARMLESS if harmless else SURE)
+    return sure >= SURE and sure > found.confidence and not found.nodes and found.reason not in _STAND
 
 
 def _answer(made: Guess, sure: float, known: Mapping[str, Reason], found: Diagnosis, name: str) -> Diagnosis:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from assistant.content.reasons import Reason
 from assistant.diagnose.beside import find
 from assistant.diagnose.blame import blame, straggler
+from assistant.diagnose.calibration import calibrated
 from assistant.diagnose.case import Case
 from assistant.diagnose.divergence import spike_of
 from assistant.diagnose.endings import Ending, decide
@@ -58,6 +59,7 @@ def diagnose(case: Case, knowledge: Knowledge, opinions: Sequence[Opinion] = ())
         found = (opinion.ask(facts, found) if doubtful(found) else None) or found
     for opinion in opinions:
         found = opinion.note(facts, found)
+    found = calibrated(found, knowledge.curves)
     found = with_order(checked(found, facts), facts)
     return placed(found, facts.scan.place) if facts.scan is not None and facts.scan.parts else found
 

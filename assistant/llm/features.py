@@ -24,7 +24,12 @@ _BEFORE = re.compile(
 _VARYING = (
     (re.compile(r"\bs3(?![a-zA-Z\d])", re.IGNORECASE), "sthree"),
     (re.compile(r"\b(sthree|gs|hdfs|oss|az|https?|ftp|tcp|file|nfs|boto3|wss?)://\S+"), r" \1 url "),
-    (re.compile(r"(?:(?<![\w.])(?:~|\.{1,2})?/|(?:\b[\w.@%+-]+/){2})(?:[\w.@%+=~-]+/)*([\w.@%+=~-]*?)(\.[A-Za-z]{1,11})?(?![\w/])"), r" path \2 "),
+    (
+        re.compile(
+            r"(?:(?<![\w.])(?:~|\.{1,2})?/|(?:\b[\w.@%+-]+/){2})(?:[\w.@%+=~-]+/)*([\w.@%+=~-]*?)(\.[A-Za-z]{1,11})?(?![\w/])"
+        ),
+        r" path \2 ",
+    ),
     (re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+|<\d+>)?"), " ip "),
     (re.compile(r"\b(?:0x[0-9a-fA-F]+|(?:[0-9a-fA-F]{2,4}:){2,}[0-9a-fA-F]{2,4}(?:\.\d)?|(?=[a-f]*\d)[0-9a-f]{8,})\b"), " "),
     (re.compile(r"\b[a-zA-Z][a-zA-Z]*-?\d+(?:-\d+)*(?:\.[a-z][\w-]*){1,5}\b"), " host "),

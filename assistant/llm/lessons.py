@@ -18,7 +18,9 @@ _ROOT = {Role.ROOT: 1.0, Role.SYMPTOM: 0.6, Role.CONFIRMATION: 0.4, Role.CASCADE
 """How likely a line of each role is what an expert cites; lines of the other roles speak for no reason."""
 _KINDS = {"root": 1.0, "symptom": 0.6}
 _SLOT = re.compile(r"\{(\w+)\}")
-_WORDS = "hidden_states num_layers rope_scaling mask buckets router state vocab offsets corpus alpha default llama shard_index".split()
+_WORDS = (
+    "hidden_states num_layers rope_scaling mask buckets router state vocab offsets corpus alpha default llama shard_index".split()
+)
 _MODULES = "flash_attn apex deepspeed xformers transformer_engine nvfuser tokenizers mylib.models einops triton".split()
 _CLASSES = "LlamaForCausalLM GPTModel Trainer DistributedOptimizer DataArgs MoELayer T5Stack ParallelMLP".split()
 _PATHS = ("/mnt/data/runs/exp7/step_1200", "/home/ada/llm/train.py", "/lustre/corpora/web/part-0041", "/opt/app/config.yaml")
@@ -39,12 +41,19 @@ _MESSAGES = ("{word}", "{word} is not valid for {word}", "could not finish {word
 """What may follow an exception class of which only the name is known."""
 
 
-def lessons(site: Path | None = None, learned: Iterable[LearnedRule] = (), *, seed: int = 0) -> list[Example]:
+def lessons(
+    site: Path | None = None,
+    learned: Iterable[LearnedRule] = (),
+    confirmed: Iterable[tuple[str, str]] = (),
+    *,
+    seed: int = 0,
+) -> list[Example]:
     """Return everything that can be learned from, each line once, in the same order for the same content.
 
     Args:
         site: Folder of the site's own content.
         learned: Rules that the store has learned since; only signatures that count are used.
+        confirmed: Lines of confirmed incidents, each with the reason that was found in the end.
         seed: Of what fills the slots.
 
     Raises:
@@ -61,6 +70,7 @@ def lessons(site: Path | None = None, learned: Iterable[LearnedRule] = (), *, se
             if rule.kind is RuleKind.SIGNATURE and rule.state.counts
             for line in rule.examples
         ),
+        *(Example(line, reason, 1.0, line) for line, reason in confirmed if reason in reasons(site) and reason != "unknown"),
     ]
     return list({example.text: example for example in found}.values())
 

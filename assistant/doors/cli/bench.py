@@ -10,16 +10,32 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer.core import TyperGroup
 
+from assistant.doors.cli.calibration import calibration
 from assistant.doors.cli.door import door_of
 from assistant.doors.cli.group import app, examples
 from assistant.doors.cli.options import Json
 from assistant.doors.cli.output import print_json, print_table
 
-bench_app = app(help="Measure start-up, scanning and diagnosis on this machine.")
+
+class _Bench(TyperGroup):
+    """Takes what is no command of its own for paths to measure."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the command before the words where none is named."""
+        named = bool(args) and (args[0] in self.commands or args[0] in ("-h", "--help"))
+        return super().parse_args(ctx, args if named else ["speed", *args])
+
+
+bench_app = app(cls=_Bench, help="Measure start-up, scanning and diagnosis on this machine.")
+bench_app.command(
+    "calibration",
+    epilog=examples("nightshift bench calibration runs/labelled", "nightshift bench calibration a/ b/ --write calibration.toml"),
+)(calibration)
 
 START_LIMIT_MS = 200.0
 SCAN_LIMIT_MB_S = 400.0
@@ -98,7 +114,9 @@ def diagnosing(cases: Sequence[Path], site: Path | None) -> Figure:
     return Figure("diagnosis", statistics.median(times), "s", DIAGNOSE_LIMIT_S, True)
 
 
-@bench_app.command(epilog=examples("nightshift bench", "nightshift bench /var/log/jobs/*.out", "nightshift bench runs/*/ --json"))
+@bench_app.command(
+    "speed", epilog=examples("nightshift bench", "nightshift bench /var/log/jobs/*.out", "nightshift bench runs/*/ --json")
+)
 def bench(
     context: typer.Context,
     paths: Annotated[

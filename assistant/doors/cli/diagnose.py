@@ -55,16 +55,18 @@ def diagnose(
     """
     from assistant.diagnose.case import Case
     from assistant.diagnose.knowledge import Knowledge
+    from assistant.diagnose.ranked import RankerOpinion
     from assistant.diagnose.verdict import diagnose as verdict
     from assistant.doors.cli.remembered import remembered
 
     door = door_of(context)
     knowledge, memory = remembered(door, Knowledge.load(door.site), shipped_only=shipped)
+    opinions = (*memory, RankerOpinion(door.site))
     unread = 0
     for number, path in enumerate(paths):
         try:
             case = Case.from_path(path)
-            found = verdict(case, knowledge, memory)
+            found = verdict(case, knowledge, opinions)
         except InputError as error:
             narrate(f"nightshift: error: {error}")
             unread += 1

@@ -101,6 +101,20 @@ def _content(door: Door) -> Iterator[Finding]:
     yield Finding("patterns", Health.OK, f"{len(load_patterns(door.site))} compile together")
 
 
+def _ranker(door: Door) -> Iterator[Finding]:
+    from assistant.errors import ContentError
+    from assistant.llm.ranker import file_of, load_ranker
+
+    path = file_of(door.site)
+    try:
+        ranker = load_ranker(path)
+    except ContentError as error:
+        yield Finding("ranker", Health.WARN, f"no guesses where no rule knows a line: {error}", "nightshift model train-ranker")
+        return
+    about = ranker.weights.about
+    yield Finding("ranker", Health.OK, f"{ranker.name}, trained on {about.get('lines', '?')} lines with seed {about.get('seed', '?')}")
+
+
 def _cache(_: Door) -> Iterator[Finding]:
     from assistant.rules.compiling import cache_folder
 
@@ -162,6 +176,7 @@ CHECKS: dict[str, Check] = {
     "settings": _settings,
     "policy": _policy,
     "content": _content,
+    "ranker": _ranker,
     "cache": _cache,
     "disk": _disk,
     "store": _store,

@@ -37,9 +37,12 @@ COMMANDS = {
     "approve": Entry(f"{_HERE}.approvals:approve_app", "Allow a call that waits.", _ACT),
     "deny": Entry(f"{_HERE}.approvals:deny_app", "Refuse a call that waits.", _ACT),
     "undo": Entry(f"{_HERE}.undo:undo_app", "Take back a change that Nightshift made.", _ACT),
-    "rules": Entry(f"{_HERE}.rules:rules_app", "List and show signatures, herrings and filters.", _KNOW),
+    "rules": Entry(
+        f"{_HERE}.rules:rules_app", "List and show signatures, herrings and filters; learn, test and retire learned ones.", _KNOW
+    ),
     "learn": Entry(f"{_HERE}.learn:learn_app", "Teach Nightshift from labelled logs.", _KNOW),
     "playbooks": Entry(f"{_HERE}.playbooks:playbooks_app", "List, show and try playbooks.", _KNOW),
+    "model": Entry(f"{_HERE}.model:model_app", "Train and show the line ranker.", _KNOW),
     "audit": Entry(f"{_HERE}.audit:audit_app", "Show and verify the record of every decision.", _SYSTEM),
     "config": Entry(f"{_HERE}.config:config_app", "Show and check the settings.", _SYSTEM),
     "doctor": Entry(f"{_HERE}.doctor:doctor_app", "Check that everything Nightshift needs is there.", _SYSTEM),
