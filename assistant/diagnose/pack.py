@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.tracebacks import Episode
@@ -29,8 +30,8 @@ FRAMES = (3, 8)
 NEW = 40
 """Lines that no good run printed, at most."""
 WIDTH = 400
-SHARE_OF_LOG = 0.3
-"""Of the tokens that is kept for the log in its own order."""
+NEW_UP_TO, EPISODES_UP_TO, HITS_UP_TO = 0.3, 0.6, 0.75
+"""Share of the tokens that may be spent when each section ends; the rest is for the log in its own order."""
 _LOOKED_AT = 60_000
 """Uncovered lines that are held against the good runs: the latest."""
 
@@ -51,6 +52,12 @@ class Pack:
     """Episodes and other items that did not fit."""
 
 
+class _Section(NamedTuple):
+    title: str
+    up_to: float
+    items: list[_Item]
+
+
 @dataclass
 class _Item:
     """Something that happened once or many times."""
@@ -62,11 +69,14 @@ class _Item:
     ranks: set[int] = field(default_factory=set)
     hosts: set[str] = field(default_factory=set)
 
-    def text(self) -> str:
+    def text(self, brief: bool = False) -> str:
+        """Return how often and where it was, and its lines; of a brief one the last, which says most."""
         spread = [f"×{self.times:,}"] if self.times > 1 else []
         spread += [f"ranks {ranges(sorted(self.ranks))}"] if self.ranks else []
         spread += [f"on {', '.join(sorted(self.hosts)[:8])}{' …' if len(self.hosts) > 8 else ''}"] if self.hosts else []
-        return "\n".join([f"- line {self.first}" + (f" ({'; '.join(spread)})" if spread else ""), *self.shown])
+        return "\n".join(
+            [f"- line {self.first}" + (f" ({'; '.join(spread)})" if spread else ""), *self.shown[-1 if brief else 0 :]]
+        )
 
 
 def pack(facts: Facts, tokens: int, *, baseline: Baseline | None = None, count: Callable[[str], int] = approximate_tokens) -> Pack:
@@ -80,16 +90,12 @@ def pack(facts: Facts, tokens: int, *, baseline: Baseline | None = None, count: 
     """
     tokens = max(tokens, 100)
     text = _clipped(_head(facts), tokens, count)
-    room = int(tokens * (1 - SHARE_OF_LOG)) if facts.scan is not None else tokens
-    left_out = 0
-    for title, items in _sections(facts, baseline):
-        written = f"\n\n## {title}"
+    left_out, base = 0, count(text)
+    for title, share, items in _sections(facts, baseline):
+        written, room = f"\n\n## {title}", base + share * (tokens - base) if facts.scan is not None else tokens
         for item in items:
-            longer = f"{written}\n{item.text()}"
-            if count(text + longer) <= room:
-                written = longer
-            else:
-                left_out += 1
+            fits = (longer for brief in (False, True) if count(text + (longer := f"{written}\n{item.text(brief)}")) <= room)
+            written, left_out = next(((longer, left_out) for longer in fits), (written, left_out + 1))
         if "\n- " in written:
             text += written
     if facts.scan is not None:
@@ -149,16 +155,15 @@ def _trend(points: Sequence[MetricPoint]) -> str:
     return "; ".join(parts + ([f"last gradient norms {', '.join(norms)}"] if norms else []))
 
 
-def _sections(facts: Facts, baseline: Baseline | None) -> Iterator[tuple[str, list[_Item]]]:
-    episodes = _episodes(facts)
+def _sections(facts: Facts, baseline: Baseline | None) -> Iterator[_Section]:
     told = {number for episode in facts.episodes for number in episode.lines}
-    yield "Episodes in the job's log, each once", episodes
-    yield "Other lines that tell of something", _grouped((hit.line, hit.text) for hit in facts.hits if hit.line not in told)
-    yield "Kernel", _grouped((hit.line, hit.text) for hit in facts.kernel_hits)
-    yield "Scheduler", _grouped((hit.line, hit.text) for hit in facts.scheduler_hits)
     if baseline is not None and baseline.runs:
-        runs = "the last good run" if baseline.runs == 1 else f"the last {baseline.runs} good runs"
-        yield f"Lines unlike any of {runs}", _new(facts, baseline, told)
+        runs = "the last good run" if baseline.runs == 1 else f"any of the last {baseline.runs} good runs"
+        yield _Section(f"Lines unlike {runs}", NEW_UP_TO, _new(facts, baseline, told))
+    yield _Section("Episodes in the job's log, each once", EPISODES_UP_TO, _episodes(facts))
+    for title, hits in (("Kernel", facts.kernel_hits), ("Scheduler", facts.scheduler_hits), ("Job", facts.hits)):
+        outside = ((hit.line, hit.text) for hit in hits if title != "Job" or hit.line not in told)
+        yield _Section(f"{title}: lines that tell of something", HITS_UP_TO, _grouped(outside))
 
 
 def _episodes(facts: Facts) -> list[_Item]:
@@ -192,7 +197,7 @@ def _is_of(facts: Facts, line: Line, stream: str) -> bool:
 def _grouped(lines: Iterable[tuple[int, str]]) -> list[_Item]:
     """Return lines without those that differ in their values only, earliest first."""
     found: dict[str, _Item] = {}
-    for number, text in lines:
+    for number, text in dict(lines).items():
         prefix = parse(text)
         key = masked(prefix.rest)
         item = found.get(key)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +15,7 @@ from assistant.diagnose.facts import Facts
 from assistant.diagnose.knowledge import Knowledge
 from assistant.logs.lines import Line
 from assistant.logs.task import task_key
-from assistant.logs.templates import LONGEST, Miner, Template
+from assistant.logs.templates import LONGEST, Miner, Template, homes
 from assistant.records import LearnedRule, RuleKind, RuleState
 from assistant.rules.admission import admitted, ground_of
 from assistant.rules.writer import name_of, pattern_of
@@ -23,6 +24,8 @@ LEAST = 20
 """Lines of a template that make a rule worth while."""
 MOST_RULES = 50
 """Rules that are written from one log, those for the most lines."""
+PROVEN = 100
+"""Lines of a template that its rule is tried on."""
 END = 50
 """Lines before the end of a failing log that people must see."""
 _SHOWN = 60
@@ -72,17 +75,28 @@ def learn_routine(
     lines, shown = _stretch(facts, healthy)
     ground = ground_of(knowledge.patterns, rules, site=site, shown=shown)
     miner = Miner()
-    miner.add([line.text for line in lines])
+    keys = miner.add([line.text for line in lines])
     written: list[LearnedRule] = []
     covers: dict[str, int] = {}
-    for template in miner.templates():
+    templates = miner.templates()
+    own = _own_lines(keys, lines, templates)
+    for template in templates:
         if template.count < least or len(written) == MOST_RULES:
             break
         rule = _rule(template, task, at, {*taken, *covers})
         if rule is not None:
-            written.append(admitted(rule, [], ground))
+            written.append(admitted(rule, own.get(template.text, ()), ground))
             covers[rule.id] = template.count
     return Routine(task, healthy, tuple(written), covers, miner.to_json())
+
+
+def _own_lines(keys: Sequence[str], lines: Sequence[Line], templates: Iterable[Template]) -> dict[str, list[str]]:
+    """Return lines of each template, some from all over the log: the rule must cover them."""
+    home = homes(keys, templates)
+    every: dict[str, list[str]] = defaultdict(list)
+    for key, line in zip(keys, lines, strict=True):
+        every[home.get(key, "")].append(line.text)
+    return {text: own[:: len(own) // PROVEN + 1] for text, own in every.items()}
 
 
 def _rule(template: Template, task: str, at: datetime, taken: Collection[str]) -> LearnedRule | None:
@@ -96,7 +110,7 @@ def _rule(template: Template, task: str, at: datetime, taken: Collection[str]) -
     word = name_of(pieces)
     number = next(n for n in range(1, len(taken) + 2) if f"learned.{word}-{n}" not in taken)
     why = f"{template.count:,} lines of routine"
-    folds = f"lines like {str(template)[:_SHOWN].strip()!r}"
+    folds = str(template)[:_SHOWN].strip()
     return LearnedRule(
         f"learned.{word}-{number}",
         RuleKind.FILTER,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -30,8 +31,6 @@ def log_of(context: typer.Context, target: str) -> str:
     Raises:
         ToolError: The scheduler knows no such job, or the job has no log yet.
     """
-    from pathlib import Path
-
     if target == "-" or "/" in target or Path(target).suffix or Path(target).exists():
         return target
     job = door_of(context).engine().scheduler.job(target)
@@ -81,14 +80,25 @@ def search(
         _print(line, numbers, as_json)
 
 
-@logs_app.command("compress", epilog=examples("nightshift logs compress job.log", "nightshift logs compress 4821 --budget 8000"))
+@logs_app.command(
+    "compress", epilog=examples("nightshift logs compress job.log", "nightshift logs compress runs/4821 --tokens 4000")
+)
 def compress(
     context: typer.Context,
     target: Target,
     budget: Annotated[int, typer.Option("--budget", min=200, metavar="N", help="At most so many characters.")] = 20_000,
+    tokens: Annotated[int, typer.Option("--tokens", min=0, metavar="N", help="Pack evidence into about N tokens instead.")] = 0,
+    task: Annotated[str, typer.Option("--task", metavar="KEY", help="Key of the task whose good runs show what is new.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Print what is not routine in a log, within a budget; folded lines are counted."""
+    """Print what is not routine in a log, within a budget; folded lines are counted.
+
+    With --tokens it is the evidence of a log or folder: phase, metrics, every episode once, lines that no good run printed, and the
+    rest folded. A token is taken as four characters.
+    """
+    if tokens:
+        _print_pack(context, target if Path(target).is_dir() else log_of(context, target), tokens, task, as_json)
+        return
     from assistant.logs.compress import compress as compressed
     from assistant.logs.scan import scan_log
     from assistant.rules.matching import load_patterns
@@ -102,6 +112,28 @@ def compress(
         print_line(text.rstrip("\n"))
         if scan.truncated:
             door_of(context).say(f"{path}: the gzip file ends early; this is what could be read")
+
+
+def _print_pack(context: typer.Context, path: str, tokens: int, task: str, as_json: bool) -> None:
+    from assistant.diagnose.case import Case
+    from assistant.diagnose.facts import gather
+    from assistant.diagnose.knowledge import Knowledge
+    from assistant.diagnose.pack import pack
+    from assistant.logs.baseline import Baseline
+    from assistant.logs.task import task_key
+
+    door = door_of(context)
+    knowledge = Knowledge.load(door.site)
+    if not door.settings.store.exists():  # a log alone needs no store
+        packed = pack(gather(Case.from_path(path), knowledge), tokens)
+    else:
+        facts = gather(Case.from_path(path), knowledge.with_learned(door.store.rules(counting=True)))
+        states = door.store.templates(task or task_key(None, (line.text for line in facts.lines)))
+        packed = pack(facts, tokens, baseline=Baseline.of(states))
+    if as_json:
+        print_json({"path": path, "tokens": packed.tokens, "left_out": packed.left_out, "text": packed.text})
+    else:
+        print_line(packed.text)
 
 
 def _print(line: Line, numbers: bool, as_json: bool) -> None:

@@ -12,12 +12,27 @@ from assistant.doors.cli.door import door_of
 from assistant.doors.cli.group import app, examples
 from assistant.doors.cli.options import Json, one_of
 from assistant.doors.cli.output import print_json, print_line, print_pairs, print_record, print_table
+from assistant.doors.cli.rules_learned import activate_rule, export_rules, list_learned, retire_rule, show_learned
+from assistant.doors.cli.rules_try import learn_rules, try_rule
 
 if TYPE_CHECKING:
     from assistant.content.filters import Filter
     from assistant.content.reasons import Herring, Signature
 
-rules_app = app(help="List and show signatures, herrings and filters.", no_args_is_help=True)
+rules_app = app(help="List and show signatures, herrings and filters; learn, test and retire learned ones.", no_args_is_help=True)
+_ID, _LOG = "learned.cache-hit-1", "good/job.log"
+for _name, _does, _lines in (
+    ("test", try_rule, (f"nightshift rules test {_ID} {_LOG}", "nightshift rules test --pattern '^cache hit \\d+$' job.log")),
+    (
+        "learn",
+        learn_rules,
+        (f"nightshift rules learn {_LOG}", "nightshift rules learn --dry-run --task ada/llama/megatron/- *.log"),
+    ),
+    ("retire", retire_rule, (f"nightshift rules retire {_ID} --why 'it hid a warning'",)),
+    ("activate", activate_rule, (f"nightshift rules activate {_ID}",)),
+    ("export", export_rules, ("nightshift rules export", "nightshift rules export --to /etc/nightshift --all")),
+):
+    rules_app.command(_name, epilog=examples(*_lines))(_does)
 
 
 class Kind(StrEnum):
@@ -60,9 +75,14 @@ def list_rules(
     reason: Annotated[
         str, typer.Option("--reason", metavar="REASON", help="Only rules that speak for or against this reason.")
     ] = "",
+    learned: Annotated[bool, typer.Option("--learned", help="Those that were learned, with state, use and origin.")] = False,
     as_json: Json = False,
 ) -> None:
     """List the rules: id, kind, what they stand for, pattern."""
+    if learned:
+        found = [rule for rule in door_of(context).store.rules() if kind in (None, Kind(rule.kind))]
+        list_learned([rule for rule in found if reason in ("", rule.of)], as_json)
+        return
     site = door_of(context).site
     if reason:
         from assistant.content.reasons import reasons
@@ -88,7 +108,13 @@ def show_rule(
     as_json: Json = False,
 ) -> None:
     """Show one rule with its examples and where it counts."""
-    listed = one_of(rule, _all(door_of(context).site), "rule", "nightshift rules list")
+    known = _all(door_of(context).site)
+    if rule not in known:
+        for learned in door_of(context).store.rules():
+            if learned.id == rule:
+                show_learned(learned, as_json)
+                return
+    listed = one_of(rule, known, "rule", "nightshift rules list")
     if as_json:
         print_record(listed.rule, kind=listed.kind, of=listed.of)
         return

@@ -1,0 +1,98 @@
+"""Filters learned from logs, and their export."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from assistant.content.filters import filters
+from assistant.content.reasons import reasons
+from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.routine import Routine, routine_of
+from assistant.logs.scan import scan_log
+from assistant.records import LearnedRule, RuleKind, RuleState
+from assistant.rules.export import FILTERS, exported
+from assistant.rules.matching import load_patterns
+
+AT = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
+ROUTINE = [f"fluxtrain: cache hit ratio 0.{n % 100:02} on worker {n % 8}" for n in range(300)]
+WARNINGS = [f"fluxtrain: upload {n} failed, will retry" for n in range(100)]
+END = [
+    "fluxtrain: flux lost on coil 3",
+    "Traceback (most recent call last):",
+    '  File "t.py", line 3, in main',
+    "    go()",
+    "ValueError: x",
+]
+
+
+@pytest.fixture(scope="module")
+def knowledge() -> Knowledge:
+    return Knowledge.load()
+
+
+def learn(folder: Path, lines: list[str], knowledge: Knowledge) -> Routine:
+    (folder / "job.log").write_text("\n".join(lines) + "\n")
+    return routine_of(folder / "job.log", knowledge, at=AT)
+
+
+def test_routine_of_a_good_run_becomes_a_rule_that_covers_it(tmp_path: Path, knowledge: Knowledge) -> None:
+    found = learn(tmp_path, [*ROUTINE, "fluxtrain: training finished"], knowledge)
+    assert found.healthy
+    (rule,) = found.rules
+    assert (rule.id, rule.state, found.covers[rule.id]) == ("learned.fluxtrain-cache-hit-1", RuleState.TRIAL, 300)
+    learned = knowledge.with_learned([rule])
+    assert scan_log(tmp_path / "job.log", learned.patterns).filtered[rule.id] == 300
+    assert learn(tmp_path, [*ROUTINE, "fluxtrain: training finished"], learned).rules == ()
+
+
+def test_lines_with_alarm_words_are_never_hidden_however_often_they_come(tmp_path: Path, knowledge: Knowledge) -> None:
+    found = learn(tmp_path, [*WARNINGS, "fluxtrain: training finished"], knowledge)
+    assert [rule.state for rule in found.rules] == [RuleState.PROPOSED]
+    assert "alarm word 'failed'" in found.rules[0].why
+
+
+def test_what_stands_at_the_end_of_a_failing_log_is_not_hidden(tmp_path: Path, knowledge: Knowledge) -> None:
+    found = learn(tmp_path, [*ROUTINE, *END], knowledge)
+    assert not found.healthy
+    assert [rule.state for rule in found.rules] == [RuleState.PROPOSED]
+    assert "end of the log at hand" in found.rules[0].why
+    early = learn(tmp_path, [*ROUTINE, *(f"other {n} {'x' * n}" for n in range(60)), *END], knowledge)
+    assert [rule.state for rule in early.rules] == [RuleState.TRIAL]
+
+
+def test_ids_are_not_used_twice(tmp_path: Path, knowledge: Knowledge) -> None:
+    (tmp_path / "job.log").write_text("\n".join(ROUTINE) + "\n")
+    found = routine_of(tmp_path / "job.log", knowledge, at=AT, taken={"learned.fluxtrain-cache-hit-1"})
+    assert [rule.id for rule in found.rules] == ["learned.fluxtrain-cache-hit-2"]
+
+
+def test_exported_rules_load_as_the_site_s_content(tmp_path: Path, knowledge: Knowledge) -> None:
+    (rule,) = learn(tmp_path, [*ROUTINE, 'fluxtrain: "done"'], knowledge).rules
+    line = 'flux "capacitor" 7 lost its uplink'
+    signature = LearnedRule(
+        "network_error.learned-1",
+        RuleKind.SIGNATURE,
+        r'flux "capacitor" \d+ lost',
+        (line,),
+        "network_error",
+        RuleState.ACTIVE,
+        "cli",
+        "x",
+        AT,
+    )
+    site = tmp_path / "site"
+    for name, text in exported([rule, signature, replace(signature, id="nix.learned-1", of="nix")]).items():
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text(text)
+    assert {path.name for path in (site / "knowledge").iterdir()} == {"filters", "reasons"}
+    assert rule.id in [entry.id for entry in filters(site)]
+    assert signature.id in [entry.id for entry in reasons(site)["network_error"].signature]
+    patterns = load_patterns(site)
+    assert patterns.hides(ROUTINE[0])
+    assert signature.id in [entry.id for entry in patterns.match_line(line)]
+    assert exported([rule, signature], site)["knowledge/reasons/network_error.toml"].count("network_error.learned-1") == 1
+    assert list(exported([rule])) == [FILTERS]
