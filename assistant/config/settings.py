@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["SCHEDULERS", "TRANSPORTS", "Settings", "SlurmSettings", "SshSettings", "WatchSettings"]
+__all__ = ["SCHEDULERS", "TRANSPORTS", "ModelSettings", "Settings", "SlurmSettings", "SshSettings", "WatchSettings"]
 
 SCHEDULERS = ("local", "simulated", "slurm")
 TRANSPORTS = ("local", "ssh", "recorded")
@@ -87,6 +87,35 @@ class SlurmSettings:
 
 
 @dataclass(frozen=True)
+class ModelSettings:
+    """The language model, where there is one; without it rules, memory and the embedded model do their work alone."""
+
+    path: Path | None = None
+    """A GGUF file; `nightshift model pull` gets one, `nightshift model list` says which sizes suit this machine."""
+    sha256: str = ""
+    """Of that file: another file is refused. Empty: any is taken."""
+    url: str = ""
+    """An OpenAI-compatible endpoint instead of a file, with `/v1` at its end."""
+    name: str = ""
+    """What the endpoint calls the model."""
+    key_file: Path | None = None
+    """File that holds the endpoint's key alone, readable by nobody else."""
+    context: int = 0
+    """Tokens of one conversation; 0 for what suits the model."""
+    threads: int = 0
+    """Threads of a GGUF model; 0 for half of the processors."""
+    timeout_s: float = 120.0
+    """Seconds that one answer may take; then the answer without a model stays."""
+
+    def __post_init__(self) -> None:
+        _above("model.context", self.context, -1)
+        _above("model.threads", self.threads, -1)
+        _above("model.timeout_s", self.timeout_s, 0)
+        if self.sha256 and (len(self.sha256) != 64 or set(self.sha256.lower()) - set("0123456789abcdef")):
+            raise ValueError(f"model.sha256: must be 64 hexadecimal digits, not {self.sha256!r}")
+
+
+@dataclass(frozen=True)
 class Settings:
     """How Nightshift runs here."""
 
@@ -118,6 +147,8 @@ class Settings:
     """How Slurm is reached and with whose rights; for `scheduler = "slurm"`."""
     ssh: SshSettings = field(default_factory=SshSettings)
     """How nodes are reached over SSH."""
+    model: ModelSettings = field(default_factory=ModelSettings)
+    """The language model."""
 
     def __post_init__(self) -> None:
         _one_of("scheduler", self.scheduler, SCHEDULERS)

@@ -79,6 +79,8 @@ class ChatLocalModel(ToolChat):
 
     process: ModelProcess = Field(exclude=True)
     seed: int = 0
+    opening: str = ""
+    """What the model is given to say first, see `Ask`."""
 
     @property
     def _llm_type(self) -> str:
@@ -107,6 +109,7 @@ class ChatLocalModel(ToolChat):
             self.seed,
             # inside JSON a stop word would cut the turn in two
             () if held else tuple(stop or ()),
+            self.opening,
         )
         reader = AnswerReader()
         for part in self.process.say(ask):

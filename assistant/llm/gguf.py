@@ -6,6 +6,7 @@ Pure Python; nothing of the file is executed. Counts and lengths are believed on
 from __future__ import annotations
 
 import math
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any, BinaryIO
 from assistant.errors import InputError
 
 MAGIC = b"GGUF"
+_PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 VERSIONS = (2, 3)
 LONGEST_KEPT = 64
 """Items of an array that are kept; a vocabulary has 150,000, of which nothing but the count is wanted."""
@@ -126,6 +128,23 @@ def read_gguf(path: Path) -> Gguf:
         raise InputError(f"{path}: wanted a GGUF file, found a folder; name the file in it") from error
     except OSError as error:
         raise InputError(f"{path}: wanted a GGUF file, found: {error.strerror}; see nightshift model list") from error
+
+
+def parts_of(path: Path) -> list[Path]:
+    """Return the files of a model that lies in several (`…-00001-of-00003.gguf`), itself among them.
+
+    Raises:
+        InputError: One is missing, or it is not the first that is named.
+    """
+    found = _PART.search(path.name)
+    if found is None:
+        return [path]
+    parts = [path.with_name(f"{path.name[: found.start()]}-{n:05}-of-{found[2]}.gguf") for n in range(1, int(found[2]) + 1)]
+    missing = [part.name for part in parts if not part.is_file()]
+    if int(found[1]) != 1 or missing:
+        what = f"{missing[0]} is missing" if missing else f"{path.name} is not the first"
+        raise InputError(f"{path}: wanted all {int(found[2])} parts of a model, {what}; get them all and name the first")
+    return parts
 
 
 class _Reader:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from assistant.errors import InputError, ModelError, Unavailable
 from assistant.llm.child import Child, Gone
 from assistant.llm.digests import digest_of
-from assistant.llm.gguf import Gguf, read_gguf
+from assistant.llm.gguf import Gguf, parts_of, read_gguf
 from assistant.llm.grammar_check import check
 
 logger = logging.getLogger(__name__)
@@ -72,6 +72,8 @@ class Ask:
     temperature: float = 0.0
     seed: int = 0
     stop: Sequence[str] = ()
+    opening: str = ""
+    """What this model is given to say first: that it has thought, or which channel it speaks on."""
 
 
 def available_bytes() -> int:
@@ -145,7 +147,8 @@ class ModelProcess:
             raise InputError(
                 f"{self.path}: the file has no chat template: it goes on with text and does not answer; take its instruct variant"
             )
-        wanted, free = found.size_bytes + found.cache_bytes(self.room(found)) + SPARE_BYTES, self._available()
+        weights = sum(part.stat().st_size for part in parts_of(self.path))
+        wanted, free = weights + found.cache_bytes(self.room(found)) + SPARE_BYTES, self._available()
         if wanted > free:
             raise InputError(
                 f"{self.path}: it needs about {wanted / 1e9:.1f} GB with a context of {self.room(found):,}, "

@@ -90,9 +90,13 @@ class Served:
     def _text(self, token: int) -> str:
         return "" if token < 0 else self.model._model.token_get_text(token)
 
-    def tokens(self, messages: Messages) -> list[int]:
+    def tokens(self, messages: Messages, opening: str) -> list[int]:
         """Return what the model is given."""
         prompt = self.prompt(messages)
+        if prompt.rstrip().endswith("<think>"):
+            # the grammar leaves no room for thinking: it is over before it began
+            opening = "\n</think>\n\n"
+        prompt += opening
         first = self._text(self.model.token_bos())
         begins = bool(first) and prompt.startswith(first)
         return list(self.model.tokenize(prompt.encode("utf-8", "replace"), add_bos=not begins, special=True))
@@ -114,7 +118,7 @@ class Served:
     def answer(self, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield the pieces of an answer, then what it took."""
         began, most = time.monotonic(), int(request["max_tokens"])
-        tokens = self.tokens(request["messages"])
+        tokens = self.tokens(request["messages"], request.get("opening", ""))
         if len(tokens) + most > self.room:
             raise _Refused(
                 "room", f"{len(tokens):,} tokens in the messages and {most:,} for the answer, the model has room for {self.room:,}"

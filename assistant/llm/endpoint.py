@@ -1,0 +1,156 @@
+"""Any OpenAI-compatible endpoint (vLLM, llama-server, Ollama, a provider) as a chat model of LangChain."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from langchain_core.callbacks import CallbackManagerForLLMRun
+from langchain_core.messages import AIMessageChunk, BaseMessage, convert_to_openai_messages
+from langchain_core.messages.ai import UsageMetadata
+from langchain_core.outputs import ChatGenerationChunk
+from pydantic import Field
+
+from assistant.errors import ConfigError, ModelError
+from assistant.llm.chat import CUT, ToolChat
+from assistant.llm.sse import Endpoint
+from assistant.llm.turn import Tool
+
+CHARS_PER_TOKEN = 4
+"""Of plain English; logs have fewer, so what does not fit by this does not fit at all."""
+
+
+def key_of(path: Path | None) -> str:
+    """Return the key that a file holds; empty without a file.
+
+    Raises:
+        ConfigError: It cannot be read, or everybody may read it.
+    """
+    if path is None:
+        return ""
+    try:
+        if path.stat().st_mode & 0o007:
+            raise ConfigError(f"model.key_file: {path} can be read by everybody; chmod 600 {path}")
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"model.key_file: {path} cannot be read: {error}") from error
+
+
+class ChatEndpoint(ToolChat):
+    """Speaks with an endpoint."""
+
+    endpoint: Endpoint = Field(exclude=True)
+    name_there: str
+    """What the endpoint calls the model."""
+    context: int = 0
+    """Tokens that it has room for; 0 when unknown: then the endpoint itself refuses what is too long."""
+
+    @property
+    def _llm_type(self) -> str:
+        return "nightshift-endpoint"
+
+    @property
+    def _identifying_params(self) -> dict[str, Any]:
+        return {"url": self.endpoint.url, "model": self.name_there, "max_tokens": self.max_tokens, "temperature": self.temperature}
+
+    def _stream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        *,
+        tools: Sequence[Tool] = (),
+        tool_choice: Any = None,
+        **_: Any,
+    ) -> Iterator[ChatGenerationChunk]:
+        _told, held, answer = self.tools_of(messages, tools, tool_choice)
+        payload = self._payload(messages, held, answer=answer, stop=stop)
+        gathered = _Gathered()
+        for told in self.endpoint.stream(payload):
+            text = gathered.take(told)
+            if text:
+                chunk = ChatGenerationChunk(message=AIMessageChunk(content=text))
+                if run_manager is not None:
+                    run_manager.on_llm_new_token(text, chunk=chunk)
+                yield chunk
+        yield ChatGenerationChunk(message=gathered.last(self.name_there, self.max_tokens))
+
+    def _payload(
+        self, messages: Sequence[BaseMessage], tools: Sequence[Tool], *, answer: bool, stop: list[str] | None
+    ) -> dict[str, Any]:
+        told = convert_to_openai_messages(messages)
+        size = sum(len(json.dumps(one, ensure_ascii=False)) for one in told) // CHARS_PER_TOKEN
+        if self.context and size + self.max_tokens > self.context:
+            raise ModelError(
+                f"{self.name_there}: about {size:,} tokens in the messages and {self.max_tokens:,} for the answer, "
+                f"the model has room for {self.context:,}; ask about less, or correct model.context"
+            )
+        payload: dict[str, Any] = {"model": self.name_there, "messages": told, "max_tokens": self.max_tokens}
+        payload |= {"temperature": self.temperature, "stream": True, "stream_options": {"include_usage": True}}
+        if tools:
+            named = {"type": "function", "function": {"name": tools[0]["function"]["name"]}}
+            wanted = "auto" if answer else named if len(tools) == 1 else "required"
+            payload |= {"tools": list(tools), "tool_choice": wanted}
+        return payload | ({"stop": stop} if stop else {})
+
+
+class _Gathered:
+    """What a stream said so far."""
+
+    def __init__(self) -> None:
+        self.finish = ""
+        self.calls: dict[int, dict[str, str]] = {}
+        self.usage: Mapping[str, Any] = {}
+
+    def take(self, told: Mapping[str, Any]) -> str:
+        """Return the text that an object adds; its calls are kept until they are whole."""
+        self.usage = told.get("usage") or self.usage
+        choices = told.get("choices") or [{}]
+        first = choices[0] if isinstance(choices, list) and isinstance(choices[0], dict) else {}
+        self.finish = first.get("finish_reason") or self.finish
+        delta = first.get("delta") or {}
+        for place, call in enumerate(delta.get("tool_calls") or []):
+            kept = self.calls.setdefault(call.get("index", place), {"id": "", "name": "", "args": ""})
+            function = call.get("function") or {}
+            kept["id"] = kept["id"] or str(call.get("id") or "")
+            kept["name"] += str(function.get("name") or "")
+            arguments = function.get("arguments") or ""
+            kept["args"] += arguments if isinstance(arguments, str) else json.dumps(arguments)
+        content = delta.get("content")
+        return content if isinstance(content, str) else ""
+
+    def last(self, name: str, limit: int) -> AIMessageChunk:
+        """Return the end of the message: its calls, why it ended, what it took."""
+        cut = self.finish == "length"
+        calls: list[Any] = [_call(one, place, cut=cut) for place, one in enumerate(self.calls.values())]
+        usage = None
+        if self.usage:
+            given, made = int(self.usage.get("prompt_tokens") or 0), int(self.usage.get("completion_tokens") or 0)
+            usage = UsageMetadata(input_tokens=given, output_tokens=made, total_tokens=given + made)
+        return AIMessageChunk(
+            content=CUT.format(tokens=limit) if cut else "",
+            tool_call_chunks=calls,
+            usage_metadata=usage,
+            response_metadata={"finish_reason": self.finish, "model_name": name},
+            chunk_position="last",
+        )
+
+
+def _call(kept: Mapping[str, str], place: int, *, cut: bool) -> dict[str, Any]:
+    """Return a tool call; one without whole arguments stays unreadable, so that nobody mends it into another call."""
+    arguments = kept["args"] or "{}"
+    try:
+        whole = isinstance(json.loads(arguments), dict) and not cut
+    except ValueError:
+        whole = False
+    identity = kept["id"] or f"call_{uuid.uuid4().hex[:12]}"
+    return {
+        "type": "tool_call_chunk",
+        "name": kept["name"],
+        "args": arguments if whole else f"cut short: {arguments}",
+        "id": identity,
+        "index": place,
+    }

@@ -1,0 +1,199 @@
+"""Which language model there is: what is known about models by their files' names, and the configured one opened."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from assistant.content.reading import build, read_toml, shipped
+from assistant.errors import ConfigError
+
+if TYPE_CHECKING:
+    from langchain_core.language_models.chat_models import BaseChatModel
+
+    from assistant.llm.process import ModelProcess
+    from assistant.llm.turn import Inventory
+
+
+@dataclass(frozen=True)
+class Family:
+    """Models of one kind."""
+
+    name: str
+    match: tuple[str, ...]
+    """Patterns of the files' names, small letters."""
+    context: int
+    """Tokens that are taken where the settings name none."""
+    opening: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Size:
+    """What fits into how much memory."""
+
+    memory_gb: float
+    parameters: str
+    quantisation: str
+    note: str
+
+
+@dataclass(frozen=True)
+class Known:
+    """All that is known about models before one is opened."""
+
+    architectures: tuple[str, ...]
+    """Those that hold a conversation."""
+    family: tuple[Family, ...]
+    size: tuple[Size, ...]
+
+    def of(self, file_name: str) -> Family:
+        """Return the family of a file by its name."""
+        name = file_name.casefold()
+        return next(one for one in self.family if any(fnmatchcase(name, pattern) for pattern in one.match))
+
+    def fitting(self, free_bytes: int) -> Size | None:
+        """Return the largest size that fits; None when none does."""
+        return max((one for one in self.size if one.memory_gb * 1e9 <= free_bytes), key=lambda one: one.memory_gb, default=None)
+
+
+class Terms(Protocol):
+    """The settings of the model; `config.ModelSettings` has them."""
+
+    @property
+    def path(self) -> Path | None:
+        """The GGUF file; None for none."""
+        ...
+
+    @property
+    def sha256(self) -> str:
+        """That the file must have; empty for any."""
+        ...
+
+    @property
+    def url(self) -> str:
+        """The endpoint; empty for none."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """What the endpoint calls the model."""
+        ...
+
+    @property
+    def key_file(self) -> Path | None:
+        """File of the endpoint's key."""
+        ...
+
+    @property
+    def context(self) -> int:
+        """Tokens of one conversation; 0 for what suits the model."""
+        ...
+
+    @property
+    def threads(self) -> int:
+        """Of a file's process; 0 for half of the processors."""
+        ...
+
+    @property
+    def timeout_s(self) -> float:
+        """Seconds that one answer may take."""
+        ...
+
+
+@cache
+def known(site: Path | None = None) -> Known:
+    """Return what is known: the site's `knowledge/models.toml` as a whole, else the shipped one.
+
+    Raises:
+        ContentError: The file is malformed.
+    """
+    own = site / "knowledge" / "models.toml" if site is not None else None
+    path = own if own is not None and own.is_file() else shipped("knowledge") / "models.toml"
+    return build(Known, read_toml(path), path)
+
+
+def is_set(terms: Terms) -> bool:
+    """Tell whether a language model is configured; nothing is opened.
+
+    Raises:
+        ConfigError: Two are, or an endpoint without the model's name.
+    """
+    if terms.path is not None and terms.url:
+        raise ConfigError("model: both path and url are set; a model is either a file or behind an endpoint: take one out")
+    if terms.url and not terms.name:
+        raise ConfigError(f"model.name: must say which model of {terms.url} is meant; nightshift model info lists them")
+    return terms.path is not None or bool(terms.url)
+
+
+def identity(terms: Terms) -> str:
+    """Return what a model's results are kept under: the sha256 of its file, or of its place and name; empty without a model."""
+    from assistant.llm.digests import digest_of
+
+    if not is_set(terms):
+        return ""
+    if terms.path is not None:
+        return digest_of(terms.path)
+    return hashlib.sha256(f"{terms.url.rstrip('/')}|{terms.name}".encode()).hexdigest()
+
+
+def open_chat(terms: Terms, *, inventory: Callable[[], Inventory] | None = None, site: Path | None = None) -> BaseChatModel | None:
+    """Return the configured model; None where there is none. A file is checked and loaded with the first question.
+
+    Args:
+        terms: The settings.
+        inventory: Tells what exists, by name of an argument; asked in every turn.
+        site: The site's content folder.
+
+    Raises:
+        ConfigError: The settings contradict one another, or the key cannot be read.
+    """
+    if not is_set(terms):
+        return None
+    from assistant.llm.chat import ChatLocalModel, nothing_known
+    from assistant.llm.endpoint import ChatEndpoint, key_of
+    from assistant.llm.sse import Endpoint
+
+    exists = inventory or nothing_known
+    if terms.path is None:
+        endpoint = Endpoint(terms.url, key_of(terms.key_file), timeout_s=terms.timeout_s)
+        return ChatEndpoint(endpoint=endpoint, name_there=terms.name, context=terms.context, inventory=exists)
+    family = known(site).of(terms.path.name)
+    return ChatLocalModel(process=process_of(terms, site), opening=family.opening, inventory=exists)
+
+
+_PROCESSES: dict[tuple[object, ...], ModelProcess] = {}
+_LOCK = threading.Lock()
+
+
+def process_of(terms: Terms, site: Path | None = None) -> ModelProcess:
+    """Return the process of the configured file: one for the same file, however often it is asked for."""
+    from assistant.llm.process import ModelProcess
+
+    if terms.path is None:
+        raise ConfigError("model.path: is not set; nightshift model use FILE")
+    context = terms.context or known(site).of(terms.path.name).context
+    mark = (terms.path, terms.sha256, context, terms.threads, terms.timeout_s)
+    with _LOCK:
+        if mark not in _PROCESSES:
+            _PROCESSES[mark] = ModelProcess(
+                terms.path,
+                context=context,
+                threads=terms.threads,
+                timeout_s=terms.timeout_s,
+                sha256=terms.sha256,
+                architectures=known(site).architectures,
+            )
+        return _PROCESSES[mark]
+
+
+def models_folder(data_home: str, home: Path) -> Path:
+    """Return where `nightshift model pull` puts files: under $XDG_DATA_HOME."""
+    base = Path(data_home) if data_home.startswith("/") else home / ".local" / "share"
+    return base / "nightshift" / "models"

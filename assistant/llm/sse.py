@@ -1,0 +1,234 @@
+"""Talk to an OpenAI-compatible endpoint: send one request, yield the objects that it streams back, name what went wrong.
+
+Redirects are not followed, for the key would go with them. Proxies of the environment are honoured. No message of an error ever
+holds the key.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import httpx
+
+from assistant.errors import ConfigError, ModelError, NightshiftError, Unavailable
+from assistant.redact import redact
+
+CONNECT_S = 10.0
+LARGEST_ANSWER = 8 << 20
+"""Bytes of one streamed answer."""
+_ENDS = {"stop", "length", "tool_calls", "function_call", "content_filter", "eos"}
+
+
+class Endpoint:
+    """Where requests go."""
+
+    def __init__(self, url: str, key: str = "", *, timeout_s: float = 120.0, transport: httpx.BaseTransport | None = None) -> None:
+        """Remember where; nothing is sent yet.
+
+        Args:
+            url: Up to and with `/v1`.
+            key: Sent as `Authorization: Bearer`; empty for none.
+            timeout_s: Seconds that a whole answer may take.
+            transport: Another way to send, for tests.
+
+        Raises:
+            ConfigError: The URL is none, or the key cannot be sent.
+        """
+        self.url = url.rstrip("/").removesuffix("/chat/completions")
+        if not self.url.startswith(("http://", "https://")):
+            raise ConfigError(f"model.url: must begin with http:// or https://, not {url!r}")
+        if not key.isascii() or any(sign.isspace() for sign in key):
+            raise ConfigError("model.key_file: must hold the key alone on one line, found blanks or letters that no key has")
+        self.key, self.timeout_s = key, timeout_s
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        try:
+            limits = httpx.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s))
+            self.client = httpx.Client(headers=headers, timeout=limits, transport=transport)
+        except (ValueError, OSError) as error:
+            raise ConfigError(f"model.url: cannot be used: {self.clean(error)}") from error
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.client.close()
+
+    def names(self) -> list[str]:
+        """Return the models that the endpoint says it has; none when it does not say."""
+        try:
+            reply = self.client.get(f"{self.url}/models", timeout=min(10.0, self.timeout_s))
+            return [str(one["id"]) for one in reply.json()["data"]] if reply.status_code == 200 else []
+        except (httpx.HTTPError, ValueError, KeyError, TypeError):
+            return []
+
+    def stream(self, payload: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Send a request for a chat completion and yield what comes back, object by object.
+
+        Raises:
+            Unavailable: Down, slow, overloaded, or what answers is no such endpoint; the message says which and what to do.
+            ConfigError: The key is refused, the model or the path is unknown.
+            ModelError: The request is too long or is refused for itself.
+        """
+        wanted, until = dict(payload), time.monotonic() + self.timeout_s
+        for _ in range(4):
+            try:
+                with self.client.stream("POST", f"{self.url}/chat/completions", json=wanted) as reply:
+                    if reply.status_code == 200:
+                        yield from self._objects(reply, until)
+                        return
+                    text = self._beginning(reply, until)
+                    less = _without_refused(wanted, text) if reply.status_code in (400, 422) else None
+                    if less is None:
+                        raise self._refused(reply, text, str(wanted.get("model")))
+                    wanted = less
+            except httpx.TimeoutException as error:
+                raise self._slow() from error
+            except httpx.HTTPError as error:
+                raise Unavailable(
+                    f"{self.url}: cannot be reached: {self.clean(error) or type(error).__name__}; is it running?"
+                ) from error
+            except (httpx.InvalidURL, UnicodeError) as error:
+                raise ConfigError(f"model.url: {self.url!r} is no URL: {error}") from error
+        raise ModelError(f"{self.url}: refuses every form of the request; is it OpenAI-compatible?")
+
+    def clean(self, text: object) -> str:
+        """Return text without the key and other secrets, cut to what a message may hold."""
+        shown = str(text).replace(self.key, "[redacted]") if self.key else str(text)
+        return " ".join(redact(shown).split())[:300]
+
+    def _objects(self, reply: httpx.Response, until: float) -> Iterator[dict[str, Any]]:
+        kind = reply.headers.get("content-type", "")
+        if "event-stream" not in kind:
+            yield self._whole(kind, self._beginning(reply, until, LARGEST_ANSWER))
+            return
+        finished = False
+        for line in self._lines(reply, until):
+            name, _, data = line.partition(":")
+            data = data.strip()
+            if name != "data" or not data:
+                # `event:`, `id:` and comments by which a server says that it is alive
+                if line and name not in ("", "event", "id", "retry", "data"):
+                    raise self._garbage(line)
+                continue
+            if data == "[DONE]":
+                return
+            told = self._object(data)
+            finished |= any(one.get("finish_reason") in _ENDS for one in told.get("choices") or [] if isinstance(one, dict))
+            yield told
+        if not finished:
+            raise Unavailable(f"{self.url}: closed the line before the answer's end; ask again")
+
+    def _object(self, data: str) -> dict[str, Any]:
+        try:
+            told = json.loads(data)
+        except ValueError:
+            raise self._garbage(data) from None
+        if not isinstance(told, dict):
+            raise self._garbage(data)
+        if told.get("error"):
+            raise Unavailable(f"{self.url}: says: {self.clean(_message(told))}")
+        return told
+
+    def _lines(self, reply: httpx.Response, until: float) -> Iterator[str]:
+        rest, size, decode = "", 0, codecs.getincrementaldecoder("utf-8")("replace").decode
+        for block in reply.iter_bytes():
+            if time.monotonic() > until:
+                raise self._slow()
+            size += len(block)
+            if size > LARGEST_ANSWER:
+                raise Unavailable(f"{self.url}: answers more than {LARGEST_ANSWER >> 20} MiB; it is ended")
+            *lines, rest = (rest + decode(block)).split("\n")
+            yield from (line.strip() for line in lines)
+        yield rest.strip()
+
+    def _beginning(self, reply: httpx.Response, until: float, most: int = 64 << 10) -> str:
+        parts, size = [], 0
+        for block in reply.iter_bytes():
+            parts.append(block)
+            size += len(block)
+            if size > most or time.monotonic() > until:
+                break
+        return b"".join(parts).decode("utf-8", "replace")
+
+    def _whole(self, kind: str, text: str) -> dict[str, Any]:
+        """Return the answer of a server that does not stream, in the form of one that does."""
+        if "html" in kind or text.lstrip()[:1] == "<":
+            raise self._web_page()
+        told = self._object(text)
+        choices = told.get("choices")
+        if not isinstance(choices, list):
+            raise self._garbage(text)
+        return {**told, "choices": [{**one, "delta": one.get("message", {})} for one in choices if isinstance(one, dict)]}
+
+    def _web_page(self) -> Unavailable:
+        return Unavailable(
+            f"{self.url}: answers a web page, not a chat completion; does model.url end with /v1, is a proxy between?"
+        )
+
+    def _garbage(self, text: str) -> Unavailable:
+        return Unavailable(f"{self.url}: streams {self.clean(text)[:60]!r}, which is no chat completion; is it OpenAI-compatible?")
+
+    def _slow(self) -> Unavailable:
+        return Unavailable(
+            f"{self.url}: no whole answer within {self.timeout_s:g} s (model.timeout_s); ask about less, or wait longer"
+        )
+
+    def _refused(self, reply: httpx.Response, text: str, name: str) -> NightshiftError:
+        status, said = reply.status_code, self.clean(_message(text))
+        if status in (401, 403):
+            with_key = "the key of model.key_file" if self.key else "a request without a key; set model.key_file"
+            return ConfigError(f"{self.url}: refuses {with_key} (HTTP {status}): {said}")
+        if status == 404:
+            return self._not_found(text, said, name)
+        if 300 <= status < 400:
+            return ConfigError(
+                f"{self.url}: sends on to {self.clean(reply.headers.get('location', '?'))}; set model.url to the right place"
+            )
+        if status in (429, 503):
+            after = reply.headers.get("retry-after", "")
+            when = f"try again in {after} s" if after.isdigit() else f"try again after {after[:40]}" if after else "try again later"
+            return Unavailable(f"{self.url}: has too much to do (HTTP {status}); {when}: {said}")
+        if status in (400, 413, 422):
+            long = any(
+                word in text.lower() for word in ("context length", "context_length", "too long", "maximum context", "exceed")
+            )
+            return ModelError(f"{self.url}: refuses the request (HTTP {status}): {said}" + ("; ask about less" if long else ""))
+        if "html" in reply.headers.get("content-type", "") and status < 500:
+            return self._web_page()
+        return Unavailable(f"{self.url}: answers HTTP {status}: {said}")
+
+    def _not_found(self, text: str, said: str, name: str) -> NightshiftError:
+        has = self.names()
+        if has and name not in has:
+            return ConfigError(f"{self.url}: has no model {name!r} (model.name); it has: {', '.join(has[:20])}")
+        if "model" in text.lower() and "html" not in text.lower():
+            return ConfigError(f"{self.url}: has no model {name!r} (model.name): {said}")
+        return ConfigError(f"{self.url}/chat/completions: does not exist there (HTTP 404); does model.url end with /v1?")
+
+
+def _message(told: Any) -> str:
+    """Return what an error says, in any of the forms in use."""
+    if isinstance(told, str):
+        try:
+            told = json.loads(told)
+        except ValueError:
+            return "a web page" if told.lstrip()[:1] == "<" else told
+    if isinstance(told, dict):
+        inner = told.get("error", told.get("message", told.get("detail", told)))
+        return str(inner.get("message", inner)) if isinstance(inner, dict) else str(inner)
+    return str(told)
+
+
+def _without_refused(payload: Mapping[str, Any], text: str) -> dict[str, Any] | None:
+    """Return the request without what this server does not know; None when it refuses something else."""
+    if "max_completion_tokens" in text and "max_tokens" in payload:
+        return {
+            **{key: value for key, value in payload.items() if key != "max_tokens"},
+            "max_completion_tokens": payload["max_tokens"],
+        }
+    for key in ("stream_options", "temperature", "seed"):
+        if key in payload and key in text:
+            return {name: value for name, value in payload.items() if name != key}
+    return None
