@@ -38,7 +38,7 @@ COMMANDS = {
     "deny": Entry(f"{_HERE}.approvals:deny_app", "Refuse a call that waits.", _ACT),
     "undo": Entry(f"{_HERE}.undo:undo_app", "Take back a change that Nightshift made.", _ACT),
     "rules": Entry(
-        f"{_HERE}.rules:rules_app", "List and show signatures, herrings and filters; learn, test and retire learned ones.", _KNOW
+        f"{_HERE}.rules:rules_app", "List, show, learn, test and retire signatures, herrings and filters.", _KNOW
     ),
     "learn": Entry(f"{_HERE}.learn:learn_app", "Teach Nightshift from labelled logs.", _KNOW),
     "playbooks": Entry(f"{_HERE}.playbooks:playbooks_app", "List, show and try playbooks.", _KNOW),

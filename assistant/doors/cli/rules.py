@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from assistant.content.filters import Filter
     from assistant.content.reasons import Herring, Signature
 
-rules_app = app(help="List and show signatures, herrings and filters; learn, test and retire learned ones.", no_args_is_help=True)
+rules_app = app(help="List, show, learn, test and retire signatures, herrings and filters.", no_args_is_help=True)
 _ID, _LOG = "learned.cache-hit-1", "good/job.log"
 for _name, _does, _lines in (
     ("test", try_rule, (f"nightshift rules test {_ID} {_LOG}", "nightshift rules test --pattern '^cache hit \\d+$' job.log")),

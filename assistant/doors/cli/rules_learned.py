@@ -9,7 +9,7 @@ import typer
 
 from assistant.doors.cli.door import door_of, user
 from assistant.doors.cli.options import DryRun, Json
-from assistant.doors.cli.output import print_line, print_pairs, print_record, print_table
+from assistant.doors.cli.output import print_json, print_line, print_pairs, print_record, print_table
 from assistant.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def retire_rule(context: typer.Context, rule: LearnedId, why: Why = "", as_json:
 
 
 def activate_rule(context: typer.Context, rule: LearnedId, why: Why = "", as_json: Json = False) -> None:
-    """Let a rule on trial count as proven; one that was refused or retired has to prove itself again first."""
+    """Let a rule on trial count as proven; a retired filter has to prove itself again."""
     from assistant.records import RuleKind, RuleState
 
     door = door_of(context)
@@ -62,8 +62,12 @@ def export_rules(
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Also those on trial.")] = False,
     dry_run: DryRun = False,
+    as_json: Json = False,
 ) -> None:
-    """Write learned rules as content files, for review: what lies in the site's folder loads like what was shipped."""
+    """Write learned rules as content files, for review.
+
+    What lies in the site's folder loads like what was shipped.
+    """
     from assistant.records import RuleState
     from assistant.rules.export import exported
 
@@ -73,13 +77,12 @@ def export_rules(
     if not files:
         door.say("no learned rule is active" + ("" if every else "; --all exports those on trial as well"))
     for name, text in files.items():
-        if to is None:
-            print_line(f"# {name}\n{text}")
-            continue
-        path = to / name
-        if not dry_run:
-            _write(path, text)
-        print_line(path)
+        if to is not None and not dry_run:
+            _write(to / name, text)
+        if as_json:
+            print_json({"path": str(to / name) if to is not None else name, "text": text})
+        else:
+            print_line(f"# {name}\n{text}" if to is None else to / name)
 
 
 def _write(path: Path, text: str) -> None:

@@ -32,7 +32,10 @@ def try_rule(
     pattern: Annotated[str, typer.Option("--pattern", metavar="REGEX", help="Try this as a filter instead of a rule.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Show which lines a rule matches, how many it would hide, and whether the proof of a filter holds."""
+    """Show which lines a rule matches, and whether the proof of a filter holds.
+
+    Rules that were shipped are proven already; a learned filter, or a new pattern, is proven here.
+    """
     door = door_of(context)
     entry = _filter_of(pattern) if pattern else _entry(door, logs[0])
     flaws = _proof(door, entry)
@@ -57,9 +60,10 @@ def learn_rules(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Write filters for the routine lines of logs, each under proof, and keep what good runs look like.
+    """Write filters for the routine lines of logs, each under proof.
 
-    Of a log that ends in a failure only what stands before it counts, and nothing at its end is hidden.
+    Of a good run its templates are kept as well, so that what is new in a failing run of the task shows. Of a log that ends in a
+    failure only what stands before it counts, and nothing at its end is hidden.
     """
     from datetime import UTC, datetime
 
