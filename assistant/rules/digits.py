@@ -37,6 +37,7 @@ def _loosened(match: re.Match[str]) -> str:
     if not found:
         return match[0]
     if not negated:
-        return f"[{inside}\\d]"
+        last = "-" if inside.endswith("-") and not inside.endswith("\\-") else ""  # before \\d it would be half a range
+        return f"[{inside.removesuffix(last)}\\d{last}]"
     left = _DIGITS_IN_CLASS.sub(lambda token: token[0] if token[0].startswith("\\") else "", inside)
     return f"[^{left}]" if left else "."

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -133,6 +134,12 @@ def skip_reason() -> str:
     return "the development cluster needs root" if os.geteuid() else ""
 
 
+def binds(*folders: Path) -> list[str]:
+    """Return the options that let nodes, which have a /tmp of their own, see folders, this checkout and its interpreters."""
+    seen = {*folders, ROOT, Path(sys.prefix), Path(sys.base_prefix), *([TORCH] if TORCH.is_dir() else [])} - {Path("/usr")}
+    return [word for folder in sorted(seen) for word in ("--bind", str(folder))]
+
+
 @pytest.fixture(scope="session")
 def devcluster() -> Iterator[DevCluster]:
     """Bring a cluster up for all live tests of this run, and down again."""
@@ -143,8 +150,7 @@ def devcluster() -> Iterator[DevCluster]:
     home.parent.chmod(0o755)  # ordinary users have to read slurm.conf and to write in their folders
     (shared := home.parent / "shared").mkdir()
     accounting = shutil.which("mariadbd") is not None and shutil.which("slurmdbd", path="/usr/sbin:/usr/bin") is not None
-    words = ["up", "--nodes", str(NODES), "--bind", str(shared), *(["--accounting"] if accounting else []), *PREEMPTION]
-    words += ["--bind", str(TORCH)] if TORCH.is_dir() else []
+    words = ["up", "--nodes", str(NODES), *binds(shared), *(["--accounting"] if accounting else []), *PREEMPTION]
     up = subprocess.run(
         [str(SCRIPT), "--home", str(home), *words],
         stdin=subprocess.DEVNULL,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from assistant.content.drills import drills
-from tests.live.conftest import ROOT, SCRIPT, skip_reason
+from tests.live.conftest import SCRIPT, binds, skip_reason
 
 pytestmark = pytest.mark.live
 SPARE = 2
@@ -30,10 +30,7 @@ def home() -> Iterator[Path]:
     root.chmod(0o755)
     (root / "shared").mkdir()
     tool = [str(SCRIPT), "--home", str(root / "h")]
-    # nodes have a /tmp of their own: they must see the shared folder, this checkout and its interpreter wherever those lie
-    seen = {root / "shared", ROOT, Path(sys.prefix), Path(sys.base_prefix)} - {Path("/usr")}
-    binds = [word for folder in sorted(seen) for word in ("--bind", str(folder))]
-    words = [*tool, "up", "--nodes", str(4 + SPARE), *binds]
+    words = [*tool, "up", "--nodes", str(4 + SPARE), *binds(root / "shared")]
     up = subprocess.run(words, stdin=subprocess.DEVNULL, timeout=110, capture_output=True, text=True, check=False)
     if up.returncode:
         pytest.skip(f"the development cluster did not come up: {up.stderr.strip()[-300:]}; make deps-cluster installs its packages")

@@ -120,7 +120,15 @@ def test_a_loosened_pattern_matches_whatever_the_digits(text: str, digits: list[
 
 @pytest.mark.parametrize(
     ("pattern", "loose"),
-    [(r"a{3,5}7", r"a{3,5}\d"), (r"(?P<x1>5)\x1b", r"(?P<x1>\d)\x1b"), ("[45a]", r"[45a\d]"), ("[^0-9:]", "[^:]"), ("[^0-9]", ".")],
+    [
+        (r"a{3,5}7", r"a{3,5}\d"),
+        ("[0-9a.-]", r"[0-9a.\d-]"),
+        (r"[0-9\-]", r"[0-9\-\d]"),
+        (r"(?P<x1>5)\x1b", r"(?P<x1>\d)\x1b"),
+        ("[45a]", r"[45a\d]"),
+        ("[^0-9:]", "[^:]"),
+        ("[^0-9]", "."),
+    ],
 )
 def test_only_what_stands_for_digits_is_loosened(pattern: str, loose: str) -> None:
     assert any_digits(pattern) == loose
