@@ -168,7 +168,7 @@ def straggler(facts: Facts) -> NodeFinding | None:
 
     Two signals are asked for: a rank stuck in its data loader is behind as well, on a healthy node.
     """
-    place = _behind(facts)
+    place = behind(facts)
     if place is None:
         return None
     rank, line, text = place
@@ -189,8 +189,8 @@ def straggler(facts: Facts) -> NodeFinding | None:
     return None
 
 
-def _behind(facts: Facts) -> tuple[int, int, str] | None:
-    """Return the only rank that enqueued less work than all others, which agree."""
+def behind(facts: Facts) -> tuple[int, int, str] | None:
+    """Return the only rank that enqueued less work than all others, which agree: the rank, and the number and text of its line."""
     reached: dict[int, tuple[int, int, str]] = {}
     for pattern in (_BEHIND, _WORK):
         reached = {}

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from assistant.content.reasons import Reason
 from assistant.diagnose.beside import find
-from assistant.diagnose.blame import blame, straggler
+from assistant.diagnose.blame import behind, blame, straggler
 from assistant.diagnose.calibration import calibrated
 from assistant.diagnose.case import Case
 from assistant.diagnose.divergence import spike_of
@@ -118,6 +118,9 @@ def _by_cause(
         nodes = (slow,)
     action, nodes = _agreed(action, nodes, reason)
     cited = _citations(cause, errors, nodes)
+    late = behind(facts) if cause.reason == "nccl_timeout_error" else None
+    if late is not None:
+        cited = _with_second(cited, Citation("job.log", late[1], late[2], "rank behind"))
     confidence = _confidence(cause, errors)
     step = _last_step(facts)
     return Diagnosis(
@@ -129,7 +132,7 @@ def _by_cause(
         root_cause=cited,
         nodes=nodes,
         rivals=rivals(reason.name, cause.strength, errors, considered, facts, knowledge.reasons, confidence),
-        summary=summary(reason, "", nodes, cited, facts, step),
+        summary=summary(reason, "", nodes, cited, facts, step) + (f" Rank {late[0]} alone is behind in it." if late else ""),
         advice=advice(reason, action, nodes),
         step=step,
     )
@@ -154,6 +157,11 @@ def _citations(cause: Finding, errors: Sequence[Finding], nodes: Sequence[NodeFi
     unique = {(citation.file, citation.line): citation for citation in reversed(picked)}
     ordered = [unique[key] for key in dict.fromkeys((citation.file, citation.line) for citation in picked)]
     return tuple(ordered[:CITED])
+
+
+def _with_second(cited: tuple[Citation, ...], more: Citation) -> tuple[Citation, ...]:
+    others = [citation for citation in cited if (citation.file, citation.line) != (more.file, more.line)]
+    return (*others[:1], more, *others[1:])[:CITED]
 
 
 def _cite(finding: Finding) -> Citation:
