@@ -25,6 +25,7 @@ import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -33,16 +34,117 @@ from assistant.counting import Kept, Reading
 from assistant.errors import ToolError, UsageError
 from assistant.ports import Clock, Reply, Scheduler, Transport
 from assistant.probing import Circumstances, Finding
-from assistant.records import Incident, Risk
+from assistant.records import Call, Diagnosis, Evidence, Incident, Outcome, Risk
 
-__all__ = ["Context", "History", "Probe", "Readings", "Tool", "find_tool", "found", "tag_of", "to_json", "tool"]
+__all__ = [
+    "Context",
+    "History",
+    "Pipeline",
+    "Probe",
+    "Question",
+    "Readings",
+    "Tool",
+    "find_tool",
+    "found",
+    "tag_of",
+    "to_json",
+    "tool",
+]
 
 
 class History(Protocol):
     """What tools may know of the past; the store implements it, read-only."""
 
-    def incidents(self, *, job: str | None = None, node: str | None = None, limit: int = 50) -> Sequence[Incident]:
+    def incidents(
+        self, *, job: str | None = None, node: str | None = None, open_only: bool = False, limit: int = 50
+    ) -> Sequence[Incident]:
         """Return incidents, newest first."""
+        ...
+
+    def incident(self, incident: int, /) -> Incident:
+        """Return one incident.
+
+        Raises:
+            UsageError: There is none of this id.
+        """
+        ...
+
+    def diagnosis(self, incident: int, /) -> Diagnosis | None:
+        """Return the newest diagnosis of an incident."""
+        ...
+
+    def evidence(self, incident: int, /) -> Sequence[Evidence]:
+        """Return the evidence of an incident in the order in which it came."""
+        ...
+
+    def stages(self, incident: int, /) -> Mapping[str, datetime]:
+        """Return the stages that an incident has reached and when."""
+        ...
+
+    def calls(self, incident: int | None = None, /) -> Sequence[Call]:
+        """Return calls in the order in which they were made."""
+        ...
+
+    def call(self, call: int, /) -> Call:
+        """Return one call."""
+        ...
+
+    def outcome(self, call: int, /) -> Outcome | None:
+        """Return what came of a call; None while that is not known."""
+        ...
+
+    def approvals(self) -> Sequence[Question]:
+        """Return what waits for a person, oldest first."""
+        ...
+
+
+class Question(Protocol):
+    """What a person is asked; the store's approvals are such."""
+
+    @property
+    def id(self) -> int:
+        """By which it is answered."""
+        ...
+
+    @property
+    def call(self) -> int:
+        """The call that waits."""
+        ...
+
+    @property
+    def rule(self) -> str:
+        """The policy's rule that asks."""
+        ...
+
+    @property
+    def why(self) -> str:
+        """Why it asks."""
+        ...
+
+    @property
+    def asked(self) -> datetime:
+        """Since when it waits."""
+        ...
+
+    @property
+    def expires(self) -> datetime:
+        """Until when it can be answered."""
+        ...
+
+
+class Pipeline(Protocol):
+    """What tools may ask of the pipeline above them; it only looks."""
+
+    def explain(self, job: str) -> Diagnosis:
+        """Return why a job failed, found out now and kept nowhere."""
+        ...
+
+    def plan(self, job: str) -> Mapping[str, Any]:
+        """Return what would be done about a job, as JSON values."""
+        ...
+
+    def ledger(self, days: float) -> Sequence[Mapping[str, Any]]:
+        """Return how nodes stand in the ledger, worst first, as JSON values."""
         ...
 
 
@@ -86,6 +188,8 @@ class Context:
     """The site's folder of content; None where there is none."""
     readings: Readings | None = None
     """Where counters are kept between checks; None where nothing is kept."""
+    pipeline: Pipeline | None = None
+    """Diagnosis, plans and the ledger of nodes; None where there is no engine around."""
 
 
 def tag_of(incident: int | None, call: int) -> str:

@@ -12,6 +12,7 @@ from assistant.content.reasons import reasons
 from assistant.diagnose.memory import MemoryOpinion
 from assistant.diagnose.ranked import RankerOpinion
 from assistant.engine import Engine
+from assistant.engine.answers import PipelineAnswers
 from assistant.errors import ConfigError
 from assistant.gate import Gate, Park
 from assistant.llm.hashing import HashingEmbedder
@@ -62,6 +63,8 @@ def build(
     transport = transport or _transport(settings)
     commands = {name: tuple(words) for name, words in settings.commands.items()}
 
+    pipeline: list[PipelineAnswers] = []
+
     def context_for(incident: int | None, tag: str) -> Context:
         return Context(
             scheduler=scheduler,
@@ -76,6 +79,7 @@ def build(
             tag=tag,
             site=settings.content,
             readings=store,
+            pipeline=pipeline[0] if pipeline else None,
         )
 
     asked = approver(store) if approver is not None else Park(store, expires_after_s=settings.approval_expires_h * 3600)
@@ -92,6 +96,7 @@ def build(
     memory = MemoryOpinion(store, embedder, lambda: reasons(settings.content))
     engine = Engine(store, gate, scheduler, clock, watcher, site=settings.content, lease_s=settings.lease_s)
     engine.opinions, engine.embedder = (memory, RankerOpinion(settings.content)), embedder
+    pipeline.append(PipelineAnswers(engine))
     return engine
 
 

@@ -20,6 +20,8 @@ __all__ = ["Past", "Request", "Situation", "decide"]
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 _PERSONS = ("cli:", "chat:")
 """Doors behind which a person sits; `by` of a call starts with one of them."""
+_AGENT = "agent"
+"""`by` of a call starts with it when words made it, a person's or a model's: it is asked about in every mode but observe."""
 
 
 class Past(Protocol):
@@ -118,6 +120,8 @@ def _by_mode(request: Request, policy: Policy, situation: Situation) -> _Answer:
         return _Answer(Verdict.DENY, "mode.observe", why)
     if mode is not Mode.ACT:
         return _Answer(Verdict.ASK, f"mode.{mode}", f"mode of {request.kind} is {mode}: a person must say yes")
+    if request.by.startswith(_AGENT):
+        return _Answer(Verdict.ASK, "agent", "the agent proposes, a person must say yes")
     cooling = _cooling(request, policy, situation)
     if cooling is not None:
         return _Answer(Verdict.ASK, "cooldown", cooling)

@@ -25,6 +25,8 @@ PLAUSIBLE: dict[str, Any] = {
     "advice": "look at the log",
     "why": "nothing holds",
     "reason": "type_error",
+    "incident": 1,
+    "word": "ecc error",
 }
 
 

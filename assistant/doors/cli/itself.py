@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from assistant.config import Settings
     from assistant.ports import Scheduler
     from assistant.records import Incident
+    from assistant.tooling import History
 
 TIMEOUT_S = 8.0
 
@@ -62,7 +63,7 @@ def check_itself(settings: Settings, arguments: Mapping[str, Any]) -> dict[str, 
         transport=HereTransport(),
         clock=SystemClock(),
         random=random.Random(0),
-        history=_NoHistory(),
+        history=cast("History", _NoHistory()),
         commands={name: tuple(words) for name, words in settings.commands.items()},
         command_timeout_s=TIMEOUT_S,
         site=settings.content,

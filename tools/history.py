@@ -1,0 +1,223 @@
+"""Read what Nightshift knows already: incidents, their diagnoses and evidence, what waits for a person, what was changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from assistant.errors import ToolError, UsageError
+from assistant.records import Call, CallStatus, Citation, Diagnosis, Incident, Risk
+from assistant.tooling import Context, Pipeline, find_tool, found, tool
+
+MOST_CITED = 8
+
+
+@tool(risk=Risk.READ)
+def list_incidents(
+    context: Context, open_only: bool = False, job: str = "", node: str = "", hours: float = 0.0, limit: int = 50
+) -> list[dict[str, Any]]:
+    """List incidents, newest first, each with its state and the reason that was found.
+
+    Args:
+        open_only: Only those that somebody still has to work on.
+        job: Only those of this job.
+        node: Only those about this node, or in which it was to blame.
+        hours: Only those opened within so many hours; 0 for all.
+        limit: How many at most.
+    """
+    since = context.clock.now() - timedelta(hours=hours) if hours else None
+    shown: list[dict[str, Any]] = []
+    for one in context.history.incidents(job=job or None, open_only=open_only, limit=10_000 if node or since else limit):
+        diagnosis = context.history.diagnosis(one.id)
+        blamed = diagnosis.faulty_nodes if diagnosis is not None else ()
+        if (since is None or one.opened >= since) and (not node or node in (one.node, *blamed)):
+            shown.append(_brief(one, diagnosis))
+    return shown[: max(0, limit)]
+
+
+@tool(risk=Risk.READ)
+def show_incident(context: Context, incident: int) -> dict[str, Any]:
+    """Show one incident: its state, diagnosis with cited lines, evidence by its ids, what was changed, and the times.
+
+    Args:
+        incident: Its id.
+    """
+    try:
+        one = context.history.incident(incident)
+    except UsageError as error:
+        raise ToolError(str(error)) from error
+    diagnosis = context.history.diagnosis(incident)
+    evidence = [{"id": fact.id, "source": fact.source, "at": fact.at.isoformat()} for fact in context.history.evidence(incident)]
+    return {
+        **_brief(one, diagnosis),
+        "playbook": one.playbook,
+        "parent": one.parent,
+        "diagnosis": told(diagnosis) if diagnosis is not None else None,
+        "evidence": evidence,
+        "changes": [_change(context, call) for call in context.history.calls(incident) if _changes(call)],
+        "stages": {stage: at.isoformat() for stage, at in context.history.stages(incident).items()},
+    }
+
+
+@tool(risk=Risk.READ)
+def list_approvals(context: Context) -> list[dict[str, Any]]:
+    """List the calls that wait for a person's yes or no, oldest first. Nothing can be answered with it."""
+    shown = []
+    for one in context.history.approvals():
+        call = context.history.call(one.call)
+        shown.append(
+            {
+                "approval": one.id,
+                "change": call.preview or call.tool,
+                "why": call.why,
+                "asked_because": f"{one.rule}: {one.why}",
+                "by": call.by,
+                "incident": call.incident,
+                "asked": one.asked.isoformat(),
+                "expires": one.expires.isoformat(),
+            }
+        )
+    return shown
+
+
+@tool(risk=Risk.READ)
+def recent_changes(context: Context, hours: float = 24.0) -> list[dict[str, Any]]:
+    """List what Nightshift changed, or was refused to change, newest first, each with how to take it back.
+
+    Args:
+        hours: How far back.
+    """
+    since = context.clock.now() - timedelta(hours=hours)
+    changes = [call for call in context.history.calls() if _changes(call) and call.at >= since]
+    return [_change(context, call) for call in reversed(changes)]
+
+
+@tool(risk=Risk.READ)
+def explain_job(context: Context, job: str) -> dict[str, Any]:
+    """Tell why a job failed: reason, lines that prove it, nodes to blame, rivals. From its incident, else found out now.
+
+    Args:
+        job: Scheduler job id.
+    """
+    incidents = context.history.incidents(job=job, limit=1)
+    kept = context.history.diagnosis(incidents[0].id) if incidents else None
+    if kept is not None:
+        about = _brief(incidents[0], kept)
+        evidence = [fact.id for fact in context.history.evidence(incidents[0].id)]
+        return {**about, **told(kept), "evidence": evidence, "found": "in its incident"}
+    state = context.scheduler.job(job).state
+    return {**told(_pipeline(context).explain(job)), "job": job, "job_state": state.value, "incident": None, "found": "now"}
+
+
+@tool(risk=Risk.READ)
+def plan_recovery(context: Context, job: str) -> dict[str, Any]:
+    """Tell what would be done about a failed job: the playbook, its steps, what the policy says. Nothing is done.
+
+    Args:
+        job: Scheduler job id.
+    """
+    return dict(_pipeline(context).plan(job))
+
+
+@tool(risk=Risk.READ)
+def node_ledger(context: Context, node: str = "", days: float = 60.0) -> list[dict[str, Any]]:
+    """List how often nodes were to blame for failed jobs, worst first; a blame counts half after 14 days.
+
+    Args:
+        node: Only this one; all that were ever to blame when empty.
+        days: How far back.
+    """
+    if not days > 0:
+        raise ToolError(f"days must be above 0, not {days:g}")
+    rows = [dict(row) for row in _pipeline(context).ledger(days)]
+    return [row for row in rows if row["node"] == node] if node else [row for row in rows if row["blamed"]]
+
+
+def told(diagnosis: Diagnosis) -> dict[str, Any]:
+    """Return a diagnosis as JSON values."""
+    return {
+        "reason": diagnosis.reason,
+        "category": diagnosis.category.value,
+        "action": diagnosis.action.value,
+        "confidence": diagnosis.confidence,
+        "by": diagnosis.by.value,
+        "summary": diagnosis.summary,
+        "advice": diagnosis.advice,
+        "step": diagnosis.step,
+        "root_cause": [_line(one) for one in diagnosis.root_cause[:MOST_CITED]],
+        "nodes": [
+            {"node": one.node, "why": one.why, "lines": [_line(cited) for cited in one.citations[:3]]} for one in diagnosis.nodes
+        ],
+        "rivals": [
+            {
+                "reason": rival.reason,
+                "confidence": rival.confidence,
+                "for": rival.speaks_for,
+                "against": rival.speaks_against,
+                "test": rival.test,
+            }
+            for rival in diagnosis.rivals
+        ],
+        "seen_before": [
+            {
+                "incident": one.incident,
+                "reason": one.reason,
+                "similarity": round(one.similarity, 2),
+                "shared": list(one.shared),
+                "cure": one.cure,
+                "at": one.at.isoformat(),
+            }
+            for one in diagnosis.seen_before
+        ],
+        "patterns": [one.text for one in diagnosis.patterns],
+    }
+
+
+def _line(cited: Citation) -> dict[str, Any]:
+    return {"file": cited.file, "line": cited.line, "text": cited.text[:400], "rule": cited.rule, "role": cited.role}
+
+
+def _brief(one: Incident, diagnosis: Diagnosis | None) -> dict[str, Any]:
+    return {
+        "incident": one.id,
+        "state": one.state.value,
+        "ended": one.state.ended,
+        "job": one.job,
+        "node": one.node,
+        "kind": one.kind.value,
+        "reason": diagnosis.reason if diagnosis is not None else None,
+        "summary": diagnosis.summary if diagnosis is not None else "",
+        "nodes_to_blame": list(diagnosis.faulty_nodes) if diagnosis is not None else [],
+        "opened": one.opened.isoformat(),
+        "closed": one.closed.isoformat() if one.closed else None,
+        "note": one.note,
+    }
+
+
+def _changes(call: Call) -> bool:
+    known = found()
+    return call.tool not in known or known[call.tool].risk is not Risk.READ
+
+
+def _change(context: Context, call: Call) -> dict[str, Any]:
+    outcome = context.history.outcome(call.id)
+    undo = find_tool(call.tool).undo if call.tool in found() else None
+    error: Mapping[str, str] = {"error": outcome.error} if outcome is not None and outcome.error else {}
+    return {
+        "call": call.id,
+        "change": call.preview or call.tool,
+        "status": call.status.value,
+        "why": call.why,
+        "by": call.by,
+        "incident": call.incident,
+        "at": call.at.isoformat(),
+        "undo": f"nightshift undo {call.id}" if undo and call.status is CallStatus.DONE else "",
+        **error,
+    }
+
+
+def _pipeline(context: Context) -> Pipeline:
+    if context.pipeline is None:
+        raise ToolError("there is no engine here that could find that out; ask nightshift on a machine that has one")
+    return context.pipeline
