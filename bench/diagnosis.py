@@ -1,6 +1,6 @@
 """Accuracy and time of diagnosis: on our own cases always, on the labelled suites where they lie beside the checkout.
 
-    python -m bench.diagnosis [--wrong]
+    python -m bench.diagnosis [--wrong] [--batch 1000]
 
 The suites are looked for in $NIGHTSHIFT_BENCH, else in ../shared/bench; their own scorer counts. Figures are ratios of cases.
 """
@@ -17,6 +17,7 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -76,6 +77,17 @@ def answers(folders: Sequence[Path], knowledge: Knowledge) -> tuple[dict[str, di
     return found, seconds
 
 
+def batch(count: int, knowledge: Knowledge) -> str:
+    """Return the rate at which one process diagnoses many cases: of the dev suites, our own and the blind ones, in turn."""
+    folders = [Path(label["folder"]) for suite in dev_suites() for label in suite.labels]
+    folders += [folder for folder, _ in own_cases()]
+    folders += sorted(path.parent for path in OWN_CASES.parent.glob("blind*/*/job.log"))
+    start, cpu = time.perf_counter(), time.process_time()
+    answers(list(islice(cycle(folders), count)), knowledge)
+    seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu
+    return f"{count} cases in {seconds:.1f} s: {count / seconds:.0f} cases/s, {count / cpu_seconds:.0f} per CPU second"
+
+
 def own_cases() -> Iterator[tuple[Path, dict[str, Any]]]:
     """Yield the folder and the expectation of each of our own cases."""
     for path in sorted(OWN_CASES.glob("*/*/case.toml")):
@@ -102,8 +114,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the figures."""
     parser = argparse.ArgumentParser(prog="python -m bench.diagnosis", description="Accuracy and time of diagnosis.")
     parser.add_argument("--wrong", action="store_true", help="print every wrong case")
+    parser.add_argument("--batch", type=int, default=0, metavar="CASES", help="only measure the rate over so many cases")
     options = parser.parse_args(arguments)
     knowledge = Knowledge.load()
+    if options.batch:
+        print(batch(options.batch, knowledge))
+        return 0
     suites = dev_suites()
     for suite in suites:
         found, seconds = answers([Path(label["folder"]) for label in suite.labels], knowledge)
