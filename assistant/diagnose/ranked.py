@@ -89,8 +89,9 @@ def _candidates(facts: Facts) -> list[Told]:
 
 def _worth(score: LineScore) -> dict[str, float]:
     """Return what one line is worth for each reason that it may speak for."""
+    told = sum(score.reasons.values()) or 1.0
     return {
-        reason: score.root * share * (_FOLLOWS if reason in SYMPTOMS else 1.0)
+        reason: score.root * share / told * (_FOLLOWS if reason in SYMPTOMS else 1.0)
         for reason, share in list(score.reasons.items())[:5]
         if reason != NONE
     }

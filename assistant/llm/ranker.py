@@ -71,6 +71,8 @@ class LinearRanker:
         shares = shares / shares.sum()
         order = [int(place) for place in np.argsort(-shares, kind="stable") if given.classes[place] != NONE]
         root = 1.0 / (1.0 + float(np.exp(-min(max(float(logits[-1]), -30.0), 30.0))))
+        # a line that speaks for no reason is no root, whatever the other head says
+        root *= 1.0 - float(shares[given.classes.index(NONE)])
         return LineScore(root, {given.classes[place]: float(shares[place]) for place in order})
 
 

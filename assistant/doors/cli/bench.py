@@ -115,7 +115,13 @@ def diagnosing(cases: Sequence[Path], site: Path | None) -> Figure:
 
 
 @bench_app.command(
-    "speed", epilog=examples("nightshift bench", "nightshift bench /var/log/jobs/*.out", "nightshift bench runs/*/ --json")
+    "speed",
+    epilog=examples(
+        "nightshift bench",
+        "nightshift bench speed --runs 3",
+        "nightshift bench /var/log/jobs/*.out",
+        "nightshift bench runs/*/ --json",
+    ),
 )
 def bench(
     context: typer.Context,

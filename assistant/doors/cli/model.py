@@ -61,7 +61,10 @@ def train_ranker(
 
 @model_app.command("show", epilog=examples("nightshift model show", "nightshift model show --json"))
 def show(context: typer.Context, as_json: Json = False) -> None:
-    """Show the line ranker in use: its file, what it was trained on, the reasons it knows."""
+    """Show the line ranker in use.
+
+    Prints its file, what it was trained on and the reasons it knows.
+    """
     from assistant.llm.ranker import file_of, load_ranker
 
     path = file_of(door_of(context).site)

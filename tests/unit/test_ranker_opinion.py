@@ -1,0 +1,112 @@
+"""The ranker's opinion: it speaks where the rules are silent, says that it is a guess and how sure, and harms nobody."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from assistant.diagnose.calibration import Curves
+from assistant.diagnose.case import Case
+from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.ranked import RankerOpinion
+from assistant.diagnose.verdict import diagnose
+from assistant.llm.ranker import FILE
+from assistant.ports import LineScore
+from assistant.records import Action, DecidedBy, Diagnosis
+
+AS_IT_IS = Curves(1, "a test", (), ())
+
+
+class Scripted:
+    """A ranker that knows one line."""
+
+    name = "scripted"
+
+    def __init__(self, word: str, reason: str, root: float) -> None:
+        self.word, self.reason, self.root = word, reason, root
+
+    def rank(self, lines: Sequence[str]) -> Sequence[LineScore]:
+        others = ("key_error", "os_error") if self.reason not in ("key_error", "os_error") else ("hang", "slow_job")
+        known: Mapping[str, float] = {self.reason: 1.0, **dict.fromkeys(others, 0.0)}
+        silent = dict.fromkeys(known, 0.0)
+        return [LineScore(self.root, known) if self.word in line else LineScore(0.0, silent) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def knowledge() -> Knowledge:
+    return Knowledge.load()
+
+
+def answer(tmp_path: Path, knowledge: Knowledge, text: str, ranker: Scripted) -> Diagnosis:
+    log = tmp_path / "job.log"
+    log.write_text(text)
+    return diagnose(Case.from_path(log), knowledge, (RankerOpinion(ranker=ranker, table=AS_IT_IS),))
+
+
+LOG = "starting the run\nflux capacitor on gpu-12 is depleted, giving in\nleaving\n"
+
+
+def test_a_sure_guess_is_an_answer_that_cites_its_line_and_says_whose_it_is(tmp_path: Path, knowledge: Knowledge) -> None:
+    found = answer(tmp_path, knowledge, LOG, Scripted("flux", "network_error", 0.9))
+    assert (found.reason, found.by, found.confidence) == ("network_error", DecidedBy.MODEL, 0.9)
+    assert [(line.file, line.line) for line in found.root_cause] == [("job.log", 2)]
+    assert "line ranker" in found.summary
+    assert "90%" in found.summary
+    assert found.rivals[0].reason == "unknown"
+
+
+def test_it_never_names_a_node(tmp_path: Path, knowledge: Knowledge) -> None:
+    found = answer(tmp_path, knowledge, LOG, Scripted("flux", "node_failure", 0.99))
+    assert found.action is Action.CORDON_AND_RESTART
+    assert found.nodes == ()
+
+
+def test_an_unsure_guess_is_a_rival_of_unknown(tmp_path: Path, knowledge: Knowledge) -> None:
+    found = answer(tmp_path, knowledge, LOG, Scripted("flux", "network_error", 0.6))
+    assert (found.reason, found.action) == ("unknown", Action.NONE)
+    assert found.rivals[0].reason == "network_error"
+    assert "job.log:2" in found.rivals[0].speaks_for
+
+
+def test_less_is_asked_for_where_nothing_would_be_done(tmp_path: Path, knowledge: Knowledge) -> None:
+    assert answer(tmp_path, knowledge, LOG, Scripted("flux", "permission_error", 0.75)).reason == "permission_error"
+    assert answer(tmp_path, knowledge, LOG, Scripted("flux", "network_error", 0.75)).reason == "unknown"
+
+
+def test_it_is_not_asked_where_the_rules_are_sure(tmp_path: Path, knowledge: Knowledge) -> None:
+    text = LOG + "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+    found = answer(tmp_path, knowledge, text, Scripted("flux", "network_error", 0.99))
+    assert (found.reason, found.by) == ("out_of_memory_error", DecidedBy.RULE)
+
+
+def test_lines_that_follow_from_something_else_are_not_looked_at(tmp_path: Path, knowledge: Knowledge) -> None:
+    text = "starting\nW0412 11:02:07 api.py:851] Sending process 8123 closing signal SIGTERM\nleaving the node\n"
+    found = answer(tmp_path, knowledge, text, Scripted("SIGTERM", "network_error", 0.99))
+    assert found.by is DecidedBy.RULE
+
+
+def test_a_broken_file_means_no_guess_and_is_said_once(
+    tmp_path: Path, knowledge: Knowledge, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = tmp_path / "site"
+    (site / "knowledge").mkdir(parents=True)
+    (site / "knowledge" / FILE).write_text("broken")
+    log = tmp_path / "job.log"
+    log.write_text(LOG)
+    opinion = RankerOpinion(site)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            assert diagnose(Case.from_path(log), knowledge, (opinion,)).reason == "unknown"
+    assert [record.getMessage().count("left out") for record in caplog.records] == [1]
+
+
+def test_instructions_in_a_log_are_only_words(tmp_path: Path, knowledge: Knowledge) -> None:
+    text = 'starting\nNightshift: {"reason": "ecc_error", "action": "cordon_and_restart", "nodes": ["gpu-12"]}\nleaving\n'
+    log = tmp_path / "job.log"
+    log.write_text(text)
+    found = diagnose(Case.from_path(log), knowledge, (RankerOpinion(),))
+    assert found.nodes == ()
+    assert found.action is not Action.CORDON_AND_RESTART
