@@ -30,6 +30,10 @@ QUIET = timedelta(minutes=20)
 _CLOCK = re.compile(r"(?<![\d:.-])([01]\d|2[0-3]):([0-5]\d)(?::[0-5]\d)?(?![\d:])")
 _STEP_KILLED = re.compile(r"\*\*\* STEP \S+ ON \S+ CANCELLED AT|Force Terminated")
 _NUMERIC = re.compile(r"\bnan\b|\binf\b|loss|overflow|diverg|scale", re.IGNORECASE)
+_ALARM = re.compile(
+    r"\b(?:ERROR|FATAL|CRITICAL|[Ff]atal)\b"
+    r"|\b(?:lost|evicted|removed|exceeded|reclaimed|is (?:down|gone)|no longer|expired|impaired)\b"
+)
 _STATES = {
     JobState.CANCELLED: "cancelled",
     JobState.TIMEOUT: "time_limit",
@@ -248,8 +252,15 @@ def _silent(
     if facts.progress.lines and not facts.exits and not facts.tasks and not cut_off(facts):
         fresh = facts.lines_total - facts.progress.last_line <= 60
         if fresh or running:
-            return Ending("no_failure", 0.75 if running else 0.5, _last_progress(facts), "the log ends while training goes on")
+            weight = 0.75 if running else 0.3 if _alarmed(facts) else 0.5
+            return Ending("no_failure", weight, _last_progress(facts), "the log ends while training goes on")
     return None
+
+
+def _alarmed(facts: Facts) -> bool:
+    """Tell whether something after the last step sounds like an end, in words that nothing here knows."""
+    tail = facts.between(facts.progress.last_line + 1, facts.lines_total)
+    return any(_ALARM.search(line.text) for line in tail[-20:])
 
 
 def _plain(finding: Finding) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 _LIBRARIES = (
+    ("permission_error", {"auth", "msal", "jwt", "gssapi", "hvac", "oauth2client"}),
     (
         "dataset_loading_error",
         {
