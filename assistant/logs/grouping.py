@@ -18,6 +18,8 @@ MANY = 5
 ALIKE = 0.7
 """Share of the words that lines of one template have in common at least."""
 
+CROWD = 100
+"""Different words at one place of lines with the same first word that make it the place of a value where there is a crowd."""
 NEAR = 30
 """Templates of a leaf that a line is compared with; in the order of texts alike ones are near."""
 PLAIN = 2
@@ -54,16 +56,35 @@ class Fitting:
         return None
 
 
-def grouped(keys: Iterable[str]) -> dict[str, str]:
-    """Return for each masked line the text of its template."""
+def grouped(keys: Iterable[str], *, crowded: bool = False) -> dict[str, str]:
+    """Return for each masked line the text of its template.
+
+    Args:
+        keys: Masked lines.
+        crowded: Whether they are too many to be kept apart: then a place where very many words were seen holds a value, whatever
+            else differs.
+    """
     template = {key: tuple(_TOKEN.findall(key)) for key in keys}
     by_length: dict[int, set[Words]] = defaultdict(set)
     for words in template.values():
         by_length[len(words)].add(words)
     became: dict[Words, Words] = {}
     for group in by_length.values():
-        became |= _compared(group)
+        became |= _uncrowded(group) if crowded else _compared(group)
     return {key: "".join(became[words]) for key, words in template.items()}
+
+
+def _uncrowded(group: set[Words]) -> dict[Words, Words]:
+    """Open the places of a crowd of lines with the same first word, then compare what is left."""
+    leaves: dict[str, list[Words]] = defaultdict(list)
+    for words in group:
+        leaves[next((word for word in words if _WORDY.search(word)), "")].append(words)
+    opened: dict[Words, Words] = {}
+    for leaf in leaves.values():
+        places = [place for place, column in enumerate(zip(*leaf, strict=True)) if len(set(column)) > CROWD]
+        opened |= {words: _with_open(words, places) for words in leaf}
+    compared = _compared(set(opened.values()))
+    return {words: compared[now] for words, now in opened.items()}
 
 
 def _compared(group: set[Words]) -> dict[Words, Words]:

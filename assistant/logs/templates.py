@@ -95,7 +95,10 @@ class Miner:
 
     def templates(self) -> list[Template]:
         """Return the templates, the most frequent first."""
-        home = grouped(key for key in self._counts if key)
+        return self._templates(crowded=False)
+
+    def _templates(self, *, crowded: bool) -> list[Template]:
+        home = grouped((key for key in self._counts if key), crowded=crowded)
         counts: Counter[str] = Counter()
         examples: dict[str, list[str]] = {}
         for key, text in sorted(home.items()):
@@ -121,7 +124,7 @@ class Miner:
 
     def _condense(self) -> None:
         """Keep templates instead of keys, and the more frequent half where they are too many."""
-        found = self.templates()
+        found = self._templates(crowded=True)
         kept = found[: self._most_keys // 2]
         self.dropped += sum(template.count for template in found[len(kept) :])
         self._counts = Counter({template.text: template.count for template in kept})
