@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from assistant.content.reasons import Reason
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding
 from assistant.diagnose.reasoning import ROLES, symptomatic
 from assistant.diagnose.weighing import by_reason
-from assistant.records import Rival
+from assistant.records import Diagnosis, Rival
 
 SHOWN = 2
 _USUAL = {
@@ -60,6 +61,12 @@ def rivals(
         if len(found) == SHOWN:
             break
     return tuple(found.values())
+
+
+def in_proportion(found: Diagnosis) -> Diagnosis:
+    """Return the diagnosis with no rival surer than what its confidence leaves over, once that is calibrated."""
+    left = round(1.0 - found.confidence, 2)
+    return replace(found, rivals=tuple(replace(rival, confidence=min(rival.confidence, left)) for rival in found.rivals))
 
 
 def _told(

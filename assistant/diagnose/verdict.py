@@ -24,7 +24,7 @@ from assistant.diagnose.order import with_order
 from assistant.diagnose.parts import placed
 from assistant.diagnose.proofread import checked
 from assistant.diagnose.reasoning import ENDINGS, symptomatic
-from assistant.diagnose.rivals import rivals
+from assistant.diagnose.rivals import in_proportion, rivals
 from assistant.diagnose.weighing import best_of, weigh
 from assistant.diagnose.wording import advice, summary
 from assistant.logs.spikes import Spike
@@ -59,7 +59,7 @@ def diagnose(case: Case, knowledge: Knowledge, opinions: Sequence[Opinion] = ())
         found = (opinion.ask(facts, found) if doubtful(found) else None) or found
     for opinion in opinions:
         found = opinion.note(facts, found)
-    found = calibrated(found, knowledge.curves)
+    found = in_proportion(calibrated(found, knowledge.curves))
     found = with_order(checked(found, facts), facts)
     return placed(found, facts.scan.place) if facts.scan is not None and facts.scan.parts else found
 
