@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.opinion import Opinion
 from bench.diagnosis import answers
 
 CASES = Path(__file__).resolve().parents[1] / "tests" / "cases"
@@ -44,11 +45,11 @@ def suites() -> list[Path]:
     return sorted(path.parent for path in CASES.glob("blind*/labels.jsonl"))
 
 
-def measure(suite: Path, knowledge: Knowledge) -> Figures:
+def measure(suite: Path, knowledge: Knowledge, opinions: Sequence[Opinion] = ()) -> Figures:
     """Diagnose every case of a suite and compare with its labels."""
     labels = [json.loads(line) for line in (suite / "labels.jsonl").read_text(encoding="utf-8").splitlines()]
     folders = {label["id"]: suite / label["id"].rpartition("/")[2] for label in labels}
-    found, _ = answers(list(folders.values()), knowledge)
+    found, _ = answers(list(folders.values()), knowledge, opinions)
     pairs = [(label, found[str(folders[label["id"]])]) for label in labels]
     lined = [pair for pair in pairs if pair[0]["root_cause_lines"]]
     return Figures(

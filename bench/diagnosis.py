@@ -25,6 +25,7 @@ from typing import Any
 from assistant.diagnose.answer import answer
 from assistant.diagnose.case import Case
 from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.opinion import Opinion
 from assistant.diagnose.verdict import diagnose
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -65,14 +66,16 @@ def _load(path: Path) -> ModuleType:
     return module
 
 
-def answers(folders: Sequence[Path], knowledge: Knowledge) -> tuple[dict[str, dict[str, Any]], list[float]]:
+def answers(
+    folders: Sequence[Path], knowledge: Knowledge, opinions: Sequence[Opinion] = ()
+) -> tuple[dict[str, dict[str, Any]], list[float]]:
     """Diagnose every folder; return the answers by folder and the seconds that each took."""
     found: dict[str, dict[str, Any]] = {}
     seconds: list[float] = []
     for folder in folders:
         start = time.perf_counter()
         case = Case.from_path(folder)
-        found[str(folder)] = answer(str(folder), case, diagnose(case, knowledge))
+        found[str(folder)] = answer(str(folder), case, diagnose(case, knowledge, opinions))
         seconds.append(time.perf_counter() - start)
     return found, seconds
 
