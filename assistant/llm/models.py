@@ -193,6 +193,13 @@ def process_of(terms: Terms, site: Path | None = None) -> ModelProcess:
         return _PROCESSES[mark]
 
 
+def close_models() -> None:
+    """End the processes of all models; the next question starts them again."""
+    with _LOCK:
+        for process in _PROCESSES.values():
+            process.close()
+
+
 def models_folder(data_home: str, home: Path) -> Path:
     """Return where `nightshift model pull` puts files: under $XDG_DATA_HOME."""
     base = Path(data_home) if data_home.startswith("/") else home / ".local" / "share"

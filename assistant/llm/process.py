@@ -23,6 +23,7 @@ from assistant.llm.child import Child, Gone
 from assistant.llm.digests import digest_of
 from assistant.llm.gguf import Gguf, parts_of, read_gguf
 from assistant.llm.grammar_check import check
+from assistant.llm.memory import available_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -74,26 +75,6 @@ class Ask:
     stop: Sequence[str] = ()
     opening: str = ""
     """What this model is given to say first: that it has thought, or which channel it speaks on."""
-
-
-def available_bytes() -> int:
-    """Return how much memory this process may still take: of the machine, and of its control group."""
-    found = [_meminfo()]
-    group = Path("/sys/fs/cgroup")
-    try:
-        limit, used = (group / "memory.max").read_text().strip(), int((group / "memory.current").read_text())
-        found += [max(int(limit) - used, 0)] if limit.isdigit() else []
-    except (OSError, ValueError):
-        pass
-    return min(found)
-
-
-def _meminfo() -> int:
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration, ValueError):
-        return 1 << 62
 
 
 class ModelProcess:

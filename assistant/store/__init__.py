@@ -15,11 +15,12 @@ from assistant.store.memories import Memory, MemoryRows, Near
 from assistant.store.readings import ReadingRows
 from assistant.store.rules import RuleRows
 from assistant.store.templates import TemplateRows
+from assistant.store.trials import TrialRows
 
 __all__ = ["Approval", "Attempt", "AuditRow", "Broken", "Memory", "Near", "PastCall", "Store"]
 
 
-class Store(IncidentRows, ApprovalRows, BudgetRows, RuleRows, LedgerRows, ReadingRows, MemoryRows, TemplateRows):
+class Store(IncidentRows, ApprovalRows, BudgetRows, RuleRows, LedgerRows, ReadingRows, MemoryRows, TemplateRows, TrialRows):
     """All of the store; safe to use from several threads and processes at once."""
 
     def __enter__(self) -> Store:

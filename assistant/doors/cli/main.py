@@ -42,7 +42,7 @@ COMMANDS = {
     ),
     "learn": Entry(f"{_HERE}.learn:learn_app", "Teach Nightshift from labelled logs.", _KNOW),
     "playbooks": Entry(f"{_HERE}.playbooks:playbooks_app", "List, show and try playbooks.", _KNOW),
-    "model": Entry(f"{_HERE}.model:model_app", "Train and show the line ranker.", _KNOW),
+    "model": Entry(f"{_HERE}.model:model_app", "Get, choose and test language models; train the line ranker.", _KNOW),
     "audit": Entry(f"{_HERE}.audit:audit_app", "Show and verify the record of every decision.", _SYSTEM),
     "config": Entry(f"{_HERE}.config:config_app", "Show and check the settings.", _SYSTEM),
     "doctor": Entry(f"{_HERE}.doctor:doctor_app", "Check that everything Nightshift needs is there.", _SYSTEM),

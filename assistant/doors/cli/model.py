@@ -1,4 +1,4 @@
-"""`nightshift model`: the models that Nightshift trains itself."""
+"""`nightshift model`: language models, and the line ranker that Nightshift trains itself."""
 
 from __future__ import annotations
 
@@ -12,13 +12,21 @@ import typer
 
 from assistant.doors.cli.door import Door, door_of
 from assistant.doors.cli.group import app, examples
+from assistant.doors.cli.model_files import INFO_EXAMPLES, LIST_EXAMPLES, USE_EXAMPLES, list_models, model_info, use_model
+from assistant.doors.cli.model_pull import PULL_EXAMPLES, pull_model
+from assistant.doors.cli.model_test import TEST_EXAMPLES, try_model
 from assistant.doors.cli.options import Json
 from assistant.doors.cli.output import print_json, print_pairs
 
 if TYPE_CHECKING:
     from assistant.llm.training import Example, Tried
 
-model_app = app(help="Train and show the line ranker.", no_args_is_help=True)
+model_app = app(help="Get, choose and test language models; train the line ranker.", no_args_is_help=True)
+model_app.command("list", epilog=LIST_EXAMPLES)(list_models)
+model_app.command("use", epilog=USE_EXAMPLES)(use_model)
+model_app.command("info", epilog=INFO_EXAMPLES)(model_info)
+model_app.command("test", epilog=TEST_EXAMPLES)(try_model)
+model_app.command("pull", epilog=PULL_EXAMPLES)(pull_model)
 
 FOLDS = 5
 

@@ -1,0 +1,157 @@
+"""Whether a language model does a task better than what there is without one: fixed small cases, scored without a judge."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from assistant.content.reading import build, read_toml, shipped
+from assistant.errors import NightshiftError
+
+if TYPE_CHECKING:
+    from langchain_core.language_models.chat_models import BaseChatModel
+
+logger = logging.getLogger(__name__)
+
+REASON, FILTER = "reason", "filter"
+TASKS = (REASON, FILTER)
+LONGEST_PATTERN = 300
+
+
+@dataclass(frozen=True)
+class ReasonCase:
+    """Lines of a failed run."""
+
+    expect: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FilterCase:
+    """Routine lines that a pattern is wanted for."""
+
+    lines: tuple[str, ...]
+    held: tuple[str, ...]
+    """Of the same kind, not shown."""
+    never: tuple[str, ...]
+    """Of failures: a pattern that matches one is wrong."""
+
+
+@dataclass(frozen=True)
+class Cases:
+    """All cases, by task."""
+
+    reason: tuple[ReasonCase, ...]
+    filter: tuple[FilterCase, ...]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """How a task came out."""
+
+    task: str
+    cases: int
+    model: int
+    """Right ones of the model."""
+    baseline: int
+    """Right ones without it."""
+    failed: int = 0
+    """Cases in which the model gave an error; they count as wrong."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the task may be handed to the model."""
+        return self.model > self.baseline
+
+
+Namer = Callable[[Sequence[str]], str]
+"""Names the reason of an excerpt."""
+Writer = Callable[[Sequence[str]], str]
+"""Writes a pattern for lines; empty when it cannot."""
+Matches = Callable[[str, str], bool]
+"""Tells whether a pattern matches a line, in bounded time; False for a pattern that is refused."""
+
+
+@cache
+def cases(site: Path | None = None) -> Cases:
+    """Return the cases: the site's `knowledge/model_trials.toml` as a whole, else the shipped one.
+
+    Raises:
+        ContentError: The file is malformed.
+    """
+    own = site / "knowledge" / "model_trials.toml" if site is not None else None
+    path = own if own is not None and own.is_file() else shipped("knowledge") / "model_trials.toml"
+    return build(Cases, read_toml(path), path)
+
+
+def namer_of(chat: BaseChatModel, reasons: Sequence[str]) -> Namer:
+    """Return what names reasons by a language model; it can name nothing but one of these."""
+    line = {"type": "integer", "minimum": 1, "maximum": 50, "description": "Number of the line that shows it."}
+    named = {"type": "string", "enum": list(reasons), "description": "The root cause, not what followed from it."}
+    tool = _tool("name_reason", "Name why the training job failed.", {"line": line, "reason": named})
+
+    def name(lines: Sequence[str]) -> str:
+        numbered = "\n".join(f"{number} {text}" for number, text in enumerate(lines, 1))
+        return str(
+            _asked(chat, tool, f"Lines of the log of a failed training job:\n{numbered}\nWhy did it fail?").get("reason", "")
+        )
+
+    return name
+
+
+def writer_of(chat: BaseChatModel) -> Writer:
+    """Return what writes patterns by a language model."""
+    about = "Regular expression for the whole line, from ^ to $: fixed words as they are, classes for what varies."
+    pattern = {"type": "string", "minLength": 3, "maxLength": LONGEST_PATTERN, "description": about}
+    tool = _tool("write_filter", "Write one regular expression for log lines of one kind.", {"pattern": pattern})
+
+    def write(lines: Sequence[str]) -> str:
+        return str(_asked(chat, tool, "Write one regular expression for lines like these:\n" + "\n".join(lines)).get("pattern", ""))
+
+    return write
+
+
+def tried_reasons(all_cases: Sequence[ReasonCase], model: Namer, baseline: Namer) -> Trial:
+    """Return how well reasons were named."""
+    answers = [_answer(model, case.lines) for case in all_cases]
+    right = sum(answer == case.expect for answer, case in zip(answers, all_cases, strict=True))
+    without = sum(baseline(case.lines) == case.expect for case in all_cases)
+    return Trial(REASON, len(all_cases), right, without, answers.count(None))
+
+
+def tried_filters(all_cases: Sequence[FilterCase], model: Writer, baseline: Writer, matches: Matches) -> Trial:
+    """Return how well patterns were written: they match what was shown and what was not, and no line of a failure."""
+
+    def good(pattern: str | None, case: FilterCase) -> bool:
+        if not pattern or len(pattern) > LONGEST_PATTERN:
+            return False
+        return all(matches(pattern, line) for line in (*case.lines, *case.held)) and not any(
+            matches(pattern, line) for line in case.never
+        )
+
+    answers = [_answer(model, case.lines) for case in all_cases]
+    right = sum(good(answer, case) for answer, case in zip(answers, all_cases, strict=True))
+    without = sum(good(baseline(case.lines), case) for case in all_cases)
+    return Trial(FILTER, len(all_cases), right, without, answers.count(None))
+
+
+def _tool(name: str, description: str, properties: dict[str, Any]) -> dict[str, Any]:
+    parameters = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
+
+
+def _asked(chat: BaseChatModel, tool: dict[str, Any], question: str) -> dict[str, Any]:
+    message = chat.bind_tools([tool], tool_choice="any").invoke(question)
+    return message.tool_calls[0]["args"] if message.tool_calls else {}
+
+
+def _answer(ask: Callable[[Sequence[str]], str], lines: Sequence[str]) -> str | None:
+    try:
+        return ask(lines)
+    except NightshiftError as error:
+        logger.warning("the model gave no answer: %s", error)
+        return None
