@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from assistant.errors import ModelError
 
@@ -73,15 +74,21 @@ def seq(*parts: Node | str) -> Node:
 
 
 def choice(options: Iterable[Node]) -> Node:
-    """Return a choice; options that are the same count once.
+    """Return a choice; texts that are the same count once.
 
     Raises:
         ModelError: There is none.
     """
-    different = tuple(dict.fromkeys(options))
+    different: list[Node] = []
+    seen: set[Node] = set()
+    for option in options:
+        # comparing whole trees costs more than a rule twice
+        if not isinstance(option, (Text, Chars)) or option not in seen:
+            different.append(option)
+            seen |= {option} if isinstance(option, (Text, Chars)) else set()
     if not different:
         raise ModelError("a grammar with a choice of nothing was wanted: nothing could be said at that place; give it one value")
-    return different[0] if len(different) == 1 else Choice(different)
+    return different[0] if len(different) == 1 else Choice(tuple(different))
 
 
 def repeat(node: Node, least: int, most: int | None) -> Node:
@@ -107,14 +114,18 @@ def optional(node: Node) -> Node:
 
 
 def one_of(texts: Iterable[str]) -> Node:
-    """Return a choice of texts that shares their beginnings: many names then cost llama.cpp little.
+    """Return a choice of texts that shares their beginnings: a thousand names then cost llama.cpp no more than ten.
 
     Raises:
         ModelError: There is none.
     """
-    listed = sorted(set(texts))
-    if not listed:
-        return choice(())
+    listed = tuple(sorted(set(texts)))
+    return _shared(listed) if listed else choice(())
+
+
+@lru_cache(maxsize=32)
+def _shared(listed: tuple[str, ...]) -> Node:
+    # many tools take the same names, and the same node is written once
     return _sharing(listed)
 
 
@@ -190,6 +201,8 @@ class _Writer:
 
     def __init__(self) -> None:
         self.names: dict[str, str] = {}
+        self._written: dict[int, str] = {}
+        """Names by the node itself: comparing trees costs more than writing them."""
 
     def body(self, node: Node) -> str:
         match node:
@@ -213,8 +226,10 @@ class _Writer:
                 return self.rule(node)
 
     def rule(self, node: Node) -> str:
-        body = self.body(node)
-        return self.names.setdefault(body, f"r{len(self.names) + 1}")
+        if id(node) not in self._written:
+            body = self.body(node)
+            self._written[id(node)] = self.names.setdefault(body, f"r{len(self.names) + 1}")
+        return self._written[id(node)]
 
 
 def _count(least: int, most: int | None) -> str:

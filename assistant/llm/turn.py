@@ -22,7 +22,7 @@ Tool = Mapping[str, Any]
 Inventory = Mapping[str, Sequence[str]]
 """By name of an argument, what exists: `{"job": ["4821", …]}`; what matters most first."""
 MOST_NAMES = 400
-"""Names that an argument may be given; more cost llama.cpp over 1.5 ms a token."""
+"""Names that an argument may be given; more only make a request to an endpoint longer."""
 _WORDS = re.compile(r"[\w.-]{2,}")
 _ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "user"}
 _BEGINNING = re.compile(r'\s*\{\s*"answer"\s*:\s*"')

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 import threading
 import time
+import tomllib
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from assistant.errors import InputError, ModelError, NightshiftError, Unavailable
 from assistant.llm.digests import digest_of
-from assistant.llm.grammar import to_gbnf
+from assistant.llm.grammar import accepts, to_gbnf
 from assistant.llm.grammar_schema import of_schema
 from assistant.llm.process import Ask, Done, ModelProcess, Piece
 from assistant.llm.worker import joined, without_system
 from tests.unit.tiny_gguf import NO_SYSTEM, write_tiny
 
+CASES = tomllib.loads((Path(__file__).parents[1] / "cases" / "llm" / "schemas.toml").read_text(encoding="utf-8"))
 needs_llama = pytest.mark.skipif(find_spec("llama_cpp") is None, reason="llama-cpp-python is not installed: make deps-llama")
 HELLO = [{"role": "user", "content": "hello"}]
 FOLLOWS = {"a": "b", "b": "c", "c": '"', '"': "a", "{": '"', "\n": "a"}
@@ -76,6 +80,15 @@ def test_a_grammar_holds_a_model_that_wants_to_say_something_else(model: ModelPr
     text, done = said(model, Ask(HELLO, to_gbnf(of_schema(schema))))
     assert text.replace(" ", "") in {f'{{"n":{n}}}' for n in range(17, 24)}
     assert done.finish == "stop"
+
+
+@pytest.mark.parametrize("case", CASES["said"], ids=lambda case: case["name"])
+def test_llama_cpp_says_what_our_own_recogniser_accepts(model: ModelProcess, case: dict[str, Any]) -> None:
+    node = of_schema(json.loads(case["schema"]))
+    for seed in range(3):
+        text, done = said(model, Ask(HELLO, to_gbnf(node), temperature=2.0, seed=seed))
+        assert done.finish == "stop"
+        assert accepts(node, text)
 
 
 @pytest.mark.parametrize(
