@@ -4,7 +4,7 @@
     python -m bench.ranker --beside
 
 With `--beside` the rules come first and the ranker is asked where they are silent or doubtful, as in `nightshift diagnose`: once
-with everything as it is shipped, once with the wordings of each case hidden from both.
+with everything as it is shipped, once with the wordings of each case hidden from both, once without any signature.
 
 A line that the ranker is trained on is left out where it is like a labelled line of the suites, so that what is measured are
 wordings that it has never seen. The dev suites are measured where they lie beside the checkout.
@@ -122,10 +122,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _beside(parts: Mapping[str, Sequence[Label]], ranker: LinearRanker, *, wrong: bool) -> None:
     """Print what the ranker changes where it is asked after the rules."""
     knowledge = Knowledge.load()
-    unseen = Unseen(knowledge)
+    unseen, none = Unseen(knowledge), bare(knowledge)
     ways: dict[str, tuple[Callable[[Label], Knowledge], RankerOpinion]] = {
         "as shipped": (lambda _: knowledge, RankerOpinion()),
         "wordings hidden": (unseen.of, RankerOpinion(ranker=ranker)),
+        "no signatures": (lambda _: none, RankerOpinion(ranker=ranker)),
     }
     for way, (known, opinion) in ways.items():
         for name, labels in parts.items():
