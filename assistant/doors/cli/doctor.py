@@ -112,7 +112,9 @@ def _ranker(door: Door) -> Iterator[Finding]:
         yield Finding("ranker", Health.WARN, f"no guesses where no rule knows a line: {error}", "nightshift model train-ranker")
         return
     about = ranker.weights.about
-    yield Finding("ranker", Health.OK, f"{ranker.name}, trained on {about.get('lines', '?')} lines with seed {about.get('seed', '?')}")
+    yield Finding(
+        "ranker", Health.OK, f"{ranker.name}, trained on {about.get('lines', '?')} lines with seed {about.get('seed', '?')}"
+    )
 
 
 def _cache(_: Door) -> Iterator[Finding]:
