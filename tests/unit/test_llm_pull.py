@@ -165,3 +165,13 @@ def test_the_token_goes_to_hugging_face_only() -> None:
 def test_what_names_no_file_is_refused(what: str) -> None:
     with pytest.raises(UsageError):
         source_of(what, {})
+
+
+def test_a_proxy_of_the_environment_is_used(model: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    with serving(Files(model)) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url.removesuffix("/v1"))
+        pull(source_of("http://models.example/t.gguf", {}), tmp_path)
+    assert proxy.asked[0].path == "http://models.example/t.gguf"
+    assert (tmp_path / "t.gguf").read_bytes() == model
