@@ -53,7 +53,11 @@ def diagnose(case: Case, knowledge: Knowledge, opinions: Sequence[Opinion] = ())
     Raises:
         InputError: The job log cannot be read or is no log.
     """
-    facts = gather(case, knowledge)
+    return judge(gather(case, knowledge), knowledge, opinions)
+
+
+def judge(facts: Facts, knowledge: Knowledge, opinions: Sequence[Opinion] = ()) -> Diagnosis:
+    """Return what `diagnose` returns, for facts that were gathered with the same knowledge."""
     found = conclude(facts, knowledge)
     for opinion in opinions:
         found = (opinion.ask(facts, found) if doubtful(found) else None) or found

@@ -15,6 +15,7 @@ from assistant.diagnose.facts import gather as facts_of
 from assistant.diagnose.learn import Lesson, Taught, Teacher
 from assistant.diagnose.named_lines import cited_lines, guessed_line
 from assistant.diagnose.wording import advice
+from assistant.engine.routine import task_of
 from assistant.errors import InputError, NightshiftError, UsageError
 from assistant.records import Action, CallStatus, Citation, DecidedBy, Diagnosis, Incident, Job, Risk, Rival
 from assistant.store import Store
@@ -206,7 +207,7 @@ def _lesson(
         cure=cure_of(engine.store, incident),
         nodes=found.faulty_nodes,
         said=said,
-        task=f"{job.user}/{job.name}" if job is not None else "",
+        task=task_of(job),
     )
 
 

@@ -10,10 +10,11 @@ from functools import cached_property
 from pathlib import Path
 
 from assistant.content.playbooks import Playbook, choose_playbook, playbooks
+from assistant.diagnose.facts import gather as facts_of
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.opinion import Opinion
-from assistant.diagnose.verdict import diagnose
-from assistant.engine import ledger
+from assistant.diagnose.verdict import judge
+from assistant.engine import ledger, routine
 from assistant.engine.confirm import confirm_recovered
 from assistant.engine.gather import gather, parent_of
 from assistant.engine.lease import kept_lease
@@ -32,6 +33,9 @@ from assistant.watch.watcher import Watcher
 
 logger = logging.getLogger(__name__)
 
+TASKS_IN_MEMORY = 16
+"""Tasks whose compiled rules are kept."""
+
 
 @dataclass
 class Engine:
@@ -49,7 +53,8 @@ class Engine:
     """Asked where the rules are silent or doubtful."""
     embedder: Embedder | None = None
     """Finds past incidents again; None: nothing is remembered."""
-    _learned: tuple[str, Knowledge] | None = field(default=None, init=False, repr=False)
+    good_runs: routine.GoodRuns = field(default_factory=routine.GoodRuns)
+    _learned: dict[tuple[str, str], Knowledge] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def shipped(self) -> Knowledge:
@@ -58,11 +63,17 @@ class Engine:
 
     @property
     def knowledge(self) -> Knowledge:
-        """Everything that is known about failures: the files, and what was learned since."""
-        version = self.store.rules_version()
-        if self._learned is None or self._learned[0] != version:
-            self._learned = version, self.shipped.with_learned(self.store.rules(counting=True))
-        return self._learned[1]
+        """Everything that is known about failures: the files, and what was learned since, for any task."""
+        return self.knowledge_of("")
+
+    def knowledge_of(self, task: str) -> Knowledge:
+        """Return what is known about failures of a task: without what was learned for other tasks only; all for an empty one."""
+        key = (self.store.rules_version(), task)
+        if key not in self._learned:
+            if len(self._learned) == TASKS_IN_MEMORY:
+                self._learned.clear()
+            self._learned[key] = self.shipped.with_learned(self.store.rules(counting=True), task)
+        return self._learned[key]
 
     @property
     def playbooks(self) -> Mapping[str, Playbook]:
@@ -97,6 +108,7 @@ class Engine:
         for event in self.watcher.look(known=self._known_attempts()):
             self.open(event)
         ends = self.resume(owner=owner)
+        self.good_runs.look(self)
         try:
             settled = self.settle_leases()
         except Unavailable as error:
@@ -154,7 +166,10 @@ class Engine:
         incident = self.store.incident(incident_id)
         job = self._job(incident.job)
         case = gather(self.store, self.gate, incident, job)
-        found = diagnose(case, self.knowledge, self.opinions)
+        knowledge = self.knowledge_of(routine.task_of(job))
+        facts = facts_of(case, knowledge)
+        found = judge(facts, knowledge, self.opinions)
+        routine.count_folded(self.store, facts)
         found = ledger.with_patterns(self.store, self.scheduler, incident, found, job)
         self.store.add_diagnosis(incident_id, found)
         ledger.keep(self.store, self.scheduler, incident, found, job)

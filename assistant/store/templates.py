@@ -41,6 +41,10 @@ class TemplateRows(AuditRows):
         rows = self.rows("SELECT state FROM templates WHERE task = ? ORDER BY at DESC, run DESC", [task])
         return [json.loads(row["state"]) for row in rows]
 
+    def template_runs(self, task: str) -> set[str]:
+        """Return the names of the kept runs of a task."""
+        return {row["run"] for row in self.rows("SELECT run FROM templates WHERE task = ?", [task])}
+
     def template_tasks(self) -> dict[str, int]:
         """Return how many good runs are kept of each task."""
         return {

@@ -1,0 +1,104 @@
+"""Learn from jobs that end well what is routine, so that logs of the same task are folded and what is new stands out."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from assistant.diagnose.case import Case
+from assistant.diagnose.facts import Facts
+from assistant.diagnose.facts import gather as facts_of
+from assistant.diagnose.routine import learn_routine
+from assistant.errors import InputError, StoreError, Unavailable
+from assistant.logs.reading import open_log
+from assistant.logs.task import task_key
+from assistant.records import Job, JobState, RuleKind
+from assistant.store import Store
+
+if TYPE_CHECKING:
+    from assistant.engine.engine import Engine
+
+logger = logging.getLogger(__name__)
+
+HEAD_BYTES = 64 << 10
+LARGEST = 256 << 20
+"""Bytes of a log that is studied in a pass of the watch: half a second of work."""
+EVERY = timedelta(minutes=5)
+MOST_FILTERS = 500
+"""Learned filters that count at once; a site with more of them should export and review some."""
+
+
+def task_of(job: Job | None) -> str:
+    """Return the key of a job's task, by the start of its log as well; empty without a job."""
+    if job is None:
+        return ""
+    lines: list[str] = []
+    if job.log is not None:
+        try:
+            with open_log(job.log) as stream:
+                lines = stream.read(HEAD_BYTES).decode("utf-8", "replace").splitlines()
+        except InputError as error:
+            logger.debug("job=%s its task is told without its log: %s", job.id, error)
+    return task_key(job, islice(lines, 400))
+
+
+def count_folded(store: Store, facts: Facts) -> None:
+    """Count the lines of a log that learned filters folded."""
+    for name, count in (facts.scan.filtered if facts.scan is not None else {}).items():
+        if name.startswith("learned.") and count:
+            store.count_folded(name, count)
+
+
+@dataclass
+class GoodRuns:
+    """Studies jobs that ended well, one a pass, seldom: nothing waits for it."""
+
+    studied: set[tuple[str, int]] = field(default_factory=set)
+    """Id and attempt of jobs that were looked at; after a restart some are looked at again, which changes nothing."""
+    looked: datetime | None = None
+
+    def look(self, engine: Engine) -> str | None:
+        """Study the next job that ended well, when it is time; return its id, None when there was none."""
+        now = engine.clock.now()
+        if self.looked is not None and now - self.looked < EVERY:
+            return None
+        self.looked = now
+        try:
+            jobs = [job for job in engine.scheduler.jobs() if job.state is JobState.COMPLETED and job.log is not None]
+        except Unavailable:
+            return None
+        due = [job for job in jobs if (job.id, job.attempt) not in self.studied and job.ended and job.ended >= engine.store.made_at]
+        if not due:
+            return None
+        self.studied.add((due[-1].id, due[-1].attempt))
+        self._study(engine, due[-1], now)
+        return due[-1].id
+
+    def _study(self, engine: Engine, job: Job, now: datetime) -> None:
+        try:
+            if job.log is None or job.log.stat().st_size > LARGEST:
+                return
+            task, rules = task_of(job), engine.store.rules()
+            run = f"{job.id}.{job.attempt}"
+            if run in engine.store.template_runs(task):
+                return
+            knowledge = engine.knowledge_of(task)
+            facts = facts_of(Case.from_parts(job.log, "", "", None, job, None), knowledge)
+        except (InputError, OSError) as error:
+            logger.info("job=%s its log teaches nothing: %s", job.id, error)
+            return
+        taken = {rule.id for rule in rules}
+        found = learn_routine(facts, knowledge, healthy=True, at=now, task=task, rules=rules, taken=taken, site=engine.site)
+        room = MOST_FILTERS - sum(rule.kind is RuleKind.FILTER and rule.state.counts for rule in rules)
+        kept = [rule for rule in found.rules if rule.state.counts][: max(room, 0)]
+        try:
+            for rule in kept:
+                engine.store.add_rule(rule)
+            engine.store.keep_templates(task, run, found.state, at=now)
+        except StoreError as error:
+            logger.warning("job=%s what its log teaches could not be kept: %s", job.id, error)
+            return
+        logger.info("job=%s a good run of %s taught %d filters", job.id, task, len(kept))
