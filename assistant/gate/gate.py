@@ -58,6 +58,11 @@ class Gate:
         # the agent's calls come from several threads; the cluster is changed by one at a time
         self._changing = threading.Lock()
 
+    @property
+    def policy(self) -> Policy:
+        """What may be done."""
+        return self._policy
+
     def call(
         self,
         tool_name: str,

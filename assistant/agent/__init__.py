@@ -1,0 +1,6 @@
+"""The agent: answers questions about jobs, nodes and incidents from what reading tools return, and proposes changes.
+
+Without a language model (`semantic`) the choice of a tool is learned from sentences, its arguments are names that exist, and the
+answer is a template around what the tool returned. With one (`conversation`) the same tools stand open to it. Either way every
+call goes through the gate, a change is only ever proposed, and an answer says what it rests on.
+"""

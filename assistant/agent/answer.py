@@ -1,0 +1,83 @@
+"""What comes back for a question: text with numbered sources, and what was proposed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Kind(StrEnum):
+    """What sort of answer it is."""
+
+    ANSWER = "answer"
+    ASKS_BACK = "asks_back"
+    """Which of two readings is meant, or which job."""
+    PROPOSAL = "proposal"
+    """A change waits for a yes."""
+    REFUSED = "refused"
+    """A change may not even be proposed now."""
+    UNKNOWN = "unknown"
+    """Nothing that is known here answers it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What an answer rests on: one reading call."""
+
+    number: int
+    """As it stands in the text: `[1]`."""
+    tool: str
+    arguments: Mapping[str, Any]
+    value: Any
+    """What it returned, harmless and without secrets; None when it failed."""
+    error: str = ""
+
+    @property
+    def call(self) -> str:
+        """The call as a person reads it."""
+        return f"{self.tool}({', '.join(f'{name}={_short(value)}' for name, value in self.arguments.items())})"
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A change that was proposed."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+    preview: str
+    """The exact change, as a person would type it."""
+    approval: int | None
+    """By which it is answered; None when it was refused."""
+    why_not: str = ""
+    """Why it was refused, and what to do instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer."""
+
+    text: str
+    kind: Kind
+    mode: str
+    """`semantic`, or `model:<name>`."""
+    intent: str = ""
+    """What the question was taken for; empty with a model."""
+    confidence: float = 1.0
+    """0..1: of that reading."""
+    sources: tuple[Source, ...] = ()
+    evidence: tuple[int, ...] = ()
+    """Ids of evidence in the store."""
+    incidents: tuple[int, ...] = ()
+    proposals: tuple[Proposal, ...] = ()
+    options: tuple[str, ...] = ()
+    """When it asks back: what to say instead."""
+    notes: tuple[str, ...] = ()
+    """What the reader should know: something did not answer, a sentence is not supported."""
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+def _short(value: Any) -> str:
+    text = ",".join(str(one) for one in value) if isinstance(value, (list, tuple)) else str(value)
+    return text if len(text) <= 60 else f"{text[:59]}…"

@@ -1,0 +1,260 @@
+"""Choose what a sentence asks for, without a model: by the words, and what they mean, of sentences whose meaning is known."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from assistant.agent.cues import parsed, stem, strength
+from assistant.content.reading import build, read_toml, shipped
+
+SHARPNESS = 11.0
+CUED = 3.0
+"""How much nearness and cues count; set on knowledge/questions.toml with a tenth of the sentences left out in turn."""
+DOUBT = 4.0
+FOREIGN, MISSING = 5.0, 2.0
+"""What a name that fits nothing, and one that is missing, take away."""
+NEAREST = 3
+SLOTS = ("{job}", "{node}", "{incident}", "{text}")
+_WORD = re.compile(r"\{\w+\}|[a-z][a-z0-9_]*(?:'s)?|\?")
+_FILLER_WORDS = """
+the a an of to in on at is are was were be been it its this that for with by from please do does did has have had there any and or so
+just some can could you me
+"""
+_GREETING_WORDS = """
+please hi hey hello ok okay so and now well um quickly then just kindly could can you would i want to need like let me us
+"""
+_ASKING_WORDS = """
+what which who whose whom where when why how is are was were did does do has have had should any anything whats am been ? there will
+shall might may
+"""
+_FILLERS, _GREETINGS, _ASKING = (frozenset(words.split()) for words in (_FILLER_WORDS, _GREETING_WORDS, _ASKING_WORDS))
+_ORDERING = frozenset({"show", "list", "give", "tell", "find", "get"})
+_POINTING = {
+    "{job}": re.compile(r"\b(?:the|this|that|my|our) (?:\w+ )?(?:job|run|training)\b"),
+    "{node}": re.compile(r"\b(?:the|this|that) (?:node|machine|host)\b"),
+    "{incident}": re.compile(r"\b(?:the|this|that) (?:incident|case)\b"),
+}
+"""Words that point to something said before."""
+
+
+class Choice(NamedTuple):
+    """One reading of a sentence."""
+
+    intent: str
+    probability: float
+    """0..1; over all intents they sum to 1."""
+
+
+class ToolChooser(Protocol):
+    """Says what a sentence asks for."""
+
+    name: str
+
+    def choose(self, sentence: str) -> Sequence[Choice]:
+        """Return the readings, likeliest first.
+
+        Args:
+            sentence: With `{job}`, `{node}`, `{incident}`, `{text}` in place of names.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Intent:
+    """Something that may be asked for."""
+
+    name: str
+    says: tuple[str, ...]
+    needs: tuple[str, ...] = ()
+    """Kinds of names that must be known to answer it."""
+    takes: tuple[str, ...] = ()
+    """Kinds of names that it may hold."""
+    cues: tuple[str, ...] = ()
+    """Words, concepts and kinds of names that together speak for it: `{job} why -compare` (`-` must not be there, `|` is or)."""
+    like: tuple[str, ...] = ()
+    """Tools whose sentences in knowledge/intents.toml ask for the same."""
+
+
+@dataclass(frozen=True)
+class _IntentFile:
+    intent: tuple[Intent, ...]
+
+
+@dataclass(frozen=True)
+class _ConceptFile:
+    concept: Mapping[str, str]
+
+
+@cache
+def intents(site: Path | None = None) -> Mapping[str, Intent]:
+    """Return every intent by name."""
+    path = _file("questions.toml", site)
+    more = _sentences(site)
+    return {
+        intent.name: replace(intent, says=(*intent.says, *(text for tool in intent.like for text in more.get(tool, ()))))
+        for intent in build(_IntentFile, read_toml(path), path).intent
+    }
+
+
+class WordChooser:
+    """Compares a sentence with known ones by words, their stems and their concepts, and looks for cues."""
+
+    name = "words-1"
+
+    def __init__(self, known: Mapping[str, Intent], concepts: Mapping[str, tuple[str, ...]]) -> None:
+        self._known, self._concepts = known, concepts
+        bags = [(intent.name, self._bag(says)) for intent in known.values() for says in intent.says]
+        spread: dict[str, set[str]] = defaultdict(set)
+        for name, bag in bags:
+            for feature in bag:
+                spread[feature].add(name)
+        # a feature that many intents share says little about which one is meant
+        self._weight = {feature: math.log((1 + len(known)) / len(names)) for feature, names in spread.items()}
+        self._examples = [(name, self._scaled(bag)) for name, bag in bags]
+        self._holding: dict[str, list[int]] = defaultdict(list)
+        for number, (_, vector) in enumerate(self._examples):
+            for feature in vector:
+                self._holding[feature].append(number)
+        names = {concept for found in concepts.values() for concept in found}
+        self._cues = {name: [parsed(cue, names) for cue in intent.cues] for name, intent in known.items()}
+        most = math.log(1 + len(known))
+        self._telling = {
+            feature[2:]: 0.3 + weight / most for feature, weight in self._weight.items() if feature[:2] in ("w ", "c ")
+        }
+
+    @classmethod
+    def load(cls, site: Path | None = None) -> WordChooser:
+        """Return the chooser of the shipped sentences, or the site's."""
+        path = _file("concepts.toml", site)
+        of: dict[str, list[str]] = defaultdict(list)
+        for concept, words in build(_ConceptFile, read_toml(path), path).concept.items():
+            for word in words.split():
+                of[word if "-" in word else stem(word)].append(concept)
+        return cls(intents(site), {word: tuple(dict.fromkeys(found)) for word, found in of.items()})
+
+    def choose(self, sentence: str) -> Sequence[Choice]:
+        """Return the readings, likeliest first."""
+        bag = self._bag(sentence)
+        nearness, present = self._nearness(bag), self._present(sentence, bag)
+        scores = {
+            name: SHARPNESS * nearness.get(name, 0.0)
+            + CUED * strength(self._cues[name], present, self._telling)
+            - _misfit(intent, present)
+            for name, intent in self._known.items()
+        }
+        # a sentence that is like none of them must not be sure of the least unlike one
+        return ranked(scores, doubt=DOUBT)
+
+    def _nearness(self, bag: Mapping[str, float]) -> Mapping[str, float]:
+        """Return how near the sentences of each intent are, 0..1: mostly the nearest one counts."""
+        near: dict[int, float] = defaultdict(float)
+        for feature, value in self._scaled(bag).items():
+            for number in self._holding.get(feature, ()):
+                near[number] += value * self._examples[number][1][feature]
+        of: dict[str, list[float]] = defaultdict(list)
+        for number, score in near.items():
+            of[self._examples[number][0]].append(score)
+        return {name: _nearest(scores) for name, scores in of.items()}
+
+    def _present(self, sentence: str, bag: Mapping[str, float]) -> frozenset[str]:
+        slots = {slot if number == 1 else f"{slot}{number}" for slot in SLOTS for number in range(1, sentence.count(slot) + 1)}
+        words = [word for word in _WORD.findall(sentence.lower()) if word not in _GREETINGS]
+        mood = "{ask}" if not words or words[0] in _ASKING or words[-1] == "?" and words[0] not in _ORDERING else "{order}"
+        for slot, pattern in _POINTING.items():
+            if slot not in sentence and pattern.search(sentence.lower()):
+                slots.add(slot)
+        return frozenset({feature[2:] for feature in bag if feature[:2] in ("w ", "c ")} | slots | {mood})
+
+    def _bag(self, sentence: str) -> Mapping[str, float]:
+        lower = sentence.lower()
+        joined = re.sub(r"[^\w{}]+", "-", lower)
+        words = [word.removesuffix("'s") for word in _WORD.findall(lower)]
+        bag: dict[str, float] = {}
+        sense: list[tuple[str, ...]] = []
+        for word in words:
+            root = word if word.startswith("{") else stem(word)
+            found = self._concepts.get(root, ())
+            little = 0.25 if word in _FILLERS else 1.0
+            bag[f"w {root}"] = max(bag.get(f"w {root}", 0.0), little if not word.startswith("{") else 0.9)
+            for concept in found:
+                bag[f"c {concept}"] = 1.3 if len(found) == 1 else 0.9
+            if little == 1.0 or found:
+                sense.append(found or (root,))
+        for phrase, found in self._concepts.items():
+            if "-" in phrase and f"-{phrase}-" in f"-{joined}-":
+                for concept in found:
+                    bag[f"c {concept}"] = 1.3
+        for first, second in pairwise(sense):
+            for one in first:
+                for other in second:
+                    bag[f"b {one} {other}"] = 0.7
+        if words:
+            bag[f"s {stem(words[0])}"] = 0.5
+        for word in words:
+            if not word.startswith("{") and len(word) > 4:
+                for start in range(len(word) - 3):
+                    bag.setdefault(f"p {word[start : start + 4]}", 0.18)
+        return bag
+
+    def _scaled(self, bag: Mapping[str, float]) -> Mapping[str, float]:
+        unknown = math.log(1 + len(self._weight)) * 0.35
+        vector = {feature: value * self._weight.get(feature, unknown) for feature, value in bag.items()}
+        length = math.sqrt(sum(value * value for value in vector.values())) or 1.0
+        return {feature: value / length for feature, value in vector.items()}
+
+
+def ranked(scores: Mapping[str, float], *, doubt: float = -math.inf) -> Sequence[Choice]:
+    """Return readings of logits, likeliest first; what `doubt` takes is lost to all of them."""
+    top = max(*scores.values(), doubt)
+    powers = {name: math.exp(score - top) for name, score in scores.items()}
+    total = sum(powers.values()) + math.exp(doubt - top)
+    return [Choice(name, powers[name] / total) for name in sorted(powers, key=lambda name: -powers[name])]
+
+
+def _nearest(near: Sequence[float]) -> float:
+    top = sorted(near, reverse=True)[:NEAREST]
+    return 0.7 * top[0] + 0.3 * sum(top) / NEAREST
+
+
+def _misfit(intent: Intent, present: Set[str]) -> float:
+    """Return what speaks against an intent: names that it has no use for, or names that it needs and that are missing."""
+    against = 0.0
+    for slot in ("job", "node", "incident"):
+        there, needed = f"{{{slot}}}" in present, intent.needs.count(slot)
+        if there and not needed and slot not in intent.takes:
+            against += FOREIGN
+        if needed and not there:
+            against += MISSING
+    if intent.needs.count("job") > 1 and "{job}2" not in present:
+        against += FOREIGN
+    if "{job}2" in present and intent.needs.count("job") == 1:
+        against += MISSING
+    return against
+
+
+def _sentences(site: Path | None) -> Mapping[str, Sequence[str]]:
+    """Return the sentences of knowledge/intents.toml by tool, their slots named as here."""
+    path = _file("intents.toml", site)
+    if not path.is_file():
+        return {}
+    texts = {tool: text for tool, text in read_toml(path).items() if isinstance(text, str)}
+    return {tool: [_slotted(line) for line in text.splitlines() if line.strip()] for tool, text in texts.items()}
+
+
+def _slotted(line: str) -> str:
+    for theirs, ours in (("{job2}", "{job}"), ("{node2}", "{node}"), ("{nodes}", "{node}"), ("{word}", "{text}")):
+        line = line.replace(theirs, ours)
+    return re.sub(r"\{(?!job|node|incident|text)\w+\}", "50", line)
+
+
+def _file(name: str, site: Path | None) -> Path:
+    own = site / "knowledge" / name if site is not None else None
+    return own if own is not None and own.is_file() else shipped("knowledge") / name

@@ -1,0 +1,253 @@
+"""Read the names out of a question: jobs, nodes, incidents, numbers, times. Only what exists is a name; the rest is a stranger."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from assistant.agent.inventory import Inventory
+from assistant.content.reasons import reasons
+from assistant.errors import UsageError
+from assistant.nodeset import expand
+
+_INCIDENT = re.compile(
+    r"\b(?:incidents?|inc|case|ticket)s?\s*(?:no\.?|nr\.?|number|id)?\s*[#:]?\s*(\d{1,9})\b|(?<!\w)#(\d{1,9})\b", re.I
+)
+_APPROVAL = re.compile(
+    r"\b(?:approvals?|approve|deny|reject|request|proposal)\s*(?:no\.?|number|id|request|proposal)?\s*#?(\d{1,9})\b", re.I
+)
+_JOB = re.compile(r"\b(?:job|run|jobid|task)s?\s*(?:id|no\.?|number)?\s*[#:=]?\s*(\d[\w.+]*)", re.I)
+_NODE = re.compile(r"\b(?:node|host|machine|server|worker)s?\s*(?:no\.?|number)?\s*#?(\d{1,6})\b", re.I)
+_LINES = re.compile(r"\b(\d{1,5})\s*(?:log\s+)?(?:lines|rows)\b", re.I)
+_QUOTED = re.compile(r"\"([^\"]{1,200})\"|'([^']{1,200})'(?!\w)|`([^`]{1,200})`|\u201c([^\u201d]{1,200})\u201d")
+_SPAN = re.compile(r"\b(?:last|past|previous|in|within)?\s*(\d{1,4})\s*(minutes?|min|hours?|hrs?|h|days?|d|weeks?|w)\b", re.I)
+_XID = re.compile(r"\bs?xid\s*#?\s*\d{1,3}\b", re.I)
+_TOKEN = re.compile(r"[A-Za-z0-9_.+-]+(?:\[[\d,/-]+\][A-Za-z0-9_.-]*)?")
+_HOURS = {"m": 1 / 60, "h": 1.0, "d": 24.0, "w": 168.0}
+_TIMES = (
+    (re.compile(r"\b(?:last|over) ?night\b|\bduring the night\b|\bovernight\b|\basleep\b", re.I), 16.0, "the last 16 hours"),
+    (re.compile(r"\btoday\b|\bsince midnight\b|\bthis morning\b|\bmy shift\b", re.I), 24.0, "the last 24 hours"),
+    (re.compile(r"\byesterday\b", re.I), 48.0, "the last 48 hours"),
+    (re.compile(r"\b(?:this|last|past) week\b", re.I), 168.0, "the last 7 days"),
+    (re.compile(r"\b(?:this|last|past) month\b", re.I), 720.0, "the last 30 days"),
+    (re.compile(r"\blast hour\b|\bpast hour\b", re.I), 1.0, "the last hour"),
+)
+_STRANGE_NODE = re.compile(r"^(?=.*\d)[A-Za-z][\w.-]*\d$")
+_SEARCHED = re.compile(
+    r"\b(?:grep|search(?:ing)? for|look(?:ing)? for|find|count|contains?|mentions?|of the word|lines with|occurrences of|for)\s+"
+    r"(?:the (?:word|text|string) )?([A-Za-z][\w.:-]{2,60})",
+    re.I,
+)
+_COMMON = "the a an in of log logs errors error all any lines job out me my its this that what why how which where there help and"
+_NEVER_SEARCHED = frozenset(_COMMON.split())
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a question names."""
+
+    jobs: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    incidents: tuple[int, ...] = ()
+    approvals: tuple[int, ...] = ()
+    numbers: tuple[str, ...] = ()
+    """Bare numbers that may be a job or an incident."""
+    strangers: tuple[str, ...] = ()
+    """What looks like a name and is none, each with what is near: `job 99 (did you mean 98?)`."""
+    texts: tuple[str, ...] = ()
+    """Quoted, or what is to be searched for; reasons and Xids."""
+    users: tuple[str, ...] = ()
+    lines: int | None = None
+    hours: float | None = None
+    span: str = ""
+    """How the time is told in an answer."""
+    masked: str = ""
+    """The question with `{job}`, `{node}`, `{incident}`, `{text}` in the place of names."""
+
+
+@dataclass
+class _Reading:
+    """A question while it is read."""
+
+    text: str
+    jobs: list[str] = field(default_factory=list)
+    nodes: list[str] = field(default_factory=list)
+    incidents: list[int] = field(default_factory=list)
+    approvals: list[int] = field(default_factory=list)
+    numbers: list[str] = field(default_factory=list)
+    strangers: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    users: list[str] = field(default_factory=list)
+
+    def take(self, pattern: re.Pattern[str], mask: str) -> list[str]:
+        """Return what a pattern finds and put a mask in its place."""
+        found: list[str] = []
+
+        def taken(match: re.Match[str]) -> str:
+            found.append(next((group for group in match.groups() if group), match.group()))
+            return f" {mask} "
+
+        self.text = pattern.sub(taken, self.text)
+        return found
+
+
+def read_names(question: str, known: Inventory) -> Names:
+    """Return what a question names.
+
+    Args:
+        question: As from `question_of`.
+        known: What exists.
+    """
+    reading = _Reading(question)
+    lines = _LINES.search(question)
+    hours, span = _time(question)
+    if span:
+        # `the last 12 hours` names no job 12
+        reading.text = _SPAN.sub(" {span} ", reading.text)
+    if lines:
+        reading.text = _LINES.sub(" {n} lines ", reading.text)
+    reading.texts += [text for text in reading.take(_QUOTED, "{text}") if text]
+    reading.texts += reading.take(_XID, "{text}")
+    for number in reading.take(_INCIDENT, "{incident}"):
+        _incident(reading, int(number), known)
+    for number in reading.take(_APPROVAL, "approve request"):
+        reading.approvals.append(int(number))
+    _jobs_by_word(reading, known)
+    _nodes_by_number(reading, known)
+    reading.text = _TOKEN.sub(lambda match: _token(match.group(), reading, known), reading.text)
+    masked = _searched(reading)
+    return Names(
+        jobs=_once(reading.jobs),
+        nodes=_once(reading.nodes),
+        incidents=tuple(dict.fromkeys(reading.incidents)),
+        approvals=tuple(reading.approvals),
+        numbers=_once(reading.numbers),
+        strangers=_once(reading.strangers),
+        texts=_once(reading.texts),
+        users=_once(reading.users),
+        lines=int(lines.group(1)) if lines else None,
+        hours=hours,
+        span=span,
+        masked=" ".join(masked.split()),
+    )
+
+
+def _incident(reading: _Reading, number: int, known: Inventory) -> None:
+    if number in known.incidents:
+        reading.incidents.append(number)
+    else:
+        newest = f"; the newest is {max(known.incidents)}" if known.incidents else "; there are none yet"
+        reading.strangers.append(f"incident {number} is not known{newest}")
+
+
+def _jobs_by_word(reading: _Reading, known: Inventory) -> None:
+    """Take numbers behind the word job: also those that are no job, so that it can be said."""
+
+    def taken(match: re.Match[str]) -> str:
+        job = match.group(1).rstrip(".")
+        if job in known.jobs:
+            reading.jobs.append(job)
+        else:
+            near = difflib.get_close_matches(job, known.jobs, n=1, cutoff=0.6)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            reading.strangers.append(f"job {job} is unknown to the scheduler{hint}")
+        return " job {job} "
+
+    reading.text = _JOB.sub(taken, reading.text)
+
+
+def _nodes_by_number(reading: _Reading, known: Inventory) -> None:
+    def taken(match: re.Match[str]) -> str:
+        number = int(match.group(1))
+        found = [node for node in known.nodes if (tail := re.search(r"(\d+)$", node)) and int(tail.group(1)) == number]
+        if len(found) != 1:
+            reading.strangers.append(f"node {match.group(1)} is no node that the scheduler knows")
+            return " {node} "
+        reading.nodes.append(found[0])
+        return " {node} "
+
+    reading.text = _NODE.sub(taken, reading.text)
+
+
+def _token(word: str, reading: _Reading, known: Inventory) -> str:
+    bare = word.rstrip(".-+")
+    low = {node.lower(): node for node in known.nodes}
+    if bare in known.jobs and bare.isdecimal() and int(bare) in known.incidents:
+        reading.numbers.append(bare)
+        return "{number}"
+    if bare in known.jobs:
+        reading.jobs.append(bare)
+        return "{job}"
+    if bare.lower() in low:
+        reading.nodes.append(low[bare.lower()])
+        return "{node}"
+    if "[" in bare or "," in bare:
+        return _node_set(bare, reading, known)
+    named = known.job_named(bare) if len(bare) > 2 else None
+    if named is not None:
+        reading.jobs.append(named)
+        return "{job}"
+    if bare.lower() in {user.lower() for user in known.users}:
+        reading.users.append(next(user for user in known.users if user.lower() == bare.lower()))
+        return "user"
+    if bare.lower() in reasons():
+        reading.texts.append(bare.lower())
+        return "{text}"
+    if bare.isdecimal():
+        if int(bare) in known.incidents:
+            reading.numbers.append(bare)
+            return "{number}"
+        if len(bare) >= 3:
+            near = difflib.get_close_matches(bare, known.jobs, n=1, cutoff=0.6)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            reading.strangers.append(f"{bare} is no job that the scheduler knows{hint}")
+            return "{job}"
+    elif _STRANGE_NODE.match(bare) and _like_a_node(bare, known.nodes):
+        near = difflib.get_close_matches(bare, known.nodes, n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        reading.strangers.append(f"node {bare} is unknown to the scheduler{hint}")
+        return "{node}"
+    return word
+
+
+def _like_a_node(word: str, nodes: Sequence[str]) -> bool:
+    """Tell whether a word is formed as the nodes are: the same letters before the number."""
+    stem = re.sub(r"\d+$", "", word).lower()
+    return any(re.sub(r"\d+$", "", node).lower() == stem for node in nodes) or stem.rstrip("-_") in ("node", "gpu", "host", "nid")
+
+
+def _node_set(word: str, reading: _Reading, known: Inventory) -> str:
+    try:
+        names = expand(word)
+    except UsageError:
+        return word
+    there = [name for name in names if name in known.nodes]
+    missing = [name for name in names if name not in known.nodes]
+    reading.nodes += there
+    if missing:
+        reading.strangers.append(f"{len(missing)} of {len(names)} nodes of {word} are unknown, for instance {missing[0]}")
+    return "{node}"
+
+
+def _searched(reading: _Reading) -> str:
+    if reading.texts or "{text}" in reading.text:
+        return reading.text
+    found = _SEARCHED.search(reading.text)
+    if found and found.group(1).lower() not in _NEVER_SEARCHED and "{" not in found.group(1):
+        reading.texts.append(found.group(1))
+        return reading.text[: found.start(1)] + "{text}" + reading.text[found.end(1) :]
+    return reading.text
+
+
+def _time(question: str) -> tuple[float | None, str]:
+    found = _SPAN.search(question)
+    if found:
+        hours = int(found.group(1)) * _HOURS[found.group(2)[0].lower()]
+        return hours, f"the last {found.group(1)} {found.group(2)}"
+    return next(((hours, told) for pattern, hours, told in _TIMES if pattern.search(question)), (None, ""))
+
+
+def _once(values: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(values))

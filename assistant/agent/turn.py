@@ -1,0 +1,127 @@
+"""One question being answered: the calls that are made for it, and what is proposed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from assistant.agent.answer import Kind, Proposal, Source
+from assistant.agent.inventory import Inventory
+from assistant.agent.naming import Names
+from assistant.agent.wording import harmless, one_line
+from assistant.errors import Denied, NightshiftError, Parked
+from assistant.gate import Gate
+from assistant.records import Verdict
+from assistant.redact import redact_value
+from assistant.tooling import find_tool
+
+BY = "agent"
+"""In whose name the agent calls: the policy asks a person about each of its changes."""
+MOST_VALUE = 400_000
+"""Characters of one text that a source keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a question came to mean."""
+
+    intent: str
+    question: str
+    names: Names
+    job: str = ""
+    other_job: str = ""
+    nodes: tuple[str, ...] = ()
+    incident: int | None = None
+    confidence: float = 1.0
+
+
+@dataclass
+class Turn:
+    """Makes the calls for one question and keeps what they returned."""
+
+    gate: Gate
+    known: Inventory
+    asked: Asked
+    now: datetime
+    trusted: bool = True
+    """Whether the question was typed by a person; of piped text nothing is proposed."""
+    sources: list[Source] = field(default_factory=list)
+    proposals: list[Proposal] = field(default_factory=list)
+    evidence: list[int] = field(default_factory=list)
+    incidents: list[int] = field(default_factory=list)
+    kind: Kind = Kind.ANSWER
+
+    def look(self, tool: str, **arguments: Any) -> Source:
+        """Make a reading call and return it as a source; a failure is told by its `error`."""
+        for source in self.sources:
+            if (source.tool, dict(source.arguments)) == (tool, arguments):
+                return source
+        value, error = None, ""
+        try:
+            outcome = self.gate.call(tool, arguments, why=f"asked: {one_line(self.asked.question, 120)}", by=BY)
+            value, error = made_harmless(outcome.value) if outcome.ok else None, one_line(outcome.error, 400)
+        except NightshiftError as failure:
+            error = one_line(failure, 400)
+        source = Source(len(self.sources) + 1, tool, arguments, value, error)
+        self.sources.append(source)
+        return source
+
+    def propose(
+        self, tool: str, arguments: Mapping[str, Any], *, why: str, incident: int | None = None, instead: str = ""
+    ) -> Proposal:
+        """Put a change before a person, by the gate; it is never made by words alone.
+
+        Args:
+            tool: A changing tool.
+            arguments: Every name among them comes from the inventory, a diagnosis or a test.
+            why: For the approver.
+            incident: For which it is.
+            instead: The command with which a person does it.
+        """
+        made = put_before_person(self.gate, tool, arguments, why=why, incident=incident, instead=instead, trusted=self.trusted)
+        self.proposals.append(made)
+        self.kind = Kind.PROPOSAL if made.approval is not None else Kind.REFUSED
+        return made
+
+
+def put_before_person(
+    gate: Gate, tool: str, arguments: Mapping[str, Any], *, why: str, incident: int | None, instead: str, trusted: bool
+) -> Proposal:
+    """Return a change as a proposal in the inbox, or refused with the reason."""
+    by_hand = f" You can do it yourself: {instead}" if instead else ""
+    if not trusted:
+        return Proposal(
+            tool, arguments, "", None, f"nothing is proposed because of piped text, which anybody may have written.{by_hand}"
+        )
+    try:
+        find_tool(tool).checked(arguments)
+        preview = gate.preview(tool, arguments, by=BY, incident=incident)
+        if preview.decision.verdict is Verdict.DENY:
+            return Proposal(
+                tool, arguments, harmless(preview.text), None, f"{preview.decision.rule}: {preview.decision.why}.{by_hand}"
+            )
+        outcome = gate.call(tool, arguments, why=why, by=BY, incident=incident)
+    except Parked as parked:
+        return Proposal(tool, arguments, harmless(preview.text), parked.approval)
+    except Denied as denied:
+        return Proposal(tool, arguments, "", None, f"{one_line(denied, 400)}.{by_hand}")
+    except NightshiftError as error:
+        return Proposal(tool, arguments, "", None, one_line(error, 400))
+    # the policy lets no call of the agent through, so a person stood behind this gate and said yes
+    return Proposal(tool, arguments, harmless(preview.text), None, "" if outcome.ok else one_line(outcome.error, 400))
+
+
+def made_harmless(value: Any) -> Any:
+    """Return a JSON value without secrets and without characters that deceive; very long texts are cut."""
+    value = redact_value(value)
+    return _harmless(value)
+
+
+def _harmless(value: Any) -> Any:
+    if isinstance(value, str):
+        return harmless(value[:MOST_VALUE])
+    if isinstance(value, Mapping):
+        return {harmless(str(key)): _harmless(item) for key, item in value.items()}
+    return [_harmless(item) for item in value] if isinstance(value, (list, tuple)) else value
