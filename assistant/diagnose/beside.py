@@ -15,6 +15,7 @@ from assistant.diagnose.findings import Finding, kept_of, of_job, of_line, split
 from assistant.diagnose.kernel import KernelLine
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.places import expand
+from assistant.diagnose.probed import of_probes
 from assistant.rules.matching import groups
 
 _NODE_OF_LINE = re.compile(r"\b(?:[Nn]odes?|NodeName|NodeList|[Hh]osts?)[ =:]+([A-Za-z][\w.\[\],-]*\d[\w.\[\],-]*)")
@@ -25,8 +26,8 @@ _JOB_OF_LINE = re.compile(r"\bJob_?Id=(\d+)|\bStepId=(\d+)|\bJOB (\d+)|\bjob[ _=
 
 
 def find(facts: Facts, knowledge: Knowledge) -> list[Finding]:
-    """Return all findings of a case: the job's own, then what kernels and the scheduler say, each in the order of lines."""
-    return [*of_job(facts, knowledge), *of_kernel(facts, knowledge), *of_scheduler(facts, knowledge)]
+    """Return all findings of a case: the job's own, then what kernels, scheduler and probes say, each in order."""
+    return [*of_job(facts, knowledge), *of_kernel(facts, knowledge), *of_scheduler(facts, knowledge), *of_probes(facts)]
 
 
 def of_kernel(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:

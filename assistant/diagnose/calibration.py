@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -76,7 +76,7 @@ def at(points: Sequence[Point], raw: float) -> float:
         return raw
     if raw <= points[0][0]:
         return points[0][1]
-    for (low, share), (high, next_share) in zip(points, points[1:], strict=False):
+    for (low, share), (high, next_share) in pairwise(points):
         if raw <= high:
             return share + (next_share - share) * (raw - low) / (high - low) if high > low else next_share
     return points[-1][1]

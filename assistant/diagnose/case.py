@@ -1,7 +1,8 @@
 """A case: all that one attempt of a job left behind, wherever it comes from.
 
-A folder may hold `job.log[.gz]` (or one `*.out`), `dmesg.log[.gz]`, `slurmctld.log[.gz]` and `metrics.jsonl`. What is missing is
-missing: a folder with only a kernel log is a case as well. The engine hands over what it gathered, with the scheduler's own words.
+A folder may hold `job.log[.gz]` (or one `*.out`), `dmesg.log[.gz]`, `slurmctld.log[.gz]`, `probes.log` and `metrics.jsonl`. What
+is missing is missing: a folder with only a kernel log is a case as well. The engine hands over what it gathered, with the
+scheduler's own words.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class Case:
     metrics: Path | None = None
     job: Job | None = None
     event: Event | None = None
+    probes: str = ""
+    """What the health probes found wrong, one a line, see `probed`."""
 
     @classmethod
     def from_path(cls, path: Path | str) -> Case:
@@ -52,6 +55,7 @@ class Case:
         kernel, kernel_from = _text(path, "dmesg.log")
         scheduler, scheduler_from = _text(path, "slurmctld.log")
         metrics = path / "metrics.jsonl"
+        probes, _ = _text(path, "probes.log")
         if job_log is None and not kernel and not scheduler and not metrics.is_file():
             raise InputError(f"{path}: holds nothing to diagnose; wanted job.log, dmesg.log, slurmctld.log or metrics.jsonl")
         return cls(
@@ -62,6 +66,7 @@ class Case:
             scheduler,
             scheduler_from,
             metrics if metrics.is_file() and metrics.stat().st_size else None,
+            probes=probes,
         )
 
     @classmethod

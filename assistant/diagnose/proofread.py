@@ -45,6 +45,9 @@ class _Source:
         if citation.file == "slurmctld.log":
             at = number - facts.case.scheduler_from
             return facts.scheduler[at].text if 0 <= at < len(facts.scheduler) else None
+        if citation.file == "probes.log":
+            lines = facts.case.probes.split("\n")
+            return lines[number - 1] if 0 < number <= len(lines) else None
         return self._metric(number) if citation.file == facts.metric_file else None
 
     def _hit(self, number: int) -> str | None:

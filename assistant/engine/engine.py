@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
@@ -16,13 +16,13 @@ from assistant.diagnose.opinion import Opinion
 from assistant.diagnose.verdict import judge
 from assistant.engine import ledger, routine
 from assistant.engine.confirm import confirm_recovered
-from assistant.engine.gather import gather, parent_of
+from assistant.engine.gather import gather, parent_of, probe
 from assistant.engine.lease import kept_lease
 from assistant.engine.leases import WATCH, Leases, Settled
 from assistant.errors import Parked, StoreError, ToolError, Unavailable
 from assistant.gate import Gate
 from assistant.ports import Clock, Embedder, Scheduler
-from assistant.records import CallStatus, Diagnosis, Event, EventKind, Incident, IncidentState, Job, Risk
+from assistant.records import CallStatus, Category, Diagnosis, Event, EventKind, Incident, IncidentState, Job, Risk
 from assistant.recover.budget import fingerprint, made_progress, restart_budget
 from assistant.recover.directives import Directives, read_directives
 from assistant.recover.playbook import Ended, run_playbook
@@ -33,6 +33,8 @@ from assistant.watch.watcher import Watcher
 
 logger = logging.getLogger(__name__)
 
+MOST_PROBED = 256
+"""Nodes that are probed before a diagnosis: of larger jobs the playbook probes in its own time."""
 TASKS_IN_MEMORY = 16
 """Tasks whose compiled rules are kept."""
 
@@ -169,6 +171,9 @@ class Engine:
         knowledge = self.knowledge_of(routine.task_of(job))
         facts = facts_of(case, knowledge)
         found = judge(facts, knowledge, self.opinions)
+        if job is not None and _worth_probing(found, job) and (told := probe(self.store, self.gate, incident, job)):
+            facts = replace(facts, case=replace(case, probes=told))
+            found = judge(facts, knowledge, self.opinions)
         routine.count_folded(self.store, facts)
         found = ledger.with_patterns(self.store, self.scheduler, incident, found, job)
         self.store.add_diagnosis(incident_id, found)
@@ -281,6 +286,12 @@ class Engine:
 
     def _known_attempts(self) -> set[tuple[str, int]]:
         return {(i.job, i.attempt) for i in self.store.incidents(limit=100_000) if i.job is not None}
+
+
+def _worth_probing(found: Diagnosis, job: Job) -> bool:
+    """Tell whether a look at the nodes could decide: a machine may be behind it, and none is named."""
+    open_ended = found.category is Category.INFRASTRUCTURE or found.reason in ("unknown", "hang", "slow_job")
+    return open_ended and not found.faulty_nodes and 0 < len(job.nodes) <= MOST_PROBED
 
 
 def _directives(job: Job | None) -> Directives:

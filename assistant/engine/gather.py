@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from assistant.diagnose.case import Case
+from assistant.diagnose.probed import as_text
 from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.gate import Gate
 from assistant.records import Event, Incident, Job
@@ -51,6 +52,18 @@ def gather(store: Store, gate: Gate, incident: Incident, job: Job | None) -> Cas
     return Case.from_parts(log, kernel_text, str((scheduler or {}).get("text", "")), _metrics(job), job, event)
 
 
+def probe(store: Store, gate: Gate, incident: Incident, job: Job) -> str:
+    """Return what the health probes find wrong on the nodes of an attempt, as lines of `probes.log`; empty when nothing is."""
+    arguments: dict[str, Any] = {"nodes": list(job.nodes)}
+    if job.started is not None and job.attempt == incident.attempt:
+        arguments["job_started"] = job.started.isoformat()
+    checked = _ask(store, gate, incident, "check_nodes", arguments)
+    text = as_text(checked) if checked is not None else ""
+    if text:
+        store.add_evidence(incident.id, "probes.log", text[-KEPT_CHARACTERS:], {"nodes": list(job.nodes)})
+    return text
+
+
 def _ask(store: Store, gate: Gate, incident: Incident, tool: str, arguments: dict[str, Any]) -> Mapping[str, Any] | None:
     shown = ", ".join(f"{name}={value}" for name, value in arguments.items())
     try:
@@ -61,7 +74,7 @@ def _ask(store: Store, gate: Gate, incident: Incident, tool: str, arguments: dic
     except NightshiftError:
         logger.exception("incident=%s %s could not be asked", incident.id, tool)
         return None
-    if not outcome.ok or tool != "kernel_log":
+    if not outcome.ok or tool not in ("kernel_log", "check_nodes"):
         text = outcome.error if not outcome.ok else str(outcome.value)
         store.add_evidence(incident.id, f"{tool}({shown})", text[-KEPT_CHARACTERS:], {"known": outcome.ok})
     return outcome.value if outcome.ok and isinstance(outcome.value, Mapping) else None

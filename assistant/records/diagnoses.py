@@ -14,7 +14,7 @@ class Citation:
     """A line that was read, quoted with its place."""
 
     file: str
-    """Name inside the case: `job.log`, `dmesg.log`, `slurmctld.log`, `metrics.jsonl`."""
+    """Name inside the case: `job.log`, `dmesg.log`, `slurmctld.log`, `metrics.jsonl`, `probes.log`."""
     line: int
     """1-based."""
     text: str
