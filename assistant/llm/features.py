@@ -17,7 +17,8 @@ DIMS = 1 << BITS
 LONGEST = 1200
 """Characters of a line that are looked at; what is longer keeps its head and its tail."""
 _BEFORE = re.compile(
-    r"^(?:\[?(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d(?: \d{4})?\]?|\[(?:rank|default|RANK|Rank)?[ :=]?\d{1,6}\]:?|\[\d+,\d+\](?:<\w+>)?:?|\d{1,6}:|\([\w.]*,? ?pid=\d+(?:, ip=[\d.]+)?\)"
+    r"^(?:\[?(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d(?: \d{4})?\]?"
+    r"|\[(?:rank|default|RANK|Rank)?[ :=]?\d{1,6}\]:?|\[\d+,\d+\](?:<\w+>)?:?|\d{1,6}:|\([\w.]*,? ?pid=\d+(?:, ip=[\d.]+)?\)"
     r"|\[? *\d+\.\d+\]|<\d+>|\[?\d{4}[-/]\d\d[-/]\d\d[T _]?(?:\d\d:\d\d:\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?\]?"
     r"|\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?|[a-zA-Z][\w-]*\d[\w.-]*(?: \||:))[ :,|-]*"
 )

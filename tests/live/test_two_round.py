@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,12 @@ import pytest
 
 from assistant.config import SshSettings
 from assistant.ports import SystemClock
-from assistant.records import Incident, JobSpec, JobState
+from assistant.records import JobSpec, JobState
 from assistant.tooling import Context
 from assistant.tools.collective import two_round_test
 from assistant.transports.ssh import SshTransport
 from tests.live.conftest import DevCluster, until
+from tests.no_history import NoHistory
 
 pytestmark = pytest.mark.live
 
@@ -28,11 +29,6 @@ TERMS = {
     # all nodes of the development cluster share two cores
     "slow_share = 0.5": "slow_share = 0.05",
 }
-
-
-class NoHistory:
-    def incidents(self, *, job: str | None = None, node: str | None = None, limit: int = 50) -> Sequence[Incident]:
-        return ()
 
 
 @pytest.fixture

@@ -13,18 +13,14 @@ import pytest
 
 from assistant.errors import ToolError, Unavailable
 from assistant.ports import JumpingClock
-from assistant.records import Incident, JobSpec, Reservation
+from assistant.records import JobSpec, Reservation
 from assistant.recover.collective.free import busy, free_nodes, kept_free
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.simulated_run import Run
 from assistant.tooling import Context, to_json
 from assistant.tools.collective import two_round_test
 from assistant.transports.local import LocalTransport
-
-
-class NoHistory:
-    def incidents(self, *, job: str | None = None, node: str | None = None, limit: int = 50) -> Sequence[Incident]:
-        return ()
+from tests.no_history import NoHistory
 
 
 class Reserving(SimulatedCluster):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,11 +13,12 @@ from hypothesis import strategies as st
 
 from assistant.errors import ToolError
 from assistant.ports import JumpingClock, Reply
-from assistant.records import Incident, Node, NodeState
+from assistant.records import Node, NodeState
 from assistant.recover.leases import Lease, expired, lease, ours, parse
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.tooling import Context
 from assistant.tools.cordons import cordon_leases, cordon_node, renew_cordon, uncordon_node
+from tests.no_history import NoHistory
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -96,11 +96,6 @@ def test_the_oldest_of_what_ran_out_comes_first() -> None:
     ]
     found = expired([*nodes, Node("n9", NodeState.DRAINED, reason="bob: disk")], NOON + timedelta(hours=10))
     assert [node.name for node, _ in found] == ["n1", "n5"]
-
-
-class NoHistory:
-    def incidents(self, *, job: str | None = None, node: str | None = None, limit: int = 50) -> Sequence[Incident]:
-        return ()
 
 
 @pytest.fixture

@@ -12,19 +12,15 @@ import pytest
 
 from assistant.errors import ToolError
 from assistant.ports import JumpingClock, Reply
-from assistant.records import Incident, JobSpec, NodeState, Reservation
+from assistant.records import JobSpec, NodeState, Reservation
 from assistant.recover.collective.free import partners_of
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.simulated_run import Run
 from assistant.tooling import Context
 from assistant.tools.cordons import cordon_node, uncordon_node
+from tests.no_history import NoHistory
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
-
-
-class NoHistory:
-    def incidents(self, *, job: str | None = None, node: str | None = None, limit: int = 50) -> Sequence[Incident]:
-        return ()
 
 
 class Reserving(SimulatedCluster):

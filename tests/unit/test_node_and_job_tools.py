@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,17 +11,13 @@ import pytest
 
 from assistant.errors import ToolError
 from assistant.ports import JumpingClock, Reply
-from assistant.records import Incident, JobSpec, JobState, NodeState
+from assistant.records import JobSpec, JobState, NodeState
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.simulated_run import Run
 from assistant.tooling import Context, find_tool
 from assistant.tools.jobs import cancel_job, list_jobs, show_job
 from assistant.tools.nodes import check_nodes, cordon_node, kernel_log, node_states, uncordon_node
-
-
-class NoHistory:
-    def incidents(self, *, job: str | None = None, node: str | None = None, limit: int = 50) -> Sequence[Incident]:
-        return ()
+from tests.no_history import NoHistory
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 from assistant.errors import ToolError
 from assistant.ports import JumpingClock
-from assistant.records import Incident, JobSpec, JobState
+from assistant.records import JobSpec, JobState
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.simulated_run import Run, write_checkpoint
 from assistant.tooling import Context, find_tool
@@ -20,16 +19,10 @@ from assistant.tools.checkpoints import choose_checkpoint, list_checkpoints, ver
 from assistant.tools.report import escalate, tell_owner
 from assistant.tools.resubmit import resubmit_job
 from assistant.tools.verification import job_ended, job_progress, live_run, loss_continues, wait_storage
+from tests.no_history import NoHistory
 
 START = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
 TAG = "nightshift:3:17"
-
-
-class NoHistory:
-    """A past without incidents."""
-
-    def incidents(self, *, job: str | None = None, node: str | None = None, limit: int = 50) -> Sequence[Incident]:
-        return []
 
 
 class World:
