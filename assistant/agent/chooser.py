@@ -25,8 +25,8 @@ NEAREST = 3
 SLOTS = ("{job}", "{node}", "{incident}", "{text}")
 _WORD = re.compile(r"\{\w+\}|[a-z][a-z0-9_]*(?:'s)?|\?")
 _FILLER_WORDS = """
-the a an of to in on at is are was were be been it its this that for with by from please do does did has have had there any and or so
-just some can could you me
+the a an of to in on at is are was were be been it its this that for with by from please do does did has have had there any and or
+so just some can could you me
 """
 _GREETING_WORDS = """
 please hi hey hello ok okay so and now well um quickly then just kindly could can you would i want to need like let me us
@@ -167,7 +167,7 @@ class WordChooser:
     def _present(self, sentence: str, bag: Mapping[str, float]) -> frozenset[str]:
         slots = {slot if number == 1 else f"{slot}{number}" for slot in SLOTS for number in range(1, sentence.count(slot) + 1)}
         words = [word for word in _WORD.findall(sentence.lower()) if word not in _GREETINGS]
-        mood = "{ask}" if not words or words[0] in _ASKING or words[-1] == "?" and words[0] not in _ORDERING else "{order}"
+        mood = "{ask}" if not words or words[0] in _ASKING or (words[-1] == "?" and words[0] not in _ORDERING) else "{order}"
         for slot, pattern in _POINTING.items():
             if slot not in sentence and pattern.search(sentence.lower()):
                 slots.add(slot)

@@ -77,10 +77,11 @@ def job_status(turn: Turn) -> Iterator[str]:
         return
     job, mark = shown.value, f"[{shown.number}]"
     nodes = f" on {fold(job['nodes'])} ({len(job['nodes'])} nodes)" if job["nodes"] else ""
-    yield f"Job {job['job']} ({one_line(job['name'], 60)} of {job['user']}) is {job['state']}{nodes}, partition {job['partition']} {mark}."
+    about = f"{one_line(job['name'], 60)} of {job['user']}"
+    yield f"Job {job['job']} ({about}) is {job['state']}{nodes}, partition {job['partition']} {mark}."
     times = [f"{name} {job[name]}" for name in ("submitted", "started", "ended") if job.get(name)]
     if times:
-        yield f"{', '.join(times).capitalize()} {mark}."
+        yield f"It was {', '.join(times)} {mark}."
     if job["exit_code"] is not None or job["signal"]:
         signal = f", signal {job['signal']}" if job["signal"] else ""
         yield f"Exit code {job['exit_code']}{signal} {mark}."
@@ -89,7 +90,8 @@ def job_status(turn: Turn) -> Iterator[str]:
     incidents = turn.look("list_incidents", job=turn.asked.job, limit=3)
     for one in incidents.value or ():
         turn.incidents.append(one["incident"])
-        yield f"Incident {one['incident']} is about it: {one['reason'] or 'not diagnosed yet'}, {one['state']} [{incidents.number}]."
+        reason = one["reason"] or "not diagnosed yet"
+        yield f"Incident {one['incident']} is about it: {reason}, {one['state']} [{incidents.number}]."
 
 
 def progress(turn: Turn) -> Iterator[str]:

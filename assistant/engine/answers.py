@@ -37,6 +37,7 @@ class PipelineAnswers:
         engine = self._engine
         shown = engine.scheduler.job(job)
         metrics = shown.work_dir / "metrics.jsonl" if shown.work_dir is not None else None
+        metrics = metrics if metrics is not None and metrics.is_file() else None
         case = Case.from_parts(shown.log, self._kernel(shown), self._controller(job), metrics, shown, None)
         return diagnose(case, engine.knowledge, engine.opinions)
 

@@ -22,6 +22,8 @@ _HERE = "assistant.doors.cli"
 _LOOK, _ACT, _KNOW, _SYSTEM = "Look", "Act", "What Nightshift knows", "Nightshift itself"
 
 COMMANDS = {
+    "ask": Entry(f"{_HERE}.ask:ask_app", "Ask about jobs, nodes and incidents in plain words.", _LOOK),
+    "explain": Entry(f"{_HERE}.ask:explain_app", "Write the report of an incident.", _LOOK),
     "diagnose": Entry(f"{_HERE}.diagnose:diagnose_app", "Find out why a run failed, from its log or folder.", _LOOK),
     "jobs": Entry(f"{_HERE}.jobs:jobs_app", "List the jobs that the scheduler knows.", _LOOK),
     "job": Entry(f"{_HERE}.jobs:job_app", "Show one job.", _LOOK),
@@ -37,9 +39,7 @@ COMMANDS = {
     "approve": Entry(f"{_HERE}.approvals:approve_app", "Allow a call that waits.", _ACT),
     "deny": Entry(f"{_HERE}.approvals:deny_app", "Refuse a call that waits.", _ACT),
     "undo": Entry(f"{_HERE}.undo:undo_app", "Take back a change that Nightshift made.", _ACT),
-    "rules": Entry(
-        f"{_HERE}.rules:rules_app", "List, show, learn, test and retire signatures, herrings and filters.", _KNOW
-    ),
+    "rules": Entry(f"{_HERE}.rules:rules_app", "List, show, learn, test and retire signatures, herrings and filters.", _KNOW),
     "learn": Entry(f"{_HERE}.learn:learn_app", "Teach Nightshift from labelled logs.", _KNOW),
     "playbooks": Entry(f"{_HERE}.playbooks:playbooks_app", "List, show and try playbooks.", _KNOW),
     "model": Entry(f"{_HERE}.model:model_app", "Get, choose and test language models; train the line ranker.", _KNOW),

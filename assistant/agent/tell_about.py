@@ -1,0 +1,97 @@
+"""Answers about words and about Nightshift itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from assistant.agent.answer import Kind
+from assistant.agent.tell_jobs import failed
+from assistant.agent.turn import Turn
+from assistant.agent.wording import one_line
+
+_FILLERS = re.compile(
+    r"\b(?:what|does|do|is|an?|the|mean|means|meaning|of|explain|define|describe|reason|which|playbook|handles?|for|how|you|"
+    r"about|when|restart|on|and|it|serious|causes?|in|general|tell|me|please|failure|stand|stands)\b|[?.!,]",
+    re.IGNORECASE,
+)
+EXAMPLES = (
+    "what is wrong now?",
+    "why did 4821 die?",
+    "explain incident 3",
+    "what waits for me?",
+    "which nodes are cordoned, and why?",
+    "show the errors in 4821",
+    "newest healthy checkpoint of 4821",
+    "was the failure of 4821 seen before?",
+    "compare 4821 and 4790",
+    "which jobs failed today?",
+    "which node fails most?",
+    "what would you do about 4821?",
+    "restart 4821 (a proposal; a person says yes or no)",
+    "what does Xid 79 mean?",
+    "what did you change today?",
+)
+
+
+def meaning(turn: Turn) -> Iterator[str]:
+    """Tell what a reason or an Xid means."""
+    texts = turn.asked.names.texts
+    word = texts[0] if texts else " ".join(_FILLERS.sub(" ", turn.asked.question).split())
+    if re.search(r"\breasons\b", turn.asked.question.lower()):
+        word = ""
+    found = turn.look("look_up", word=word)
+    if found.error:
+        turn.kind = Kind.UNKNOWN
+        yield f"{found.error} [{found.number}]"
+        return
+    told, mark = found.value, f"[{found.number}]"
+    if "reasons" in told:
+        yield f"{len(told['reasons'])} reasons are known {mark}: {', '.join(told['reasons'])}."
+    elif "xid" in told:
+        node = "the node is to blame" if told["blames_node"] else "the node is not blamed for it alone"
+        yield f"Xid {told['xid']}: {told['meaning']} {mark}. Reason {told['reason']}, action {told['action']}; {node}."
+        yield f"NVIDIA: {told['nvidia']} ({told['source']})."
+    else:
+        yield f"{told['title']} ({told['reason']}, {told['category']}) {mark}: {one_line(told['meaning'], 400)}"
+        yield f"Action: {told['action']}; playbooks: {', '.join(told['playbooks']) or 'none'} {mark}."
+        yield f"What to do: {one_line(told['advice'], 400)}"
+
+
+def mode(turn: Turn) -> Iterator[str]:
+    """Tell what may be done here."""
+    policy = turn.gate.policy
+    yield "Mode semantic: no language model is used. Your words choose a tool, names that exist fill it in."
+    yield f"The policy is in mode {policy.mode}: " + {
+        "observe": "nothing is changed, and I may not even propose it; a person still can, for instance nightshift recover JOB.",
+        "propose": "every change is put before a person: nightshift approvals.",
+        "act": "the watch changes things within the limits of the policy; what is asked of me here is still put before a person.",
+    }.get(str(policy.mode), "")
+    switches = ", ".join(str(path) for path in policy.kill_switch)
+    yield (
+        f"While one of these files exists nothing is changed by anybody: {switches}"
+        if switches
+        else "No kill switch is configured."
+    )
+
+
+def help_(turn: Turn) -> Iterator[str]:
+    """Tell what may be asked."""
+    yield "I answer questions about jobs, nodes, logs, checkpoints and incidents, and propose changes. For instance:"
+    yield "\n".join(f"  {example}" for example in EXAMPLES)
+    yield "An answer names its sources, [1]; `show 1` prints one of them whole."
+
+
+def out_of_scope(turn: Turn) -> Iterator[str]:
+    """Say that nothing here answers that."""
+    turn.kind = Kind.UNKNOWN
+    yield "Nothing that is known here answers that: I know the jobs, nodes, logs and incidents of this cluster. Ask: help"
+
+
+def broken(turn: Turn, what: str) -> Iterator[str]:
+    """Tell that names are unknown."""
+    turn.kind = Kind.UNKNOWN
+    yield f"{what[:1].upper()}{what[1:]}."
+
+
+__all__ = ["EXAMPLES", "broken", "failed", "help_", "meaning", "mode", "out_of_scope"]

@@ -1,0 +1,115 @@
+"""`nightshift ask` and `nightshift explain`: a question in words, and the report of an incident."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from assistant.doors.cli.door import Door, door_of
+from assistant.doors.cli.exits import Exit
+from assistant.doors.cli.group import app, examples
+from assistant.doors.cli.incidents import incident_ids
+from assistant.doors.cli.options import Json
+from assistant.doors.cli.output import print_line, print_record
+
+if TYPE_CHECKING:
+    from assistant.agent.answer import Answer
+    from assistant.engine import Engine
+
+ask_app = app(help="Ask about jobs, nodes and incidents in plain words.")
+explain_app = app(help="Write the report of an incident.")
+
+READ_CHARACTERS = 1_100_000
+"""Of standard input; a question is far shorter, and what is longer is refused by its length."""
+
+
+@ask_app.command(
+    epilog=examples(
+        'nightshift ask "why did 4821 die?"',
+        'nightshift ask "what is wrong now?" --json | jq -r .text',
+        'nightshift ask "which nodes are cordoned?" "and node07?"',
+        "echo 'newest healthy checkpoint of 4821' | nightshift ask -",
+    )
+)
+def ask(
+    context: typer.Context,
+    question: Annotated[
+        list[str],
+        typer.Argument(metavar="QUESTION...", help="One question, or several in a row, each in quotes; - reads one from stdin."),
+    ],
+    sources: Annotated[bool, typer.Option("--sources", help="Print the calls that the answer rests on.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Ask about jobs, nodes and incidents in plain words.
+
+    The answer names what it rests on, [1]. A change is proposed at most, and never because of piped text; whoever says yes does it
+    with nightshift approve. Exit codes: 0 answered, 1 not known or asked back, 3 a change was refused, 4 a change waits.
+    """
+    from assistant.agent.semantic import SemanticAgent
+
+    door = door_of(context)
+    engine = _engine(door)
+    agent = SemanticAgent(engine.gate, engine.clock)
+    code = Exit.DONE
+    for number, text in enumerate(_questions(question)):
+        answer = agent.ask(text, trusted="-" not in question)
+        if as_json:
+            print_record(answer)
+        else:
+            if number:
+                print_line()
+            _print(answer, sources=sources)
+        code = _exit_of(answer)
+    raise typer.Exit(code)
+
+
+@explain_app.command(epilog=examples("nightshift explain 3", "nightshift explain 3 > incident-3.md"))
+def explain(
+    context: typer.Context,
+    incident: Annotated[int, typer.Argument(metavar="INCIDENT", help="Id of the incident.", autocompletion=incident_ids)],
+) -> None:
+    """Write the report of an incident.
+
+    As Markdown: what happened, what shows it, what was weighed, what was done and how to take it back, what is left to do.
+    """
+    from assistant.engine.report import report
+
+    store = door_of(context).store
+    store.incident(incident)
+    print_line(report(store, incident).rstrip("\n"))
+
+
+def _engine(door: Door) -> Engine:
+    """Build the engine whose questions wait in the inbox: words never approve anything, nor does who typed them."""
+    from assistant.doors.cli.narration import listen
+    from assistant.wiring import build
+
+    listen(door.verbose, quiet=door.quiet)
+    engine = build(door.settings)
+    door.at_end.append(engine.store.close)
+    return engine
+
+
+def _questions(words: list[str]) -> list[str]:
+    return [sys.stdin.read(READ_CHARACTERS) if word == "-" else word for word in words]
+
+
+def _print(answer: Answer, *, sources: bool) -> None:
+    print_line(answer.text)
+    for note in answer.notes:
+        print_line(f"Not known now: {note}")
+    if sources:
+        print_line()
+        for source in answer.sources:
+            print_line(f"[{source.number}] {source.call}{f': {source.error}' if source.error else ''}")
+        if answer.evidence:
+            print_line(f"evidence {', '.join(str(number) for number in answer.evidence)}")
+
+
+def _exit_of(answer: Answer) -> Exit:
+    from assistant.agent.answer import Kind
+
+    codes = {Kind.ANSWER: Exit.DONE, Kind.PROPOSAL: Exit.WAITS, Kind.REFUSED: Exit.REFUSED}
+    return codes.get(answer.kind, Exit.ERROR)
