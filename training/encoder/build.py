@@ -1,0 +1,146 @@
+"""Make the shipped files of trained seeds: their mean as a Q8_0 GGUF, heads fitted to what that file computes, and the figures.
+
+python build.py --base FOLDER --seeds seed0.npz seed1.npz … --out FOLDER
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import random
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import export
+import lines as data
+import numpy as np
+import sentences as asked
+
+from assistant.llm import prepared
+from assistant.llm.encoder import DIGEST, GGUF, HEADS, LlamaEncoder
+from assistant.llm.heads import VERSION, Heads, refit, save_heads
+from assistant.llm.lessons import filled
+from assistant.llm.ranker import NONE
+
+COPIES = 3
+"""Variants of each wording that the heads are fitted to at the end."""
+PRIOR = 0.02
+
+
+def mean_of(
+    seeds: Sequence[Path], original: Mapping[str, np.ndarray], kept: float = 1.0
+) -> tuple[dict[str, np.ndarray], dict[str, list[str]]]:
+    """Return the mean of several seeds' tables, and the names of the classes.
+
+    Args:
+        seeds: Files of train.py; they began from the same weights, so their mean is a model, and a better one than each.
+        original: The published tables.
+        kept: How much of what was learnt is kept; the rest is drawn back to the published weights.
+    """
+    loaded = [dict(np.load(path)) for path in seeds]
+    about = json.loads(str(loaded[0].pop("about")))
+    tables = {name: np.mean([one[name] for one in loaded], axis=0).astype(np.float32) for name in loaded[0]}
+    return {
+        name: kept * table + (1 - kept) * original[name] if name in original else table for name, table in tables.items()
+    }, about
+
+
+def heads_of(
+    tables: Mapping[str, np.ndarray], about: Mapping[str, list[str]], encoder: LlamaEncoder, note: Mapping[str, object]
+) -> Heads:
+    """Return the seeds' mean heads, fitted to the vectors that llama.cpp computes."""
+    own = {name.removeprefix("heads."): table for name, table in tables.items() if name.startswith("heads.")}
+    heads = Heads(
+        {head: tuple(names) for head, names in about.items()}, own, {**note, "version": VERSION, "encoder": encoder.digest}
+    )
+    chance = random.Random(0)
+    told = [(line, filled(line.text, chance)) for own in data.pool().by_reason.values() for line in own]
+    told += [(line, data.varied(text, chance)) for line, text in told for _ in range(COPIES - 1)]
+    seen = [(prepared.line(text), line.reason) for line, text in told]
+    seen = list(dict.fromkeys(one for one in seen if one[0]))
+    heads = refit(
+        heads, "reason", encoder.vectors([text for text, _ in seen]), [reason for _, reason in seen], prior=PRIOR * COPIES
+    )
+    for head in asked.HEADS:
+        said = [(prepared.sentence(asked.filled(text, chance)), want) for want, texts in asked.pool(head).items() for text in texts]
+        heads = refit(heads, head, encoder.vectors([text for text, _ in said]), [want for _, want in said], prior=PRIOR)
+    return heads
+
+
+def digest_of_data() -> str:
+    """Return a digest of everything that is trained on."""
+    told = sorted((line.text, line.reason, line.root) for own in data.pool().by_reason.values() for line in own)
+    return hashlib.sha256(json.dumps([told, [asked.pool(head) for head in asked.HEADS]]).encode()).hexdigest()
+
+
+def figures(encoder: LlamaEncoder, heads: Heads) -> dict[str, float]:
+    """Return how good a model is on wordings and sentences that it has not seen."""
+    cases = data.excerpts(580)
+    texts = sorted({prepared.line(line) for lines, _, _ in cases for line in lines})
+    place = {text: number for number, text in enumerate(texts)}
+    vectors = encoder.vectors(texts)
+    shares, roots = heads.shares("reason", vectors), heads.logits("root", vectors)[:, 0]
+    reasons = heads.classes["reason"]
+    none = reasons.index(NONE)
+    rights, roots_right, sures = [], [], []
+    for lines, root, reason in cases:
+        rows = [place[prepared.line(line)] for line in lines]
+        worth = [1 / (1 + np.exp(-roots[row])) * (1 - shares[row, none]) for row in rows]
+        best = int(np.argmax(worth))
+        share = np.delete(shares[rows[best]], none)
+        rights.append(reasons[int(share.argmax())] == reason)
+        sures.append(share.max())
+        roots_right.append(best == root)
+    sure = np.array(sures) >= 0.9
+    right = np.array(rights)
+    return {
+        "root_line": round(float(np.mean(roots_right)), 3),
+        "reason": round(float(right.mean()), 3),
+        "sure_share": round(float(sure.mean()), 3),
+        "sure_right": round(float(right[sure].mean()), 3) if sure.any() else 0.0,
+        **{f"{head}_{name}": share for head in asked.HEADS for name, share in _chosen(encoder, heads, head).items()},
+    }
+
+
+def _chosen(encoder: LlamaEncoder, heads: Heads, head: str) -> dict[str, float]:
+    wanted = asked.held_out(head)
+    told = heads.shares(head, encoder.vectors([prepared.sentence(text) for text, _ in wanted]))
+    right = np.array([heads.classes[head][int(row.argmax())] == want for row, (_, want) in zip(told, wanted, strict=True)])
+    clear = told.max(axis=1) >= 0.6
+    shares = {"right": right.mean(), "clear": clear.mean(), "clear_right": right[clear].mean() if clear.any() else 0.0}
+    return {name: round(float(share), 3) for name, share in shares.items()}
+
+
+def build(base: Path, seeds: Sequence[Path], out: Path, kept: float = 1.0) -> dict[str, float]:
+    """Write the shipped files and return their figures."""
+    import bert
+
+    out.mkdir(parents=True, exist_ok=True)
+    tables, about = mean_of(seeds, bert.read_tables(base / "model.safetensors"), kept)
+    export.write(tables, base / "vocab.txt", out / GGUF, name="nightshift-encoder")
+    digest = hashlib.sha256((out / GGUF).read_bytes()).hexdigest()
+    (out / DIGEST).write_text(f"{digest}  {GGUF}\n", encoding="ascii")
+    encoder = LlamaEncoder(out, threads=2)
+    heads = heads_of(tables, about, encoder, {"digest": digest_of_data(), "seeds": len(seeds), "kept": kept})
+    found = figures(encoder, heads)
+    save_heads(replace(heads, about={**heads.about, "figures": found}), out / HEADS)
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Build and print the figures."""
+    parser = argparse.ArgumentParser(description="Make the shipped files of trained seeds.")
+    parser.add_argument("--base", type=Path, required=True, help="folder of the published model")
+    parser.add_argument("--seeds", type=Path, nargs="+", required=True, help="files of train.py")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the files")
+    parser.add_argument("--kept", type=float, default=1.0, help="share of what was learnt that is kept, 0..1")
+    options = parser.parse_args(arguments)
+    print(json.dumps(build(options.base, options.seeds, options.out, options.kept)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""What the heads for lines are trained on: the knowledge base, further wordings, and variants of both; and what is held out."""
+
+from __future__ import annotations
+
+import random
+import re
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from assistant.diagnose.labels import read_labels
+from assistant.diagnose.reliability import alike, labelled_texts
+from assistant.llm.features import places
+from assistant.llm.lessons import filled, lessons
+from assistant.llm.ranker import NONE
+from assistant.llm.training import Example
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+WORDINGS = HERE / "wordings.toml"
+HELD_OUT = HERE / "held_out.toml"
+LIKE = 0.6
+"""Share of the features of two lines that both have, from which on they are one wording."""
+HELD_EACH = 5
+HELD_NONE = 80
+_SYNONYMS = (
+    ("failed", "did not succeed", "was unsuccessful"),
+    ("cannot", "can not", "could not", "is unable to"),
+    ("unable to", "could not", "failed to"),
+    ("lost", "gone", "no longer there"),
+    ("timed out", "ran into the time limit", "timeout"),
+    ("terminated", "ended", "stopped"),
+    ("killed", "terminated", "shot down"),
+    ("missing", "absent", "not there"),
+    ("not found", "missing", "does not exist"),
+    ("unexpected", "unforeseen", "surprising"),
+    ("exceeded", "above", "over"),
+    ("detected", "found", "seen"),
+    ("invalid", "not valid", "illegal", "bad"),
+    ("connection", "link", "session"),
+    ("node", "host", "machine", "server"),
+    ("gpu", "device", "accelerator"),
+    ("error", "fault", "problem", "failure"),
+    ("fatal", "critical", "severe"),
+    ("request", "call", "operation"),
+    ("process", "task", "worker"),
+    ("reset", "restarted"),
+    ("corrupt", "damaged", "broken"),
+    ("rank", "worker", "process"),
+)
+_ROOTS = {synonym: group for group in reversed(_SYNONYMS) for synonym in group[:1]}
+_SYNONYM = re.compile(rf"\b(?:{'|'.join(map(re.escape, _ROOTS))})\b", re.IGNORECASE)
+
+
+class Pool(NamedTuple):
+    """Wordings by reason; the raw text still has its slots."""
+
+    by_reason: Mapping[str, Sequence[Example]]
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        return sum(map(len, self.by_reason.values()))
+
+
+def all_lines() -> list[Example]:
+    """Return every line there is to learn from: of the knowledge base, and the further wordings."""
+    return [*lessons(), *_further()]
+
+
+def _further() -> Iterator[Example]:
+    chance = random.Random(1)
+    for reason, kinds in tomllib.loads(WORDINGS.read_text(encoding="utf-8")).items():
+        for kind, root in (("root", 1.0), ("symptom", 0.6), ("quiet", 0.0)):
+            for place, line in enumerate(text for text in kinds.get(kind, "").split("\n") if text.strip()):
+                name = reason if root else NONE
+                yield Example(filled(line, chance), name, root, f"{reason}/further/{kind}/{place}")
+
+
+def without_labelled(lines: Iterable[Example]) -> list[Example]:
+    """Return the lines that are like no labelled line of the blind suites, so that these suites stay unseen."""
+    folders = [*sorted((ROOT / "tests" / "cases").glob("blind*")), ROOT / "tests" / "cases" / "diagnose"]
+    labels = [label for folder in folders for label in read_labels(folder)]
+    return without(lines, [text for label in labels for text in labelled_texts(label)])
+
+
+def without(lines: Iterable[Example], texts: Iterable[str]) -> list[Example]:
+    """Return the lines that are like none of some texts."""
+    marks = [found for text in set(texts) if (found := set(places(text)))]
+    return [line for line in lines if not _like_any(set(places(line.text)), marks)]
+
+
+def _like_any(own: set[int], marks: Sequence[set[int]]) -> bool:
+    return any(LIKE * len(own) <= len(mark) <= len(own) / LIKE and alike(own, mark, LIKE) for mark in marks if own)
+
+
+def held_out() -> dict[str, list[str]]:
+    """Return the wordings that no training sees, by reason; `none` are lines that speak for no reason."""
+    found: dict[str, list[str]] = tomllib.loads(HELD_OUT.read_text(encoding="utf-8"))
+    return found
+
+
+def choose_held_out(lines: Iterable[Example], seed: int = 0) -> dict[str, list[str]]:
+    """Choose wordings to hold out; done once, what was chosen is kept in a file."""
+    chance = random.Random(seed)
+    found: dict[str, list[str]] = defaultdict(list)
+    for line in lines:
+        if (line.root == 1.0 or line.reason in (NONE, "hang", "slow_job")) and not line.group.startswith("class "):
+            found[line.reason].append(line.text)
+    return {reason: chance.sample(texts, HELD_NONE if reason == NONE else HELD_EACH) for reason, texts in sorted(found.items())}
+
+
+def pool() -> Pool:
+    """Return what may be trained on."""
+    held = [text for texts in held_out().values() for text in texts]
+    found: dict[str, list[Example]] = defaultdict(list)
+    for line in without(without_labelled(all_lines()), held):
+        found[line.reason].append(line)
+    return Pool({reason: found[reason] for reason in sorted(found)})
+
+
+def varied(text: str, chance: random.Random) -> str:
+    """Return a line in other words here and there, and now and then without one of its words."""
+    if chance.random() < 0.5:
+        text = _SYNONYM.sub(lambda match: _other(match.group(), chance), text)
+    words = text.split(" ")
+    if chance.random() < 0.6 and len(words) > 3:
+        words = [word for word in words if chance.random() >= 0.12] or words
+    return " ".join(words)
+
+
+def _other(word: str, chance: random.Random) -> str:
+    return chance.choice(_ROOTS[word.lower()]) if chance.random() < 0.5 else word
+
+
+def excerpts(count: int, seed: int = 0) -> list[tuple[list[str], int, str]]:
+    """Return excerpts of 3 to 11 held-out lines each: the lines, which one is the root (from 0), and the reason."""
+    chance, held = random.Random(seed), held_out()
+    quiet = held[NONE]
+    reasons = sorted(set(held) - {NONE})
+    found = []
+    for number in range(count):
+        reason = reasons[number % len(reasons)]
+        root = held[reason][number // len(reasons) % len(held[reason])]
+        before = chance.sample(quiet, chance.randint(1, 5))
+        after = chance.sample(quiet, chance.randint(1, 5))
+        found.append(([*before, root, *after], len(before), reason))
+    return found

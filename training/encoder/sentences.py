@@ -1,0 +1,82 @@
+"""What operators say, by what they want: the training data of the heads that choose."""
+
+from __future__ import annotations
+
+import random
+import tomllib
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+KNOWLEDGE = Path(__file__).parents[2] / "knowledge"
+HEADS = ("intent", "question")
+"""Tools by knowledge/intents.toml, and what the chat answers by knowledge/questions.toml."""
+HELD_EACH = 4
+"""Sentences of each intent that are held out: those that come first when ordered by a checksum, so the choice is nobody's."""
+_FILLS = {
+    "job": ("4821", "918273", "77120_3", "pretrain-7b-12", "10442", "sft-13b-2"),
+    "job2": ("4790", "918001", "77119"),
+    "node": ("node017", "gpu-12", "h100-a-07", "nid001182", "worker3"),
+    "node2": ("node018", "gpu-15", "h100-b-02", "nid001190"),
+    "nodes": ("node[001-016]", "gpu-[3-9]", "node017, node018 and node021"),
+    "n": ("20", "50", "100", "200", "500"),
+    "step": ("1200", "44000", "918"),
+    "path": ("/lustre/ckpt/7b/step_1200", "/mnt/runs/exp7/global_step44000", "/data/ckpt/iter_0001200"),
+    "user": ("ada", "ykim", "jonas"),
+    "word": ("NCCL", "OutOfMemory", "nan", "Xid", "Traceback"),
+    "text": ("nan", "Xid 79", "out of memory", "NCCL timeout", "ECC error"),
+    "incident": ("12", "7", "103"),
+}
+_BEFORE = ("", "", "", "", "please ", "hi, ", "hey ", "ok now ", "can you ", "could you please ", "I need you to ", "quickly: ")
+_AFTER = ("", "", "", "", " please", " now", " thanks", " asap", "?", "!", " for me")
+
+
+def held_out(head: str) -> list[tuple[str, str]]:
+    """Return the sentences that no training of a head sees, each with what it wants."""
+    held = [(text, want) for want, texts in _all(head).items() for text in _held(texts)]
+    return [(filled(text, random.Random(crc32(text.encode()))), want) for text, want in held]
+
+
+def pool(head: str) -> Mapping[str, Sequence[str]]:
+    """Return what a head may be trained on, by what is wanted; slots are not yet filled."""
+    unseen = {text for name in HEADS for texts in _all(name).values() for text in _held(texts)}
+    found = {want: [text for text in texts if text not in unseen] for want, texts in _all(head).items()}
+    if head == "question":
+        tools = pool("intent")
+        for entry in _questions():
+            found[entry["name"]] += [text for tool in entry.get("like", ()) for text in tools[tool]]
+    return found
+
+
+@cache
+def _all(head: str) -> dict[str, list[str]]:
+    if head == "intent":
+        return {want: [text for text in texts.split("\n") if text.strip()] for want, texts in sorted(_read("intents.toml").items())}
+    return {entry["name"]: list(entry["says"]) for entry in sorted(_questions(), key=lambda entry: entry["name"])}
+
+
+def _questions() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = _read("questions.toml")["intent"]
+    return found
+
+
+def _read(name: str) -> dict[str, Any]:
+    return tomllib.loads((KNOWLEDGE / name).read_text(encoding="utf-8"))
+
+
+def _held(texts: Sequence[str]) -> list[str]:
+    return sorted(texts, key=lambda text: crc32(text.encode()))[:HELD_EACH]
+
+
+def varied(text: str, chance: random.Random) -> str:
+    """Return a sentence with its slots filled, and something polite around it now and then."""
+    return f"{chance.choice(_BEFORE)}{filled(text, chance)}{chance.choice(_AFTER)}"
+
+
+def filled(text: str, chance: random.Random) -> str:
+    """Return a sentence with something plausible in its slots."""
+    for slot, choices in _FILLS.items():
+        text = text.replace(f"{{{slot}}}", chance.choice(choices))
+    return text
