@@ -193,13 +193,13 @@ def test_a_locked_store_means_try_again_later(cli: Run, store: Store, store_path
 
 @pytest.fixture
 def full_disk(home: Path) -> Iterator[Path]:
-    """Mount a file system of 256 KiB and fill it."""
+    """Mount a file system of 1 MiB: room for a store and not much more."""
     folder = home / "full"
     folder.mkdir()
     mount = shutil.which("mount")
     if not AS_ROOT or mount is None:
         pytest.skip("mounting a small disk needs root")
-    done = subprocess.run([mount, "-t", "tmpfs", "-o", "size=256k", "tmpfs", folder], capture_output=True, text=True, check=False)
+    done = subprocess.run([mount, "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip(f"a small disk cannot be mounted here: {done.stderr.strip()}")
     yield folder

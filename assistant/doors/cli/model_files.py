@@ -90,6 +90,7 @@ def use_model(
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="What the endpoint calls the model.")] = "",
     key_file: Annotated[Path | None, typer.Option("--key-file", metavar="FILE", help="File that holds the endpoint's key.")] = None,
     write: Annotated[bool, typer.Option("--write/--print", help="Write the settings file, or print the lines only.")] = True,
+    as_json: Json = False,
 ) -> None:
     """Take another language model, or none, from now on.
 
@@ -98,7 +99,7 @@ def use_model(
     """
     lines = _lines(what, name, key_file, door_of(context).site)
     if not write:
-        print_line("\n".join(lines))
+        print_json({"lines": lines}) if as_json else print_line("\n".join(lines))
         return
     door = door_of(context)
     path = door.config or _own_settings()
@@ -109,6 +110,9 @@ def use_model(
     new = path.with_name(f".{path.name}.new")
     new.write_text(after, encoding="utf-8")
     new.replace(path)
+    if as_json:
+        print_json({"path": str(path), "model": None if what == "none" else what})
+        return
     print_line(f"{path}: {'the model is ' + what if what != 'none' else 'no language model from now on'}")
 
 
