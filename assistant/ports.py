@@ -249,9 +249,15 @@ class Topology(Protocol):
 class Embedder(Protocol):
     """Turns texts into vectors that lie close where the meaning is close."""
 
-    name: str
-    """With its version: vectors of different names are never compared."""
-    dims: int
+    @property
+    def name(self) -> str:
+        """With its version: vectors of different names are never compared."""
+        ...
+
+    @property
+    def dims(self) -> int:
+        """Of a vector."""
+        ...
 
     def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
         """Return one vector of length 1 for each text; the zero vector for a text without words."""

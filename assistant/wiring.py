@@ -15,7 +15,7 @@ from assistant.engine import Engine
 from assistant.engine.answers import PipelineAnswers
 from assistant.errors import ConfigError
 from assistant.gate import Gate, Park
-from assistant.llm.hashing import HashingEmbedder
+from assistant.llm.embedded import EmbeddedEmbedder
 from assistant.policy import Policy, load_policy
 from assistant.ports import Approver, Clock, Scheduler, SystemClock, Transport
 from assistant.store import Store
@@ -92,7 +92,7 @@ def build(
         spike=SpikeLimits(persist_steps=watch.spike_patience_steps),
         since=since or store.made_at,
     )
-    embedder = HashingEmbedder()
+    embedder = EmbeddedEmbedder()
     memory = MemoryOpinion(store, embedder, lambda: reasons(settings.content))
     engine = Engine(store, gate, scheduler, clock, watcher, site=settings.content, lease_s=settings.lease_s)
     engine.opinions, engine.embedder = (memory, RankerOpinion(settings.content)), embedder

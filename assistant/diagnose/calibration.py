@@ -37,9 +37,11 @@ class Curves:
     """(confidence of the rules, share right), both rising."""
     ranker: tuple[Point, ...]
     """(score of the line ranker, share right), both rising."""
+    encoder: tuple[Point, ...] = ()
+    """The same for the line ranker that has an encoder."""
 
     def __post_init__(self) -> None:
-        for name in ("rule", "ranker"):
+        for name in ("rule", "ranker", "encoder"):
             points: tuple[Point, ...] = getattr(self, name)
             if any(len(point) != 2 for point in points) or list(points) != sorted(points):
                 raise ValueError(f"{name} must be pairs of numbers that rise")

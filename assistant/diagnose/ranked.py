@@ -20,7 +20,8 @@ from assistant.diagnose.telling import Told, telling
 from assistant.diagnose.weighing import KERNEL_EARLY
 from assistant.diagnose.wording import advice
 from assistant.errors import ContentError
-from assistant.llm.ranker import NONE, file_of, load_ranker
+from assistant.llm import embedded
+from assistant.llm.ranker import NONE
 from assistant.ports import LineScore, Ranker
 from assistant.records import Action, DecidedBy, Diagnosis, Rival
 
@@ -133,7 +134,7 @@ class RankerOpinion:
         if self._given is not None:
             return self._given
         try:
-            return load_ranker(file_of(self._site))
+            return embedded.ranker(self._site)
         except ContentError as error:
             logger.warning("the line ranker is left out: %s", error)
             return None
@@ -148,7 +149,8 @@ class RankerOpinion:
         made = guess(facts, ranker, known)
         if made is None or made.reason == found.reason:
             return None
-        sure = round(at(table.ranker, made.score), 2)
+        curve = table.encoder if ranker.name.startswith("encoder") else table.ranker
+        sure = round(at(curve, made.score), 2)
         if _outweighs(made, sure, known, calibrated(found, table)):
             return _answer(made, sure, known, found, ranker.name)
         if sure < WORTH_NAMING:

@@ -194,9 +194,9 @@ def reliability(told: Sequence[tuple[float, bool]]) -> Reliability:
     )
 
 
-def as_toml(rule: Sequence[Point], ranker: Sequence[Point], made_from: str) -> str:
+def as_toml(rule: Sequence[Point], ranker: Sequence[Point], made_from: str, encoder: Sequence[Point] = ()) -> str:
     """Return curves as the text of a calibration.toml."""
     rows = [f"# Made by: nightshift bench calibration --write; do not edit.\nversion = 1\nmade_from = '{made_from}'"]
-    for name, points in (("rule", rule), ("ranker", ranker)):
+    for name, points in (("rule", rule), ("ranker", ranker), ("encoder", encoder)):
         rows.append(f"{name} = [\n" + "".join(f"  [{raw:.4f}, {share:.4f}],\n" for raw, share in points) + "]")
     return "\n".join(rows) + "\n"

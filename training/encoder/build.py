@@ -20,12 +20,15 @@ import numpy as np
 import sentences as asked
 
 from assistant.llm import prepared
-from assistant.llm.encoder import DIGEST, GGUF, HEADS, LlamaEncoder
-from assistant.llm.heads import VERSION, Heads, refit, save_heads
+from assistant.llm.encoder import DIGEST, GGUF, HEADS, WORDS, EncoderRanker, Intents, LlamaEncoder
+from assistant.llm.heads import VERSION, Heads, refit, refit_root, save_heads
 from assistant.llm.lessons import filled
-from assistant.llm.ranker import NONE
+from assistant.llm.ranker import LinearRanker, save_ranker
+from assistant.llm.training import train
+from bench.encoder import CASES, chosen, excerpts, judged, sentences
 
-COPIES = 3
+EXCERPTS = 360
+COPIES = 2
 """Variants of each wording that the heads are fitted to at the end."""
 PRIOR = 0.02
 
@@ -59,11 +62,10 @@ def heads_of(
     chance = random.Random(0)
     told = [(line, filled(line.text, chance)) for own in data.pool().by_reason.values() for line in own]
     told += [(line, data.varied(text, chance)) for line, text in told for _ in range(COPIES - 1)]
-    seen = [(prepared.line(text), line.reason) for line, text in told]
-    seen = list(dict.fromkeys(one for one in seen if one[0]))
-    heads = refit(
-        heads, "reason", encoder.vectors([text for text, _ in seen]), [reason for _, reason in seen], prior=PRIOR * COPIES
-    )
+    seen = list(dict.fromkeys(one for line, text in told if (one := (prepared.line(text), line.reason, line.root))[0]))
+    vectors = encoder.vectors([text for text, _, _ in seen])
+    heads = refit(heads, "reason", vectors, [reason for _, reason, _ in seen], prior=PRIOR * COPIES)
+    heads = refit_root(heads, vectors, [root for _, _, root in seen], prior=PRIOR * COPIES)
     for head in asked.HEADS:
         said = [(prepared.sentence(asked.filled(text, chance)), want) for want, texts in asked.pool(head).items() for text in texts]
         heads = refit(heads, head, encoder.vectors([text for text, _ in said]), [want for _, want in said], prior=PRIOR)
@@ -76,45 +78,26 @@ def digest_of_data() -> str:
     return hashlib.sha256(json.dumps([told, [asked.pool(head) for head in asked.HEADS]]).encode()).hexdigest()
 
 
-def figures(encoder: LlamaEncoder, heads: Heads) -> dict[str, float]:
+def write_cases(folder: Path, count: int = EXCERPTS) -> None:
+    """Write what was held out as cases for tests and for bench/encoder.py."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = [{"lines": lines, "root": root, "reason": reason} for lines, root, reason in data.excerpts(count)]
+    (folder / "excerpts.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    said = [{"head": head, "says": text, "wants": want} for head in asked.HEADS for text, want in asked.held_out(head)]
+    (folder / "sentences.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in said), encoding="utf-8")
+
+
+def figures(encoder: LlamaEncoder, heads: Heads, words: LinearRanker) -> dict[str, dict[str, float]]:
     """Return how good a model is on wordings and sentences that it has not seen."""
-    cases = data.excerpts(580)
-    texts = sorted({prepared.line(line) for lines, _, _ in cases for line in lines})
-    place = {text: number for number, text in enumerate(texts)}
-    vectors = encoder.vectors(texts)
-    shares, roots = heads.shares("reason", vectors), heads.logits("root", vectors)[:, 0]
-    reasons = heads.classes["reason"]
-    none = reasons.index(NONE)
-    rights, roots_right, sures = [], [], []
-    for lines, root, reason in cases:
-        rows = [place[prepared.line(line)] for line in lines]
-        worth = [1 / (1 + np.exp(-roots[row])) * (1 - shares[row, none]) for row in rows]
-        best = int(np.argmax(worth))
-        share = np.delete(shares[rows[best]], none)
-        rights.append(reasons[int(share.argmax())] == reason)
-        sures.append(share.max())
-        roots_right.append(best == root)
-    sure = np.array(sures) >= 0.9
-    right = np.array(rights)
     return {
-        "root_line": round(float(np.mean(roots_right)), 3),
-        "reason": round(float(right.mean()), 3),
-        "sure_share": round(float(sure.mean()), 3),
-        "sure_right": round(float(right[sure].mean()), 3) if sure.any() else 0.0,
-        **{f"{head}_{name}": share for head in asked.HEADS for name, share in _chosen(encoder, heads, head).items()},
+        "encoder": judged(excerpts(), EncoderRanker(encoder, heads))._asdict(),
+        "words": judged(excerpts(), words)._asdict(),
+        "both": judged(excerpts(), EncoderRanker(encoder, heads, words))._asdict(),
+        **{head: chosen(sentences(head), Intents(encoder, heads, head))._asdict() for head in asked.HEADS},
     }
 
 
-def _chosen(encoder: LlamaEncoder, heads: Heads, head: str) -> dict[str, float]:
-    wanted = asked.held_out(head)
-    told = heads.shares(head, encoder.vectors([prepared.sentence(text) for text, _ in wanted]))
-    right = np.array([heads.classes[head][int(row.argmax())] == want for row, (_, want) in zip(told, wanted, strict=True)])
-    clear = told.max(axis=1) >= 0.6
-    shares = {"right": right.mean(), "clear": clear.mean(), "clear_right": right[clear].mean() if clear.any() else 0.0}
-    return {name: round(float(share), 3) for name, share in shares.items()}
-
-
-def build(base: Path, seeds: Sequence[Path], out: Path, kept: float = 1.0) -> dict[str, float]:
+def build(base: Path, seeds: Sequence[Path], out: Path, kept: float = 1.0) -> dict[str, dict[str, float]]:
     """Write the shipped files and return their figures."""
     import bert
 
@@ -125,7 +108,10 @@ def build(base: Path, seeds: Sequence[Path], out: Path, kept: float = 1.0) -> di
     (out / DIGEST).write_text(f"{digest}  {GGUF}\n", encoding="ascii")
     encoder = LlamaEncoder(out, threads=2)
     heads = heads_of(tables, about, encoder, {"digest": digest_of_data(), "seeds": len(seeds), "kept": kept})
-    found = figures(encoder, heads)
+    words = LinearRanker(train([line for own in data.pool().by_reason.values() for line in own]))
+    save_ranker(words.weights, out / WORDS)
+    write_cases(CASES)
+    found = figures(encoder, heads, words)
     save_heads(replace(heads, about={**heads.about, "figures": found}), out / HEADS)
     return found
 
@@ -138,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="folder for the files")
     parser.add_argument("--kept", type=float, default=1.0, help="share of what was learnt that is kept, 0..1")
     options = parser.parse_args(arguments)
-    print(json.dumps(build(options.base, options.seeds, options.out, options.kept)))
+    sys.stdout.write(json.dumps(build(options.base, options.seeds, options.out, options.kept)) + "\n")
     return 0
 
 

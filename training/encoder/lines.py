@@ -136,9 +136,14 @@ def _other(word: str, chance: random.Random) -> str:
 
 
 def excerpts(count: int, seed: int = 0) -> list[tuple[list[str], int, str]]:
-    """Return excerpts of 3 to 11 held-out lines each: the lines, which one is the root (from 0), and the reason."""
+    """Return excerpts of 3 to 11 lines each: the lines, which one is the root (from 0), and the reason.
+
+    Every root is a held-out wording. Half of the lines around it are held out as well, the others are such as training has seen;
+    a cascade or a herring may come before the root.
+    """
     chance, held = random.Random(seed), held_out()
-    quiet = held[NONE]
+    seen = [line.text for line in pool().by_reason[NONE]]
+    quiet = [*held[NONE], *chance.sample(seen, len(held[NONE]))]
     reasons = sorted(set(held) - {NONE})
     found = []
     for number in range(count):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import math
 import random
 import sys
@@ -25,6 +26,7 @@ from assistant.llm import prepared
 from assistant.llm.lessons import filled
 from assistant.llm.ranker import NONE
 
+logger = logging.getLogger("train")
 SCALE = 10.0
 """What the products of unit vectors are multiplied by before they become shares."""
 LINES, SENTENCES = 36, 16
@@ -135,7 +137,7 @@ def train(base: Path, *, seed: int, steps: int) -> tuple[bert.Encoder, Heads, Dr
         optimiser.step()
         rates.step()
         if step % 25 == 0:
-            print(f"seed {seed} step {step}/{steps} loss {loss.item():.3f} {time.monotonic() - began:.0f} s", flush=True)
+            logger.info("seed=%d step=%d/%d loss=%.3f seconds=%.0f", seed, step, steps, loss.item(), time.monotonic() - began)
     return encoder.eval(), heads.eval(), draw
 
 
@@ -191,6 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="file for the tables, .npz")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
     np.savez(options.out, **tables_of(*train(options.base, seed=options.seed, steps=options.steps)))
     return 0
 

@@ -14,6 +14,7 @@ from assistant.doors.cli.output import print_json, print_line, print_table
 from assistant.errors import InputError
 
 if TYPE_CHECKING:
+    from assistant.diagnose.knowledge import Knowledge
     from assistant.diagnose.labels import Label
     from assistant.diagnose.reliability import Reliability
     from assistant.ports import Ranker
@@ -53,11 +54,26 @@ def calibration(
     ranker = [(one.raw, one.right) for one in guesses(labels, knowledge, _ranker(labels, door_of(context).site))]
     if min(len(rule), len(ranker)) < 2:
         raise InputError(f"{len(labels)} cases are too few: a curve needs some that are diagnosed")
-    for name, seen_of in (("rules, as computed", rule), ("rules", held_out(rule)), ("line ranker", held_out(ranker))):
+    encoder = _encoder(knowledge, labels)
+    tables = [("rules, as computed", rule), ("rules", held_out(rule)), ("linear line ranker", held_out(ranker))]
+    for name, seen_of in (*tables, *([("line ranker with the encoder", held_out(encoder))] if encoder else [])):
         _show(name, reliability(seen_of), as_json=as_json)
     if write is not None:
         made_from = f"{len(labels)} cases of {', '.join(folder.name for folder in folders)}; wordings hidden: {not seen}".lower()
-        write.write_text(as_toml(fitted(rule), fitted(ranker), made_from), encoding="utf-8")
+        write.write_text(as_toml(fitted(rule), fitted(ranker), made_from, fitted(encoder)), encoding="utf-8")
+
+
+def _encoder(knowledge: Knowledge, labels: Sequence[Label]) -> list[tuple[float, bool]]:
+    """Return how sure the shipped encoder is of each case, and whether it is right; nothing where it does not work.
+
+    It was trained without lines like those of the suites in tests/cases; of other cases it may know the wordings.
+    """
+    from assistant.diagnose.reliability import guesses
+    from assistant.llm import embedded
+
+    if not embedded.status().works:
+        return []
+    return [(one.raw, one.right) for one in guesses(labels, knowledge, embedded.ranker())]
 
 
 def _ranker(labels: Sequence[Label], site: Path | None) -> Ranker:

@@ -117,6 +117,14 @@ def _ranker(door: Door) -> Iterator[Finding]:
     )
 
 
+def _encoder(_: Door) -> Iterator[Finding]:
+    from assistant.llm import embedded
+
+    found = embedded.status()
+    todo = "" if found.works else "install Nightshift again, and build llama-cpp-python: make deps-llama"
+    yield Finding("embedded model", Health.OK if found.works else Health.WARN, found.says, todo)
+
+
 def _cache(_: Door) -> Iterator[Finding]:
     from assistant.rules.compiling import cache_folder
 
@@ -179,6 +187,7 @@ CHECKS: dict[str, Check] = {
     "policy": _policy,
     "content": _content,
     "ranker": _ranker,
+    "encoder": _encoder,
     "cache": _cache,
     "disk": _disk,
     "store": _store,

@@ -25,6 +25,6 @@ def remembered(door: Door, knowledge: Knowledge, *, shipped_only: bool) -> tuple
     if not remembers:
         return knowledge.with_learned(learned), ()
     from assistant.diagnose.memory import MemoryOpinion
-    from assistant.llm.hashing import HashingEmbedder
+    from assistant.llm.embedded import EmbeddedEmbedder
 
-    return knowledge.with_learned(learned), (MemoryOpinion(store, HashingEmbedder(), lambda: knowledge.reasons),)
+    return knowledge.with_learned(learned), (MemoryOpinion(store, EmbeddedEmbedder(), lambda: knowledge.reasons),)

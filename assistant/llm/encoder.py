@@ -1,0 +1,268 @@
+"""The encoder that comes with Nightshift, run by llama.cpp: lines and sentences become vectors, and heads say what they mean.
+
+It is loaded by the first text that it is given, never before. Texts that look the same to it are computed once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from assistant.errors import ContentError
+from assistant.llm import prepared
+from assistant.llm.digests import digest_of
+from assistant.llm.heads import NONE, Heads, load_heads
+from assistant.llm.ranker import LinearRanker, load_ranker
+from assistant.ports import LineScore
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Floats = np.ndarray[Any, np.dtype[np.float32]]
+
+FOLDER = Path(__file__).parent / "data"
+GGUF = "encoder-q8_0.gguf"
+HEADS = "encoder-heads.npz"
+WORDS = "encoder-words.safetensors"
+DIGEST = "encoder-q8_0.gguf.sha256"
+SITE_HEADS = "encoder-heads.npz"
+"""In the site's knowledge folder: what `nightshift learn` fitted anew."""
+DIMS = 384
+MOST_TOKENS = 254
+"""Of a text; with the two marks around it what the published model was trained on."""
+_SHORT = 250
+"""Characters below which a text cannot have too many tokens."""
+_AT_ONCE = 8
+"""Texts computed together: more do not go faster."""
+_KEPT = 4096
+MEANING = 0.7
+"""Exponent of what the encoder says beside the words' model; tried on wordings held out of an earlier training."""
+_LEAST = 1e-4
+"""Share that the words' model gives at least: it never forbids a reason."""
+
+
+class LlamaEncoder:
+    """Turns lines of logs into vectors; an `Embedder`."""
+
+    dims = DIMS
+
+    def __init__(self, folder: Path = FOLDER, *, threads: int = 1) -> None:
+        """Prepare to encode; nothing is read but the digest.
+
+        Args:
+            folder: Where the model lies.
+            threads: That one text may take; more than one only helps on an idle machine.
+
+        Raises:
+            ContentError: The folder holds no encoder.
+        """
+        self._path, self._threads = folder / GGUF, threads
+        self.digest = _digest_in(folder)
+        self.name = f"encoder-{self.digest[:12]}"
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, Floats] = OrderedDict()
+
+    def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
+        """Return one vector of length 1 for each line; the zero vector for a line without words."""
+        return [[float(value) for value in row] for row in self.vectors([prepared.line(text) for text in texts])]
+
+    def vectors(self, seen: Sequence[str]) -> Floats:
+        """Return one vector of length 1 for each prepared text, shape (texts, DIMS); zero for an empty one.
+
+        Raises:
+            ContentError: The model cannot be loaded or run.
+        """
+        import numpy as np
+
+        with self._lock:
+            new = sorted({text for text in seen if text and text not in self._kept}, key=len)
+            found = {text: self._kept[text] for text in seen if text in self._kept}
+            for start in range(0, len(new), _AT_ONCE):
+                part = new[start : start + _AT_ONCE]
+                found.update(zip(part, self._run([self._cut(text) for text in part]), strict=True))
+            for text in dict.fromkeys(filter(None, seen)):
+                self._kept[text] = found[text]
+                self._kept.move_to_end(text)
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        zero = np.zeros(DIMS, np.float32)
+        return np.array([found.get(text, zero) for text in seen], np.float32).reshape(len(seen), DIMS)
+
+    def check(self) -> None:
+        """Load the model and run it once.
+
+        Raises:
+            ContentError: That does not work, and why.
+        """
+        self.vectors(["check"])
+
+    def _run(self, texts: Sequence[str]) -> list[Floats]:
+        import numpy as np
+
+        try:
+            rows = np.array(self._model.embed(list(texts)), np.float32)
+        except (RuntimeError, ValueError) as error:
+            raise ContentError(f"{self._path}: the encoder does not run: {error}") from error
+        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+        if rows.shape != (len(texts), DIMS) or not np.isfinite(rows).all() or not lengths.all():
+            raise ContentError(f"{self._path}: the encoder returns no vectors of {DIMS} numbers")
+        return list(rows / lengths)
+
+    def _cut(self, text: str) -> str:
+        """Return a text of at most MOST_TOKENS tokens: its beginning."""
+        while len(text) > _SHORT:
+            tokens = len(self._model.tokenize(text.encode(), add_bos=False))
+            if tokens <= MOST_TOKENS:
+                break
+            text = text[: int(len(text) * MOST_TOKENS / tokens) - 1]
+        return text
+
+    @cached_property
+    def _model(self) -> Any:
+        if self._found_digest() != self.digest:
+            raise ContentError(
+                f"{self._path}: is not the file that was shipped: its sha256 is not {self.digest[:16]}…; install again"
+            )
+        try:
+            from llama_cpp import Llama
+        except (ImportError, OSError, RuntimeError) as error:
+            raise ContentError(f"llama-cpp-python cannot be loaded ({error}); build it with: make deps-llama") from error
+        sizes: dict[str, Any] = {
+            "n_ctx": 512,
+            "n_batch": 512,
+            "n_ubatch": 512,
+            "n_threads": self._threads,
+            "n_threads_batch": self._threads,
+        }
+        try:
+            return Llama(str(self._path), embedding=True, flash_attn=True, verbose=False, **sizes)
+        except (ValueError, RuntimeError, AssertionError) as error:
+            raise ContentError(f"{self._path}: llama.cpp does not load it: {error}") from error
+
+    def _found_digest(self) -> str:
+        try:
+            return digest_of(self._path)
+        except OSError as error:
+            raise ContentError(f"{self._path}: cannot be read: {error.strerror}; install again") from error
+
+
+def _digest_in(folder: Path) -> str:
+    try:
+        found = (folder / DIGEST).read_text(encoding="ascii").split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ContentError(f"{folder / DIGEST}: cannot be read, the encoder was not installed: {error}") from error
+    if not found or len(found[0]) != 64:
+        raise ContentError(f"{folder / DIGEST}: holds no sha256")
+    return found[0]
+
+
+class EncoderRanker:
+    """Ranks lines by an encoder and its heads; a `Ranker`.
+
+    What the encoder makes of the meaning and what a linear model makes of the words err in different ways, so their shares are
+    multiplied: each counts by its exponent.
+    """
+
+    def __init__(self, encoder: LlamaEncoder, heads: Heads, words: LinearRanker | None = None) -> None:
+        """Prepare to rank.
+
+        Args:
+            encoder: Of the heads.
+            heads: Of the encoder.
+            words: A linear model of the same reasons that has a say; None for the encoder alone.
+        """
+        self.encoder, self.heads, self.words = encoder, heads, words
+        self.name = f"{encoder.name}-{str(heads.about.get('digest', ''))[:8]}"
+
+    def rank(self, lines: Sequence[str]) -> Sequence[LineScore]:
+        """Return a score for each line, judged without the others."""
+        import numpy as np
+
+        seen = [prepared.line(line) for line in lines]
+        if not seen:
+            return []
+        vectors = self.encoder.vectors(seen)
+        shares = self.heads.shares("reason", vectors)
+        roots = 1.0 / (1.0 + np.exp(-np.clip(self.heads.logits("root", vectors)[:, 0], -30.0, 30.0)))
+        told = self.words.rank(lines) if self.words is not None else [None] * len(seen)
+        return [self._score(text, *row) for text, row in zip(seen, zip(roots, shares, told, strict=True), strict=True)]
+
+    def _score(self, text: str, root: float, shares: Floats, told: LineScore | None) -> LineScore:
+        names = self.heads.classes["reason"]
+        if not text:
+            return LineScore(0.0, dict.fromkeys([name for name in names if name != NONE][:3], 0.0))
+        if told is not None:
+            theirs = {**told.reasons, NONE: 1.0 - sum(told.reasons.values())}
+            shares = shares**MEANING * [max(theirs.get(name, 0.0), _LEAST) ** (1 - MEANING) for name in names]
+            shares, root = shares / shares.sum(), root**MEANING * told.root ** (1 - MEANING)
+        order = sorted((place for place in range(len(names)) if names[place] != NONE), key=lambda place: -shares[place])
+        return LineScore(float(root), {names[place]: float(shares[place]) for place in order})
+
+
+class Intent(NamedTuple):
+    """What a sentence may ask for."""
+
+    name: str
+    """A tool, or a name of knowledge/intents.toml that the chat answers itself; `none` for small talk."""
+    share: float
+    """0..1."""
+
+
+class Intents:
+    """Chooses what a sentence asks for."""
+
+    def __init__(self, encoder: LlamaEncoder, heads: Heads, head: str = "intent") -> None:
+        """Prepare to choose.
+
+        Args:
+            encoder: Of the heads.
+            heads: Of the encoder.
+            head: `intent` for tools by knowledge/intents.toml, `question` for what the chat answers by knowledge/questions.toml.
+        """
+        self._encoder, self._heads, self._head = encoder, heads, head
+        self.name = encoder.name
+
+    def choose(self, sentence: str, allowed: Mapping[str, object] | Sequence[str] | None = None) -> list[Intent]:
+        """Return what a sentence may ask for, the likeliest first; empty where it holds no words.
+
+        Args:
+            sentence: Of an operator; names of jobs and nodes, or {job} and {node} in their place, do not matter.
+            allowed: Only these; all that are known when None. Shares then still are those among all.
+        """
+        seen = prepared.sentence(sentence)
+        if not seen:
+            return []
+        shares = self._heads.shares(self._head, self._encoder.vectors([seen]))[0]
+        found = [Intent(name, float(share)) for name, share in zip(self._heads.classes[self._head], shares, strict=True)]
+        return sorted((one for one in found if allowed is None or one.name in allowed), key=lambda one: -one.share)
+
+
+def open_heads(
+    encoder: LlamaEncoder, site: Path | None = None, *, folder: Path = FOLDER, warn: Callable[[str], None] | None = None
+) -> Heads:
+    """Return the heads that count: the site's where it has its own that fit, else the shipped ones.
+
+    Raises:
+        ContentError: The shipped ones cannot be read.
+    """
+    own = site / "knowledge" / SITE_HEADS if site is not None else None
+    if own is not None and own.is_file():
+        try:
+            return load_heads(own, encoder.digest)
+        except ContentError as error:
+            if warn is not None:
+                warn(f"the shipped heads are used: {error}")
+    return load_heads(folder / HEADS, encoder.digest)
+
+
+def open_words(folder: Path = FOLDER) -> LinearRanker:
+    """Return the linear model that was trained on the same lines as the encoder.
+
+    Raises:
+        ContentError: It cannot be read.
+    """
+    return load_ranker(folder / WORDS)
