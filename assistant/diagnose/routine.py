@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,11 +14,14 @@ from assistant.content.reasons import Role, Signature
 from assistant.diagnose.case import Case
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.knowledge import Knowledge
+from assistant.errors import NightshiftError
 from assistant.logs.lines import Line
 from assistant.logs.task import task_key
 from assistant.logs.templates import LONGEST, Miner, Template, homes
+from assistant.ports import RuleWriter
 from assistant.records import LearnedRule, RuleKind, RuleState
 from assistant.rules.admission import admitted, ground_of
+from assistant.rules.voting import voted
 from assistant.rules.writer import name_of, pattern_of
 
 LEAST = 20
@@ -26,9 +30,15 @@ MOST_RULES = 50
 """Rules that are written from one log, those for the most lines."""
 PROVEN = 100
 """Lines of a template that its rule is tried on."""
+MOST_ASKED = 10
+"""Forms of lines of one log for which a model is asked."""
+SHOWN_TO_WRITER = 12
 END = 50
 """Lines before the end of a failing log that people must see."""
 _SHOWN = 60
+
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -57,6 +67,7 @@ def learn_routine(
     taken: Collection[str] = (),
     least: int = LEAST,
     site: Path | None = None,
+    writer: RuleWriter | None = None,
 ) -> Routine:
     """Return the filters that a log teaches, each with its proof made, and its templates.
 
@@ -70,6 +81,7 @@ def learn_routine(
         taken: Ids that were used already.
         least: Lines of a template that are wanted.
         site: The site's folder.
+        writer: Is asked for forms of lines for which there is no pattern without it; its proposals vote, the proof is the same.
     """
     task = task or task_key(facts.case.job, (line.text for line in facts.lines))
     lines, shown = _stretch(facts, healthy)
@@ -80,12 +92,21 @@ def learn_routine(
     covers: dict[str, int] = {}
     templates = miner.templates()
     own = _own_lines(keys, lines, templates)
+    asked = 0
     for template in templates:
         if template.count < least or len(written) == MOST_RULES:
             break
+        mine = own.get(template.text, ())
         rule = _rule(template, task, at, {*taken, *covers})
+        rule = admitted(rule, mine, ground) if rule is not None else None
+        if (rule is None or not rule.state.counts) and writer is not None and asked < MOST_ASKED:
+            asked += 1
+            others = [other.examples[0] for other in templates if other is not template and other.examples]
+            better = _asked(writer, template, task, at, {*taken, *covers}, mine, others)
+            better = admitted(better, mine, ground) if better is not None else None
+            rule = better if better is not None and better.state.counts else rule
         if rule is not None:
-            written.append(admitted(rule, own.get(template.text, ()), ground))
+            written.append(rule)
             covers[rule.id] = template.count
     return Routine(task, healthy, tuple(written), covers, miner.to_json())
 
@@ -103,26 +124,38 @@ def _rule(template: Template, task: str, at: datetime, taken: Collection[str]) -
     """Return the rule of a template; None where no pattern can be written of it."""
     if any(len(line) >= LONGEST - 1 for line in template.examples):
         return None
-    pieces = template.pieces()
-    pattern = pattern_of(pieces, template.examples)
+    pattern = pattern_of(template.pieces(), template.examples)
     if pattern is None:
         return None
-    word = name_of(pieces)
+    return _proposed(template, pattern, "templates", f"{template.count:,} lines of routine", task, at, taken)
+
+
+def _asked(
+    writer: RuleWriter,
+    template: Template,
+    task: str,
+    at: datetime,
+    taken: Collection[str],
+    own: Sequence[str],
+    others: Sequence[str],
+) -> LearnedRule | None:
+    """Return the rule that most proposals of a model mean; None without a majority, or when it does not answer."""
+    try:
+        vote = voted(writer.propose, list(own[:SHOWN_TO_WRITER]) or list(template.examples), others[:PROVEN])
+    except NightshiftError as error:
+        logger.warning("%s wrote no rule: %s", writer.name, error)
+        return None
+    if not vote.pattern:
+        return None
+    why = f"{template.count:,} lines of routine; {vote.votes} of {vote.asked} proposals mean this"
+    return _proposed(template, vote.pattern, f"model:{writer.name}", why, task, at, taken)
+
+
+def _proposed(template: Template, pattern: str, by: str, why: str, task: str, at: datetime, taken: Collection[str]) -> LearnedRule:
+    word = name_of(template.pieces())
     number = next(n for n in range(1, len(taken) + 2) if f"learned.{word}-{n}" not in taken)
-    why = f"{template.count:,} lines of routine"
-    folds = str(template)[:_SHOWN].strip()
-    return LearnedRule(
-        f"learned.{word}-{number}",
-        RuleKind.FILTER,
-        pattern,
-        template.examples,
-        folds,
-        RuleState.PROPOSED,
-        "templates",
-        why,
-        at,
-        task=task,
-    )
+    name, folds = f"learned.{word}-{number}", str(template)[:_SHOWN].strip()
+    return LearnedRule(name, RuleKind.FILTER, pattern, template.examples, folds, RuleState.PROPOSED, by, why, at, task=task)
 
 
 def _stretch(facts: Facts, healthy: bool) -> tuple[list[Line], list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,10 +13,13 @@ from assistant.content.filters import filters
 from assistant.content.reasons import reasons
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.routine import Routine, routine_of
+from assistant.errors import Unavailable
 from assistant.logs.scan import scan_log
+from assistant.ports import RuleWriter
 from assistant.records import LearnedRule, RuleKind, RuleState
 from assistant.rules.export import FILTERS, exported
 from assistant.rules.matching import load_patterns
+from assistant.rules.voting import TIMES, ScriptedWriter
 
 AT = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
 ROUTINE = [f"fluxtrain: cache hit ratio 0.{n % 100:02} on worker {n % 8}" for n in range(300)]
@@ -96,3 +100,44 @@ def test_exported_rules_load_as_the_site_s_content(tmp_path: Path, knowledge: Kn
     assert signature.id in [entry.id for entry in patterns.match_line(line)]
     assert exported([rule, signature], site)["knowledge/reasons/network_error.toml"].count("network_error.learned-1") == 1
     assert list(exported([rule])) == [FILTERS]
+
+
+def test_a_model_is_asked_where_no_pattern_holds_and_its_majority_is_proven(tmp_path: Path, knowledge: Knowledge) -> None:
+    good, other = r"^fluxtrain: upload \d+ failed, will retry$", r"^fluxtrain: upload \d+ [a-z]+, will retry$"
+    for proposals in ([r"^fluxtrain: upload .*$"], [other]):
+        writer = ScriptedWriter(proposals)
+        found = learned_with(writer, tmp_path, WARNINGS, knowledge)
+        assert [rule.state for rule in found.rules] == [RuleState.PROPOSED], "an alarm word stays in sight, whoever asks"
+        assert len(writer.asked) == TIMES
+    writer = ScriptedWriter([good], name="tiny.gguf")
+    assert learned_with(writer, tmp_path, ROUTINE, knowledge).rules[0].by == "templates"
+    assert writer.asked == [], "nobody is asked where a pattern holds already"
+
+
+def test_a_model_that_does_not_answer_leaves_what_was_learned_without_it(tmp_path: Path, knowledge: Knowledge) -> None:
+    class Silent:
+        name = "silent"
+
+        def propose(self, lines: Sequence[str]) -> str:
+            raise Unavailable("the model did not answer")
+
+    found = learned_with(Silent(), tmp_path, [*ROUTINE, *WARNINGS], knowledge)
+    assert {rule.state for rule in found.rules} == {RuleState.TRIAL, RuleState.PROPOSED}
+
+
+def learned_with(writer: RuleWriter, folder: Path, lines: Sequence[str], knowledge: Knowledge) -> Routine:
+    (folder / "job.log").write_text("\n".join([*lines, "fluxtrain: training finished"]) + "\n")
+    return routine_of(folder / "job.log", knowledge, at=AT, writer=writer)
+
+
+def test_a_model_s_majority_becomes_a_rule_where_there_is_no_pattern_without_it(tmp_path: Path, knowledge: Knowledge) -> None:
+    lines = [f"fluxtrain reads {', '.join(f'/data/shard-{n}/{m}' for m in range(3 + n % 5))}" for n in range(200)]
+    assert learned_with(ScriptedWriter(["fluxtrain"]), tmp_path, lines, knowledge).rules == ()
+    good = r"^fluxtrain reads [\w/, -]{1,400}$"
+    writer = ScriptedWriter(
+        [good, r"^fluxtrain reads (a+)+b$", good, r"^fluxtrain reads [a-z\d/, -]{1,400}$", "("], name="tiny.gguf"
+    )
+    (rule,) = learned_with(writer, tmp_path, lines, knowledge).rules
+    assert (rule.state, rule.by) == (RuleState.TRIAL, "model:tiny.gguf")
+    assert "3 of 5 proposals mean this" in rule.why
+    assert scan_log(tmp_path / "job.log", knowledge.with_learned([rule]).patterns).filtered[rule.id] == 200

@@ -15,6 +15,7 @@ from assistant.errors import ContentError, InputError, UsageError
 if TYPE_CHECKING:
     from assistant.diagnose.knowledge import Knowledge
     from assistant.diagnose.routine import Routine
+    from assistant.ports import RuleWriter
     from assistant.records import LearnedRule
     from assistant.rules.matching import Entry
 
@@ -73,15 +74,30 @@ def learn_rules(
     door = door_of(context)
     known = door.store.rules()
     shipped = Knowledge.load(door.site)
+    writer = _writer(door)
     for path in logs:
         knowledge = shipped.with_learned(known)
         at = datetime.now(UTC)
         taken = {rule.id for rule in known}
-        found = routine_of(path, knowledge, at=at, task=task, rules=known, taken=taken, least=least, site=door.site)
+        found = routine_of(path, knowledge, at=at, task=task, rules=known, taken=taken, least=least, site=door.site, writer=writer)
         known += found.rules
         if not dry_run:
             _keep(door, path, found)
         _print_routine(door, path, found, as_json)
+
+
+def _writer(door: Door) -> RuleWriter | None:
+    """Return the configured model, where its trial showed that it writes rules better than what there is without it."""
+    from assistant.llm.models import identity, is_set, open_chat
+    from assistant.llm.trial import FILTER
+
+    used = door.settings.model
+    if not is_set(used) or not door.store.may(identity(used), FILTER):
+        return None
+    from assistant.llm.rule_writer import ModelWriter
+
+    chat = open_chat(used, site=door.site)
+    return ModelWriter(used.path.name if used.path is not None else used.name, chat) if chat is not None else None
 
 
 def _keep(door: Door, path: Path, found: Routine) -> None:
