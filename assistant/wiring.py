@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from assistant.config import Settings
 from assistant.content.reasons import reasons
@@ -23,6 +25,9 @@ from assistant.tooling import Context
 from assistant.watch.hang import HangLimits
 from assistant.watch.loss import SpikeLimits
 from assistant.watch.watcher import Watcher
+
+if TYPE_CHECKING:
+    from assistant.agent.answer import Answer
 
 
 def open_store(settings: Settings, clock: Clock | None = None) -> Store:
@@ -98,6 +103,43 @@ def build(
     engine.opinions, engine.embedder = (memory, RankerOpinion(settings.content)), embedder
     pipeline.append(PipelineAnswers(engine))
     return engine
+
+
+def open_agent(engine: Engine, settings: Settings, *, model: bool = True, thread: str = "") -> Agent:
+    """Return what answers questions: with the configured language model, else without one.
+
+    Args:
+        engine: Its approver is asked about nothing: give one that parks.
+        settings: Name the model, and the folder in which conversations are kept.
+        model: False answers without a model also where there is one.
+        thread: The conversation to go on with; empty keeps none.
+
+    Raises:
+        ConfigError: The settings of the model contradict one another.
+    """
+    from assistant.agent.semantic import SemanticAgent
+    from assistant.llm.models import is_set
+
+    if not model or not is_set(settings.model):
+        return SemanticAgent(engine.gate, engine.clock)
+    # nothing of a conversation leaves this machine but to the model itself
+    os.environ["LANGSMITH_TRACING"] = "false"
+    from assistant.agent.conversation import ModelAgent, names_for_model
+    from assistant.llm.models import open_chat
+
+    chat = open_chat(settings.model, inventory=lambda: names_for_model(engine.gate), site=settings.content)
+    assert chat is not None
+    name = settings.model.name or (settings.model.path.name if settings.model.path is not None else "model")
+    talks = settings.store.with_name("conversations.db") if thread else None
+    return ModelAgent(engine.gate, engine.clock, chat, name=name, talks=talks, thread=thread)
+
+
+class Agent(Protocol):
+    """Answers questions one after the other."""
+
+    def ask(self, question: str, *, trusted: bool = True) -> Answer:
+        """Answer one."""
+        ...
 
 
 def _scheduler(settings: Settings, clock: Clock) -> Scheduler:

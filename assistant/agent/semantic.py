@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from types import MappingProxyType
 
 from assistant.agent import tell_about, tell_changes, tell_incidents, tell_jobs, tell_logs, tell_nodes
@@ -25,6 +26,8 @@ LEAST = 0.12
 """Below this nothing was understood."""
 CHANGING = frozenset({"recover", "cordon", "uncordon", "cancel"})
 SURE_OF_CHANGE = 0.5
+ORDERED = 0.15
+"""Share of the readings that ask for a change, from which on a model may propose one."""
 MOST_SHOWN = 60_000
 
 Teller = Callable[[Turn], Iterator[str]]
@@ -117,7 +120,7 @@ class SemanticAgent:
             chooser: What chooses the tool; by words where none is given.
         """
         self._gate, self._clock = gate, clock
-        self._chooser = chooser or WordChooser.load()
+        self._chooser = chooser or _by_words()
         self._intents = intents()
         self.state = Dialogue()
 
@@ -160,6 +163,11 @@ class SemanticAgent:
             notes=known.unknown,
         )
 
+    def orders(self, names: Names) -> bool:
+        """Tell whether a question may ask for a change, by its own words."""
+        wishes = CHANGING | {"plan", "approve"}
+        return sum(choice.probability for choice in self._choices(names) if choice.intent in wishes) >= ORDERED
+
     def _choices(self, names: Names) -> Sequence[Choice]:
         """Return the readings of a question; a bare number is a job in one and an incident in another."""
         if not names.numbers:
@@ -191,6 +199,11 @@ class SemanticAgent:
         text = found.value if isinstance(found.value, str) else _pretty(found.value)
         body = cut(found.error or text, MOST_SHOWN)
         return Answer(f"[{number}] {found.call}\n{body}", Kind.ANSWER, MODE, "show", sources=(found,))
+
+
+@cache
+def _by_words() -> WordChooser:
+    return WordChooser.load()
 
 
 def _lines(turn: Turn) -> Iterator[str]:

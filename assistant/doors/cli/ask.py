@@ -40,6 +40,10 @@ def ask(
         typer.Argument(metavar="QUESTION...", help="One question, or several in a row, each in quotes; - reads one from stdin."),
     ],
     sources: Annotated[bool, typer.Option("--sources", help="Print the calls that the answer rests on.")] = False,
+    no_model: Annotated[bool, typer.Option("--no-model", help="Answer without the configured language model.")] = False,
+    talk: Annotated[
+        str, typer.Option("--talk", metavar="NAME", help="Go on with this conversation; only a language model remembers one.")
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Ask about jobs, nodes and incidents in plain words.
@@ -47,11 +51,10 @@ def ask(
     The answer names what it rests on, [1]. A change is proposed at most, and never because of piped text; whoever says yes does it
     with nightshift approve. Exit codes: 0 answered, 1 not known or asked back, 3 a change was refused, 4 a change waits.
     """
-    from assistant.agent.semantic import SemanticAgent
+    from assistant.wiring import open_agent
 
     door = door_of(context)
-    engine = _engine(door)
-    agent = SemanticAgent(engine.gate, engine.clock)
+    agent = open_agent(_engine(door), door.settings, model=not no_model, thread=talk)
     code = Exit.DONE
     for number, text in enumerate(_questions(question)):
         answer = agent.ask(text, trusted="-" not in question)

@@ -1,0 +1,109 @@
+"""Hold an answer against what the tools returned: every number, quote and name in it must stand there or in the question."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from assistant.agent.answer import Source
+
+MARK = "[not supported by evidence]"
+_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'`\[(])|\n+")
+_CITED = re.compile(r"\[(\d{1,3})\]")
+_QUOTED = re.compile(r"\"([^\"\n]{3,400})\"|`([^`\n]{2,400})`|\u201c([^\u201d\n]{3,400})\u201d")
+_NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?%?(?![\w])")
+_NAME = re.compile(r"\b(?=[\w.-]*\d)[A-Za-z][\w.-]*\d[\w.-]*\b|\b[a-z]+(?:_[a-z]+)+\b|(?<!\w)/[\w./-]{3,}")
+_DENIES = re.compile(r"\b(?:not|no|unknown|none|never|cannot|refused|denied|failed|did not|isn't|doesn't)\b", re.IGNORECASE)
+_LIST_NUMBER = re.compile(r"^\s*(?:\d{1,2}[.)]|[-*])\s+")
+
+
+class Held(NamedTuple):
+    """An answer that was checked."""
+
+    text: str
+    """With a mark behind every sentence that nothing supports."""
+    unsupported: tuple[str, ...]
+
+
+class Evidence:
+    """What may be said: all that the tools returned in this conversation, and the question itself."""
+
+    def __init__(self, sources: Sequence[Source], said: Sequence[str] = ()) -> None:
+        self._text = _plain(" ".join([*(_text(source.value) for source in sources if source.value is not None), *said]))
+        # what a model asked for is no fact; of it can only be said that it is not known
+        self._asked = _plain(" ".join(f"{_text(source.arguments)} {source.error}" for source in sources))
+        self._numbers = {number for match in _NUMBER.finditer(self._text) for number in _forms(match.group())}
+        self._numbers |= {str(size) for source in sources for size in _sizes(source.value)}
+        self._cited = {source.number for source in sources}
+
+    def faults(self, sentence: str) -> Iterator[str]:
+        """Yield what a sentence says that stands nowhere."""
+        for number in _CITED.findall(sentence):
+            if int(number) not in self._cited:
+                yield f"there is no source {number}"
+        rest = _CITED.sub(" ", _LIST_NUMBER.sub("", sentence))
+        for groups in _QUOTED.findall(rest):
+            quote = next(group for group in groups if group)
+            if _plain(quote) not in self._text and not (_plain(quote) in self._asked and _DENIES.search(rest)):
+                yield f"quote {quote!r}"
+        rest = _QUOTED.sub(" ", rest)
+        for name in _NAME.findall(rest):
+            plain = _plain(name.rstrip(".-"))
+            if plain not in self._text and not (plain in self._asked and _DENIES.search(rest)):
+                yield f"name {name!r}"
+        for match in _NUMBER.finditer(_NAME.sub(" ", rest)):
+            if not _forms(match.group()) & self._numbers and not (match.group() in self._asked and _DENIES.search(rest)):
+                yield f"number {match.group()}"
+
+
+def held(text: str, evidence: Evidence) -> Held:
+    """Return an answer with its unsupported sentences marked."""
+    parts: list[str] = []
+    wrong: list[str] = []
+    position = 0
+    for match in [*_SENTENCE.finditer(text), None]:
+        sentence = text[position : match.start() if match else len(text)]
+        faults = list(evidence.faults(sentence)) if sentence.strip() else []
+        parts.append(f"{sentence} {MARK}" if faults else sentence)
+        wrong += [f"{fault} in: {sentence.strip()[:160]}" for fault in faults[:2]]
+        if match:
+            parts.append(match.group())
+            position = match.end()
+    return Held("".join(parts), tuple(wrong))
+
+
+def _forms(number: str) -> set[str]:
+    """Return how a number may be written: with and without separators, rounded to what was said, as a share."""
+    bare = number.replace(",", "").lstrip("+")
+    forms = {bare, bare.rstrip("%")}
+    try:
+        value = float(bare.rstrip("%"))
+    except ValueError:
+        return forms
+    # 0.93 and 93 % say the same
+    forms |= {f"{value:g}", f"{value:.0f}", f"{value:.1f}", f"{value:.2f}"}
+    if bare.endswith("%"):
+        forms |= {f"{value / 100:g}", f"{value / 100:.2f}"}
+    return forms
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.lower().split())
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _sizes(value: Any) -> Iterator[int]:
+    """Yield how many things the lists of a value hold: `3 jobs failed` is no number of the text."""
+    if isinstance(value, (list, tuple)):
+        yield len(value)
+        for item in value:
+            yield from _sizes(item)
+    elif isinstance(value, dict):
+        yield len(value)
+        for item in value.values():
+            yield from _sizes(item)
