@@ -67,6 +67,7 @@ class ClusterDrill:
         self.engine: Engine = build(self.settings, clock=clock, policy=policy, since=clock.now())
         self.cluster: Scheduler = self.engine.scheduler
         self.struck = ""
+        self._nodes: tuple[str, ...] = ()
         self._outage_ends: float | None = None
 
     def run(self, show: Callable[[ClusterDrill], None]) -> Result:
@@ -148,11 +149,14 @@ class ClusterDrill:
         if self.struck:
             return
         points = metric_points(log.news().lines)
+        if len(self._nodes) < NODES:
+            # asked while it trains: of a job that ends Slurm shows only the nodes that are not cleared yet
+            self._nodes = self.cluster.job(job_id).nodes
         # an armed fault strikes at its step by itself; the rig must be ready just before
         early = 3 if self.drill.fault else 0
-        if not points or points[-1].step < self.drill.at_step - early:
+        if len(self._nodes) < NODES or not points or points[-1].step < self.drill.at_step - early:
             return
-        self.struck = self.cluster.job(job_id).nodes[self.drill.rank]
+        self.struck = self._nodes[self.drill.rank]
         if self.drill.cancel:
             self.cluster.cancel(job_id)
         for words in self.drill.rig:
