@@ -28,6 +28,7 @@ from assistant.watch.watcher import Watcher
 
 if TYPE_CHECKING:
     from assistant.agent.answer import Answer
+    from assistant.agent.chooser import ToolChooser
 
 
 def open_store(settings: Settings, clock: Clock | None = None) -> Store:
@@ -121,7 +122,7 @@ def open_agent(engine: Engine, settings: Settings, *, model: bool = True, thread
     from assistant.llm.models import is_set
 
     if not model or not is_set(settings.model):
-        return SemanticAgent(engine.gate, engine.clock)
+        return SemanticAgent(engine.gate, engine.clock, chooser_for(settings.content))
     # nothing of a conversation leaves this machine but to the model itself
     os.environ["LANGSMITH_TRACING"] = "false"
     from assistant.agent.conversation import ModelAgent, names_for_model
@@ -132,6 +133,18 @@ def open_agent(engine: Engine, settings: Settings, *, model: bool = True, thread
     name = settings.model.name or (settings.model.path.name if settings.model.path is not None else "model")
     talks = settings.store.with_name("conversations.db") if thread else None
     return ModelAgent(engine.gate, engine.clock, chat, name=name, talks=talks, thread=thread)
+
+
+def chooser_for(site: Path | None = None) -> ToolChooser:
+    """Return what chooses the tool for a sentence: words, and the embedded encoder where it works."""
+    from assistant.agent.chooser import BlendedChooser, Choice, WordChooser
+    from assistant.llm.embedded import intents
+
+    words, found = WordChooser.load(site), intents(site, "question")
+    if found is None:
+        return words
+
+    return BlendedChooser(words, lambda sentence: [Choice(one.name, one.share) for one in found.choose(sentence)], name=found.name)
 
 
 class Agent(Protocol):

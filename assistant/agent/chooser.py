@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
@@ -22,6 +22,10 @@ DOUBT = 4.0
 FOREIGN, MISSING = 5.0, 2.0
 """What a name that fits nothing, and one that is missing, take away."""
 NEAREST = 3
+MEANING = 0.5
+"""How much of a vote an encoder has beside the words."""
+DOUBTED = -4.0
+_FLOOR = 1e-4
 SLOTS = ("{job}", "{node}", "{incident}", "{text}")
 _WORD = re.compile(r"\{\w+\}|[a-z][a-z0-9_]*(?:'s)?|\?")
 _FILLER_WORDS = """
@@ -209,6 +213,28 @@ class WordChooser:
         vector = {feature: value * self._weight.get(feature, unknown) for feature, value in bag.items()}
         length = math.sqrt(sum(value * value for value in vector.values())) or 1.0
         return {feature: value / length for feature, value in vector.items()}
+
+
+class BlendedChooser:
+    """Lets words and an encoder vote: one knows the cues, the other what words mean that nobody wrote down."""
+
+    def __init__(
+        self, words: ToolChooser, meaning: Callable[[str], Sequence[Choice]], *, name: str, share: float = MEANING
+    ) -> None:
+        self._words, self._meaning, self._share = words, meaning, share
+        self.name = f"{words.name}+{name}"
+
+    def choose(self, sentence: str) -> Sequence[Choice]:
+        """Return the readings, likeliest first."""
+        words = {choice.intent: choice.probability for choice in self._words.choose(sentence)}
+        meant = {choice.intent: choice.probability for choice in self._meaning(sentence)}
+        if not meant:
+            return [Choice(name, words[name]) for name in words]
+        scores = {
+            name: (1 - self._share) * math.log(max(probability, _FLOOR)) + self._share * math.log(max(meant.get(name, 0.0), _FLOOR))
+            for name, probability in words.items()
+        }
+        return ranked(scores, doubt=DOUBTED)
 
 
 def ranked(scores: Mapping[str, float], *, doubt: float = -math.inf) -> Sequence[Choice]:

@@ -19,7 +19,7 @@ _APPROVAL = re.compile(
     r"\b(?:approvals?|approve|deny|reject|request|proposal)\s*(?:no\.?|number|id|request|proposal)?\s*#?(\d{1,9})\b", re.I
 )
 _JOB = re.compile(r"\b(?:job|run|jobid|task)s?\s*(?:id|no\.?|number)?\s*[#:=]?\s*(\d[\w.+]*)", re.I)
-_NODE = re.compile(r"\b(?:node|host|machine|server|worker)s?\s*(?:no\.?|number)?\s*#?(\d{1,6})\b", re.I)
+_NODE = re.compile(r"\b(?:node|host|machine|server|worker)s?\s+(?:no\.?|number)?\s*#?(\d{1,6})\b", re.I)
 _LINES = re.compile(r"\b(\d{1,5})\s*(?:log\s+)?(?:lines|rows)\b", re.I)
 _QUOTED = re.compile(r"\"([^\"]{1,200})\"|'([^']{1,200})'(?!\w)|`([^`]{1,200})`|\u201c([^\u201d]{1,200})\u201d")
 _SPAN = re.compile(r"\b(?:last|past|previous|in|within)?\s*(\d{1,4})\s*(minutes?|min|hours?|hrs?|h|days?|d|weeks?|w)\b", re.I)
@@ -36,7 +36,7 @@ _TIMES = (
 )
 _STRANGE_NODE = re.compile(r"^(?=.*\d)[A-Za-z][\w.-]*\d$")
 _SEARCHED = re.compile(
-    r"\b(?:grep|search(?:ing)? for|look(?:ing)? for|find|count|contains?|mentions?|of the word|lines with|occurrences of|for)\s+"
+    r"\b(?:grep|search(?:ing)? for|look(?:ing)? for|find|count|contains?|mentions?|of the word|lines with|occurrences of)\s+"
     r"(?:the (?:word|text|string) )?([A-Za-z][\w.:-]{2,60})",
     re.I,
 )
@@ -150,12 +150,19 @@ def _jobs_by_word(reading: _Reading, known: Inventory) -> None:
         if job in known.jobs:
             reading.jobs.append(job)
         else:
-            near = difflib.get_close_matches(job, known.jobs, n=1, cutoff=0.6)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            reading.strangers.append(f"job {job} is unknown to the scheduler{hint}")
+            reading.strangers.append(_no_job(job, known))
         return " job {job} "
 
     reading.text = _JOB.sub(taken, reading.text)
+
+
+def _no_job(job: str, known: Inventory) -> str:
+    """Return how it is told that a number is no job; a scheduler that does not answer has not said so."""
+    if known.unknown and not known.jobs:
+        return f"whether there is a job {job} is not known now: {known.unknown[0]}"
+    near = difflib.get_close_matches(job, known.jobs, n=2, cutoff=0.6)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    return f"job {job} is unknown to the scheduler{hint}"
 
 
 def _nodes_by_number(reading: _Reading, known: Inventory) -> None:
@@ -200,9 +207,7 @@ def _token(word: str, reading: _Reading, known: Inventory) -> str:
             reading.numbers.append(bare)
             return "{number}"
         if len(bare) >= 3:
-            near = difflib.get_close_matches(bare, known.jobs, n=1, cutoff=0.6)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            reading.strangers.append(f"{bare} is no job that the scheduler knows{hint}")
+            reading.strangers.append(_no_job(bare, known))
             return "{job}"
     elif _STRANGE_NODE.match(bare) and _like_a_node(bare, known.nodes):
         near = difflib.get_close_matches(bare, known.nodes, n=1, cutoff=0.5)

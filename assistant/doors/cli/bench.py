@@ -15,6 +15,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
+from assistant.doors.cli.bench_agent import agent
 from assistant.doors.cli.calibration import calibration
 from assistant.doors.cli.door import door_of
 from assistant.doors.cli.group import app, examples
@@ -32,6 +33,7 @@ class _Bench(TyperGroup):
 
 
 bench_app = app(cls=_Bench, help="Measure start-up, scanning and diagnosis on this machine.")
+bench_app.command("agent", epilog=examples("nightshift bench agent", "nightshift bench agent --model --faults"))(agent)
 bench_app.command(
     "calibration",
     epilog=examples("nightshift bench calibration runs/labelled", "nightshift bench calibration a/ b/ --write calibration.toml"),
