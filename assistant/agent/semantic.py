@@ -22,12 +22,15 @@ from assistant.ports import Clock
 MODE = "semantic"
 SURE = 0.42
 """Below this share of the best reading, and with a second one near, it asks back."""
-LEAST = 0.12
+LEAST = 0.08
 """Below this nothing was understood."""
 CHANGING = frozenset({"recover", "cordon", "uncordon", "cancel"})
 SURE_OF_CHANGE = 0.5
 ORDERED = 0.15
 """Share of the readings that ask for a change, from which on a model may propose one."""
+NEAR = 0.4
+"""How near the second reading must be; a lonely one is taken, but for a change."""
+NOT_UNDERSTOOD = "I did not understand that. I know the jobs, nodes, logs, checkpoints and incidents of this cluster; ask: help"
 MOST_SHOWN = 60_000
 
 Teller = Callable[[Turn], Iterator[str]]
@@ -182,11 +185,10 @@ class SemanticAgent:
         first = choices[0].probability
         second = choices[1] if len(choices) > 1 else Choice("help", 0.0)
         if first < LEAST:
-            return _back(
-                asked, "I did not understand that. I know jobs, nodes, logs, checkpoints and incidents of this cluster.", ("help",)
-            )
+            return Answer(NOT_UNDERSTOOD, Kind.UNKNOWN, MODE, "out_of_scope", round(asked.confidence, 3), options=("help",))
         least = SURE_OF_CHANGE if asked.intent in CHANGING else SURE
-        if first < least and second.probability > first / 3:
+        lonely = asked.intent not in CHANGING and second.probability <= first * NEAR
+        if first < least and not lonely:
             options = tuple(_reading(choice.intent, asked) for choice in choices[:2])
             return _back(asked, f"Did you mean: {options[0]}? Or: {options[1]}?", options)
         return _missing(asked, self._intents[asked.intent], known)
