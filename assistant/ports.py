@@ -294,3 +294,30 @@ class RuleWriter(Protocol):
     def propose(self, lines: Sequence[str]) -> str:
         """Return a regular expression that describes whole lines like these; asked again it may answer otherwise."""
         ...
+
+
+@dataclass(frozen=True)
+class Described:
+    """What a language model makes of an excerpt."""
+
+    reason: str
+    """One of the reasons it was given."""
+    lines: tuple[int, ...]
+    """Numbers of the lines that show it, as given with the excerpt."""
+    rivals: tuple[str, ...] = ()
+    """Reasons that were thought of as well."""
+
+
+class Describer(Protocol):
+    """Describes a failure that neither rules nor memory know, in a fixed form; it decides nothing."""
+
+    name: str
+
+    def describe(self, excerpt: Sequence[str], reasons: Sequence[str]) -> Described | None:
+        """Return what an excerpt speaks for; None when there is no answer in time, or none of that form.
+
+        Args:
+            excerpt: Lines; the first has number 1.
+            reasons: What may be named.
+        """
+        ...

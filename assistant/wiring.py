@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from assistant.config import Settings
 from assistant.content.reasons import reasons
+from assistant.diagnose.described import ModelOpinion
 from assistant.diagnose.memory import MemoryOpinion
 from assistant.diagnose.ranked import RankerOpinion
 from assistant.engine import Engine
@@ -19,7 +20,7 @@ from assistant.errors import ConfigError
 from assistant.gate import Gate, Park
 from assistant.llm.embedded import EmbeddedEmbedder
 from assistant.policy import Policy, load_policy
-from assistant.ports import Approver, Clock, Scheduler, SystemClock, Transport
+from assistant.ports import Approver, Clock, Describer, Scheduler, SystemClock, Transport
 from assistant.store import Store
 from assistant.tooling import Context
 from assistant.watch.hang import HangLimits
@@ -101,7 +102,8 @@ def build(
     embedder = EmbeddedEmbedder()
     memory = MemoryOpinion(store, embedder, lambda: reasons(settings.content))
     engine = Engine(store, gate, scheduler, clock, watcher, site=settings.content, lease_s=settings.lease_s)
-    engine.opinions, engine.embedder = (memory, RankerOpinion(settings.content)), embedder
+    model = ModelOpinion(lambda: describer_for(settings, store), lambda: reasons(settings.content))
+    engine.opinions, engine.embedder = (memory, RankerOpinion(settings.content), model), embedder
     pipeline.append(PipelineAnswers(engine))
     return engine
 
@@ -130,9 +132,29 @@ def open_agent(engine: Engine, settings: Settings, *, model: bool = True, thread
 
     chat = open_chat(settings.model, inventory=lambda: names_for_model(engine.gate), site=settings.content)
     assert chat is not None
-    name = settings.model.name or (settings.model.path.name if settings.model.path is not None else "model")
     talks = settings.store.with_name("conversations.db") if thread else None
-    return ModelAgent(engine.gate, engine.clock, chat, name=name, talks=talks, thread=thread)
+    return ModelAgent(engine.gate, engine.clock, chat, name=_model_name(settings), talks=talks, thread=thread)
+
+
+def describer_for(settings: Settings, store: Store) -> Describer | None:
+    """Return the configured model as a describer; None without one, and where no trial showed that it names reasons well."""
+    from assistant.llm.models import identity, is_set
+
+    if not is_set(settings.model):
+        return None
+    from assistant.llm.trial import REASON
+
+    if not store.may(identity(settings.model), REASON):
+        return None
+    from assistant.agent.describing import ModelDescriber
+    from assistant.llm.models import open_chat
+
+    chat = open_chat(settings.model, site=settings.content)
+    return ModelDescriber(_model_name(settings), chat) if chat is not None else None
+
+
+def _model_name(settings: Settings) -> str:
+    return settings.model.name or (settings.model.path.name if settings.model.path is not None else "model")
 
 
 def chooser_for(site: Path | None = None) -> ToolChooser:

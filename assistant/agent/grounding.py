@@ -15,7 +15,7 @@ _CITED = re.compile(r"\[(\d{1,3})\]")
 _QUOTED = re.compile(r"\"([^\"\n]{3,400})\"|`([^`\n]{2,400})`|\u201c([^\u201d\n]{3,400})\u201d")
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?%?(?![\w])")
 _NAME = re.compile(r"\b(?=[\w.-]*\d)[A-Za-z][\w.-]*\d[\w.-]*\b|\b[a-z]+(?:_[a-z]+)+\b|(?<!\w)/[\w./-]{3,}")
-_DENIES = re.compile(r"\b(?:not|no|unknown|none|never|cannot|refused|denied|failed|did not|isn't|doesn't)\b", re.IGNORECASE)
+_DENIES = re.compile(r"\b(?:not|no|unknown|none|never|cannot|refused|denied|did not|isn't|doesn't)\b", re.IGNORECASE)
 _LIST_NUMBER = re.compile(r"^\s*(?:\d{1,2}[.)]|[-*])\s+")
 
 
@@ -31,9 +31,10 @@ class Evidence:
     """What may be said: all that the tools returned in this conversation, and the question itself."""
 
     def __init__(self, sources: Sequence[Source], said: Sequence[str] = ()) -> None:
-        self._text = _plain(" ".join([*(_text(source.value) for source in sources if source.value is not None), *said]))
-        # what a model asked for is no fact; of it can only be said that it is not known
-        self._asked = _plain(" ".join(f"{_text(source.arguments)} {source.error}" for source in sources))
+        good = [f"{_text(source.value)} {_text(source.arguments)}" for source in sources if not source.error]
+        self._text = _plain(" ".join([*good, *said]))
+        # what a model asked for in vain is no fact; of it can only be said that it is not known
+        self._asked = _plain(" ".join(f"{_text(source.arguments)} {source.error}" for source in sources if source.error))
         self._numbers = {number for match in _NUMBER.finditer(self._text) for number in _forms(match.group())}
         self._numbers |= {str(size) for source in sources for size in _sizes(source.value)}
         self._cited = {source.number for source in sources}

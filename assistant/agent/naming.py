@@ -110,11 +110,11 @@ def read_names(question: str, known: Inventory) -> Names:
         reading.text = _LINES.sub(" {n} lines ", reading.text)
     reading.texts += [text for text in reading.take(_QUOTED, "{text}") if text]
     reading.texts += reading.take(_XID, "{text}")
+    _jobs_by_word(reading, known)
     for number in reading.take(_INCIDENT, "{incident}"):
         _incident(reading, int(number), known)
     for number in reading.take(_APPROVAL, "approve request"):
         reading.approvals.append(int(number))
-    _jobs_by_word(reading, known)
     _nodes_by_number(reading, known)
     reading.text = _TOKEN.sub(lambda match: _token(match.group(), reading, known), reading.text)
     masked = _searched(reading)

@@ -1,0 +1,81 @@
+"""`nightshift ask` and `explain` on the command line: answers, exit codes, bad input, what is loaded."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+
+import pytest
+
+from assistant.doors.cli.exits import Exit
+from assistant.store import Store
+from tests.doors.conftest import Run
+from tests.doors.test_cli_startup import PROGRAM
+
+
+def test_a_question_is_answered_with_its_sources(cli: Run) -> None:
+    said = cli("ask", "what is wrong now?", "--sources")
+    assert said.code == Exit.DONE
+    assert "Nothing is wrong" in said.out
+    assert "[1] list_incidents(" in said.out
+
+
+def test_json_holds_text_mode_sources_and_reading(cli: Run) -> None:
+    said = cli("ask", "how many nodes are idle?", "--json")
+    answer = said.objects[0]
+    assert (answer["mode"], answer["intent"], answer["kind"]) == ("semantic", "bad_nodes", "answer")
+    assert answer["sources"][0]["tool"] == "node_states"
+
+
+def test_questions_in_a_row_are_one_conversation(cli: Run, store: Store) -> None:
+    said = cli("ask", "explain incident 1", "what waits for me?", "--json")
+    assert [answer["intent"] for answer in said.objects] == ["explain_incident", "approvals"]
+    assert "nightshift approve 1" in said.objects[1]["text"]
+
+
+@pytest.mark.parametrize(
+    ("question", "code"),
+    [
+        ("why did 9999 die?", Exit.ERROR),
+        ("cordon node01", Exit.REFUSED),
+        ("yes, do it", Exit.REFUSED),
+        ("why did it die?", Exit.ERROR),
+    ],
+)
+def test_the_exit_code_says_how_it_ended(question: str, code: Exit, cli: Run) -> None:
+    assert cli("ask", question).code == code
+
+
+def test_a_question_may_come_from_stdin_but_an_order_may_not(cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("which nodes are idle?\n"))
+    assert cli("ask", "-").code == Exit.DONE
+    monkeypatch.setattr(sys, "stdin", io.StringIO("cordon node01\n"))
+    said = cli("ask", "-")
+    assert said.code == Exit.REFUSED
+    assert "piped text" in said.out
+
+
+@pytest.mark.parametrize("question", ["x" * 1_000_000, "", "🔥", "\u202e\u2066"], ids=["1 MB", "empty", "emoji", "bidi"])
+def test_what_is_no_question_is_a_usage_error_in_one_line(question: str, cli: Run) -> None:
+    said = cli("ask", question)
+    assert said.code == Exit.USAGE
+    assert len(said.err.splitlines()) == 1
+    assert len(said.err) < 400
+
+
+def test_signs_that_deceive_never_reach_the_terminal(cli: Run) -> None:
+    said = cli("ask", "what is wrong\u202e now \u001b[2J?")
+    assert said.code == Exit.DONE
+    assert not set("\u202e\u001b") & set(said.out)
+
+
+def test_explain_writes_the_report(cli: Run, store: Store) -> None:
+    assert cli("explain", 1).out == cli("incident", "report", 1).out
+    assert cli("explain", 99).code == Exit.USAGE
+
+
+def test_an_answer_without_a_model_loads_no_language_model(store: Store) -> None:
+    words = ["ask", "what waits for me?"]
+    done = subprocess.run([sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True, check=True)
+    assert {"langchain", "langchain_core", "langgraph", "pydantic"} & set(done.stderr.split()) == set()
