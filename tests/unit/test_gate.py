@@ -33,7 +33,7 @@ def test_an_allowed_call_runs_and_every_row_is_written(world: World) -> None:
 
 def test_the_intent_is_on_disk_before_the_tool_runs(world: World) -> None:
     with pytest.raises(KeyboardInterrupt):
-        world.gate().call("trouble", {"sort": "ctrl-c"}, why="", by="agent", incident=1)
+        world.gate().call("trouble", {"sort": "ctrl-c"}, why="", by="playbook:p", incident=1)
     assert world.statuses == ["intent"]
     assert world.store.outcome(1) is None
 
@@ -49,15 +49,15 @@ def test_a_step_that_was_done_is_not_done_again(world: World) -> None:
 
 def test_a_step_that_failed_stays_failed(world: World) -> None:
     gate = world.gate()
-    first = gate.call("trouble", {"sort": "tool"}, why="", by="agent", incident=1, step="a")
+    first = gate.call("trouble", {"sort": "tool"}, why="", by="playbook:p", incident=1, step="a")
     assert (first.ok, first.error) == (False, "cannot")
-    assert gate.call("trouble", {"sort": "tool"}, why="", by="agent", incident=1, step="a") == first
+    assert gate.call("trouble", {"sort": "tool"}, why="", by="playbook:p", incident=1, step="a") == first
     assert world.statuses == ["failed"]
 
 
 def test_a_bug_of_a_tool_is_recorded_and_rises(world: World) -> None:
     with pytest.raises(ZeroDivisionError):
-        world.gate().call("trouble", {"sort": "bug"}, why="", by="agent")
+        world.gate().call("trouble", {"sort": "bug"}, why="", by="playbook:p")
     outcome = world.store.outcome(1)
     assert outcome is not None
     assert outcome.error == "ZeroDivisionError: oops"
@@ -65,7 +65,7 @@ def test_a_bug_of_a_tool_is_recorded_and_rises(world: World) -> None:
 
 def test_a_change_that_got_no_answer_stays_unknown(world: World) -> None:
     with pytest.raises(Unavailable):
-        world.gate().call("trouble", {"sort": "away"}, why="", by="agent")
+        world.gate().call("trouble", {"sort": "away"}, why="", by="playbook:p")
     assert world.statuses == ["intent"]
 
 
@@ -79,7 +79,7 @@ def test_a_change_that_got_no_answer_stays_unknown(world: World) -> None:
 )
 def test_a_wrong_call_writes_nothing(world: World, name: str, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        world.gate().call(name, arguments, why="", by="agent")
+        world.gate().call(name, arguments, why="", by="playbook:p")
     assert world.store.calls() == []
 
 
@@ -91,7 +91,7 @@ def test_a_wrong_call_writes_nothing(world: World, name: str, arguments: dict[st
     ],
 )
 def test_a_target_that_does_not_exist_is_a_failed_outcome(world: World, name: str, arguments: dict[str, Any], message: str) -> None:
-    outcome = world.gate().call(name, arguments, why="", by="agent")
+    outcome = world.gate().call(name, arguments, why="", by="playbook:p")
     assert not outcome.ok
     assert message in outcome.error
 
@@ -107,9 +107,9 @@ def test_nothing_runs_while_the_scheduler_does_not_answer(world: World) -> None:
 
 def test_reading_is_written_down_only_for_an_incident(world: World) -> None:
     gate = world.gate(Policy())
-    assert gate.call("look", {}, why="", by="agent").value == {"cordoned": False}
+    assert gate.call("look", {}, why="", by="playbook:p").value == {"cordoned": False}
     assert world.store.calls() == []
-    assert gate.call("look", {}, why="", by="agent", incident=1).ok
+    assert gate.call("look", {}, why="", by="playbook:p", incident=1).ok
     assert world.statuses == ["done"]
 
 
@@ -230,7 +230,7 @@ def test_limits_count_the_calls_of_every_door(world: World) -> None:
     with pytest.raises(Denied, match=r"kind\.cordon\.hard\.per_hour"):
         gate.call("cordon_node", {"node": "n2"}, why="", by="cli:alice", approved_by="alice")
     world.clock.sleep(3600)
-    assert gate.call("cordon_node", {"node": "n2"}, why="", by="agent").ok
+    assert gate.call("cordon_node", {"node": "n2"}, why="", by="playbook:p").ok
 
 
 def test_two_doors_cannot_both_make_an_approved_call(world: World) -> None:
@@ -243,3 +243,10 @@ def test_two_doors_cannot_both_make_an_approved_call(world: World) -> None:
     with pytest.raises(StoreBusy, match="another process goes on with it"):
         gate._decided(seen, cordon_node, {"node": "n1", "reason": "ecc"}, "alice")
     assert world.cluster.changes == []
+
+
+def test_a_change_that_the_agent_asks_for_waits_for_a_person_whatever_the_mode(world: World) -> None:
+    with pytest.raises(Parked, match="the agent proposes, a person must say yes"):
+        world.gate().call("cordon_node", {"node": "n2"}, why="", by="agent")
+    assert world.gate().call("look", {}, why="", by="agent").ok
+    assert world.reason("n2") == ""

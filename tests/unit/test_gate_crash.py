@@ -69,9 +69,9 @@ def test_after_a_crash_a_call_without_a_step_is_not_made_again(world: World) -> 
 
 def test_after_a_crash_an_action_that_nobody_can_look_up_is_never_repeated(world: World) -> None:
     with pytest.raises(KeyboardInterrupt):
-        world.gate().call("trouble", {"sort": "ctrl-c"}, why="", by="agent", incident=1, step="a")
+        world.gate().call("trouble", {"sort": "ctrl-c"}, why="", by="playbook:p", incident=1, step="a")
     with pytest.raises(Unavailable, match="cannot look it up"):
-        world.gate().call("trouble", {"sort": "tool"}, why="", by="agent", incident=1, step="a")
+        world.gate().call("trouble", {"sort": "tool"}, why="", by="playbook:p", incident=1, step="a")
 
 
 def test_after_a_crash_a_reading_call_is_repeated(world: World) -> None:
@@ -80,8 +80,8 @@ def test_after_a_crash_a_reading_call_is_repeated(world: World) -> None:
 
     gate = Gate(world.store, world.context, Policy(), AnswersFrom([]), find=lambda name: replace(look, run=killed))
     with pytest.raises(KeyboardInterrupt):
-        gate.call("look", {}, why="", by="agent", incident=1, step="a")
-    assert world.gate().call("look", {}, why="", by="agent", incident=1, step="a").value == {"cordoned": False}
+        gate.call("look", {}, why="", by="playbook:p", incident=1, step="a")
+    assert world.gate().call("look", {}, why="", by="playbook:p", incident=1, step="a").value == {"cordoned": False}
     assert world.statuses == ["done"]
 
 
@@ -97,7 +97,7 @@ def test_an_undo_takes_the_call_back_and_marks_it(world: World) -> None:
 
 def test_the_undo_of_a_resubmission_cancels_the_new_job(world: World) -> None:
     gate = world.gate()
-    gate.call("resubmit_job", {"job": "1"}, why="", by="agent")
+    gate.call("resubmit_job", {"job": "1"}, why="", by="playbook:p")
     assert gate.undo(1, "cli:alice").ok
     assert world.cluster.changes == ["submit 2", "cancel 2"]
 
@@ -118,7 +118,7 @@ def test_an_undo_goes_through_the_policy(world: World) -> None:
     ],
 )
 def test_only_a_done_call_with_an_undo_can_be_undone(world: World, name: str, arguments: dict[str, Any], message: str) -> None:
-    world.gate().call(name, arguments, why="", by="agent")
+    world.gate().call(name, arguments, why="", by="playbook:p")
     with pytest.raises(UsageError, match=message):
         world.gate().undo(1, "cli:alice")
 
@@ -128,13 +128,13 @@ def test_a_preview_shows_the_change_and_the_policys_word_and_writes_nothing(worl
     assert shown.text == f"scontrol update node=n1 state=drain reason='{tag_of(1, 0)} ecc'"
     assert shown.decision.rule == "mode.propose"
     assert world.store.calls() == []
-    assert world.gate().preview("look", {}, by="agent").decision.rule == "read"
-    assert world.gate().preview("uncordon_node", {"node": "n1"}, by="agent").text == "uncordon_node(node='n1')"
+    assert world.gate().preview("look", {}, by="playbook:p").decision.rule == "read"
+    assert world.gate().preview("uncordon_node", {"node": "n1"}, by="playbook:p").text == "uncordon_node(node='n1')"
 
 
 def test_a_secret_argument_is_used_and_not_kept(world: World) -> None:
     secret = {"node": "n1", "reason": "token hf_abcdefghijklmnopqrstuvwxyz"}
-    assert world.gate().call("cordon_node", secret, why="", by="agent").ok
+    assert world.gate().call("cordon_node", secret, why="", by="playbook:p").ok
     assert "hf_abc" in world.reason()
     assert world.store.call(1).arguments["reason"] == "token [redacted]"
 
