@@ -22,7 +22,7 @@ DOUBT = 4.0
 FOREIGN, MISSING = 5.0, 2.0
 """What a name that fits nothing, and one that is missing, take away."""
 NEAREST = 3
-MEANING = 0.5
+MEANING = 0.6
 """How much of a vote an encoder has beside the words."""
 DOUBTED = -4.0
 _FLOOR = 1e-4

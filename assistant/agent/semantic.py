@@ -28,6 +28,7 @@ CHANGING = frozenset({"recover", "cordon", "uncordon", "cancel"})
 SURE_OF_CHANGE = 0.5
 ORDERED = 0.15
 """Share of the readings that ask for a change, from which on a model may propose one."""
+_ASKS = re.compile(r"(?:is|are|was|were|did|does|has|have|had|why|how|which|what|who|when|where)\b", re.IGNORECASE)
 NEAR = 0.4
 """How near the second reading must be; a lonely one is taken, but for a change."""
 NOT_UNDERSTOOD = "I did not understand that. I know the jobs, nodes, logs, checkpoints and incidents of this cluster; ask: help"
@@ -173,6 +174,13 @@ class SemanticAgent:
 
     def _choices(self, names: Names) -> Sequence[Choice]:
         """Return the readings of a question; a bare number is a job in one and an incident in another."""
+        found = self._readings(names)
+        if _ASKS.match(names.masked):
+            # whoever asks whether a node is back does not ask to put it back
+            return [choice for choice in found if choice.intent not in CHANGING]
+        return found
+
+    def _readings(self, names: Names) -> Sequence[Choice]:
         if not names.numbers:
             return self._chooser.choose(names.masked)
         best: dict[str, float] = {}

@@ -1,0 +1,43 @@
+"""The agent without a language model on recorded clusters: the figures of docs/accuracy.md may not get worse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from assistant.agent.chooser import ToolChooser, WordChooser
+from assistant.agent.semantic import SemanticAgent
+from assistant.doors.agent_bench import Scored, load_cases, run_cases, shares
+from assistant.llm.embedded import encoder
+from assistant.wiring import chooser_for
+
+CASES = Path(__file__).parents[1] / "cases" / "agent"
+
+
+def scored(chooser: ToolChooser) -> list[Scored]:
+    return run_cases(load_cases(CASES), CASES, lambda engine: SemanticAgent(engine.gate, engine.clock, chooser))
+
+
+def test_there_are_enough_cases_of_every_kind() -> None:
+    cases = load_cases(CASES)
+    tags = {tag for case in cases for tag in case.tags}
+    assert len(cases) >= 120
+    assert sum(case.heldout for case in cases) >= 100
+    assert tags >= {"easy", "medium", "hard", "chain", "long", "injection", "no answer", "ask back", "count", "compare", "refuse"}
+
+
+def test_with_words_alone_most_tasks_are_done() -> None:
+    found = {share.name: share for share in shares(scored(WordChooser.load()))}
+    assert found["all"].success >= 0.90
+    assert found["held-out wordings"].tool >= 0.80
+
+
+@pytest.mark.skipif(encoder() is None, reason="the embedded encoder does not run here")
+def test_with_the_encoder_nearly_all_tasks_are_done() -> None:
+    done = scored(chooser_for())
+    found = {share.name: share for share in shares(done)}
+    assert found["all"].success >= 0.93
+    assert found["held-out wordings"].tool >= 0.90
+    assert found["held-out wordings"].success >= 0.88
+    assert [one.faults for one in done if any("changed the cluster" in fault for fault in one.faults)] == []
