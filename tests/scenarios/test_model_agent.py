@@ -1,0 +1,112 @@
+"""The agent with a language model: its limits, its memory of a conversation, and what stands in when it fails."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from langchain_core.messages import AIMessage
+
+from assistant.agent.conversation import KEPT_TALKS, MODEL_CALLS, ModelAgent, names_for_model, open_talks
+from assistant.agent.grounding import MARK
+from assistant.llm.scripted_chat import ScriptedChat, calls
+from assistant.policy import Mode
+from tests.scenarios.scene import Scene
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    """A job that met a broken GPU and was brought back."""
+    made = Scene(tmp_path, mode=Mode.ACT)
+    made.cluster.submit(made.spec)
+    made.watch(600)
+    return made
+
+
+def agent(scene: Scene, *script: AIMessage | str | Exception, talks: Path | None = None) -> tuple[ModelAgent, ScriptedChat]:
+    model = ScriptedChat(script=script)
+    return ModelAgent(scene.engine.gate, scene.clock, model, name="scripted", talks=talks), model
+
+
+def test_an_answer_cites_what_tools_returned_and_the_rest_is_marked(scene: Scene) -> None:
+    told = "Job 1 failed of ecc_error on node02 [1]. It had used 31337 GPU hours."
+    answer = agent(scene, calls("explain_job", job="1"), told)[0].ask("why did job 1 fail?")
+    assert answer.text == f"{told} {MARK}"
+    assert [source.tool for source in answer.sources] == ["explain_job"]
+    assert answer.mode == "model:scripted"
+
+
+def test_the_same_call_returns_the_first_result_and_the_third_ends_it(scene: Scene) -> None:
+    chat, model = agent(scene, *[calls("tail_log", job="1")] * 20)
+    answer = chat.ask("show the log of job 1")
+    assert len(answer.sources) == 1
+    assert len(model.asked) <= 5
+    assert "stopped: the same call a third time" in answer.notes
+    assert "You made this call already" in str(model.asked[2][0][-1].text)
+
+
+def test_a_model_that_never_ends_is_ended(scene: Scene) -> None:
+    script = [calls("tail_log", job="1", lines=number) for number in range(1, 60)]
+    chat, model = agent(scene, *script)
+    chat.ask("show the log of job 1")
+    assert len(model.asked) <= MODEL_CALLS
+
+
+@pytest.mark.parametrize(
+    "trouble", [RuntimeError("crashed"), TimeoutError("too slow"), ValueError("garbage"), ConnectionError("down")]
+)
+def test_when_the_model_fails_the_answer_without_one_stands(trouble: Exception, scene: Scene, tmp_path: Path) -> None:
+    answer = agent(scene, calls("explain_job", job="1"), trouble, talks=tmp_path / "talks.db")[0].ask("why did job 1 fail?")
+    assert answer.mode == "semantic"
+    assert "ecc_error" in answer.text
+    assert "did not answer" in answer.notes[-1]
+
+
+def test_a_tool_that_does_not_exist_or_fails_ends_nothing(scene: Scene) -> None:
+    script = (calls("rm_rf", path="/"), calls("show_job", job="999"), calls("show_job", wrong=1), "Job 999 is not known [1].")
+    answer = agent(scene, *script)[0].ask("how is job 999?")
+    assert answer.mode == "model:scripted"
+    assert MARK not in answer.text
+
+
+def test_a_conversation_goes_on_in_another_process(scene: Scene, tmp_path: Path) -> None:
+    talks = tmp_path / "talks.db"
+    agent(scene, calls("explain_job", job="1"), "It failed of ecc_error [1].", talks=talks)[0].ask("why did job 1 fail?")
+    chat, model = agent(scene, "As I said, of ecc_error.", talks=talks)
+    chat.ask("say it again")
+    assert any("why did job 1 fail?" in str(message.text) for message in model.asked[0][0])
+    assert talks.stat().st_mode & 0o077 == 0
+
+
+def test_old_conversations_are_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "talks.db"
+    saver = open_talks(path)
+    for number in range(KEPT_TALKS + 5):
+        saver.conn.execute(
+            "INSERT INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id) VALUES (?, '', ?)",
+            [f"talk-{number}", f"{number:06}"],
+        )
+    saver.conn.commit()
+    saver.conn.close()
+    open_talks(path).conn.close()
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT count(DISTINCT thread_id) FROM checkpoints").fetchone() == (KEPT_TALKS,)
+    connection.close()
+
+
+def test_a_grammar_is_given_only_what_exists(scene: Scene) -> None:
+    names = names_for_model(scene.engine.gate)
+    assert names["job"] == ["2", "1"]
+    assert names["node"][0] == "node01"
+    assert names["incident"] == ["1"]
+
+
+def test_no_result_is_longer_for_a_model_than_its_cap(scene: Scene) -> None:
+    log = scene.cluster.job("1").log
+    assert log is not None
+    log.write_text("a line of a log that is long\n" * 50_000, encoding="utf-8")
+    chat, model = agent(scene, calls("tail_log", job="1", lines=5000), "That is the log [1].")
+    answer = chat.ask("show the log of job 1")
+    assert len(str(model.asked[1][0][-1].text)) < 8_000
+    assert len(str(answer.sources[0].value)) > 100_000
