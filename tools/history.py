@@ -70,6 +70,8 @@ def list_approvals(context: Context) -> list[dict[str, Any]]:
             {
                 "approval": one.id,
                 "change": call.preview or call.tool,
+                "tool": call.tool,
+                "arguments": dict(call.arguments),
                 "why": call.why,
                 "asked_because": f"{one.rule}: {one.why}",
                 "by": call.by,

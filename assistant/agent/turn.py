@@ -102,6 +102,9 @@ def put_before_person(
             return Proposal(
                 tool, arguments, harmless(preview.text), None, f"{preview.decision.rule}: {preview.decision.why}.{by_hand}"
             )
+        standing = _standing(gate, tool, arguments)
+        if standing is not None:
+            return Proposal(tool, arguments, harmless(preview.text), standing)
         outcome = gate.call(tool, arguments, why=why, by=BY, incident=incident)
     except Parked as parked:
         return Proposal(tool, arguments, harmless(preview.text), parked.approval)
@@ -111,6 +114,14 @@ def put_before_person(
         return Proposal(tool, arguments, "", None, one_line(error, 400))
     # the policy lets no call of the agent through, so a person stood behind this gate and said yes
     return Proposal(tool, arguments, harmless(preview.text), None, "" if outcome.ok else one_line(outcome.error, 400))
+
+
+def _standing(gate: Gate, tool: str, arguments: Mapping[str, Any]) -> int | None:
+    """Return the approval of the same change where the agent has put it before a person already."""
+    checked = find_tool(tool).checked(arguments)
+    waiting = gate.call("list_approvals", {}, why="whether it is proposed already", by=BY).value
+    same = (one["approval"] for one in waiting or () if (one["by"], one["tool"], one["arguments"]) == (BY, tool, checked))
+    return next(same, None)
 
 
 def made_harmless(value: Any) -> Any:

@@ -95,6 +95,15 @@ def test_old_conversations_are_dropped(tmp_path: Path) -> None:
     connection.close()
 
 
+def test_the_same_wish_twice_is_one_proposal(scene: Scene) -> None:
+    chat, _ = agent(
+        scene, calls("propose_cancel_job", job="2"), "Proposed [1].", calls("propose_cancel_job", job="2"), "Proposed [1]."
+    )
+    first, second = chat.ask("cancel job 2"), chat.ask("please cancel job 2")
+    assert [one.approval for one in (*first.proposals, *second.proposals)] == [1, 1]
+    assert len(scene.engine.store.approvals()) == 1
+
+
 def test_a_grammar_is_given_only_what_exists(scene: Scene) -> None:
     names = names_for_model(scene.engine.gate)
     assert names["job"] == ["2", "1"]
