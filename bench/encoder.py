@@ -1,6 +1,6 @@
 """How good the embedded model is on wordings that its training never saw, how long it takes, and what memory it needs.
 
-    python -m bench.encoder [--wrong]
+    python -m bench.encoder [--wrong] [--suites]
 
 The cases lie in tests/cases/encoder: excerpts of 3 to 11 lines of which one is the root, and sentences of operators. They are
 written by training/encoder/build.py from what it held out. Time is that of 200 lines of logs (tests/cases/blind*), each wording
@@ -14,10 +14,11 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from assistant.llm.embedded import EmbeddedEmbedder
 from assistant.llm.encoder import FOLDER, EncoderRanker, Intents, LlamaEncoder, open_heads, open_words
 from assistant.llm.hashing import HashingEmbedder
 from assistant.ports import Embedder, Ranker
@@ -159,6 +160,27 @@ def retrieval(embedder: Embedder) -> Retrieval:
     return Retrieval(len(told), round(float(right.mean()), 3), round(float(right[order[: len(order) // 2]].mean()), 3))
 
 
+def print_suites(rankers: Mapping[str, Ranker]) -> None:
+    """Print what rankers make of the blind suites where no signature speaks for a reason."""
+    from assistant.diagnose.knowledge import Knowledge
+    from assistant.diagnose.labels import read_labels
+    from assistant.diagnose.ranked import guess
+    from bench.ranker import STRUCTURAL, Judged, bare, facts_of
+
+    knowledge = bare(Knowledge.load())
+    every: dict[str, list[Judged]] = {name: [] for name in rankers}
+    for folder in sorted((ROOT / "tests" / "cases").glob("blind*")):
+        labels = [label for label in read_labels(folder) if label.reason not in STRUCTURAL]
+        facts = [facts_of(label, knowledge) for label in labels]
+        for name, ranker in rankers.items():
+            every[name] += [Judged(one, guess(seen, ranker, knowledge.reasons)) for one, seen in zip(labels, facts, strict=True)]
+    for name, judged_ones in every.items():
+        order = sorted(judged_ones, key=lambda one: -(one.made.score if one.made else 0.0))
+        shares = [_share([one.right for one in order]), _share([one.line for one in order if one.label.lines])]
+        print(f"blind suites without signatures, {name:8} {len(order)} cases: reason {shares[0]}, line {shares[1]}, ", end="")
+        print(f"surer half {_share([one.right for one in order[: len(order) // 2]])}")
+
+
 def memory_mb() -> float:
     """Return the resident memory of this process."""
     text = Path("/proc/self/status").read_text(encoding="ascii")
@@ -169,6 +191,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the figures."""
     parser = argparse.ArgumentParser(prog="python -m bench.encoder", description="Figures of the embedded model.")
     parser.add_argument("--wrong", action="store_true", help="print what it gets wrong")
+    parser.add_argument("--suites", action="store_true", help="the blind suites without signatures, too; takes a minute")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where the model lies")
     options = parser.parse_args(arguments)
     import numpy as np
@@ -190,8 +213,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"both            {judged(excerpts(), EncoderRanker(encoder, heads, words), wrong=options.wrong)}")
     for head in ("intent", "question"):
         print(f"{head:15} {chosen(sentences(head), Intents(encoder, heads, head), wrong=options.wrong)}")
-    for embedder in (encoder, HashingEmbedder()):
-        print(f"retrieval {embedder.name:24} {retrieval(embedder)}")
+    if options.suites:
+        print_suites({"words": words, "encoder": EncoderRanker(encoder, heads), "both": EncoderRanker(encoder, heads, words)})
+    for embedder in (encoder, EmbeddedEmbedder(options.folder), HashingEmbedder()):
+        print(f"retrieval {embedder.name:32} {retrieval(embedder)}")
     return 0
 
 

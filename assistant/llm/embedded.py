@@ -13,12 +13,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from assistant.errors import ContentError
-from assistant.llm.encoder import FOLDER, MEANING, EncoderRanker, Intents, LlamaEncoder, open_heads, open_words
+from assistant.llm.encoder import FOLDER, EncoderRanker, Intents, LlamaEncoder, open_heads, open_words
 from assistant.llm.hashing import HashingEmbedder
 from assistant.llm.ranker import file_of, load_ranker
 from assistant.ports import Ranker
 
 logger = logging.getLogger(__name__)
+
+
+NEARNESS = 0.7
+"""Share of the encoder in how near two lines are: with it similarity is right about as often as memory takes it to be."""
 
 
 class Status(NamedTuple):
@@ -96,7 +100,7 @@ def intents(site: Path | None = None, head: str = "intent", folder: Path = FOLDE
 class EmbeddedEmbedder:
     """Turns lines into vectors by meaning and by words; an `Embedder` that loads nothing before it is asked.
 
-    Two lines lie as near as MEANING of what the encoder says and the rest of what hashed words say: lines that mean the same come
+    Two lines lie as near as NEARNESS of what the encoder says and the rest of what hashed words say: lines that mean the same come
     first, and only lines in nearly the same words come close to 1. Where the encoder does not work there are words only.
     """
 
@@ -122,7 +126,7 @@ class EmbeddedEmbedder:
             return words
         import numpy as np
 
-        both = np.concatenate((MEANING**0.5 * np.array(found.embed(texts)), (1 - MEANING) ** 0.5 * np.array(words)), axis=1)
+        both = np.concatenate((NEARNESS**0.5 * np.array(found.embed(texts)), (1 - NEARNESS) ** 0.5 * np.array(words)), axis=1)
         lengths = np.linalg.norm(both, axis=1, keepdims=True)
         joined: list[list[float]] = (both / np.maximum(lengths, 1e-9)).tolist()
         return joined

@@ -68,7 +68,7 @@ def load_heads(path: Path, encoder: str = "") -> Heads:
     try:
         if path.stat().st_size > LARGEST_BYTES:
             raise ContentError(f"{path}: is larger than {LARGEST_BYTES >> 20} MiB; {_AGAIN}")
-        with np.load(path, allow_pickle=False) as kept:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
             about = json.loads(str(kept["about"]))
             tables = {name: kept[name].astype(np.float32) for name in _TABLES}
         found = Heads({head: tuple(about["classes"][head]) for head in HEADS}, tables, about)

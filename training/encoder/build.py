@@ -20,17 +20,15 @@ import numpy as np
 import sentences as asked
 
 from assistant.llm import prepared
-from assistant.llm.encoder import DIGEST, GGUF, HEADS, WORDS, EncoderRanker, Intents, LlamaEncoder
-from assistant.llm.heads import VERSION, Heads, refit, refit_root, save_heads
-from assistant.llm.lessons import filled
+from assistant.llm.encoder import DIGEST, DIMS, GGUF, HEADS, WORDS, EncoderRanker, Intents, LlamaEncoder
+from assistant.llm.heads import VERSION, Heads, refit, save_heads
 from assistant.llm.ranker import LinearRanker, save_ranker
 from assistant.llm.training import train
 from bench.encoder import CASES, chosen, excerpts, judged, sentences
 
 EXCERPTS = 360
-COPIES = 2
-"""Variants of each wording that the heads are fitted to at the end."""
 PRIOR = 0.02
+"""How strongly the heads for sentences are drawn to nothing."""
 
 
 def mean_of(
@@ -44,8 +42,9 @@ def mean_of(
         kept: How much of what was learnt is kept; the rest is drawn back to the published weights.
     """
     loaded = [dict(np.load(path)) for path in seeds]
-    about = json.loads(str(loaded[0].pop("about")))
-    tables = {name: np.mean([one[name] for one in loaded], axis=0).astype(np.float32) for name in loaded[0]}
+    about = [json.loads(str(one.pop("about"))) for one in loaded][-1]
+    shared = [name for name in loaded[0] if not name.startswith(tuple(f"heads.{head}." for head in asked.HEADS))]
+    tables = {name: np.mean([one[name] for one in loaded], axis=0).astype(np.float32) for name in shared}
     return {
         name: kept * table + (1 - kept) * original[name] if name in original else table for name, table in tables.items()
     }, about
@@ -54,18 +53,18 @@ def mean_of(
 def heads_of(
     tables: Mapping[str, np.ndarray], about: Mapping[str, list[str]], encoder: LlamaEncoder, note: Mapping[str, object]
 ) -> Heads:
-    """Return the seeds' mean heads, fitted to the vectors that llama.cpp computes."""
+    """Return the seeds' mean heads.
+
+    Those for lines stay as they are: fitted again to lines that the encoder has learnt by heart, they would be sure of everything.
+    Those for sentences had few in each batch, so they are fitted anew to what llama.cpp computes for all of them.
+    """
     own = {name.removeprefix("heads."): table for name, table in tables.items() if name.startswith("heads.")}
-    heads = Heads(
-        {head: tuple(names) for head, names in about.items()}, own, {**note, "version": VERSION, "encoder": encoder.digest}
-    )
+    classes = {"reason": tuple(about["reason"]), **{head: tuple(asked.pool(head)) for head in asked.HEADS}}
+    for head in asked.HEADS:
+        own[f"{head}.weight"] = np.zeros((len(classes[head]), DIMS), np.float32)
+        own[f"{head}.bias"] = np.zeros(len(classes[head]), np.float32)
+    heads = Heads(classes, own, {**note, "version": VERSION, "encoder": encoder.digest})
     chance = random.Random(0)
-    told = [(line, filled(line.text, chance)) for own in data.pool().by_reason.values() for line in own]
-    told += [(line, data.varied(text, chance)) for line, text in told for _ in range(COPIES - 1)]
-    seen = list(dict.fromkeys(one for line, text in told if (one := (prepared.line(text), line.reason, line.root))[0]))
-    vectors = encoder.vectors([text for text, _, _ in seen])
-    heads = refit(heads, "reason", vectors, [reason for _, reason, _ in seen], prior=PRIOR * COPIES)
-    heads = refit_root(heads, vectors, [root for _, _, root in seen], prior=PRIOR * COPIES)
     for head in asked.HEADS:
         said = [(prepared.sentence(asked.filled(text, chance)), want) for want, texts in asked.pool(head).items() for text in texts]
         heads = refit(heads, head, encoder.vectors([text for text, _ in said]), [want for _, want in said], prior=PRIOR)

@@ -35,21 +35,38 @@ def learn(
     """Teach Nightshift from labelled logs.
 
     Each case is diagnosed. Where that is wrong, the labelled line becomes a signature on trial when it passes the proof; every
-    case is remembered. A case is a folder as for `nightshift diagnose`, with a label.toml: reason, and where known lines
-    (file:line), action, nodes, why. Healthy cases (reason = "no_failure") are what new signatures must not match.
+    case is remembered, and the embedded model's heads are fitted anew to all that is remembered, into the site's knowledge.
+    A case is a folder as for `nightshift diagnose`, with a label.toml: reason, and where known lines (file:line), action, nodes,
+    why. Healthy cases (reason = "no_failure") are what new signatures must not match.
     """
     from assistant.diagnose.labels import read_labels
     from assistant.engine.lessons import learn_from
 
     labels = read_labels(folder)
-    with _engine(door_of(context), dry_run=dry_run) as engine:
+    door = door_of(context)
+    with _engine(door, dry_run=dry_run) as engine:
         results = []
         for one in learn_from(engine, labels, by=user()):
             results.append(one)
             if as_json:
                 print_json(_object(folder, one))
+        if not dry_run:
+            _relearn(door, engine)
     if not as_json:
         print_table(("case", "reason", "diagnosed", "incident", "learned"), [_row(folder, one) for one in results])
+
+
+def _relearn(door: Door, engine: Engine) -> None:
+    """Fit the embedded model's heads to every memory, where the site has a folder to keep them in."""
+    from assistant.llm.refitting import relearn
+
+    if door.site is None:
+        return
+    made = relearn([(line, memory.reason) for memory in engine.store.memories() for line in memory.lines[:1]], door.site)
+    if made is not None:
+        door.say(
+            f"the line model knew {made.right_before} of {made.lines} remembered lines, now knows {made.right_after}: {made.path}"
+        )
 
 
 @contextmanager
