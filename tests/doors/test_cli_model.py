@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from assistant.doors.cli.exits import Exit
+from assistant.llm import embedded
 from assistant.llm.ranker import FILE, load_ranker
 
 Run = Callable[..., Any]
@@ -78,7 +79,8 @@ def test_confidence_is_judged_on_labelled_cases_and_curves_are_written(cli: Run,
     out = tmp_path / "calibration.toml"
     said = cli("bench", "calibration", cases, "--write", out, "--json")
     assert said.code == Exit.DONE, said.err
-    assert [table["of"] for table in said.objects] == ["rules, as computed", "rules", "line ranker"]
+    with_encoder = ["line ranker with the encoder"] if embedded.status().works else []
+    assert [table["of"] for table in said.objects] == ["rules, as computed", "rules", "linear line ranker", *with_encoder]
     assert said.objects[0]["cases"] == 6
     assert said.objects[0]["right"] == pytest.approx(5 / 6)
     assert "6 cases of cases; wordings hidden: true" in out.read_text()

@@ -54,7 +54,7 @@ def verdict_on(context: Context, devcluster: DevCluster) -> dict[str, Any]:
 def test_good_nodes_are_good_and_the_reservation_is_gone_afterwards(context: Context, devcluster: DevCluster) -> None:
     told = verdict_on(context, devcluster)
     assert told["good"] == list(devcluster.nodes), told
-    assert told["rounds"] == 2
+    assert told["rounds"] in (2, 3), "one more where a busy machine made a world look slow"
     assert told["reservation"] == "nightshift-test-5-6"
     assert "nightshift" not in devcluster.run("scontrol", "show", "reservation")
     assert all(world["mib_s"] > 1 for world in told["worlds"])
