@@ -175,3 +175,24 @@ def test_another_model_table_replaces_the_old_one_only() -> None:
     text = 'a = 1\n\n[model]\nurl = "x"\n\n[watch]\npoll_s = 5\n'
     assert with_table(text, ["[model]", 'url = "y"']) == 'a = 1\n\n[watch]\npoll_s = 5\n\n[model]\nurl = "y"\n'
     assert with_table("", []) == ""
+
+
+def checked(cli: Run) -> dict[str, str]:
+    """Return what the doctor finds of the language model."""
+    return next(found for found in cli("doctor", "--json").objects if found["name"] == "language model")
+
+
+def test_the_doctor_says_what_the_language_model_is_and_may_do(cli: Run, tiny: Path, tmp_path: Path, store: Store) -> None:
+    assert "without one" in checked(cli)["text"]
+    own = tmp_path / "xdg_config_home" / "nightshift" / "config.toml"
+    assert cli("model", "use", str(tiny)).code == 0
+    found = checked(cli)
+    assert (found["health"], found["todo"]) == ("ok", "nightshift model test")
+    assert "trusted with no task" in found["text"]
+    tiny.write_bytes(tiny.read_bytes()[:3000])
+    found = checked(cli)
+    assert (found["health"], "the file is cut" in found["text"] or "3,000" in found["text"]) == ("warn", True)
+    own.write_text('[model]\nurl = "http://127.0.0.1:1/v1"\nname = "m"\n')
+    assert checked(cli)["text"].startswith("m at http://127.0.0.1:1/v1; answers questions")
+    own.write_text('[model]\nurl = "http://127.0.0.1:1/v1"\n')
+    assert checked(cli)["health"] == "warn"

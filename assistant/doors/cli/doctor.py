@@ -125,6 +125,37 @@ def _encoder(_: Door) -> Iterator[Finding]:
     yield Finding("embedded model", Health.OK if found.works else Health.WARN, found.says, todo)
 
 
+def _language_model(door: Door) -> Iterator[Finding]:
+    from assistant.errors import NightshiftError
+    from assistant.llm.gguf import parts_of, read_gguf
+    from assistant.llm.memory import available_bytes
+    from assistant.llm.models import identity, is_set, known
+    from assistant.llm.trial import TASKS
+
+    used, other = door.settings.model, "nightshift model use FILE|URL|none"
+    try:
+        if not is_set(used):
+            yield Finding("language model", Health.OK, "none: questions are answered without one")
+            return
+        name = f"{used.name} at {used.url}"
+        if used.path is not None:
+            header, size = read_gguf(used.path), sum(part.stat().st_size for part in parts_of(used.path))
+            name = f"{used.path}, {header.architecture}, {size / 1e9:.1f} GB"
+            if header.architecture not in known(door.site).architectures:
+                yield Finding("language model", Health.WARN, f"{name}: no model that holds a conversation", other)
+                return
+            if size > available_bytes():
+                free = available_bytes() / 1e9
+                yield Finding("language model", Health.WARN, f"{name}: does not fit into the {free:.1f} GB of free memory", other)
+                return
+        trusted = [task for task in TASKS if door.store.may(identity(used), task)]
+    except (NightshiftError, OSError) as error:
+        yield Finding("language model", Health.WARN, str(error), other)
+        return
+    told = f"trusted with {', '.join(trusted)}" if trusted else "answers questions; trusted with no task of diagnosis"
+    yield Finding("language model", Health.OK, f"{name}; {told}", "" if trusted else "nightshift model test")
+
+
 def _cache(_: Door) -> Iterator[Finding]:
     from assistant.rules.compiling import cache_folder
 
@@ -188,6 +219,7 @@ CHECKS: dict[str, Check] = {
     "content": _content,
     "ranker": _ranker,
     "encoder": _encoder,
+    "language model": _language_model,
     "cache": _cache,
     "disk": _disk,
     "store": _store,
