@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import shlex
+import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,7 @@ class SshTransport:
         self._hosts: Any = None
         self._pool: Pool | None = None
         self._crew = Crew()
+        self._preparing = threading.Lock()
 
     def __enter__(self) -> SshTransport:
         return self
@@ -90,18 +92,20 @@ class SshTransport:
         from assistant.transports.ssh_hosts import Hosts
         from assistant.transports.ssh_pool import Pool
 
-        if self._hosts is None:
-            self._hosts = Hosts(self.settings.config, me=self._me)
-        self._hosts.refresh()
-        if self._pool is None:
-            pool = Pool(
-                connect_timeout_s=self.settings.connect_timeout_s,
-                keepalive_s=self.settings.keepalive_s,
-                idle_s=self.settings.idle_close_s,
-            )
-            weakref.finalize(self, pool.close)
-            weakref.finalize(self, self._crew.close)
-            self._pool = pool
+        # one thread must not look into what another has made and not yet read
+        with self._preparing:
+            if self._hosts is None:
+                self._hosts = Hosts(self.settings.config, me=self._me)
+            self._hosts.refresh()
+            if self._pool is None:
+                pool = Pool(
+                    connect_timeout_s=self.settings.connect_timeout_s,
+                    keepalive_s=self.settings.keepalive_s,
+                    idle_s=self.settings.idle_close_s,
+                )
+                weakref.finalize(self, pool.close)
+                weakref.finalize(self, self._crew.close)
+                self._pool = pool
 
     def _ask(self, node: str, typed: str, timeout_s: float) -> Reply:
         from assistant.transports.ssh_command import marked

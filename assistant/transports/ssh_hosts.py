@@ -121,9 +121,10 @@ class Hosts:
         Raises:
             ConfigError: The files are wrong about it: a bad port, a name with signs of the shell, jumps in a circle.
         """
-        if node not in self._routes:
-            self._routes[node] = self._way(node, "", None, ())
-        return self._routes[node]
+        routes = self._routes  # a refresh by another thread makes new ones
+        if node not in routes:
+            routes[node] = self._way(node, "", None, ())
+        return routes[node]
 
     def _way(self, alias: str, user: str, port: int | None, seen: tuple[str, ...]) -> tuple[Host, ...]:
         if alias in seen or len(seen) >= MOST_HOPS:
