@@ -1,6 +1,6 @@
 """How good the embedded model is on wordings that its training never saw, how long it takes, and what memory it needs.
 
-    python -m bench.encoder [--wrong] [--suites]
+    python -m bench.encoder [--wrong] [--suites] [--prototype [FOLDER]]
 
 The cases lie in tests/cases/encoder: excerpts of 3 to 11 lines of which one is the root, and sentences of operators. They are
 written by training/encoder/build.py from what it held out. Time is that of 200 lines of logs (tests/cases/blind*), each wording
@@ -181,6 +181,19 @@ def print_suites(rankers: Mapping[str, Ranker]) -> None:
         print(f"surer half {_share([one.right for one in order[: len(order) // 2]])}")
 
 
+def _beside_prototype(generator: Path, folder: Path, *, wrong: bool) -> int:
+    from bench import prototype
+
+    encoder, words = LlamaEncoder(folder), open_words(folder)
+    heads = open_heads(encoder, folder=folder)
+    rankers: dict[str, Ranker] = {
+        "words": words,
+        "encoder": EncoderRanker(encoder, heads),
+        "both": EncoderRanker(encoder, heads, words),
+    }
+    return prototype.report(prototype.FOLDER if generator == Path() else generator, rankers, wrong=wrong)
+
+
 def memory_mb() -> float:
     """Return the resident memory of this process."""
     text = Path("/proc/self/status").read_text(encoding="ascii")
@@ -193,7 +206,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--wrong", action="store_true", help="print what it gets wrong")
     parser.add_argument("--suites", action="store_true", help="the blind suites without signatures, too; takes a minute")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where the model lies")
+    parser.add_argument("--prototype", type=Path, nargs="?", const=Path(), help="only the excerpts of the prototype there")
     options = parser.parse_args(arguments)
+    if options.prototype is not None:
+        return _beside_prototype(options.prototype, options.folder, wrong=options.wrong)
     import numpy as np
 
     lines, before = real_lines(), memory_mb()

@@ -89,10 +89,11 @@ def without_labelled(lines: Iterable[Example]) -> list[Example]:
 def without(lines: Iterable[Example], texts: Iterable[str]) -> list[Example]:
     """Return the lines that are like none of some texts."""
     marks = [found for text in set(texts) if (found := set(places(text)))]
-    return [line for line in lines if not _like_any(set(places(line.text)), marks)]
+    return [line for line in lines if not like_any(set(places(line.text)), marks)]
 
 
-def _like_any(own: set[int], marks: Sequence[set[int]]) -> bool:
+def like_any(own: set[int], marks: Sequence[set[int]]) -> bool:
+    """Return whether the features of a line are those of one of many, nearly."""
     return any(LIKE * len(own) <= len(mark) <= len(own) / LIKE and alike(own, mark, LIKE) for mark in marks if own)
 
 
