@@ -179,7 +179,11 @@ def open_log(path: Path | str) -> LogStream:
         if not head and gunzip.truncated:
             raise InputError(f"{shown}: is a gzip file that ends before its first byte of text, or is damaged")
         raw = _Replayed(head, cast(Readable, gunzip))
-    _refuse_binary(head, shown)
+    try:
+        _refuse_binary(head, shown)
+    except InputError:
+        raw.close()
+        raise
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raw = _FromUtf16(raw)
     stream = LogStream(raw, _SAMPLE)
