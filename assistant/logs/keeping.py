@@ -53,6 +53,8 @@ class Block(NamedTuple):
     """Per line -1 blank, 0 uncovered, n + 1 for filter n."""
     hits: Any
     """0-based lines of the block with hits, ascending."""
+    errors: Any
+    """0-based lines of the block that a signature matches, or with an alarm word that nothing excuses; ascending."""
 
 
 class Keeper:

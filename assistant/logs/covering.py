@@ -1,0 +1,187 @@
+r"""Tell of each line of a log which filter covers it and which signatures match it, block after block.
+
+The unit of matching is a *segment*: what stands between two of `\n` and `\r`. Per block everything that grows with the number of
+lines is done in NumPy.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, NamedTuple, Protocol, cast
+
+from assistant.content.filters import Filter
+from assistant.content.reasons import Herring, Signature
+from assistant.logs.keeping import Block
+from assistant.logs.lines import clean, strip_ansi
+from assistant.logs.segments import Segments, joined, line_cover, segments_of
+from assistant.logs.shapes import Shapes, worth_a_shape
+
+FIRST_HITS, LAST_HITS = 200, 50
+"""How many hits of one entry are kept, from the start and from the end."""
+WORTH, TRIES = 32, 6
+"""Lines of a block that a filter must cover before shapes are learnt from them, and from how many of them."""
+SIGNATURE, HERRING, FILTER, WHOLE, ALARM = range(5)
+
+
+class Matcher(Protocol):
+    """All patterns at once; `assistant.rules.matching.Patterns` is one."""
+
+    kinds: bytes
+    """Kind of each pattern number: 0 signature, 1 herring, 2 filter, 3 filter of a whole line, 4 alarm word."""
+
+    def telling(self, block: bytes) -> list[int]:
+        """Return pattern number and end offset, in turn, of every match of a signature, herring or alarm word."""
+        ...
+
+    def routine(self, block: bytes) -> list[int]:
+        """Return pattern number and end offset, in turn, of every match of a filter."""
+        ...
+
+    def telling_digits(self, line: bytes) -> list[tuple[int, int]] | None:
+        """Return (start, end) of where other digits might make a signature match; None when one does, or an alarm word."""
+        ...
+
+    def entry(self, number: int) -> Signature | Herring | Filter:
+        """Return what a pattern number below the alarm words stands for."""
+        ...
+
+
+class Hit(NamedTuple):
+    """A line that a signature or herring matches."""
+
+    entry: Signature | Herring
+    line: int
+    text: str
+    """The segment that matched, cleaned."""
+
+
+class Covering:
+    """State of a pass."""
+
+    def __init__(self, matcher: Matcher) -> None:
+        """Begin at line 1."""
+        import numpy as np
+
+        self._np = np
+        self._matcher = matcher
+        self._kinds = np.frombuffer(matcher.kinds, dtype=np.uint8)
+        self._whole = np.append(self._kinds, 0)[np.arange(-1, len(self._kinds))] == WHOLE  # by cover: number + 1
+        self._shapes = Shapes()
+        self._hits: dict[int, tuple[list[Hit], deque[Hit]]] = {}
+        self.hit_lines: dict[int, int] = {}
+        """Lines by pattern number, all of them."""
+        self.next = 1
+        """Number of the line with which the next block starts."""
+        self.unfinished = False
+        """Whether the last line has no end yet: the next block goes on with it."""
+
+    @property
+    def hits(self) -> list[Hit]:
+        """The first and the last lines that each signature and herring matches, in order of line."""
+        found = [hit for first, last in self._hits.values() for hit in (*first, *last)]
+        return sorted(found, key=lambda hit: hit.line)
+
+    @property
+    def filters(self) -> dict[int, Filter]:
+        """The filters by pattern number."""
+        return {n: cast(Filter, self._matcher.entry(n)) for n, kind in enumerate(self._matcher.kinds) if kind in (FILTER, WHOLE)}
+
+    def begin(self) -> int:
+        """Let the next line begin a file of its own and return its number."""
+        self.next += self.unfinished
+        self.unfinished = False
+        return self.next
+
+    def take(self, raw: bytes) -> Block | None:
+        """Cover the next lines; None when nothing is left of them but escape sequences."""
+        block = strip_ansi(raw)
+        if b"\r" in block:
+            block = block.replace(b"\r\n", b"\n")
+        return self._covered(block) if block else None
+
+    def _covered(self, block: bytes) -> Block:
+        np = self._np
+        segments = segments_of(block)
+        cover = self._shapes.recognise(segments.data, segments.starts, segments.ends)
+        rest = np.flatnonzero(cover == 0)
+        hit_lines, error_lines = self._look_at(block, segments, rest, cover) if len(rest) else (rest, rest)
+        if segments.line_of is not None:
+            cover = line_cover(cover, segments.line_of, segments.lines)
+        covered = Block(self.next, block, segments.line_ends(), cover.astype(np.int16), hit_lines, error_lines)
+        self.next += segments.lines - (not segments.finished)
+        self.unfinished = not segments.finished
+        return covered
+
+    def _look_at(self, block: bytes, segments: Segments, rest: Any, cover: Any) -> tuple[Any, Any]:
+        """Let the matcher see some segments; fill in what covers them and return the lines with hits and those with errors."""
+        np = self._np
+        left = joined(block, segments, rest)
+        left_ends = np.cumsum(segments.ends[rest] - segments.starts[rest] + 1) - 1
+        numbers, at, match_kinds = self._matches(self._matcher.telling(left), left_ends)
+        own = self._own_cover(left, left_ends)
+        own[segments.ends[rest] == segments.starts[rest]] = -1
+        own[at[match_kinds == SIGNATURE]] = 0
+        alarms = at[match_kinds == ALARM]
+        own[alarms[~self._whole[own[alarms]]]] = 0
+        cover[rest] = own
+        self._learn(left, left_ends, own)
+        hits = (match_kinds == SIGNATURE) | ((match_kinds == HERRING) & (own[at] == 0))
+        errors = (match_kinds == SIGNATURE) | ((match_kinds == ALARM) & (own[at] == 0))
+        excused = at[match_kinds == HERRING]
+        error_segments = np.setdiff1d(at[errors], excused)
+        error_lines = _lines_of(segments, rest[error_segments])
+        return self._note_hits(block, segments, numbers[hits], rest[at[hits]]), error_lines
+
+    def _matches(self, flat: list[int], ends: Any) -> tuple[Any, Any, Any]:
+        """Return number, segment and kind of each match."""
+        np = self._np
+        matches = np.array(flat, dtype=np.int64)
+        return matches[0::2], np.searchsorted(ends, np.maximum(matches[1::2] - 1, 0)), self._kinds[matches[0::2]]
+
+    def _own_cover(self, left: bytes, left_ends: Any) -> Any:
+        """Return n + 1 for each segment that filter n covers, 0 for the others."""
+        own = self._np.zeros(len(left_ends), dtype=self._np.int64)
+        numbers, at, match_kinds = self._matches(self._matcher.routine(left), left_ends)
+        for kind in (FILTER, WHOLE):
+            chosen = match_kinds == kind
+            own[at[chosen]] = numbers[chosen] + 1
+        return own
+
+    def _learn(self, left: bytes, left_ends: Any, own: Any) -> None:
+        """Learn the shapes of lines that a filter covers often."""
+        np = self._np
+        counts = np.bincount(np.maximum(own, 0))
+        for number in (np.flatnonzero(counts[1:] >= WORTH) + 1).tolist():
+            places = np.flatnonzero(own == number)
+            for place in places[:: max(len(places) // TRIES, 1)].tolist():
+                line = left[int(left_ends[place - 1]) + 1 if place else 0 : int(left_ends[place]) + 1]
+                firm = self._matcher.telling_digits(line) if worth_a_shape(line) else None
+                if firm is not None:
+                    self._shapes.learn(line, number - 1, firm)
+
+    def _note_hits(self, block: bytes, segments: Segments, numbers: Any, at: Any) -> Any:
+        """Keep the hits of a block and return the 0-based lines on which they stand, ascending."""
+        np = self._np
+        if not len(numbers):
+            return np.empty(0, np.int64)
+        pairs = np.unique(np.stack((numbers, at), axis=1), axis=0)
+        for number in np.unique(pairs[:, 0]).tolist():
+            places = pairs[pairs[:, 0] == number, 1]
+            first, last = self._hits.setdefault(number, ([], deque(maxlen=LAST_HITS)))
+            self.hit_lines[number] = self.hit_lines.get(number, 0) + len(places)
+            room = FIRST_HITS - len(first)
+            first += [self._hit(block, segments, number, place) for place in places[:room].tolist()]
+            last.extend(self._hit(block, segments, number, place) for place in places[max(room, 0) :][-LAST_HITS:].tolist())
+        return _lines_of(segments, np.unique(pairs[:, 1]))
+
+    def _hit(self, block: bytes, segments: Segments, number: int, place: int) -> Hit:
+        line = place if segments.line_of is None else int(segments.line_of[place])
+        entry = cast(Signature | Herring, self._matcher.entry(number))
+        return Hit(entry, self.next + line, clean(block[int(segments.starts[place]) : int(segments.ends[place])]))
+
+
+def _lines_of(segments: Segments, chosen: Any) -> Any:
+    """Return the lines of some segments, ascending."""
+    import numpy as np
+
+    return chosen if segments.line_of is None else np.unique(segments.line_of[chosen])
