@@ -77,6 +77,23 @@ class Database:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def version(self) -> tuple[int, ...]:
+        """Return numbers that change when another connection has written since this thread asked last.
+
+        Raises:
+            StoreTooNew: A newer Nightshift has migrated the file meanwhile.
+        """
+        if not self.path.exists():
+            raise StoreError(f"{self.path}: the store is gone; bring the file back or start again to make a new one")
+        with self._errors():
+            connection = self._connection()
+            changed: int = connection.execute("PRAGMA data_version").fetchone()[0]
+            scheme: int = connection.execute("PRAGMA schema_version").fetchone()[0]
+            if getattr(self._local, "scheme", scheme) != scheme:
+                self._checked_pending(connection)
+            self._local.scheme = scheme
+        return changed, scheme
+
     @property
     def made_at(self) -> datetime:
         """When the store was made: what happened before that is history to us."""

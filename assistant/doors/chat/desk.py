@@ -1,0 +1,198 @@
+"""The desk between the screens and Nightshift: asks everything that may block, on lanes, and posts what comes back.
+
+The engine is built behind the first paint, on a lane. Nothing here runs on the thread of the screens but the asking itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from assistant.doors.chat.lanes import Lane
+from assistant.doors.chat.messages import (
+    AgentReady,
+    Answered,
+    ClusterRead,
+    NotAnswered,
+    Settled,
+    StoreRead,
+    Trouble,
+)
+from assistant.doors.chat.seen import ClusterSeen, read_store
+from assistant.errors import NightshiftError, Unavailable
+from assistant.ports import Clock
+from assistant.records import EventKind, IncidentState, Verdict
+
+if TYPE_CHECKING:
+    from textual.message import Message
+
+    from assistant.engine import Engine
+    from assistant.wiring import Agent
+
+logger = logging.getLogger(__name__)
+Found = TypeVar("Found")
+
+CLUSTER_S = 5.0
+"""Seconds between two looks at the scheduler; a scheduler that is slow is asked again this long after its answer."""
+STORE_S = 0.5
+"""Seconds between two looks whether another process has written to the store."""
+LOOK_S, AGAIN_S = 2.0, 10.0
+"""Seconds until a restarted job is looked at again, and until a step that has to wait is tried again."""
+
+
+class Starts(Protocol):
+    """Builds what the chat stands on; called once, on a lane."""
+
+    def engine(self) -> Engine:
+        """Return an engine whose questions wait in the inbox."""
+        ...
+
+    def agent(self, engine: Engine, thread: str) -> tuple[Agent, str]:
+        """Return what answers questions in a conversation, and in which mode: `words`, `embedded`, `model:<name>`."""
+        ...
+
+
+class Desk:
+    """Asks for the screens."""
+
+    def __init__(self, starts: Starts, post: Callable[[Message], object], *, by: str, owner: str, clock: Clock) -> None:
+        """Take a seat; nothing is opened before `open`.
+
+        Args:
+            starts: Builds engine and agent.
+            post: Takes messages from any thread.
+            by: The person, `chat:alice`.
+            owner: Under which name this process holds incidents.
+            clock: For ages; sleeping is the lanes' own.
+        """
+        self._starts, self._post = starts, post
+        self.by, self._owner, self.clock = by, owner, clock
+        self._engine: Engine | None = None
+        self._engine_lock, self._closed = threading.Lock(), threading.Event()
+        self._agent: Agent | None = None
+        self._cluster = ClusterSeen()
+        self._version: tuple[int, ...] = ()
+        self._lanes = {name: Lane(name, self._failed) for name in ("store", "cluster", "agent", "act", "read")}
+        self.thread = ""
+
+    def open(self, thread: str = "") -> None:
+        """Begin: build the engine, then look at the store and the scheduler again and again, and make the agent ready."""
+        self.thread = thread
+        self._lanes["store"].ask("watch", self._watch_store)
+        self._lanes["cluster"].ask("watch", self._watch_cluster)
+        self._lanes["agent"].ask("ready", self._ready)
+
+    def close(self) -> None:
+        """Stop looking. What hangs is not waited for."""
+        self._closed.set()
+
+    @property
+    def engine(self) -> Engine:
+        """The engine; call on a lane only."""
+        with self._engine_lock:
+            if self._engine is None:
+                self._engine = self._starts.engine()
+            return self._engine
+
+    def now(self) -> datetime:
+        """Return the time."""
+        return self.clock.now()
+
+    def read(self, kind: str, work: Callable[[Engine], Found], then: Callable[[Found], Message]) -> None:
+        """Read something and post the message made of it; a newer request of the same kind replaces one that waits."""
+        self._lanes["read"].ask(kind, lambda: self._tell(then(work(self.engine))))
+
+    def ask(self, number: int, question: str) -> None:
+        """Let the agent answer a question."""
+
+        def answer() -> None:
+            try:
+                self._tell(Answered(number, self._ready().ask(question)))
+            except Exception as error:
+                self._tell(NotAnswered(number, str(error) or type(error).__name__))
+                if not isinstance(error, NightshiftError):
+                    raise
+
+        self._lanes["agent"].ask(f"question {number}", answer)
+
+    def settle(self, approval: int, verdict: Verdict, why: str = "") -> None:
+        """Answer an approval, as this person; when it is a yes and nobody was faster, go on with what waited."""
+        self._lanes["act"].ask(f"settle {approval}", lambda: self._settle(approval, verdict, why))
+
+    def go_on(self, incident: int, *, asked: bool) -> None:
+        """Work on an incident until it ends, waits for a person or can go no further; `asked` says that the person wants it."""
+        self._lanes["act"].ask(f"incident {incident}", lambda: self._drive(incident, asked=asked))
+
+    def look_again(self) -> None:
+        """Read the store now."""
+        self._version = ()
+
+    def _settle(self, approval: int, verdict: Verdict, why: str) -> None:
+        engine = self.engine
+        won = engine.store.answer(approval, verdict, self.by, why=why)
+        settled = engine.store.approval(approval)
+        call = engine.store.call(settled.call)
+        change = call.preview or call.tool
+        if not won:
+            late = f"was answered already: {settled.verdict} by {settled.by}" if settled.verdict else "has expired"
+            self._tell(Settled(approval, won=False, text=f"approval {approval} {late}"))
+            return
+        self._tell(Settled(approval, won=True, text=f"{'allowed' if verdict is Verdict.ALLOW else 'refused'}: {change}"))
+        if call.incident is not None:
+            self._drive(call.incident, asked=engine.store.incident(call.incident).kind is EventKind.REQUESTED)
+        elif verdict is Verdict.ALLOW:
+            outcome = engine.gate.go_on(call.id)
+            text = f"done: {change}" if outcome.ok else f"failed: {change}: {outcome.error}"
+            self._tell(Settled(approval, won=outcome.ok, text=text))
+
+    def _drive(self, incident: int, *, asked: bool) -> None:
+        """Work on an incident; where it only waits for a restarted job, look again on the lane, between other work."""
+        end = self.engine.work(incident, owner=self._owner, by=self.by if asked else None)
+        wait = {IncidentState.VERIFYING: LOOK_S, IncidentState.RECOVERING: AGAIN_S}.get(end.state)
+        if wait is not None and end.owner is None and not self._closed.is_set():
+            again = threading.Timer(wait, self.go_on, (incident,), {"asked": asked})
+            again.daemon = True
+            again.start()
+
+    def _watch_store(self) -> None:
+        store = self.engine.store
+        while not self._closed.is_set():
+            try:
+                version = store.version()
+                if version != self._version:
+                    self._version = version
+                    self._tell(StoreRead(read_store(store, self.now())))
+            except NightshiftError as error:
+                self._version = ()
+                self._tell(Trouble("store", str(error)))
+            self._closed.wait(STORE_S)
+
+    def _watch_cluster(self) -> None:
+        scheduler = self.engine.scheduler
+        while not self._closed.is_set():
+            try:
+                jobs, nodes = tuple(scheduler.jobs()), tuple(scheduler.nodes())
+                self._cluster = ClusterSeen(self.now(), jobs, nodes)
+            except Unavailable as error:
+                self._cluster = dataclasses.replace(self._cluster, trouble=str(error))
+            self._tell(ClusterRead(self._cluster))
+            self._closed.wait(CLUSTER_S)
+
+    def _ready(self) -> Agent:
+        if self._agent is None:
+            self._agent, mode = self._starts.agent(self.engine, self.thread)
+            self._tell(AgentReady(mode))
+        return self._agent
+
+    def _failed(self, lane: str, error: Exception) -> None:
+        if not isinstance(error, NightshiftError):
+            logger.error("lane=%s stopped", lane, exc_info=error)
+        self._tell(Trouble(lane, str(error) or type(error).__name__))
+
+    def _tell(self, message: Message) -> None:
+        if not self._closed.is_set():
+            self._post(message)

@@ -1,0 +1,59 @@
+"""Work that blocks, one thread for each thing that may hang.
+
+Not the thread workers of Textual: those share a small pool that is waited for at exit, so a scheduler that hangs would keep the
+operator from leaving, and two of them would starve the rest. A lane is a daemon thread; what hangs in one is waited for by nobody.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
+
+
+class Lane:
+    """Does one thing after the other; a newer request of a kind replaces one of that kind that still waits."""
+
+    def __init__(self, name: str, failed: Callable[[str, Exception], None]) -> None:
+        """Prepare a lane; its thread starts with the first request.
+
+        Args:
+            name: For the thread, and for `failed`.
+            failed: Is told, on the lane's thread, what a request raised.
+        """
+        self.name = name
+        self._failed = failed
+        self._waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._work: dict[str, Callable[[], object]] = {}
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self.busy = False
+        """Whether it is at work."""
+
+    def ask(self, kind: str, work: Callable[[], object]) -> None:
+        """Let the lane do something soon; `kind` tells what it replaces among what waits."""
+        with self._lock:
+            waits = kind in self._work
+            self._work[kind] = work
+            if not waits:
+                self._waiting.put(kind)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=f"chat-{self.name}", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            kind = self._waiting.get()
+            with self._lock:
+                work = self._work.pop(kind)
+            self.busy = True
+            try:
+                work()
+            except Exception as error:
+                logger.debug("lane=%s kind=%s failed", self.name, kind, exc_info=True)
+                self._failed(self.name, error)
+            finally:
+                self.busy = False

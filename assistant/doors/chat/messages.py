@@ -1,0 +1,124 @@
+"""What lanes and widgets tell the app. A newer one of those that show a state replaces an older one that still waits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual.message import Message
+
+from assistant.doors.chat.seen import ClusterSeen, StoreSeen
+
+if TYPE_CHECKING:
+    from assistant.agent.answer import Answer, Source
+
+
+class Latest(Message):
+    """News about a state: only the newest counts."""
+
+    def can_replace(self, message: Message) -> bool:
+        """Tell whether this makes a waiting message needless."""
+        return type(message) is type(self)
+
+
+class StoreRead(Latest):
+    """The store was read."""
+
+    def __init__(self, seen: StoreSeen) -> None:
+        super().__init__()
+        self.seen = seen
+
+
+class ClusterRead(Latest):
+    """The scheduler answered, or did not."""
+
+    def __init__(self, seen: ClusterSeen) -> None:
+        super().__init__()
+        self.seen = seen
+
+
+class Trouble(Message):
+    """Something did not work; the chat goes on with less."""
+
+    def __init__(self, lane: str, text: str) -> None:
+        super().__init__()
+        self.lane, self.text = lane, text
+
+
+class AgentReady(Message):
+    """The agent can be asked; `mode` says what answers."""
+
+    def __init__(self, mode: str) -> None:
+        super().__init__()
+        self.mode = mode
+
+
+class Looked(Message):
+    """The agent made a reading call for a question."""
+
+    def __init__(self, question: int, source: Source) -> None:
+        super().__init__()
+        self.question, self.source = question, source
+
+
+class Drafted(Message):
+    """More of an answer, as the model says it: not yet held against the evidence."""
+
+    def __init__(self, question: int, text: str) -> None:
+        super().__init__()
+        self.question, self.text = question, text
+
+
+class Answered(Message):
+    """A question is answered."""
+
+    def __init__(self, question: int, answer: Answer) -> None:
+        super().__init__()
+        self.question, self.answer = question, answer
+
+
+class NotAnswered(Message):
+    """A question could not be answered."""
+
+    def __init__(self, question: int, why: str) -> None:
+        super().__init__()
+        self.question, self.why = question, why
+
+
+class Settled(Message):
+    """A person's answer to an approval was given to the store, or came too late."""
+
+    def __init__(self, approval: int, *, won: bool, text: str) -> None:
+        super().__init__()
+        self.approval, self.won, self.text = approval, won, text
+
+
+class OpenIncident(Message):
+    """Show an incident."""
+
+    def __init__(self, incident: int) -> None:
+        super().__init__()
+        self.incident = incident
+
+
+class OpenApproval(Message):
+    """Show what waits for a yes."""
+
+    def __init__(self, approval: int) -> None:
+        super().__init__()
+        self.approval = approval
+
+
+class OpenJob(Message):
+    """Show a job."""
+
+    def __init__(self, job: str) -> None:
+        super().__init__()
+        self.job = job
+
+
+class OpenNodes(Message):
+    """Show a node, or a folded set of them."""
+
+    def __init__(self, nodes: str) -> None:
+        super().__init__()
+        self.nodes = nodes

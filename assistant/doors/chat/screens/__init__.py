@@ -1,0 +1,1 @@
+"""The screens of the chat, one a file."""

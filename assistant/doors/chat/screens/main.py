@@ -1,0 +1,77 @@
+"""The first screen: the conversation, and beside it what is wrong, what waits, what runs. Narrow terminals show one at a time."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.reactive import reactive
+from textual.screen import Screen
+from textual.widgets import Footer
+
+from assistant.doors.chat.widgets.approvals_panel import ApprovalsPanel
+from assistant.doors.chat.widgets.conversation import Conversation
+from assistant.doors.chat.widgets.happened_panel import HappenedPanel
+from assistant.doors.chat.widgets.incidents_panel import IncidentsPanel
+from assistant.doors.chat.widgets.jobs_panel import JobsPanel
+from assistant.doors.chat.widgets.nodes_panel import NodesPanel
+from assistant.doors.chat.widgets.panel import Panel
+from assistant.doors.chat.widgets.prompt import Prompt
+from assistant.doors.chat.widgets.status_bar import StatusBar
+
+PANELS: tuple[type[Panel], ...] = (IncidentsPanel, ApprovalsPanel, HappenedPanel, JobsPanel, NodesPanel)
+
+
+class MainScreen(Screen[None]):
+    """Conversation and sidebar."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("f2", "panel('incidents')", "Wrong"),
+        Binding("f3", "panel('approvals')", "Waiting"),
+        Binding("f4", "panel('happened')", "Happened"),
+        Binding("f5", "panel('jobs')", "Jobs"),
+        Binding("f6", "panel('nodes')", "Nodes"),
+        Binding("escape", "talk", "Talk", show=False),
+    ]
+
+    alone: reactive[str] = reactive("")
+    """The panel that fills the screen; empty for none."""
+
+    def compose(self) -> ComposeResult:
+        """Lay out the screen."""
+        yield StatusBar(id="status")
+        with Horizontal(id="middle"):
+            with Vertical(id="talk"):
+                yield Conversation(id="conversation")
+                yield Prompt(id="prompt")
+            with VerticalScroll(id="sidebar", can_focus=False):
+                for panel in PANELS:
+                    yield panel()
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Let the operator type at once."""
+        self.query_one(Prompt).focus()
+
+    def action_panel(self, name: str) -> None:
+        """Go to a panel; from there, or where there is no sidebar, let it fill the screen."""
+        panel = self.query_one(f"#panel-{name}", Panel)
+        if self.alone == name:
+            self.action_talk()
+            return
+        if self.alone or self.has_class("-narrow") or panel.inner.has_focus or not panel.region.height:
+            self.alone = name
+        panel.inner.focus()
+
+    def action_talk(self) -> None:
+        """Go back to the conversation."""
+        self.alone = ""
+        self.query_one(Prompt).focus()
+
+    def watch_alone(self) -> None:
+        """Show one panel, or conversation and sidebar."""
+        self.set_class(bool(self.alone), "-alone")
+        for panel in self.query(Panel):
+            panel.set_class(self.alone == panel.NAME, "-chosen")

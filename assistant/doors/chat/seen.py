@@ -1,0 +1,119 @@
+"""What the chat shows at one moment, read in one go and never changed: the store's side and the cluster's side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from assistant.records import Call, Incident, IncidentState, Job, JobState, Node, Risk
+from assistant.store import Approval, AuditRow, Store
+from assistant.tooling import found
+
+MOST_INCIDENTS = 200
+MOST_HAPPENED = 300
+
+PARTS = {
+    IncidentState.WAITING: 0,
+    IncidentState.OPEN: 1,
+    IncidentState.DIAGNOSED: 1,
+    IncidentState.RECOVERING: 1,
+    IncidentState.VERIFYING: 1,
+    IncidentState.ESCALATED: 2,
+}
+"""What comes first in the list of incidents; what is over comes last."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenIncident:
+    """An incident and what its diagnosis says."""
+
+    incident: Incident
+    reason: str = ""
+    """Empty before the diagnosis."""
+    confidence: float = 0.0
+    """0..1."""
+    nodes: tuple[str, ...] = ()
+    """To blame."""
+    waits: int = 0
+    """Approvals of it that nobody has answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenApproval:
+    """A change that waits for a person, with all that they need to decide."""
+
+    approval: Approval
+    call: Call
+    risk: Risk
+    undo: str
+    """How it is taken back; empty where that cannot be."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSeen:
+    """What the store says."""
+
+    at: datetime
+    incidents: tuple[SeenIncident, ...] = ()
+    """Those that need somebody first, then the newest."""
+    approvals: tuple[SeenApproval, ...] = ()
+    """Oldest first."""
+    happened: tuple[AuditRow, ...] = ()
+    """Newest first, without readings."""
+
+    @property
+    def unfinished(self) -> int:
+        """How many incidents are not over."""
+        return sum(not one.incident.state.ended for one in self.incidents)
+
+    @property
+    def handed_over(self) -> int:
+        """How many incidents wait for a person's hands."""
+        return sum(one.incident.state is IncidentState.ESCALATED for one in self.incidents)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSeen:
+    """What the scheduler says."""
+
+    at: datetime | None = None
+    """When it last answered; None before the first answer."""
+    jobs: tuple[Job, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    trouble: str = ""
+    """Why it does not answer now; jobs and nodes are then those of `at`."""
+    counts: dict[JobState, int] = field(default_factory=dict)
+
+
+def read_store(store: Store, now: datetime) -> StoreSeen:
+    """Return what the store says now, one state of it."""
+    with store.snapshot():
+        approvals = tuple(_approval(store, one) for one in store.approvals())
+        waiting = [one.call.incident for one in approvals]
+        incidents = [_incident(store, one, waiting) for one in store.incidents(limit=MOST_INCIDENTS)]
+        happened = [row for row in store.audit(limit=MOST_HAPPENED * 3) if _told(row)]
+    incidents.sort(key=lambda one: (PARTS.get(one.incident.state, 3), -one.incident.id))
+    return StoreSeen(now, tuple(incidents), approvals, tuple(reversed(happened[-MOST_HAPPENED:])))
+
+
+def _incident(store: Store, incident: Incident, waiting: Sequence[int | None]) -> SeenIncident:
+    diagnosis = store.diagnosis(incident.id)
+    waits = waiting.count(incident.id)
+    if diagnosis is None:
+        return SeenIncident(incident, waits=waits)
+    return SeenIncident(incident, diagnosis.reason, diagnosis.confidence, diagnosis.faulty_nodes, waits)
+
+
+def _approval(store: Store, approval: Approval) -> SeenApproval:
+    call = store.call(approval.call)
+    tool = found().get(call.tool)
+    # a tool that this version does not know may do anything
+    return SeenApproval(approval, call, tool.risk if tool else Risk.DISRUPT, (tool.undo if tool else "") or "")
+
+
+def _told(row: AuditRow) -> bool:
+    """Tell whether a row of the audit is news for a person: readings and leases are not."""
+    if row.what in ("incident.claimed", "incident.released", "decision"):
+        return False
+    return not row.what.startswith(("call.", "outcome")) or bool(row.preview)

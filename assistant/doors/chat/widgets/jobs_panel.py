@@ -1,0 +1,66 @@
+"""The jobs: those that failed or have an incident first, then what runs, then what waits, then what is over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from textual.widgets import DataTable
+
+from assistant.doors.chat.messages import OpenJob
+from assistant.doors.chat.seen import ClusterSeen
+from assistant.doors.chat.widgets.panel import Panel
+from assistant.doors.chat.widgets.rows import Cell, Row
+from assistant.doors.chat.words import JOBS, age, clock, folded, short
+from assistant.records import Job, JobState
+
+MOST = 300
+"""Rows; the filter finds the others."""
+_ORDER = {JobState.RUNNING: 1, JobState.PENDING: 2, JobState.UNKNOWN: 1, JobState.COMPLETED: 4, JobState.CANCELLED: 3}
+
+
+class JobsPanel(Panel):
+    """Jobs."""
+
+    NAME, TITLE, CALM = "jobs", "Jobs", "No jobs."
+    COLUMNS = ("", "job", "name", "state", "for", "nodes")
+
+    def cluster_read(self, seen: ClusterSeen | None) -> None:
+        """Show the jobs."""
+        if seen is None:
+            return
+        if seen.at is None:
+            self.count(0, calm=f"The scheduler does not answer: {short(seen.trouble, 200)}" if seen.trouble else "Asking…")
+            return
+        chosen = ordered(seen.jobs)[:MOST]
+        self.table.show([row_of(job, seen.at) for job in chosen])
+        self.count(len(chosen), of=len(seen.jobs))
+        self.set_class(bool(seen.trouble), "-stale")
+        stale = f" · as of {clock(seen.at, self.app.desk.now())}: no answer since" if seen.trouble else ""  # type: ignore[attr-defined]
+        self.border_title = f"{self.TITLE}{stale}"
+
+    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+        """Open the job."""
+        event.stop()
+        self.post_message(OpenJob(str(event.row_key.value)))
+
+
+def ordered(jobs: Sequence[Job]) -> list[Job]:
+    """Return jobs as an operator wants them: what failed, what runs, what waits, what is over; the newest first in each part."""
+    return sorted(jobs, key=lambda job: 0 if job.state.failed else _ORDER.get(job.state, 3))
+
+
+def row_of(job: Job, now: datetime) -> Row:
+    """Return a job as a row."""
+    look = JOBS[job.state]
+    return Row(
+        job.id,
+        (
+            Cell(look.sign, look.colour),
+            short(job.id, 14),
+            short(job.name, 18),
+            Cell(str(job.state), look.colour),
+            Cell(age(job.ended or job.started or job.submitted, now), "text-muted"),
+            Cell(folded(job.nodes), "text-muted"),
+        ),
+    )

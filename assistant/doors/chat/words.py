@@ -1,0 +1,97 @@
+"""How records are said in a few cells: a sign and a word for each state (never colour alone), short ages, short texts. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+from assistant.doors.cli.output import clean
+from assistant.nodeset import fold
+from assistant.records import Incident, IncidentState, JobState, NodeState, Risk
+
+
+class Look(NamedTuple):
+    """How a state is shown."""
+
+    sign: str
+    """One cell, told apart without colour."""
+    colour: str
+    """Name of a variable of the theme; empty for plain text."""
+
+
+INCIDENTS: Mapping[IncidentState, Look] = {
+    IncidentState.OPEN: Look("●", "error"),
+    IncidentState.DIAGNOSED: Look("◐", "warning"),
+    IncidentState.RECOVERING: Look("◑", "warning"),
+    IncidentState.WAITING: Look("?", "accent"),
+    IncidentState.VERIFYING: Look("◕", "warning"),
+    IncidentState.RECOVERED: Look("✓", "success"),
+    IncidentState.ESCALATED: Look("!", "error"),
+    IncidentState.CLOSED: Look("–", "text-muted"),
+}
+JOBS: Mapping[JobState, Look] = {
+    JobState.PENDING: Look("·", "text-muted"),
+    JobState.RUNNING: Look("▸", "success"),
+    JobState.COMPLETED: Look("✓", "text-muted"),
+    JobState.FAILED: Look("✗", "error"),
+    JobState.NODE_FAIL: Look("✗", "error"),
+    JobState.OUT_OF_MEMORY: Look("✗", "error"),
+    JobState.TIMEOUT: Look("✗", "warning"),
+    JobState.CANCELLED: Look("–", "text-muted"),
+    JobState.PREEMPTED: Look("–", "warning"),
+    JobState.UNKNOWN: Look("?", "warning"),
+}
+NODES: Mapping[NodeState, Look] = {
+    NodeState.IDLE: Look("·", "text-muted"),
+    NodeState.ALLOCATED: Look("▸", "success"),
+    NodeState.DRAINING: Look("◐", "warning"),
+    NodeState.DRAINED: Look("○", "warning"),
+    NodeState.DOWN: Look("✗", "error"),
+    NodeState.UNKNOWN: Look("?", "warning"),
+}
+RISKS: Mapping[Risk, tuple[str, str]] = {
+    Risk.READ: ("reads only", "text-muted"),
+    Risk.CHANGE: ("changes something, can be undone", "warning"),
+    Risk.DISRUPT: ("ends something that runs", "error"),
+}
+"""What a risk means in words, and its colour."""
+
+
+def about(incident: Incident) -> str:
+    """Return what an incident is about."""
+    if incident.job is None:
+        return f"node {incident.node}"
+    return f"job {incident.job}" + (f" #{incident.attempt}" if incident.attempt else "")
+
+
+def age(at: datetime | None, now: datetime) -> str:
+    """Return how long ago a moment was, in at most four cells: `42s`, `17m`, `5h`, `12d`; empty for none."""
+    if at is None:
+        return ""
+    seconds = abs((now - at).total_seconds())
+    for unit, size, until in (("s", 1, 100), ("m", 60, 100), ("h", 3600, 48)):
+        if seconds < until * size:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{seconds / 86400:.0f}d"
+
+
+def clock(at: datetime, now: datetime) -> str:
+    """Return a moment in local time: the time of day, with the date when it was another day."""
+    here, today = at.astimezone(), now.astimezone()
+    return here.strftime("%H:%M:%S" if here.date() == today.date() else "%m-%d %H:%M")
+
+
+def folded(nodes: Iterable[str], most: int = 3) -> str:
+    """Return nodes as operators write them, cut where too many pieces are needed."""
+    names = list(nodes)
+    text = fold(names) if names else ""
+    parts = re.split(r",(?![^\[]*\])", text)
+    return text if len(parts) <= most else f"{','.join(parts[:most])},… ({len(names)})"
+
+
+def short(text: object, width: int) -> str:
+    """Return text on one line without what deceives a terminal, at most `width` characters."""
+    one_line = " ".join(clean(text).split())
+    return one_line if len(one_line) <= width else f"{one_line[: width - 1]}…"

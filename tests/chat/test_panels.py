@@ -1,0 +1,69 @@
+"""The panels of the first screen: what they show, and how one gets there."""
+
+from __future__ import annotations
+
+import pytest
+
+from assistant.doors.chat.widgets.approvals_panel import ApprovalsPanel
+from assistant.doors.chat.widgets.incidents_panel import IncidentsPanel
+from assistant.doors.chat.widgets.prompt import Prompt
+from tests.chat.conftest import opened, until
+from tests.scenarios.scene import Scene
+
+
+async def test_a_healthy_cluster_looks_calm(scene: Scene) -> None:
+    async with opened(scene) as (app, _pilot):
+        assert app.main.query_one(IncidentsPanel).has_class("-empty")
+        assert app.main.query_one(ApprovalsPanel).has_class("-empty")
+        assert "nothing is wrong" in str(app.main.query_one("#status").render())
+        assert app.main.focused is app.main.query_one(Prompt)
+
+
+async def test_a_failure_shows_what_is_wrong_and_what_waits(broken: Scene) -> None:
+    async with opened(broken) as (app, _pilot):
+        panel = app.main.query_one(IncidentsPanel)
+        assert panel.table.row_count == 1
+        cells = " ".join(str(cell) for cell in panel.table.get_row_at(0))
+        assert "ecc_error" in cells
+        assert "waiting (1)" in cells
+        assert app.main.query_one(ApprovalsPanel).table.row_count == 1
+
+
+async def test_what_another_door_does_is_shown(broken: Scene) -> None:
+    async with opened(broken) as (app, pilot):
+        other = broken.store()
+        try:
+            from assistant.records import Verdict
+
+            assert other.answer(other.approvals()[0].id, Verdict.DENY, "cli:bob", why="no")
+        finally:
+            other.close()
+        await until(pilot, lambda: app.store_seen and not app.store_seen.approvals, "the answer of the other door")
+        assert app.main.query_one(ApprovalsPanel).has_class("-empty")
+
+
+@pytest.mark.parametrize(
+    ("key", "name"), [("f2", "incidents"), ("f3", "approvals"), ("f4", "happened"), ("f5", "jobs"), ("f6", "nodes")]
+)
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_each_panel_is_one_key_away_and_escape_leads_back(broken: Scene, key: str, name: str, size: tuple[int, int]) -> None:
+    async with opened(broken, size) as (app, pilot):
+        await pilot.press(key)
+        await pilot.pause()
+        focused = app.main.focused
+        assert focused is not None
+        assert any(one.id == f"panel-{name}" for one in focused.ancestors)
+        assert app.main.alone == (name if size[0] < 100 else "")
+        await pilot.press("escape")
+        assert app.main.alone == ""
+        assert app.main.focused is app.main.query_one(Prompt)
+
+
+@pytest.mark.parametrize("size", [(20, 5), (40, 10), (80, 24), (200, 60), (300, 20)])
+async def test_no_size_breaks_it(broken: Scene, size: tuple[int, int]) -> None:
+    async with opened(broken, size) as (app, pilot):
+        for key in ("f2", "f3", "f4", "f5", "f6", "escape"):
+            await pilot.press(key)
+        for width, height in ((20, 5), (200, 60), (1, 1), size):
+            await pilot.resize_terminal(width, height)
+        assert app.is_running
