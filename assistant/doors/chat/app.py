@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from textual.app import App
@@ -10,12 +10,16 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.reactive import reactive
 
+from assistant.content.playbooks import Playbook
 from assistant.doors.chat import messages
 from assistant.doors.chat.desk import Desk
+from assistant.doors.chat.palette import PROVIDERS
 from assistant.doors.chat.screens.approval import ApprovalScreen
+from assistant.doors.chat.screens.keys import KeysScreen
 from assistant.doors.chat.screens.main import MainScreen
+from assistant.doors.chat.screens.playbook import PlaybookScreen
 from assistant.doors.chat.seen import ClusterSeen, StoreSeen
-from assistant.doors.chat.themes import DARK, THEMES
+from assistant.doors.chat.themes import DARK, LIGHT, THEMES
 from assistant.doors.chat.widgets.conversation import Conversation
 from assistant.doors.chat.widgets.prompt import Prompt
 from assistant.doors.chat.widgets.status_bar import StatusBar
@@ -30,12 +34,15 @@ class ChatApp(App[int]):
     """`nightshift chat`."""
 
     TITLE = "Nightshift"
+    COMMANDS = App.COMMANDS | PROVIDERS
     CSS_PATH = "chat.tcss"
-    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-narrow"), (WIDE, "-wide"), (160, "-very-wide")]
-    VERTICAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-flat"), (12, "-low"), (30, "-high")]
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide"), (160, "-very-wide")]  # noqa: RUF012 - as Textual declares it
+    VERTICAL_BREAKPOINTS = [(0, "-flat"), (12, "-low"), (30, "-high")]  # noqa: RUF012 - as Textual declares it
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+q", "quit", "Quit", priority=True, show=False),
-        Binding("f1", "help", "Help"),
+        Binding("f1", "keys", "Help"),
+        Binding("question_mark", "keys", "Help", show=False),
+        Binding("ctrl+t", "other_theme", "Light or dark", show=False),
     ]
 
     store_seen: reactive[StoreSeen | None] = reactive(None)
@@ -82,6 +89,10 @@ class ChatApp(App[int]):
             self._status("trouble", message.text)
         else:
             self.notify(message.text, title=message.lane, severity="error", timeout=15, markup=False)
+
+    def on_engine_ready(self, message: messages.EngineReady) -> None:
+        """Say how far Nightshift may go."""
+        self._status("mode", message.mode)
 
     def on_agent_ready(self, message: messages.AgentReady) -> None:
         """Say who answers."""
@@ -130,6 +141,23 @@ class ChatApp(App[int]):
                 self.desk.settle(message.approval, *answer)
 
         self.push_screen(ApprovalScreen(found[0], self.desk.now()), answered)
+
+    def on_open_playbook(self, message: messages.OpenPlaybook) -> None:
+        """Show a playbook."""
+        self.push_screen(PlaybookScreen(self.playbooks()[message.name]))
+
+    def playbooks(self) -> Mapping[str, Playbook]:
+        """Return all playbooks by name; none before the engine stands."""
+        return self.desk.playbooks
+
+    def action_keys(self) -> None:
+        """Show the keys of the screen that is open."""
+        if not isinstance(self.screen, KeysScreen):
+            self.push_screen(KeysScreen(self.screen))
+
+    def action_other_theme(self) -> None:
+        """Change between dark and light."""
+        self.theme = LIGHT.name if self.theme != LIGHT.name else DARK.name
 
     def action_panel(self, name: str) -> None:
         """Go to a panel of the first screen."""

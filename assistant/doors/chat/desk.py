@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -17,6 +17,7 @@ from assistant.doors.chat.messages import (
     AgentReady,
     Answered,
     ClusterRead,
+    EngineReady,
     NotAnswered,
     Settled,
     StoreRead,
@@ -30,6 +31,7 @@ from assistant.records import EventKind, IncidentState, Verdict
 if TYPE_CHECKING:
     from textual.message import Message
 
+    from assistant.content.playbooks import Playbook
     from assistant.engine import Engine
     from assistant.wiring import Agent
 
@@ -73,6 +75,7 @@ class Desk:
         self.by, self._owner, self.clock = by, owner, clock
         self._engine: Engine | None = None
         self._engine_lock, self._closed = threading.Lock(), threading.Event()
+        self._playbooks: Mapping[str, Playbook] = {}
         self._agent: Agent | None = None
         self._cluster = ClusterSeen()
         self._version: tuple[int, ...] = ()
@@ -96,7 +99,14 @@ class Desk:
         with self._engine_lock:
             if self._engine is None:
                 self._engine = self._starts.engine()
+                self._playbooks = self._engine.playbooks
+                self._tell(EngineReady(str(self._engine.gate.policy.mode)))
             return self._engine
+
+    @property
+    def playbooks(self) -> Mapping[str, Playbook]:
+        """All playbooks by name; none before the engine stands."""
+        return self._playbooks
 
     def now(self) -> datetime:
         """Return the time."""

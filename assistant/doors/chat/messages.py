@@ -44,6 +44,14 @@ class Trouble(Message):
         self.lane, self.text = lane, text
 
 
+class EngineReady(Message):
+    """The engine stands; `mode` is that of the policy: observe, propose or act."""
+
+    def __init__(self, mode: str) -> None:
+        super().__init__()
+        self.mode = mode
+
+
 class AgentReady(Message):
     """The agent can be asked; `mode` says what answers."""
 
@@ -122,3 +130,11 @@ class OpenNodes(Message):
     def __init__(self, nodes: str) -> None:
         super().__init__()
         self.nodes = nodes
+
+
+class OpenPlaybook(Message):
+    """Show a playbook."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
