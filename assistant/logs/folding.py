@@ -1,0 +1,179 @@
+"""Fold what need not be read: runs of routine lines, and what other ranks said already.
+
+Positions are those of a sequence of lines (a file, a file seen through a filter, files merged), from 0.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
+
+from assistant.logs.compress import ranges
+from assistant.logs.marks import NO_RANK, rank_mark
+from assistant.logs.prefix import parse
+
+FEWEST = 3
+"""Lines that are worth a fold."""
+WINDOW = 4_000
+"""How many uncovered lines back another rank's line is looked for."""
+BLANK = -1
+_VARYING = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-f]{12,}\b|\d+\.\d+|\d{4,}")
+_NUMBER = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Lines that are shown as one."""
+
+    first: int
+    last: int
+    """Position of the last one."""
+    label: str
+    headed: bool = False
+    """Whether the first line is shown, with the label behind it; else the label stands alone."""
+
+    @property
+    def size(self) -> int:
+        """Lines in it."""
+        return self.last - self.first + 1
+
+
+class Run(NamedTuple):
+    """Consecutive lines that one filter covers."""
+
+    first: int
+    last: int
+    kind: int
+    """Pattern number of the filter; `BLANK` for blank lines."""
+
+
+class Said(NamedTuple):
+    """A line that no filter covers."""
+
+    position: int
+    key: int
+    """The same for lines that say the same."""
+    rank: int
+
+
+def key_of(text: str) -> int:
+    """Return a number that is the same for lines that differ only in marks, times, the rank itself, and long numbers."""
+    mark = rank_mark(text)
+    body = _VARYING.sub("#", parse(text[mark.size :]).rest)
+    if mark.rank is not None:
+        own = {str(mark.rank), str(mark.rank % 8)}  # eight devices a node: the local rank
+        body = _NUMBER.sub(lambda match: "#" if match[0] in own else match[0], body)
+    return hash(body)
+
+
+def routine_folds(runs: Iterable[Run], names: Mapping[int, str], apart: Sequence[int] = ()) -> list[Fold]:
+    """Return folds for runs that follow upon one another.
+
+    Args:
+        runs: Ascending.
+        names: What the lines of a filter are, by pattern number.
+        apart: Positions that stay visible, ascending.
+    """
+    folds: list[Fold] = []
+    group: list[Run] = []
+    for run in chain(_without(runs, apart), [Run(-2, -2, BLANK)]):
+        if group and run.first != group[-1].last + 1:
+            if group[-1].last - group[0].first + 1 >= FEWEST:
+                folds.append(Fold(group[0].first, group[-1].last, _routine_label(group, names)))
+            group = []
+        group.append(run)
+    return folds
+
+
+def _without(runs: Iterable[Run], apart: Sequence[int]) -> Iterable[Run]:
+    if not apart:
+        return runs
+    return chain.from_iterable(_split(run, apart) for run in runs)
+
+
+def _split(run: Run, apart: Sequence[int]) -> list[Run]:
+    parts, first = [], run.first
+    for position in apart:
+        if first <= position <= run.last:
+            if position > first:
+                parts.append(Run(first, position - 1, run.kind))
+            first = position + 1
+    if first <= run.last:
+        parts.append(Run(first, run.last, run.kind))
+    return parts
+
+
+def _routine_label(group: Sequence[Run], names: Mapping[int, str]) -> str:
+    counts: Counter[str] = Counter()
+    for run in group:
+        if run.kind != BLANK:
+            counts[names.get(run.kind, "routine lines")] += run.last - run.first + 1
+    total = group[-1].last - group[0].first + 1
+    if not counts:
+        return f"… {total:,} blank lines"
+    kinds = [name for name, _ in counts.most_common(2)]
+    more = f" and {len(counts) - 2} other kinds" if len(counts) > 2 else ""
+    return f"… {total:,} lines: {', '.join(kinds)}{more}"
+
+
+def repeat_folds(said: Sequence[Said], apart: Sequence[int] = ()) -> list[Fold]:
+    """Return folds for lines that say what the line before them says, or what another rank said shortly before.
+
+    Args:
+        said: Ascending by position.
+        apart: Positions that stay visible, ascending.
+    """
+    visible = set(apart)
+    seen: dict[int, tuple[int, int]] = {}
+    folds: list[Fold] = []
+    head, run = Said(-2, 0, NO_RANK), list[Said]()
+    for count, line in enumerate(said):
+        at, rank = seen.get(line.key, (-WINDOW - 1, line.rank))
+        beside = line.position == (run[-1].position if run else head.position) + 1
+        again = line.key == (run[-1].key if run else head.key) and beside
+        repeats = line.position not in visible and (again or (count - at <= WINDOW and rank not in (line.rank, NO_RANK)))
+        if run and not (repeats and beside):
+            folds += _repeat_fold(head, run)
+            head, run = run[-1], []
+        if repeats:
+            if not run and not beside:
+                head = Said(-2, 0, NO_RANK)
+            run.append(line)
+        else:
+            head = line
+            seen[line.key] = (count, line.rank)
+    return folds + (_repeat_fold(head, run) if run else [])
+
+
+def _repeat_fold(head: Said, run: list[Said]) -> list[Fold]:
+    """Return the fold of lines that repeat others; it takes in the line before them where all repeat that one."""
+    if head.position == run[0].position - 1 and all(line.key == head.key for line in run):
+        whole = [head, *run]
+        if len(whole) < 2:
+            return []
+        return [Fold(head.position, run[-1].position, _times(whole), headed=True)]
+    if len(run) < FEWEST:
+        return []
+    of = _ranks(run)
+    return [Fold(run[0].position, run[-1].position, f"… {len(run):,} lines as above" + (f", of {of}" if of else ""))]
+
+
+def _times(lines: Sequence[Said]) -> str:
+    ranks = {line.rank for line in lines} - {NO_RANK}
+    if len(ranks) > 1:
+        return f"× {len(ranks):,} ranks [{ranges(sorted(ranks))}]"
+    return f"× {len(lines):,}"
+
+
+def _ranks(lines: Sequence[Said]) -> str:
+    ranks = sorted({line.rank for line in lines} - {NO_RANK})
+    return f"rank{'s' if len(ranks) > 1 else ''} [{ranges(ranks)}]" if ranks else ""
+
+
+def woven(routine: Sequence[Fold], repeats: Sequence[Fold]) -> list[Fold]:
+    """Return both kinds in order; they never overlap, as repeats are uncovered lines."""
+    return sorted([*routine, *repeats], key=lambda fold: fold.first)
