@@ -6,12 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from assistant.records import Call, Incident, IncidentState, Job, JobState, Node, Risk
+from assistant.records import Call, CallStatus, Incident, IncidentState, Job, JobState, Node, Risk
 from assistant.store import Approval, AuditRow, Store
 from assistant.tooling import found
 
 MOST_INCIDENTS = 200
 MOST_HAPPENED = 300
+
+_SILENT = frozenset(
+    {"incident.claimed", "incident.released", "decision", *(f"call.{status}" for status in CallStatus if status != "undone")}
+)
+"""Rows of the audit that say nothing by themselves."""
 
 PARTS = {
     IncidentState.WAITING: 0,
@@ -92,7 +97,7 @@ def read_store(store: Store, now: datetime) -> StoreSeen:
         approvals = tuple(_approval(store, one) for one in store.approvals())
         waiting = [one.call.incident for one in approvals]
         incidents = [_incident(store, one, waiting) for one in store.incidents(limit=MOST_INCIDENTS)]
-        happened = [row for row in store.audit(limit=MOST_HAPPENED * 3) if _told(row)]
+        happened = _happened(store, store.audit(limit=MOST_HAPPENED * 3))
     incidents.sort(key=lambda one: (PARTS.get(one.incident.state, 3), -one.incident.id))
     return StoreSeen(now, tuple(incidents), approvals, tuple(reversed(happened[-MOST_HAPPENED:])))
 
@@ -112,8 +117,17 @@ def _approval(store: Store, approval: Approval) -> SeenApproval:
     return SeenApproval(approval, call, tool.risk if tool else Risk.DISRUPT, (tool.undo if tool else "") or "")
 
 
-def _told(row: AuditRow) -> bool:
-    """Tell whether a row of the audit is news for a person: readings and leases are not."""
-    if row.what in ("incident.claimed", "incident.released", "decision"):
-        return False
-    return not row.what.startswith(("call.", "outcome")) or bool(row.preview)
+def _happened(store: Store, rows: Sequence[AuditRow]) -> list[AuditRow]:
+    """Return the rows that are news for a person, oldest first: no readings, no leases, nothing twice in a row."""
+    kept: list[AuditRow] = []
+    for row in rows:
+        if row.what in _SILENT or (row.what == "outcome" and not _changes(store, row)):
+            continue
+        if not kept or (kept[-1].what, kept[-1].why, kept[-1].preview) != (row.what, row.why, row.preview):
+            kept.append(row)
+    return kept
+
+
+def _changes(store: Store, row: AuditRow) -> bool:
+    tool = found().get(store.call(row.call).tool) if row.call is not None else None
+    return tool is None or tool.risk > Risk.READ

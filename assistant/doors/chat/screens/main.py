@@ -11,6 +11,7 @@ from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widgets import Footer
 
+from assistant.doors.chat.seen import StoreSeen
 from assistant.doors.chat.widgets.approvals_panel import ApprovalsPanel
 from assistant.doors.chat.widgets.conversation import Conversation
 from assistant.doors.chat.widgets.happened_panel import HappenedPanel
@@ -39,6 +40,10 @@ class MainScreen(Screen[None]):
     alone: reactive[str] = reactive("")
     """The panel that fills the screen; empty for none."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._waited = False
+
     def compose(self) -> ComposeResult:
         """Lay out the screen."""
         yield StatusBar(id="status")
@@ -54,6 +59,13 @@ class MainScreen(Screen[None]):
     def on_mount(self) -> None:
         """Let the operator type at once."""
         self.query_one(Prompt).focus()
+        self.watch(self.app, "store_seen", self._answered, init=False)
+
+    def _answered(self, seen: StoreSeen | None) -> None:
+        """Go back to the conversation when the last question that filled the screen is answered."""
+        if self.alone == ApprovalsPanel.NAME and seen is not None and not seen.approvals and self._waited:
+            self.action_talk()
+        self._waited = seen is not None and bool(seen.approvals)
 
     def action_panel(self, name: str) -> None:
         """Go to a panel; from there, or where there is no sidebar, let it fill the screen."""

@@ -17,7 +17,7 @@ class ApprovalsPanel(Panel):
     """The inbox."""
 
     NAME, TITLE, CALM = "approvals", "Waiting for you", "Nothing waits for you."
-    COLUMNS = ("", "id", "change", "left")
+    COLUMNS = ("", "id", "left", "change")
 
     def store_read(self, seen: StoreSeen | None) -> None:
         """Show what waits."""
@@ -40,7 +40,7 @@ def row_of(seen: SeenApproval, now: datetime) -> Row:
         (
             Cell("?", "accent"),
             str(seen.approval.id),
-            Cell(short(f"{about}{seen.call.preview or seen.call.tool}", 200), RISKS[seen.risk][1]),
             Cell(age(seen.approval.expires, now), "text-muted"),
+            Cell(short(f"{about}{seen.call.preview or seen.call.tool}", 200), RISKS[seen.risk][1]),
         ),
     )

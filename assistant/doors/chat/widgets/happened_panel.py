@@ -14,6 +14,7 @@ from assistant.doors.chat.words import clock, short
 from assistant.store import AuditRow
 
 _COLOURS = {"incident.opened": "error", "approval.asked": "accent", "diagnosis": "primary"}
+_WORDS = {"incident.opened": "noticed", "incident.event": "again", "approval.asked": "asks", "diagnosis": "found"}
 
 
 class HappenedPanel(Panel):
@@ -56,10 +57,11 @@ def row_of(row: AuditRow, now: datetime) -> Row:
 
 def told(row: AuditRow) -> str:
     """Return what a row of the audit says, in words."""
-    what = row.what.partition(".")[2] or row.what
     if row.what == "incident.state":
         return f"{row.outcome}: {row.why}" if row.why else row.outcome
-    if row.preview:
-        ending = f": {row.outcome}" if row.outcome and row.outcome != "ok" else ""
-        return f"{what}: {row.preview}{ending}"
-    return f"{what}: {row.why}" if row.why else what
+    if row.what == "approval.answered":
+        return f"{'allowed' if row.outcome == 'allow' else 'refused'}: {row.preview}"
+    if row.what == "outcome":
+        return f"done: {row.preview}" if row.outcome == "ok" else f"failed: {row.preview}: {row.outcome}"
+    word = _WORDS.get(row.what, row.what.replace(".", " ").replace("_", " "))
+    return f"{word}: {row.preview or row.why}".rstrip(": ")
