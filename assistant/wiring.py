@@ -127,13 +127,21 @@ def open_agent(engine: Engine, settings: Settings, *, model: bool = True, thread
         return SemanticAgent(engine.gate, engine.clock, chooser_for(settings.content))
     # nothing of a conversation leaves this machine but to the model itself
     os.environ["LANGSMITH_TRACING"] = "false"
-    from assistant.agent.conversation import ModelAgent, names_for_model
-    from assistant.llm.models import open_chat
+    from assistant.agent.conversation import ModelAgent
+    from assistant.llm.models import open_chat, room_of
 
-    chat = open_chat(settings.model, inventory=lambda: names_for_model(engine.gate), site=settings.content)
+    chat = open_chat(settings.model, site=settings.content)
     assert chat is not None
-    talks = settings.store.with_name("conversations.db") if thread else None
-    return ModelAgent(engine.gate, engine.clock, chat, name=_model_name(settings), talks=talks, thread=thread)
+    return ModelAgent(
+        engine.gate,
+        engine.clock,
+        chat,
+        name=_model_name(settings),
+        talks=settings.store.with_name("conversations.db") if thread else None,
+        thread=thread,
+        room=room_of(settings.model, settings.content),
+        without=SemanticAgent(engine.gate, engine.clock, chooser_for(settings.content)),
+    )
 
 
 def describer_for(settings: Settings, store: Store) -> Describer | None:

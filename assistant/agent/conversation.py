@@ -1,6 +1,7 @@
 """The agent with a language model: LangChain drives it, the toolbox makes its calls, and its answer is held against the evidence.
 
-The model may read, and propose. What it says is checked; when it is absent, slow or wrong the semantic agent answers instead.
+The model may read, and propose. What it says is checked; when it is absent, slow, at its limits or wrong from end to end, the
+semantic agent answers instead.
 """
 
 from __future__ import annotations
@@ -9,36 +10,33 @@ import logging
 import re
 import sqlite3
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from langchain.agents import create_agent
-from langchain.agents.middleware import (
-    AgentMiddleware,
-    AgentState,
-    ClearToolUsesEdit,
-    ContextEditingMiddleware,
-    ModelCallLimitMiddleware,
-    ToolErrorMiddleware,
-    hook_config,
-)
+from langchain.agents.middleware import AgentMiddleware, AgentState, ToolErrorMiddleware, hook_config
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_core.tools import StructuredTool
-from langgraph.checkpoint.sqlite import SqliteSaver
 
 from assistant.agent.answer import Answer, Kind, Source
+from assistant.agent.dialogue import shown_source
 from assistant.agent.grounding import Evidence, held
-from assistant.agent.inventory import inventory
+from assistant.agent.inventory import Inventory, inventory
 from assistant.agent.naming import Names, read_names
 from assistant.agent.semantic import SemanticAgent
+from assistant.agent.shortening import CHARACTERS_A_TOKEN, Shortener
 from assistant.agent.taint import Origins
-from assistant.agent.toolbox import Offer, Toolbox, offers
+from assistant.agent.talks import open_talks, recalled
+from assistant.agent.toolbox import MOST_CHARACTERS, Offer, Toolbox, offers
 from assistant.agent.turn import Asked, Turn
 from assistant.agent.wording import harmless, question_of
 from assistant.content.reading import shipped
-from assistant.errors import NightshiftError
+from assistant.errors import ModelError, NightshiftError
 from assistant.gate import Gate
+from assistant.llm.chat import ToolChat
 from assistant.ports import Clock
+from assistant.records import JobState
 
 if TYPE_CHECKING:
     from langchain_core.language_models.chat_models import BaseChatModel
@@ -48,30 +46,42 @@ logger = logging.getLogger(__name__)
 
 MODEL_CALLS = 10
 TOOL_CALLS = 12
-KEPT_RESULTS = 4
-"""Older results of tools are cleared from what the model reads; the state and `show N` keep them."""
-CLEARED_ABOVE = 6_000
-"""Tokens of a conversation above which that happens."""
-KEPT_TALKS = 40
+ROOM = 8_192
+"""Tokens that a model is taken to have room for where it is not known."""
+ANSWER = 1_024
+"""Tokens of one answer."""
+KEPT_SOURCES = 60
 FAILURES = (NightshiftError, ValueError, TypeError, KeyError, RuntimeError, OSError, sqlite3.Error)
 """What models and their libraries raise when they are down, slow or wrong."""
+_CUT = re.compile(r"\n\[cut here: [^\n]*\]\s*$")
+_CITED = re.compile(r"\[(\d{1,3})\]")
+
+
+class _Said(NamedTuple):
+    """The last words of a model in a run."""
+
+    text: str
+    cut: bool
+    """Whether its limit of tokens ended them."""
 
 
 class Ender(AgentMiddleware[Any, Any]):
-    """Ends a run in which no more calls are made, after one last word of the model."""
+    """Ends a run that made all the calls it may, after one last word of the model."""
 
-    def __init__(self, toolbox: Toolbox) -> None:
+    def __init__(self, toolbox: Toolbox, most: int) -> None:
         super().__init__()
-        self._toolbox, self._warned = toolbox, False
+        self._toolbox, self._most, self._turns, self._warned = toolbox, most, 0, False
 
     @hook_config(can_jump_to=["end"])
     def before_model(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
-        """Let the model speak once more, then end."""
-        if not self._toolbox.ended:
-            return None
-        if self._warned:
-            return {"jump_to": "end", "messages": [AIMessage(f"I stopped: {self._toolbox.ended}.")]}
-        self._warned = True
+        """Let the model speak, unless it spoke often enough."""
+        self._turns += 1
+        if self._turns > self._most:
+            self._toolbox.ended = self._toolbox.ended or f"{self._most} turns were taken"
+            return {"jump_to": "end"}
+        if self._toolbox.ended and self._warned:
+            return {"jump_to": "end"}
+        self._warned = bool(self._toolbox.ended)
         return None
 
 
@@ -79,24 +89,40 @@ class ModelAgent:
     """Answers questions one after the other, by a model."""
 
     def __init__(
-        self, gate: Gate, clock: Clock, model: BaseChatModel, *, name: str, talks: Path | None = None, thread: str = "default"
+        self,
+        gate: Gate,
+        clock: Clock,
+        model: BaseChatModel,
+        *,
+        name: str,
+        talks: Path | None = None,
+        thread: str = "default",
+        room: int = 0,
+        without: SemanticAgent | None = None,
     ) -> None:
         """Begin, or go on with, a conversation.
 
         Args:
             gate: Every call goes through it.
             clock: For `today`.
-            model: What speaks.
+            model: What speaks; one of ours is told what exists, so that it can name nothing else.
             name: Of the model, for answers.
             talks: File in which conversations are kept; None keeps nothing.
             thread: Which conversation it is.
+            room: Tokens that the model has room for; 0 where it is not known.
+            without: What answers where the model does not.
         """
         self._gate, self._clock, self._model = gate, clock, model
         self.mode = f"model:{name}"
         self._thread, self._talks = thread, talks
-        self._semantic = SemanticAgent(gate, clock)
-        self._said: list[str] = []
-        self._sources: tuple[Source, ...] = ()
+        self._semantic = without or SemanticAgent(gate, clock)
+        self._room = ((room or ROOM) - ANSWER) * CHARACTERS_A_TOKEN
+        self._known = Inventory()
+        self._said, self._sources = recalled(talks, thread) if talks is not None else ([], [])
+        self._shown: tuple[Source, ...] = ()
+        """Of an answer without the model."""
+        if isinstance(model, ToolChat):
+            model.inventory = lambda: names_of(self._known)
 
     def ask(self, question: str, *, trusted: bool = True) -> Answer:
         """Answer a question; by the semantic agent where the model does not.
@@ -105,41 +131,56 @@ class ModelAgent:
             InputError: The question is empty or too long.
         """
         words = question_of(question)
-        if re.match(r"(?i)^show\s+\[?\d+\]?$", words) and self._sources:
-            return self._semantic.ask(question, trusted=trusted)
+        wanted = shown_source(words)
+        if wanted is not None and (self._sources or self._shown):
+            return self._show(question, wanted)
         try:
-            return self._asked(words, trusted=trusted)
+            answer = self._asked(words, trusted=trusted)
         except FAILURES as error:
             logger.info("the model did not answer: %s", error)
-            self._forget()
             answer = self._semantic.ask(question, trusted=trusted)
-            return _noted(answer, f"{self.mode} did not answer ({harmless(str(error))[:200]}); this is the answer without a model")
+            self._shown = answer.sources
+            why = " ".join(harmless(str(error)).split())[:300].rstrip(".")
+            return _noted(answer, f"{self.mode} did not answer ({why}); this is the answer without a model")
+        self._shown = ()
+        return answer
 
-    def _forget(self) -> None:
-        """Drop a conversation that broke off in the middle of a call: no model goes on with one."""
-        if self._talks is not None and self._talks.exists():
-            saver = open_talks(self._talks)
-            saver.delete_thread(self._thread)
-            saver.conn.close()
+    def _show(self, question: str, wanted: int) -> Answer:
+        sources = {source.number: source for source in (*self._sources, *self._shown)}
+        newest = tuple(sources.values()) if wanted in sources else tuple(self._shown or self._sources[-5:])
+        self._semantic.state = replace(self._semantic.state, sources=newest)
+        return self._semantic.ask(question)
 
     def _asked(self, words: str, *, trusted: bool) -> Answer:
-        known = inventory(self._gate)
+        self._known = known = inventory(self._gate)
         names = read_names(words, known)
-        turn = Turn(self._gate, known, Asked("", words, names), self._clock.now(), trusted)
-        origins = self._origins(turn, names)
-        toolbox = Toolbox(turn, origins, TOOL_CALLS)
+        before = max((source.number for source in self._sources), default=0)
+        turn = Turn(self._gate, known, Asked("", words, names), self._clock.now(), trusted, before=before)
+        toolbox = Toolbox(turn, self._origins(turn, names), TOOL_CALLS, max(1_000, min(MOST_CHARACTERS, self._room // 4)))
         self._said.append(words)
-        last = self._run(words, turn, toolbox)
-        evidence = Evidence((*self._sources, *turn.sources), self._said)
-        checked = held(harmless(last), evidence)
-        self._sources = tuple(turn.sources)
+        try:
+            said = self._run(words, turn, toolbox)
+        finally:
+            self._sources = [*self._sources, *turn.sources][-KEPT_SOURCES:]
+        checked = held(harmless(said.text), Evidence(self._sources, self._said))
+        if not re.search(r"\w", _CITED.sub("", checked.text)):
+            raise ModelError(f"it said nothing{f', {toolbox.ended}' if toolbox.ended else ''}")
+        if checked.nothing_stands:
+            raise ModelError("nothing of what it said stands in what the tools returned")
+        cited = {int(number) for number in _CITED.findall(checked.text)}
+        sources = tuple(one for one in self._sources if one in turn.sources or one.number in cited)
+        notes = [*known.unknown, *checked.unsupported]
+        notes += [f"stopped: {toolbox.ended}"] if toolbox.ended else []
+        notes += ["the answer was cut: the model reached its limit of tokens"] if said.cut else []
         return Answer(
-            checked.text or "The model said nothing.",
+            f"{checked.text} [cut here]" if said.cut else checked.text,
             _kind(turn),
             self.mode,
-            sources=self._sources,
+            sources=sources,
+            evidence=tuple(dict.fromkeys(number for one in sources for number in _ids(one, "evidence"))),
+            incidents=tuple(dict.fromkeys(number for one in sources for number in _ids(one, "incident"))),
             proposals=tuple(turn.proposals),
-            notes=(*known.unknown, *checked.unsupported, *([f"stopped: {toolbox.ended}"] if toolbox.ended else [])),
+            notes=tuple(notes),
         )
 
     def _origins(self, turn: Turn, names: Names) -> Origins:
@@ -147,56 +188,69 @@ class ModelAgent:
         jobs = {*names.jobs, *(number for number in names.numbers if number in turn.known.jobs)}
         return Origins(turn.known, jobs, set(names.nodes), numbers)
 
-    def _run(self, words: str, turn: Turn, toolbox: Toolbox) -> str:
+    def _run(self, words: str, turn: Turn, toolbox: Toolbox) -> _Said:
         ordered = self._semantic.orders(turn.asked.names)
-        tools = [_structured(offer, toolbox.call) for offer in offers(turn, ordered=ordered)]
+        offered = list(offers(turn, ordered=ordered))
+        told = len(_prompt()) + sum(len(one.name) + len(one.description) + len(str(one.schema)) for one in offered)
         middleware: list[AgentMiddleware[Any, Any]] = [
-            Ender(toolbox),
-            ModelCallLimitMiddleware(run_limit=MODEL_CALLS, exit_behavior="end"),
-            ContextEditingMiddleware(edits=[ClearToolUsesEdit(trigger=CLEARED_ABOVE, keep=KEPT_RESULTS)]),
+            Ender(toolbox, MODEL_CALLS),
+            Shortener(self._room - told),
             ToolErrorMiddleware(on_error=lambda error, _: f"The tool failed: {type(error).__name__}"),
         ]
         saver = open_talks(self._talks) if self._talks is not None else None
         try:
             agent = create_agent(
-                self._model, tools, system_prompt=SystemMessage(_prompt()), middleware=middleware, checkpointer=saver
+                self._model,
+                [_structured(offer, toolbox.call) for offer in offered],
+                system_prompt=SystemMessage(_prompt()),
+                middleware=middleware,
+                checkpointer=saver,
             )
             settings: Any = {"configurable": {"thread_id": self._thread}, "recursion_limit": 4 * (MODEL_CALLS + TOOL_CALLS)}
             state = agent.invoke({"messages": [HumanMessage(words)]}, settings)
         finally:
             if saver is not None:
                 saver.conn.close()
-        return next(
-            (str(one.text) for one in reversed(state["messages"]) if isinstance(one, AIMessage) and str(one.text).strip()), ""
-        )
+        return _last_words(state["messages"])
+
+
+def _last_words(messages: Sequence[Any]) -> _Said:
+    """Return what the model said to the newest question; nothing where it ended with a call, or with one that was cut short."""
+    last = messages[-1]
+    if not isinstance(last, AIMessage) or last.tool_calls:
+        return _Said("", False)
+    cut = last.response_metadata.get("finish_reason") == "length"
+    return _Said(_CUT.sub("", str(last.text)).strip(), cut)
 
 
 def names_for_model(gate: Gate) -> dict[str, list[str]]:
+    """Return what exists now, by name of an argument."""
+    return names_of(inventory(gate))
+
+
+def names_of(known: Inventory) -> dict[str, list[str]]:
     """Return what exists, by name of an argument, the newest first: a model can name nothing else."""
-    known = inventory(gate)
     jobs, nodes = list(reversed(list(known.jobs))), list(known.nodes)
     return {
         "job": jobs,
         "before_job": jobs,
         "node": nodes,
         "nodes": nodes,
+        "exclude": nodes,
+        "blamed": nodes,
+        "user": sorted(known.users),
+        "state": [str(state) for state in JobState],
         "incident": [str(number) for number in sorted(known.incidents, reverse=True)],
     }
 
 
-def open_talks(path: Path) -> SqliteSaver:
-    """Return the file in which conversations are kept, with only the newest of them."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    connection = sqlite3.connect(path, timeout=5.0, check_same_thread=False)
-    saver = SqliteSaver(connection)
-    saver.setup()
-    rows = connection.execute(
-        "SELECT thread_id, max(checkpoint_id) AS newest FROM checkpoints GROUP BY 1 ORDER BY 2 DESC"
-    ).fetchall()
-    for thread, _ in rows[KEPT_TALKS:]:
-        saver.delete_thread(thread)
-    path.chmod(0o600)
-    return saver
+def _ids(source: Source, key: str) -> list[int]:
+    """Return the ids that a tool's value names as its own."""
+    values = source.value if isinstance(source.value, list) else [source.value]
+    found = [one.get(key) for one in values if isinstance(one, dict)]
+    rows = [row for one in found for row in (one if isinstance(one, list) else [one])]
+    numbers = [row.get("id") if isinstance(row, dict) else row for row in rows]
+    return [number for number in numbers if isinstance(number, int) and not isinstance(number, bool)]
 
 
 def _structured(offer: Offer, call: Callable[[Offer, dict[str, Any]], str]) -> StructuredTool:
@@ -218,6 +272,4 @@ def _kind(turn: Turn) -> Kind:
 
 
 def _noted(answer: Answer, note: str) -> Answer:
-    from dataclasses import replace
-
     return replace(answer, notes=(*answer.notes, note))

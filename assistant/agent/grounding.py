@@ -1,4 +1,7 @@
-"""Hold an answer against what the tools returned: every number, quote and name in it must stand there or in the question."""
+"""Hold an answer against what the tools returned: every number, quote and name in it must stand there or in the question.
+
+Of states and reasons it must be the record of their own subject that holds them, see `claims`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from assistant.agent import claims
 from assistant.agent.answer import Source
 
 MARK = "[not supported by evidence]"
@@ -25,6 +29,8 @@ class Held(NamedTuple):
     text: str
     """With a mark behind every sentence that nothing supports."""
     unsupported: tuple[str, ...]
+    nothing_stands: bool = False
+    """Whether every sentence that says something is marked."""
 
 
 class Evidence:
@@ -38,6 +44,7 @@ class Evidence:
         self._numbers = {number for match in _NUMBER.finditer(self._text) for number in _forms(match.group())}
         self._numbers |= {str(size) for source in sources for size in _sizes(source.value)}
         self._cited = {source.number for source in sources}
+        self._records, self._said = claims.Records(sources), _plain(" ".join(said))
 
     def faults(self, sentence: str) -> Iterator[str]:
         """Yield what a sentence says that stands nowhere."""
@@ -50,6 +57,8 @@ class Evidence:
             if _plain(quote) not in self._text and not (_plain(quote) in self._asked and _DENIES.search(rest)):
                 yield f"quote {quote!r}"
         rest = _QUOTED.sub(" ", rest)
+        cited = frozenset(map(int, _CITED.findall(sentence)))
+        yield from claims.faults(rest, cited, self._records, self._said)
         for name in _NAME.findall(rest):
             plain = _plain(name.rstrip(".-"))
             if plain not in self._text and not (plain in self._asked and _DENIES.search(rest)):
@@ -63,16 +72,17 @@ def held(text: str, evidence: Evidence) -> Held:
     """Return an answer with its unsupported sentences marked."""
     parts: list[str] = []
     wrong: list[str] = []
-    position = 0
+    position, stands = 0, False
     for match in [*_SENTENCE.finditer(text), None]:
         sentence = text[position : match.start() if match else len(text)]
         faults = list(evidence.faults(sentence)) if sentence.strip() else []
         parts.append(f"{sentence} {MARK}" if faults else sentence)
+        stands |= not faults and any(sign.isalnum() for sign in _CITED.sub("", sentence))
         wrong += [f"{fault} in: {sentence.strip()[:160]}" for fault in faults[:2]]
         if match:
             parts.append(match.group())
             position = match.end()
-    return Held("".join(parts), tuple(wrong))
+    return Held("".join(parts), tuple(wrong), bool(wrong) and not stands)
 
 
 def _forms(number: str) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -24,9 +25,13 @@ KEPT_BACK = frozenset({"wait_storage", "tell_owner", "escalate", "diagnose_gpus"
 OURS = frozenset({"timeout_s", "folder", "force", "seen"})
 """Arguments that a model does not set."""
 MOST_OF = {"tail_log": 6_000, "search_log": 5_000, "compress_log": 8_000, "kernel_log": 5_000, "scheduler_log": 4_000}
+ENDS = frozenset({"tail_log", "scheduler_log"})
+"""Tools whose newest lines stand last: what is cut off is the beginning."""
 MOST_CHARACTERS = 5_000
 """Of one result for the model; the whole of it is `show N`."""
 MOST_PROPOSALS = 3
+MOST_NUMBER = 10**9
+_RANGE = re.compile(r"\b(\d[\d,]*) to (\d[\d,]*)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,8 @@ class Toolbox:
     turn: Turn
     origins: Origins
     most_calls: int = 12
+    most_characters: int = MOST_CHARACTERS
+    """Of one result; a model with little room gets less."""
     seen: Counter[str] = field(default_factory=Counter)
     ended: str = ""
     """Why no more calls are made; empty while they are."""
@@ -95,7 +102,7 @@ class Toolbox:
                 source = self._propose(offer, arguments) if offer.proposes else self._look(offer, arguments)
             except (Denied, UsageError, ToolError) as error:
                 # a refusal is kept as a source, so that the answer may speak of it
-                source = Source(len(self.turn.sources) + 1, offer.name, dict(arguments), None, str(error)[:400])
+                source = Source(self.turn.number, offer.name, dict(arguments), None, str(error)[:400])
                 self.turn.sources.append(source)
             self._first[key] = source
             self.origins.learn(source)
@@ -118,7 +125,7 @@ class Toolbox:
             self.turn.gate, offer.tool.name, kept, why=why, incident=None, instead="", trusted=self.turn.trusted
         )
         self.turn.proposals.append(made)
-        source = Source(len(self.turn.sources) + 1, offer.name, kept, _proposal(made), made.why_not)
+        source = Source(self.turn.number, offer.name, kept, _proposal(made), made.why_not)
         self.turn.sources.append(source)
         return source
 
@@ -126,8 +133,9 @@ class Toolbox:
         text = source.value if isinstance(source.value, str) else json.dumps(source.value, ensure_ascii=False, default=str)
         if source.error:
             return f"[{source.number}] It did not work: {as_data(source.tool, source.error)}"
-        limit = MOST_OF.get(source.tool, MOST_CHARACTERS)
-        return f"[{source.number}]\n{as_data(source.call, cut(text, limit))}"
+        limit = min(MOST_OF.get(source.tool, MOST_CHARACTERS), self.most_characters)
+        told = f"[{source.number}]\n{as_data(source.call, cut(text, limit, end=source.tool in ENDS))}"
+        return told if len(text) <= limit else f"{told}\n(The operator reads all of it with: show {source.number})"
 
 
 def _proposal(made: Proposal) -> dict[str, Any] | None:
@@ -145,6 +153,11 @@ def _schema(argument: Argument) -> dict[str, Any]:
         kind: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
     else:
         kind = {"type": {int: "integer", float: "number", bool: "boolean"}.get(wanted, "string")}
+    if wanted in (int, float):
+        # no argument of a tool counts below nothing; a narrower range stands in its description
+        found = _RANGE.search(argument.doc)
+        least, most = (int(bound.replace(",", "")) for bound in found.groups()) if found else (0, MOST_NUMBER)
+        kind |= {"minimum": least, "maximum": most}
     return {**kind, "description": argument.doc}
 
 

@@ -52,6 +52,13 @@ class Turn:
     evidence: list[int] = field(default_factory=list)
     incidents: list[int] = field(default_factory=list)
     kind: Kind = Kind.ANSWER
+    before: int = 0
+    """Sources that the conversation had already: numbers go on from there."""
+
+    @property
+    def number(self) -> int:
+        """The next source's."""
+        return self.before + len(self.sources) + 1
 
     def look(self, tool: str, **arguments: Any) -> Source:
         """Make a reading call and return it as a source; a failure is told by its `error`."""
@@ -64,7 +71,7 @@ class Turn:
             value, error = made_harmless(outcome.value) if outcome.ok else None, one_line(outcome.error, 400)
         except NightshiftError as failure:
             error = one_line(failure, 400)
-        source = Source(len(self.sources) + 1, tool, arguments, value, error)
+        source = Source(self.number, tool, arguments, value, error)
         self.sources.append(source)
         return source
 

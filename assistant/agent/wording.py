@@ -48,10 +48,13 @@ def as_data(source: str, text: str) -> str:
     return f'<data from="{source}">\n{inner}\n</data>'
 
 
-def cut(text: str, most: int) -> str:
-    """Return text of at most so many characters, cut at a line where one ends, and say so."""
+def cut(text: str, most: int, *, end: bool = False) -> str:
+    """Return text of at most so many characters, cut at a line where one ends, and say so; its end is kept where that is wanted."""
     if len(text) <= most:
         return text
+    if end:
+        tail = text[-most:].split("\n", 1)[-1]
+        return f"[{len(text) - len(tail):,} characters before]\n{tail}"
     head = text[:most].rsplit("\n", 1)[0] if "\n" in text[:most] else text[:most]
     return f"{head}\n[{len(text) - len(head):,} more characters]"
 

@@ -126,7 +126,7 @@ class ChatLocalModel(ToolChat):
 
     def _last(self, done: Done, reader: AnswerReader, *, structured: bool) -> AIMessageChunk:
         cut = done.finish != "stop"
-        content = CUT.format(tokens=self.max_tokens) if cut else ""
+        content = CUT.format(tokens=done.limit or self.max_tokens) if cut else ""
         call = [] if not structured or reader.answers else [_call(reader.raw, cut=cut)]
         total = done.input_tokens + done.output_tokens
         usage = UsageMetadata(

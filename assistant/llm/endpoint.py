@@ -1,4 +1,9 @@
-"""Any OpenAI-compatible endpoint (vLLM, llama-server, Ollama, a provider) as a chat model of LangChain."""
+"""Any OpenAI-compatible endpoint (vLLM, llama-server, Ollama, a provider) as a chat model of LangChain.
+
+A turn with tools is asked for in the strictest form that the endpoint takes: held to a JSON schema (`response_format`, which vLLM,
+llama-server, Ollama and providers share), else as tools of OpenAI's kind, else in words alone. What an endpoint refused once, or
+took without holding to it, it is not asked again by this process. In every form names are limited to what exists.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +21,14 @@ from pydantic import Field
 
 from assistant.errors import ConfigError, ModelError
 from assistant.llm.chat import CUT, ToolChat
-from assistant.llm.sse import Endpoint
-from assistant.llm.turn import Tool
+from assistant.llm.sse import Endpoint, RefusedRequest
+from assistant.llm.turn import AnswerReader, Tool, plain, read_turn, schema_of_turn
 
+SCHEMA, TOOLS, WORDS = "schema", "tools", "words"
+FORMS = (SCHEMA, TOOLS, WORDS)
+"""Forms of a turn with tools, the strictest first."""
+_NOT_TAKEN: dict[tuple[str, str], set[str]] = {}
+"""By URL and model: forms that it does not take."""
 CHARS_PER_TOKEN = 4
 """Of plain English; logs have fewer, so what does not fit by this does not fit at all."""
 
@@ -66,9 +76,30 @@ class ChatEndpoint(ToolChat):
         tool_choice: Any = None,
         **_: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        _told, held, answer = self.tools_of(messages, tools, tool_choice)
-        payload = self._payload(messages, held, answer=answer, stop=stop)
-        gathered = _Gathered()
+        told, held, answer = self.tools_of(messages, tools, tool_choice)
+        refused: list[str] = []
+        for form in self._forms() if held else (WORDS,):
+            payload = self._payload(messages, told if form != TOOLS else held, form=form, answer=answer, stop=stop)
+            if form == SCHEMA:
+                schema = {"name": "turn", "strict": True, "schema": schema_of_turn(held, answer=answer)}
+                payload["response_format"] = {"type": "json_schema", "json_schema": schema}
+            gathered = _Gathered(structured=bool(held) and form != TOOLS)
+            try:
+                yield from self._said(payload, gathered, run_manager)
+            except RefusedRequest:
+                if form == FORMS[-1] or not held:
+                    raise
+                refused.append(form)
+                continue
+            # only now it is sure that the form was what it refused
+            self._not_taken().update(refused)
+            if form == SCHEMA and gathered.free:
+                self._not_taken().add(form)
+            return
+
+    def _said(
+        self, payload: Mapping[str, Any], gathered: _Gathered, run_manager: CallbackManagerForLLMRun | None
+    ) -> Iterator[ChatGenerationChunk]:
         for told in self.endpoint.stream(payload):
             text = gathered.take(told)
             if text:
@@ -78,10 +109,16 @@ class ChatEndpoint(ToolChat):
                 yield chunk
         yield ChatGenerationChunk(message=gathered.last(self.name_there, self.max_tokens))
 
+    def _not_taken(self) -> set[str]:
+        return _NOT_TAKEN.setdefault((self.endpoint.url, self.name_there), set())
+
+    def _forms(self) -> Sequence[str]:
+        return [form for form in FORMS if form not in self._not_taken()] or [WORDS]
+
     def _payload(
-        self, messages: Sequence[BaseMessage], tools: Sequence[Tool], *, answer: bool, stop: list[str] | None
+        self, messages: Sequence[BaseMessage], tools: Sequence[Tool], *, form: str, answer: bool, stop: list[str] | None
     ) -> dict[str, Any]:
-        told = convert_to_openai_messages(messages)
+        told = plain(messages, tools, answer=answer) if tools and form != TOOLS else convert_to_openai_messages(messages)
         size = sum(len(json.dumps(one, ensure_ascii=False)) for one in told) // CHARS_PER_TOKEN
         if self.context and size + self.max_tokens > self.context:
             raise ModelError(
@@ -90,23 +127,32 @@ class ChatEndpoint(ToolChat):
             )
         payload: dict[str, Any] = {"model": self.name_there, "messages": told, "max_tokens": self.max_tokens}
         payload |= {"temperature": self.temperature, "stream": True, "stream_options": {"include_usage": True}}
-        if tools:
+        if tools and form == TOOLS:
             named = {"type": "function", "function": {"name": tools[0]["function"]["name"]}}
             wanted = "auto" if answer else named if len(tools) == 1 else "required"
             payload |= {"tools": list(tools), "tool_choice": wanted}
-        return payload | ({"stop": stop} if stop else {})
+        # inside JSON a stop word would cut the turn in two
+        return payload | ({"stop": stop} if stop and not tools else {})
 
 
 class _Gathered:
     """What a stream said so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, structured: bool = False) -> None:
         self.finish = ""
         self.calls: dict[int, dict[str, str]] = {}
         self.usage: Mapping[str, Any] = {}
+        self._reader = AnswerReader() if structured else None
+        self._raw, self._given = "", ""
+        """The text of a turn, and what of it was given on as an answer."""
+
+    @property
+    def free(self) -> bool:
+        """Whether it said something else than a turn, as a model does that is held to nothing."""
+        return bool(self._raw.strip()) and not self._raw.lstrip().startswith("{")
 
     def take(self, told: Mapping[str, Any]) -> str:
-        """Return the text that an object adds; its calls are kept until they are whole."""
+        """Return the text that an object adds to the answer; its calls are kept until they are whole."""
         self.usage = told.get("usage") or self.usage
         choices = told.get("choices") or [{}]
         first = choices[0] if isinstance(choices, list) and isinstance(choices[0], dict) else {}
@@ -120,18 +166,42 @@ class _Gathered:
             arguments = function.get("arguments") or ""
             kept["args"] += arguments if isinstance(arguments, str) else json.dumps(arguments)
         content = delta.get("content")
-        return content if isinstance(content, str) else ""
+        text = content if isinstance(content, str) else ""
+        return text if self._reader is None else self._of_turn(text)
+
+    def _of_turn(self, text: str) -> str:
+        assert self._reader is not None
+        self._raw += text
+        added = self._reader.feed(text)
+        if self.free and not self._raw.lstrip().startswith(("<", "`")):
+            # no turn: it speaks freely
+            added = self._raw[len(self._given) :]
+        self._given += added
+        return added
+
+    def _rest(self, *, cut: bool) -> tuple[str, list[dict[str, str]]]:
+        """Return what is still to be given of the answer, and the call of a turn in JSON."""
+        if self._reader is None or self.calls or not self._raw.strip():
+            return "", []
+        if self._given:
+            return "", []
+        try:
+            answer, call = read_turn(self._raw)
+        except ModelError:
+            return "", [{"id": "", "name": "", "args": self._raw if cut else f"no turn: {self._raw[:200]}"}]
+        return answer, [{"id": "", "name": call["name"], "args": json.dumps(call["args"])}] if call else []
 
     def last(self, name: str, limit: int) -> AIMessageChunk:
         """Return the end of the message: its calls, why it ended, what it took."""
         cut = self.finish == "length"
-        calls: list[Any] = [_call(one, place, cut=cut) for place, one in enumerate(self.calls.values())]
+        rest, turn = self._rest(cut=cut)
+        calls: list[Any] = [_call(one, place, cut=cut) for place, one in enumerate([*self.calls.values(), *turn])]
         usage = None
         if self.usage:
             given, made = int(self.usage.get("prompt_tokens") or 0), int(self.usage.get("completion_tokens") or 0)
             usage = UsageMetadata(input_tokens=given, output_tokens=made, total_tokens=given + made)
         return AIMessageChunk(
-            content=CUT.format(tokens=limit) if cut else "",
+            content=rest + (CUT.format(tokens=limit) if cut else ""),
             tool_call_chunks=calls,
             usage_metadata=usage,
             response_metadata={"finish_reason": self.finish, "model_name": name},

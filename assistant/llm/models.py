@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import threading
 from collections.abc import Callable
@@ -168,6 +169,11 @@ def open_chat(terms: Terms, *, inventory: Callable[[], Inventory] | None = None,
     return ChatLocalModel(process=process_of(terms, site), opening=family.opening, inventory=exists)
 
 
+def room_of(terms: Terms, site: Path | None = None) -> int:
+    """Return the tokens of one conversation by the settings or the name of the file; 0 for an endpoint that is not known."""
+    return terms.context or (known(site).of(terms.path.name).context if terms.path is not None else 0)
+
+
 _PROCESSES: dict[tuple[object, ...], ModelProcess] = {}
 _LOCK = threading.Lock()
 
@@ -178,9 +184,11 @@ def process_of(terms: Terms, site: Path | None = None) -> ModelProcess:
 
     if terms.path is None:
         raise ConfigError("model.path: is not set; nightshift model use FILE")
-    context = terms.context or known(site).of(terms.path.name).context
+    context = room_of(terms, site)
     mark = (terms.path, terms.sha256, context, terms.threads, terms.timeout_s)
     with _LOCK:
+        if not _PROCESSES:
+            atexit.register(close_models)
         if mark not in _PROCESSES:
             _PROCESSES[mark] = ModelProcess(
                 terms.path,

@@ -59,6 +59,8 @@ class Done:
     output_tokens: int
     cached_tokens: int
     """Of the input, those that were read for the call before."""
+    limit: int = 0
+    """Tokens that the answer could have: what was wanted, or what the input left."""
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,10 @@ LARGEST_ANSWER = 8 << 20
 _ENDS = {"stop", "length", "tool_calls", "function_call", "content_filter", "eos"}
 
 
+class RefusedRequest(ModelError):
+    """The endpoint does not take a request in this form; another form may do."""
+
+
 class Endpoint:
     """Where requests go."""
 
@@ -44,6 +48,8 @@ class Endpoint:
         if not key.isascii() or any(sign.isspace() for sign in key):
             raise ConfigError("model.key_file: must hold the key alone on one line, found blanks or letters that no key has")
         self.key, self.timeout_s = key, timeout_s
+        self._less: list[str] = []
+        """What this endpoint refused: later requests leave it out from the beginning."""
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         try:
             limits = httpx.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s))
@@ -69,9 +75,12 @@ class Endpoint:
         Raises:
             Unavailable: Down, slow, overloaded, or what answers is no such endpoint; the message says which and what to do.
             ConfigError: The key is refused, the model or the path is unknown.
-            ModelError: The request is too long or is refused for itself.
+            RefusedRequest: It does not take a request of this form.
+            ModelError: The request is too long.
         """
         wanted, until = dict(payload), time.monotonic() + self.timeout_s
+        for known in self._less:
+            wanted = _without(wanted, known)
         for _ in range(4):
             try:
                 with self.client.stream("POST", f"{self.url}/chat/completions", json=wanted) as reply:
@@ -79,10 +88,11 @@ class Endpoint:
                         yield from self._objects(reply, until)
                         return
                     text = self._beginning(reply, until)
-                    less = _without_refused(wanted, text) if reply.status_code in (400, 422) else None
-                    if less is None:
+                    key = _refused_key(wanted, text) if reply.status_code in (400, 422) else None
+                    if key is None:
                         raise self._refused(reply, text, str(wanted.get("model")))
-                    wanted = less
+                    self._less.append(key)
+                    wanted = _without(wanted, key)
             except httpx.TimeoutException as error:
                 raise self._slow() from error
             except httpx.HTTPError as error:
@@ -91,7 +101,7 @@ class Endpoint:
                 ) from error
             except (httpx.InvalidURL, UnicodeError) as error:
                 raise ConfigError(f"model.url: {self.url!r} is no URL: {error}") from error
-        raise ModelError(f"{self.url}: refuses every form of the request; is it OpenAI-compatible?")
+        raise RefusedRequest(f"{self.url}: refuses every form of the request; is it OpenAI-compatible?")
 
     def clean(self, text: object) -> str:
         """Return text without the key and other secrets, cut to what a message may hold."""
@@ -194,7 +204,11 @@ class Endpoint:
             long = any(
                 word in text.lower() for word in ("context length", "context_length", "too long", "maximum context", "exceed")
             )
-            return ModelError(f"{self.url}: refuses the request (HTTP {status}): {said}" + ("; ask about less" if long else ""))
+            if long or status == 413:
+                return ModelError(f"{self.url}: refuses the request (HTTP {status}): {said}; ask about less")
+            return RefusedRequest(f"{self.url}: refuses the request (HTTP {status}): {said}")
+        if status in (500, 501) and any(word in text.lower() for word in ("schema", "grammar", "response_format", "tool_choice")):
+            return RefusedRequest(f"{self.url}: refuses the request (HTTP {status}): {said}")
         if "html" in reply.headers.get("content-type", "") and status < 500:
             return self._web_page()
         return Unavailable(f"{self.url}: answers HTTP {status}: {said}")
@@ -221,14 +235,14 @@ def _message(told: Any) -> str:
     return str(told)
 
 
-def _without_refused(payload: Mapping[str, Any], text: str) -> dict[str, Any] | None:
-    """Return the request without what this server does not know; None when it refuses something else."""
+def _refused_key(payload: Mapping[str, Any], text: str) -> str | None:
+    """Return the key of a request that a server says it does not know; None when it refuses something else."""
     if "max_completion_tokens" in text and "max_tokens" in payload:
-        return {
-            **{key: value for key, value in payload.items() if key != "max_tokens"},
-            "max_completion_tokens": payload["max_tokens"],
-        }
-    for key in ("stream_options", "temperature", "seed"):
-        if key in payload and key in text:
-            return {name: value for name, value in payload.items() if name != key}
-    return None
+        return "max_tokens"
+    return next((key for key in ("stream_options", "temperature", "seed") if key in payload and key in text), None)
+
+
+def _without(payload: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Return the request without a key; the limit of an answer has a newer name instead."""
+    less = {name: value for name, value in payload.items() if name != key}
+    return {**less, "max_completion_tokens": payload[key]} if key == "max_tokens" and key in payload else less

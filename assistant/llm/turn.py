@@ -26,6 +26,8 @@ MOST_NAMES = 400
 _WORDS = re.compile(r"[\w.-]{2,}")
 _ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "user"}
 _BEGINNING = re.compile(r'\s*\{\s*"answer"\s*:\s*"')
+_THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
+_FENCED = re.compile(r"\A```(?:json)?\s*(.*?)\s*```\Z", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
 
@@ -119,6 +121,39 @@ def turn_of(tools: Sequence[Tool], *, answer: bool) -> Node:
             raise ModelError(f"tool {name}: {error}") from error
         options.append(object_of([("tool", Text(json.dumps(name))), ("args", arguments)], ["tool", "args"]))
     return choice(options)
+
+
+def schema_of_turn(tools: Sequence[Tool], *, answer: bool) -> dict[str, Any]:
+    """Return what may be said in a turn as a JSON schema, for endpoints that hold a model to one."""
+
+    def of(properties: Mapping[str, Any]) -> dict[str, Any]:
+        return {"type": "object", "properties": dict(properties), "required": list(properties), "additionalProperties": False}
+
+    options = [of({"answer": {"type": "string"}})] if answer else []
+    for tool in tools:
+        name = {"type": "string", "enum": [tool["function"]["name"]]}
+        options.append(of({"tool": name, "args": {"additionalProperties": False, **_parameters(tool)}}))
+    return options[0] if len(options) == 1 else {"anyOf": options}
+
+
+def read_turn(raw: str) -> tuple[str, dict[str, Any] | None]:
+    """Return the answer and the call (`name`, `args`) of a turn that no grammar held; text that is no turn is an answer.
+
+    Raises:
+        ModelError: It is neither: JSON of another form, or cut off in the middle.
+    """
+    text = _FENCED.sub(r"\1", _THOUGHT.sub("", raw).strip())
+    if not text.startswith("{"):
+        return text, None
+    try:
+        said, _ = json.JSONDecoder().raw_decode(text)
+    except ValueError as error:
+        raise ModelError(f"the turn {text[:60]!r} is cut or no JSON") from error
+    if isinstance(said.get("answer"), str):
+        return said["answer"], None
+    if isinstance(said.get("tool"), str) and isinstance(said.get("args", {}), dict):
+        return "", {"name": said["tool"], "args": said.get("args", {})}
+    raise ModelError(f"the turn {text[:60]!r} is neither an answer nor a call")
 
 
 def _parameters(tool: Tool) -> Mapping[str, Any]:

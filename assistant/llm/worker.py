@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import re
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -20,6 +22,8 @@ from assistant.llm.grammar_check import check
 
 Messages = Sequence[Mapping[str, str]]
 
+LEAST_ANSWER = 64
+"""Tokens that must be left for an answer; one that ends for want of more says that it was cut."""
 KINDS = ("room", "grammar", "template", "load", "missing", "bad")
 """What an error is about: no room for the text, a grammar, the chat template, the file, llama_cpp itself, the request."""
 
@@ -119,10 +123,11 @@ class Served:
         """Yield the pieces of an answer, then what it took."""
         began, most = time.monotonic(), int(request["max_tokens"])
         tokens = self.tokens(request["messages"], request.get("opening", ""))
-        if len(tokens) + most > self.room:
+        if len(tokens) + min(most, LEAST_ANSWER) > self.room:
             raise _Refused(
                 "room", f"{len(tokens):,} tokens in the messages and {most:,} for the answer, the model has room for {self.room:,}"
             )
+        most = min(most, self.room - len(tokens))
         grammar = self.grammar(request["gbnf"]) if request.get("gbnf") else None
         known = _shared(tokens, self.model._input_ids)
         finish, count, self.stopped = "stop", 0, False
@@ -145,7 +150,8 @@ class Served:
                 finish = "cancelled" if self.stopped else "timeout"
                 break
         produced = max(count, self.model.n_tokens - len(tokens))
-        yield {"done": {"finish": finish, "input_tokens": len(tokens), "output_tokens": produced, "cached_tokens": known}}
+        took = {"input_tokens": len(tokens), "output_tokens": produced, "cached_tokens": known, "limit": most}
+        yield {"done": {"finish": finish, **took}}
 
 
 def joined(messages: Messages) -> list[dict[str, str]]:
@@ -214,6 +220,21 @@ def serve(requests: Iterator[str], say: Any) -> None:
             say({"id": number, "error": str(error), "kind": error.kind})
 
 
+def _requests() -> Iterator[str]:
+    """Yield requests as they come; when the other side is gone, however it went, this process ends in mid-answer."""
+    waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def listen() -> None:
+        for line in iter(sys.stdin.readline, ""):
+            waiting.put(line)
+        # nobody is left to answer: a long prompt must not be read to its end for that
+        os._exit(0)
+
+    threading.Thread(target=listen, name="requests", daemon=True).start()
+    while True:
+        yield waiting.get()
+
+
 def main() -> None:
     """Be the process."""
     answers = _quieten()
@@ -224,7 +245,7 @@ def main() -> None:
         answers.flush()
 
     try:
-        serve(iter(sys.stdin.readline, ""), say)
+        serve(_requests(), say)
     except (BrokenPipeError, KeyboardInterrupt):
         # the other side is gone: there is nobody to answer
         os._exit(1)

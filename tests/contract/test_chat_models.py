@@ -19,7 +19,7 @@ from assistant.llm.endpoint import ChatEndpoint
 from assistant.llm.process import ModelProcess
 from assistant.llm.scripted_chat import ScriptedChat, calls
 from assistant.llm.sse import Endpoint
-from tests.unit.openai_here import DONE, USAGE, Asked, called, said, serving
+from tests.unit.openai_here import DONE, Asked, said, serving, speak
 from tests.unit.tiny_gguf import write_tiny
 
 JOBS = ["4821", "4822", "4830"]
@@ -45,17 +45,26 @@ def _llama(folder: Path) -> Iterator[ToolChat]:
     process.close()
 
 
-def _answers(asked: Asked) -> None:
-    if asked.json.get("tool_choice") not in (None, "auto"):
-        asked.stream(*called("show_job", '{"job":', ' "4821"}'), USAGE, DONE)
-    else:
-        asked.stream(said("ab"), said("c"), said("", "stop"), USAGE, DONE)
+def _demanded(request: dict[str, Any]) -> bool:
+    """Tell whether the request, in whatever form, leaves only a call."""
+    if "response_format" in request:
+        return '"answer"' not in json.dumps(request["response_format"])
+    if "tools" in request:
+        return bool(request["tool_choice"] != "auto")
+    told = request["messages"][0]["content"]
+    return "Reply with one line of JSON" in told and "to answer" not in told
 
 
-@contextmanager
-def _endpoint(_: Path) -> Iterator[ToolChat]:
-    with serving(_answers) as server:
-        yield ChatEndpoint(endpoint=Endpoint(server.url, timeout_s=20), name_there="m", inventory=inventory)
+def _server(*takes: str) -> Callable[[Path], Any]:
+    def answers(asked: Asked) -> None:
+        speak(asked, ("show_job", {"job": "4821"}) if _demanded(asked.json) else "abc", takes=takes)
+
+    @contextmanager
+    def made(_: Path) -> Iterator[ToolChat]:
+        with serving(answers) as server:
+            yield ChatEndpoint(endpoint=Endpoint(server.url, timeout_s=20), name_there="m", inventory=inventory)
+
+    return made
 
 
 @contextmanager
@@ -67,7 +76,13 @@ def _scripted(_: Path) -> Iterator[ToolChat]:
     )
 
 
-BACKENDS: dict[str, Callable[[Path], Any]] = {"llama.cpp": _llama, "endpoint": _endpoint, "scripted": _scripted}
+BACKENDS: dict[str, Callable[[Path], Any]] = {
+    "llama.cpp": _llama,
+    "endpoint held to a schema": _server("schema", "words"),
+    "endpoint with tools only": _server("tools", "words"),
+    "endpoint with neither": _server("words"),
+    "scripted": _scripted,
+}
 
 
 @pytest.fixture(params=BACKENDS)
@@ -126,6 +141,7 @@ def test_a_thousand_jobs_do_not_fit_and_the_one_that_was_named_does(tmp_path: Pa
     with serving(lambda asked: asked.stream(said("ok", "stop"), DONE)) as server:
         chat = ChatEndpoint(endpoint=Endpoint(server.url), name_there="m", inventory=lambda: {"job": jobs})
         chat.bind_tools([show_job]).invoke("why did 91499 die?")
-    names = json.loads(json.dumps(server.asked[0].json))["tools"][0]["function"]["parameters"]["properties"]["job"]["enum"]
+    _, call = server.asked[0].json["response_format"]["json_schema"]["schema"]["anyOf"]
+    names = call["properties"]["args"]["properties"]["job"]["enum"]
     assert len(names) == 400
     assert "91499" in names

@@ -105,7 +105,7 @@ def test_an_endpoint_that_does_better_is_trusted(cli: Run, monkeypatch: pytest.M
     expected = {case.lines[0]: case.expect for case in cases().reason}
 
     def answers(asked: Asked) -> None:
-        text = asked.json["messages"][0]["content"]
+        text = asked.json["messages"][-1]["content"]
         reason = next((reason for line, reason in expected.items() if line in text), "")
         arguments = json.dumps({"line": 1, "reason": reason} if reason else {"pattern": "^.*$"})
         asked.stream(*called("name_reason" if reason else "write_filter", arguments), DONE)

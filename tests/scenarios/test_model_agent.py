@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from langchain_core.messages import AIMessage
 
-from assistant.agent.conversation import KEPT_TALKS, MODEL_CALLS, ModelAgent, names_for_model, open_talks
+from assistant.agent.conversation import MODEL_CALLS, ModelAgent, names_for_model
+from assistant.agent.talks import KEPT_TALKS, open_talks
 from assistant.agent.grounding import MARK
 from assistant.llm.scripted_chat import ScriptedChat, calls
 from assistant.policy import Mode
@@ -38,19 +39,30 @@ def test_an_answer_cites_what_tools_returned_and_the_rest_is_marked(scene: Scene
 
 
 def test_the_same_call_returns_the_first_result_and_the_third_ends_it(scene: Scene) -> None:
-    chat, model = agent(scene, *[calls("tail_log", job="1")] * 20)
+    chat, model = agent(scene, *[calls("tail_log", job="1")] * 3, "The log of job 1 is long [1].", *["more"] * 9)
     answer = chat.ask("show the log of job 1")
     assert len(answer.sources) == 1
-    assert len(model.asked) <= 5
+    assert len(model.asked) == 4
     assert "stopped: the same call a third time" in answer.notes
     assert "You made this call already" in str(model.asked[2][0][-1].text)
+
+
+def test_a_model_that_only_repeats_a_call_gets_one_last_word_and_then_the_answer_without_it_stands(scene: Scene) -> None:
+    chat, model = agent(scene, *[calls("tail_log", job="1")] * 20)
+    answer = chat.ask("show the log of job 1")
+    assert len(model.asked) == 4
+    assert answer.mode == "semantic"
+    assert "it said nothing, the same call a third time" in answer.notes[-1]
+    assert "The last 30 lines of the log of job 1" in answer.text
 
 
 def test_a_model_that_never_ends_is_ended(scene: Scene) -> None:
     script = [calls("tail_log", job="1", lines=number) for number in range(1, 60)]
     chat, model = agent(scene, *script)
-    chat.ask("show the log of job 1")
-    assert len(model.asked) <= MODEL_CALLS
+    answer = chat.ask("show the log of job 1")
+    assert len(model.asked) == MODEL_CALLS
+    assert answer.mode == "semantic"
+    assert f"{MODEL_CALLS} turns were taken" in answer.notes[-1]
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -96,6 +97,22 @@ def called(name: str, *arguments: str, finish: str = "tool_calls") -> list[dict[
         {"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}]} for call in calls
     ]
     return [*parts, {"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]}]
+
+
+def speak(asked: Asked, turn: str | tuple[str, dict[str, Any]], *, takes: Sequence[str] = ("schema", "tools", "words")) -> None:
+    """Say an answer, or make a call, in the form that was asked for; a form that is not taken is refused as servers do."""
+    form = "schema" if "response_format" in asked.json else "tools" if "tools" in asked.json else "words"
+    if form not in takes:
+        key = {"schema": "response_format", "tools": "tools"}.get(form, "messages")
+        asked.reply(400, {"error": {"message": f"'{key}' is not supported by this server"}})
+    elif isinstance(turn, str) and form == "tools":
+        asked.stream(*(said(piece) for piece in re.findall(r"\S+\s*", turn)), said("", "stop"), USAGE, DONE)
+    elif form == "tools":
+        asked.stream(*called(turn[0], json.dumps(turn[1])), USAGE, DONE)
+    else:
+        text = json.dumps({"answer": turn} if isinstance(turn, str) else {"tool": turn[0], "args": turn[1]})
+        pieces = [text[at : at + 7] for at in range(0, len(text), 7)]
+        asked.stream(*map(said, pieces), said("", "stop"), USAGE, DONE)
 
 
 DONE = "data: [DONE]\n\n"

@@ -14,7 +14,7 @@ from langchain_core.tools import tool
 from assistant.errors import ConfigError, ModelError, NightshiftError, Unavailable
 from assistant.llm.endpoint import ChatEndpoint, key_of
 from assistant.llm.sse import Endpoint
-from tests.unit.openai_here import DONE, USAGE, Answers, Asked, called, said, serving
+from tests.unit.openai_here import DONE, USAGE, Answers, Asked, called, said, serving, speak
 
 KEY = "sk-test-0123456789abcdef0123"
 
@@ -43,16 +43,85 @@ def test_an_answer_streams_and_says_what_it_took() -> None:
     assert server.asked[0].json["stream"] is True
 
 
+CALL = ("show_job", {"job": "4821"})
+
+
 def test_a_tool_call_in_pieces_becomes_one_call() -> None:
-    message, asked = asked_of(lambda asked: asked.stream(*called("show_job", '{"job": "48', '21"}'), DONE))
+    def answers(asked: Asked) -> None:
+        if "tools" in asked.json:
+            asked.stream(*called("show_job", '{"job": "48', '21"}'), DONE)
+        else:
+            speak(asked, CALL, takes=["tools"])
+
+    message, asked = asked_of(answers)
     assert message.tool_calls == [{"name": "show_job", "args": {"job": "4821"}, "id": "c1", "type": "tool_call"}]
-    assert asked[0].json["tool_choice"] == "auto"
-    assert asked[0].json["tools"][0]["function"]["name"] == "show_job"
+    assert asked[1].json["tool_choice"] == "auto"
+    assert asked[1].json["tools"][0]["function"]["name"] == "show_job"
 
 
-def test_arguments_are_limited_to_what_exists() -> None:
-    _, asked = asked_of(lambda asked: asked.stream(said("x", "stop"), DONE), inventory=lambda: {"job": ["4821", "4822"]})
-    assert asked[0].json["tools"][0]["function"]["parameters"]["properties"]["job"]["enum"] == ["4821", "4822"]
+@pytest.mark.parametrize("form", ["schema", "tools", "words"])
+def test_a_turn_is_asked_for_in_the_strictest_form_that_is_taken_and_what_was_refused_is_remembered(form: str) -> None:
+    with serving(lambda asked: speak(asked, CALL, takes=[form])) as server:
+        for _ in range(2):
+            message = chat_of(server.url).bind_tools([show_job]).invoke("why did 4821 die?")
+            assert [(call["name"], call["args"]) for call in message.tool_calls] == [CALL]
+    assert len(server.asked) == 2 + ["schema", "tools", "words"].index(form)
+
+
+@pytest.mark.parametrize("form", ["schema", "tools"])
+def test_arguments_are_limited_to_what_exists(form: str) -> None:
+    _, asked = asked_of(lambda asked: speak(asked, "x", takes=[form]), inventory=lambda: {"job": ["4821", "4822"]})
+    request = asked[-1].json
+    if form == "schema":
+        answer, call = request["response_format"]["json_schema"]["schema"]["anyOf"]
+        assert answer["required"] == ["answer"]
+        assert call["properties"]["tool"]["enum"] == ["show_job"]
+        arguments = call["properties"]["args"]
+    else:
+        arguments = request["tools"][0]["function"]["parameters"]
+    assert arguments["properties"]["job"]["enum"] == ["4821", "4822"]
+
+
+def test_a_server_that_takes_a_schema_and_does_not_hold_to_it_is_asked_by_tools_from_then_on() -> None:
+    with serving(lambda asked: asked.stream(said("It "), said("died.", "stop"), DONE)) as server:
+        texts = [chat_of(server.url).bind_tools([show_job]).invoke("why?").content for _ in range(2)]
+    assert texts == ["It died.", "It died."]
+    assert ["response_format" in one.json for one in server.asked] == [True, False]
+
+
+def test_a_request_that_is_refused_in_every_form_is_an_error_and_nothing_is_remembered() -> None:
+    with serving(lambda asked: asked.reply(400, {"error": {"message": "bad messages"}})) as server:
+        for _ in range(2):
+            with pytest.raises(ModelError, match="bad messages"):
+                chat_of(server.url).bind_tools([show_job]).invoke("why?")
+    assert len(server.asked) == 6
+
+
+def test_a_text_that_is_too_long_is_not_sent_in_another_form() -> None:
+    refusal = {"error": {"message": "maximum context length is 8"}}
+    with serving(lambda asked: asked.reply(400, refusal)) as server, pytest.raises(ModelError, match="ask about less"):
+        chat_of(server.url).bind_tools([show_job]).invoke("why?")
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("raw", "content", "calls"),
+    [
+        ('{"answer": "a \\"b\\" 👩‍🚀"}', 'a "b" 👩‍🚀', []),
+        ('```json\n{"tool": "show_job", "args": {"job": "1"}}\n```', "", ["show_job"]),
+        ('<think>hm {</think>\n{"answer": "yes"}', "yes", []),
+        ('{"tool": "show_job"}', "", ["show_job"]),
+        ("Job 1 failed.", "Job 1 failed.", []),
+        ('{"tool": "show_job", "args": {"job": "1', "", []),
+        ('{"verdict": "yes"}', "", []),
+        ('{"tool": 7, "args": []}', "", []),
+    ],
+)
+def test_a_turn_that_nothing_held_is_read_or_is_no_call(raw: str, content: str, calls: list[str]) -> None:
+    pieces = [said(raw[at : at + 5]) for at in range(0, len(raw), 5)]
+    message, _ = asked_of(lambda asked: asked.stream(*pieces, said("", "stop"), DONE))
+    assert (message.content, [call["name"] for call in message.tool_calls]) == (content, calls)
+    assert bool(message.invalid_tool_calls) is (not content and not calls)
 
 
 def test_a_call_that_was_cut_is_no_call() -> None:
