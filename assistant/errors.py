@@ -9,7 +9,8 @@
     ├── Parked                     4   the call waits for an approval
     ├── StoreError                 1   the store cannot be opened, read or written
     │   ├── StoreBusy             75   another process holds it: try again later
-    │   └── StoreTooNew            1   written by a newer Nightshift
+    │   ├── StoreTooNew            1   written by a newer Nightshift
+    │   └── Fenced                75   another watch leads now: this one may write nothing more
     ├── Unavailable                1   the scheduler, a node or a service did not answer: unknown, not bad, not gone
     ├── ModelError                 1   a language model could not do it: its room, its grammar or its file does not allow it
     └── ToolError                  1   a tool could not do it, for a reason its caller can act on
@@ -72,6 +73,12 @@ class StoreBusy(StoreError):
 
 class StoreTooNew(StoreError):
     """The store was written by a newer Nightshift; nothing was touched."""
+
+
+class Fenced(StoreError):
+    """This process led and no longer does: another took over while it slept, so it may write nothing more."""
+
+    exit_code = 75
 
 
 class Unavailable(NightshiftError):

@@ -10,6 +10,7 @@ from assistant.store.audit import AuditRow, Broken
 from assistant.store.budgets import Attempt, BudgetRows
 from assistant.store.calls import PastCall
 from assistant.store.incidents import IncidentRows
+from assistant.store.leaders import LeaderRows, Leadership
 from assistant.store.ledger import LedgerRows
 from assistant.store.memories import Memory, MemoryRows, Near
 from assistant.store.readings import ReadingRows
@@ -17,10 +18,21 @@ from assistant.store.rules import RuleRows
 from assistant.store.templates import TemplateRows
 from assistant.store.trials import TrialRows
 
-__all__ = ["Approval", "Attempt", "AuditRow", "Broken", "Memory", "Near", "PastCall", "Store"]
+__all__ = ["Approval", "Attempt", "AuditRow", "Broken", "Leadership", "Memory", "Near", "PastCall", "Store"]
 
 
-class Store(IncidentRows, ApprovalRows, BudgetRows, RuleRows, LedgerRows, ReadingRows, MemoryRows, TemplateRows, TrialRows):
+class Store(
+    IncidentRows,
+    ApprovalRows,
+    BudgetRows,
+    RuleRows,
+    LeaderRows,
+    LedgerRows,
+    ReadingRows,
+    MemoryRows,
+    TemplateRows,
+    TrialRows,
+):
     """All of the store; safe to use from several threads and processes at once."""
 
     def __enter__(self) -> Store:

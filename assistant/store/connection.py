@@ -10,7 +10,7 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -55,6 +55,8 @@ class Database:
         """
         self.path = path
         self.clock = clock
+        self.fence: Callable[[sqlite3.Connection], None] | None = None
+        """Called under the write lock before anything is written; what it raises leaves the store as it is."""
         self._busy_timeout_s = busy_timeout_s
         self._local = threading.local()
         self._open: list[tuple[threading.Thread, sqlite3.Connection]] = []
@@ -112,12 +114,23 @@ class Database:
                 return
             connection.execute("BEGIN IMMEDIATE")
             try:
+                if self.fence is not None and not getattr(self._local, "unfenced", False):
+                    self.fence(connection)
                 yield connection
                 connection.execute("COMMIT")
             except BaseException:
                 # also a KeyboardInterrupt must leave no half-written step
                 _roll_back(connection)
                 raise
+
+    @contextmanager
+    def unfenced(self) -> Iterator[None]:
+        """Let this thread write past the fence inside the block: for the lease itself."""
+        self._local.unfenced = True
+        try:
+            yield
+        finally:
+            self._local.unfenced = False
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:

@@ -182,6 +182,17 @@ def m0011_templates(db: Database) -> None:
     )
 
 
+def m0012_leaders(db: Database) -> None:
+    """Which of several watches leads; the token grows with each change of hands."""
+    _script(
+        db,
+        """
+        CREATE TABLE leaders (
+            name TEXT PRIMARY KEY, owner TEXT NOT NULL, token INTEGER NOT NULL, until TEXT NOT NULL)
+        """,
+    )
+
+
 STEPS: tuple[Callable[[Database], None], ...] = (
     m0001_incidents,
     m0002_evidence_and_diagnoses,
@@ -194,6 +205,7 @@ STEPS: tuple[Callable[[Database], None], ...] = (
     m0009_readings,
     m0010_memories,
     m0011_templates,
+    m0012_leaders,
 )
 """Every step ever released, oldest first."""
 
