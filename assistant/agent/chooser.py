@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from assistant.agent.cues import parsed, stem, strength
+from assistant.agent.spelling import Spelling
 from assistant.content.reading import build, read_toml, shipped
 
 SHARPNESS = 11.0
@@ -26,6 +27,7 @@ MEANING = 0.6
 """How much of a vote an encoder has beside the words."""
 DOUBTED = -4.0
 _FLOOR = 1e-4
+_SOMETHING = "Xid 79"
 SLOTS = ("{job}", "{node}", "{incident}", "{text}")
 _WORD = re.compile(r"\{\w+\}|[a-z][a-z0-9_]*(?:'s)?|\?")
 _FILLER_WORDS = """
@@ -43,8 +45,8 @@ _FILLERS, _GREETINGS, _ASKING = (frozenset(words.split()) for words in (_FILLER_
 _ORDERING = frozenset({"show", "list", "give", "tell", "find", "get"})
 _POINTING = {
     "{job}": re.compile(r"\b(?:the|this|that|my|our) (?:\w+ )?(?:job|run|training)\b"),
-    "{node}": re.compile(r"\b(?:the|this|that) (?:node|machine|host)\b"),
-    "{incident}": re.compile(r"\b(?:the|this|that) (?:incident|case)\b"),
+    "{node}": re.compile(r"\b(?:the|this|that) (?:\w+ )?(?:node|machine|host|server|box)\b"),
+    "{incident}": re.compile(r"\b(?:the|this|that) (?:\w+ )?(?:incident|case)\b"),
 }
 """Words that point to something said before."""
 
@@ -106,6 +108,15 @@ def intents(site: Path | None = None) -> Mapping[str, Intent]:
         intent.name: replace(intent, says=(*intent.says, *(text for tool in intent.like for text in more.get(tool, ()))))
         for intent in build(_IntentFile, read_toml(path), path).intent
     }
+
+
+@cache
+def spelling(site: Path | None = None) -> Spelling:
+    """Return what mends slips, by the words of the known sentences and of the concepts."""
+    path = _file("concepts.toml", site)
+    concepts = build(_ConceptFile, read_toml(path), path).concept.values()
+    said = (says for intent in intents(site).values() for says in intent.says)
+    return Spelling(word for text in (*said, *concepts) for word in re.findall(r"(?<![{\w])[a-z]+(?![}\w])", text.lower()))
 
 
 class WordChooser:
@@ -227,7 +238,8 @@ class BlendedChooser:
     def choose(self, sentence: str) -> Sequence[Choice]:
         """Return the readings, likeliest first."""
         words = {choice.intent: choice.probability for choice in self._words.choose(sentence)}
-        meant = {choice.intent: choice.probability for choice in self._meaning(sentence)}
+        # the encoder learnt from sentences with something in their slots
+        meant = {choice.intent: choice.probability for choice in self._meaning(sentence.replace("{text}", _SOMETHING))}
         if not meant:
             return [Choice(name, words[name]) for name in words]
         scores = {

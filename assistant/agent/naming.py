@@ -58,6 +58,8 @@ class Names:
     """What looks like a name and is none, each with what is near: `job 99 (did you mean 98?)`."""
     texts: tuple[str, ...] = ()
     """Quoted, or what is to be searched for; reasons and Xids."""
+    terms: tuple[str, ...] = ()
+    """Those of the texts that have a meaning of their own: reasons and Xids."""
     users: tuple[str, ...] = ()
     lines: int | None = None
     hours: float | None = None
@@ -126,6 +128,7 @@ def read_names(question: str, known: Inventory) -> Names:
         numbers=_once(reading.numbers),
         strangers=_once(reading.strangers),
         texts=_once(reading.texts),
+        terms=tuple(text for text in _once(reading.texts) if text in reasons() or _XID.fullmatch(text)),
         users=_once(reading.users),
         lines=int(lines.group(1)) if lines else None,
         hours=hours,

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from types import MappingProxyType
 
-from assistant.agent import tell_about, tell_changes, tell_incidents, tell_jobs, tell_logs, tell_nodes
+from assistant.agent import tell_about
 from assistant.agent.answer import Answer, Kind
-from assistant.agent.chooser import Choice, Intent, ToolChooser, WordChooser, intents
-from assistant.agent.dialogue import Dialogue, completed, follow_up, shown_source
+from assistant.agent.chooser import Choice, Intent, ToolChooser, WordChooser, intents, spelling
+from assistant.agent.dialogue import Dialogue, chosen, completed, follow_up, shown_source
 from assistant.agent.inventory import Inventory, inventory
+from assistant.agent.mood import CHANGING, barred
 from assistant.agent.naming import Names, read_names
+from assistant.agent.pointing import pointed, variants
+from assistant.agent.tellers import READINGS, TELLERS
 from assistant.agent.turn import Asked, Turn
 from assistant.agent.wording import cut, one_line, question_of
 from assistant.gate import Gate
@@ -21,95 +23,20 @@ from assistant.ports import Clock
 
 MODE = "semantic"
 SURE = 0.42
-"""Below this share of the best reading, and with a second one near, it asks back."""
+"""Below this share of the best reading, and with a second one near, the answer says what else could have been meant."""
+FAIR = 0.2
+"""Below this it asks back: a wrong answer to a question costs a look, and the right one came first far more often."""
 LEAST = 0.08
 """Below this nothing was understood."""
-CHANGING = frozenset({"recover", "cordon", "uncordon", "cancel"})
 SURE_OF_CHANGE = 0.5
 ORDERED = 0.15
 """Share of the readings that ask for a change, from which on a model may propose one."""
-_ASKS = re.compile(r"(?:is|are|was|were|did|does|has|have|had|why|how|which|what|who|when|where)\b", re.IGNORECASE)
+_SAYS_LITTLE = frozenset({"approve", "out_of_scope"})
+"""Where words that nothing knows end up: never offered, and taken only when it is sure."""
 NEAR = 0.4
 """How near the second reading must be; a lonely one is taken, but for a change."""
 NOT_UNDERSTOOD = "I did not understand that. I know the jobs, nodes, logs, checkpoints and incidents of this cluster; ask: help"
 MOST_SHOWN = 60_000
-
-Teller = Callable[[Turn], Iterator[str]]
-TELLERS: Mapping[str, Teller] = MappingProxyType(
-    {
-        "explain_job": tell_jobs.explain_job,
-        "job_status": tell_jobs.job_status,
-        "progress": tell_jobs.progress,
-        "compare_jobs": tell_jobs.compare_jobs,
-        "failed_jobs": tell_jobs.failed_jobs,
-        "list_jobs": tell_jobs.list_jobs,
-        "show_log": tell_logs.show_log,
-        "log_errors": tell_logs.log_errors,
-        "search_log": tell_logs.search_log,
-        "scheduler_log": tell_logs.scheduler_log,
-        "checkpoints": tell_logs.checkpoints,
-        "newest_checkpoint": tell_logs.newest_checkpoint,
-        "bad_nodes": tell_nodes.bad_nodes,
-        "node_state": tell_nodes.node_state,
-        "node_history": tell_nodes.node_history,
-        "check_node": tell_nodes.check_node,
-        "kernel_log": tell_nodes.kernel_log,
-        "overview": tell_incidents.overview,
-        "explain_incident": tell_incidents.explain_incident,
-        "incidents": tell_incidents.incidents,
-        "approvals": tell_incidents.approvals,
-        "seen_before": tell_incidents.seen_before,
-        "changes": tell_incidents.changes,
-        "plan": tell_changes.plan,
-        "recover": tell_changes.recover,
-        "cordon": tell_changes.cordon,
-        "uncordon": tell_changes.uncordon,
-        "cancel": tell_changes.cancel,
-        "approve": tell_changes.approve,
-        "meaning": tell_about.meaning,
-        "mode": tell_about.mode,
-        "help": tell_about.help_,
-        "out_of_scope": tell_about.out_of_scope,
-    }
-)
-READINGS: Mapping[str, str] = MappingProxyType(
-    {
-        "explain_job": "why did job {job} fail",
-        "explain_incident": "explain incident {incident}",
-        "overview": "what is wrong now",
-        "approvals": "what waits for me",
-        "incidents": "list incidents",
-        "bad_nodes": "which nodes are out of service",
-        "node_state": "status of node {node}",
-        "node_history": "history of node {node}",
-        "check_node": "check node {node}",
-        "kernel_log": "kernel log of {node}",
-        "show_log": "show the log of {job}",
-        "log_errors": "show the errors in {job}",
-        "search_log": 'search the log of {job} for "..."',
-        "checkpoints": "checkpoints of {job}",
-        "newest_checkpoint": "newest healthy checkpoint of {job}",
-        "seen_before": "was the failure of {job} seen before",
-        "compare_jobs": "compare two jobs",
-        "failed_jobs": "which jobs failed",
-        "list_jobs": "list jobs",
-        "job_status": "status of job {job}",
-        "progress": "how far is job {job}",
-        "plan": "what would you do about {job}",
-        "recover": "restart job {job}",
-        "cordon": "cordon node {node}",
-        "uncordon": "uncordon node {node}",
-        "cancel": "cancel job {job}",
-        "approve": "approve a request",
-        "help": "help",
-        "mode": "which mode are you in",
-        "scheduler_log": "scheduler log of {job}",
-        "changes": "what did you change",
-        "meaning": "what does ... mean",
-        "out_of_scope": "something else",
-    }
-)
-"""How a reading is offered when it asks back."""
 
 
 class SemanticAgent:
@@ -126,6 +53,7 @@ class SemanticAgent:
         self._gate, self._clock = gate, clock
         self._chooser = chooser or _by_words()
         self._intents = intents()
+        self._spelling = spelling()
         self.state = Dialogue()
 
     def ask(self, question: str, *, trusted: bool = True) -> Answer:
@@ -138,12 +66,12 @@ class SemanticAgent:
         Raises:
             InputError: It is empty or too long.
         """
-        words = question_of(question)
+        words = chosen(question_of(question), self.state)
         wanted = shown_source(words)
         if wanted is not None and self.state.sources:
             return self._source(wanted)
         known = inventory(self._gate)
-        names = read_names(words, known)
+        names = pointed(read_names(words, known), self.state, known)
         meant = follow_up(words, names, self.state)
         choices = [Choice(meant, 1.0)] if meant else self._choices(names)
         asked = _filled(Asked(choices[0].intent, words, names, confidence=choices[0].probability), self.state, self._intents)
@@ -152,8 +80,8 @@ class SemanticAgent:
         if back is not None:
             self.state = replace(self.state, pending=asked.intent if back.options[:1] != ("help",) else "", options=back.options)
             return back
-        lines = list(_lines(turn))
-        self.state = self.state.after(asked, tuple(turn.sources), tuple(turn.incidents))
+        lines = [*_lines(turn), *_else_meant(asked, choices)]
+        self.state = self.state.after(turn, lines)
         return Answer(
             "\n".join(lines),
             turn.kind,
@@ -173,31 +101,33 @@ class SemanticAgent:
         return sum(choice.probability for choice in self._choices(names) if choice.intent in wishes) >= ORDERED
 
     def _choices(self, names: Names) -> Sequence[Choice]:
-        """Return the readings of a question; a bare number is a job in one and an incident in another."""
-        found = self._readings(names)
-        if _ASKS.match(names.masked):
-            # whoever asks whether a node is back does not ask to put it back
-            return [choice for choice in found if choice.intent not in CHANGING]
-        return found
+        """Return the readings; who asks whether a node is back does not ask to put it back."""
+        found, out = self._readings(names), barred(names.masked)
+        left = [choice for choice in found if choice.intent not in out]
+        total, kept = sum(choice.probability for choice in found), sum(choice.probability for choice in left)
+        return [Choice(choice.intent, choice.probability * total / max(kept, LEAST)) for choice in left] if out else found
 
     def _readings(self, names: Names) -> Sequence[Choice]:
-        if not names.numbers:
-            return self._chooser.choose(names.masked)
+        """Return the readings of all that words stand for: a bare number is a job or an incident, `it` what was spoken of."""
+        plain = self._spelling.mended(names.masked)
+        ways = [(plain.replace("{number}", slot), 1.0) for slot in ("{job}", "{incident}")] if names.numbers else [(plain, 1.0)]
+        ways += [(self._spelling.mended(said), counts) for said, counts in variants(names, self.state)]
         best: dict[str, float] = {}
-        for slot in ("{job}", "{incident}"):
-            for name, probability in self._chooser.choose(names.masked.replace("{number}", slot)):
-                best[name] = max(best.get(name, 0.0), probability)
+        for said, counts in ways:
+            for name, probability in self._chooser.choose(said):
+                best[name] = max(best.get(name, 0.0), probability * counts)
         return [Choice(name, best[name]) for name in sorted(best, key=lambda name: -best[name])]
 
     def _asks_back(self, asked: Asked, choices: Sequence[Choice], known: Inventory) -> Answer | None:
-        first = choices[0].probability
-        second = choices[1] if len(choices) > 1 else Choice("help", 0.0)
-        if first < LEAST:
+        first, second = choices[0], choices[1] if len(choices) > 1 else Choice("help", 0.0)
+        if first.probability < (SURE if first.intent in _SAYS_LITTLE else LEAST):
             return Answer(NOT_UNDERSTOOD, Kind.UNKNOWN, MODE, "out_of_scope", round(asked.confidence, 3), options=("help",))
-        least = SURE_OF_CHANGE if asked.intent in CHANGING else SURE
-        lonely = asked.intent not in CHANGING and second.probability <= first * NEAR
-        if first < least and not lonely:
-            options = tuple(_reading(choice.intent, asked) for choice in choices[:2])
+        least = SURE_OF_CHANGE if asked.intent in CHANGING else FAIR
+        lonely = asked.intent not in CHANGING and second.probability <= first.probability * NEAR
+        if first.probability < least and not lonely:
+            changes = CHANGING if first.probability < SURE else frozenset()
+            offered = [choice.intent for choice in choices if choice.intent not in _SAYS_LITTLE | changes]
+            options = tuple(_reading(intent, asked) for intent in offered[:2])
             return _back(asked, f"Did you mean: {options[0]}? Or: {options[1]}?", options)
         return _missing(asked, self._intents[asked.intent], known)
 
@@ -230,6 +160,13 @@ def _lines(turn: Turn) -> Iterator[str]:
     for stranger in strangers:
         yield f"(Left out: {stranger}.)"
     yield from TELLERS[turn.asked.intent](turn)
+
+
+def _else_meant(asked: Asked, choices: Sequence[Choice]) -> Iterator[str]:
+    """Say what else could have been meant, where that is near."""
+    others = [choice for choice in choices[1:] if choice.intent not in _SAYS_LITTLE | CHANGING]
+    if choices[0].probability < SURE and others and others[0].probability > choices[0].probability * NEAR:
+        yield f"(I took this for: {_reading(asked.intent, asked)}. If not, ask for instance: {_reading(others[0].intent, asked)})"
 
 
 def _filled(asked: Asked, before: Dialogue, known: Mapping[str, Intent]) -> Asked:

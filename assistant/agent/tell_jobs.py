@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -173,9 +174,9 @@ def list_jobs(turn: Turn) -> Iterator[str]:
         yield failed(turn, listed)
         return
     words, users = turn.asked.question.lower(), turn.asked.names.users
-    wanted = next((state for word, state in _STATES.items() if word in words), "")
-    if not wanted and not users and "all" not in words.split():
-        wanted = "running" if "running" in words or "now" in words.split() else ""
+    wanted = next((state for word, state in _STATES.items() if re.search(rf"\b{word}\b", words)), "")
+    if not wanted and not users and re.search(r"\b(?:now|currently|moment|busy)\b", words):
+        wanted = "running"
     since = _since(turn, turn.asked.names.hours)
     jobs = [
         job
@@ -192,18 +193,14 @@ def list_jobs(turn: Turn) -> Iterator[str]:
 
 
 _STATES = {
-    "pending": "pending",
-    "waiting": "pending",
-    "queued": "pending",
-    "running": "running",
-    "active": "running",
-    "cancelled": "cancelled",
-    "canceled": "cancelled",
-    "completed": "completed",
-    "finished": "completed",
+    r"pending|waits?|waiting|queued?": "pending",
+    r"(?:what|who|that|which job) runs|runs (?:now|at|right)|running|active|computing|trained": "running",
+    r"cancell?ed": "cancelled",
+    r"completed?|finish(?:ed)?|done": "completed",
     "preempted": "preempted",
     "timed out": "timeout",
 }
+"""Words that ask for jobs of one state."""
 
 
 def _job_row(job: Mapping[str, Any], incident: Mapping[str, Any] | None) -> str:

@@ -14,8 +14,8 @@ from assistant.agent.cues import stem
 from assistant.agent.grounding import MARK, Evidence, held
 from assistant.agent.inventory import Inventory
 from assistant.agent.naming import read_names
-from assistant.agent.semantic import READINGS, TELLERS
 from assistant.agent.taint import Origins
+from assistant.agent.tellers import READINGS, TELLERS
 from assistant.agent.wording import as_data, harmless, question_of
 from assistant.errors import Denied, InputError
 from assistant.tooling import find_tool
