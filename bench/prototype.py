@@ -1,7 +1,7 @@
 """Excerpts of the prototype that the embedded model has to beat: written by others, with root wordings that it held out.
 
-Its generator lies beside the checkout and is read from there; nothing of it is kept here. Which of its wordings are like a line that
-our own training may see is counted, and the rest is judged apart.
+Its generator lies beside the checkout and is read from there; nothing of it is kept here. Which of its wordings are like a line
+that our own training may see is counted, and the rest is judged apart.
 """
 
 from __future__ import annotations
@@ -49,12 +49,11 @@ def excerpts(folder: Path, each: int = EACH, seed: int = 0) -> list[Excerpt]:
         ValueError: It has a reason that we do not know.
     """
     generator, chance = _module(folder / "gen.py"), random.Random(seed)
-    found = [
+    return [
         Excerpt(lines, root, reason_of(name))
         for name in generator.ROOT
         for lines, root, name in (generator.excerpt(chance, SPLIT, name) for _ in range(each))
     ]
-    return found
 
 
 def known_wordings(cases: Sequence[Excerpt]) -> set[str]:
@@ -76,9 +75,12 @@ def report(folder: Path, rankers: dict[str, Ranker], *, wrong: bool = False) -> 
     unlike = [case for case in cases if prepared.line(case.lines[case.root]) not in known]
     wordings = {prepared.line(case.lines[case.root]) for case in cases}
     print(f"prototype's held-out excerpts; its own model: {REACHED}")
-    print(f"  of {len(wordings)} root wordings {len(known)} are like a line of our training:")
-    for text in sorted(known):
-        print(f"    {text[:110]}")
+    print(
+        f"  of {len(wordings)} root wordings {len(known)} are like a line of our training, in {len(cases) - len(unlike)} excerpts:"
+    )
+    for reason in sorted({case.reason for case in cases}):
+        own = sorted({prepared.line(case.lines[case.root]) for case in cases if case.reason == reason} & known)
+        print(f"    {reason}: {len(own)}, as {own[0][:90]!r}" if own else f"    {reason}: none")
     for name, ranker in rankers.items():
         print(f"  {name:8} all {len(cases)}: {judged(cases, ranker)}")
         print(f"  {name:8} the {len(unlike)} unlike: {judged(unlike, ranker, wrong=wrong and name == 'both')}")

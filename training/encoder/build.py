@@ -24,9 +24,8 @@ from assistant.llm.encoder import DIGEST, DIMS, GGUF, HEADS, WORDS, EncoderRanke
 from assistant.llm.heads import VERSION, Heads, refit, save_heads
 from assistant.llm.ranker import LinearRanker, save_ranker
 from assistant.llm.training import train
-from bench.encoder import CASES, chosen, excerpts, judged, sentences
+from bench.encoder import chosen, excerpts, judged, sentences
 
-EXCERPTS = 360
 PRIOR = 0.02
 """How strongly the heads for sentences are drawn to nothing."""
 
@@ -77,15 +76,6 @@ def digest_of_data() -> str:
     return hashlib.sha256(json.dumps([told, [asked.pool(head) for head in asked.HEADS]]).encode()).hexdigest()
 
 
-def write_cases(folder: Path, count: int = EXCERPTS) -> None:
-    """Write what was held out as cases for tests and for bench/encoder.py."""
-    folder.mkdir(parents=True, exist_ok=True)
-    rows = [{"lines": lines, "root": root, "reason": reason} for lines, root, reason in data.excerpts(count)]
-    (folder / "excerpts.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
-    said = [{"head": head, "says": text, "wants": want} for head in asked.HEADS for text, want in asked.held_out(head)]
-    (folder / "sentences.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in said), encoding="utf-8")
-
-
 def figures(encoder: LlamaEncoder, heads: Heads, words: LinearRanker) -> dict[str, dict[str, float]]:
     """Return how good a model is on wordings and sentences that it has not seen."""
     return {
@@ -109,7 +99,6 @@ def build(base: Path, seeds: Sequence[Path], out: Path, kept: float = 1.0) -> di
     heads = heads_of(tables, about, encoder, {"digest": digest_of_data(), "seeds": len(seeds), "kept": kept})
     words = LinearRanker(train([line for own in data.pool().by_reason.values() for line in own]))
     save_ranker(words.weights, out / WORDS)
-    write_cases(CASES)
     found = figures(encoder, heads, words)
     save_heads(replace(heads, about={**heads.about, "figures": found}), out / HEADS)
     return found

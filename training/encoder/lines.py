@@ -23,6 +23,8 @@ WORDINGS = HERE / "wordings.toml"
 HELD_OUT = HERE / "held_out.toml"
 LIKE = 0.6
 """Share of the features of two lines that both have, from which on they are one wording."""
+_ROOT_OF = {"root": 1.0, "symptom": 0.6, "cascade": 0.2, "quiet": 0.0}
+"""How likely a line of each kind is what an expert cites."""
 HELD_EACH = 5
 HELD_NONE = 80
 _SYNONYMS = (
@@ -73,7 +75,7 @@ def all_lines() -> list[Example]:
 def _further() -> Iterator[Example]:
     chance = random.Random(1)
     for reason, kinds in tomllib.loads(WORDINGS.read_text(encoding="utf-8")).items():
-        for kind, root in (("root", 1.0), ("symptom", 0.6), ("quiet", 0.0)):
+        for kind, root in _ROOT_OF.items():
             for place, line in enumerate(text for text in kinds.get(kind, "").split("\n") if text.strip()):
                 name = reason if root else NONE
                 yield Example(filled(line, chance), name, root, f"{reason}/further/{kind}/{place}")
@@ -120,6 +122,51 @@ def pool() -> Pool:
     for line in without(without_labelled(all_lines()), held):
         found[line.reason].append(line)
     return Pool({reason: found[reason] for reason in sorted(found)})
+
+
+_MARKS = (
+    "ERROR",
+    "error:",
+    "[error]",
+    "fatal:",
+    "FATAL",
+    "critical:",
+    "WARNING",
+    "warn:",
+    "trainer:",
+    "main:",
+    "E",
+    "!!",
+    "caught:",
+)
+_CLASSES = ("RuntimeError:", "Exception:", "Error:", "raised RuntimeError:", "what():")
+_ENDS = (
+    ", aborting",
+    ", giving up",
+    "; exiting",
+    ", job ends",
+    ", stopping the run",
+    " on rank {n}",
+    " in worker {n}",
+    ". Aborted",
+    ", see above",
+)
+_NAMED = re.compile(r"\b\w+(?:Error|Exception)\b")
+
+
+def dressed(text: str, chance: random.Random, *, speaks: bool) -> str:
+    """Return a line now and then with what programs put around a message, so that it does not count.
+
+    Args:
+        text: The line.
+        chance: Of what is put around it.
+        speaks: Whether it speaks for a reason: such lines get the name of a class that says nothing, and an end, too.
+    """
+    if chance.random() < 0.08:
+        text = f"{chance.choice(_MARKS)} {text}"
+    elif speaks and chance.random() < 0.05 and not _NAMED.search(text):
+        text = f"{chance.choice(_CLASSES)} {text}"
+    return f"{text}{chance.choice(_ENDS)}" if speaks and chance.random() < 0.05 else text
 
 
 def varied(text: str, chance: random.Random) -> str:

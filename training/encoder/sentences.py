@@ -10,7 +10,11 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+from assistant.llm import prepared
+from bench.encoder import sentences
+
 KNOWLEDGE = Path(__file__).parents[2] / "knowledge"
+FURTHER = Path(__file__).parent / "sentences.toml"
 HEADS = ("intent", "question")
 """Tools by knowledge/intents.toml, and what the chat answers by knowledge/questions.toml."""
 HELD_EACH = 4
@@ -29,32 +33,58 @@ _FILLS = {
     "text": ("nan", "Xid 79", "out of memory", "NCCL timeout", "ECC error"),
     "incident": ("12", "7", "103"),
 }
+_POLITE = frozenset("please can could you hi hey ok now thanks asap for me the a job node ? !".split())
 _BEFORE = ("", "", "", "", "please ", "hi, ", "hey ", "ok now ", "can you ", "could you please ", "I need you to ", "quickly: ")
 _AFTER = ("", "", "", "", " please", " now", " thanks", " asap", "?", "!", " for me")
 
 
 def held_out(head: str) -> list[tuple[str, str]]:
-    """Return the sentences that no training of a head sees, each with what it wants."""
+    """Return the sentences that no training of a head sees, each with what it wants: the cases, which stay as they were chosen."""
+    return sentences(head)
+
+
+def choose_held_out(head: str) -> list[tuple[str, str]]:
+    """Choose sentences to hold out; done once, what was chosen is kept as cases."""
     held = [(text, want) for want, texts in _all(head).items() for text in _held(texts)]
     return [(filled(text, random.Random(crc32(text.encode()))), want) for text, want in held]
 
 
+@cache
 def pool(head: str) -> Mapping[str, Sequence[str]]:
     """Return what a head may be trained on, by what is wanted; slots are not yet filled."""
-    unseen = {text for name in HEADS for texts in _all(name).values() for text in _held(texts)}
-    found = {want: [text for text in texts if text not in unseen] for want, texts in _all(head).items()}
+    found = {want: [text for text in texts if not _is_held(text)] for want, texts in _all(head).items()}
     if head == "question":
         tools = pool("intent")
         for entry in _questions():
             found[entry["name"]] += [text for tool in entry.get("like", ()) for text in tools[tool]]
-    return found
+    return {want: list(dict.fromkeys(texts)) for want, texts in found.items()}
+
+
+def _is_held(text: str) -> bool:
+    return any(_words(filled(text, random.Random(seed))) in _held_words() for seed in range(3))
+
+
+@cache
+def _held_words() -> frozenset[frozenset[str]]:
+    return frozenset(_words(text) for head in HEADS for text, _ in held_out(head))
+
+
+def _words(text: str) -> frozenset[str]:
+    """Return what a sentence is known by: its words as the encoder sees them, in any order, without what is only polite."""
+    return frozenset(prepared.sentence(text).split()) - _POLITE
 
 
 @cache
 def _all(head: str) -> dict[str, list[str]]:
-    if head == "intent":
-        return {want: [text for text in texts.split("\n") if text.strip()] for want, texts in sorted(_read("intents.toml").items())}
-    return {entry["name"]: list(entry["says"]) for entry in sorted(_questions(), key=lambda entry: entry["name"])}
+    further = {want: _split(texts) for want, texts in tomllib.loads(FURTHER.read_text(encoding="utf-8"))[head].items()}
+    known = {want: _split(texts) for want, texts in _read("intents.toml").items()}
+    if head == "question":
+        known = {entry["name"]: list(entry["says"]) for entry in _questions()}
+    return {want: [*known[want], *further.get(want, ())] for want in sorted(known)}
+
+
+def _split(texts: str) -> list[str]:
+    return [text for text in texts.split("\n") if text.strip()]
 
 
 def _questions() -> list[dict[str, Any]]:

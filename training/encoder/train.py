@@ -25,13 +25,20 @@ from torch import Tensor, nn
 from assistant.llm import prepared
 from assistant.llm.lessons import filled
 from assistant.llm.ranker import NONE
+from assistant.llm.training import Example
 
 logger = logging.getLogger("train")
 SCALE = 10.0
 """What the products of unit vectors are multiplied by before they become shares."""
 LINES, SENTENCES = 36, 16
 """In a batch; half of the sentences are for each of their heads."""
-NONE_SHARE = 0.35
+NONE_SHARE, CASCADE_SHARE = 0.32, 0.05
+CITED = 0.5
+"""How likely a line must be what an expert cites to be set against the others of its batch."""
+APART = 0.5
+"""Weight of that comparison."""
+LESS = 0.3
+"""How much less likely those others are."""
 ENCODER_RATE, HEAD_RATE, WARM_UP = 8e-5, 4e-3, 0.08
 SMOOTHED = 0.03
 LONGEST = 64
@@ -71,6 +78,7 @@ class Draw:
         self.reasons = (*sorted(set(self.pool) - {NONE}), NONE)
         self.sentences = {head: asked.pool(head) for head in asked.HEADS}
         self.wants = {head: tuple(found) for head, found in self.sentences.items()}
+        self._cascades = [line for own in self.pool.values() for line in own if 0.0 < line.root < CITED]
         self._share = [math.sqrt(len(self.pool[reason])) for reason in self.reasons[:-1]]
 
     def batches(self, steps: int) -> Iterator[Drawn]:
@@ -85,14 +93,21 @@ class Draw:
                 {head: torch.tensor([want for _, want in said]) for head, said in wanted.items()},
             )
 
+    def _one(self, chance: random.Random) -> Example:
+        share = chance.random()
+        if share < CASCADE_SHARE:
+            return chance.choice(self._cascades)
+        reason = NONE if share < CASCADE_SHARE + NONE_SHARE else chance.choices(self.reasons[:-1], self._share)[0]
+        return chance.choice(self.pool[reason])
+
     def _line(self) -> tuple[str, int, float]:
         chance = self._chance
         while True:
-            reason = NONE if chance.random() < NONE_SHARE else chance.choices(self.reasons[:-1], self._share)[0]
-            line = chance.choice(self.pool[reason])
-            text = prepared.line(data.varied(filled(line.text, chance), chance))
+            line = self._one(chance)
+            told = data.dressed(data.varied(filled(line.text, chance), chance), chance, speaks=line.root >= CITED)
+            text = prepared.line(told)
             if text:
-                return text, self.reasons.index(reason), line.root
+                return text, self.reasons.index(line.reason), line.root
 
     def _sentence(self, head: str) -> tuple[str, int]:
         chance = self._chance
@@ -144,12 +159,26 @@ def train(base: Path, *, seed: int, steps: int) -> tuple[bert.Encoder, Heads, Dr
 def _loss(heads: Heads, vectors: Tensor, drawn: Drawn) -> Tensor:
     told, *said = vectors.split([LINES, *(SENTENCES // len(asked.HEADS) for _ in asked.HEADS)])
     reason = F.cross_entropy(SCALE * heads.reason(told), drawn.reasons, label_smoothing=SMOOTHED)
-    root = F.binary_cross_entropy_with_logits(SCALE * heads.root(told)[:, 0], drawn.roots)
+    root = F.binary_cross_entropy_with_logits(SCALE * heads.root(told)[:, 0], drawn.roots) + APART * _apart(
+        heads, told, drawn.roots
+    )
     wanted = [
         F.cross_entropy(SCALE * getattr(heads, head)(part), drawn.wants[head], label_smoothing=SMOOTHED)
         for head, part in zip(asked.HEADS, said, strict=True)
     ]
     return reason + root + 0.3 * torch.stack(wanted).sum()
+
+
+def _apart(heads: Heads, told: Tensor, roots: Tensor) -> Tensor:
+    """Return how far each root line is from standing out among all others of the batch that are less likely to be cited.
+
+    What they are compared by is what an excerpt is judged by: how likely a line is the root, times that it speaks for a reason.
+    """
+    speaks = torch.log1p(-F.softmax(SCALE * heads.reason(told), dim=-1)[:, -1].clamp(max=1 - 1e-4))
+    worth = F.logsigmoid(SCALE * heads.root(told)[:, 0]) + speaks
+    beside = (roots[None, :] <= roots[:, None] - LESS) | torch.eye(len(roots), dtype=torch.bool)
+    lost = torch.logsumexp(worth[None, :].masked_fill(~beside, -torch.inf), dim=1) - worth
+    return lost[roots >= CITED].mean()
 
 
 def _in_parts(encoder: bert.Encoder, tokens: tokenizers.Tokenizer, texts: Sequence[str]) -> Tensor:
@@ -189,7 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Fine-tune the encoder with one seed.")
     parser.add_argument("--base", type=Path, required=True, help="folder of the published model")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, default=800)
+    parser.add_argument("--steps", type=int, default=900)
     parser.add_argument("--out", type=Path, required=True, help="file for the tables, .npz")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
