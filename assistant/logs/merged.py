@@ -48,6 +48,8 @@ class Merged:
         self._at = 0
         self._sources = np.empty(0, dtype=np.uint16)
         self._numbers = np.empty(0, dtype=np.uint32)
+        self._by_source = self._bounds = np.empty(0, dtype=np.int64)
+        self._positions_of = -1
 
     @property
     def count(self) -> int:
@@ -58,6 +60,11 @@ class Merged:
     def share(self) -> float:
         """How much is done, 0..1."""
         return 1.0 if self.complete else self._at / max(2 * len(self.documents), 1)
+
+    @property
+    def behind(self) -> bool:
+        """Whether documents have numbered lines that are not in order yet."""
+        return any(document.count >= first for document, first in zip(self.documents, self._next, strict=True))
 
     def build(self) -> bool:
         """Do one step: number some lines, read the times of some, or put all in order.
@@ -106,7 +113,11 @@ class Merged:
         """Return where the lines of one file stand, from `first_of` on."""
         import numpy as np
 
-        return np.flatnonzero(self._sources == source)
+        if self._positions_of != self.count:  # sorted once for all files
+            self._by_source = np.argsort(self._sources, kind="stable")
+            self._bounds = np.searchsorted(self._sources[self._by_source], np.arange(len(self.documents) + 1))
+            self._positions_of = self.count
+        return self._by_source[self._bounds[source] : self._bounds[source + 1]]
 
     def first_of(self, source: int) -> int:
         """Return the number of the first merged line of a file."""

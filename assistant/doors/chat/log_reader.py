@@ -1,0 +1,164 @@
+"""Everything about a log that may take time, on a thread of its own: opening, counting, merging, searching, following.
+
+A viewer asks and goes on; answers come through `post`. The thread does what was asked first, then one small step of what goes on
+behind, and looks for growth ten times a second. Only this thread touches the documents.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+from assistant.doors.chat.log_browser import LogBrowser
+from assistant.doors.chat.log_rows import News
+from assistant.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+REPORT_S = 0.1
+"""Seconds between two reports of how the log stands."""
+LOOK_S = 0.1
+"""Seconds between two looks for growth."""
+
+
+class LogReader:
+    """Reads logs for one viewer; every method returns at once."""
+
+    def __init__(self, sources: Sequence[Path], post: Callable[[News], object], *, cited: Collection[tuple[int, int]] = ()) -> None:
+        """Prepare; `start` begins.
+
+        Args:
+            sources: One log, or one of each rank.
+            post: Is called on the reader's thread with what there is to tell.
+            cited: (source, line number) of lines that are never folded away.
+        """
+        self._browser = LogBrowser(sources, cited)
+        self._post = post
+        self._asked: deque[Callable[[], News | None]] = deque()
+        self._window: tuple[int, int] | None = None
+        self._wake = threading.Condition()
+        self._closed = False
+        self._reported = self._looked = 0.0
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to read."""
+        # not a worker of Textual: a file server that hangs must not keep the operator from leaving
+        self._thread = threading.Thread(target=self._run, name="log-reader", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop soon and let go of the files."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+
+    def rows(self, first: int, count: int) -> None:
+        """Ask for rows; a newer request replaces one that waits."""
+        with self._wake:
+            self._window = (first, count)
+            self._wake.notify()
+
+    def look_at(self, row: int, generation: int) -> None:
+        """Say where the cursor is, so that it stays on its line when rows change."""
+        self._browser.cursor = (row, generation)
+
+    def follow(self, rows: int) -> None:
+        """Send the last rows along whenever the log grows; 0 stops that."""
+        self._browser.following = rows
+
+    def go_to(self, number: int, source: int | None = None) -> None:
+        """Ask for the row of a line by its number; of the file under the cursor when none is named."""
+        self._ask(lambda: self._browser.go_to(number, source))
+
+    def search(self, pattern: str) -> None:
+        """Search for a regular expression, or for the text where it is none; an empty one ends the search."""
+        self._ask(lambda: self._browser.search(pattern))
+
+    def next_found(self, *, forward: bool) -> None:
+        """Ask for the row of the next line that the search matches."""
+        self._ask(lambda: self._browser.next_found(forward=forward))
+
+    def fold(self, on: bool) -> None:
+        """Fold routine and repeated lines, or show all."""
+        self._ask(lambda: self._browser.fold(on))
+
+    def unfold(self, row: int, generation: int) -> None:
+        """Open a fold, or close the one that was opened where the row stands."""
+        self._ask(lambda: self._browser.unfold(row, generation))
+
+    def only(self, ranks: Collection[int]) -> None:
+        """Show lines of some ranks; of all when none is named."""
+        self._ask(lambda: self._browser.only(frozenset(ranks)))
+
+    def merge(self, on: bool, source: int | None = None) -> None:
+        """Show all files merged, or one of them: the one under the cursor when none is named."""
+        self._ask(lambda: self._browser.merge(on, source))
+
+    def _ask(self, work: Callable[[], News | None]) -> None:
+        with self._wake:
+            self._asked.append(work)
+            self._wake.notify()
+
+    def _run(self) -> None:
+        try:
+            while not self._closed:
+                self._turn()
+        finally:
+            self._browser.close()
+
+    def _turn(self) -> None:
+        """Do one thing, or wait."""
+        with self._wake:
+            asked = self._asked.popleft() if self._asked else None
+            window = self._window
+            if asked is None:
+                self._window = None
+        try:
+            if asked is not None:
+                self._tell(asked())
+                self._report(now=True)
+            elif window is not None:
+                self._tell(self._browser.read(*window))
+            else:
+                self._behind()
+        except InputError as error:
+            self._browser.trouble = str(error)
+            self._report(now=True)
+            self._sleep()
+        except OSError as error:
+            logger.debug("log=%s cannot be read", self._browser.sources, exc_info=True)
+            self._browser.trouble = f"{self._browser.sources[0]}: cannot be read: {error.strerror or error}"
+            self._report(now=True)
+            self._sleep()
+
+    def _behind(self) -> None:
+        busy = self._browser.step()
+        now = time.monotonic()
+        if now - self._looked >= LOOK_S:
+            self._looked = now
+            self._browser.look()
+        self._report(now=False)
+        if not busy:
+            self._sleep()
+
+    def _sleep(self) -> None:
+        with self._wake:
+            if not self._asked and self._window is None and not self._closed:
+                self._wake.wait(LOOK_S)
+
+    def _report(self, *, now: bool) -> None:
+        at = time.monotonic()
+        if not now and at - self._reported < REPORT_S:
+            return
+        self._reported = at
+        for news in self._browser.news():
+            self._tell(news)
+
+    def _tell(self, news: News | None) -> None:
+        if news is not None and not self._closed:
+            self._post(news)

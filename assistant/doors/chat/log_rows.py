@@ -1,0 +1,117 @@
+"""What the log viewer is told: rows, and how the log stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from assistant.logs.merged import Place
+from assistant.logs.rank_counts import RankTally
+
+
+@dataclass(frozen=True, slots=True)
+class Cited:
+    """A line that a verdict rests on."""
+
+    line: int
+    """1-based."""
+    role: str
+    """root, symptom, cascade, confirmation, teardown, benign or recovered."""
+    why: str = ""
+    """What made it count; shown when the cursor is on it."""
+    source: int = 0
+    """Position of its file among those that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogRow:
+    """One row of the screen."""
+
+    place: Place
+    """The line; its number is 0 or less before lines have numbers."""
+    text: str
+    rank: int | None = None
+    folded: int = 0
+    """Lines that it stands for; 0 for a line of its own."""
+    label: str = ""
+    """What was folded."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """How the log stands. Row numbers mean something within one generation only."""
+
+    generation: int
+    rows: int
+    sources: tuple[Path, ...]
+    source: int
+    """Position of the file that is shown; of several merged ones the first."""
+    anchor: int = 0
+    """Where the line that the cursor was on stands in this generation."""
+    window: tuple[int, tuple[LogRow, ...]] = (0, ())
+    """Number of the first row, and rows: those around the anchor, or the last ones while following."""
+    lines: int = 0
+    """Lines that are known."""
+    size_bytes: int = 0
+    numbered: bool = False
+    """Whether lines have numbers yet."""
+    ranked: bool = False
+    """Whether several ranks speak."""
+    doing: str = ""
+    """What goes on behind: `counting lines`, `merging`, `searching`; empty when nothing does."""
+    share: float = 1.0
+    """How much of it is done, 0..1."""
+    hidden: int = 0
+    """Lines that are folded away."""
+    merged: bool = False
+    folded: bool = False
+    ranks: frozenset[int] = frozenset()
+    """The ranks that are shown; empty for all."""
+    pattern: str = ""
+    found: int = 0
+    """Lines that the pattern matches, as far as it was searched."""
+    trouble: str = ""
+    """What is wrong with the log, for people."""
+    remark: str = ""
+    """What happened to it: truncated, gone, cut short."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowsRead:
+    """Rows that were asked for."""
+
+    generation: int
+    first: int
+    rows: tuple[LogRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GoTo:
+    """A row to go to, or the reason why there is none."""
+
+    generation: int
+    row: int
+    missing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RanksCounted:
+    """What each rank wrote so far."""
+
+    tallies: tuple[RankTally, ...]
+    silent: tuple[int, ...]
+    """Ranks in the order in which they fell silent; empty when that cannot be told."""
+    complete: bool
+
+
+News = LogState | RowsRead | GoTo | RanksCounted
+Citations = Mapping[Place, Cited]
+
+
+def citations(cited: Sequence[Cited]) -> dict[Place, Cited]:
+    """Return cited lines by their place; of several on one line the first."""
+    found: dict[Place, Cited] = {}
+    for one in cited:
+        found.setdefault(Place(one.source, one.line), one)
+    return found

@@ -1,0 +1,125 @@
+"""How a row of a log is drawn: number, rank, what it is cited for, folds, matches."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from rich.cells import cell_len, chop_cells
+from rich.segment import Segment
+from rich.style import Style
+from textual.strip import Strip
+
+from assistant.doors.chat.log_rows import Cited, LogRow
+
+RANK_HUES = 6
+NARROW = 44
+"""Below this width numbers are left out: the text needs the room."""
+_LOUD = re.compile(
+    r"(?P<error>\b(?:\w*(?:Error|Exception)|ERROR|FATAL|CRITICAL|Traceback)\b|\bXid\b)|(?P<warning>\b(?:WARN(?:ING)?|\w*Warning)\b)"
+)
+_BAD = ("root", "symptom")
+
+
+class Look(NamedTuple):
+    """What rows are drawn with."""
+
+    width: int
+    numbers: int
+    """Digits of a line number; 0 for no numbers."""
+    ranks: int
+    """Digits of a rank; 0 for no ranks."""
+    left: int
+    """Cells of text that are scrolled away."""
+    wrap: bool
+    pattern: re.Pattern[str] | None
+    style: Callable[[str], Style]
+    """Gives the style of a part by its name: number, rank-0, cited-root, fold, match, error, warning."""
+
+
+def rows_of_text(row: LogRow, cited: Cited | None, look: Look) -> list[Strip]:
+    """Return the lines of the screen that a row takes: one, or as many as wrapping needs."""
+    gutter = _gutter(row, cited, look)
+    width = max(look.width - sum(segment.cell_length for segment in gutter), 1)
+    body = _body(row, cited, look)
+    if not look.wrap:
+        text = Strip(body)
+        shown = text.crop(look.left, look.left + width)
+        return [Strip([*gutter, *shown]).adjust_cell_length(look.width, look.style("text"))]
+    pieces = _wrapped(body, width)
+    blank = [Segment(" " * (look.width - width), look.style("number"))]
+    return [
+        Strip([*(blank if place else gutter), *piece]).adjust_cell_length(look.width, look.style("text"))
+        for place, piece in enumerate(pieces)
+    ]
+
+
+def _gutter(row: LogRow, cited: Cited | None, look: Look) -> list[Segment]:
+    segments: list[Segment] = []
+    if look.numbers:
+        number = str(row.place.number) if row.place.number > 0 else "·"
+        segments.append(Segment(f"{number:>{look.numbers}} ", look.style(f"cited-{_tone(cited)}" if cited else "number")))
+    if look.ranks:
+        rank = "" if row.rank is None else str(row.rank)
+        hue = look.style(f"rank-{row.rank % RANK_HUES}" if row.rank is not None else "number")
+        segments.append(Segment(f"{rank:>{look.ranks}}", hue))
+        segments.append(Segment("▌" if row.rank is not None else " ", hue))
+    return segments or [Segment("", look.style("text"))]
+
+
+def _tone(cited: Cited) -> str:
+    if cited.role in _BAD:
+        return "root"
+    return "cascade" if cited.role in ("cascade", "teardown", "confirmation") else "benign"
+
+
+def _body(row: LogRow, cited: Cited | None, look: Look) -> list[Segment]:
+    segments: list[Segment] = []
+    if cited is not None:
+        segments += [Segment(f" {cited.role} ", look.style(f"cited-{_tone(cited)}")), Segment(" ", look.style("text"))]
+    if row.label:
+        segments.append(Segment(f"{row.label} " if row.text else row.label, look.style("again" if row.text else "fold")))
+    text = row.text.expandtabs(8)
+    return segments + _painted(text, look)
+
+
+def _painted(text: str, look: Look) -> list[Segment]:
+    """Return the text with words that are loud, and matches, in their styles."""
+    marks = [(match.start(), match.end(), match.lastgroup or "text") for match in _LOUD.finditer(text[:4_000])]
+    if look.pattern is not None:
+        found = [match.span() for match in look.pattern.finditer(text) if match.end() > match.start()]
+        marks = [mark for mark in marks if not any(mark[0] < stop and start < mark[1] for start, stop in found)]
+        marks = sorted([*marks, *((start, stop, "match") for start, stop in found)])
+    segments: list[Segment] = []
+    at = 0
+    for start, stop, name in marks:
+        if start > at:
+            segments.append(Segment(text[at:start], look.style("text")))
+        segments.append(Segment(text[start:stop], look.style(name)))
+        at = stop
+    return [*segments, Segment(text[at:], look.style("text"))]
+
+
+def _wrapped(body: Sequence[Segment], width: int) -> list[list[Segment]]:
+    """Cut segments into lines of at most `width` cells; at least one line."""
+    lines: list[list[Segment]] = [[]]
+    room = width
+    for text, style, _ in body:
+        rest = text
+        while rest:
+            piece = chop_cells(rest, room)[0] if cell_len(rest) > room else rest
+            if not piece or cell_len(piece) > room:  # a wide character that does not fit in the last cell
+                if not lines[-1]:
+                    piece = rest[0]
+                else:
+                    lines.append([])
+                    room = width
+                    continue
+            lines[-1].append(Segment(piece, style))
+            room -= cell_len(piece)
+            rest = rest[len(piece) :]
+            if rest:
+                lines.append([])
+                room = width
+    return lines
