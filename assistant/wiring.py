@@ -28,7 +28,7 @@ from assistant.watch.loss import SpikeLimits
 from assistant.watch.watcher import Watcher
 
 if TYPE_CHECKING:
-    from assistant.agent.answer import Answer
+    from assistant.agent.answer import Answer, Heard
     from assistant.agent.chooser import ToolChooser
 
 
@@ -180,7 +180,7 @@ def chooser_for(site: Path | None = None) -> ToolChooser:
 class Agent(Protocol):
     """Answers questions one after the other."""
 
-    def ask(self, question: str, *, trusted: bool = True) -> Answer:
+    def ask(self, question: str, *, trusted: bool = True, heard: Heard | None = None) -> Answer:
         """Answer one."""
         ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -38,6 +38,11 @@ class Source:
     def call(self) -> str:
         """The call as a person reads it."""
         return f"{self.tool}({', '.join(f'{name}={_short(value)}' for name, value in self.arguments.items())})"
+
+
+Heard = Callable[[Source | str], None]
+"""Is told of each reading call when it was made, and of text as a model says it, before it is held against the evidence; an empty
+text is a sign of life. What it raises ends the answer."""
 
 
 @dataclass(frozen=True, slots=True)

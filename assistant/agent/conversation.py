@@ -19,10 +19,11 @@ from langchain.agents.middleware import AgentMiddleware, AgentState, ToolErrorMi
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_core.tools import StructuredTool
 
-from assistant.agent.answer import Answer, Kind, Source
+from assistant.agent.answer import Answer, Heard, Kind, Source
 from assistant.agent.dialogue import shown_source
 from assistant.agent.grounding import Evidence, held
 from assistant.agent.inventory import Inventory, inventory
+from assistant.agent.listening import Ears
 from assistant.agent.naming import Names, read_names
 from assistant.agent.semantic import SemanticAgent
 from assistant.agent.shortening import CHARACTERS_A_TOKEN, Shortener
@@ -124,8 +125,13 @@ class ModelAgent:
         if isinstance(model, ToolChat):
             model.inventory = lambda: names_of(self._known)
 
-    def ask(self, question: str, *, trusted: bool = True) -> Answer:
+    def ask(self, question: str, *, trusted: bool = True, heard: Heard | None = None) -> Answer:
         """Answer a question; by the semantic agent where the model does not.
+
+        Args:
+            question: As somebody wrote it.
+            trusted: Whether a person typed it; for piped text nothing is proposed.
+            heard: Is told of each reading call when it was made, and of text as the model says it.
 
         Raises:
             InputError: The question is empty or too long.
@@ -135,10 +141,10 @@ class ModelAgent:
         if wanted is not None and (self._sources or self._shown):
             return self._show(question, wanted)
         try:
-            answer = self._asked(words, trusted=trusted)
+            answer = self._asked(words, trusted=trusted, heard=heard)
         except FAILURES as error:
             logger.info("the model did not answer: %s", error)
-            answer = self._semantic.ask(question, trusted=trusted)
+            answer = self._semantic.ask(question, trusted=trusted, heard=heard)
             self._shown = answer.sources
             why = " ".join(harmless(str(error)).split())[:300].rstrip(".")
             return _noted(answer, f"{self.mode} did not answer ({why}); this is the answer without a model")
@@ -151,11 +157,11 @@ class ModelAgent:
         self._semantic.state = replace(self._semantic.state, sources=newest)
         return self._semantic.ask(question)
 
-    def _asked(self, words: str, *, trusted: bool) -> Answer:
+    def _asked(self, words: str, *, trusted: bool, heard: Heard | None) -> Answer:
         self._known = known = inventory(self._gate)
         names = read_names(words, known)
         before = max((source.number for source in self._sources), default=0)
-        turn = Turn(self._gate, known, Asked("", words, names), self._clock.now(), trusted, before=before)
+        turn = Turn(self._gate, known, Asked("", words, names), self._clock.now(), trusted, before=before, heard=heard)
         toolbox = Toolbox(turn, self._origins(turn, names), TOOL_CALLS, max(1_000, min(MOST_CHARACTERS, self._room // 4)))
         self._said.append(words)
         try:
@@ -207,6 +213,8 @@ class ModelAgent:
                 checkpointer=saver,
             )
             settings: Any = {"configurable": {"thread_id": self._thread}, "recursion_limit": 4 * (MODEL_CALLS + TOOL_CALLS)}
+            if turn.heard is not None:
+                settings["callbacks"] = [Ears(turn.heard)]
             state = agent.invoke({"messages": [HumanMessage(words)]}, settings)
         finally:
             if saver is not None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache
 
 from assistant.agent import tell_about
-from assistant.agent.answer import Answer, Kind
+from assistant.agent.answer import Answer, Heard, Kind
 from assistant.agent.chooser import Choice, Intent, ToolChooser, WordChooser, intents, spelling
 from assistant.agent.dialogue import Dialogue, chosen, completed, follow_up, shown_source
 from assistant.agent.inventory import Inventory, inventory
@@ -56,12 +56,13 @@ class SemanticAgent:
         self._spelling = spelling()
         self.state = Dialogue()
 
-    def ask(self, question: str, *, trusted: bool = True) -> Answer:
+    def ask(self, question: str, *, trusted: bool = True, heard: Heard | None = None) -> Answer:
         """Answer a question.
 
         Args:
             question: As somebody wrote it.
             trusted: Whether a person typed it; for piped text nothing is proposed.
+            heard: Is told of each reading call when it was made.
 
         Raises:
             InputError: It is empty or too long.
@@ -75,7 +76,7 @@ class SemanticAgent:
         meant = follow_up(words, names, self.state)
         choices = [Choice(meant, 1.0)] if meant else self._choices(names)
         asked = _filled(Asked(choices[0].intent, words, names, confidence=choices[0].probability), self.state, self._intents)
-        turn = Turn(self._gate, known, asked, self._clock.now(), trusted)
+        turn = Turn(self._gate, known, asked, self._clock.now(), trusted, heard=heard)
         back = self._asks_back(asked, choices, known)
         if back is not None:
             self.state = replace(self.state, pending=asked.intent if back.options[:1] != ("help",) else "", options=back.options)

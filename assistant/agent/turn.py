@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from assistant.agent.answer import Kind, Proposal, Source
+from assistant.agent.answer import Heard, Kind, Proposal, Source
 from assistant.agent.inventory import Inventory
 from assistant.agent.naming import Names
 from assistant.agent.wording import harmless, one_line
@@ -54,6 +54,7 @@ class Turn:
     kind: Kind = Kind.ANSWER
     before: int = 0
     """Sources that the conversation had already: numbers go on from there."""
+    heard: Heard | None = None
 
     @property
     def number(self) -> int:
@@ -73,6 +74,8 @@ class Turn:
             error = one_line(failure, 400)
         source = Source(self.number, tool, arguments, value, error)
         self.sources.append(source)
+        if self.heard is not None:
+            self.heard(source)
         return source
 
     def propose(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.messages import AIMessage, BaseMessage
@@ -18,6 +19,13 @@ Says = Callable[[Sequence[BaseMessage], Sequence[Tool]], AIMessage]
 """Makes a turn of the messages so far and the tools that are bound."""
 
 
+class Breaks(NamedTuple):
+    """A turn that ends in its middle, as when the process of a model dies."""
+
+    said: str
+    error: Exception
+
+
 def calls(name: str, **arguments: Any) -> AIMessage:
     """Return a turn that calls a tool."""
     return AIMessage("", tool_calls=[{"name": name, "args": arguments, "id": f"scripted_{name}", "type": "tool_call"}])
@@ -26,13 +34,13 @@ def calls(name: str, **arguments: Any) -> AIMessage:
 class ScriptedChat(ToolChat):
     """A chat model whose turns stand in a list, or come from a function; a turn that is an exception is raised."""
 
-    script: Annotated[Sequence[AIMessage | str | Exception], SkipValidation] = Field(default=(), exclude=True)
+    script: Annotated[Sequence[AIMessage | str | Exception | Breaks], SkipValidation] = Field(default=(), exclude=True)
     """One for each turn; a text stands for an answer."""
     says: Says | None = Field(default=None, exclude=True)
     """Instead of the script, for as many turns as are asked."""
     forced: Says | None = Field(default=None, exclude=True)
     """What it says where a call is demanded; default: the same as else."""
-    _rest: list[AIMessage | str | Exception] = PrivateAttr(default_factory=list)
+    _rest: list[AIMessage | str | Exception | Breaks] = PrivateAttr(default_factory=list)
     _asked: list[tuple[list[BaseMessage], list[str]]] = PrivateAttr(default_factory=list)
 
     def model_post_init(self, context: Any, /) -> None:
@@ -67,8 +75,19 @@ class ScriptedChat(ToolChat):
         turn = says(messages, bound) if says is not None else self._rest.pop(0)
         if isinstance(turn, Exception):
             raise turn
+        if isinstance(turn, Breaks):
+            _tell(turn.said, run_manager)
+            raise turn.error
         message = AIMessage(turn) if isinstance(turn, str) else turn.model_copy(deep=True)
+        _tell(str(message.text), run_manager)
         for call in message.tool_calls:
             # the same call twice would otherwise have one id
             call["id"] = f"{call['id']}_{len(self._asked)}"
         return ChatResult(generations=[ChatGeneration(message=message)])
+
+
+def _tell(text: str, run_manager: CallbackManagerForLLMRun | None) -> None:
+    """Tell listeners a text word by word, as models that stream do."""
+    if run_manager is not None:
+        for word in re.findall(r"\s*\S+\s*", text):
+            run_manager.on_llm_new_token(word)
