@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -159,6 +159,22 @@ def describer_for(settings: Settings, store: Store) -> Describer | None:
 
     chat = open_chat(settings.model, site=settings.content)
     return ModelDescriber(_model_name(settings), chat) if chat is not None else None
+
+
+def summariser_for(settings: Settings, store: Store) -> tuple[str, Callable[[Sequence[str]], str]] | None:
+    """Return the configured model's name and what sums up by it; None where no trial showed that it does that better."""
+    from assistant.llm.models import identity, is_set
+
+    if not is_set(settings.model):
+        return None
+    from assistant.llm.trial import SUMMARY, summariser_of
+
+    if not store.may(identity(settings.model), SUMMARY):
+        return None
+    from assistant.llm.models import open_chat
+
+    chat = open_chat(settings.model, site=settings.content)
+    return (_model_name(settings), summariser_of(chat)) if chat is not None else None
 
 
 def _model_name(settings: Settings) -> str:

@@ -15,6 +15,7 @@ from assistant.agent.taint import Origins
 from assistant.agent.turn import Turn, put_before_person
 from assistant.agent.wording import as_data, cut
 from assistant.errors import Denied, ToolError, UsageError
+from assistant.nodeset import expand
 from assistant.policy import Mode
 from assistant.records import Risk
 from assistant.tooling import Argument, Tool, found
@@ -112,9 +113,24 @@ class Toolbox:
         given = {name: value for name, value in arguments.items() if name not in OURS}
         if "path" in given and given["path"] not in self.origins.checkpoints:
             raise UsageError(f"{offer.name}: only a path that list_checkpoints returned is read")
+        self._exist(offer, given)
         if "timeout_s" in offer.tool.arguments:
             given["timeout_s"] = 0.0
         return self.turn.look(offer.tool.name, **given)
+
+    def _exist(self, offer: Offer, given: Mapping[str, Any]) -> None:
+        """Let only names pass that exist, in whatever form the model was asked; where none could be listed, the tool finds out."""
+        known = self.turn.known
+        for name, value in given.items():
+            told = [str(one) for one in (value if isinstance(value, list) else [value]) if one not in (None, "")]
+            if name in ("job", "before_job") and known.jobs:
+                strangers = [one for one in told if one not in known.jobs]
+            elif name in ("node", "nodes") and known.nodes:
+                strangers = [node for one in told for node in expand(one) if node not in known.nodes]
+            else:
+                continue
+            if strangers:
+                raise UsageError(f"{offer.name}: {name} {strangers[0][:60]!r} is not known here")
 
     def _propose(self, offer: Offer, arguments: Mapping[str, Any]) -> Source:
         if len(self.turn.proposals) >= MOST_PROPOSALS:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
 
+from assistant.engine.brief import opening, told_lines
 from assistant.engine.times import times_of
 from assistant.records import Call, CallStatus, Diagnosis, IncidentState, Risk
 from assistant.store import Store
@@ -44,13 +45,28 @@ def timeline(store: Store, incident_id: int) -> list[Moment]:
     return sorted(moments, key=lambda moment: moment.at)
 
 
-def report(store: Store, incident_id: int) -> str:
+def report(store: Store, incident_id: int, *, summed_up: str = "", by: str = "") -> str:
     """Return the incident as Markdown.
+
+    Args:
+        store: Where it stands.
+        incident_id: Its id.
+        summed_up: What a language model made of `brief.told_lines`, checked; it stands before the rest and replaces nothing.
+        by: The model's name.
 
     Raises:
         UsageError: There is no such incident.
     """
-    return "\n".join(_lines(store, incident_id)) + "\n"
+    head, *rest = _lines(store, incident_id)
+    added = _summed_up(store, incident_id, summed_up, by) if summed_up else ()
+    return "\n".join([head, *added, *rest]) + "\n"
+
+
+def _summed_up(store: Store, incident_id: int, text: str, by: str) -> Iterator[str]:
+    yield f"\n{_plain(text)}"
+    yield f"\n*Summed up by {_plain(by)} from these lines, checked against them:*\n"
+    for number, line in enumerate(told_lines(store, incident_id), 1):
+        yield f"- [{number}] {_plain(line)}"
 
 
 def _lines(store: Store, incident_id: int) -> Iterator[str]:
@@ -61,9 +77,7 @@ def _lines(store: Store, incident_id: int) -> Iterator[str]:
     if diagnosis is None:
         yield f"No diagnosis yet. {incident.note}"
         return
-    yield _plain(diagnosis.summary)
-    if incident.note:
-        yield f"\n**{str(incident.state).capitalize()}:** {_plain(incident.note)}"
+    yield opening(_plain(diagnosis.summary), str(incident.state), _plain(incident.note))
     yield from _why(diagnosis)
     yield from _done(store, incident_id)
     yield from _figures(store, incident_id)

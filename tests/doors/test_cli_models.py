@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import subprocess
 import sys
@@ -14,11 +13,11 @@ import pytest
 
 from assistant.content.reasons import reasons
 from assistant.doors.cli.model_files import with_table
-from assistant.doors.cli.model_test import _matches, _written
-from assistant.llm.trial import Trial, cases, tried_filters, tried_reasons
+from assistant.doors.cli.model_test import _matches, _opening, _written
+from assistant.llm.trial import SummaryCase, Trial, cases, good_summary, tried_filters, tried_reasons, tried_summaries
 from assistant.store import Store
 from tests.doors.conftest import Run
-from tests.unit.openai_here import DONE, Asked, called, serving
+from tests.unit.openai_here import Asked, serving, speak
 from tests.unit.tiny_gguf import write_tiny
 
 
@@ -97,24 +96,31 @@ def test_the_files_of_a_repository_are_listed(cli: Run, monkeypatch: pytest.Monk
 def test_a_model_that_knows_nothing_is_trusted_with_nothing(cli: Run, tiny: Path) -> None:
     assert cli("model", "use", str(tiny)).code == 0
     done = cli("model", "test", "--json")
-    assert [(one["task"], one["passed"]) for one in done.objects] == [("reason", False), ("filter", False)]
+    assert [(one["task"], one["passed"]) for one in done.objects] == [("reason", False), ("filter", False), ("summary", False)]
     assert cli("model", "info", "--json").objects[0]["handed to it"] == "nothing"
 
 
 def test_an_endpoint_that_does_better_is_trusted(cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = {case.lines[0]: case.expect for case in cases().reason}
+    told = {case.lines[0]: " ".join(fact.split("|")[0] for fact in case.facts) for case in cases().summary}
 
     def answers(asked: Asked) -> None:
         text = asked.json["messages"][-1]["content"]
         reason = next((reason for line, reason in expected.items() if line in text), "")
-        arguments = json.dumps({"line": 1, "reason": reason} if reason else {"pattern": "^.*$"})
-        asked.stream(*called("name_reason" if reason else "write_filter", arguments), DONE)
+        facts = next((facts for line, facts in told.items() if line in text), "")
+        if facts:
+            speak(asked, ("write_summary", {"summary": f"{facts} [1]."}))
+        elif reason:
+            speak(asked, ("name_reason", {"line": 1, "reason": reason}))
+        else:
+            speak(asked, ("write_filter", {"pattern": "^.*$"}))
 
     with serving(answers) as server:
         monkeypatch.setenv("NIGHTSHIFT_MODEL__URL", server.url)
         monkeypatch.setenv("NIGHTSHIFT_MODEL__NAME", "m")
         done = cli("model", "test", "--json")
-    assert [(one["task"], one["model"], one["passed"]) for one in done.objects] == [("reason", 20, True), ("filter", 0, False)]
+    found = [(one["task"], one["model"], one["passed"]) for one in done.objects]
+    assert found == [("reason", 20, True), ("filter", 0, False), ("summary", 8, True)]
 
 
 def test_an_endpoint_that_is_broken_is_no_model_that_knows_nothing(cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,6 +150,22 @@ def test_the_cases_of_the_trial_name_known_reasons_and_the_baseline_is_fair() ->
     known = set(reasons())
     assert {case.expect for case in cases().reason} <= known
     assert tried_filters(cases().filter, lambda lines: "", _written, _matches).baseline >= 5
+
+
+@pytest.mark.parametrize("case", cases().summary, ids=lambda case: case.lines[0].split(":")[0])
+def test_a_summary_is_right_with_all_facts_a_source_and_few_words(case: SummaryCase) -> None:
+    facts = ", ".join(fact.split("|")[0] for fact in case.facts)
+    assert good_summary(f"{facts} [2].", case)
+    assert not good_summary(facts, case), "no source"
+    assert not good_summary(f"{facts} [99].", case), "a source that there is not"
+    assert not good_summary(f"{facts} [2]. {case.forbidden[0]}", case)
+    assert not good_summary("It failed [2].", case)
+    assert not good_summary(f"{facts} [2]. " + "and so on " * 30, case)
+
+
+def test_without_a_model_some_summaries_are_right_and_not_all() -> None:
+    trial = tried_summaries(cases().summary, lambda lines: "", _opening)
+    assert 0 < trial.baseline < trial.cases
 
 
 def test_a_pattern_that_hides_a_failure_is_wrong() -> None:

@@ -64,6 +64,10 @@ def ask(
             if number:
                 print_line()
             _print(answer, sources=sources)
+            if answer.mode.startswith("model:"):
+                door.say(f"answered by {answer.mode}; words of a model, checked against [n]")
+            else:
+                door.say("answered without a language model")
         code = _exit_of(answer)
     raise typer.Exit(code)
 
@@ -72,16 +76,46 @@ def ask(
 def explain(
     context: typer.Context,
     incident: Annotated[int, typer.Argument(metavar="INCIDENT", help="Id of the incident.", autocompletion=incident_ids)],
+    no_model: Annotated[bool, typer.Option("--no-model", help="Leave out the configured language model's summary.")] = False,
 ) -> None:
     """Write the report of an incident.
 
-    As Markdown: what happened, what shows it, what was weighed, what was done and how to take it back, what is left to do.
+    As Markdown: what happened, what shows it, what was weighed, what was done and how to take it back, what is left to do. Where
+    the configured language model has shown by nightshift model test that it sums up well, its summary stands first, checked.
     """
     from assistant.engine.report import report
 
-    store = door_of(context).store
+    door = door_of(context)
+    store = door.store
     store.incident(incident)
-    print_line(report(store, incident).rstrip("\n"))
+    by, text = ("", "") if no_model else _summed_up(door, incident)
+    print_line(report(store, incident, summed_up=text, by=by).rstrip("\n"))
+
+
+def _summed_up(door: Door, incident: int) -> tuple[str, str]:
+    """Return the name of the configured model and its summary; both empty where there is none that may, or none that stands."""
+    from assistant.llm.models import is_set
+
+    if not is_set(door.settings.model):
+        return "", ""
+    from assistant.agent.summing import summed_up
+    from assistant.engine.brief import told_lines
+    from assistant.errors import NightshiftError
+    from assistant.wiring import summariser_for
+
+    try:
+        found = summariser_for(door.settings, door.store)
+    except (NightshiftError, OSError) as error:
+        door.say(f"no summary by the language model: {error}")
+        return "", ""
+    lines = told_lines(door.store, incident)
+    if found is None or not lines:
+        return "", ""
+    by, write = found
+    summed = summed_up(lines, write)
+    if summed.why_not:
+        door.say(f"the summary of {by} was left out: {summed.why_not}")
+    return by, summed.text
 
 
 def _engine(door: Door) -> Engine:
@@ -102,7 +136,7 @@ def _questions(words: list[str]) -> list[str]:
 def _print(answer: Answer, *, sources: bool) -> None:
     print_line(answer.text)
     for note in answer.notes:
-        print_line(f"Not known now: {note}")
+        print_line(f"Note: {note}")
     if sources:
         print_line()
         for source in answer.sources:

@@ -15,7 +15,7 @@ from assistant.doors.cli.output import print_json, print_line, print_table
 from assistant.errors import NightshiftError, UsageError
 
 if TYPE_CHECKING:
-    from assistant.llm.trial import Trial
+    from assistant.llm.trial import SummaryCase, Trial
 
 TEST_EXAMPLES = examples("nightshift model test", "nightshift model test --json")
 
@@ -23,8 +23,8 @@ TEST_EXAMPLES = examples("nightshift model test", "nightshift model test --json"
 def try_model(context: typer.Context, as_json: Json = False) -> None:
     """Try the model in use against the answers without one.
 
-    Fixed small cases: name the reason of a failure, write a filter rule. A task is handed to the model only where it does better
-    here; what came out is kept with the model's sha256.
+    Fixed small cases: name the reason of a failure, write a filter rule, sum up an incident. A task is handed to the model only where
+    it does better here; what came out is kept with the model's sha256.
     """
     from assistant.llm.models import close_models, identity, open_chat
 
@@ -64,7 +64,15 @@ def _trials(door: Door, chat: Any) -> list[Trial]:
     return [
         trial.tried_reasons(given.reason, namer, _Without(door)),
         trial.tried_filters(given.filter, writer, _written, _matches),
+        trial.tried_summaries(given.summary, trial.summariser_of(chat), _opening),
     ]
+
+
+def _opening(case: SummaryCase) -> str:
+    """Return how the report without a model begins."""
+    from assistant.engine.brief import opening
+
+    return opening(case.summary, case.state, case.note)
 
 
 class _Without:
