@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
@@ -23,7 +23,7 @@ from assistant.errors import Parked, StoreError, ToolError, Unavailable
 from assistant.gate import Gate
 from assistant.ports import Clock, Embedder, Scheduler
 from assistant.records import CallStatus, Category, Diagnosis, Event, EventKind, Incident, IncidentState, Job, Risk
-from assistant.recover.budget import fingerprint, made_progress, restart_budget
+from assistant.recover.budget import Budget, fingerprint, made_progress, restart_budget
 from assistant.recover.directives import Directives, read_directives
 from assistant.recover.playbook import Ended, run_playbook
 from assistant.recover.situation import situation
@@ -107,8 +107,7 @@ class Engine:
         Raises:
             Unavailable: The scheduler did not answer: the pass was blind, and nothing may be concluded from it.
         """
-        for event in self.watcher.look(known=self._known_attempts()):
-            self.open(event)
+        self.look()
         ends = self.resume(owner=owner)
         self.good_runs.look(self)
         try:
@@ -117,6 +116,16 @@ class Engine:
             logger.warning("cordons that ran out stay as they are: %s", error)
             return ends
         return ends + [self.store.incident(one.incident) for one in settled if one.incident is not None]
+
+    def look(self) -> list[Incident]:
+        """Look at the cluster once and return the incidents that were opened for what is new.
+
+        Raises:
+            Unavailable: The scheduler did not answer: the look was blind, and nothing may be concluded from it.
+        """
+        before = {incident.id for incident in self.store.incidents(open_only=True, limit=10_000)}
+        seen = [self.open(event) for event in self.watcher.look(known=self._known_attempts())]
+        return [incident for incident in seen if incident.id not in before]
 
     def settle_leases(self, *, by: str = WATCH) -> list[Settled]:
         """Lift or renew the cordons of ours that have run out, and return what came of each; see `engine.leases`.
@@ -130,7 +139,7 @@ class Engine:
         """Work on every unfinished incident, oldest first, and return where each stands now."""
         return [self.work(incident.id, owner=owner) for incident in reversed(self.store.incidents(open_only=True, limit=10_000))]
 
-    def work(self, incident_id: int, *, owner: str, by: str | None = None) -> Incident:
+    def work(self, incident_id: int, *, owner: str, by: str | None = None, until: Callable[[], bool] = lambda: False) -> Incident:
         """Take one incident as far as it can go now and return where it stands.
 
         It stops when the incident has ended, waits for an approval, waits for a restarted job, when something did not answer, or
@@ -140,12 +149,13 @@ class Engine:
             incident_id: Which.
             owner: Who takes the lease, from `owner_name`.
             by: The person who asked for it, `cli:alice`: the policy then asks them instead of refusing in observe mode.
+            until: Asked between two stages; it stops there when true, and goes on exactly there the next time.
         """
         with kept_lease(self.store, incident_id, owner, self.lease_s) as held:
             try:
                 if held:
                     self._settle_interrupted(incident_id)
-                while held and self._advance(self.store.incident(incident_id), by):
+                while held and not until() and self._advance(self.store.incident(incident_id), by):
                     pass
             except Unavailable as error:
                 logger.warning("incident=%s waits: %s", incident_id, error)
@@ -189,10 +199,14 @@ class Engine:
             return None, f"no playbook handles {diagnosis.reason}"
         if not chosen.restarts:
             return chosen, ""
-        since = self.clock.now() - timedelta(hours=chosen.limits.within_h)
-        past = self.store.attempts(self._cause(diagnosis, job), since)
-        budget = restart_budget(diagnosis, past, chosen.limits, now=self.clock.now(), directives=_directives(job))
+        budget = self.budget(chosen, diagnosis, job)
         return (chosen, "") if budget.allowed else (None, budget.why)
+
+    def budget(self, playbook: Playbook, diagnosis: Diagnosis, job: Job | None) -> Budget:
+        """Return how many restarts a playbook has left for the root cause of a diagnosis."""
+        since = self.clock.now() - timedelta(hours=playbook.limits.within_h)
+        past = self.store.attempts(self._cause(diagnosis, job), since)
+        return restart_budget(diagnosis, past, playbook.limits, now=self.clock.now(), directives=_directives(job))
 
     def _advance(self, incident: Incident, by: str | None) -> bool:
         """Take the next stage; False when it must stop here for now."""

@@ -1,0 +1,188 @@
+"""All that the chat tells about one incident, read in one go on a lane and never changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from assistant.errors import ToolError, Unavailable
+from assistant.records import Call, CallStatus, Decision, Diagnosis, EventKind, Evidence, Incident, Job, Outcome, Risk, Verdict
+from assistant.store import Approval, Store
+from assistant.tooling import find_tool, found
+
+if TYPE_CHECKING:
+    from assistant.doors.chat.playing import Play
+    from assistant.engine import Engine
+    from assistant.engine.report import Moment
+    from assistant.engine.times import Times
+
+
+@dataclass(frozen=True, slots=True)
+class SeenCall:
+    """A call and what became of it."""
+
+    call: Call
+    risk: Risk
+    decision: Decision | None
+    """The last one: who allowed or refused it."""
+    outcome: Outcome | None
+    undo: str
+    """Name of the tool that takes it back; empty where there is none."""
+
+    @property
+    def can_be_undone(self) -> bool:
+        """Whether it was done, and can be taken back."""
+        return bool(self.undo) and self.call.status is CallStatus.DONE
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentSeen:
+    """One incident."""
+
+    at: datetime
+    incident: Incident
+    diagnosis: Diagnosis | None
+    times: Times
+    moments: tuple[Moment, ...]
+    """Oldest first."""
+    evidence: tuple[Evidence, ...]
+    calls: tuple[SeenCall, ...]
+    play: Play
+    job: Job | None
+    """As the scheduler shows it; None where it shows none."""
+    job_unknown: str
+    """Why there is no job to show; empty where there is one, or where the incident is about a node."""
+    restarts: tuple[Job, ...]
+    """The jobs that it was restarted as, as far as the scheduler still knows them."""
+    approvals: tuple[Approval, ...]
+    """Questions of it that nobody has answered."""
+    followers: tuple[int, ...]
+    """Incidents of its restarts."""
+    hung: bool
+    """Whether the watch saw it stop."""
+
+    @property
+    def log(self) -> Path | None:
+        """Where the job wrote its log, told by the scheduler or by the evidence; None when nobody says."""
+        if self.job is not None and self.job.log is not None:
+            return self.job.log
+        told = [one.facts.get("path") for one in self.evidence if one.source == "job log"]
+        return Path(str(told[-1])) if told and told[-1] else None
+
+    @property
+    def changes(self) -> tuple[SeenCall, ...]:
+        """Calls that change something, oldest first."""
+        return tuple(one for one in self.calls if one.risk is not Risk.READ)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenUndo:
+    """What taking a change back would do."""
+
+    call: Call
+    """The change."""
+    text: str
+    """The exact command; empty when it cannot be taken back."""
+    risk: Risk
+    verdict: Verdict
+    rule: str
+    why: str
+    """The policy's reason, or why it cannot be taken back."""
+
+
+def read_incident(engine: Engine, incident_id: int, job: Job | None, now: datetime) -> IncidentSeen:
+    """Return what is known about an incident.
+
+    Args:
+        engine: Its store and playbooks are read; the scheduler is asked only for a job that is not given.
+        incident_id: Which.
+        job: Its job, as the scheduler showed it last.
+        now: The time.
+
+    Raises:
+        UsageError: There is no such incident.
+    """
+    from assistant.doors.chat.playing import play_of
+    from assistant.engine.report import timeline
+    from assistant.engine.times import times_of
+
+    store = engine.store
+    incident = store.incident(incident_id)
+    job, unknown = (job, "") if job is not None and job.id == incident.job else job_of(engine, incident.job)
+    with store.snapshot():
+        incident, diagnosis = store.incident(incident_id), store.diagnosis(incident_id)
+        calls = tuple(seen_call(store, call) for call in store.calls(incident_id))
+        own = {one.call.id for one in calls}
+        return IncidentSeen(
+            now,
+            incident,
+            diagnosis,
+            times_of(store, incident_id),
+            tuple(timeline(store, incident_id)),
+            tuple(store.evidence(incident_id)),
+            calls,
+            play_of(engine, incident, diagnosis, job, calls),
+            job,
+            unknown,
+            tuple(_restarts(engine, calls)),
+            tuple(one for one in store.approvals() if one.call in own),
+            tuple(one.id for one in store.incidents(limit=200) if one.parent == incident_id),
+            any(event.kind is EventKind.HANG for event in store.events(incident_id)),
+        )
+
+
+def seen_call(store: Store, call: Call) -> SeenCall:
+    """Return a call with what became of it."""
+    tool = found().get(call.tool)
+    decisions = store.decisions(call.id)
+    # a tool that this version does not know may do anything
+    risk = tool.risk if tool is not None else Risk.DISRUPT
+    return SeenCall(call, risk, decisions[-1] if decisions else None, store.outcome(call.id), (tool.undo if tool else "") or "")
+
+
+def job_of(engine: Engine, job_id: str | None) -> tuple[Job | None, str]:
+    """Return a job as the scheduler shows it now, or None and why."""
+    if job_id is None:
+        return None, ""
+    try:
+        return engine.scheduler.job(job_id), ""
+    except ToolError as error:
+        return None, str(error)
+    except Unavailable as error:
+        return None, f"the scheduler does not answer: {error}"
+
+
+def _restarts(engine: Engine, calls: tuple[SeenCall, ...]) -> list[Job]:
+    made: list[Job] = []
+    for one in calls:
+        value: Any = one.outcome.value if one.outcome is not None and one.outcome.ok else None
+        if one.call.tool == "resubmit_job" and isinstance(value, dict) and value.get("job"):
+            job, _ = job_of(engine, str(value["job"]))
+            made += [job] if job is not None else []
+    return made
+
+
+def undo_of(engine: Engine, call_id: int, by: str) -> SeenUndo:
+    """Return what taking a change back would do, and what the policy says to it; nothing runs.
+
+    Raises:
+        UsageError: There is no such call.
+        Unavailable: The scheduler did not answer.
+    """
+    from assistant.gate.asking import shared_arguments
+
+    call, outcome = engine.store.call(call_id), engine.store.outcome(call_id)
+    tool = found().get(call.tool)
+    if tool is None or tool.undo is None or outcome is None or call.status is not CallStatus.DONE:
+        why = f"it is {call.status}" if tool is not None and tool.undo else f"{call.tool} has no undo"
+        return SeenUndo(call, "", Risk.READ, Verdict.DENY, "", why)
+    undo = find_tool(tool.undo)
+    try:
+        arguments = shared_arguments(undo, call.arguments, outcome.value)
+        preview = engine.gate.preview(undo.name, arguments, by=by, incident=call.incident, approved_by=by)
+    except ToolError as error:
+        return SeenUndo(call, "", undo.risk, Verdict.DENY, "", str(error))
+    decision = preview.decision
+    return SeenUndo(call, preview.text, undo.risk, decision.verdict, decision.rule, decision.why)

@@ -1,0 +1,90 @@
+"""Loss, gradient norm and seconds per step of a job, side by side where there is room, else one at a time."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.reactive import reactive
+from textual.widgets import Static
+
+from assistant.doors.chat.curves import METRICS, CurvesSeen
+from assistant.doors.chat.widgets.curve import Curve
+from assistant.doors.cli.output import clean
+
+
+class CurvesView(VerticalScroll):
+    """The curves."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "scale", "Log scale"),
+        Binding("m", "metric", "Next curve"),
+    ]
+
+    log: reactive[bool] = reactive(False)
+    """Whether the scale is logarithmic."""
+    chosen: reactive[str] = reactive(METRICS[0])
+    """The curve that is shown where there is room for one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: CurvesSeen | None = None
+        self._marks = Static("Reading the log…", id="curves-marks")
+
+    def compose(self) -> ComposeResult:
+        """Lay out the curves."""
+        yield self._marks
+        for metric in METRICS:
+            yield Curve(metric)
+
+    def tell(self, seen: CurvesSeen) -> None:
+        """Show them."""
+        if seen != self.seen:
+            self.seen = seen
+            self._draw()
+
+    def watch_log(self) -> None:
+        """Draw in the other scale."""
+        self._draw()
+
+    def watch_chosen(self) -> None:
+        """Show another one."""
+        for curve in self.query(Curve):
+            curve.set_class(curve.metric == self.chosen, "-chosen")
+
+    def action_scale(self) -> None:
+        """Change between linear and logarithmic."""
+        self.log = not self.log
+
+    def action_metric(self) -> None:
+        """Go to the next curve."""
+        have = [metric for metric in METRICS if self.seen is None or self.seen.has(metric)] or [*METRICS]
+        self.chosen = have[(have.index(self.chosen) + 1) % len(have)] if self.chosen in have else have[0]
+
+    def on_mount(self) -> None:
+        """Follow the theme."""
+        self.app.theme_changed_signal.subscribe(self, lambda _theme: self._draw())
+
+    def _draw(self) -> None:
+        if self.seen is None or not self.is_mounted:
+            return
+        self._marks.update(legend(self.seen))
+        for curve in self.query(Curve):
+            curve.draw(self.seen, log=self.log)
+
+
+def legend(seen: CurvesSeen) -> Content:
+    """Return in words what is drawn and marked."""
+    parts = []
+    for number, run in enumerate(seen.runs):
+        if run.points:
+            colour = ("primary", "success", "secondary")[min(number, 2)]
+            steps = f"{run.name}: steps {run.points[0].step:,} to {run.points[-1].step:,}"
+            parts.append(Content.from_markup(f"[${colour}]━ $text[/]", text=clean(steps)))
+    parts += [Content.from_markup(f"[${mark.colour}]│ $text[/]", text=f"{mark.label} {mark.step:,}") for mark in seen.marks]
+    if seen.note:
+        parts.append(Content.from_markup("[$text-muted]$text[/]", text=clean(seen.note)))
+    return Content("   ").join(parts) if parts else Content("No steps to draw.")
