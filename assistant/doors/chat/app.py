@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.reactive import reactive
 
+from assistant.agent.wording import MOST_CHARACTERS
 from assistant.content.playbooks import Playbook
 from assistant.doors.chat import messages
 from assistant.doors.chat.desk import Desk
@@ -19,10 +20,15 @@ from assistant.doors.chat.screens.keys import KeysScreen
 from assistant.doors.chat.screens.main import MainScreen
 from assistant.doors.chat.screens.playbook import PlaybookScreen
 from assistant.doors.chat.seen import ClusterSeen, StoreSeen
+from assistant.doors.chat.sessions import Talks
+from assistant.doors.chat.talk import Talk
 from assistant.doors.chat.themes import DARK, LIGHT, THEMES
+from assistant.doors.chat.widgets.completion import Completion
 from assistant.doors.chat.widgets.conversation import Conversation
 from assistant.doors.chat.widgets.prompt import Prompt
+from assistant.doors.chat.widgets.proposal import ProposalCard
 from assistant.doors.chat.widgets.status_bar import StatusBar
+from assistant.doors.chat.widgets.told import Options
 from assistant.records import Verdict
 
 WIDE = 100
@@ -35,7 +41,7 @@ class ChatApp(App[int]):
 
     TITLE = "Nightshift"
     COMMANDS = App.COMMANDS | PROVIDERS
-    CSS_PATH = "chat.tcss"
+    CSS_PATH = ["chat.tcss", "talk.tcss", "incident.tcss"]  # noqa: RUF012 - as Textual declares it
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide"), (160, "-very-wide")]  # noqa: RUF012 - as Textual declares it
     VERTICAL_BREAKPOINTS = [(0, "-flat"), (12, "-low"), (30, "-high")]  # noqa: RUF012 - as Textual declares it
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -48,13 +54,14 @@ class ChatApp(App[int]):
     store_seen: reactive[StoreSeen | None] = reactive(None)
     cluster_seen: reactive[ClusterSeen | None] = reactive(None)
 
-    def __init__(self, make_desk: MakesDesk, *, thread: str = "", theme: str = DARK.name) -> None:
+    def __init__(self, make_desk: MakesDesk, *, thread: str = "", theme: str = DARK.name, talks: Talks | None = None) -> None:
         """Prepare the application.
 
         Args:
             make_desk: Gets the function that takes messages from any thread.
             thread: Name of the conversation.
             theme: With which it starts.
+            talks: Where conversations are kept; None keeps none.
         """
         super().__init__()
         for one in THEMES:
@@ -62,17 +69,19 @@ class ChatApp(App[int]):
         self.theme = theme
         self.desk = make_desk(self.post_message)
         self._thread = thread
-        self._questions = 0
+        self.talk = Talk(self, thread, talks)
 
     def on_mount(self) -> None:
         """Show the first screen, and wake what stands behind it when that is painted."""
         self.main = MainScreen()
         self.push_screen(self.main)
         self.call_after_refresh(self.desk.open, self._thread)
+        self.call_after_refresh(self.talk.open)
 
     def on_unmount(self) -> None:
         """Stop looking."""
         self.desk.close()
+        self.talk.close()
 
     def on_store_read(self, message: messages.StoreRead) -> None:
         """Show what the store says."""
@@ -97,36 +106,77 @@ class ChatApp(App[int]):
     def on_agent_ready(self, message: messages.AgentReady) -> None:
         """Say who answers."""
         self._status("answers", message.mode)
+        self.talk.answers_are(message.mode)
 
     def _status(self, name: str, value: str) -> None:
         for bar in self.main.query(StatusBar):
             setattr(bar, name, value)
 
     def on_prompt_asked(self, message: Prompt.Asked) -> None:
-        """Let the agent answer."""
-        self._questions += 1
-        self.main.query_one(Conversation).said(self._questions, message.text)
-        self.desk.ask(self._questions, message.text)
+        """Take what was typed."""
+        self.talk.typed(message.text)
 
-    def on_looked(self, message: messages.Looked) -> None:
+    def on_prompt_too_long(self, message: Prompt.TooLong) -> None:
+        """Say what to do with a log."""
+        self.notify(
+            f"{message.size:,} characters; a question has {MOST_CHARACTERS:,} at most. For a log: nightshift diagnose FILE",
+            title="Too long",
+            severity="warning",
+            timeout=10,
+            markup=False,
+        )
+
+    def on_prompt_stopped(self) -> None:
+        """Wait no longer."""
+        self.action_help_quit()
+
+    def on_completion_taken(self, message: Completion.Taken) -> None:
+        """Put a way to go on, that was clicked, into the prompt."""
+        self.main.query_one(Prompt).fill(message.offer.line)
+
+    def on_options_chosen(self, message: Options.Chosen) -> None:
+        """Say what was clicked; where a name is still missing in it, let the person put it in."""
+        if any(word in message.text for word in ("JOB", "NODE", "ID", "...")):
+            self.main.query_one(Prompt).fill(message.text)
+        else:
+            self.talk.typed(message.text)
+
+    def on_proposal_card_refuse(self, message: ProposalCard.Refuse) -> None:
+        """Let the person say why."""
+        self.main.query_one(Prompt).fill(f"/deny {message.approval} ")
+
+    async def on_looked(self, message: messages.Looked) -> None:
         """Show a reading call."""
-        self.main.query_one(Conversation).looked(message.question, message.source)
+        await self.talk.looked(message)
 
-    def on_drafted(self, message: messages.Drafted) -> None:
+    async def on_drafted(self, message: messages.Drafted) -> None:
         """Show more of an answer."""
-        self.main.query_one(Conversation).drafted(message.question, message.text)
+        await self.main.query_one(Conversation).drafted(message.question, message.text)
 
-    def on_answered(self, message: messages.Answered) -> None:
+    async def on_answered(self, message: messages.Answered) -> None:
         """Show an answer."""
-        self.main.query_one(Conversation).told(message.question, message.answer)
+        await self.talk.answered(message.question, message.answer)
 
-    def on_not_answered(self, message: messages.NotAnswered) -> None:
+    async def on_not_answered(self, message: messages.NotAnswered) -> None:
         """Say why there is no answer."""
-        self.main.query_one(Conversation).failed(message.question, message.why)
+        await self.talk.failed(message.question, message.why)
+
+    async def on_noted(self, message: messages.Noted) -> None:
+        """Show what came of a command."""
+        await self.talk.noted(message.question, message.text)
+
+    async def on_resumed(self, message: messages.Resumed) -> None:
+        """Show another conversation."""
+        await self.talk.resumed(message)
+
+    def on_typed(self, message: messages.Typed) -> None:
+        """Let the prompt know what was typed before."""
+        self.main.query_one(Prompt).remember(message.lines)
 
     def on_settled(self, message: messages.Settled) -> None:
         """Say what came of an approval."""
         self.notify(message.text, severity="information" if message.won else "warning", markup=False)
+        self.talk.settled(message.approval, message.text)
 
     def on_open_approval(self, message: messages.OpenApproval) -> None:
         """Ask the person about a change."""
@@ -150,6 +200,11 @@ class ChatApp(App[int]):
         """Return all playbooks by name; none before the engine stands."""
         return self.desk.playbooks
 
+    def action_help_quit(self) -> None:
+        """Wait no longer for an answer; when none is awaited, say how one leaves."""
+        if not self.talk.stop():
+            self.notify("Ctrl+Q leaves; what runs goes on.", timeout=4)
+
     def action_keys(self) -> None:
         """Show the keys of the screen that is open."""
         if not isinstance(self.screen, KeysScreen):
@@ -161,6 +216,14 @@ class ChatApp(App[int]):
 
     def action_panel(self, name: str) -> None:
         """Go to a panel of the first screen."""
+        self._to_main()
+        self.main.action_panel(name)
+
+    def action_talk(self) -> None:
+        """Go to the conversation."""
+        self._to_main()
+        self.main.action_talk()
+
+    def _to_main(self) -> None:
         while self.screen is not self.main and len(self.screen_stack) > 2:
             self.pop_screen()
-        self.main.action_panel(name)

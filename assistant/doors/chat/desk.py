@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -17,8 +18,11 @@ from assistant.doors.chat.messages import (
     AgentReady,
     Answered,
     ClusterRead,
+    Drafted,
     EngineReady,
+    Looked,
     NotAnswered,
+    Noted,
     Settled,
     StoreRead,
     Trouble,
@@ -31,6 +35,7 @@ from assistant.records import EventKind, IncidentState, Verdict
 if TYPE_CHECKING:
     from textual.message import Message
 
+    from assistant.agent.answer import Source
     from assistant.content.playbooks import Playbook
     from assistant.engine import Engine
     from assistant.wiring import Agent
@@ -44,6 +49,10 @@ STORE_S = 0.5
 """Seconds between two looks whether another process has written to the store."""
 LOOK_S, AGAIN_S = 2.0, 10.0
 """Seconds until a restarted job is looked at again, and until a step that has to wait is tried again."""
+
+
+class Unwanted(NightshiftError):
+    """The person waits for an answer no longer."""
 
 
 class Starts(Protocol):
@@ -77,9 +86,12 @@ class Desk:
         self._engine_lock, self._closed = threading.Lock(), threading.Event()
         self._playbooks: Mapping[str, Playbook] = {}
         self._agent: Agent | None = None
+        self._unwanted: set[int] = set()
+        self.undoes: dict[int, int] = {}
+        """The calls that this person takes back, by the approvals that this waits for."""
         self._cluster = ClusterSeen()
         self._version: tuple[int, ...] = ()
-        self._lanes = {name: Lane(name, self._failed) for name in ("store", "cluster", "agent", "act", "read")}
+        self._lanes = {name: Lane(name, self._failed) for name in ("store", "cluster", "agent", "act", "read", "nodes")}
         self.thread = ""
 
     def open(self, thread: str = "") -> None:
@@ -112,22 +124,79 @@ class Desk:
         """Return the time."""
         return self.clock.now()
 
-    def read(self, kind: str, work: Callable[[Engine], Found], then: Callable[[Found], Message]) -> None:
-        """Read something and post the message made of it; a newer request of the same kind replaces one that waits."""
-        self._lanes["read"].ask(kind, lambda: self._tell(then(work(self.engine))))
+    def read(self, kind: str, work: Callable[[Engine], Found], then: Callable[[Found], Message], *, lane: str = "read") -> None:
+        """Read something and post the message made of it; a newer request of the same kind replaces one that waits.
+
+        Args:
+            kind: What it replaces.
+            work: Reads; runs on the lane.
+            then: Makes a message of what was read; runs on the lane.
+            lane: `read`; `nodes` for what takes as long as machines take to answer; `act` for what changes something.
+        """
+        self._lanes[lane].ask(kind, lambda: self._tell(then(work(self.engine))))
 
     def ask(self, number: int, question: str) -> None:
-        """Let the agent answer a question."""
+        """Let the agent answer a question, and tell what it looks at and what it says meanwhile."""
+        mark = time.monotonic()
+
+        def heard(what: Source | str) -> None:
+            nonlocal mark
+            self._wanted(number)
+            took_s, mark = time.monotonic() - mark, time.monotonic()
+            if not isinstance(what, str):
+                self._tell(Looked(number, what, took_s))
+            elif what:
+                self._tell(Drafted(number, what))
 
         def answer() -> None:
+            nonlocal mark
             try:
-                self._tell(Answered(number, self._ready().ask(question)))
+                agent, mark = self._ready(), time.monotonic()
+                self._wanted(number)
+                told: Message = Answered(number, agent.ask(question, heard=heard))
             except Exception as error:
-                self._tell(NotAnswered(number, str(error) or type(error).__name__))
+                if number not in self._unwanted:
+                    self._tell(NotAnswered(number, str(error) or type(error).__name__))
                 if not isinstance(error, NightshiftError):
                     raise
+            else:
+                if number not in self._unwanted:
+                    self._tell(told)
 
         self._lanes["agent"].ask(f"question {number}", answer)
+
+    def unask(self, number: int) -> None:
+        """Wait no longer for an answer: the agent stops at its next call or word, and what it says is dropped."""
+        self._unwanted.add(number)
+
+    def _wanted(self, number: int) -> None:
+        if number in self._unwanted:
+            raise Unwanted("the person waits for this answer no longer")
+
+    def talk_in(self, thread: str) -> None:
+        """Go on in another conversation: the agent remembers that one."""
+        self.thread = thread
+
+        def anew() -> None:
+            self._agent = None
+            self._ready()
+
+        self._lanes["agent"].ask("ready", anew)
+
+    def act(self, number: int, kind: str, work: Callable[[Engine], str]) -> None:
+        """Do something that a person typed, and tell in the conversation what came of it, as Markdown, or why nothing did."""
+
+        def tried() -> None:
+            try:
+                self._tell(Noted(number, work(self.engine)))
+            except NightshiftError as error:
+                self._tell(NotAnswered(number, str(error)))
+
+        self._lanes["act"].ask(kind, tried)
+
+    def tell(self, message: Message) -> None:
+        """Tell the screens something, from a lane."""
+        self._tell(message)
 
     def settle(self, approval: int, verdict: Verdict, why: str = "") -> None:
         """Answer an approval, as this person; when it is a yes and nobody was faster, go on with what waited."""
@@ -135,7 +204,7 @@ class Desk:
 
     def go_on(self, incident: int, *, asked: bool) -> None:
         """Work on an incident until it ends, waits for a person or can go no further; `asked` says that the person wants it."""
-        self._lanes["act"].ask(f"incident {incident}", lambda: self._drive(incident, asked=asked))
+        self._lanes["act"].ask(f"incident {incident}", lambda: self.drive(incident, asked=asked))
 
     def look_again(self) -> None:
         """Read the store now."""
@@ -152,14 +221,18 @@ class Desk:
             self._tell(Settled(approval, won=False, text=f"approval {approval} {late}"))
             return
         self._tell(Settled(approval, won=True, text=f"{'allowed' if verdict is Verdict.ALLOW else 'refused'}: {change}"))
-        if call.incident is not None:
-            self._drive(call.incident, asked=engine.store.incident(call.incident).kind is EventKind.REQUESTED)
+        if approval in self.undoes:
+            if verdict is Verdict.ALLOW:
+                outcome = engine.gate.undo(self.undoes[approval], self.by)
+                self._tell(Settled(approval, won=outcome.ok, text=f"done: {change}" if outcome.ok else f"failed: {outcome.error}"))
+        elif call.incident is not None:
+            self.drive(call.incident, asked=engine.store.incident(call.incident).kind is EventKind.REQUESTED)
         elif verdict is Verdict.ALLOW:
             outcome = engine.gate.go_on(call.id)
             text = f"done: {change}" if outcome.ok else f"failed: {change}: {outcome.error}"
             self._tell(Settled(approval, won=outcome.ok, text=text))
 
-    def _drive(self, incident: int, *, asked: bool) -> None:
+    def drive(self, incident: int, *, asked: bool) -> None:
         """Work on an incident; where it only waits for a restarted job, look again on the lane, between other work."""
         end = self.engine.work(incident, owner=self._owner, by=self.by if asked else None)
         wait = {IncidentState.VERIFYING: LOOK_S, IncidentState.RECOVERING: AGAIN_S}.get(end.state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from textual.message import Message
@@ -10,6 +11,7 @@ from assistant.doors.chat.seen import ClusterSeen, StoreSeen
 
 if TYPE_CHECKING:
     from assistant.agent.answer import Answer, Source
+    from assistant.doors.chat.sessions import Entry
 
 
 class Latest(Message):
@@ -63,9 +65,9 @@ class AgentReady(Message):
 class Looked(Message):
     """The agent made a reading call for a question."""
 
-    def __init__(self, question: int, source: Source) -> None:
+    def __init__(self, question: int, source: Source, took_s: float | None = None) -> None:
         super().__init__()
-        self.question, self.source = question, source
+        self.question, self.source, self.took_s = question, source, took_s
 
 
 class Drafted(Message):
@@ -90,6 +92,30 @@ class NotAnswered(Message):
     def __init__(self, question: int, why: str) -> None:
         super().__init__()
         self.question, self.why = question, why
+
+
+class Noted(Message):
+    """What came of a command that was typed in the conversation, as Markdown."""
+
+    def __init__(self, question: int, text: str) -> None:
+        super().__init__()
+        self.question, self.text = question, text
+
+
+class Resumed(Message):
+    """Another conversation is to be shown; a new one has no entries."""
+
+    def __init__(self, name: str, entries: Sequence[Entry]) -> None:
+        super().__init__()
+        self.name, self.entries = name, entries
+
+
+class Typed(Message):
+    """What was typed in earlier conversations, oldest first."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        super().__init__()
+        self.lines = lines
 
 
 class Settled(Message):

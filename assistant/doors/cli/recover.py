@@ -14,7 +14,7 @@ from assistant.doors.cli.jobs import job_ids
 from assistant.doors.cli.options import DryRun, Json, Yes
 from assistant.doors.cli.output import print_line, print_pairs, print_record
 from assistant.errors import UsageError
-from assistant.records import CallStatus, EventKind, IncidentState, JobState
+from assistant.records import CallStatus, EventKind, IncidentState
 
 if TYPE_CHECKING:
     from assistant.engine import Engine
@@ -141,16 +141,9 @@ def _incident_of(engine: Engine, job_id: str, number: int | None, *, again: bool
         if one.state.ended:
             raise UsageError(f"incident {number} has ended: {one.state}. {one.note}".rstrip(". "))
         return one
-    standing = engine.store.incidents(job=job_id, open_only=True, limit=1)
-    if standing:
-        return standing[0]
-    job = engine.scheduler.job(job_id)
-    if job.state in (JobState.PENDING, JobState.COMPLETED, JobState.UNKNOWN):
-        raise UsageError(f"job {job_id} is {job.state}: there is nothing to recover")
-    earlier = engine.store.incidents(job=job_id, limit=1)
-    if earlier and earlier[0].state is IncidentState.RECOVERED and not again:
-        raise UsageError(f"job {job_id} was brought back by incident {earlier[0].id} already; --again does it once more")
-    return engine.open_for(job_id, by=f"cli:{user()}")
+    from assistant.engine.requested import requested
+
+    return requested(engine, job_id, by=f"cli:{user()}", again=again)
 
 
 def plan_of(engine: Engine, incident: Incident) -> Plan:

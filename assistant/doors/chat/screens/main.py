@@ -13,6 +13,7 @@ from textual.widgets import Footer
 
 from assistant.doors.chat.seen import StoreSeen
 from assistant.doors.chat.widgets.approvals_panel import ApprovalsPanel
+from assistant.doors.chat.widgets.completion import Completion
 from assistant.doors.chat.widgets.conversation import Conversation
 from assistant.doors.chat.widgets.happened_panel import HappenedPanel
 from assistant.doors.chat.widgets.incidents_panel import IncidentsPanel
@@ -50,7 +51,8 @@ class MainScreen(Screen[None]):
         with Horizontal(id="middle"):
             with Vertical(id="talk"):
                 yield Conversation(id="conversation")
-                yield Prompt(id="prompt")
+                yield (completion := Completion(id="completion"))
+                yield Prompt(completion, id="prompt")
             with VerticalScroll(id="sidebar", can_focus=False):
                 for panel in PANELS:
                     yield panel()

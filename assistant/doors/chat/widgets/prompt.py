@@ -1,28 +1,193 @@
-"""The line that the operator types in."""
+"""The lines that the operator types in: questions, and commands that begin with a slash."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
 from textual.message import Message
-from textual.widgets import Input
+from textual.widgets import TextArea
+
+from assistant.agent.wording import MOST_CHARACTERS
+from assistant.doors.chat.slash import Known, Takes, offers
+from assistant.doors.chat.widgets.completion import Completion
+from assistant.doors.cli.output import clean
+
+TWICE_S = 1.0
+"""Seconds within which a second Esc counts with the first."""
 
 
-class Prompt(Input):
-    """Takes questions and commands."""
+def nothing_known(_: Takes) -> Iterable[Known]:
+    """Return that nothing exists by which an argument may be completed."""
+    return ()
+
+
+class Prompt(TextArea):
+    """Grows with what is typed; Enter hands it over."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("alt+enter,ctrl+j,shift+enter", "new_line", "New line", show=False),
+        # a text area takes this key for itself
+        Binding("f6", "screen.panel('nodes')", show=False),
+        Binding("ctrl+c", "interrupt", "Stop", show=False, priority=True),
+    ]
 
     class Asked(Message):
-        """The person asks something, or gives a command that begins with a slash."""
+        """The person asks something, or gives a command."""
 
         def __init__(self, text: str) -> None:
             super().__init__()
             self.text = text
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(placeholder="Ask, or / for commands", id=id)
+    class Stopped(Message):
+        """The person waits no longer."""
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Hand over what was typed."""
+    class TooLong(Message):
+        """More was pasted than a question can be."""
+
+        def __init__(self, size: int) -> None:
+            super().__init__()
+            self.size = size
+
+    def __init__(self, completion: Completion, *, id: str | None = None) -> None:
+        """Make an empty prompt.
+
+        Args:
+            completion: Shows how the line may go on.
+            id: For the style.
+        """
+        super().__init__(
+            id=id, placeholder="Ask, or / for commands", compact=True, highlight_cursor_line=False, tab_behavior="focus"
+        )
+        self.completion = completion
+        self.known: Callable[[Takes], Iterable[Known]] = nothing_known
+        """Tells what exists, for completion."""
+        self.history_lines: list[str] = []
+        """What was typed before, oldest first."""
+        self._back = 0
+        self._draft = ""
+        self._escaped_at = float("-inf")
+
+    def fill(self, text: str) -> None:
+        """Put a text in, to go on with."""
+        self.text = text
+        self.move_cursor(self.document.end)
+        self.focus()
+
+    def remember(self, lines: Sequence[str]) -> None:
+        """Take over what was typed in earlier conversations."""
+        self.history_lines = [*lines, *self.history_lines]
+
+    def on_text_area_changed(self) -> None:
+        """Offer how the line may go on."""
+        at_end = self.cursor_location == self.document.end
+        self.completion.show(offers(self.text, self.known) if at_end and len(self.text) < MOST_CHARACTERS else [])
+
+    async def _on_key(self, event: events.Key) -> None:
+        acts = {
+            "enter": self._enter,
+            "tab": self._tab,
+            "up": self._up,
+            "down": self._down,
+            "escape": self._escape,
+        }.get(event.key)
+        if acts is not None and acts():
+            event.stop()
+            event.prevent_default()
+        elif event.key != "enter":
+            await super()._on_key(event)
+
+    async def _on_paste(self, event: events.Paste) -> None:
         event.stop()
-        text = event.value.strip()
+        event.prevent_default()
+        if len(event.text) > MOST_CHARACTERS:
+            self.post_message(self.TooLong(len(event.text)))
+            return
+        self.insert(clean(event.text.replace("\r\n", "\n").replace("\r", "\n")))
+
+    def _enter(self) -> bool:
+        """Hand the line over; the name of a command is completed before, an argument only where the person chose one."""
+        chosen = self.completion.chosen
+        if chosen is not None and (self.completion.moved or " " not in self.text) and chosen.line.rstrip() != self.text.rstrip():
+            argument = " " in self.text
+            self._take(chosen.line)
+            if argument or chosen.line.endswith(" "):
+                return True
+        self.submit()
+        return True
+
+    def submit(self) -> None:
+        """Hand over what was typed."""
+        text = self.text.strip()
+        self.completion.show([])
+        self._back, self._draft = 0, ""
         if text:
-            self.clear()
+            if self.history_lines[-1:] != [text]:
+                self.history_lines.append(text)
+            self.text = ""
             self.post_message(self.Asked(text))
+
+    def _tab(self) -> bool:
+        chosen = self.completion.chosen
+        if chosen is None:
+            return False
+        self._take(chosen.line)
+        return True
+
+    def _take(self, line: str) -> None:
+        self.text = line
+        self.move_cursor(self.document.end)
+
+    def _up(self) -> bool:
+        if self.completion.is_open:
+            self.completion.move(-1)
+            return True
+        return self.cursor_location[0] == 0 and self.navigator.is_first_wrapped_line(self.cursor_location) and self._recall(1)
+
+    def _down(self) -> bool:
+        if self.completion.is_open:
+            self.completion.move(1)
+            return True
+        return self.cursor_at_last_line and self._back > 0 and self._recall(-1)
+
+    def _recall(self, by: int) -> bool:
+        """Show an older line, or a newer one; behind the newest stands what was being typed."""
+        back = self._back + by
+        if not 0 <= back <= len(self.history_lines):
+            return True
+        if self._back == 0:
+            self._draft = self.text
+        self._back = back
+        self.text = self.history_lines[-back] if back else self._draft
+        self.move_cursor(self.document.end)
+        self.completion.show([])
+        return True
+
+    def _escape(self) -> bool:
+        """Close what is offered; twice: wait no longer."""
+        if self.completion.is_open:
+            self.completion.show([])
+            return True
+        now = time.monotonic()
+        if now - self._escaped_at <= TWICE_S:
+            self._escaped_at = float("-inf")
+            self.post_message(self.Stopped())
+            return True
+        self._escaped_at = now
+        return False
+
+    def action_new_line(self) -> None:
+        """Begin another line."""
+        self.insert("\n")
+
+    def action_interrupt(self) -> None:
+        """Copy what is chosen; else empty the line; else wait no longer."""
+        if self.selected_text:
+            self.action_copy()
+        elif self.text:
+            self.text = ""
+        else:
+            self.post_message(self.Stopped())

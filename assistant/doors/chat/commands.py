@@ -1,0 +1,174 @@
+"""What the commands that begin with a slash do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from assistant.doors.chat.export import code, escaped
+from assistant.doors.chat.messages import Noted, OpenApproval, OpenIncident, OpenJob, OpenNodes, StoreRead
+from assistant.doors.chat.seen import read_store
+from assistant.doors.chat.slash import Given, Known, Takes
+from assistant.doors.chat.widgets.jobs_panel import ordered
+from assistant.doors.chat.widgets.welcome import who
+from assistant.doors.chat.words import about, short
+from assistant.errors import Parked, UsageError
+from assistant.records import CallStatus, Verdict
+
+if TYPE_CHECKING:
+    from assistant.doors.chat.app import ChatApp
+    from assistant.doors.chat.talk import Talk
+    from assistant.engine import Engine
+
+PANELS = {"incidents": "incidents", "waiting": "approvals", "happened": "happened", "jobs": "jobs", "nodes": "nodes"}
+MODES = {
+    "observe": "it observes: it proposes nothing and changes nothing",
+    "propose": "it proposes: a person says yes to every change",
+    "act": "it acts where the policy allows it, and asks where the policy asks",
+}
+
+
+class Commands:
+    """Does what is typed; nothing here blocks."""
+
+    def __init__(self, app: ChatApp, talk: Talk) -> None:
+        self._app, self._talk = app, talk
+
+    def run(self, given: Given) -> None:
+        """Do what a command says.
+
+        Raises:
+            UsageError: It cannot be done; the message says why.
+        """
+        name = given.command.name
+        if name in PANELS:
+            self._app.action_panel(PANELS[name])
+        else:
+            does: Callable[[Given], None] = getattr(self, f"_{name}")
+            does(given)
+
+    def known(self, kind: Takes) -> Iterator[Known]:
+        """Yield what exists of a kind, what needs somebody first."""
+        store, cluster = self._app.store_seen, self._app.cluster_seen
+        if kind is Takes.INCIDENT and store is not None:
+            for seen in store.incidents:
+                yield Known(str(seen.incident.id), f"{about(seen.incident)}  {seen.reason}  {seen.incident.state}")
+        elif kind is Takes.APPROVAL and store is not None:
+            for waits in store.approvals:
+                yield Known(str(waits.approval.id), short(waits.call.preview or waits.call.tool, 100))
+        elif kind is Takes.CALL and store is not None:
+            for row in store.happened:
+                if row.call is not None and row.undo and row.what in (f"call.{CallStatus.DONE}", "outcome"):
+                    yield Known(str(row.call), short(row.preview, 100))
+        elif kind is Takes.JOB and cluster is not None:
+            for job in ordered(cluster.jobs):
+                yield Known(job.id, f"{short(job.name, 40)}  {job.state}")
+        elif kind is Takes.NODE and cluster is not None:
+            for node in cluster.nodes:
+                yield Known(node.name, f"{node.state}  {short(node.reason, 60)}".rstrip())
+        elif kind is Takes.THEME:
+            yield from (Known(name) for name in sorted(self._app.available_themes))
+        elif kind is Takes.TALK:
+            yield from (Known(one.name, one.at.strftime("%Y-%m-%d %H:%M")) for one in self._talk.kept)
+
+    def _incident(self, given: Given) -> None:
+        self._app.post_message(OpenIncident(int(given.first)))
+
+    def _job(self, given: Given) -> None:
+        self._app.post_message(OpenJob(given.first))
+
+    def _node(self, given: Given) -> None:
+        self._app.post_message(OpenNodes(given.first))
+
+    def _log(self, given: Given) -> None:
+        self._app.post_message(OpenJob(given.first))
+
+    def _approve(self, given: Given) -> None:
+        self._app.post_message(OpenApproval(int(given.first)))
+
+    def _deny(self, given: Given) -> None:
+        self._app.desk.settle(int(given.first), Verdict.DENY, given.rest)
+
+    def _explain(self, given: Given) -> None:
+        from assistant.engine.report import report
+
+        self._act(given, lambda engine, _: report(engine.store, int(given.first)))
+
+    def _recover(self, given: Given) -> None:
+        desk, job = self._app.desk, given.first
+
+        def work(engine: Engine, number: int) -> str:
+            from assistant.engine.requested import requested
+
+            incident = requested(engine, job, by=desk.by)
+            desk.tell(Noted(number, f"Incident {incident.id}: Nightshift is at work on job {code(job)}."))
+            desk.drive(incident.id, asked=True)
+            return standing(engine, incident.id)
+
+        self._act(given, work)
+
+    def _undo(self, given: Given) -> None:
+        desk, call = self._app.desk, int(given.first)
+
+        def work(engine: Engine, _: int) -> str:
+            try:
+                outcome = engine.gate.undo(call, desk.by)
+            except Parked as parked:
+                desk.undoes[parked.approval] = call
+                # the question can only be shown when the inbox on the screen has it
+                desk.tell(StoreRead(read_store(engine.store, desk.now())))
+                desk.tell(OpenApproval(parked.approval))
+                return f"Taking back call {call} waits for a yes: `/approve {parked.approval}`"
+            return (
+                f"Call {call} was taken back." if outcome.ok else f"Call {call} could not be taken back: {escaped(outcome.error)}"
+            )
+
+        self._act(given, work)
+
+    def _model(self, given: Given) -> None:
+        self._app.post_message(Noted(self._talk.begin(), escaped(who(self._talk.answers))))
+
+    def _mode(self, given: Given) -> None:
+        def work(engine: Engine, _: int) -> str:
+            mode = str(engine.gate.policy.mode)
+            return f"Nightshift's mode is **{mode}**: {MODES.get(mode, '')}. The policy file sets it: `knowledge/policy.toml`."
+
+        self._act(given, work)
+
+    def _theme(self, given: Given) -> None:
+        if given.first not in self._app.available_themes:
+            raise UsageError(f"there is no theme {given.first!r}; /theme and Tab lists them")
+        self._app.theme = given.first
+
+    def _export(self, given: Given) -> None:
+        self._talk.export(self._talk.begin(), given.first)
+
+    def _resume(self, given: Given) -> None:
+        self._talk.resume(given.first)
+
+    def _new(self, given: Given) -> None:
+        self._talk.new(given.first)
+
+    def _clear(self, _: Given) -> None:
+        self._talk.clear()
+
+    def _help(self, _: Given) -> None:
+        self._app.action_keys()
+
+    def _quit(self, _: Given) -> None:
+        self._app.exit(0)
+
+    def _act(self, given: Given, work: Callable[[Engine, int], str]) -> None:
+        number = self._talk.begin()
+        self._app.desk.act(number, f"{given.command.name} {given.first}", lambda engine: work(engine, number))
+
+
+def standing(engine: Engine, incident: int) -> str:
+    """Return how an incident stands after it was worked on, and what a person can do next, as Markdown."""
+    one = engine.store.incident(incident)
+    lines = [f"Incident {one.id} is **{one.state}**." + (f" {escaped(one.note)}" if one.note else "")]
+    mine = {call.id for call in engine.store.calls(one.id)}
+    for approval in engine.store.approvals():
+        if approval.call in mine:
+            lines.append(f"\nWaits for you: {code(engine.store.call(approval.call).preview)}, `/approve {approval.id}`")
+    return "\n".join(lines)

@@ -1,0 +1,246 @@
+"""Conversations that outlive the chat: one file each, a line an entry, added to as it goes and read by its owner only.
+
+A line that a crash cut short is dropped when the file is read. Secrets never get into a file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from assistant.agent.answer import Answer, Kind, Proposal, Source
+from assistant.agent.wording import cut
+from assistant.errors import InputError, UsageError
+from assistant.redact import redact_value
+from assistant.tooling import to_json
+
+KEPT = 40
+"""Conversations."""
+MOST_VALUE = 20_000
+"""Characters of one source that are kept."""
+MOST_READ = 32 * 1024 * 1024
+"""Bytes of a conversation that are read again, from its end."""
+MOST_TYPED, TYPED_KEPT = 2_000, 1_000
+"""Lines at which the file of what was typed is cut, and to how many."""
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
+_TYPED = ".typed"
+
+
+class What(StrEnum):
+    """What an entry is."""
+
+    SAID = "said"
+    """By the person: a question or a command."""
+    ANSWERED = "answered"
+    FAILED = "failed"
+    """There was no answer; the text says why."""
+    NOTED = "noted"
+    """By the chat, as Markdown: a report, what came of a command."""
+    SETTLED = "settled"
+    """What came of an approval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing that was said or came of it."""
+
+    at: datetime
+    what: What
+    question: int
+    """Which exchange of the conversation it belongs to."""
+    text: str = ""
+    answer: Answer | None = None
+
+
+class Kept(NamedTuple):
+    """A conversation that lies in the folder."""
+
+    name: str
+    at: datetime
+    """Last written to."""
+
+
+class Talks:
+    """The folder of conversations; every method may block."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def names(self) -> list[Kept]:
+        """Return what is kept, the newest first."""
+        found = []
+        for path in self.folder.glob("*.jsonl") if self.folder.is_dir() else ():
+            try:
+                found.append(Kept(path.stem, datetime.fromtimestamp(path.stat().st_mtime).astimezone()))
+            except OSError:  # another chat removed it meanwhile
+                continue
+        return sorted(found, key=lambda one: (one.at, one.name), reverse=True)
+
+    def free_name(self, now: datetime) -> str:
+        """Return a name that no conversation has, by the time."""
+        stem = now.astimezone().strftime("%Y-%m-%d-%H%M")
+        number, name = 1, stem
+        while self._path(name).exists():
+            number += 1
+            name = f"{stem}-{number}"
+        return name
+
+    def chosen(self, name: str) -> str:
+        """Return the name of a conversation that exists: the newest where none is named.
+
+        Raises:
+            UsageError: There is none of that name, or none at all.
+        """
+        kept = [one.name for one in self.names()]
+        if name and checked(name) in kept:
+            return name
+        if not kept:
+            raise UsageError("there is no conversation to go on with yet")
+        if name:
+            raise UsageError(f"there is no conversation {name!r}; the newest: {', '.join(kept[:5])}")
+        return kept[0]
+
+    def add(self, name: str, entry: Entry) -> None:
+        """Write an entry; with the first of a conversation the oldest ones beyond those kept are removed."""
+        path = self._path(name)
+        fresh = not path.exists()
+        _append(path, _to_line(entry))
+        if fresh:
+            for old in self.names()[KEPT:]:
+                self._path(old.name).unlink(missing_ok=True)
+
+    def entries(self, name: str) -> list[Entry]:
+        """Return what a conversation holds, oldest first; lines that cannot be read are left out.
+
+        Raises:
+            InputError: The file cannot be read.
+        """
+        found = (_from_line(line) for line in _lines(self._path(name)))
+        return [entry for entry in found if entry is not None]
+
+    def typed(self) -> list[str]:
+        """Return what was typed in all conversations, oldest first."""
+        path = self.folder / _TYPED
+        if not path.exists():
+            return []
+        lines = [line for line in _lines(path) if line]
+        if len(lines) > MOST_TYPED:
+            lines = lines[-TYPED_KEPT:]
+            shorter = path.with_suffix(f".{os.getpid()}")
+            _append(shorter, b"\n".join(lines) + b"\n")
+            shorter.replace(path)
+        found = (_loaded(line) for line in lines)
+        return [text for text in found if isinstance(text, str)]
+
+    def add_typed(self, text: str) -> None:
+        """Keep a line that was typed."""
+        _append(self.folder / _TYPED, _dumped(redact_value(text)))
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{checked(name)}.jsonl"
+
+
+def checked(name: str) -> str:
+    """Return a name that can be one of a conversation.
+
+    Raises:
+        UsageError: It cannot.
+    """
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{name[:40]!r} is no name for a conversation: letters, digits, . _ and -, at most 64")
+    return name
+
+
+def _append(path: Path, line: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # one write, so that two chats on one conversation cannot mix within a line
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        size = os.fstat(handle).st_size
+        cut_short = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
+        os.write(handle, (b"\n" if cut_short else b"") + line.rstrip(b"\n") + b"\n")
+    finally:
+        os.close(handle)
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """Yield the whole lines of a file, of a very large one those at its end."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - MOST_READ))
+            found = file.read(MOST_READ).split(b"\n")
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+    # what stands behind the last newline was cut short, what stands first in a part of a file as well
+    yield from found[int(size > MOST_READ) : -1]
+
+
+def _to_line(entry: Entry) -> bytes:
+    answer = entry.answer
+    if answer is not None:
+        answer = replace(answer, sources=tuple(replace(one, value=_capped(one.value)) for one in answer.sources))
+    return _dumped(redact_value(to_json(replace(entry, answer=answer))))
+
+
+def _capped(value: Any) -> Any:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    return value if len(text) <= MOST_VALUE else cut(text, MOST_VALUE)
+
+
+def _dumped(value: Any) -> bytes:
+    # a lone surrogate, as from a file name that is not UTF-8, is no reason to lose a line
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", errors="replace")
+
+
+def _loaded(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _from_line(line: bytes) -> Entry | None:
+    try:
+        found = json.loads(line)
+        answer = found.get("answer")
+        return Entry(
+            datetime.fromisoformat(found["at"]),
+            What(found["what"]),
+            int(found["question"]),
+            str(found["text"]),
+            _answer(answer) if answer is not None else None,
+        )
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _answer(found: Mapping[str, Any]) -> Answer:
+    return Answer(
+        str(found["text"]),
+        Kind(found["kind"]),
+        str(found["mode"]),
+        str(found.get("intent", "")),
+        float(found.get("confidence", 1.0)),
+        tuple(
+            Source(int(one["number"]), str(one["tool"]), dict(one["arguments"]), one.get("value"), str(one.get("error", "")))
+            for one in found.get("sources", ())
+        ),
+        tuple(int(number) for number in found.get("evidence", ())),
+        tuple(int(number) for number in found.get("incidents", ())),
+        tuple(
+            Proposal(
+                str(one["tool"]), dict(one["arguments"]), str(one["preview"]), one.get("approval"), str(one.get("why_not", ""))
+            )
+            for one in found.get("proposals", ())
+        ),
+        tuple(str(option) for option in found.get("options", ())),
+        tuple(str(note) for note in found.get("notes", ())),
+    )

@@ -1,0 +1,213 @@
+"""The commands that begin with a slash: a table, what a line means by it, and how a line may go on. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from assistant.errors import UsageError
+
+MOST_OFFERED = 60
+"""Ways to go on that are offered."""
+
+
+class Takes(StrEnum):
+    """What the first argument of a command names, for completion and checks."""
+
+    NOTHING = ""
+    INCIDENT = "incident"
+    APPROVAL = "approval"
+    JOB = "job"
+    NODE = "node"
+    CALL = "call"
+    THEME = "theme"
+    TALK = "conversation"
+    TEXT = "text"
+
+
+NUMBERS = frozenset({Takes.INCIDENT, Takes.APPROVAL, Takes.CALL})
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command."""
+
+    name: str
+    arguments: str
+    """As help shows them; in brackets what may be left out."""
+    help: str
+    """One line."""
+    takes: Takes = Takes.NOTHING
+
+    @property
+    def needs(self) -> int:
+        """How many arguments must be there."""
+        return sum(not word.startswith("[") for word in self.arguments.split())
+
+    @property
+    def most(self) -> int:
+        """How many it may have; the last takes the rest of the line."""
+        return len(self.arguments.split())
+
+    @property
+    def usage(self) -> str:
+        """How it is written."""
+        return f"/{self.name} {self.arguments}".rstrip()
+
+
+COMMANDS = (
+    Command("incidents", "", "what is wrong now"),
+    Command("waiting", "", "what waits for you"),
+    Command("happened", "", "what happened"),
+    Command("jobs", "", "the jobs"),
+    Command("nodes", "", "the nodes"),
+    Command("incident", "N", "open an incident", Takes.INCIDENT),
+    Command("job", "ID", "open a job", Takes.JOB),
+    Command("node", "NAME", "open a node", Takes.NODE),
+    Command("log", "JOB", "read the log of a job", Takes.JOB),
+    Command("explain", "N", "write the report of an incident here", Takes.INCIDENT),
+    Command("recover", "JOB", "bring a failed job back by its playbook; what the policy asks about waits for you", Takes.JOB),
+    Command("approve", "N", "look at a change that waits, then allow it", Takes.APPROVAL),
+    Command("deny", "N [WHY]", "refuse a change that waits", Takes.APPROVAL),
+    Command("undo", "CALL", "take back a change that Nightshift made", Takes.CALL),
+    Command("model", "", "what answers here"),
+    Command("mode", "", "how far Nightshift may go"),
+    Command("theme", "NAME", "other colours", Takes.THEME),
+    Command("export", "[FILE]", "write this conversation as Markdown that can be shared", Takes.TEXT),
+    Command("resume", "[NAME]", "go on with an earlier conversation; without a name with the one before this", Takes.TALK),
+    Command("new", "[NAME]", "begin another conversation", Takes.TEXT),
+    Command("clear", "", "clear the screen; the conversation is kept"),
+    Command("help", "", "all keys and commands"),
+    Command("quit", "", "leave; what runs goes on"),
+)
+"""All of them, as help lists them."""
+_BY_NAME = {command.name: command for command in COMMANDS}
+
+
+class Given(NamedTuple):
+    """A command as it was typed."""
+
+    command: Command
+    arguments: tuple[str, ...]
+
+    @property
+    def first(self) -> str:
+        """The first argument; empty where there is none."""
+        return self.arguments[0] if self.arguments else ""
+
+    @property
+    def rest(self) -> str:
+        """The second argument; empty where there is none."""
+        return self.arguments[1] if len(self.arguments) > 1 else ""
+
+
+class Known(NamedTuple):
+    """Something that exists, by which an argument may be completed."""
+
+    name: str
+    about: str = ""
+
+
+class Offer(NamedTuple):
+    """One way in which a line may go on."""
+
+    line: str
+    """The whole line when it is taken."""
+    shown: str
+    about: str
+
+
+def is_command(text: str) -> bool:
+    """Tell whether a line is a command: `/tmp/job.log is odd` is a question."""
+    word = text.strip().partition(" ")[0]
+    return word.startswith("/") and "/" not in word[1:]
+
+
+def parse(text: str) -> Given:
+    """Return the command that a line gives.
+
+    Raises:
+        UsageError: It is unknown, or an argument is missing, too many or no number; the message says how it is written.
+    """
+    words = text.strip()[1:].split(None, 1)
+    name = words[0].lower() if words else ""
+    command = _BY_NAME.get(name)
+    if command is None:
+        raise UsageError(_unknown(name))
+    rest = words[1].strip() if len(words) > 1 else ""
+    given = tuple(rest.split(None, command.most - 1)) if rest and command.most else ()
+    if rest and not command.most:
+        raise UsageError(f"/{name} takes nothing behind it; you wrote {_short(rest)!r}")
+    if len(given) < command.needs:
+        raise UsageError(f"/{name} needs {' and '.join(command.arguments.split()[len(given) : command.needs])}: {command.usage}")
+    if command.takes in NUMBERS:
+        given = (_number(command, given[0]), *given[1:])
+    elif given and command.most == 1 and command.takes is not Takes.TEXT and len(given[0].split()) > 1:
+        raise UsageError(f"/{name} takes one {command.takes}; you wrote {_short(rest)!r}: {command.usage}")
+    return Given(command, given)
+
+
+def offers(text: str, known: Callable[[Takes], Iterable[Known]]) -> list[Offer]:
+    """Return how a line that begins with a slash may go on, the likeliest first; none when it is no such line.
+
+    Args:
+        text: All that stands before the cursor.
+        known: Return what exists of a kind.
+    """
+    if not text.startswith("/") or "\n" in text or not is_command(text):
+        return []
+    name, space, typed = text[1:].partition(" ")
+    if not space:
+        return [_command_offer(command) for command in _starting(name.lower())]
+    command = _BY_NAME.get(name.lower())
+    if command is None or command.takes is Takes.NOTHING or " " in typed.strip() or typed != typed.strip():
+        return []
+    more = " " if command.most > 1 else ""
+    there = _fitting(typed, known(command.takes))
+    return [Offer(f"/{command.name} {one.name}{more}", one.name, one.about) for one in there]
+
+
+def _starting(name: str) -> Sequence[Command]:
+    starts = sorted((command for command in COMMANDS if command.name.startswith(name)), key=lambda one: one.name != name)
+    within = [command for command in COMMANDS if name and name in command.name and command not in starts]
+    return [*starts, *within]
+
+
+def _command_offer(command: Command) -> Offer:
+    return Offer(f"/{command.name}{' ' if command.arguments else ''}", command.usage, command.help)
+
+
+def _fitting(typed: str, known: Iterable[Known]) -> list[Known]:
+    """Return what begins with what was typed, then what contains it; nothing when it is whole."""
+    wanted = typed.lower()
+    starts: list[Known] = []
+    within: list[Known] = []
+    for one in known:
+        if one.name == typed:
+            return []
+        place = one.name.lower().find(wanted)
+        if place == 0 and len(starts) < MOST_OFFERED:
+            starts.append(one)
+        elif place > 0 or (wanted and wanted in one.about.lower()):
+            within.append(one)
+    return [*starts, *within][:MOST_OFFERED]
+
+
+def _unknown(name: str) -> str:
+    near = difflib.get_close_matches(name, _BY_NAME, n=2, cutoff=0.5)
+    hint = f"did you mean {' or '.join(f'/{one}' for one in near)}?" if near else "/help lists them"
+    return f"there is no command /{_short(name)}; {hint}"
+
+
+def _number(command: Command, text: str) -> str:
+    plain = text.lstrip("#")
+    if not (plain.isascii() and plain.isdigit() and len(plain) <= 15):
+        raise UsageError(f"/{command.name} takes the number of the {command.takes}, not {_short(text)!r}: {command.usage}")
+    return str(int(plain))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:39]}…"

@@ -1,0 +1,105 @@
+"""A change that the agent proposed: the exact command, why, what it risks, how it is taken back, and what came of it."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Button, Static
+
+from assistant.agent.answer import Proposal
+from assistant.doors.chat.messages import OpenApproval
+from assistant.doors.chat.seen import SeenApproval, StoreSeen
+from assistant.doors.chat.words import RISKS, age
+from assistant.doors.cli.output import clean
+
+
+class ProposalCard(Vertical):
+    """A proposal; while it waits it can be answered from here."""
+
+    class Refuse(Message):
+        """The person wants to refuse it, and may say why."""
+
+        def __init__(self, approval: int) -> None:
+            super().__init__()
+            self.approval = approval
+
+    def __init__(self, proposal: Proposal) -> None:
+        super().__init__()
+        self.proposal = proposal
+        self.came = ""
+        """What came of it; empty while it waits."""
+        self._waited = False
+        self._facts = Static("", markup=False, classes="facts")
+
+    def compose(self) -> ComposeResult:
+        """Lay it out."""
+        one = self.proposal
+        yield Static(Content.styled(clean(one.preview or one.tool), "bold"), classes="change")
+        yield self._facts
+        if one.approval is not None:
+            with Horizontal(classes="answers"):
+                yield Button("Allow…", variant="warning", classes="allow", compact=True)
+                yield Button("Refuse…", classes="refuse", compact=True)
+                yield Button("Later", classes="later", compact=True)
+
+    def on_mount(self) -> None:
+        """Follow what becomes of it."""
+        one = self.proposal
+        if one.approval is None:
+            self.border_title = "Not proposed" if one.why_not else "Done"
+            self._facts.update(clean(one.why_not))
+            self.add_class("-over")
+            return
+        self.border_title = f"Proposed, not done · approval {one.approval}"
+        self.watch(self.app, "store_seen", self._seen)
+
+    def settled(self, text: str) -> None:
+        """Say what came of it; it cannot be answered any more."""
+        self.came = text
+        self.border_subtitle = clean(text)[:60]
+        self.add_class("-over")
+
+    def _seen(self, seen: StoreSeen | None) -> None:
+        if seen is None or self.came:
+            return
+        found = next((one for one in seen.approvals if one.approval.id == self.proposal.approval), None)
+        if found is not None:
+            self._waited = True
+            self._facts.update(_facts(found, seen))
+        elif self._waited:
+            self.settled(_answer_of(self.proposal, seen))
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        """Lead to the question, to the reason of a no, or fold it away."""
+        event.stop()
+        approval = self.proposal.approval
+        assert approval is not None
+        if event.button.has_class("allow"):
+            self.post_message(OpenApproval(approval))
+        elif event.button.has_class("refuse"):
+            self.post_message(self.Refuse(approval))
+        else:
+            self.add_class("-later")
+            self.border_subtitle = f"/approve {approval} when you are ready"
+
+
+def _facts(found: SeenApproval, seen: StoreSeen) -> Content:
+    risk, colour = RISKS[found.risk]
+    facts = (
+        ("why", found.call.why or "nobody said why", ""),
+        ("risk", risk, f"${colour}"),
+        ("undo", found.undo or "cannot be taken back", ""),
+        ("left", f"{age(found.approval.expires, seen.at)}, then it lapses", "$text-muted"),
+    )
+    lines = [Content.styled(f"{name:<6}", "$text-muted") + Content.styled(clean(text), style) for name, text, style in facts]
+    return Content("\n").join(lines)
+
+
+def _answer_of(proposal: Proposal, seen: StoreSeen) -> str:
+    """Return who answered, by the audit as far as it is seen."""
+    for row in seen.happened:
+        if row.what == "approval.answered" and row.preview == proposal.preview:
+            return f"{row.outcome or 'answered'} by {row.by}"
+    return "answered, or lapsed"

@@ -1,0 +1,76 @@
+"""What an empty conversation begins with: what this is, who answers, and questions that fit what is seen now."""
+
+from __future__ import annotations
+
+from textual.content import Content
+from textual.widgets import Static
+
+from assistant.doors.chat.seen import ClusterSeen, StoreSeen
+from assistant.doors.chat.widgets.plain import link
+from assistant.doors.chat.widgets.told import Options
+from assistant.records import JobState, NodeState
+
+WHAT = "Nightshift finds out why training jobs fail and brings them back."
+_OUT = (NodeState.DOWN, NodeState.DRAINED, NodeState.DRAINING)
+
+
+class Welcome(Static):
+    """Follows what is seen, until the first question."""
+
+    def __init__(self) -> None:
+        super().__init__("", markup=False)
+        self.answers = ""
+        self.examples: tuple[str, ...] = ()
+
+    def on_mount(self) -> None:
+        """Follow what the desk reads."""
+        self.watch(self.app, "store_seen", self._draw, init=False)
+        self.watch(self.app, "cluster_seen", self._draw, init=False)
+        self._draw()
+
+    def says(self, answers: str) -> None:
+        """Say what answers questions."""
+        self.answers = answers
+        self._draw()
+
+    def action_ask(self, place: int) -> None:
+        """Ask one of the examples."""
+        self.post_message(Options.Chosen(self.examples[place]))
+
+    def _draw(self) -> None:
+        self.examples = examples(self.app.store_seen, self.app.cluster_seen)  # type: ignore[attr-defined]
+        lines = [Content.styled(WHAT, "bold"), Content.styled(who(self.answers), "$text-muted"), Content("")]
+        lines += [Content("  ") + link(one, "ask", place) for place, one in enumerate(self.examples)]
+        lines += [Content(""), Content.styled("/ lists commands, F1 the keys.", "$text-muted")]
+        self.update(Content("\n").join(lines))
+
+
+def who(answers: str) -> str:
+    """Return who answers, in a sentence."""
+    if not answers:
+        return "Waking up: you can type already."
+    if answers == "words only":
+        return "Without a language model: your words choose what is looked at, and every answer names its sources."
+    if answers.startswith("embedded"):
+        return "Without a language model: the embedded model chooses what is looked at, and every answer names its sources."
+    return f"{answers} answers; what it says is checked against what was looked at."
+
+
+def examples(store: StoreSeen | None, cluster: ClusterSeen | None) -> tuple[str, ...]:
+    """Return three questions that fit what is seen now, the most pressing first."""
+    found: list[str] = []
+    for one in store.incidents if store is not None else ():
+        if not one.incident.state.ended or one.incident.state.name == "ESCALATED":
+            found.append(
+                f"why did job {one.incident.job} die?" if one.incident.job else f"what happened on node {one.incident.node}?"
+            )
+            break
+    if store is not None and store.approvals:
+        found.append("what waits for me?")
+    out = next((node for node in cluster.nodes if node.state in _OUT), None) if cluster is not None else None
+    if out is not None:
+        found.append(f"why is node {out.name} out of service?")
+    running = [job for job in cluster.jobs if job.state is JobState.RUNNING] if cluster is not None else []
+    if running:
+        found.append(f"how far is job {running[-1].id}?")
+    return tuple([*found, "what is wrong now?", "which jobs failed today?", "which nodes are out of service?"][:3])
