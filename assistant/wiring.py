@@ -121,10 +121,11 @@ def open_agent(engine: Engine, settings: Settings, *, model: bool = True, thread
         ConfigError: The settings of the model contradict one another.
     """
     from assistant.agent.semantic import SemanticAgent
+    from assistant.engine.by_words import RecoveryByWords
     from assistant.llm.models import is_set
 
     if not model or not is_set(settings.model):
-        return SemanticAgent(engine.gate, engine.clock, chooser_for(settings.content))
+        return SemanticAgent(engine.gate, engine.clock, chooser_for(settings.content), recovery=RecoveryByWords(engine))
     # nothing of a conversation leaves this machine but to the model itself
     os.environ["LANGSMITH_TRACING"] = "false"
     from assistant.agent.conversation import ModelAgent

@@ -15,6 +15,7 @@ from assistant.agent.inventory import Inventory, inventory
 from assistant.agent.mood import CHANGING, barred
 from assistant.agent.naming import Names, read_names
 from assistant.agent.pointing import pointed, variants
+from assistant.agent.recovering import RecoveringTurn, Recovery
 from assistant.agent.tellers import READINGS, TELLERS
 from assistant.agent.turn import Asked, Turn
 from assistant.agent.wording import cut, one_line, question_of
@@ -42,14 +43,16 @@ MOST_SHOWN = 60_000
 class SemanticAgent:
     """Answers questions one after the other."""
 
-    def __init__(self, gate: Gate, clock: Clock, chooser: ToolChooser | None = None) -> None:
+    def __init__(self, gate: Gate, clock: Clock, chooser: ToolChooser | None = None, *, recovery: Recovery | None = None) -> None:
         """Begin a conversation.
 
         Args:
             gate: Every call goes through it.
             clock: For `today`.
             chooser: What chooses the tool; by words where none is given.
+            recovery: Works the playbook of a job; without it only single changes are proposed.
         """
+        self._recovery = recovery
         self._gate, self._clock = gate, clock
         self._chooser = chooser or _by_words()
         self._intents = intents()
@@ -76,7 +79,7 @@ class SemanticAgent:
         meant = follow_up(words, names, self.state)
         choices = [Choice(meant, 1.0)] if meant else self._choices(names)
         asked = _filled(Asked(choices[0].intent, words, names, confidence=choices[0].probability), self.state, self._intents)
-        turn = Turn(self._gate, known, asked, self._clock.now(), trusted, heard=heard)
+        turn = RecoveringTurn(self._gate, known, asked, self._clock.now(), trusted, heard=heard, recovery=self._recovery)
         back = self._asks_back(asked, choices, known)
         if back is not None:
             self.state = replace(self.state, pending=asked.intent if back.options[:1] != ("help",) else "", options=back.options)

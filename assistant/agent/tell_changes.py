@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from assistant.agent.answer import Kind, Proposal
+from assistant.agent.answer import Kind, Proposal, Source
+from assistant.agent.recovering import Begun, RecoveringTurn, Recovery
 from assistant.agent.tell_jobs import failed
 from assistant.agent.turn import Turn
 from assistant.agent.wording import one_line
-from assistant.records import Action
+from assistant.errors import NightshiftError
+from assistant.policy import Mode
+from assistant.records import Action, Risk, Verdict
+from assistant.tooling import find_tool
 
 MOST_NODES = 8
 """Proposed at once; the limits of the policy count on top."""
@@ -44,34 +48,104 @@ def plan(turn: Turn) -> Iterator[str]:
 
 
 def recover(turn: Turn) -> Iterator[str]:
-    """Propose to submit a job again, as its diagnosis asks."""
+    """Begin the recovery of a job, as far as its playbook goes without a person; what it would change next waits for a yes."""
     job = turn.asked.job
     shown = turn.look("show_job", job=job)
     if shown.error:
         yield failed(turn, shown)
         return
-    if shown.value["state"] in ("running", "pending"):
+    if shown.value["state"] in ("running", "pending", "completed"):
         yield f"Job {job} is {shown.value['state']} [{shown.number}]: there is nothing to bring back."
         return
-    found = turn.look("explain_job", job=job)
+    recovery = turn.recovery if isinstance(turn, RecoveringTurn) else None
+    standing = recovery.standing(job) if recovery is not None else None
+    if standing is not None and standing.state == "recovered":
+        turn.incidents.append(standing.incident)
+        yield f"Incident {standing.incident} brought job {job} back already: {one_line(standing.note, 200)} [{shown.number}]."
+        yield f"To do it once more: nightshift recover {job} --again"
+        return
+    if standing is not None and standing.waiting:
+        yield from _waits(turn, standing, f"Job {job} is being brought back already")
+        return
+    found = turn.look("plan_recovery", job=job)
     if found.error:
         yield failed(turn, found)
         return
-    told, mark = found.value, f"[{found.number}]"
-    yield f"Job {job}: {told['reason']} {mark}. {one_line(told['summary'], 240)}"
-    if told["action"] == Action.FIX_AND_RESUBMIT.value:
+    yield f"Job {job}: {found.value['reason']} [{found.number}]. {one_line(found.value['summary'], 240)}"
+    if found.value["action"] == Action.FIX_AND_RESUBMIT.value:
         turn.kind = Kind.REFUSED
-        yield f"A restart would fail again: a person must change something first. {one_line(told['advice'], 300)} {mark}"
+        yield f"A restart would fail again: a person must change something first. {one_line(found.value['advice'], 300)}"
         return
-    blamed = [one["node"] for one in told["nodes"] if one["node"] in turn.known.nodes]
-    arguments: dict[str, Any] = {"job": job, "checkpoint": "last_healthy"}
+    yield from _begun(turn, recovery, standing, found)
+
+
+def _begun(turn: Turn, recovery: Recovery | None, standing: Begun | None, found: Source) -> Iterator[str]:
+    job, plan, by_hand = turn.asked.job, found.value, f"nightshift recover {turn.asked.job}"
+    change = next((step for step in plan["steps"] if find_tool(step["tool"]).risk is not Risk.READ), None)
+    if change is None:
+        turn.kind = Kind.REFUSED
+        because = f" ({one_line(plan['note'], 300)})" if not plan["steps"] else ""
+        yield f"Its playbook, {plan['playbook'] or 'none'}, changes nothing{because} [{found.number}]. By hand: {by_hand} --dry-run"
+        return
+    mode = turn.gate.policy.mode_of(find_tool(change["tool"]).kind)
+    refused = change.get("verdict") == Verdict.DENY.value
+    if not turn.trusted or mode is Mode.OBSERVE or refused:
+        turn.kind = Kind.REFUSED
+        would = one_line(change.get("preview") or change["tool"], 200)
+        why = "nothing is proposed because of piped text, which anybody may have written"
+        if turn.trusted:
+            why = "the policy is in mode observe" if mode is Mode.OBSERVE else f"the policy refuses it ({change['rule']})"
+        yield f"Not proposed: {why}. The next step would be: {would} [{found.number}]. You can begin it yourself: {by_hand}"
+        return
+    # in mode act the watch takes up whatever is open, and words alone must not set it going
+    if recovery is None or (mode is Mode.ACT and standing is None):
+        yield from _single(turn, plan, by_hand)
+        return
+    try:
+        begun = recovery.begin(job)
+    except NightshiftError as error:
+        turn.kind = Kind.UNKNOWN
+        yield f"The recovery could not be begun: {one_line(error, 300)}"
+        return
+    yield from _waits(turn, begun, f"The recovery of job {job} has begun")
+    after = [one for one in plan["steps"] if find_tool(one["tool"]).risk is not Risk.READ and one["tool"] != _tool_of(begun)]
+    if begun.waiting and after:
+        yield f"Later, each asked about as well: {'; '.join(one_line(one.get('preview') or one['tool'], 160) for one in after)}"
+
+
+def _tool_of(begun: Begun) -> str:
+    return begun.waiting[0].tool if begun.waiting else ""
+
+
+def _waits(turn: Turn, begun: Begun, what: str) -> Iterator[str]:
+    """Tell where a recovery stands, and which change of it waits."""
+    turn.incidents.append(begun.incident)
+    if not begun.waiting:
+        turn.kind = Kind.REFUSED if begun.state == "escalated" else turn.kind
+        yield f"{what}: incident {begun.incident} is {begun.state}. {one_line(begun.note, 300)}"
+        yield f"Nothing waits for you. The report: nightshift explain {begun.incident}"
+        return
+    turn.kind = Kind.PROPOSAL
+    yield f"{what}; this waits for a yes or no, and nothing is changed before that (incident {begun.incident}):"
+    for one in begun.waiting:
+        change = one_line(one.change, 300)
+        turn.proposals.append(Proposal(one.tool, {}, change, one.approval))
+        undo = "can be taken back with nightshift undo" if one.undo else "cannot be taken back"
+        yield f"  {change}\n     why: {one_line(one.why, 200)}; {undo}"
+        yield f"     nightshift approve {one.approval}, or nightshift deny {one.approval}"
+
+
+def _single(turn: Turn, plan: Mapping[str, Any], by_hand: str) -> Iterator[str]:
+    """Propose to submit the job again, and nothing of the rest of the playbook."""
+    blamed = [node for node in plan["nodes_to_blame"] if node in turn.known.nodes]
+    arguments: dict[str, Any] = {"job": turn.asked.job, "checkpoint": "last_healthy"}
     if blamed:
         # they are named by a rule or a test, not by what somebody wrote into a log
         arguments |= {"exclude": blamed, "blamed": blamed}
-    why = f"asked for: job {job} failed of {told['reason']}"
-    made = turn.propose("resubmit_job", arguments, why=why, incident=told.get("incident"), instead=f"nightshift recover {job}")
-    yield _proposal(made)
-    yield f"The whole playbook, with its tests and checks: nightshift recover {job}"
+    why = f"asked for: job {turn.asked.job} failed of {plan['reason']}"
+    # of no incident: an approval then makes this very call, and not the next step of a playbook
+    yield _proposal(turn.propose("resubmit_job", arguments, why=why, instead=by_hand))
+    yield f"The whole playbook, with its tests and checks: {by_hand}"
 
 
 def cordon(turn: Turn) -> Iterator[str]:
