@@ -1,1 +1,1 @@
-"""The watchdog: `nightshift watch` as a daemon. It leads or stands by, looks, lets incidents be worked on, and says that it is alive."""
+"""The watchdog: `nightshift watch` as a daemon. It leads or stands by, looks, lets incidents be worked on."""

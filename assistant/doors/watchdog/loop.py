@@ -1,0 +1,156 @@
+"""The daemon: pass after pass it leads or stands by, looks, lets incidents be worked on side by side, and tells what came of it.
+
+A pass never waits for an incident that hangs (a silent node, a slow probe): each is worked on by a thread of a small pool, the pass
+goes on and says what is still in flight. Nothing is concluded from what could not be seen, and a pass that could not see everything
+is no sign of life.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from functools import partial
+
+from assistant.doors.watchdog.passed import Beat, Passed
+from assistant.engine import Engine
+from assistant.engine.leadership import SEEK_S, Leader
+from assistant.errors import Fenced, NightshiftError, StoreError, Unavailable
+from assistant.records import Incident
+
+logger = logging.getLogger(__name__)
+
+WORKERS = 8
+"""Incidents that are worked on side by side."""
+PATIENCE_S = 2.0
+"""How long a pass waits for the incidents it gave out, before it goes on without them."""
+
+
+@dataclass
+class Watchdog:
+    """Watches a cluster until it is told to stop."""
+
+    engine: Engine
+    owner: str
+    """Under which name this process leads and holds incidents."""
+    poll_s: float
+    beats: Sequence[Beat] = ()
+    workers: int = WORKERS
+    patience_s: float = PATIENCE_S
+    leader: Leader = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.leader = Leader(self.engine.store, self.owner)
+        self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="incident")
+        self._flying: dict[int | str, Future[object]] = {}
+        self._stopping = threading.Event()
+        self._troubles: list[str] = []
+        self._lock = threading.Lock()
+
+    def run(self) -> None:
+        """Make passes until `stop`; then finish the calls that are being made, resign and say goodbye."""
+        try:
+            while not self._stopping.is_set():
+                passed = self.look()
+                self._stopping.wait(self.poll_s if passed.leads else min(SEEK_S, self.poll_s))
+        finally:
+            self.close()
+
+    def stop(self) -> None:
+        """Let the pass that is being made be the last; safe to call from a signal handler."""
+        self._stopping.set()
+
+    def close(self) -> None:
+        """Wait for the calls that are being made, give leadership back, and tell the beats."""
+        self._stopping.set()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        try:
+            self.leader.resign()
+        except StoreError as error:
+            logger.warning("leadership was not given back, its lease runs out by itself: %s", error)
+        for beat in self.beats:
+            beat.close()
+
+    def look(self) -> Passed:
+        """Make one pass and return what came of it; raises nothing that a later pass may survive."""
+        began, at = time.monotonic(), self.engine.clock.now()
+        opened: list[Incident] = []
+        try:
+            leads = self.leader.seek()
+        except StoreError as error:
+            leads = False
+            self._note(str(error))
+        if leads:
+            opened = self._noticed()
+            self._give_out()
+        passed = Passed(
+            at,
+            time.monotonic() - began,
+            leads,
+            tuple(self._taken_troubles()),
+            tuple(one.id for one in opened),
+            len(self._unfinished()) if leads else 0,
+            len(self._flying),
+        )
+        for beat in self.beats:
+            beat.passed(passed)
+        return passed
+
+    def _noticed(self) -> list[Incident]:
+        """Open an incident for what is new."""
+        try:
+            return self.engine.look()
+        except Unavailable as error:
+            self._note(str(error))
+        except Fenced as error:
+            logger.warning("%s", error)
+        except NightshiftError as error:
+            logger.exception("the look at the cluster failed")
+            self._note(str(error))
+        return []
+
+    def _give_out(self) -> None:
+        """Let every unfinished incident be worked on that is not in flight, and wait a little for them."""
+        for one in self._unfinished():
+            self._fly(one.id, partial(self.engine.work, one.id, owner=self.owner, until=self._stopping.is_set))
+        self._fly("leases", self.engine.settle_leases)
+        self._fly("good runs", lambda: self.engine.good_runs.look(self.engine))
+        wait(list(self._flying.values()), self.patience_s)
+        self._flying = {what: flight for what, flight in self._flying.items() if not flight.done()}
+
+    def _fly(self, what: int | str, work: Callable[[], object]) -> None:
+        if what not in self._flying and not self._stopping.is_set():
+            self._flying[what] = self._pool.submit(self._done, what, work)
+
+    def _done(self, what: int | str, work: Callable[[], object]) -> None:
+        """Do a piece of work; whatever goes wrong with it is told by the next pass and tried again by it."""
+        try:
+            work()
+        except Fenced as error:
+            logger.warning("%s", error)
+        except NightshiftError as error:
+            self._note(f"{what}: {error}" if isinstance(what, str) else f"incident {what}: {error}")
+        except Exception as error:
+            logger.error("%s could not be worked on", what, exc_info=error)
+            self._note(f"incident {what}: {type(error).__name__}: {error}")
+
+    def _unfinished(self) -> list[Incident]:
+        try:
+            return list(reversed(self.engine.store.incidents(open_only=True, limit=10_000)))
+        except StoreError as error:
+            self._note(str(error))
+            return []
+
+    def _note(self, trouble: str) -> None:
+        with self._lock:
+            self._troubles.append(trouble)
+
+    def _taken_troubles(self) -> list[str]:
+        with self._lock:
+            found, self._troubles = list(dict.fromkeys(self._troubles)), []
+        for trouble in found:
+            logger.warning("%s", trouble)
+        return found
