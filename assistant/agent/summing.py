@@ -1,4 +1,4 @@
-"""Let a language model sum up an incident; what it says is taken only where every sentence stands on the lines that it was given."""
+"""Let a language model sum up an incident; what it says is taken only where every sentence stands on the lines it was given."""
 
 from __future__ import annotations
 

@@ -28,6 +28,8 @@ _ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "user"
 _BEGINNING = re.compile(r'\s*\{\s*"answer"\s*:\s*"')
 _THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 _FENCED = re.compile(r"\A```(?:json)?\s*(.*?)\s*```\Z", re.DOTALL)
+_LOST = "\ufffd"
+"""Stands for half a character."""
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
 
@@ -197,6 +199,32 @@ def _content(message: BaseMessage) -> str:
     return f"Result of {message.name or 'the tool'}:\n{text}" if isinstance(message, ToolMessage) else text
 
 
+def _escaped(raw: str, at: int) -> tuple[str, int] | None:
+    """Return what an escape in a JSON string means and where it ends; None while its end has not come."""
+    kind = raw[at + 1 : at + 2]
+    if kind != "u":
+        return (_ESCAPES.get(kind, kind), at + 2) if kind else None
+    first = raw[at + 2 : at + 6]
+    if len(first) < 4:
+        return None
+    point = _point(first)
+    if not 0xD800 <= point < 0xDC00:
+        return (_LOST if point < 0 or 0xDC00 <= point < 0xE000 else chr(point)), at + 6
+    follows = raw[at + 6 : at + 12]
+    if not "\\u".startswith(follows[:2]):
+        return _LOST, at + 6
+    if len(follows) < 6:
+        return None
+    low = _point(follows[2:])
+    if not 0xDC00 <= low < 0xE000:
+        return _LOST, at + 6
+    return chr(0x10000 + ((point - 0xD800) << 10) + low - 0xDC00), at + 12
+
+
+def _point(digits: str) -> int:
+    return int(digits, 16) if re.fullmatch(r"[0-9a-fA-F]{4}", digits) else -1
+
+
 class AnswerReader:
     """Takes a turn piece by piece and gives the text of its answer as it comes."""
 
@@ -216,17 +244,17 @@ class AnswerReader:
             return ""
         added = []
         while self._at < len(self.raw):
-            sign = self.raw[self._at]
+            sign, after = self.raw[self._at], self._at + 1
             if sign == '"':
                 self._over = True
                 break
             if sign == "\\":
-                if self._at + 1 >= len(self.raw):
+                meant = _escaped(self.raw, self._at)
+                if meant is None:
                     break
-                sign = _ESCAPES.get(self.raw[self._at + 1], self.raw[self._at + 1])
-                self._at += 1
+                sign, after = meant
             added.append(sign)
-            self._at += 1
+            self._at = after
         return "".join(added)
 
     @property

@@ -23,12 +23,23 @@ def tool(name: str = "show_job", **properties: Any) -> dict[str, Any]:
 TEXT = {"type": "string"}
 
 
-@given(st.text(alphabet=st.characters(codec="utf-8", exclude_categories=["Cc"]) | st.sampled_from('\n\t\r"\\/')), st.integers(1, 9))
-def test_an_answer_in_pieces_is_the_answer(text: str, size: int) -> None:
-    raw = json.dumps({"answer": text}, ensure_ascii=False)
+LETTERS = st.characters(codec="utf-8", exclude_categories=["Cc"]) | st.sampled_from('\n\t\r"\\/u👩')
+
+
+@given(st.text(alphabet=LETTERS), st.integers(1, 9), st.booleans())
+def test_an_answer_in_pieces_is_the_answer(text: str, size: int, plain: bool) -> None:
+    raw = json.dumps({"answer": text}, ensure_ascii=plain)
     reader = AnswerReader()
     assert "".join(reader.feed(raw[at : at + size]) for at in range(0, len(raw), size)) == text
     assert reader.answers
+
+
+@pytest.mark.parametrize(
+    ("escaped", "meant"),
+    [(r"\ud83d\ude00", "😀"), (r"\ud83dx", "\ufffdx"), (r"\ud83d\u0041", "\ufffdA"), (r"\ude00", "\ufffd"), (r"\uzzzz", "\ufffd")],
+)
+def test_half_a_character_is_shown_as_lost(escaped: str, meant: str) -> None:
+    assert AnswerReader().feed(f'{{"answer": "{escaped}"}}') == meant
 
 
 def test_a_call_is_no_answer() -> None:

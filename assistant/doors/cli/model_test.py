@@ -23,8 +23,8 @@ TEST_EXAMPLES = examples("nightshift model test", "nightshift model test --json"
 def try_model(context: typer.Context, as_json: Json = False) -> None:
     """Try the model in use against the answers without one.
 
-    Fixed small cases: name the reason of a failure, write a filter rule, sum up an incident. A task is handed to the model only where
-    it does better here; what came out is kept with the model's sha256.
+    Fixed small cases: name the reason of a failure, write a filter rule, sum up an incident. A task is handed to the model only
+    where it does better here; what came out is kept with the model's sha256.
     """
     from assistant.llm.models import close_models, identity, open_chat
 
