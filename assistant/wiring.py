@@ -124,8 +124,11 @@ def open_agent(engine: Engine, settings: Settings, *, model: bool = True, thread
     from assistant.engine.by_words import RecoveryByWords
     from assistant.llm.models import is_set
 
+    talks = settings.store.with_name("conversations.db") if thread else None
+    chooser, recovery = chooser_for(settings.content), RecoveryByWords(engine)
+    without = SemanticAgent(engine.gate, engine.clock, chooser, recovery=recovery, talks=talks, thread=thread)
     if not model or not is_set(settings.model):
-        return SemanticAgent(engine.gate, engine.clock, chooser_for(settings.content), recovery=RecoveryByWords(engine))
+        return without
     # nothing of a conversation leaves this machine but to the model itself
     os.environ["LANGSMITH_TRACING"] = "false"
     from assistant.agent.conversation import ModelAgent
@@ -138,10 +141,10 @@ def open_agent(engine: Engine, settings: Settings, *, model: bool = True, thread
         engine.clock,
         chat,
         name=_model_name(settings),
-        talks=settings.store.with_name("conversations.db") if thread else None,
+        talks=talks,
         thread=thread,
         room=room_of(settings.model, settings.content),
-        without=SemanticAgent(engine.gate, engine.clock, chooser_for(settings.content)),
+        without=without,
     )
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 from assistant.agent import tell_about
 from assistant.agent.answer import Answer, Heard, Kind
@@ -16,6 +17,7 @@ from assistant.agent.mood import CHANGING, barred
 from assistant.agent.naming import Names, read_names
 from assistant.agent.pointing import pointed, variants
 from assistant.agent.recovering import RecoveringTurn, Recovery
+from assistant.agent.remembering import keep, recall
 from assistant.agent.tellers import READINGS, TELLERS
 from assistant.agent.turn import Asked, Turn
 from assistant.agent.wording import cut, one_line, question_of
@@ -43,21 +45,32 @@ MOST_SHOWN = 60_000
 class SemanticAgent:
     """Answers questions one after the other."""
 
-    def __init__(self, gate: Gate, clock: Clock, chooser: ToolChooser | None = None, *, recovery: Recovery | None = None) -> None:
-        """Begin a conversation.
+    def __init__(
+        self,
+        gate: Gate,
+        clock: Clock,
+        chooser: ToolChooser | None = None,
+        *,
+        recovery: Recovery | None = None,
+        talks: Path | None = None,
+        thread: str = "",
+    ) -> None:
+        """Begin, or go on with, a conversation.
 
         Args:
             gate: Every call goes through it.
             clock: For `today`.
             chooser: What chooses the tool; by words where none is given.
             recovery: Works the playbook of a job; without it only single changes are proposed.
+            talks: File in which conversations are kept; None keeps nothing.
+            thread: Which conversation it is.
         """
-        self._recovery = recovery
+        self._recovery, self._talks, self._thread = recovery, talks, thread
         self._gate, self._clock = gate, clock
         self._chooser = chooser or _by_words()
         self._intents = intents()
         self._spelling = spelling()
-        self.state = Dialogue()
+        self.state = recall(talks, thread) if talks is not None else Dialogue()
 
     def ask(self, question: str, *, trusted: bool = True, heard: Heard | None = None) -> Answer:
         """Answer a question.
@@ -70,7 +83,13 @@ class SemanticAgent:
         Raises:
             InputError: It is empty or too long.
         """
-        words = chosen(question_of(question), self.state)
+        before = self.state
+        answer = self._answer(chosen(question_of(question), before), trusted=trusted, heard=heard)
+        if self._talks is not None and self.state is not before:
+            keep(self._talks, self._thread, self.state)
+        return answer
+
+    def _answer(self, words: str, *, trusted: bool, heard: Heard | None) -> Answer:
         wanted = shown_source(words)
         if wanted is not None and self.state.sources:
             return self._source(wanted)
@@ -84,6 +103,8 @@ class SemanticAgent:
         if back is not None:
             self.state = replace(self.state, pending=asked.intent if back.options[:1] != ("help",) else "", options=back.options)
             return back
+        if heard is not None:
+            heard("")
         lines = [*_lines(turn), *_else_meant(asked, choices)]
         self.state = self.state.after(turn, lines)
         return Answer(

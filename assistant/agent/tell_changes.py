@@ -110,7 +110,8 @@ def _begun(turn: Turn, recovery: Recovery | None, standing: Begun | None, found:
     yield from _waits(turn, begun, f"The recovery of job {job} has begun")
     after = [one for one in plan["steps"] if find_tool(one["tool"]).risk is not Risk.READ and one["tool"] != _tool_of(begun)]
     if begun.waiting and after:
-        yield f"Later, each asked about as well: {'; '.join(one_line(one.get('preview') or one['tool'], 160) for one in after)}"
+        told = [one_line(one.get("preview") or find_tool(one["tool"]).doc.rstrip("."), 160) for one in after]
+        yield f"What may follow is asked about as well: {'; '.join(told)}."
 
 
 def _tool_of(begun: Begun) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import sqlite3
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -79,3 +81,27 @@ def test_an_answer_without_a_model_loads_no_language_model(store: Store) -> None
     words = ["ask", "what waits for me?"]
     done = subprocess.run([sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True, check=True)
     assert {"langchain", "langchain_core", "langgraph", "pydantic"} & set(done.stderr.split()) == set()
+
+
+def test_a_conversation_goes_on_in_the_next_call_without_a_language_model(cli: Run, store: Store, home: Path) -> None:
+    cli("ask", "--talk", "night", "explain incident 1")
+    went_on = cli("ask", "--talk", "night", "why?", "--json").objects[0]
+    assert (went_on["intent"], went_on["incidents"]) == ("explain_incident", [1])
+    assert cli("ask", "--talk", "night", "show 1").out.startswith("[1] show_incident(")
+    assert "Which" in cli("ask", "--talk", "other", "why did it die?").out
+    kept = next(home.rglob("conversations.db"))
+    assert kept.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("broken", ["row", "file"])
+def test_a_file_of_conversations_that_is_broken_costs_only_the_conversation(
+    broken: str, cli: Run, store: Store, home: Path
+) -> None:
+    cli("ask", "--talk", "night", "explain incident 1")
+    kept = next(home.rglob("conversations.db"))
+    if broken == "file":
+        kept.write_bytes(b"no database at all")
+    else:
+        with sqlite3.connect(kept) as file:
+            file.execute("UPDATE spoken SET state = '{'")
+    assert cli("ask", "--talk", "night", "what is wrong now?").code == Exit.DONE

@@ -30,6 +30,7 @@ READ_CHARACTERS = 1_100_000
         'nightshift ask "why did 4821 die?"',
         'nightshift ask "what is wrong now?" --json | jq -r .text',
         'nightshift ask "which nodes are cordoned?" "and node07?"',
+        'nightshift ask --talk night "why did 4821 die?"; nightshift ask --talk night "and its log?"',
         "echo 'newest healthy checkpoint of 4821' | nightshift ask -",
     )
 )
@@ -42,7 +43,10 @@ def ask(
     sources: Annotated[bool, typer.Option("--sources", help="Print the calls that the answer rests on.")] = False,
     no_model: Annotated[bool, typer.Option("--no-model", help="Answer without the configured language model.")] = False,
     talk: Annotated[
-        str, typer.Option("--talk", metavar="NAME", help="Go on with this conversation; only a language model remembers one.")
+        str,
+        typer.Option(
+            "--talk", metavar="NAME", help="Go on with this conversation: it, and the one before, mean what was spoken of in it."
+        ),
     ] = "",
     as_json: Json = False,
 ) -> None:
