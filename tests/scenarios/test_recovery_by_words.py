@@ -47,7 +47,7 @@ def test_the_next_change_of_the_playbook_waits_with_command_reason_and_undo(plac
     assert "why: gpu03 is named by" in answer.text
     assert "can be taken back" in answer.text
     assert f"nightshift approve {answer.proposals[0].approval}" in answer.text
-    assert "resubmit_job" in answer.text
+    assert "What may follow is asked about as well: " in answer.text
     assert (cluster.changes, engine.store.incidents()[0].state) == ([], IncidentState.WAITING)
 
 
