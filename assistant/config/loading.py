@@ -209,8 +209,14 @@ def _joined(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _plain(settings: Any) -> dict[str, Any]:
+    """Return dataclasses, also those in a table with free names, as tables."""
+    if isinstance(settings, Mapping):
+        return {name: _plain(value) if dataclasses.is_dataclass(value) else value for name, value in settings.items()}
     values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
-    return {name: _plain(value) if dataclasses.is_dataclass(value) else value for name, value in values.items()}
+    return {
+        name: _plain(value) if dataclasses.is_dataclass(value) or isinstance(value, Mapping) else value
+        for name, value in values.items()
+    }
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -38,6 +38,8 @@ def shown(value: Any) -> str:
         return f"{value:g}" if isinstance(value, float) and value != int(value) else str(value)
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(shown(item) for item in value)}]"
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: found for field in dataclasses.fields(value) if shown(found := getattr(value, field.name))}
     if isinstance(value, Mapping):
         return f"{{ {', '.join(f'{_key(key)} = {shown(item)}' for key, item in value.items())} }}" if value else "{}"
     text = str(value).replace("\\", "\\\\").replace('"', '\\"')

@@ -10,10 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from assistant.config.checks import above as _above
+from assistant.config.checks import one_of as _one_of
+from assistant.config.outward import HeartbeatSettings, MetricsSettings, NotifySettings
+
 __all__ = ["SCHEDULERS", "TRANSPORTS", "ModelSettings", "Settings", "SlurmSettings", "SshSettings", "WatchSettings"]
 
 SCHEDULERS = ("local", "simulated", "slurm")
 TRANSPORTS = ("local", "ssh", "recorded")
+LOGS = ("auto", "text", "json")
 
 
 @dataclass(frozen=True)
@@ -149,10 +154,19 @@ class Settings:
     """How nodes are reached over SSH."""
     model: ModelSettings = field(default_factory=ModelSettings)
     """The language model."""
+    log: str = "auto"
+    """How the watch logs: auto (fields for journald under systemd, else text), text, or json (an object a line on stderr)."""
+    notify: NotifySettings = field(default_factory=NotifySettings)
+    """Who is told of what the watch does."""
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    """Figures for Prometheus."""
+    heartbeat: HeartbeatSettings = field(default_factory=HeartbeatSettings)
+    """A sign of life."""
 
     def __post_init__(self) -> None:
         _one_of("scheduler", self.scheduler, SCHEDULERS)
         _one_of("transport", self.transport, TRANSPORTS)
+        _one_of("log", self.log, LOGS)
         _above("command_timeout_s", self.command_timeout_s, 0)
         _above("approval_expires_h", self.approval_expires_h, 0)
         _above("lease_s", self.lease_s, 0)
@@ -166,18 +180,3 @@ class Settings:
         from fnmatch import fnmatchcase
 
         return next((folder for pattern, folder in self.checkpoints.items() if fnmatchcase(job_name, pattern)), None)
-
-
-def _above(key: str, value: float, limit: float) -> None:
-    # turned round, so that NaN is refused too
-    if not value > limit:
-        raise ValueError(f"{key}: must be above {limit:g}, not {value:g}")
-
-
-def _one_of(key: str, value: str, known: tuple[str, ...]) -> None:
-    import difflib
-
-    if value not in known:
-        near = difflib.get_close_matches(value, known, n=1)
-        hint = f" did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"{key}: {value!r} is unknown;{hint} known: {', '.join(known)}")

@@ -15,10 +15,26 @@ from assistant.store.ledger import LedgerRows
 from assistant.store.memories import Memory, MemoryRows, Near
 from assistant.store.readings import ReadingRows
 from assistant.store.rules import RuleRows
+from assistant.store.tallies import Count
+from assistant.store.tellings import Telling, TellingRows
 from assistant.store.templates import TemplateRows
 from assistant.store.trials import TrialRows
+from assistant.store.watches import PassingWatch, WatchRows
 
-__all__ = ["Approval", "Attempt", "AuditRow", "Broken", "Leadership", "Memory", "Near", "PastCall", "Store"]
+__all__ = [
+    "Approval",
+    "Attempt",
+    "AuditRow",
+    "Broken",
+    "Count",
+    "Leadership",
+    "Memory",
+    "Near",
+    "PassingWatch",
+    "PastCall",
+    "Store",
+    "Telling",
+]
 
 
 class Store(
@@ -30,8 +46,10 @@ class Store(
     LedgerRows,
     ReadingRows,
     MemoryRows,
+    TellingRows,
     TemplateRows,
     TrialRows,
+    WatchRows,
 ):
     """All of the store; safe to use from several threads and processes at once."""
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from assistant.store.connection import Database
 from assistant.store.rows import clean, packed, time_text, unpacked
 
-__all__ = ["AuditRow", "AuditRows", "Broken"]
+__all__ = ["AuditRow", "AuditRows", "Broken", "row_of"]
 
 _FIRST = "0" * 64
 _SAID = ("at", "by", "what", "incident", "call", "why", "rule", "preview", "outcome", "undo", "detail")
@@ -32,7 +32,7 @@ class AuditRow:
     by: str
     what: str
     """`incident.` opened, event, claimed, released, state; `diagnosis`; `call.<status>`; `decision`; `outcome`; `approval.` asked,
-    answered; `budget.` attempt, progress."""
+    answered; `budget.` attempt, progress; `leader.` took_over, resigned; `watch.<condition>`, its outcome `on` or `off`."""
     incident: int | None
     call: int | None
     why: str
@@ -112,7 +112,7 @@ class AuditRows(Database):
         newest = self.rows(
             f"SELECT * FROM audit WHERE {where} ORDER BY id DESC LIMIT ?", [*arguments, -1 if limit is None else limit]
         )
-        return [_row_of(row) for row in reversed(newest)]
+        return [row_of(row) for row in reversed(newest)]
 
     def verify(self) -> Broken | None:
         """Return the first broken row of the audit and why, None when the chain holds and the tables agree with it.
@@ -181,6 +181,7 @@ def _digest(previous: str, row: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def _row_of(row: sqlite3.Row) -> AuditRow:
+def row_of(row: sqlite3.Row) -> AuditRow:
+    """Return the row of the audit that a row of the table holds."""
     values = {name: row[name] for name in row.keys()}  # noqa: SIM118
     return AuditRow(**{**values, "at": datetime.fromisoformat(row["at"]), "detail": unpacked(row["detail"])})

@@ -193,6 +193,25 @@ def m0012_leaders(db: Database) -> None:
     )
 
 
+def m0013_watches(db: Database) -> None:
+    """The last pass of each watch, counts that only grow, how far readers of the audit are, and what was told to whom."""
+    _script(
+        db,
+        """
+        CREATE TABLE watches (
+            owner TEXT PRIMARY KEY, began TEXT NOT NULL, at TEXT NOT NULL, seconds REAL NOT NULL, leads INTEGER NOT NULL,
+            whole_at TEXT, trouble TEXT NOT NULL, unfinished INTEGER NOT NULL, in_flight INTEGER NOT NULL);
+        CREATE TABLE counts (name TEXT NOT NULL, labels TEXT NOT NULL, value REAL NOT NULL, PRIMARY KEY (name, labels));
+        CREATE TABLE cursors (name TEXT PRIMARY KEY, row INTEGER NOT NULL);
+        CREATE TABLE tellings (
+            sink TEXT NOT NULL, fingerprint TEXT NOT NULL, at TEXT NOT NULL, held INTEGER NOT NULL,
+            PRIMARY KEY (sink, fingerprint));
+        CREATE INDEX calls_by_kind ON calls(kind);
+        CREATE INDEX approvals_by_verdict ON approvals(verdict)
+        """,
+    )
+
+
 STEPS: tuple[Callable[[Database], None], ...] = (
     m0001_incidents,
     m0002_evidence_and_diagnoses,
@@ -206,6 +225,7 @@ STEPS: tuple[Callable[[Database], None], ...] = (
     m0010_memories,
     m0011_templates,
     m0012_leaders,
+    m0013_watches,
 )
 """Every step ever released, oldest first."""
 

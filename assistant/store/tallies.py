@@ -1,0 +1,101 @@
+"""Counts that only grow, and how far each reader of the audit has come: both move in one transaction, so nothing counts twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from assistant.store.audit import AuditRow, AuditRows, row_of
+from assistant.store.rows import time_text
+
+__all__ = ["Count", "Labels", "TallyRows"]
+
+Labels = tuple[tuple[str, str], ...]
+"""Names and values of what is counted apart, in order of the names."""
+_MANY = 500
+
+
+class Count(NamedTuple):
+    """What is counted."""
+
+    name: str
+    labels: Labels = ()
+
+
+class TallyRows(AuditRows):
+    """The counts' part of the store."""
+
+    def audit_after(self, row: int, limit: int) -> list[AuditRow]:
+        """Return rows of the audit behind one, the oldest first, at most so many."""
+        return [row_of(found) for found in self.rows("SELECT * FROM audit WHERE id > ? ORDER BY id LIMIT ?", [row, limit])]
+
+    def newest_row(self) -> int:
+        """Return the number of the newest row of the audit, 0 before the first."""
+        found = self.row("SELECT max(id) AS id FROM audit")
+        return int(found["id"] or 0) if found is not None else 0
+
+    def cursor(self, name: str) -> int | None:
+        """Return how far a reader of the audit has come; None when it never read."""
+        found = self.row("SELECT row FROM cursors WHERE name = ?", [name])
+        return None if found is None else int(found["row"])
+
+    def move_cursor(self, name: str, row: int) -> None:
+        """Note that a reader is done with everything up to a row."""
+        with self.transaction() as connection:
+            connection.execute("INSERT OR REPLACE INTO cursors (name, row) VALUES (?, ?)", [name, row])
+
+    def add_counts(self, more: Mapping[Count, float]) -> None:
+        """Add to counts."""
+        sql = (
+            "INSERT INTO counts (name, labels, value) VALUES (?1, ?2, ?3) "
+            "ON CONFLICT (name, labels) DO UPDATE SET value = value + ?3"
+        )
+        with self.transaction() as connection:
+            connection.executemany(sql, [(one.name, json.dumps(one.labels), value) for one, value in more.items()])
+
+    def counts(self) -> dict[Count, float]:
+        """Return all counts."""
+        found = self.rows("SELECT * FROM counts ORDER BY name, labels")
+        return {Count(row["name"], tuple((k, v) for k, v in json.loads(row["labels"]))): row["value"] for row in found}
+
+    def kinds_of(self, calls: Sequence[int]) -> dict[int, str]:
+        """Return the action classes of calls by their ids."""
+        found: dict[int, str] = {}
+        for start in range(0, len(calls), _MANY):
+            some = calls[start : start + _MANY]
+            rows = self.rows(f"SELECT id, kind FROM calls WHERE id IN ({', '.join('?' * len(some))})", list(some))
+            found |= {row["id"]: row["kind"] for row in rows}
+        return found
+
+    def is_first(self, row: AuditRow) -> bool:
+        """Tell whether a row of the audit is the first of its sort about its incident."""
+        sql = "SELECT min(id) AS id FROM audit WHERE incident = ? AND what = ?"
+        found = self.row(sql, [row.incident, row.what])
+        return found is not None and found["id"] == row.id
+
+    def open_states(self) -> dict[str, int]:
+        """Return how many incidents stand in each state that is not an end."""
+        ended = ("recovered", "escalated", "closed")
+        sql = f"SELECT state, count(*) AS many FROM incidents WHERE state NOT IN {ended!r} GROUP BY state"
+        return {row["state"]: row["many"] for row in self.rows(sql)}
+
+    def waiting_approvals(self, now: datetime) -> int:
+        """Return how many approvals can still be answered."""
+        sql = "SELECT count(*) AS many FROM approvals WHERE verdict IS NULL AND expires > ?"
+        found = self.row(sql, [time_text(now)])
+        return int(found["many"]) if found is not None else 0
+
+    def nodes_out(self) -> dict[str, int]:
+        """Return the nodes that were cordoned by us and not put back by us, as far as the store knows, with the newest call."""
+        sql = (
+            "SELECT id, kind, targets FROM calls WHERE kind IN ('cordon', 'uncordon') AND status IN ('done', 'undone') ORDER BY id"
+        )
+        out: dict[str, int] = {}
+        for row in self.rows(sql):
+            for node in json.loads(row["targets"]).get("nodes", ()):
+                out.pop(node, None)
+                if row["kind"] == "cordon":
+                    out[node] = row["id"]
+        return out
