@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import getpass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from assistant.config import Settings
 from assistant.doors.chat.app import ChatApp
 from assistant.doors.chat.desk import Desk
+from assistant.doors.chat.sessions import Talks, checked
+from assistant.doors.chat.themes import DARK
+from assistant.errors import UsageError
 from assistant.ports import SystemClock
 
 if TYPE_CHECKING:
@@ -47,12 +51,41 @@ def mode_of(settings: Settings, *, model: bool) -> str:
     return "embedded model, no language model" if intents(settings.content, "question") is not None else "words only"
 
 
-def run(settings: Settings, *, thread: str, theme: str, model: bool) -> int:
-    """Run the chat until the person leaves, and return the exit code."""
+def run(settings: Settings, *, thread: str = "", resume: bool = False, theme: str = DARK.name, model: bool = True) -> int:
+    """Run the chat until the person leaves, and return the exit code.
+
+    Args:
+        settings: Of this machine.
+        thread: Name of the conversation; empty for a new one named by the time, or for the newest one.
+        resume: Whether to go on with a conversation that is kept.
+        theme: Colours.
+        model: Whether the configured language model answers.
+
+    Raises:
+        UsageError: There is no such conversation, or one of that name where a new one is wanted; there is no such theme.
+    """
     from assistant.engine.lease import owner_name
 
     by = f"chat:{getpass.getuser()}"
-    starts = FromSettings(settings, model=model)
-    app = ChatApp(lambda post: Desk(starts, post, by=by, owner=owner_name(by), clock=SystemClock()), thread=thread, theme=theme)
+    starts, clock = FromSettings(settings, model=model), SystemClock()
+    talks = Talks(settings.state_folder / "conversations")
+    name = begun(talks, thread, resume=resume, now=clock.now())
+    app = ChatApp(lambda post: Desk(starts, post, by=by, owner=owner_name(by), clock=clock), thread=name, talks=talks)
+    if theme not in app.available_themes:
+        raise UsageError(f"there is no theme {theme!r}; known: {', '.join(sorted(app.available_themes))}")
+    app.theme = theme
     app.run()
     return app.return_code or 0
+
+
+def begun(talks: Talks, name: str, *, resume: bool, now: datetime) -> str:
+    """Return the name of the conversation to begin or to go on with.
+
+    Raises:
+        UsageError: There is none to go on with, or one of that name already.
+    """
+    if resume:
+        return talks.chosen(name)
+    if name and checked(name) in [one.name for one in talks.names()]:
+        raise UsageError(f"there is a conversation {name!r} already; to go on with it: nightshift chat --resume {name}")
+    return name or talks.free_name(now)
