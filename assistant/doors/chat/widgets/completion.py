@@ -10,6 +10,7 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from assistant.doors.chat.slash import Offer
+from assistant.doors.chat.widgets.plain import MUTED
 from assistant.doors.chat.words import short
 
 
@@ -65,4 +66,4 @@ class Completion(OptionList):
 
 
 def _row(offer: Offer, width: int) -> Content:
-    return Content(f"{short(offer.shown, 30):<{width}}  ") + Content.styled(short(offer.about, 120), "$text-muted")
+    return Content(f"{short(offer.shown, 30):<{width}}  ") + Content.styled(short(offer.about, 120), MUTED)

@@ -1,4 +1,4 @@
-"""Text as it is: nothing in it is markup, what it cites can be opened, and a long one shows its beginning first."""
+"""Text as it is: nothing in it is markup, its indents stay, what it cites can be opened, and a long one shows its beginning first."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import re
 from typing import Any
 
 from textual.content import Content
+from textual.geometry import Size
 from textual.message import Message
-from textual.widgets import Static
+from textual.widget import Widget
 
 from assistant.doors.cli.output import clean
 
@@ -15,12 +16,15 @@ MOST_LINES, MOST_CHARACTERS = 40, 8_000
 """Shown before somebody asks for all of it."""
 ALL_LINES, ALL_CHARACTERS = 2_000, 200_000
 """Shown at most."""
+MUTED = "$foreground 60%"
+DEEPEST = 12
+"""Cells of an indent that are kept where a line is wrapped."""
 _CITED = re.compile(r"\[(\d{1,4})\]")
 _LINK = "underline $primary"
 
 
-class Plain(Static):
-    """Shows a text."""
+class Plain(Widget):
+    """Shows a text; a line that is too long goes on below itself, further in."""
 
     class Cited(Message):
         """The person wants to see a source."""
@@ -38,14 +42,23 @@ class Plain(Static):
             most: Lines that are shown before somebody asks for all of it.
             classes: For the style.
         """
-        super().__init__("", classes=classes, markup=False)
-        self.text = clean(text)
+        super().__init__(classes=classes)
+        self.text = clean(text).expandtabs(4)
         self._cites, self._most = cites, most
         self.whole = False
+        self._laid_out: tuple[int, Content] = (0, Content(""))
 
-    def on_mount(self) -> None:
-        """Show it."""
-        self._draw()
+    def render(self) -> Content:
+        """Return the text, wrapped."""
+        return self._wrapped(self.size.width)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """Return how many lines the text has at a width."""
+        return self._wrapped(width).plain.count("\n") + 1
+
+    def get_content_width(self, container: Size, viewport: Size) -> int:
+        """Return how wide the text is when nothing is wrapped."""
+        return min(container.width, max(map(len, self.text.split("\n")), default=0))
 
     def action_cite(self, number: int) -> None:
         """Lead to a source."""
@@ -54,18 +67,37 @@ class Plain(Static):
     def action_all(self) -> None:
         """Show all of it."""
         self.whole = True
-        self._draw()
+        self._laid_out = (0, Content(""))
+        self.refresh(layout=True)
 
-    def _draw(self) -> None:
+    def _wrapped(self, width: int) -> Content:
+        if self._laid_out[0] != width and width > 0:
+            lines = [part for line in self._lines() for part in hanging(line, width)]
+            self._laid_out = (width, Content("\n").join(lines))
+        return self._laid_out[1]
+
+    def _lines(self) -> list[Content]:
         lines = self.text.split("\n")
         most, characters = (ALL_LINES, ALL_CHARACTERS) if self.whole else (self._most, MOST_CHARACTERS)
         shown = "\n".join(lines[:most])[:characters]
-        content = cited(shown) if self._cites else Content(shown)
-        left = len(lines) - shown.count("\n") - 1
+        told = [cited(line) if self._cites else Content(line) for line in shown.split("\n")]
         if len(shown) < len(self.text):
+            left = len(lines) - len(told)
             rest = f"{left:,} more lines" if left > 0 else f"{len(self.text) - len(shown):,} more characters"
-            content += Content("\n") + (Content.styled(f"… {rest}", "$text-muted") if self.whole else link(f"… show {rest}", "all"))
-        self.update(content)
+            told.append(Content.styled(f"… {rest}", MUTED) if self.whole else link(f"… show {rest}", "all"))
+        return told
+
+
+def hanging(line: Content, width: int) -> list[Content]:
+    """Return one line as the lines that it takes at a width; what goes on stands two cells further in than it began."""
+    if line.cell_length <= width:
+        return [line]
+    plain = line.plain
+    indent = min(len(plain) - len(plain.lstrip(" ")), DEEPEST, max(0, width // 3))
+    rest = line[len(plain) - len(plain.lstrip(" ")) :]
+    further = indent + 2 if width >= indent + 12 else indent
+    first, *more = rest.wrap(max(4, width - further))
+    return [first.pad_left(indent), *(one.pad_left(further) for one in more)]
 
 
 def link(text: str, action: str, *arguments: Any) -> Content:

@@ -30,8 +30,6 @@ class Prompt(TextArea):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("alt+enter,ctrl+j,shift+enter", "new_line", "New line", show=False),
-        # a text area takes this key for itself
-        Binding("f6", "screen.panel('nodes')", show=False),
         Binding("ctrl+c", "interrupt", "Stop", show=False, priority=True),
     ]
 
@@ -62,6 +60,9 @@ class Prompt(TextArea):
         super().__init__(
             id=id, placeholder="Ask, or / for commands", compact=True, highlight_cursor_line=False, tab_behavior="focus"
         )
+        # a text area takes these keys for itself; on the first screen they lead to panels
+        for key in ("f6", "f7"):
+            self._bindings.key_to_bindings.pop(key, None)
         self.completion = completion
         self.known: Callable[[Takes], Iterable[Known]] = nothing_known
         """Tells what exists, for completion."""

@@ -11,6 +11,7 @@ from textual.widgets import Button, Static
 from assistant.agent.answer import Proposal
 from assistant.doors.chat.messages import OpenApproval
 from assistant.doors.chat.seen import SeenApproval, StoreSeen
+from assistant.doors.chat.widgets.plain import MUTED
 from assistant.doors.chat.words import RISKS, age
 from assistant.doors.cli.output import clean
 
@@ -91,9 +92,9 @@ def _facts(found: SeenApproval, seen: StoreSeen) -> Content:
         ("why", found.call.why or "nobody said why", ""),
         ("risk", risk, f"${colour}"),
         ("undo", found.undo or "cannot be taken back", ""),
-        ("left", f"{age(found.approval.expires, seen.at)}, then it lapses", "$text-muted"),
+        ("left", f"{age(found.approval.expires, seen.at)}, then it lapses", MUTED),
     )
-    lines = [Content.styled(f"{name:<6}", "$text-muted") + Content.styled(clean(text), style) for name, text, style in facts]
+    lines = [Content.styled(f"{name:<6}", MUTED) + Content.styled(clean(text), style) for name, text, style in facts]
     return Content("\n").join(lines)
 
 

@@ -13,7 +13,8 @@ from textual.widgets import Markdown, Static
 from textual.widgets.markdown import MarkdownStream
 
 from assistant.agent.answer import Answer, Kind
-from assistant.doors.chat.widgets.plain import Plain, link
+from assistant.doors.chat.messages import OpenIncident
+from assistant.doors.chat.widgets.plain import MUTED, Plain, link
 from assistant.doors.chat.widgets.proposal import ProposalCard
 from assistant.doors.cli.output import clean
 
@@ -70,6 +71,25 @@ class Options(Static):
         self.post_message(self.Chosen(self.options[place]))
 
 
+class Rests(Static):
+    """What an answer rests on in the store."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__("", markup=False, classes="rests")
+        self._answer = answer
+
+    def on_mount(self) -> None:
+        """Show it."""
+        evidence = ", ".join(map(str, self._answer.evidence))
+        parts = [Content.styled(f"evidence {evidence}", MUTED)] if evidence else []
+        parts += [link(f"incident {number}", "incident", number) for number in self._answer.incidents[:5]]
+        self.update(Content.styled(" · ", MUTED).join(parts))
+
+    def action_incident(self, number: int) -> None:
+        """Open an incident."""
+        self.post_message(OpenIncident(number))
+
+
 class Told(Vertical):
     """An answer, or what there is of it."""
 
@@ -119,6 +139,8 @@ def _parts(answer: Answer) -> list[Widget]:
     parts += [ProposalCard(one) for one in answer.proposals]
     if answer.kind is Kind.REFUSED and not answer.proposals:
         parts.append(Static("Refused.", classes="note"))
+    if answer.evidence or answer.incidents:
+        parts.append(Rests(answer))
     notes = [f"! {clean(note)}" for note in answer.notes]
     if notes:
         parts.append(Static("\n".join(notes), markup=False, classes="note"))

@@ -6,7 +6,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from assistant.doors.chat.seen import ClusterSeen, StoreSeen
-from assistant.doors.chat.widgets.plain import link
+from assistant.doors.chat.widgets.plain import MUTED, link
 from assistant.doors.chat.widgets.told import Options
 from assistant.records import JobState, NodeState
 
@@ -39,9 +39,9 @@ class Welcome(Static):
 
     def _draw(self) -> None:
         self.examples = examples(self.app.store_seen, self.app.cluster_seen)  # type: ignore[attr-defined]
-        lines = [Content.styled(WHAT, "bold"), Content.styled(who(self.answers), "$text-muted"), Content("")]
+        lines = [Content.styled(WHAT, "bold"), Content.styled(who(self.answers), MUTED), Content("")]
         lines += [Content("  ") + link(one, "ask", place) for place, one in enumerate(self.examples)]
-        lines += [Content(""), Content.styled("/ lists commands, F1 the keys.", "$text-muted")]
+        lines += [Content(""), Content.styled("/ lists commands, F1 the keys.", MUTED)]
         self.update(Content("\n").join(lines))
 
 
