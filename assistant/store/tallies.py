@@ -90,10 +90,14 @@ class TallyRows(AuditRows):
     def nodes_out(self) -> dict[str, int]:
         """Return the nodes that were cordoned by us and not put back by us, as far as the store knows, with the newest call."""
         sql = (
-            "SELECT id, kind, targets FROM calls WHERE kind IN ('cordon', 'uncordon') AND status IN ('done', 'undone') ORDER BY id"
+            "SELECT calls.id, calls.kind, calls.targets, outcomes.value FROM calls LEFT JOIN outcomes ON outcomes.call = calls.id "
+            "WHERE calls.kind IN ('cordon', 'uncordon') AND calls.status IN ('done', 'undone') ORDER BY calls.id"
         )
         out: dict[str, int] = {}
         for row in self.rows(sql):
+            value = json.loads(row["value"] or "null")
+            if isinstance(value, dict) and value.get("cordoned") is False:
+                continue
             for node in json.loads(row["targets"]).get("nodes", ()):
                 out.pop(node, None)
                 if row["kind"] == "cordon":
