@@ -173,6 +173,8 @@ class ModelAgent:
             raise ModelError(f"it said nothing{f', {toolbox.ended}' if toolbox.ended else ''}")
         if checked.nothing_stands:
             raise ModelError("nothing of what it said stands in what the tools returned")
+        if not checked.cites and not turn.proposals:
+            raise ModelError("it names no source for what it said")
         cited = {int(number) for number in _CITED.findall(checked.text)}
         sources = tuple(one for one in self._sources if one in turn.sources or one.number in cited)
         notes = [*known.unknown, *checked.unsupported]

@@ -19,8 +19,14 @@ _CITED = re.compile(r"\[(\d{1,3})\]")
 _QUOTED = re.compile(r"\"([^\"\n]{3,400})\"|`([^`\n]{2,400})`|\u201c([^\u201d\n]{3,400})\u201d")
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?%?(?![\w])")
 _NAME = re.compile(r"\b(?=[\w.-]*\d)[A-Za-z][\w.-]*\d[\w.-]*\b|\b[a-z]+(?:_[a-z]+)+\b|(?<!\w)/[\w./-]{3,}")
-_DENIES = re.compile(r"\b(?:not|no|unknown|none|never|cannot|refused|denied|did not|isn't|doesn't)\b", re.IGNORECASE)
+_DENIES = re.compile(r"\b(?:not|no|nothing|nobody|unknown|none|never|cannot|refused|denied|did not|isn't|doesn't)\b", re.IGNORECASE)
 _LIST_NUMBER = re.compile(r"^\s*(?:\d{1,2}[.)]|[-*])\s+")
+
+
+_WORD = re.compile(r"[a-z]{3,}|\d+")
+_GLUE = frozenset(
+    {"the", "and", "are", "was", "were", "has", "have", "had", "this", "that", "there", "its", "for", "with", "from", "but", "not"}
+)
 
 
 class Held(NamedTuple):
@@ -31,6 +37,8 @@ class Held(NamedTuple):
     unsupported: tuple[str, ...]
     nothing_stands: bool = False
     """Whether every sentence that says something is marked."""
+    cites: bool = False
+    """Whether a sentence that stands names its source, or says that something is not known, or asks."""
 
 
 class Evidence:
@@ -45,6 +53,7 @@ class Evidence:
         self._numbers |= {str(size) for source in sources for size in _sizes(source.value)}
         self._cited = {source.number for source in sources}
         self._records, self._said = claims.Records(sources), _plain(" ".join(said))
+        self._of = {one.number: _plain(f"{one.call} {_text(one.value)} {one.error}") for one in sources}
 
     def faults(self, sentence: str) -> Iterator[str]:
         """Yield what a sentence says that stands nowhere."""
@@ -67,22 +76,31 @@ class Evidence:
             if not _forms(match.group()) & self._numbers and not (match.group() in self._asked and _DENIES.search(rest)):
                 yield f"number {match.group()}"
 
+    def elsewhere(self, sentence: str) -> Iterator[str]:
+        """Yield a fault where a sentence shares not one word with what it cites."""
+        rest = _CITED.sub(" ", _LIST_NUMBER.sub("", sentence))
+        cited = [self._of[int(number)] for number in _CITED.findall(sentence) if int(number) in self._of]
+        words = [word for word in _WORD.findall(rest.lower()) if word not in _GLUE]
+        if cited and words and not any(word in text for text in (*cited, self._said) for word in words):
+            yield f"nothing of it stands in source {_CITED.findall(sentence)[0]}"
+
 
 def held(text: str, evidence: Evidence) -> Held:
     """Return an answer with its unsupported sentences marked."""
     parts: list[str] = []
     wrong: list[str] = []
-    position, stands = 0, False
+    position, stands, cites = 0, False, False
     for match in [*_SENTENCE.finditer(text), None]:
         sentence = text[position : match.start() if match else len(text)]
-        faults = list(evidence.faults(sentence)) if sentence.strip() else []
+        faults = list(evidence.faults(sentence)) or list(evidence.elsewhere(sentence))
         parts.append(f"{sentence} {MARK}" if faults else sentence)
+        cites |= not faults and bool(_CITED.search(sentence) or _DENIES.search(sentence) or "?" in sentence)
         stands |= not faults and any(sign.isalnum() for sign in _CITED.sub("", sentence))
         wrong += [f"{fault} in: {sentence.strip()[:160]}" for fault in faults[:2]]
         if match:
             parts.append(match.group())
             position = match.end()
-    return Held("".join(parts), tuple(wrong), bool(wrong) and not stands)
+    return Held("".join(parts), tuple(wrong), bool(wrong) and not stands, cites)
 
 
 def _forms(number: str) -> set[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from assistant.agent.answer import Answer, Kind
@@ -17,6 +18,40 @@ from assistant.errors import InputError, NightshiftError
 from assistant.policy import Mode
 
 STATES = "states"
+TOOLS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "explain_job": ("explain_job", "show_incident"),
+        "explain_incident": ("show_incident",),
+        "overview": ("list_incidents", "list_jobs", "node_states"),
+        "approvals": ("list_approvals",),
+        "incidents": ("list_incidents",),
+        "bad_nodes": ("node_states",),
+        "node_state": ("node_states", "check_nodes"),
+        "node_history": ("node_ledger", "list_incidents"),
+        "check_node": ("check_nodes",),
+        "kernel_log": ("kernel_log",),
+        "show_log": ("tail_log",),
+        "log_errors": ("explain_job", "compress_log", "search_log"),
+        "search_log": ("search_log",),
+        "checkpoints": ("list_checkpoints",),
+        "newest_checkpoint": ("choose_checkpoint", "list_checkpoints"),
+        "seen_before": ("explain_job", "show_incident", "list_incidents"),
+        "compare_jobs": ("show_job", "explain_job"),
+        "failed_jobs": ("list_jobs", "list_incidents"),
+        "list_jobs": ("list_jobs",),
+        "job_status": ("show_job", "list_jobs"),
+        "progress": ("job_progress", "tail_log", "search_log"),
+        "plan": ("plan_recovery",),
+        "recover": ("propose_resubmit_job", "plan_recovery"),
+        "cordon": ("propose_cordon_node",),
+        "uncordon": ("propose_uncordon_node",),
+        "cancel": ("propose_cancel_job",),
+        "scheduler_log": ("scheduler_log",),
+        "changes": ("recent_changes",),
+        "meaning": ("look_up",),
+    }
+)
+"""Tools of which a model must have used one where a question means this; for what is not here, none."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +100,11 @@ class Scored(NamedTuple):
     faults: tuple[str, ...]
     """What is wrong; empty when the task succeeded."""
     seconds: float
+
+    @property
+    def by_model(self) -> bool:
+        """Whether a language model answered."""
+        return self.answer is not None and self.answer.mode.startswith("model:")
 
 
 def load_cases(folder: Path) -> list[Case]:
@@ -116,8 +156,15 @@ def _scored(case: Case, agent: Asks) -> Scored:
         return Scored(case, None, False, (f"{type(error).__name__}: {error}",), time.perf_counter() - start)
     seconds = (time.perf_counter() - start) / len(case.ask)
     used = {source.tool for source in answer.sources}
-    tool = answer.intent in case.intent if answer.intent and case.intent else set(case.calls) <= used
+    tool = answer.intent in case.intent if answer.intent and case.intent else _used_right(case, used)
     return Scored(case, answer, tool, tuple(_faults(case, answer, used)), seconds)
+
+
+def _used_right(case: Case, used: set[str]) -> bool:
+    """Tell whether a model, which names no reading, used the tools of the right one."""
+    wanted = [TOOLS.get(intent, ()) for intent in case.intent]
+    meant = not wanted or any(set(tools) & used if tools else not used for tools in wanted)
+    return meant and set(case.calls) <= used
 
 
 def _faults(case: Case, answer: Answer, used: set[str]) -> Iterable[str]:
@@ -144,6 +191,8 @@ class Share(NamedTuple):
     cases: int
     tool: float
     success: float
+    by_model: float = 0.0
+    """Answered by a model itself; the others by what stands in for it."""
 
 
 def shares(scored: Sequence[Scored]) -> list[Share]:
@@ -152,7 +201,13 @@ def shares(scored: Sequence[Scored]) -> list[Share]:
     groups = [("all", list(scored)), ("held-out wordings", [one for one in scored if one.case.heldout])]
     groups += [(tag, [one for one in scored if tag in one.case.tags]) for tag in tags]
     return [
-        Share(name, len(group), sum(one.tool for one in group) / len(group), sum(not one.faults for one in group) / len(group))
+        Share(
+            name,
+            len(group),
+            sum(one.tool for one in group) / len(group),
+            sum(not one.faults for one in group) / len(group),
+            sum(one.by_model for one in group) / len(group),
+        )
         for name, group in groups
         if group
     ]

@@ -85,7 +85,7 @@ def test_a_tool_that_does_not_exist_or_fails_ends_nothing(scene: Scene) -> None:
 def test_a_conversation_goes_on_in_another_process(scene: Scene, tmp_path: Path) -> None:
     talks = tmp_path / "talks.db"
     agent(scene, calls("explain_job", job="1"), "It failed of ecc_error [1].", talks=talks)[0].ask("why did job 1 fail?")
-    chat, model = agent(scene, "As I said, of ecc_error.", talks=talks)
+    chat, model = agent(scene, "As I said, of ecc_error [1].", talks=talks)
     chat.ask("say it again")
     assert any("why did job 1 fail?" in str(message.text) for message in model.asked[0][0])
     assert talks.stat().st_mode & 0o077 == 0

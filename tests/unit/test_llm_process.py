@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 import tomllib
+import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -277,6 +280,75 @@ def test_the_process_ends_when_we_do(tiny: Path) -> None:
             break
         time.sleep(0.05)
     assert process._child.process.poll() == 0, pid
+    process.close()
+
+
+@needs_llama
+@pytest.mark.parametrize("when", ["at rest", "in mid-answer"])
+def test_the_process_ends_when_we_are_killed(when: str, tiny: Path) -> None:
+    program = f"""if True:
+        import sys, time
+        from pathlib import Path
+        from assistant.llm.process import Ask, ModelProcess
+        process = ModelProcess(Path({str(tiny)!r}), threads=1)
+        print(process.load()["pid"], flush=True)
+        while {when == "in mid-answer"}:
+            for piece in process.say(Ask([{{"role": "user", "content": "x"}}], max_tokens=1900)):
+                pass
+        time.sleep(60)
+        """
+    ours = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert ours.stdout is not None
+    with ours.stdout as said_:
+        pid = int(said_.readline())
+        time.sleep(0.3)
+        ours.kill()
+        ours.wait()
+    for _ in range(100):
+        if not Path(f"/proc/{pid}").exists() or "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text():
+            break
+        time.sleep(0.05)
+    else:
+        pytest.fail(f"the model's process {pid} outlived us")
+
+
+@needs_llama
+def test_a_model_leaves_no_thread_no_file_and_no_process_behind(tiny: Path) -> None:
+    before, files = threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ResourceWarning)
+        for _ in range(3):
+            process = ModelProcess(tiny, threads=1)
+            said(process, Ask(HELLO, max_tokens=5))
+            process.close()
+        gc.collect()
+    assert threading.active_count() == before
+    assert len(list(Path("/proc/self/fd").iterdir())) == files
+
+
+@needs_llama
+def test_a_command_that_ends_leaves_no_process_behind(tiny: Path) -> None:
+    program = f"""if True:
+        from pathlib import Path
+        from assistant.config.settings import ModelSettings
+        from assistant.llm.models import process_of
+        print(process_of(ModelSettings(path=Path({str(tiny)!r}))).load()["pid"])
+        """
+    done = subprocess.run(
+        [sys.executable, "-W", "always::ResourceWarning", "-c", program], capture_output=True, text=True, check=True
+    )
+    assert not Path(f"/proc/{done.stdout.strip()}").exists()
+    assert "ResourceWarning" not in done.stderr
+
+
+@needs_llama
+def test_an_answer_has_what_the_question_leaves_of_the_room(folder: Path) -> None:
+    process = ModelProcess(write_tiny(folder / "small.gguf", FOLLOWS, context=256), threads=1)
+    text, done = said(process, Ask(HELLO, max_tokens=1024))
+    assert (done.finish, done.limit) == ("length", 256 - done.input_tokens)
+    assert len(text) == done.limit
+    with pytest.raises(ModelError, match="1,024 for the answer, the model has room for 256"):
+        said(process, Ask([{"role": "user", "content": "x" * 200}], max_tokens=1024))
     process.close()
 
 

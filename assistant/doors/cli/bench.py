@@ -33,7 +33,7 @@ class _Bench(TyperGroup):
 
 
 bench_app = app(cls=_Bench, help="Measure start-up, scanning and diagnosis on this machine.")
-bench_app.command("agent", epilog=examples("nightshift bench agent", "nightshift bench agent --model --faults"))(agent)
+bench_app.command("agent", epilog=examples("nightshift bench agent", "nightshift bench agent --model model.gguf --faults"))(agent)
 bench_app.command(
     "calibration",
     epilog=examples("nightshift bench calibration runs/labelled", "nightshift bench calibration a/ b/ --write calibration.toml"),
