@@ -115,9 +115,8 @@ def _routine_label(group: Sequence[Run], names: Mapping[int, str]) -> str:
     total = group[-1].last - group[0].first + 1
     if not counts:
         return f"… {total:,} blank lines"
-    kinds = [name for name, _ in counts.most_common(2)]
-    more = f" and {len(counts) - 2} other kinds" if len(counts) > 2 else ""
-    return f"… {total:,} lines: {', '.join(kinds)}{more}"
+    kinds = [name for name, lines in counts.most_common(2) if lines * 10 >= total]
+    return f"… {total:,} lines: {', '.join(kinds)}{'' if len(kinds) == len(counts) else ' and more'}"
 
 
 def repeat_folds(said: Sequence[Said], apart: Sequence[int] = ()) -> list[Fold]:
@@ -171,7 +170,7 @@ def _times(lines: Sequence[Said]) -> str:
 
 def _ranks(lines: Sequence[Said]) -> str:
     ranks = sorted({line.rank for line in lines} - {NO_RANK})
-    return f"rank{'s' if len(ranks) > 1 else ''} [{ranges(ranks)}]" if ranks else ""
+    return f"rank{'s' if len(ranks) > 1 else ''} {ranges(ranks)}" if ranks else ""
 
 
 def woven(routine: Sequence[Fold], repeats: Sequence[Fold]) -> list[Fold]:

@@ -12,6 +12,9 @@ from assistant.logs.lines import clean
 from assistant.logs.marks import NO_RANK, ranks_of
 from assistant.logs.prefix import parse
 
+LOOKED_BACK = 12
+"""Lines of a rank in which its last time is looked for: a traceback has none."""
+
 
 @dataclass(slots=True)
 class RankTally:
@@ -50,24 +53,20 @@ class RankCounts:
         ranks = ranks_of(block.text, block.ends)
         if rank is not None:
             ranks[ranks == NO_RANK] = rank
-        found, first_from_end, counts = np.unique(ranks[::-1], return_index=True, return_counts=True)
+        order = np.argsort(ranks, kind="stable")
+        found, starts = np.unique(ranks[order], return_index=True)
         errors = np.bincount(np.searchsorted(found, ranks[block.errors]), minlength=len(found))
-        for own, from_end, lines, wrong in zip(
-            found.tolist(), first_from_end.tolist(), counts.tolist(), errors.tolist(), strict=True
-        ):
-            self._count(own, lines, wrong, (source, block, len(ranks) - 1 - from_end))
+        stops = [*starts[1:].tolist(), len(ranks)]
+        for own, start, stop, wrong in zip(found.tolist(), starts.tolist(), stops, errors.tolist(), strict=True):
+            tally = self._tallies.setdefault(own, RankTally(own))
+            tally.lines += stop - start
+            tally.errors += wrong
+            latest = order[max(start, stop - LOOKED_BACK) : stop].tolist()
+            tally.source, tally.last = source, block.first + latest[-1]
+            at = _last_time(block, latest)
+            if at is not None and (tally.last_at is None or at > tally.last_at):
+                tally.last_at = at
         return ranks
-
-    def _count(self, rank: int, lines: int, errors: int, last: tuple[int, Block, int]) -> None:
-        source, block, place = last
-        tally = self._tallies.setdefault(rank, RankTally(rank))
-        tally.lines += lines
-        tally.errors += errors
-        tally.source, tally.last = source, block.first + place
-        start = int(block.ends[place - 1]) + 1 if place else 0
-        at = parse(clean(block.text[start : min(int(block.ends[place]), start + 200)])).at
-        if at is not None and (tally.last_at is None or at > tally.last_at):
-            tally.last_at = at
 
     def tallies(self) -> list[RankTally]:
         """Return one tally a rank, by rank; lines without a rank come first."""
@@ -86,3 +85,13 @@ def by_silence(tallies: Iterable[RankTally]) -> list[RankTally]:
     if len({tally.source for tally in ranks}) == 1:
         return sorted(ranks, key=lambda tally: tally.last)
     return []
+
+
+def _last_time(block: Block, places: list[int]) -> datetime | None:
+    """Return the time of the last of some lines that has one."""
+    for place in reversed(places):
+        start = int(block.ends[place - 1]) + 1 if place else 0
+        at = parse(clean(block.text[start : min(int(block.ends[place]), start + 200)])).at
+        if at is not None:
+            return at
+    return None

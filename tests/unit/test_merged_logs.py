@@ -215,7 +215,7 @@ _DIED = "[rank{}]: RuntimeError: NCCL communicator was aborted on cuda:{}"
         pytest.param(
             [f"[rank{r}]: {text}" for r in (0, 1, 2) for text in ("Traceback", "File x", "Error y")],
             [],
-            [Fold(3, 8, "… 6 lines as above, of ranks [1-2]")],
+            [Fold(3, 8, "… 6 lines as above, of ranks 1-2")],
             id="blocks_of_lines",
         ),
         pytest.param(["a", "a", "a", "a"], [1], [Fold(1, 3, "× 3", True)], id="a_cited_line_stays"),

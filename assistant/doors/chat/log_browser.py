@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,7 +55,8 @@ class LogBrowser:
         self._layout = Layout(Tail(0, []))
         self._generation = 0
         self._file_ranks: list[int | None] = file_ranks(self.sources)
-        self._ranked = len({rank for rank in self._file_ranks if rank is not None}) > 1
+        self._speakers: set[int] = set()
+        self._note_speakers(rank for rank in self._file_ranks if rank is not None)
         self._merging = len(self.sources) > 1
         self._folding = False
         self._only: frozenset[int] = frozenset()
@@ -72,6 +73,7 @@ class LogBrowser:
         self._laid_out = self._counted = 0.0
         self._stale = False
         self._patterns: Patterns | None = None
+        self._loading = False
         self._waiting: list[News] = []
         self._last: LogState | None = None
         self._forget()
@@ -84,8 +86,11 @@ class LogBrowser:
         self._picking: tuple[OfRanks, Pass] | None = None
         self._numbered = False
 
-    def step(self) -> bool:
+    def step(self, *, patient: bool = False) -> bool:
         """Do a bit of what goes on behind; tell whether something was done.
+
+        Args:
+            patient: Whether to leave what nobody waits for until later.
 
         Raises:
             InputError: No file can be opened.
@@ -95,7 +100,9 @@ class LogBrowser:
             return True
         if self._stale and time.monotonic() >= self._laid_out:
             self._lay_out()
-        return self._count() or self._search_on() or self._pick_on() or self._merge_on() or self._cover_on() or self._settle()
+        if self._count() or self._search_on() or self._pick_on() or self._merge_on():
+            return True
+        return not (patient and not self._folding) and (self._cover_on() or self._settle())
 
     def look(self) -> None:
         """Look whether files grew, were cut or replaced."""
@@ -214,11 +221,8 @@ class LogBrowser:
         self.trouble = ""
         if len(self._documents) == 1:
             tail = document.tail(TAIL_LINES)
-            ranks = {rank_mark(text).rank for text in tail.texts} - {None}
-            self._ranked = self._ranked or len(ranks) > 1
+            self._note_speakers(rank for text in tail.texts if (rank := rank_mark(text).rank) is not None)
             self._place_layout(Layout(tail), len(tail.texts) - 1)
-        if len(self._documents) == len(self.sources):
-            threading.Thread(target=self._load, name="log-patterns", daemon=True).start()
 
     def _leave_out(self, path: Path, error: InputError) -> None:
         """Go on without one of several files."""
@@ -305,6 +309,9 @@ class LogBrowser:
 
     def _cover_on(self) -> bool:
         if self._patterns is None:
+            if not self._loading:
+                self._loading = True
+                threading.Thread(target=self._load, name="log-patterns", daemon=True).start()
             return False
         if self._cover is None:
             cover = Cover(self._patterns, self._file_ranks)
@@ -319,12 +326,20 @@ class LogBrowser:
 
     def _settle(self) -> bool:
         """Arrange the rows anew where what was read meanwhile changes them."""
-        ranks = {tally.rank for tally in self._cover[0].counts.tallies()} - {NO_RANK} if self._cover is not None else set()
-        if not self._ranked and len(ranks) > 1:
-            self._ranked = self._stale = True
+        if self._cover is not None:
+            before = self._rank_digits
+            self._note_speakers(tally.rank for tally in self._cover[0].counts.tallies() if tally.rank != NO_RANK)
+            self._stale = self._stale or before != self._rank_digits
         if self._stale:
             self._lay_out()
         return False
+
+    @property
+    def _rank_digits(self) -> int:
+        return len(str(max(self._speakers))) if len(self._speakers) > 1 else 0
+
+    def _note_speakers(self, ranks: Iterable[int]) -> None:
+        self._speakers.update(ranks)
 
     def _tell(self, news: News | None) -> None:
         if news is not None:
@@ -435,7 +450,7 @@ class LogBrowser:
         return self._open_at(int(positions[place]))
 
     def _rows(self, first: int, count: int) -> tuple[int, tuple[LogRow, ...]]:
-        return self._layout.read(first, count, self._documents, self._file_ranks, ranked=self._ranked)
+        return self._layout.read(first, count, self._documents, self._file_ranks, ranked=self._rank_digits > 0)
 
     def _state(self) -> LogState:
         doing, share = self._doing()
@@ -449,7 +464,7 @@ class LogBrowser:
             size_bytes=sum(document.size for document in self._documents),
             lines=lines or (self._documents[self._source].count if self._documents else 0),
             numbered=self._numbered,
-            ranked=self._ranked,
+            rank_digits=self._rank_digits,
             doing=doing,
             share=round(share, 2),
             hidden=self._layout.sheet.hidden,

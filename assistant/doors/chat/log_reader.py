@@ -23,6 +23,8 @@ REPORT_S = 0.1
 """Seconds between two reports of how the log stands."""
 LOOK_S = 0.1
 """Seconds between two looks for growth."""
+QUIET_S = 0.3
+"""Seconds after a key in which nothing is read that nobody waits for: the screen needs the interpreter."""
 
 
 class LogReader:
@@ -42,7 +44,7 @@ class LogReader:
         self._window: tuple[int, int] | None = None
         self._wake = threading.Condition()
         self._closed = False
-        self._reported = self._looked = 0.0
+        self._reported = self._looked = self._touched = 0.0
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -63,9 +65,17 @@ class LogReader:
             self._window = (first, count)
             self._wake.notify()
 
-    def look_at(self, row: int, generation: int) -> None:
-        """Say where the cursor is, so that it stays on its line when rows change."""
+    def look_at(self, row: int, generation: int, *, by_hand: bool = True) -> None:
+        """Say where the cursor is, so that it stays on its line when rows change.
+
+        Args:
+            row: Where it is.
+            generation: Of the rows.
+            by_hand: Whether a person moved it.
+        """
         self._browser.cursor = (row, generation)
+        if by_hand:
+            self._touched = time.monotonic()
 
     def follow(self, rows: int) -> None:
         """Send the last rows along whenever the log grows; 0 stops that."""
@@ -137,8 +147,8 @@ class LogReader:
             self._sleep()
 
     def _behind(self) -> None:
-        busy = self._browser.step()
         now = time.monotonic()
+        busy = self._browser.step(patient=now - self._touched < QUIET_S)
         if now - self._looked >= LOOK_S:
             self._looked = now
             self._browser.look()

@@ -56,8 +56,8 @@ class LogState:
     size_bytes: int = 0
     numbered: bool = False
     """Whether lines have numbers yet."""
-    ranked: bool = False
-    """Whether several ranks speak."""
+    rank_digits: int = 0
+    """Digits of the highest rank; 0 unless several ranks speak."""
     doing: str = ""
     """What goes on behind: `counting lines`, `merging`, `searching`; empty when nothing does."""
     share: float = 1.0

@@ -45,10 +45,10 @@ class LogScreen(Screen[None]):
         & #log-head { height: 1; background: $panel; color: $foreground; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
         & #log-body { height: 1fr; }
         & #log-view { width: 1fr; height: 1fr; }
-        & #log-ranks { width: 38; height: 1fr; display: none; }
+        & #log-ranks { width: 36%; max-width: 46; height: 1fr; display: none; }
         &.-ranks #log-ranks { display: block; }
         &.-ranks.-narrow #log-view { display: none; }
-        &.-ranks.-narrow #log-ranks { width: 1fr; }
+        &.-ranks.-narrow #log-ranks { width: 1fr; max-width: 100%; }
         & #log-trouble { display: none; height: 1fr; padding: 1 2; color: $text-error; background: $surface; }
         &.-trouble #log-trouble { display: block; }
         &.-trouble #log-body { display: none; }
@@ -86,6 +86,7 @@ class LogScreen(Screen[None]):
             line, source = cited[0].line, cited[0].source
         self._view = LogView(sources, cited=cited, line=line, source=source, folded=bool(cited), id="log-view")
         self._asking = ""
+        self._said: dict[str, Content] = {}
         self._ranks_wanted: bool | None = None
 
     def compose(self) -> ComposeResult:
@@ -203,7 +204,7 @@ class LogScreen(Screen[None]):
         self.query_one(RankHistogram).choose(ranks)
 
     def _show_ranks(self) -> None:
-        several = self._view.state.ranked and not self.has_class("-narrow")
+        several = self._view.state.rank_digits > 0 and not self.has_class("-narrow")
         self.set_class(several if self._ranks_wanted is None else self._ranks_wanted, "-ranks")
 
     def _show_state(self) -> None:
@@ -213,8 +214,10 @@ class LogScreen(Screen[None]):
         self.set_class(bool(state.trouble), "-trouble")
         if state.trouble:
             self.query_one("#log-trouble", Static).update(f"{state.trouble}\n\nIt is opened as soon as it can be read.")
-        self.query_one("#log-head", Static).update(self._head())
-        self.query_one("#log-foot", Static).update(self._foot())
+        for name, text in (("#log-head", self._head()), ("#log-foot", self._foot())):
+            if self._said.get(name) != text:
+                self._said[name] = text
+                self.query_one(name, Static).update(text, layout=False)  # always one line of the whole width
 
     def _head(self) -> Content:
         state = self._view.state
@@ -238,6 +241,8 @@ class LogScreen(Screen[None]):
         row, cited = view.row, view.cited
         if view.note:
             parts.append(Content.styled(view.note, "$text-warning"))
+        if cited is not None:
+            parts.append(Content.styled(f"{cited.role}{': ' if cited.why else ''}{cited.why}", "bold"))
         if view.following:
             parts.append(Content.styled("following", "bold $text-success"))
         if row is not None and row.place.number > 0:
@@ -249,8 +254,6 @@ class LogScreen(Screen[None]):
             parts.append(Content.styled(f"only rank {ranges(sorted(state.ranks))}", "$text-accent"))
         if state.folded:
             parts.append(Content(f"{state.hidden:,} folded" if state.hidden or not state.doing else "folding"))
-        if cited is not None:
-            parts.append(Content.styled(f"{cited.role}{': ' if cited.why else ''}{cited.why}", "bold"))
         if state.remark:
             parts.append(Content.styled(state.remark, "$text-warning"))
         return Content(" · ").join(parts)

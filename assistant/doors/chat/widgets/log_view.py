@@ -51,6 +51,8 @@ class LogView(ScrollView, can_focus=True):
         Binding("enter", "unfold", "Open fold", show=False),
         Binding("r", "ask('ranks')", "Ranks"),
         Binding("t", "merge", "Merge"),
+        Binding("c", "cited(1)", "Cited"),
+        Binding("C", "cited(-1)", show=False),
         Binding("w", "wrap", "Wrap"),
         Binding("y", "copy", "Copy line"),
     ]
@@ -228,7 +230,7 @@ class LogView(ScrollView, can_focus=True):
             self._go(state.rows - 1, end=True)
         elif on_screen >= 0:
             self._go(self.cursor, top=self.cursor - on_screen)
-        if (state.ranked, len(str(state.lines))) != (before.ranked, len(str(before.lines))):
+        if (state.rank_digits, len(str(state.lines))) != (before.rank_digits, len(str(before.lines))):
             self._repaint()
         self._fetch()
         self.post_message(self.Changed())
@@ -263,7 +265,7 @@ class LogView(ScrollView, can_focus=True):
         last = max(self.state.rows - 1, 0)
         before, self.cursor = self.cursor, min(max(row, 0), last)
         if self.cursor != before:
-            self._reader.look_at(self.cursor, self.state.generation)
+            self._reader.look_at(self.cursor, self.state.generation, by_hand=not (end and self.following))
         height, at = self._height, round(self.scroll_y)
         if end:
             top = last + 1 - height
@@ -274,8 +276,12 @@ class LogView(ScrollView, can_focus=True):
             self._moving = True
             self.scroll_to(y=max(top, 0), animate=False, immediate=True)
             self._moving = False
+        elif not self.wrap:
+            self.refresh_line(before)
+            self.refresh_line(self.cursor)
+        else:
+            self.refresh()
         self._fetch()
-        self.refresh()
         if self.cursor != before:
             self.post_message(self.Changed())
 
@@ -365,7 +371,7 @@ class LogView(ScrollView, can_focus=True):
         return Look(
             width=width,
             numbers=len(str(self.state.lines)) if wide else 0,
-            ranks=(5 if wide else 3) if self.state.ranked else 0,
+            ranks=self.state.rank_digits,
             left=self._left,
             wrap=self.wrap,
             pattern=self._pattern,
@@ -475,6 +481,22 @@ class LogView(ScrollView, can_focus=True):
     def action_ask(self, what: str) -> None:
         """Let the screen ask for words."""
         self.post_message(self.Asks(what))
+
+    def action_cited(self, steps: int) -> None:
+        """Go to the next or the previous line that is cited; from the last one to the first."""
+        places = sorted(self._cited, key=lambda place: (place.source, place.number))
+        here = self.row.place if self.row is not None else places[0]
+        ahead = [place for place in places[::steps] if (place > here if steps > 0 else place < here)]
+        going = (ahead or places[::steps])[0]
+        self.go_to(going.number, going.source)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leave out keys that do nothing here."""
+        if action == "merge":
+            return len(self.state.sources) > 1
+        if action == "cited":
+            return bool(self._cited)
+        return True
 
     def action_copy(self) -> None:
         """Copy the line under the cursor to the terminal's clipboard."""

@@ -21,6 +21,8 @@ from assistant.logs.marks import NO_RANK
 from assistant.logs.rank_counts import RankTally
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
+TIMED = 30
+"""Cells from which the last time has room."""
 _PARTS = ("bar", "errors", "cursor", "chosen", "quiet", "mark")
 BUCKETS = 64
 """Most bars at a time; more ranks than that share bars, a power of two of them each."""
@@ -138,7 +140,7 @@ class RankHistogram(ScrollView, can_focus=True):
         silent = self._counted.silent
         if len(silent) < 2:
             return ""
-        return f"first silent {silent[0]} · last to speak {silent[-1]}"
+        return f"silent first: {silent[0]} · last: {silent[-1]}"
 
     def render_line(self, y: int) -> Strip:
         """Draw one bar."""
@@ -157,20 +159,25 @@ class RankHistogram(ScrollView, can_focus=True):
         named = max((len(other.name) for other in self.bars), default=1)
         errors = f"{bar.errors:,} ✗" if bar.errors else ""
         wrong = max((len(f"{other.errors:,}") + 2 for other in self.bars if other.errors), default=0)
-        at = f"{bar.last_at:%H:%M:%S}" if bar.last_at is not None and width >= 34 else ""
+        timed = width >= TIMED and any(other.last_at for other in self.bars)
+        at = f"{bar.last_at:%H:%M:%S}" if bar.last_at is not None else ""
         lines = f"{bar.lines:,}"
         count = max((len(f"{other.lines:,}") for other in self.bars), default=1)
-        room = max(width - named - count - wrong - (9 if any(b.last_at for b in self.bars) and width >= 34 else 0) - 4, 0)
-        most = max((other.lines for other in self.bars), default=1)
+        room = max(width - named - count - (wrong + 1 if wrong else 0) - 9 * timed - 3, 0)
+        most = max((other.lines for other in self.bars if other.ranks[0] != NO_RANK), default=bar.lines)
+        named_rank = bar.ranks[0] != NO_RANK
         silent = self._counted.silent
         marked = bool(silent) and silent[0] in bar.ranks and len(silent) > 1
         name = "chosen" if self.chosen & set(bar.ranks) else "mark" if marked else "quiet"
         segments = [
             Segment(f"{bar.name:>{named}} ", style(f"rank-histogram--{name}")),
-            Segment(f"{_filled(bar.lines / most, room):<{room}} ", style("rank-histogram--bar")),
-            Segment(f"{lines:>{count}} ", self.rich_style),
-            Segment(f"{errors:>{wrong}} " if wrong else "", style("rank-histogram--errors")),
-            Segment(at, style(f"rank-histogram--{'mark' if marked else 'quiet'}")),
+            Segment(
+                f"{_filled(min(bar.lines / most, 1.0), room):<{room}} ",
+                style("rank-histogram--bar" if named_rank else "rank-histogram--quiet"),
+            ),
+            Segment(f"{lines:>{count}}", self.rich_style),
+            Segment(f" {errors:>{wrong}}" if wrong else "", style("rank-histogram--errors")),
+            Segment(f" {at:>8}" if timed else "", style(f"rank-histogram--{'mark' if marked else 'quiet'}")),
         ]
         return Strip(segments).adjust_cell_length(width, self.rich_style)
 
