@@ -29,6 +29,7 @@ from assistant.doors.chat.widgets.prompt import Prompt
 from assistant.doors.chat.widgets.proposal import ProposalCard
 from assistant.doors.chat.widgets.status_bar import StatusBar
 from assistant.doors.chat.widgets.told import Options
+from assistant.errors import NightshiftError
 from assistant.records import Verdict
 
 WIDE = 100
@@ -191,6 +192,36 @@ class ChatApp(App[int]):
                 self.desk.settle(message.approval, *answer)
 
         self.push_screen(ApprovalScreen(found[0], self.desk.now()), answered)
+
+    def on_deliver(self, message: messages.Deliver) -> None:
+        """Hand over what was read for a screen, if it is still there."""
+        if message.to.is_attached:
+            message.to.post_message(message.message)
+
+    def on_told(self, message: messages.Told) -> None:
+        """Say what came of what the person asked for."""
+        self.notify(message.text, severity="information" if message.ok else "error", timeout=10, markup=False)
+
+    def on_open_incident(self, message: messages.OpenIncident) -> None:
+        """Show an incident."""
+        from assistant.doors.chat.screens.incident import IncidentScreen
+
+        self.push_screen(IncidentScreen(message.incident))
+
+    def on_open_job(self, message: messages.OpenJob) -> None:
+        """Show a job."""
+        from assistant.doors.chat.screens.job import JobScreen
+
+        self.push_screen(JobScreen(message.job))
+
+    def on_open_nodes(self, message: messages.OpenNodes) -> None:
+        """Show a node or a set of them."""
+        from assistant.doors.chat.screens.nodes import NodesScreen
+
+        try:
+            self.push_screen(NodesScreen(message.nodes))
+        except NightshiftError as error:
+            self.notify(str(error), severity="warning", markup=False)
 
     def on_open_playbook(self, message: messages.OpenPlaybook) -> None:
         """Show a playbook."""

@@ -10,6 +10,8 @@ from textual.message import Message
 from assistant.doors.chat.seen import ClusterSeen, StoreSeen
 
 if TYPE_CHECKING:
+    from textual.message_pump import MessagePump
+
     from assistant.agent.answer import Answer, Source
     from assistant.doors.chat.sessions import Entry
 
@@ -20,6 +22,14 @@ class Latest(Message):
     def can_replace(self, message: Message) -> bool:
         """Tell whether this makes a waiting message needless."""
         return type(message) is type(self)
+
+
+class Deliver(Message):
+    """Something was read for one screen or widget; the app hands it over."""
+
+    def __init__(self, to: MessagePump, message: Message) -> None:
+        super().__init__()
+        self.to, self.message = to, message
 
 
 class StoreRead(Latest):
@@ -124,6 +134,14 @@ class Settled(Message):
     def __init__(self, approval: int, *, won: bool, text: str) -> None:
         super().__init__()
         self.approval, self.won, self.text = approval, won, text
+
+
+class Told(Message):
+    """What the person asked for was done, or could not be."""
+
+    def __init__(self, text: str, *, ok: bool) -> None:
+        super().__init__()
+        self.text, self.ok = text, ok
 
 
 class OpenIncident(Message):

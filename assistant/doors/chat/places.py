@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from assistant.doors.chat.log_rows import Cited
 from assistant.errors import InputError
 from assistant.records import Citation
 
@@ -25,7 +26,7 @@ class Place:
     title: str
     line: int | None = None
     """1-based; None for the end."""
-    cited: tuple[int, ...] = ()
+    cited: tuple[Cited, ...] = ()
     """Lines of that file that the verdict cites."""
 
 
@@ -49,7 +50,7 @@ def place_of(seen: IncidentSeen, citation: Citation, folder: Path) -> Place:
         return log_of(seen, citation.line)
     lines = text.split("\n")
     line = _number(lines, citation)
-    known = tuple(_number(lines, one) for one in _citations(seen) if one.file == citation.file)
+    known = tuple(replace(mark, line=_number(lines, one)) for mark, one in zip(cited, _of(seen, citation.file), strict=True))
     return Place(written(folder, f"incident-{seen.incident.id}-{citation.file}", text), citation.file, line, known)
 
 
@@ -109,8 +110,12 @@ def _citations(seen: IncidentSeen) -> list[Citation]:
     return list(dict.fromkeys((*found.root_cause, *(cited for node in found.nodes for cited in node.citations))))
 
 
-def _cited(seen: IncidentSeen, file: str) -> tuple[int, ...]:
-    return tuple(one.line for one in _citations(seen) if one.file == file)
+def _of(seen: IncidentSeen, file: str) -> list[Citation]:
+    return [one for one in _citations(seen) if one.file == file]
+
+
+def _cited(seen: IncidentSeen, file: str) -> tuple[Cited, ...]:
+    return tuple(Cited(one.line, one.role, one.rule) for one in _of(seen, file))
 
 
 def _number(lines: Sequence[str], citation: Citation) -> int:

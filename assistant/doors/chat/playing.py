@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from assistant.content.playbooks import Limits, Playbook, Step, Verify
+from assistant.content.playbooks import REFERENCE, Limits, Playbook, Step, Verify
 from assistant.errors import NightshiftError
 from assistant.records import CallStatus, Diagnosis, Incident, Job, Outcome
 from assistant.recover.budget import Budget
@@ -82,10 +83,11 @@ def play_of(engine: Engine, incident: Incident, diagnosis: Diagnosis | None, job
     changed = (
         "The file has changed since it was chosen: steps may differ." if begun and book.digest != incident.playbook_digest else ""
     )
+    values = _values(incident, diagnosis, job)
     standing = Standing({}, None, "")
     if begun:
-        standing = replace(stand(book, _values(incident, diagnosis, job), calls), over=incident.state.ended)
-    steps = tuple(_seen(entry, standing, begun=begun) for entry in book.entries)
+        standing = replace(stand(book, values, calls), over=incident.state.ended)
+    steps = tuple(_seen(entry, standing, values, begun=begun) for entry in book.entries)
     budget = engine.budget(book, diagnosis, job) if book.restarts else None
     ends = standing.ended or f"ends {book.ends} when all goes well"
     return Play(book.name, book.title, steps, begun, changed, book.limits, budget, ends)
@@ -147,7 +149,7 @@ def _entry_of(key: str) -> str:
     return key.partition("[")[0].partition("#")[0]
 
 
-def _seen(entry: Step | Verify, standing: Standing, *, begun: bool) -> SeenStep:
+def _seen(entry: Step | Verify, standing: Standing, values: Mapping[str, Any], *, begun: bool) -> SeenStep:
     calls = standing.made.get(entry.name, ())
     expects = f"until it says {entry.expect}, within {entry.within_min:g} min" if entry.expect else ""
     return SeenStep(
@@ -155,11 +157,27 @@ def _seen(entry: Step | Verify, standing: Standing, *, begun: bool) -> SeenStep:
         entry.use,
         _at(entry, calls, standing) if begun else At.NEXT,
         isinstance(entry, Verify),
-        calls[-1].call.why if calls else entry.why,
+        calls[-1].call.why if calls else foretold(entry.why, values),
         found_by(calls),
         expects,
         tuple(one.call.id for one in calls),
     )
+
+
+def foretold(why: str, values: Mapping[str, Any]) -> str:
+    """Return why a step would be taken, with what is known already; what an earlier step must find first is told by its name."""
+    from assistant.errors import ToolError
+    from assistant.recover.values import look_up
+
+    def known(path: re.Match[str]) -> str:
+        if path[1] == "item":
+            return "it"
+        try:
+            return str(look_up(path[1], values))
+        except ToolError:
+            return f"({path[1].replace('.', ' ')})"
+
+    return REFERENCE.sub(known, why)
 
 
 def _at(entry: Step | Verify, calls: Sequence[SeenCall], standing: Standing) -> At:

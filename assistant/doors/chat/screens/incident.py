@@ -21,7 +21,7 @@ from assistant.doors.chat.screens.undo import UndoScreen
 from assistant.doors.chat.seen import ClusterSeen, StoreSeen
 from assistant.doors.chat.widgets.changes import ChangesView
 from assistant.doors.chat.widgets.curves_view import CurvesView
-from assistant.doors.chat.widgets.evidence import EvidenceView, value_text
+from assistant.doors.chat.widgets.evidence import EvidenceView, readable, value_text
 from assistant.doors.chat.widgets.heads import incident_head
 from assistant.doors.chat.widgets.openable import Openable
 from assistant.doors.chat.widgets.playbook_view import PlaybookView
@@ -217,7 +217,7 @@ class IncidentScreen(Tabbed):
         elif one.source == "job log":
             self.ask("place", lambda _engine: log_of(seen), PlaceFound)
         else:
-            self._read_text(one.source, one.text)
+            self._read_text(one.source, readable(one.text))
 
     def _open_call(self, seen: IncidentSeen, key: str) -> None:
         number = int(key.partition(":")[2])

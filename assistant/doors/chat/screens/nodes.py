@@ -56,7 +56,7 @@ class NodesScreen(Tabbed):
 
     PANES: ClassVar[tuple[tuple[str, str], ...]] = (("nodes", "Nodes"), ("incidents", "Incidents"), ("health", "Health"))
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("k", "kernel", "Kernel log"),
+        Binding("d,K", "kernel", "Kernel log"),
         Binding("h", "health", "Health check"),
         Binding("n", "tab('nodes')", "Nodes", show=False),
         Binding("i", "tab('incidents')", "Incidents", show=False),

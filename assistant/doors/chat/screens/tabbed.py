@@ -61,7 +61,7 @@ class Tabbed(Screen[None]):
     def compose(self) -> ComposeResult:
         """Lay out the screen."""
         yield Static(id="head", markup=False)
-        yield Tabs(*(Tab(f"{number} {title}", id=name) for number, (name, title) in enumerate(self.PANES, 1)), id="tabs")
+        yield Tabs(*(Tab(f"{number} {title}", id=f"tab-{name}") for number, (name, title) in enumerate(self.PANES, 1)), id="tabs")
         with Horizontal(id="panes"):
             for (name, title), pane in zip(self.PANES, self.panes(), strict=True):
                 pane.id = f"pane-{name}"
@@ -84,7 +84,7 @@ class Tabbed(Screen[None]):
         for name, _ in self.PANES:
             self.pane(name).set_class(name == shown, "-chosen")
             self.pane(name).set_class(name in (first, self._beside), "-beside")
-        self.query_one(Tabs).active = shown
+        self.query_one(Tabs).active = f"tab-{shown}"
         self.focus_in(shown)
         self.refresh_bindings()
         self.call_after_refresh(self.turned, shown)
@@ -107,7 +107,7 @@ class Tabbed(Screen[None]):
         """Follow a click on a tab."""
         event.stop()
         if event.tab.id and event.tab.id == self.query_one(Tabs).active:
-            self.shown = event.tab.id
+            self.shown = event.tab.id.removeprefix("tab-")
 
     def action_number(self, number: int) -> None:
         """Go to a tab by its place."""

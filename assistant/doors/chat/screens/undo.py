@@ -12,6 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
 from assistant.doors.chat.about_incident import SeenUndo
+from assistant.doors.chat.widgets.heads import tint
 from assistant.doors.chat.words import RISKS
 from assistant.doors.cli.output import clean
 from assistant.records import Verdict
@@ -66,11 +67,9 @@ def _facts(seen: SeenUndo) -> Content:
     facts = (
         ("takes back", seen.call.preview or seen.call.tool, ""),
         ("which was", seen.call.why, ""),
-        ("risk", RISKS[seen.risk][0] if seen.text else "", f"${RISKS[seen.risk][1]}"),
+        ("risk", RISKS[seen.risk][0] if seen.text else "", tint(RISKS[seen.risk][1])),
         ("policy", f"{policy}: {seen.why}" if seen.rule else "", ""),
         ("because", "" if seen.rule else seen.why, "$warning"),
     )
-    lines = [
-        Content.styled(f"{name:<11}", "$text-muted") + Content.styled(clean(text), style) for name, text, style in facts if text
-    ]
-    return Content("\n").join(lines)
+    told = [(Content.styled(f"{name:<11}", "$foreground 60%"), Content.styled(clean(text), style)) for name, text, style in facts]
+    return Content("\n").join(name + text for name, text in told if text.plain)

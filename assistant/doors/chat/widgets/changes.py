@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from assistant.doors.chat.about_incident import IncidentSeen, SeenCall
 from assistant.doors.chat.widgets.openable import Item, Openable, Part, heading, item
 from assistant.doors.chat.words import RISKS, clock
-from assistant.records import CallStatus
+from assistant.records import CallStatus, Verdict
 
 LOOKS = {
     CallStatus.DONE: ("✓", "success"),
@@ -17,6 +17,7 @@ LOOKS = {
     CallStatus.INTENT: ("▸", "warning"),
     CallStatus.UNDONE: ("–", "dim"),
 }
+VERDICTS = {Verdict.ALLOW: "allowed by", Verdict.ASK: "a person is asked, says", Verdict.DENY: "refused by"}
 
 
 class ChangesView(Openable):
@@ -51,7 +52,7 @@ def _change(one: SeenCall, seen: IncidentSeen) -> Item:
     sign, look = LOOKS[call.status]
     at = outcome.at if outcome is not None else call.at
     state = "failed" if outcome is not None and not outcome.ok else str(call.status)
-    allowed = f"{decided.verdict} by {decided.by}, {decided.rule}" if decided is not None else "not decided"
+    allowed = f"{VERDICTS[decided.verdict]} {decided.by} ({decided.rule})" if decided is not None else "not decided"
     told: list[Part | tuple[Part, ...]] = [
         Part(call.preview or f"{call.tool} {dict(call.arguments)}", "bold"),
         (Part(state, look), Part(f" at {clock(at, seen.at)} · {allowed} · {RISKS[one.risk][0]}", "dim")),

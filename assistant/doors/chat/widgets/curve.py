@@ -67,6 +67,7 @@ class Curve(Vertical):
             return
         self.plot.set_y_formatter(Powers() if log else NumericAxisFormatter())
         highest = self._draw_runs(seen, log)
+        self._frame(seen, log)
         for mark in seen.marks:
             self.plot.add_v_line(float(mark.step), line_style=self._colour(mark.colour))
         crosses = [step for run in seen.runs for step in not_numbers(run.points, self.metric)]
@@ -87,6 +88,16 @@ class Curve(Vertical):
                 highest += [max(values)] if values else []
         return max(highest, default=0.0)
 
+    def _frame(self, seen: CurvesSeen, log: bool) -> None:
+        """Leave some room around the lines, so that marks at the ends and a flat line are seen."""
+        drawn = [line_of(run.points, self.metric, log=log) for run in seen.runs]
+        steps = [step for line in drawn for step in line[0]] + [float(mark.step) for mark in seen.marks]
+        values = [value for line in drawn for value in line[1]]
+        for ends, limit in ((steps, self.plot.set_xlimits), (values, self.plot.set_ylimits)):
+            low, high = min(ends, default=0.0), max(ends, default=1.0)
+            room = 0.04 * (high - low) or 0.1 * abs(high) or 1.0
+            limit(low - room, high + room)
+
     def _line(self, steps: list[float], values: list[float], colour: str) -> None:
         if len(steps) == 1:
             self.plot.scatter(steps, values, "•", marker_style=colour)
@@ -96,11 +107,11 @@ class Curve(Vertical):
     def _told(self, seen: CurvesSeen, log: bool) -> Content:
         name = TITLES[self.metric]
         if not seen.has(self.metric):
-            return Content.from_markup("[b]$name[/b]  [$text-muted]not logged[/]", name=name)
-        title = Content.from_markup("[b]$name[/b][$text-muted]$scale[/]", name=name, scale=" (log scale)" if log else "")
+            return Content.from_markup("[b]$name[/b]  [$foreground 60%]not logged[/]", name=name)
+        title = Content.from_markup("[b]$name[/b][$foreground 60%]$scale[/]", name=name, scale=" (log scale)" if log else "")
         last = _last([point for run in seen.runs for point in run.points], self.metric)
         crosses = sum(len(not_numbers(run.points, self.metric)) for run in seen.runs)
-        more = [Content.from_markup("[$text-muted]$text[/]", text=last)]
+        more = [Content.from_markup("[$foreground 60%]$text[/]", text=last)]
         more += [Content.from_markup("[$error]× $count not a number[/]", count=str(crosses))] if crosses else []
         return Content("  ").join([title, *more])
 

@@ -86,5 +86,5 @@ def legend(seen: CurvesSeen) -> Content:
             parts.append(Content.from_markup(f"[${colour}]━ $text[/]", text=clean(steps)))
     parts += [Content.from_markup(f"[${mark.colour}]│ $text[/]", text=f"{mark.label} {mark.step:,}") for mark in seen.marks]
     if seen.note:
-        parts.append(Content.from_markup("[$text-muted]$text[/]", text=clean(seen.note)))
+        parts.append(Content.from_markup("[$foreground 60%]$text[/]", text=clean(seen.note)))
     return Content("   ").join(parts) if parts else Content("No steps to draw.")

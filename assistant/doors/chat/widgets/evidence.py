@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Iterator
 
@@ -43,13 +44,26 @@ def evidence_items(seen: IncidentSeen) -> Iterator[Item]:
 
 def _fact(one: Evidence, seen: IncidentSeen) -> Item:
     unknown = one.facts.get("known") is False
-    count = one.text.count("\n") + 1
+    count = readable(one.text).count("\n") + 1
     head = (
         Part(f"#{one.id} ", "dim"),
         Part(one.source, "bold warning" if unknown else "bold"),
         Part(f"  {count:,} line{'s' * (count != 1)}", "dim"),
     )
-    return item(f"evidence:{one.id}", Part(clock(one.at, seen.at), "dim"), head, *_folded(one.text))
+    return item(f"evidence:{one.id}", Part(clock(one.at, seen.at), "dim"), head, *_folded(readable(one.text)))
+
+
+def readable(text: str) -> str:
+    """Return evidence as people read it: of a value that was kept as it was printed, the text in it."""
+    if not text.startswith("{"):
+        return text
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text  # it was cut at its end, or is no value
+    if isinstance(value, dict) and isinstance(value.get("text"), str):
+        return str(value["text"])
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
 
 
 def _folded(text: str) -> list[Part]:

@@ -20,22 +20,27 @@ def said(text: object, style: str = "") -> Content:
     return Content.styled(short(text, 400), style)
 
 
+def tint(name: str) -> str:
+    """Return the style of a variable of the theme; `text-muted` only says how dark a colour is that is not chosen yet."""
+    return "$foreground 60%" if name == "text-muted" else f"${name}"
+
+
 def incident_head(seen: IncidentSeen) -> list[Content]:
     """Return the head of an incident."""
     one, found = seen.incident, seen.diagnosis
     look = INCIDENTS[one.state]
     since = one.failed_at or one.opened
-    first = [said(f"{look.sign} {one.state}", f"bold ${look.colour}"), said(f"incident {one.id}", "bold"), said(about(one))]
-    first += [said(f"{age(since, seen.at)} ago", "$text-muted")]
+    first = [said(f"{look.sign} {one.state}", f"bold {tint(look.colour)}"), said(f"incident {one.id}", "bold"), said(about(one))]
+    first += [said(f"{age(since, seen.at)} ago", "$foreground 60%")]
     if seen.approvals:
         first.append(said("waits for you: press a", "bold $accent"))
-    second = [said(f"noticed as {one.kind}, not diagnosed yet", "$text-muted")]
+    second = [said(f"noticed as {one.kind}, not diagnosed yet", "$foreground 60%")]
     if found is not None:
         sure = f"{found.confidence:.2f} sure · {found.category} · {str(found.action).replace('_', ' ')}"
         second = [said(found.reason, "bold $primary"), said(sure)]
         if found.faulty_nodes:
             second.append(said(f"to blame: {folded(found.faulty_nodes)}", "$error"))
-    return [GAP.join(first), GAP.join(second), said(" · ".join(_held(one, seen)), "$text-muted")]
+    return [GAP.join(first), GAP.join(second), said(" · ".join(_held(one, seen)), "$foreground 60%")]
 
 
 def _held(one: Incident, seen: IncidentSeen) -> list[str]:
@@ -64,8 +69,8 @@ def job_head(seen: JobSeen) -> list[Content]:
     if job is None:
         return [said(f"? job {seen.id}", "bold $warning"), said(seen.unknown), Content("")]
     look = JOBS[job.state]
-    first = [said(f"{look.sign} {job.state}", f"bold ${look.colour}"), said(f"job {job.id}", "bold"), said(job.name)]
-    first += [said(text, "$text-muted") for text in (job.user, job.partition, job.reason) if text]
+    first = [said(f"{look.sign} {job.state}", f"bold {tint(look.colour)}"), said(f"job {job.id}", "bold"), said(job.name)]
+    first += [said(text, "$foreground 60%") for text in (job.user, job.partition, job.reason) if text]
     ended = f"exit code {job.exit_code}" if job.exit_code is not None else ""
     ended += f", signal {job.signal}" if job.signal else ""
     nodes = f"{len(job.nodes)} nodes: {folded(job.nodes, 6)}" if job.nodes else "no nodes"
@@ -77,15 +82,15 @@ def job_head(seen: JobSeen) -> list[Content]:
     again = f"attempt {job.attempt + 1}" if job.attempt else ""
     log = f"log {job.log}" if job.log is not None else "where it logs is not known"
     facts = " · ".join(filter(None, (*times, again, ended, job.comment)))
-    return [GAP.join(first), said(f"{nodes} · {log}"), said(facts, "$text-muted")]
+    return [GAP.join(first), said(f"{nodes} · {log}"), said(facts, "$foreground 60%")]
 
 
 def nodes_head(seen: NodesSeen, names: str) -> list[Content]:
     """Return the head of some nodes."""
     states = Counter(one.node.state if one.node is not None else NodeState.UNKNOWN for one in seen.nodes)
     count = len(seen.nodes)
-    first = [said(names, "bold"), said(f"{count:,} nodes" if count != 1 else "", "$text-muted")]
-    first += [said(f"{NODES[state].sign} {number:,} {state}", f"${NODES[state].colour}") for state, number in states.most_common()]
+    first = [said(names, "bold"), said(f"{count:,} nodes" if count != 1 else "", "$foreground 60%")]
+    first += [said(f"{NODES[state].sign} {number:,} {state}", tint(NODES[state].colour)) for state, number in states.most_common()]
     if seen.unknown:
         return [GAP.join(first), said(seen.unknown, "$warning")]
     if count != 1:
@@ -106,4 +111,4 @@ def _one(seen: NodesSeen) -> list[Content]:
         reason = f"our cordon {until}{gone}, by {one.lease.by}: {one.lease.why}"
     elif reason:
         reason = f"somebody else set it aside: {reason}"
-    return [said(" · ".join(told), "$text-muted"), said(reason, "$warning")]
+    return [said(" · ".join(told), "$foreground 60%"), said(reason, "$warning")]

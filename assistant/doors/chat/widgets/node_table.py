@@ -49,7 +49,10 @@ def row_of(one: SeenNode, seen: NodesSeen) -> Row:
             one.name,
             Cell(told, look.colour),
             short(", ".join(one.node.jobs), 24) if one.node is not None else "",
-            Cell(f"{score.score:.2f}" if score is not None else "0", "warning" if score is not None and score.score else ""),
+            Cell(
+                f"{score.score:.2f}" if score is not None and score.blamed else "0",
+                "warning" if score is not None and score.score else "",
+            ),
             str(score.present) if score is not None else "0",
             short(", ".join(f"{reason} x {count}" if count > 1 else reason for reason, count in of), 40),
             by,

@@ -77,7 +77,7 @@ class Openable(OptionList):
         super().__init__(id=id, classes=classes, markup=False)
         self._left = left
         self._items: tuple[Item, ...] = ()
-        self._drawn_in = ""
+        self._drawn_in = ("", False)
 
     def on_mount(self) -> None:
         """Draw anew when the theme changes."""
@@ -85,10 +85,10 @@ class Openable(OptionList):
 
     def show(self, items: Sequence[Item]) -> None:
         """Show these items."""
-        if tuple(items) == self._items and self._drawn_in == self.app.theme:
+        if tuple(items) == self._items and self._drawn_in == self._drawn_for:
             return
         at, top = self.key_at_cursor, self.scroll_y
-        self._items, self._drawn_in = tuple(items), self.app.theme
+        self._items, self._drawn_in = tuple(items), self._drawn_for
         self.set_options(self._option(one, number) for number, one in enumerate(items))
         keys = [one.key for one in items]
         if at and at in keys:
@@ -97,6 +97,15 @@ class Openable(OptionList):
         elif keys:
             self.highlighted = next((number for number, key in enumerate(keys) if key), None)
             self.scroll_home(animate=False, force=True)
+
+    @property
+    def _drawn_for(self) -> tuple[str, bool]:
+        """What items are drawn for: the theme, and whether there is room for empty lines between the parts."""
+        return self.app.theme, self.screen.has_class("-high")
+
+    def on_resize(self) -> None:
+        """Use the room."""
+        self.show(self._items)
 
     @property
     def key_at_cursor(self) -> str:
@@ -112,7 +121,8 @@ class Openable(OptionList):
 
     def _option(self, one: Item, number: int) -> Option:
         if not one.key:
-            return Option(self._text((one.left,)), disabled=True)
+            room = "\n" if number and self._drawn_for[1] else ""
+            return Option(Text(room) + self._text((one.left,)), disabled=True)
         grid = Table.grid(padding=(0, 1), expand=True)
         grid.add_column(width=self._left, no_wrap=True, overflow="ellipsis")
         grid.add_column(ratio=1)

@@ -16,7 +16,7 @@ LOOKS = {
     At.SKIPPED: ("–", "dim"),
     At.NEXT: ("·", "dim"),
 }
-TOLD = {At.NOW: "here it stands", At.WAITS: "waits for a yes: press a", At.SKIPPED: "not taken", At.NEXT: "comes later"}
+TOLD = {At.NOW: "here it stands", At.WAITS: "waits for a yes: press a", At.SKIPPED: "not taken"}
 
 
 class PlaybookView(Openable):
@@ -54,7 +54,7 @@ def playbook_items(play: Play) -> Iterator[Item]:
 
 def _step(step: SeenStep, play: Play) -> Item:
     sign, look = LOOKS[step.at]
-    state = TOLD.get(step.at, str(step.at)) if play.begun else ""
+    state = TOLD.get(step.at, "" if step.at is At.NEXT else str(step.at)) if play.begun else ""
     head = (Part(step.tool, "dim"), Part(f"  {state}" if state else "", f"bold {look}"))
     told = (Part(step.why, "dim" if step.at in (At.SKIPPED, At.NEXT) else ""), Part(step.expects, "dim"))
     found = (Part("found ", "dim"), Part(step.found)) if step.found else Part("")

@@ -20,6 +20,10 @@ _LOOKS = {
 }
 
 
+SHORT = 50
+"""Characters of a text that stands beside its stage instead of below."""
+
+
 class TimelineView(Openable):
     """The timeline."""
 
@@ -43,8 +47,12 @@ def timeline_items(seen: IncidentSeen) -> Iterator[Item]:
     before: datetime | None = None
     for number, moment in enumerate(seen.moments):
         later = f"+{span((moment.at - before).total_seconds())}" if before is not None and moment.at > before else ""
-        head = (Part(moment.stage.replace("_", " "), f"bold {_LOOKS.get(moment.stage, '')}"), Part(f"  {later}", "dim"))
-        yield item(f"{_tab(moment.stage)}:{number}", Part(clock(moment.at, seen.at), "dim"), head, moment.text)
+        head = [Part(moment.stage.replace("_", " "), f"bold {_LOOKS.get(moment.stage, '')}")]
+        head += [Part(f"  {later}", "dim")] if later else []
+        beside = len(moment.text) < SHORT
+        head += [Part(f"  {moment.text}")] if beside else []
+        told = "" if beside else moment.text
+        yield item(f"{_tab(moment.stage)}:{number}", Part(clock(moment.at, seen.at), "dim"), tuple(head), told)
         before = moment.at
 
 
@@ -64,7 +72,9 @@ def stage_times(seen: IncidentSeen) -> list[tuple[str, str]]:
 
 
 def span(seconds: float) -> str:
-    """Return a duration: `0.4 s`, `42 s`, `3 m 20 s`, `5 h 02 m`."""
+    """Return a duration: `no time`, `0.4 s`, `42 s`, `3 m 20 s`, `5 h 02 m`."""
+    if seconds < 0.05:
+        return "no time"
     if seconds < 10:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

@@ -96,7 +96,7 @@ def _nodes(found: Diagnosis) -> Iterator[Item]:
 
 def _rival(number: int, rival: Rival) -> Item:
     told = [(Part(f"{name} ", "dim"), Part(text)) for name, text in _weighed(rival) if text]
-    return item(f"rival:{number}", f"{rival.reason[:11]} {rival.confidence:.2f}", Part(rival.reason, "bold"), *told)
+    return item(f"rival:{number}", f"{rival.confidence:.2f}", Part(rival.reason, "bold"), *told)
 
 
 def _weighed(rival: Rival) -> tuple[tuple[str, str], ...]:
