@@ -168,6 +168,13 @@ def _no_job(job: str, known: Inventory) -> str:
     return f"job {job} is unknown to the scheduler{hint}"
 
 
+def _no_node(node: str, known: Inventory) -> str:
+    if known.unknown and not known.nodes:
+        return f"whether there is a node {node} is not known now: {known.unknown[-1]}"
+    near = difflib.get_close_matches(node, known.nodes, n=1, cutoff=0.5)
+    return f"node {node} is unknown to the scheduler" + (f"; did you mean {near[0]}?" if near else "")
+
+
 def _nodes_by_number(reading: _Reading, known: Inventory) -> None:
     def taken(match: re.Match[str]) -> str:
         number = int(match.group(1))
@@ -213,9 +220,7 @@ def _token(word: str, reading: _Reading, known: Inventory) -> str:
             reading.strangers.append(_no_job(bare, known))
             return "{job}"
     elif _STRANGE_NODE.match(bare) and _like_a_node(bare, known.nodes):
-        near = difflib.get_close_matches(bare, known.nodes, n=1, cutoff=0.5)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        reading.strangers.append(f"node {bare} is unknown to the scheduler{hint}")
+        reading.strangers.append(_no_node(bare, known))
         return "{node}"
     return word
 

@@ -105,7 +105,8 @@ class SemanticAgent:
             return back
         if heard is not None:
             heard("")
-        lines = [*_lines(turn), *_else_meant(asked, choices)]
+        lines = list(_lines(turn))
+        lines += _else_meant(asked, choices) if turn.kind is Kind.ANSWER else ()
         self.state = self.state.after(turn, lines)
         return Answer(
             "\n".join(lines),
@@ -117,7 +118,7 @@ class SemanticAgent:
             tuple(dict.fromkeys(turn.evidence)),
             tuple(dict.fromkeys(turn.incidents)),
             tuple(turn.proposals),
-            notes=known.unknown,
+            notes=tuple(note for note in known.unknown if note.partition(": ")[2] not in "\n".join(lines)),
         )
 
     def orders(self, names: Names) -> bool:
@@ -130,7 +131,7 @@ class SemanticAgent:
         found, out = self._readings(names), barred(names.masked)
         left = [choice for choice in found if choice.intent not in out]
         total, kept = sum(choice.probability for choice in found), sum(choice.probability for choice in left)
-        return [Choice(choice.intent, choice.probability * total / max(kept, LEAST)) for choice in left] if out else found
+        return [Choice(one.intent, min(1.0, one.probability * total / max(kept, LEAST))) for one in left] if out else found
 
     def _readings(self, names: Names) -> Sequence[Choice]:
         """Return the readings of all that words stand for: a bare number is a job or an incident, `it` what was spoken of."""

@@ -61,7 +61,7 @@ def meaning(turn: Turn) -> Iterator[str]:
 def mode(turn: Turn) -> Iterator[str]:
     """Tell what may be done here."""
     policy = turn.gate.policy
-    yield "Mode semantic: no language model is used. Your words choose a tool, names that exist fill it in."
+    yield "Mode semantic: no language model is used. Your words choose what is looked up; only names that exist are taken."
     yield f"The policy is in mode {policy.mode}: " + {
         "observe": "nothing is changed, and I may not even propose it; a person still can, for instance nightshift recover JOB.",
         "propose": "every change is put before a person: nightshift approvals.",
@@ -78,8 +78,22 @@ def mode(turn: Turn) -> Iterator[str]:
 def help_(turn: Turn) -> Iterator[str]:
     """Tell what may be asked."""
     yield "I answer questions about jobs, nodes, logs, checkpoints and incidents, and propose changes. For instance:"
-    yield "\n".join(f"  {example}" for example in EXAMPLES)
+    yield "\n".join(f"  {example}" for example in _examples(turn))
     yield "An answer names its sources, [1]; `show 1` prints one of them whole."
+
+
+def _examples(turn: Turn) -> Iterator[str]:
+    """Yield the examples with what exists here, so that each of them works."""
+    failed_ones = [job for job in turn.known.incidents.values() if job in turn.known.jobs]
+    jobs = list(dict.fromkeys([*failed_ones, *reversed(list(turn.known.jobs)), "4821", "4790"]))
+    incident = max(turn.known.incidents, default=3)
+    for example in EXAMPLES:
+        yield (
+            example.replace("4821", "JOB")
+            .replace("4790", jobs[1])
+            .replace("JOB", jobs[0])
+            .replace("incident 3", f"incident {incident}")
+        )
 
 
 def out_of_scope(turn: Turn) -> Iterator[str]:

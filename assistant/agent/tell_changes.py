@@ -7,6 +7,7 @@ from typing import Any
 
 from assistant.agent.answer import Kind, Proposal, Source
 from assistant.agent.recovering import Begun, RecoveringTurn, Recovery
+from assistant.agent.saying import once
 from assistant.agent.tell_jobs import failed
 from assistant.agent.turn import Turn
 from assistant.agent.wording import one_line
@@ -39,11 +40,16 @@ def plan(turn: Turn) -> Iterator[str]:
     yield f"Job {job}: {told['reason']} {mark}. {one_line(told['summary'], 300)}"
     yield f"Playbook: {told['playbook'] or 'none'}; {one_line(told['note'], 300)} {mark}."
     for number, step in enumerate(told["steps"], 1):
-        what = step.get("preview") or step["tool"]
+        tool = find_tool(step["tool"])
+        if tool.risk is Risk.READ:
+            yield f"  {number}. {tool.name}: {one_line(step['why'] or tool.doc, 200)}"
+            continue
         policy = f" [policy: {step['verdict']}, {step['rule']}]" if step.get("rule") else ""
-        yield f"  {number}. {one_line(what, 200)}{policy}" + (f"\n     {one_line(step['why'], 160)}" if step["why"] else "")
+        yield f"  {number}. {one_line(step.get('preview') or tool.doc.rstrip('.'), 200)}{policy}"
+        if step["why"]:
+            yield f"     why: {one_line(step['why'], 160)}"
     if told["advice"]:
-        yield f"Advice: {one_line(told['advice'], 300)}"
+        yield f"Advice: {once(one_line(told['advice'], 420))}"
     yield f"Nothing was done. To do it: nightshift recover {job}"
 
 
@@ -64,7 +70,7 @@ def recover(turn: Turn) -> Iterator[str]:
         yield f"Incident {standing.incident} brought job {job} back already: {one_line(standing.note, 200)} [{shown.number}]."
         yield f"To do it once more: nightshift recover {job} --again"
         return
-    if standing is not None and standing.waiting:
+    if standing is not None and standing.waiting and _may_be_offered(turn, standing.waiting[0].tool):
         yield from _waits(turn, standing, f"Job {job} is being brought back already")
         return
     found = turn.look("plan_recovery", job=job)
@@ -87,18 +93,17 @@ def _begun(turn: Turn, recovery: Recovery | None, standing: Begun | None, found:
         because = f" ({one_line(plan['note'], 300)})" if not plan["steps"] else ""
         yield f"Its playbook, {plan['playbook'] or 'none'}, changes nothing{because} [{found.number}]. By hand: {by_hand} --dry-run"
         return
-    mode = turn.gate.policy.mode_of(find_tool(change["tool"]).kind)
     refused = change.get("verdict") == Verdict.DENY.value
-    if not turn.trusted or mode is Mode.OBSERVE or refused:
+    if refused or not _may_be_offered(turn, change["tool"]):
         turn.kind = Kind.REFUSED
         would = one_line(change.get("preview") or change["tool"], 200)
-        why = "nothing is proposed because of piped text, which anybody may have written"
-        if turn.trusted:
-            why = "the policy is in mode observe" if mode is Mode.OBSERVE else f"the policy refuses it ({change['rule']})"
+        why = f"the policy, in mode {turn.gate.policy.mode}, refuses it ({change.get('rule') or 'mode.observe'})"
+        if not turn.trusted:
+            why = "nothing is proposed because of piped text, which anybody may have written"
         yield f"Not proposed: {why}. The next step would be: {would} [{found.number}]. You can begin it yourself: {by_hand}"
         return
     # in mode act the watch takes up whatever is open, and words alone must not set it going
-    if recovery is None or (mode is Mode.ACT and standing is None):
+    if recovery is None or (standing is None and turn.gate.policy.mode_of(find_tool(change["tool"]).kind) is Mode.ACT):
         yield from _single(turn, plan, by_hand)
         return
     try:
@@ -112,6 +117,10 @@ def _begun(turn: Turn, recovery: Recovery | None, standing: Begun | None, found:
     if begun.waiting and after:
         told = [one_line(one.get("preview") or find_tool(one["tool"]).doc.rstrip("."), 160) for one in after]
         yield f"What may follow is asked about as well: {'; '.join(told)}."
+
+
+def _may_be_offered(turn: Turn, tool: str) -> bool:
+    return turn.trusted and turn.gate.policy.mode_of(find_tool(tool).kind) is not Mode.OBSERVE
 
 
 def _tool_of(begun: Begun) -> str:
@@ -195,7 +204,7 @@ def _each_node(turn: Turn, tool: str, instead: str, more: dict[str, Any]) -> Ite
     listed = turn.look("node_states", nodes=list(nodes))
     for node in listed.value or ():
         jobs = f", running job {', '.join(node['jobs'])}" if node["jobs"] else ""
-        yield f"Node {node['node']} is {node['state']}{jobs} [{listed.number}]."
+        yield f"{node['node']} is {node['state']}{jobs} [{listed.number}]."
         by_hand = instead.format(node=node["node"])
         yield _proposal(turn.propose(tool, {"node": node["node"], **more}, why="asked for by an operator", instead=by_hand))
 

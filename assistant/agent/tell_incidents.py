@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
+from assistant.agent.answer import Kind
+from assistant.agent.saying import counted, when
 from assistant.agent.tell_jobs import ALL_JOBS, FAILED, SHOWN, _ended_after, _since, diagnosis_told, failed
 from assistant.agent.tell_nodes import OUT
 from assistant.agent.turn import Turn
@@ -33,7 +36,7 @@ def overview(turn: Turn) -> Iterator[str]:
         yield f"Open incidents: {len(opened.value)} [{opened.number}]."
     for one in (opened.value or ())[:SHOWN]:
         turn.incidents.append(one["incident"])
-        yield f"  {_incident_row(one)}"
+        yield f"  {_incident_row(one, turn.now)}"
     if waiting.value:
         yield f"Waiting for a yes or no: {len(waiting.value)} [{waiting.number}]."
         for one in waiting.value[:5]:
@@ -43,8 +46,14 @@ def overview(turn: Turn) -> Iterator[str]:
     if not jobs.error:
         names = ", ".join(job["job"] for job in failures[:8])
         yield f"Jobs: {running} running, {len(failures)} failed in {span}{f' ({names})' if names else ''} [{jobs.number}]."
-    for source in unknown:
-        yield failed(turn, source)
+    for error in dict.fromkeys(source.error for source in unknown):
+        which = [source for source in unknown if source.error == error]
+        turn.kind = Kind.UNKNOWN
+        names = " and ".join(_LOOKED[source.tool] for source in which)
+        yield f"Not known now, {names}: {error} {''.join(f'[{source.number}]' for source in which)}"
+
+
+_LOOKED = {"list_incidents": "incidents", "list_approvals": "what waits", "node_states": "nodes", "list_jobs": "jobs"}
 
 
 def explain_incident(turn: Turn) -> Iterator[str]:
@@ -57,8 +66,8 @@ def explain_incident(turn: Turn) -> Iterator[str]:
     turn.incidents.append(one["incident"])
     turn.evidence += [fact["id"] for fact in one["evidence"]]
     about = f"job {one['job']}" if one["job"] else f"node {one['node']}"
-    yield f"Incident {one['incident']} about {about} is {one['state']}, opened {one['opened']} {mark}." + (
-        f" {one_line(one['note'], 240)}" if one["note"] else ""
+    yield f"Incident {one['incident']} about {about} is {one['state']}, opened {when(one['opened'], turn.now)} {mark}." + (
+        f" Note: {one_line(one['note'], 240)}" if one["note"] else ""
     )
     if one["diagnosis"] is None:
         yield f"It has no diagnosis yet {mark}."
@@ -68,12 +77,14 @@ def explain_incident(turn: Turn) -> Iterator[str]:
     if one["playbook"]:
         yield f"Playbook: {one['playbook']} {mark}."
     if one["changes"]:
-        yield f"What was done {mark}:"
+        yield f"What was done, or waits {mark}:"
         for change in one["changes"][:SHOWN]:
             undo = f"; undo: {change['undo']}" if change["undo"] else ""
             yield f"  call {change['call']}, {change['status']}: {one_line(change['change'], 200)}{undo}"
     else:
         yield f"Nothing was changed {mark}."
+    if one["state"] == "waiting":
+        yield "It goes on with a yes or no: nightshift approvals"
     if one["evidence"]:
         numbers = ", ".join(str(fact["id"]) for fact in one["evidence"][:12])
         yield f"Evidence: {numbers} {mark}. The whole report: nightshift explain {one['incident']}"
@@ -100,7 +111,7 @@ def incidents(turn: Turn) -> Iterator[str]:
     yield f"{len(rows)} {kind}{'incident' if len(rows) == 1 else 'incidents'}{within} [{listed.number}]."
     for one in rows[:SHOWN]:
         turn.incidents.append(one["incident"])
-        yield f"  {_incident_row(one)}"
+        yield f"  {_incident_row(one, turn.now)}"
     if len(rows) > SHOWN:
         yield f"… and {len(rows) - SHOWN} more [{listed.number}]."
     counted = Counter(str(one["reason"]) for one in rows if one["reason"])
@@ -123,7 +134,7 @@ def approvals(turn: Turn) -> Iterator[str]:
         about = f", incident {one['incident']}" if one["incident"] else ""
         yield (
             f"  {one['approval']}: {one_line(one['change'], 200)}\n"
-            f"     why: {one_line(one['why'], 160)}{about}; until {one['expires']}\n"
+            f"     why: {one_line(one['why'], 160)}{about}; expires {when(one['expires'], turn.now)}\n"
             f"     nightshift approve {one['approval']}, or nightshift deny {one['approval']}"
         )
 
@@ -144,7 +155,7 @@ def seen_before(turn: Turn) -> Iterator[str]:
         turn.incidents.append(one["incident"])
         cure = f" What brought that job back: {one_line(one['cure'], 160)}." if one["cure"] else " What cured it is not known."
         yield (
-            f"{about.capitalize()} is like incident {one['incident']} of {one['at']}: {one['reason']}, similarity "
+            f"{about.capitalize()} is like incident {one['incident']} ({when(one['at'], turn.now)}): {one['reason']}, similarity "
             f"{one['similarity']:.2f}, shared: {one_line(', '.join(one['shared']), 160)} [{found.number}].{cure}"
         )
     if not told["seen_before"]:
@@ -155,7 +166,8 @@ def seen_before(turn: Turn) -> Iterator[str]:
     if same:
         turn.incidents += [one["incident"] for one in same[:8]]
         numbers = ", ".join(str(one["incident"]) for one in same[:8])
-        yield f"The same reason, {told['reason']}, was found in {len(same)} other incidents: {numbers} [{listed.number}]."
+        others = counted(len(same), "other incident")
+        yield f"The same reason, {told['reason']}, was found in {others}: {numbers} [{listed.number}]."
     else:
         yield f"No other incident has the reason {told['reason']} [{listed.number}]."
 
@@ -169,17 +181,20 @@ def changes(turn: Turn) -> Iterator[str]:
         return
     mark, rows = f"[{found.number}]", found.value
     done = [one for one in rows if one["status"] in ("done", "undone")]
-    yield f"In {span} Nightshift made {len(done)} {'change' if len(done) == 1 else 'changes'} {mark}."
-    for one in rows[:SHOWN]:
+    rest = Counter(str(one["status"]) for one in rows if one not in done)
+    besides = "; not done: " + ", ".join(f"{count} {status}" for status, count in rest.items()) if rest else ""
+    yield f"In {span} Nightshift made {counted(len(done), 'change')}{besides} {mark}."
+    for one in sorted(rows, key=lambda one: one not in done)[:SHOWN]:
         undo = f"; undo: {one['undo']}" if one["undo"] else ""
         about = f", incident {one['incident']}" if one["incident"] else ""
-        yield f"  call {one['call']}, {one['status']}, {one['at']}: {one_line(one['change'], 180)} (by {one['by']}{about}){undo}"
+        at, what = when(one["at"], turn.now), one_line(one["change"], 180)
+        yield f"  call {one['call']}, {one['status']}, {at}: {what} (by {one['by']}{about}){undo}"
 
 
-def _incident_row(one: Mapping[str, Any]) -> str:
+def _incident_row(one: Mapping[str, Any], now: datetime) -> str:
     about = f"job {one['job']}" if one["job"] else f"node {one['node']}"
     note = f": {one_line(one['note'], 120)}" if one["note"] else ""
-    return f"{one['incident']}  {one['state']}  {about}  {one['reason'] or one['kind']}  opened {one['opened']}{note}"
+    return f"{one['incident']}  {one['state']}  {about}  {one['reason'] or one['kind']}  opened {when(one['opened'], now)}{note}"
 
 
 def _as_diagnosis(found: Any, told: Mapping[str, Any]) -> Any:

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from assistant.agent.answer import Kind, Source
+from assistant.agent.saying import counted, once, when, without_quote
 from assistant.agent.turn import Turn
 from assistant.agent.wording import one_line
 from assistant.nodeset import fold
@@ -16,6 +17,16 @@ from assistant.records import JobState
 
 SHOWN = 20
 """Rows of a list; the rest is counted."""
+WORTH_TELLING = 0.15
+"""Confidence of a rival from which on it is told; `show` prints all of them."""
+_STANDS = {
+    "failed": "failed",
+    "completed": "completed",
+    "cancelled": "was cancelled",
+    "timeout": "ran into its time limit (timeout)",
+}
+_LOSS = re.compile(r"\bloss['\"]?[:=]?\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?\d+)?)")
+_OF = re.compile(r"\b(?:step|iteration|iter)s?['\"]?[:=]?\s*\d+\s*/\s*(\d+)", re.IGNORECASE)
 FAILED = {str(state) for state in JobState if state.failed}
 ENDED = {str(state) for state in JobState if state.ended}
 ALL_JOBS = 100_000
@@ -35,6 +46,11 @@ def explain_job(turn: Turn) -> Iterator[str]:
     if found.error:
         yield f"Job {job} is {shown.value['state']} [{shown.number}], but why could not be found out: {found.error}"
         return
+    if shown.value["state"] == "running" and found.value["reason"] == "no_failure":
+        yield f"Job {job} is running [{shown.number}]; nothing that it left so far points to a failure [{found.number}]."
+        for line in found.value["root_cause"][:1]:
+            yield f"  {line['file']}:{line['line']}  {one_line(line['text'], 160)}"
+        return
     if shown.value["state"] == "running":
         yield f"Job {job} is still running [{shown.number}]; this is what its log shows so far."
     yield from diagnosis_told(turn, found, f"Job {job}")
@@ -48,24 +64,28 @@ def diagnosis_told(turn: Turn, found: Source, about: str) -> Iterator[str]:
         turn.incidents.append(told["incident"])
     turn.evidence += [number for number in told.get("evidence", ()) if isinstance(number, int)]
     sure = f"confidence {told['confidence']:.2f}, by {told['by']}"
-    yield f"{about}: {told['reason']} ({told['category']}, {sure}) {mark}. {one_line(told['summary'], 400)}"
+    quote = one_line(told["root_cause"][0]["text"], 200) if told["root_cause"] else ""
+    summary = without_quote(one_line(told["summary"], 400), quote)
+    yield f"{about}: {told['reason']} ({told['category']}, {sure}) {mark}. {summary}"
     if told["reason"] == "unknown":
         yield "Nothing that is known here explains it; look at the end of the log and at the nodes."
     lines = [f"  {one['file']}:{one['line']}  {one_line(one['text'], 200)}" for one in told["root_cause"][:4]]
     if lines:
         yield "\n".join([f"What shows it {mark}:", *lines])
     for one in told["nodes"]:
-        yield f"To blame: node {one['node']} {mark}: {one_line(one['why'], 200)}"
+        why = one_line(one["why"], 200)
+        said = without_quote(why, quote)
+        why = why if said == why else f"{said.rstrip('.')} so"
+        yield f"To blame: {one['node']} {mark}: {why}."
     for one in told["seen_before"][:2]:
         cure = f"; cured by {one_line(one['cure'], 120)}" if one["cure"] else ""
         yield f"Seen before in incident {one['incident']} ({one['reason']}, similarity {one['similarity']:.2f}{cure}) {mark}."
-    for rival in told["rivals"][:1]:
-        yield (
-            f"Weighed and not chosen: {rival['reason']} ({rival['confidence']:.2f}). Against: {one_line(rival['against'], 160)} "
-            f"Would decide: {one_line(rival['test'], 160)}"
-        )
+    for rival in [one for one in told["rivals"][:1] if one["confidence"] >= WORTH_TELLING]:
+        against, test = one_line(rival["against"], 160).rstrip("."), one_line(rival["test"], 160)
+        weighed = f"{rival['reason']} ({rival['confidence']:.2f})"
+        yield f"Weighed and not chosen: {weighed}; against it: {against}; what would decide it: {test}"
     if told["advice"]:
-        yield f"What to do: {one_line(told['advice'], 300)}"
+        yield f"What to do: {once(one_line(told['advice'], 420))}"
     if told.get("incident") is not None:
         yield f"This is incident {told['incident']} ({told['state']}); the whole report: nightshift explain {told['incident']}"
 
@@ -77,12 +97,13 @@ def job_status(turn: Turn) -> Iterator[str]:
         yield failed(turn, shown)
         return
     job, mark = shown.value, f"[{shown.number}]"
-    nodes = f" on {fold(job['nodes'])} ({len(job['nodes'])} nodes)" if job["nodes"] else ""
+    nodes = f" on {fold(job['nodes'])} ({counted(len(job['nodes']), 'node')})" if job["nodes"] else ""
     about = f"{one_line(job['name'], 60)} of {job['user']}"
-    yield f"Job {job['job']} ({about}) is {job['state']}{nodes}, partition {job['partition']} {mark}."
-    times = [f"{name} {job[name]}" for name in ("submitted", "started", "ended") if job.get(name)]
+    stands = _STANDS.get(job["state"], f"is {job['state']}")
+    yield f"Job {job['job']} ({about}) {stands}{nodes}, partition {job['partition']} {mark}."
+    times = [f"{name} {when(job[name], turn.now)}" for name in ("submitted", "started", "ended") if job.get(name)]
     if times:
-        yield f"It was {', '.join(times)} {mark}."
+        yield f"It was {'; '.join(times)} {mark}."
     if job["exit_code"] is not None or job["signal"]:
         signal = f", signal {job['signal']}" if job["signal"] else ""
         yield f"Exit code {job['exit_code']}{signal} {mark}."
@@ -93,6 +114,8 @@ def job_status(turn: Turn) -> Iterator[str]:
         turn.incidents.append(one["incident"])
         reason = one["reason"] or "not diagnosed yet"
         yield f"Incident {one['incident']} is about it: {reason}, {one['state']} [{incidents.number}]."
+    if job["state"] in FAILED:
+        yield f"Why, and what shows it: ask why {job['job']} failed"
 
 
 def progress(turn: Turn) -> Iterator[str]:
@@ -102,16 +125,25 @@ def progress(turn: Turn) -> Iterator[str]:
         yield failed(turn, shown)
         return
     found = turn.look("job_progress", job=turn.asked.job, timeout_s=0.0)
-    yield f"Job {turn.asked.job} is {shown.value['state']} [{shown.number}]."
+    state = shown.value["state"]
+    yield f"Job {turn.asked.job} {_STANDS.get(state, 'is ' + state)} [{shown.number}]."
     if found.error:
         yield failed(turn, found)
         return
     step = found.value.get("step")
-    yield f"Last step seen: {step if step is not None else 'none'} [{found.number}]. {one_line(found.value['note'], 200)}"
     lines = turn.look("search_log", job=turn.asked.job, pattern="loss", most=3)
-    if not lines.error and "\n" in str(lines.value):
-        last = str(lines.value).splitlines()[-1]
-        yield f"Last line with a loss [{lines.number}]: {one_line(last, 220)}"
+    last = str(lines.value).splitlines()[-1] if not lines.error and "\n" in str(lines.value) else ""
+    whole = _OF.search(last)
+    if step is None:
+        yield f"No step of training was seen in its log yet [{found.number}]. {one_line(found.value['note'], 200)}"
+    elif whole and int(whole[1]) >= step > 0:
+        yield f"It reached step {step} of {whole[1]}, {step / int(whole[1]):.0%} [{found.number}]."
+    else:
+        yield f"It reached step {step} [{found.number}]."
+    if last:
+        loss = _LOSS.search(last)
+        told = f" is {float(loss[1]):.4g}" if loss else ""
+        yield f"The last loss in its log{told} [{lines.number}]: {one_line(last, 160)}"
 
 
 def compare_jobs(turn: Turn) -> Iterator[str]:

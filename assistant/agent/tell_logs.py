@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from assistant.agent.answer import Kind
+from assistant.agent.saying import counted, when
 from assistant.agent.tell_jobs import failed
 from assistant.agent.turn import Turn
 from assistant.agent.wording import cut, one_line
@@ -44,7 +46,12 @@ def log_errors(turn: Turn) -> Iterator[str]:
     if total == "0":
         yield f"No line of the log of job {turn.asked.job} speaks of an error [{found.number}]."
     else:
-        yield f"{total} lines of the log of job {turn.asked.job} speak of errors; the first and the last of them [{found.number}]:"
+        speak = (
+            "1 line of the log of job {} speaks of an error"
+            if total == "1"
+            else f"{total} lines of the log of job {{}} speak of errors"
+        )
+        yield f"{speak.format(turn.asked.job)} [{found.number}]:"
         yield _block("\n".join(one_line(line, 260) for line in lines))
     why = turn.look("explain_job", job=turn.asked.job)
     for line in (why.value or {}).get("root_cause", ())[:1]:
@@ -82,7 +89,8 @@ def scheduler_log(turn: Turn) -> Iterator[str]:
         yield failed(turn, found)
         return
     lines = str(found.value["text"]).splitlines()
-    yield f"{len(lines)} lines of the scheduler's log are about job {turn.asked.job} and its nodes [{found.number}]; the last:"
+    number = counted(len(lines), "line")
+    yield f"The scheduler's log has {number} about job {turn.asked.job} and its nodes [{found.number}]; the last:"
     yield _block("\n".join(one_line(line, 260) for line in lines[-15:])) if lines else "  (none)"
 
 
@@ -95,7 +103,7 @@ def checkpoints(turn: Turn) -> Iterator[str]:
     kept, mark = found.value["checkpoints"], f"[{found.number}]"
     good = [one for one in kept if one["healthy"]]
     yield f"Job {turn.asked.job} has {len(kept)} checkpoints in {found.value['folder']}, {len(good)} of them healthy {mark}."
-    rows = [_checkpoint_row(one) for one in kept[-15:]]
+    rows = [_checkpoint_row(one, turn.now) for one in kept[-15:]]
     if rows:
         yield "\n".join(rows)
     if good:
@@ -124,10 +132,10 @@ def newest_checkpoint(turn: Turn) -> Iterator[str]:
         yield f"It had reached step {step} [{reached.number}], so {step - chosen['step']} steps would be done again."
 
 
-def _checkpoint_row(one: Mapping[str, Any]) -> str:
+def _checkpoint_row(one: Mapping[str, Any], now: datetime) -> str:
     size = one["size_bytes"] / 1e6
     state = "healthy" if one["healthy"] else f"not to be loaded: {one_line('; '.join(one['problems']), 160)}"
-    return f"  step {one['step']}  {size:,.1f} MB  {one['saved_at']}  {state}"
+    return f"  step {one['step']}  {size:,.1f} MB  saved {when(one['saved_at'], now)}  {state}"
 
 
 def _block(text: str) -> str:

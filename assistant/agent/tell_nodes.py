@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
+from assistant.agent.saying import counted, when
 from assistant.agent.tell_jobs import SHOWN, failed
 from assistant.agent.turn import Turn
 from assistant.agent.wording import one_line
@@ -33,15 +35,15 @@ def bad_nodes(turn: Turn) -> Iterator[str]:
     out = [node for node in nodes if node["state"] in OUT]
     if not out:
         yield f"No node is cordoned, drained or down {mark}."
+    leases = turn.look("cordon_leases")
+    ours = {lease["node"]: lease for lease in (leases.value or {}).get("leases", ())}
     for node in out[:SHOWN]:
-        yield f"  {node['node']}  {node['state']}  {one_line(node['reason'], 200) or 'no reason given'}"
+        why = one_line(node["reason"], 200) or "no reason given"
+        if node["node"] in ours:
+            why = f"{_held(ours[node['node']], turn.now)} [{leases.number}]"
+        yield f"  {node['node']}  {node['state']}  {why}"
     if len(out) > SHOWN:
         yield f"… and {len(out) - SHOWN} more {mark}."
-    leases = turn.look("cordon_leases")
-    for lease in (leases.value or {}).get("leases", ()):
-        until = f"until {lease['until']}" if lease["until"] else "without an end"
-        about = f", incident {lease['incident']}" if lease["incident"] else ""
-        yield f"Cordoned by Nightshift [{leases.number}]: {lease['node']} {until}{about}: {one_line(lease['why'], 160)}"
     if leases.value and leases.value["expired"]:
         yield f"Run out [{leases.number}]: {fold(leases.value['expired'])}"
 
@@ -54,19 +56,18 @@ def node_state(turn: Turn) -> Iterator[str]:
         yield failed(turn, listed)
         return
     mark = f"[{listed.number}]"
+    leases = turn.look("cordon_leases")
+    ours = {lease["node"]: lease for lease in (leases.value or {}).get("leases", ())}
     for node in listed.value[:SHOWN]:
         jobs = f", running job {', '.join(node['jobs'])}" if node["jobs"] else ", no job on it"
-        why = f". Reason: {one_line(node['reason'], 240)}" if node["reason"] else ""
-        yield f"Node {node['node']} is {node['state']}{jobs}, partition {node['partition']} {mark}{why}"
+        why = f" Reason: {one_line(node['reason'], 240)}" if node["reason"] else ""
+        if node["node"] in ours:
+            why = f" Reason: {_held(ours[node['node']], turn.now)} [{leases.number}]"
+        yield f"{node['node']} is {node['state']}{jobs}, partition {node['partition']} {mark}.{why}"
     if len(wanted) > 1:
         counted = Counter(node["state"] for node in listed.value)
         yield f"Together: {', '.join(f'{count} {state}' for state, count in counted.most_common())} {mark}."
         return
-    leases = turn.look("cordon_leases")
-    for lease in (leases.value or {}).get("leases", ()):
-        if lease["node"] in wanted:
-            until = f"until {lease['until']}" if lease["until"] else "without an end"
-            yield f"Nightshift holds it {until} [{leases.number}]."
     about = turn.look("list_incidents", node=wanted[0], limit=5)
     for one in (about.value or ())[:3]:
         turn.incidents.append(one["incident"])
@@ -85,17 +86,17 @@ def node_history(turn: Turn) -> Iterator[str]:
     rows = ledger.value
     if not rows:
         yield (
-            f"Node {node} was never part of a failed job that the ledger knows {mark}."
+            f"{node} was never part of a failed job that the ledger knows {mark}."
             if node
             else f"The ledger of nodes is empty {mark}."
         )
     for row in rows[:SHOWN]:
         reasons = ", ".join(f"{reason} x {count}" for reason, count in row["reasons"].items()) or "nothing"
-        last = f", last {row['last']}" if row["last"] else ""
+        last = f", last {when(row['last'], turn.now)}" if row["last"] else ""
         numbers = f" (incidents {', '.join(str(one) for one in row['incidents'])})" if row["incidents"] else ""
         yield (
-            f"Node {row['node']} was to blame {row['blamed']} times for {reasons}{numbers}; "
-            f"part of {row['failed_jobs']} failed jobs{last}; score {row['score']:.2f} {mark}."
+            f"{row['node']} was to blame {counted(row['blamed'], 'time')} for {reasons}{numbers}; "
+            f"part of {counted(row['failed_jobs'], 'failed job')}{last}; score {row['score']:.2f} {mark}."
         )
         turn.incidents += row["incidents"]
     if node:
@@ -103,7 +104,7 @@ def node_history(turn: Turn) -> Iterator[str]:
         for one in (about.value or ())[:8]:
             turn.incidents.append(one["incident"])
             reason = one["reason"] or one["kind"]
-            yield f"Incident {one['incident']}, opened {one['opened']}: {reason}, {one['state']} [{about.number}]."
+            yield f"Incident {one['incident']}, opened {when(one['opened'], turn.now)}: {reason}, {one['state']} [{about.number}]."
 
 
 def check_node(turn: Turn) -> Iterator[str]:
@@ -114,13 +115,14 @@ def check_node(turn: Turn) -> Iterator[str]:
         return
     mark = f"[{found.number}]"
     for node, told in found.value["nodes"].items():
-        yield f"Node {node}: {told['status']} {mark}."
+        status = {"ok": "all that could be checked is well", "unknown": "could not be checked"}.get(told["status"], told["status"])
+        yield f"{node}: {status} {mark}."
         probes = [row for row in told.get("probes", ()) if row.get("status") in ("critical", "warning")]
         for row in probes[:8]:
             yield f"  {row['status']}: {row['probe']}: {one_line(row.get('text', ''), 200)}"
         silent = [row["probe"] for row in told.get("probes", ()) if row.get("status") == "unknown"]
         if silent:
-            yield f"  not known ({len(silent)} probes): {', '.join(dict.fromkeys(silent[:12]))}"
+            yield f"  without an answer, {counted(len(silent), 'probe')}: {', '.join(dict.fromkeys(silent[:12]))}"
     if found.value["faulty"]:
         yield f"To be taken out of service: {fold(found.value['faulty'])} {mark}."
 
@@ -135,7 +137,13 @@ def kernel_log(turn: Turn) -> Iterator[str]:
     for node, text in found.value["text"].items():
         lines = str(text).splitlines()
         marked = [line for line in lines if "xid" in line.lower() or "error" in line.lower() or "fail" in line.lower()]
-        yield f"Kernel log of {node}: {len(lines)} lines, {len(marked)} of them about Xids, errors or failures {mark}."
+        yield f"Kernel log of {node}: {counted(len(lines), 'line')}, {len(marked)} of them about Xids, errors or failures {mark}."
         yield "\n".join(f"  {one_line(line, 240)}" for line in (marked or lines)[-12:]) or "  (nothing)"
     for node, why in found.value["unknown"].items():
         yield f"Kernel log of {node}: not known, {one_line(why, 160)} {mark}."
+
+
+def _held(lease: Mapping[str, Any], now: datetime) -> str:
+    """Return why Nightshift holds a node, and how long."""
+    until = f"until {when(lease['until'], now)}" if lease["until"] else "without an end"
+    return f"cordoned by Nightshift {until}: {one_line(lease['why'], 160)}"
