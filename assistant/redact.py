@@ -1,4 +1,4 @@
-"""Take secrets out of text before it reaches the disk, a model or a screen.
+"""Take secrets out of text before it reaches the disk, a model or a screen; hide names, and show them again.
 
 Pure, and harmless to what diagnosis reads: lines keep their number, and `tokens per second: 12`, `KeyError: 'secret'` or
 `MAX_TOKENS=4096` stay as they are. What goes is replaced by `[redacted]`; doing it twice changes nothing.
@@ -6,11 +6,14 @@ Pure, and harmless to what diagnosis reads: lines keep their number, and `tokens
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import re
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["MASK", "redact", "redact_value"]
+__all__ = ["MASK", "Mask", "redact", "redact_value"]
 
 MASK = "[redacted]"
 
@@ -102,3 +105,70 @@ def _masked_lines(found: re.Match[str]) -> str:
 
 def _unless_harmless(found: re.Match[str]) -> str:
     return found.group() if _HARMLESS.match(found["value"]) else found["keep"] + MASK
+
+
+class Mask:
+    """Replaces names of hosts and users by stand-ins, and back: for a model or a service that is not the site's own.
+
+    A name has the same stand-in whenever the key is the same; `show` knows those that this mask has hidden or was made with.
+    Hosts that are numbered like a known one (node017 beside node016), and folded sets of them (`node[001-016]`), are hidden too.
+    """
+
+    def __init__(self, hosts: Iterable[str] = (), users: Iterable[str] = (), *, key: bytes = b"") -> None:
+        """Begin with what is known.
+
+        Args:
+            hosts: Names of nodes and login hosts.
+            users: Login names; those that every system has stay.
+            key: Secret of the site: without it nobody can find a name by trying all.
+        """
+        self._key = key
+        self._names: dict[str, str] = {}
+        self._stands_for: dict[str, str] = {}
+        self._lock = threading.Lock()
+        self.learn(hosts, users)
+
+    def learn(self, hosts: Iterable[str] = (), users: Iterable[str] = ()) -> None:
+        """Hide further names from now on."""
+        new_hosts = sorted({host for host in hosts if _NAME.fullmatch(host)})
+        with self._lock:
+            for host in new_hosts:
+                self._stand_in("host", host)
+            for user in sorted({user for user in users if _NAME.fullmatch(user) and user not in _EVERYWHERE}):
+                self._stand_in("user", user)
+            self._pattern = self._compiled()
+
+    def hide(self, text: str) -> str:
+        """Return the text with stand-ins for names."""
+        with self._lock:
+            return self._pattern.sub(lambda found: self._stand_in("host", found.group()), text) if self._names else text
+
+    def show(self, text: str) -> str:
+        """Return the text with the names themselves; a stand-in that this mask does not know stays."""
+        return _STAND_IN.sub(lambda found: self._stands_for.get(found.group(), found.group()), text)
+
+    def _stand_in(self, sort: str, name: str) -> str:
+        if name not in self._names:
+            digest = hmac.new(self._key, f"{sort}:{name}".encode(), hashlib.sha256).hexdigest()
+            length = 6
+            while (given := f"{sort}-{digest[:length]}") in self._stands_for:
+                length += 1
+            self._names[name], self._stands_for[given] = given, name
+        return self._names[name]
+
+    def _compiled(self) -> re.Pattern[str]:
+        numbered = {
+            (found["stem"], len(found["number"]))
+            for name, given in self._names.items()
+            if given.startswith("host-") and (found := _NUMBERED.fullmatch(name))
+        }
+        alike = [rf"{re.escape(stem)}\d{{{digits}}}" for stem, digits in sorted(numbered)]
+        folded = [rf"{re.escape(stem)}\[[\d,-]+\]" for stem in sorted({stem for stem, _ in numbered})]
+        plain = [re.escape(name) for name in sorted(self._names, key=lambda name: (-len(name), name))]
+        return re.compile(rf"(?<![\w-])(?:{'|'.join([*folded, *plain, *alike])})(?![\w-])")
+
+
+_NAME = re.compile(r"(?=[^A-Za-z]*[A-Za-z])[A-Za-z0-9][A-Za-z0-9._-]{1,252}")
+_NUMBERED = re.compile(r"(?P<stem>.*[A-Za-z-])(?P<number>\d+)")
+_STAND_IN = re.compile(r"\b(?:host|user)-[0-9a-f]{6,64}\b")
+_EVERYWHERE = frozenset({"root", "nobody", "daemon", "slurm", "munge", "nightshift"})

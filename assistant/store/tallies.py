@@ -31,6 +31,12 @@ class TallyRows(AuditRows):
         """Return rows of the audit behind one, the oldest first, at most so many."""
         return [row_of(found) for found in self.rows("SELECT * FROM audit WHERE id > ? ORDER BY id LIMIT ?", [row, limit])]
 
+    def row_before(self, row: int, prefix: str) -> AuditRow | None:
+        """Return the last row of the audit before one whose `what` begins with a prefix; None when there is none."""
+        sql = "SELECT * FROM audit WHERE id < ? AND what GLOB ? ORDER BY id DESC LIMIT 1"
+        found = self.row(sql, [row, f"{prefix}*"])
+        return None if found is None else row_of(found)
+
     def newest_row(self) -> int:
         """Return the number of the newest row of the audit, 0 before the first."""
         found = self.row("SELECT max(id) AS id FROM audit")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -54,6 +55,21 @@ class TellingRows(TallyRows):
                 connection.execute("DELETE FROM tellings WHERE at < ?", [time_text(max(told.values()) - _KEPT)])
             self.move_cursor(cursor_of(sink), row)
             self.add_counts(counts)
+
+    def known_names(self) -> tuple[list[str], list[str]]:
+        """Return the hosts and the users that incidents and changes were about, for masking."""
+        hosts = self.rows("SELECT node FROM sightings UNION SELECT node FROM incidents WHERE node IS NOT NULL")
+        users = self.rows("SELECT DISTINCT json_each.value AS name FROM calls, json_each(calls.targets, '$.users')")
+        nodes = self.rows("SELECT DISTINCT json_each.value AS name FROM calls, json_each(calls.targets, '$.nodes')")
+        return [*(row["node"] for row in hosts), *(row["name"] for row in nodes)], [row["name"] for row in users]
+
+    def mask_key(self) -> bytes:
+        """Return the secret by which names are masked the same way each time, made when it is first asked for."""
+        with self.transaction() as connection:
+            made = secrets.token_hex(32)
+            connection.execute("INSERT OR IGNORE INTO properties (name, value) VALUES ('mask_key', ?)", [made])
+            row = self.row("SELECT value FROM properties WHERE name = 'mask_key'")
+        return bytes.fromhex(row["value"] if row is not None else made)
 
 
 def cursor_of(sink: str) -> str:

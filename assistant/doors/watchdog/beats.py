@@ -1,0 +1,102 @@
+"""Make, from the settings, everything that is told of each pass: the store, systemd, metrics, notifications, a heartbeat URL."""
+
+from __future__ import annotations
+
+import os
+import socket
+from datetime import timedelta
+
+from assistant import __version__
+from assistant.config import Settings
+from assistant.content.reasons import reasons
+from assistant.doors.watchdog.addresses import urls_of
+from assistant.doors.watchdog.kept import Kept
+from assistant.doors.watchdog.passed import Beat
+from assistant.doors.watchdog.systemd import Systemd
+from assistant.engine.lease import owner_name
+from assistant.errors import ConfigError
+from assistant.gate.asking import stopped_by
+from assistant.policy import load_policy
+from assistant.store import Store
+
+__all__ = ["beats_of"]
+
+
+def beats_of(settings: Settings, store: Store, *, owner: str = "") -> list[Beat]:
+    """Return what is told of each pass, in this order: what is kept, then what goes out, last the sign of life for systemd.
+
+    Args:
+        settings: Of the site; what they do not name is not made, and its library not imported.
+        store: Where passes, counts and notices are kept.
+        owner: Name of this watch, as it leads; that of this process when empty.
+
+    Raises:
+        ConfigError: A file of URLs cannot be read, everybody may read it, or a URL is wrong.
+    """
+    site = settings.content
+    beats: list[Beat] = [
+        Kept(
+            store,
+            owner or owner_name("watch"),
+            lambda: frozenset(reasons(site)),
+            lambda: stopped_by(load_policy(site).kill_switch),
+            timedelta(minutes=settings.notify.blind_min),
+        )
+    ]
+    # a new place begins with what happens after this moment, so places come before the first pass
+    beats += _notifier(settings, store)
+    beats += _metrics(settings, store)
+    beats += _heartbeat(settings)
+    if os.environ.get("NOTIFY_SOCKET"):
+        beats.append(Systemd())
+    return beats
+
+
+def _notifier(settings: Settings, store: Store) -> list[Beat]:
+    terms = settings.notify
+    if not terms.sinks:
+        return []
+    from assistant.doors.watchdog.courier import Courier, Notifier
+    from assistant.doors.watchdog.services import Services, masked
+    from assistant.redact import Mask
+
+    def mask() -> Mask:
+        hosts, users = store.known_names()
+        return Mask([*hosts, socket.gethostname()], users, key=store.mask_key())
+
+    couriers = []
+    for name, sink in terms.sinks.items():
+        urls = urls_of(sink.url_file, f"notify.sinks.{name}.url_file")
+        cluster = terms.cluster or ("" if sink.mask else socket.gethostname())
+        services = Services(name, urls, cluster=cluster, timeout_s=terms.timeout_s)
+        send = masked(services.send, mask) if sink.mask else services.send
+        courier = Courier(name, sink, terms, store, send)
+        courier.begin()
+        couriers.append(courier)
+    return [Notifier(couriers)]
+
+
+def _metrics(settings: Settings, store: Store) -> list[Beat]:
+    wanted, site = settings.metrics, settings.content
+    if wanted.textfile is None and not wanted.listen:
+        return []
+    from assistant.doors.watchdog.figures import Standing
+    from assistant.doors.watchdog.metrics import Metrics
+
+    def standing() -> Standing:
+        policy = load_policy(site)
+        return Standing(__version__, str(policy.mode), stopped_by(policy.kill_switch), tuple(settings.notify.sinks))
+
+    return [Metrics(store, standing, wanted.textfile, wanted.listen)]
+
+
+def _heartbeat(settings: Settings) -> list[Beat]:
+    wanted = settings.heartbeat
+    if wanted.url_file is None:
+        return []
+    from assistant.doors.watchdog.heartbeat import Heartbeat
+
+    urls = urls_of(wanted.url_file, "heartbeat.url_file")
+    if len(urls) != 1 or not urls[0].startswith(("http://", "https://")):
+        raise ConfigError(f"heartbeat.url_file: {wanted.url_file} must hold one URL that begins with http:// or https://")
+    return [Heartbeat(urls[0], wanted.method, wanted.timeout_s)]

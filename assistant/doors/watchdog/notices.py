@@ -1,0 +1,282 @@
+"""What people are told: each row of the audit that matters to somebody, as a message with the next step in it.
+
+A notice is written when it is sent, so it says how things stand then; an approval that was answered meanwhile is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from assistant.config.outward import About, Severity
+from assistant.errors import UsageError
+from assistant.records import Call, Diagnosis, Incident, IncidentState
+from assistant.redact import redact
+from assistant.store import AuditRow, Store
+from assistant.tooling import found as tools
+
+__all__ = ["Notice", "grouped", "notices", "superseded"]
+
+LONGEST_LINE = 400
+LONGEST = 6_000
+"""Characters of a message."""
+LISTED = 25
+"""Notices that the message about a storm lists."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_MENTION = re.compile(r"<(?=[!@#/a-zA-Z])|(?<!\w)@(?=(?:everyone|here|channel|all)\b)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One thing to tell."""
+
+    row: int
+    """The row of the audit that it is about."""
+    about: About
+    severity: Severity
+    title: str
+    text: str
+    fingerprint: str
+    """The same for the same thing happening again: a run that fails again for the same reason, after each restart."""
+    incident: int | None = None
+    owner: str = ""
+    """Whom it is for, when it is for the owner of a job; empty: for the operators."""
+
+
+def notices(rows: Iterable[AuditRow], store: Store) -> Iterator[Notice]:
+    """Yield what rows of the audit have to say to people, in their order.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    for row in rows:
+        writer = _WRITERS.get(row.what) or _WRITERS.get(row.what.partition(".")[0] + ".")
+        told = writer(row, store) if writer is not None else None
+        if told is not None:
+            yield told
+
+
+def superseded(told: Sequence[Notice]) -> list[Notice]:
+    """Return notices without those of incidents that opened and ended in the same breath: how they ended says it all."""
+    ended = {one.incident for one in told if one.about in (About.ESCALATED, About.RECOVERED)}
+    return [one for one in told if one.about is not About.OPENED or one.incident not in ended]
+
+
+def grouped(told: Sequence[Notice], row: int) -> Notice:
+    """Return one notice that stands for many: how many of what, and the worst of them line by line."""
+    counts = {about: sum(one.about is about for one in told) for about in About}
+    parts = [f"{many} {_PLURAL[about]}" for about, many in counts.items() if many]
+    worst = sorted(told, key=lambda one: (-one.severity.rank, one.about is not About.APPROVAL, one.row))
+    lines = [f"{one.title}: {one.text.splitlines()[0]}" if one.text else one.title for one in worst[:LISTED]]
+    if len(told) > LISTED:
+        lines.append(f"and {len(told) - LISTED} more")
+    lines.append("all of them: nightshift incidents; nightshift approvals")
+    severity = worst[0].severity
+    return Notice(row, worst[0].about, severity, f"{len(told)} things at once: {', '.join(parts)}", _body(lines), f"group:{row}")
+
+
+_PLURAL = {
+    About.OPENED: "opened",
+    About.RECOVERED: "recovered",
+    About.ESCALATED: "need a person",
+    About.APPROVAL: "wait for an approval",
+    About.ACTION: "changes",
+    About.OWNER: "for owners",
+    About.BREAKER: "about the breaker",
+    About.KILL_SWITCH: "about the kill switch",
+    About.BLIND: "about the watch's sight",
+    About.LEADER: "changes of the leader",
+}
+
+
+def _opened(row: AuditRow, store: Store) -> Notice | None:
+    incident = store.incident(row.incident or 0)
+    diagnosis = store.diagnosis(incident.id)
+    reason = diagnosis.reason if diagnosis is not None else "not diagnosed yet"
+    title = f"{_subject(incident, store)}: {reason} (incident {incident.id})"
+    now = f"now: {incident.state}" + (f", {incident.note}" if incident.note else "")
+    return _notice(
+        row, About.OPENED, Severity.WARNING, title, [*_finding(diagnosis), now, _more(incident)], incident, reason, store
+    )
+
+
+def _state(row: AuditRow, store: Store) -> Notice | None:
+    state = IncidentState(row.outcome)
+    if state not in (IncidentState.ESCALATED, IncidentState.RECOVERED):
+        return None
+    incident = store.incident(row.incident or 0)
+    diagnosis = store.diagnosis(incident.id)
+    reason = diagnosis.reason if diagnosis is not None else str(incident.kind)
+    about = About.ESCALATED if state is IncidentState.ESCALATED else About.RECOVERED
+    severity = Severity.CRITICAL if state is IncidentState.ESCALATED else Severity.INFO
+    word = "needs a person" if state is IncidentState.ESCALATED else "recovered"
+    title = f"{_subject(incident, store)} {word}: {reason} (incident {incident.id})"
+    advice = [f"to do: {diagnosis.advice}"] if diagnosis is not None and diagnosis.advice and about is About.ESCALATED else []
+    lines = [row.why or incident.note, *_finding(diagnosis), *advice, _more(incident)]
+    return _notice(row, about, severity, title, lines, incident, reason, store)
+
+
+def _asked(row: AuditRow, store: Store) -> Notice | None:
+    approval = store.approval(int(row.detail.get("approval", 0)))
+    if not approval.pending(store.clock.now()):
+        return None
+    call = store.call(approval.call)
+    about = f" (incident {call.incident})" if call.incident is not None else ""
+    lines = [
+        f"would run: {call.preview or call.tool}",
+        f"why: {call.why}",
+        f"asks: {approval.rule}{f', {approval.why}' if approval.why else ''}",
+        f"allow: nightshift approve {approval.id}",
+        f"refuse: nightshift deny {approval.id}",
+        _undo(call),
+        f"until: {approval.expires:%Y-%m-%dT%H:%M:%SZ}, then it is refused",
+    ]
+    title = f"approval {approval.id} waits: {call.tool}{about}"
+    return Notice(row.id, About.APPROVAL, Severity.WARNING, _line(title), _body(lines), f"approval:{approval.id}", call.incident)
+
+
+def _outcome(row: AuditRow, store: Store) -> Notice | None:
+    call, ok = store.call(row.call or 0), row.outcome == "ok"
+    if call.tool == "tell_owner":
+        return _for_owner(row, call, store) if ok else None
+    if store.kinds_of([call.id]).get(call.id, "read") == "read":
+        return None
+    about = f" (incident {call.incident})" if call.incident is not None else ""
+    lines = [call.preview or call.tool, f"why: {call.why}", f"by: {call.by}"]
+    lines += [f"undo: {row.undo}"] if row.undo else []
+    lines += [f"error: {row.outcome}"] if not ok else []
+    title = f"{call.tool} {'done' if ok else 'failed'}{about}"
+    severity = Severity.INFO if ok else Severity.WARNING
+    print_of = f"action:{call.id}" if ok else f"failed:{call.tool}:{_targets(call)}"
+    return Notice(row.id, About.ACTION, severity, _line(title), _body(lines), print_of, call.incident)
+
+
+def _for_owner(row: AuditRow, call: Call, store: Store) -> Notice | None:
+    outcome = store.outcome(call.id)
+    if outcome is None or not isinstance(outcome.value, dict):
+        return None
+    text, owner = str(outcome.value.get("text", "")), str(outcome.value.get("owner", ""))
+    job, reason = call.arguments.get("job"), call.arguments.get("reason")
+    title = f"your job {job} failed: {reason}"
+    return Notice(
+        row.id,
+        About.OWNER,
+        Severity.WARNING,
+        _line(title),
+        _body([*text.splitlines(), f"more: nightshift incident report {call.incident}"]),
+        f"owner:{owner}:{reason}:{_root(store.incident(call.incident), store) if call.incident is not None else job}",
+        call.incident,
+        owner,
+    )
+
+
+def _condition(row: AuditRow, _: Store) -> Notice | None:
+    name, began = row.what.partition(".")[2], row.outcome == "on"
+    known = {
+        "blind": (About.BLIND, Severity.CRITICAL, "the watch is blind", "the watch sees everything again"),
+        "kill_switch": (About.KILL_SWITCH, Severity.WARNING, "the kill switch is set", "the kill switch is gone"),
+        "breaker": (About.BREAKER, Severity.CRITICAL, "the breaker stopped all changes", "the breaker was reset"),
+    }
+    if name not in known:
+        return None
+    about, severity, on, off = known[name]
+    title, how = (on, severity) if began else (off, Severity.INFO)
+    return Notice(row.id, about, how, title, _body([row.why, f"by: {row.by}", "more: nightshift status"]), f"{name}:{row.outcome}")
+
+
+def _breaker(row: AuditRow, _: Store) -> Notice | None:
+    reset = "reset" in row.what or row.outcome == "off"
+    title = "the breaker was reset" if reset else "the breaker stopped all changes"
+    severity = Severity.INFO if reset else Severity.CRITICAL
+    return Notice(row.id, About.BREAKER, severity, title, _body([row.why, f"by: {row.by}"]), row.what)
+
+
+def _took_over(row: AuditRow, store: Store) -> Notice | None:
+    before = store.row_before(row.id, "leader.")
+    if before is None:
+        return None
+    calm = before.what == "leader.resigned"
+    severity = Severity.INFO if calm else Severity.WARNING
+    why = "the watch before it had ended on purpose" if calm else row.why or "the watch before it was gone"
+    return Notice(
+        row.id, About.LEADER, severity, _line(f"{row.by} leads now"), _body([why]), f"leader:{'calm' if calm else 'lost'}"
+    )
+
+
+_WRITERS: dict[str, Callable[[AuditRow, Store], Notice | None]] = {
+    "incident.opened": _opened,
+    "incident.state": _state,
+    "approval.asked": _asked,
+    "outcome": _outcome,
+    "watch.": _condition,
+    "breaker.": _breaker,
+    "leader.took_over": _took_over,
+}
+
+
+def _notice(
+    row: AuditRow,
+    about: About,
+    severity: Severity,
+    title: str,
+    lines: Sequence[str],
+    incident: Incident,
+    reason: str,
+    store: Store,
+) -> Notice:
+    print_of = f"{about}:{_root(incident, store)}:{reason}" if incident.job is not None else f"{about}:{incident.node}:{reason}"
+    return Notice(row.id, about, severity, _line(title), _body(lines), print_of, incident.id)
+
+
+def _subject(incident: Incident, store: Store) -> str:
+    if incident.job is None:
+        return f"node {incident.node}"
+    events = store.events(incident.id)
+    name = str(events[0].detail.get("name") or "") if events else ""
+    return f"job {incident.job}" + (f" ({name})" if name else "")
+
+
+def _finding(diagnosis: Diagnosis | None) -> list[str]:
+    if diagnosis is None:
+        return []
+    lines = [diagnosis.summary]
+    lines += [f"nodes: {', '.join(diagnosis.faulty_nodes)}"] if diagnosis.faulty_nodes else []
+    lines += [f"line: {cited.file}:{cited.line}: {cited.text}" for cited in diagnosis.root_cause[:1]]
+    return lines
+
+
+def _more(incident: Incident) -> str:
+    return f"more: nightshift incident show {incident.id}"
+
+
+def _undo(call: Call) -> str:
+    tool = tools().get(call.tool)
+    return f"undo, once done: nightshift undo {call.id}" if tool is not None and tool.undo else "undo: it cannot be taken back"
+
+
+def _targets(call: Call) -> str:
+    return ",".join(str(call.arguments.get(name, "")) for name in ("node", "job") if call.arguments.get(name))
+
+
+def _root(incident: Incident, store: Store) -> int:
+    """Return the first incident of a chain of restarts."""
+    for _ in range(100):
+        if incident.parent is None:
+            break
+        try:
+            incident = store.incident(incident.parent)
+        except UsageError:
+            break
+    return incident.id
+
+
+def _line(text: str) -> str:
+    """Return one line that holds no secret and nothing that a chat service takes for a command."""
+    plain = _MENTION.sub(lambda found: found.group() + " ", _CONTROL.sub("", redact(" ".join(text.split()))))
+    return plain if len(plain) <= LONGEST_LINE else plain[: LONGEST_LINE - 1] + "…"
+
+
+def _body(lines: Iterable[str]) -> str:
+    text = "\n".join(_line(line) for line in lines if line and line.strip())
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
