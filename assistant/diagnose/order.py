@@ -10,6 +10,7 @@ from datetime import datetime
 from assistant.content.reasons import Herring, Role, Signature
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.times import stamp
+from assistant.logs.phases import BEGINS, ENDS, OVER
 from assistant.records import Category, Diagnosis, NodePattern, PatternKind
 
 LOOK_BACK = 400
@@ -21,32 +22,6 @@ FEWEST = 8
 MOST_MISSING = 0.05
 ALL_KEPT = 200
 """So many hits of one signature are surely all kept, see `logs.scan`."""
-_PHASES = (
-    (
-        "checkpoint",
-        re.compile(r"sav(?:e|es|ing) (?:a |the |model |training )?(?:checkpoint|state|model)|save_checkpoint", re.IGNORECASE),
-    ),
-    (
-        "evaluation",
-        re.compile(
-            r"\brunning (?:evaluation|validation)|\b(?:evaluating|validating)\b"
-            r"|\b(?:evaluation|validation) (?:step|batch|start|begin)"
-            r"|\b(?:start|begin)\w* (?:of )?(?:the )?(?:evaluation|validation)",
-            re.IGNORECASE,
-        ),
-    ),
-    ("loading", re.compile(r"(?:load|restor|resum)(?:e|es|ing) (?:a |the |from |model )*(?:checkpoint|state)", re.IGNORECASE)),
-)
-_OVER = {
-    "checkpoint": re.compile(
-        r"(?:success\w* sav|saved|sav(?:e|ing) (?:done|complete|finish|took)|checkpoint (?:done|written))", re.IGNORECASE
-    ),
-    "evaluation": re.compile(r"(?:validation|eval\w*)[ _](?:loss|ppl|accuracy|result|done|finish|took)", re.IGNORECASE),
-    "loading": re.compile(r"(?:success\w* load|loaded|restored|resumed)", re.IGNORECASE),
-}
-_END = re.compile(
-    r"training (?:is )?(?:done|finished|completed?)|exiting program (?:at|after)|reached max(?:_| )?(?:steps|epochs)", re.IGNORECASE
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +45,13 @@ def phase_of(facts: Facts, line: int) -> str:
     for before in reversed(facts.between(max(1, at - LOOK_BACK), at - 1)):
         if done and facts.progress.lines[done - 1] >= before.number:
             break  # a step was made since: nothing earlier is still going on
-        if _END.search(before.text):
+        if ENDS.search(before.text):
             return "end"
-        for phase, begins in _PHASES:
-            if _OVER[phase].search(before.text):
+        for phase, begins in BEGINS:
+            if OVER[phase].search(before.text):
                 return _training(done)
             if begins.search(before.text):
-                return phase
+                return str(phase)
     return _training(done)
 
 

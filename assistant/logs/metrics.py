@@ -94,6 +94,7 @@ _BLOCK_STEP = re.compile(r"\[(?:batch|step)=(\d+)/")
 _BLOCK_LOSS = _after(r"(?:Train (?:metrics/)?loss/train/total:|train/CrossEntropyLoss=|Train LossBreakdown/total:)")
 _BLOCK_NORM = _after(r"(?:l2_norm/grad/global:|optim/total_grad_norm=)")
 _DEEPSPEED = re.compile(r"\bstep=(\d+), skipped=\d+, lr=")
+_BATCH = re.compile(r"\bglobal[ _]batch[ _]size: *(\d+)")
 _OWN_RANK = re.compile(r"\[?(?:RANK|Rank|rank)[ :=]*(\d+)\]?")
 
 
@@ -104,23 +105,36 @@ def metric_points(lines: Iterable[Line]) -> list[MetricPoint]:
     `{'loss': …}` takes its step from the progress bar before it, or is counted on. Where several ranks print the same step, the
     first one stays. Losses of an evaluation do not count. A step that is lower than the one before it is kept: the job went back.
     """
-    reader = _Reader()
+    reader = MetricReader()
     for line in lines:
         reader.take(line)
     return reader.points
 
 
-class _Reader:
-    """What must be remembered from line to line."""
+class MetricReader:
+    """Reads on as a log grows: what must be remembered from line to line is remembered from look to look."""
 
     def __init__(self) -> None:
+        """Begin with a log of which nothing has been read."""
         self.points: list[MetricPoint] = []
+        """All points since the beginning, or since the last call of `news`, with the last one before it."""
         self._bar: tuple[int, int] = (0, 0)
         self._block: int | None = None
         self._leader: int | None = None
         self._counted = 0  # points whose step was counted because no bar had been seen yet
 
+    def news(self, lines: Iterable[Line]) -> list[MetricPoint]:
+        """Return the points of lines that were appended, and forget those before."""
+        given = len(self.points)
+        for line in lines:
+            self.take(line)
+        found = self.points[given:]
+        if found:
+            self.points, self._counted = self.points[-1:], -1  # what was handed out keeps its number
+        return found
+
     def take(self, line: Line) -> None:
+        """Read one line; what it says is added to `points`."""
         text = line.text
         if "%|" in text and self._take_bar(line):
             return
@@ -201,9 +215,16 @@ class _Reader:
         else:
             self._leader = rank
         at = prefix.at if prefix.at is not None and prefix.at.year != DEFAULT_YEAR else None
+        batch = _BATCH.search(line.text) if "batch" in line.text else None
         self.points.append(
             MetricPoint(
-                step, None if loss is None else float(loss), None if norm is None else float(norm), line.number, at, seconds
+                step,
+                None if loss is None else float(loss),
+                None if norm is None else float(norm),
+                line.number,
+                at,
+                seconds,
+                int(batch[1]) if batch else None,
             )
         )
 

@@ -110,3 +110,5 @@ class MetricPoint:
     at: datetime | None = None
     seconds: float | None = None
     """Time the step took."""
+    batch: int | None = None
+    """Samples of the step over all ranks."""

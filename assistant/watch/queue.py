@@ -2,43 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from assistant.records import Event, EventKind, Job, JobState
+from assistant.watch.known import Attempt, Known
 
-Attempt = tuple[str, int]
-"""Job id and how often it had been requeued."""
+__all__ = ["Attempt", "about", "ended_badly"]
 
 _NOTICED = (JobState.FAILED, JobState.NODE_FAIL, JobState.OUT_OF_MEMORY, JobState.TIMEOUT, JobState.PREEMPTED)
 
 
-def ended_badly(jobs: Sequence[Job], *, known: Collection[Attempt], since: datetime, now: datetime) -> list[Event]:
+def ended_badly(jobs: Sequence[Job], *, known: Known, since: datetime, now: datetime) -> list[Event]:
     """Return an event for each attempt that failed and has no incident yet.
 
     Args:
         jobs: What the scheduler shows now.
-        known: Attempts that have an incident, open or closed.
+        known: The incidents there are.
         since: Attempts that ended before this are history and stay untouched.
         now: Time of the look.
 
-    A job that a person cancelled or that completed makes no event; one whose state is unknown makes none either.
+    A job that a person cancelled or that completed makes no event; one whose state is unknown makes none either. Tasks of an array
+    are jobs of their own. Of a heterogeneous job the parts end together: the first one that failed speaks for all.
     """
-    return [
-        Event(
-            kind=EventKind.JOB_ENDED,
-            job=job.id,
-            node=None,
-            at=job.ended or now,
-            attempt=job.attempt,
-            detail={
-                "state": job.state.value,
-                "exit_code": job.exit_code,
-                "signal": job.signal,
-                "name": job.name,
-                "reason": job.reason,
-            },
-        )
-        for job in jobs
-        if job.state in _NOTICED and (job.id, job.attempt) not in known and (job.ended is None or job.ended >= since)
-    ]
+    events: list[Event] = []
+    spoken: set[tuple[str, int]] = set()
+    for job in jobs:
+        if job.state not in _NOTICED or (job.ended is not None and job.ended < since):
+            continue
+        whole = (job.id.partition("+")[0], job.attempt)
+        if "+" in job.id and whole in spoken:
+            continue
+        spoken.add(whole)
+        if known.covers(job, EventKind.JOB_ENDED) or ("+" in job.id and _part_known(job, jobs, known)):
+            continue
+        detail = {
+            "state": job.state.value,
+            "exit_code": job.exit_code,
+            "signal": job.signal,
+            "name": job.name,
+            "reason": job.reason,
+        }
+        at = min(job.ended, now) if job.ended is not None else now
+        events.append(Event(EventKind.JOB_ENDED, job.id, None, at, {**about(job), **detail}, job.attempt))
+    return events
+
+
+def about(job: Job) -> dict[str, Any]:
+    """Return what tells two jobs apart that were given the same id: the store compares it."""
+    return {"submitted": job.submitted.isoformat()} if job.submitted is not None else {}
+
+
+def _part_known(job: Job, jobs: Sequence[Job], known: Known) -> bool:
+    """Tell whether another part of the same heterogeneous job has the incident already."""
+    leader = job.id.partition("+")[0]
+    return any(
+        known.covers(other, EventKind.JOB_ENDED)
+        for other in jobs
+        if other.id.partition("+")[0] == leader and other.attempt == job.attempt
+    )

@@ -1,134 +1,301 @@
-"""One look at the whole cluster: what ended badly, what hangs, whose loss ran away.
+"""One look at the whole cluster: what ended badly, hangs, lost its loss, is slow or no longer saved, and which nodes went away.
 
-The state of a job's detectors belongs to one attempt and goes with it. It is rebuilt from the end of the log when a watcher starts,
-so a restart of Nightshift loses nothing but a little patience.
+One query of the scheduler a look, and one of its nodes a minute. The state of a job's detectors belongs to one attempt and goes
+with it. It is rebuilt from the end of the log when a watcher starts: a restart of Nightshift loses nothing but a little patience.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from pathlib import Path
+from datetime import datetime, timedelta
+from typing import Any, cast
 
-from assistant.logs.metrics import metric_points
-from assistant.logs.tail import Follower, Position
+from assistant.errors import Unavailable
+from assistant.logs.task import steady_name
 from assistant.ports import Clock, Scheduler
-from assistant.records import Event, EventKind, Job, JobState, MetricPoint
-from assistant.watch.hang import HangLimits, silent_too_long
-from assistant.watch.loss import SpikeLimits, lasting_spike
-from assistant.watch.queue import Attempt, ended_badly
+from assistant.records import Event, EventKind, Job, JobState
+from assistant.watch.hang import HangLimits, Suspicion
+from assistant.watch.known import Attempt, Known
+from assistant.watch.loss import SpikeLimits
+from assistant.watch.nodes import NodeTrack
+from assistant.watch.pace import PaceLimits, Slow
+from assistant.watch.queue import about, ended_badly
+from assistant.watch.readers import Readable, Readers
+from assistant.watch.saves import SaveLimits
+from assistant.watch.view import View, ViewLimits, opened
+from assistant.watch.witness import SecondLook, Vote, Witness
 
 logger = logging.getLogger(__name__)
 
-KEPT_POINTS = 2000
-"""Steps of each job that the spike detector sees."""
-KEPT_GAPS = 500
-LOOKED_BACK_BYTES = 1 << 20
+NODES_EVERY = timedelta(seconds=60)
+KEPT_RUNS = 8
+"""Of each task: usual step times of runs that are over."""
+MOST_TASKS = 2_000
+RESTART_S = 300.0
+"""What a job takes to its first step where that was not seen."""
+TOLD_AFTER_S = 4 * 3600.0
+"""After so long a person is told of a slow job even where a restart does not pay."""
+Task = tuple[str, str, int]
 
 
 @dataclass
-class _View:
-    """What is remembered of one running attempt."""
+class _Runs:
+    """What runs of each task took for a step."""
 
-    follower: Follower
-    points: list[MetricPoint] = field(default_factory=list)
-    seen: list[tuple[int, datetime]] = field(default_factory=list)
-    """Newest step at each look that brought one, and when: the log's own clock may be another."""
-    gaps: list[float] = field(default_factory=list)
-    last_output: datetime | None = None
-    raised: set[EventKind] = field(default_factory=set)
+    usual: dict[Task, list[float]] = field(default_factory=dict)
+
+    def keep(self, task: Task, usual_s: float) -> None:
+        known = self.usual.pop(task, [])
+        self.usual[task] = [*known[1 - KEPT_RUNS :], usual_s]
+        while len(self.usual) > MOST_TASKS:
+            del self.usual[next(iter(self.usual))]
 
 
 class Watcher:
     """Looks; remembers only what it needs to tell silence and spikes from rhythm and noise."""
 
-    def __init__(self, scheduler: Scheduler, clock: Clock, *, hang: HangLimits, spike: SpikeLimits, since: datetime) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        clock: Clock,
+        *,
+        hang: HangLimits,
+        spike: SpikeLimits,
+        since: datetime,
+        pace: PaceLimits | None = None,
+        saves: SaveLimits | None = None,
+        second: SecondLook | None = None,
+        readers: Readers | None = None,
+    ) -> None:
         """Start watching.
 
         Args:
             scheduler: Asked once a look, for all jobs.
             clock: For silences.
-            hang: How long a job may be silent.
+            hang: How long a job may stand still.
             spike: When a loss counts as run away.
             since: Attempts that ended before are history.
+            pace: When a job counts as slow.
+            saves: When checkpoints count as late.
+            second: Asks the nodes of a job that stands still before that is called a hang; None: nobody is asked.
+            readers: Read the logs.
         """
-        self._scheduler, self._clock = scheduler, clock
-        self._hang, self._spike, self._since = hang, spike, since
-        self._views: dict[Attempt, _View] = {}
+        self._scheduler, self._clock, self._since = scheduler, clock, since
+        self._limits = ViewLimits(hang, spike, pace or PaceLimits())
+        self._saves, self._second, self._readers = saves or SaveLimits(), second, readers or Readers()
+        self._views: dict[Attempt, View] = {}
+        self._raised: dict[Attempt, set[EventKind]] = {}
+        self._nodes, self._nodes_at = NodeTrack(), since - NODES_EVERY
+        self._runs = _Runs()
+        self._said: set[str] = set()
+        self.trouble: tuple[str, ...] = ()
+        """What the last look could not see, in words; empty when it saw all."""
+        self.remarks: tuple[str, ...] = ()
+        """What the last look found worth saying and nobody's incident: a node drained by others, a slow job that may pass."""
 
-    def look(self, *, known: Collection[Attempt]) -> list[Event]:
+    def look(self, *, known: Known | Collection[Attempt] = ()) -> list[Event]:
         """Return what is new.
 
         Args:
-            known: Attempts that have an incident.
+            known: The incidents there are; of mere attempts nothing at all is news.
 
         Raises:
             Unavailable: The scheduler did not answer; nothing may be concluded.
         """
+        there = known if isinstance(known, Known) else Known({}, frozenset(known))
         now, jobs = self._clock.now(), self._scheduler.jobs()
-        events = ended_badly(jobs, known=known, since=self._since, now=now)
+        remarks: list[str] = []
+        events = ended_badly(jobs, known=there, since=self._since, now=now)
         running = {(job.id, job.attempt): job for job in jobs if job.state is JobState.RUNNING and job.log is not None}
-        self._views = {attempt: view for attempt, view in self._views.items() if attempt in running}
+        self._forget(jobs, running)
+        views, trouble = self._read(running, there, now)
+        by_task = self._usual_by_task()
+        for view in views:
+            events += self._judged(view, there, now, by_task, remarks)
+        found, blind = self._look_at_nodes(jobs, now, remarks)
+        self.trouble = (*trouble, *blind)
+        self.remarks = tuple(remark for remark in remarks if remark not in self._said)
+        self._said = set(remarks)
+        for remark in self.remarks:
+            logger.info("%s", remark)
+        return events + found
+
+    def view(self, job: str, attempt: int = 0) -> View | None:
+        """Return what is remembered of a running attempt, for status and figures."""
+        return self._views.get((job, attempt))
+
+    def _forget(self, jobs: Sequence[Job], running: dict[Attempt, Job]) -> None:
+        unsure = {job.id for job in jobs if job.state is JobState.UNKNOWN}
+        for attempt in [attempt for attempt in self._views if attempt not in running and attempt[0] not in unsure]:
+            view = self._views.pop(attempt)
+            if (usual := view.pace.usual_s) is not None:
+                self._runs.keep(_task(view.job), usual)
+        self._raised = {attempt: kinds for attempt, kinds in self._raised.items() if attempt in running or attempt[0] in unsure}
+
+    def _read(self, running: dict[Attempt, Job], known: Known, now: datetime) -> tuple[list[View], list[str]]:
+        folders = Counter(job.work_dir for job in running.values())
+        due: list[Readable] = []
         for attempt, job in running.items():
-            if attempt not in known:
-                events += self._look_at(job, attempt, now)
+            if attempt in known.closed_to_all or known.covers(job, EventKind.HANG):
+                continue
+            view = self._views.get(attempt)
+            if view is None or view.job.submitted != job.submitted or view.job.log != job.log:
+                # the id was given to another job, or its log is another file now
+                view = self._views[attempt] = opened_or_later(job, self._limits, metrics=folders[job.work_dir] == 1)
+                self._raised.pop(attempt, None)
+            view.job = job
+            due.append(view)
+        read, trouble = self._readers.read(due, now)
+        for line in trouble:
+            logger.warning("%s", line)
+        return cast("list[View]", read), trouble
+
+    def _judged(
+        self, view: View, known: Known, now: datetime, by_task: dict[Task, list[tuple[View, float]]], remarks: list[str]
+    ) -> list[Event]:
+        job = view.job
+        raised = self._raised.setdefault((job.id, job.attempt), set())
+        found = [self._still(view, now, remarks), _ran_away(view, now)]
+        if found == [None, None]:
+            task = _task(job)
+            peers = [usual for other, usual in by_task.get(task, ()) if other is not view] + self._runs.usual.get(task, [])
+            found += [_slow(view, now, peers, remarks), _late(view, self._saves, now)]
+        events = [event for event in found if event is not None and event.kind not in raised and not known.covers(job, event.kind)]
+        raised |= {event.kind for event in events}
         return events
 
-    def _look_at(self, job: Job, attempt: Attempt, now: datetime) -> list[Event]:
-        log = job.log
-        if log is None:
-            return []
+    def _still(self, view: View, now: datetime, remarks: list[str]) -> Event | None:
+        suspicion = view.suspicion(now)
+        if suspicion is None or (view.excused_until is not None and now < view.excused_until):
+            if view.beat_at is not None and view.output_at is not None and suspicion is None:
+                behind_s = (view.beat_at - view.output_at).total_seconds()
+                if behind_s > self._limits.hang.silent_s:
+                    remarks.append(f"job {view.job.id} makes steps by its heartbeat and writes no log any more")
+            return None
+        witness: Witness | None = None
+        if self._second is not None:
+            witness = self._second.ask(view.job, suspicion)
+            if witness is None:
+                return None  # the answer is under way
+            if witness.vote is Vote.WORKING:
+                view.excused_until = now + timedelta(seconds=max(suspicion.limit_s, self._limits.hang.unseen_s))
+                remarks.append(f"job {view.job.id} is silent and at work: {witness.text}")
+                return None
+        if not suspicion.certain and (witness is None or witness.vote is not Vote.HUNG):
+            return None
+        return _hang(view, suspicion, witness)
+
+    def _usual_by_task(self) -> dict[Task, list[tuple[View, float]]]:
+        found: dict[Task, list[tuple[View, float]]] = {}
+        for view in self._views.values():
+            if (usual := view.pace.usual_s) is not None:
+                found.setdefault(_task(view.job), []).append((view, usual))
+        return found
+
+    def _look_at_nodes(self, jobs: Sequence[Job], now: datetime, remarks: list[str]) -> tuple[list[Event], list[str]]:
+        if now - self._nodes_at < NODES_EVERY:
+            return [], []
+        self._nodes_at = now
         try:
-            view = self._views.setdefault(attempt, _opened(log))
-            self._read(view, job, now)
-        except OSError as error:
-            # a log that cannot be read now is unknown, not silent
-            logger.warning("job=%s log %s cannot be read: %s", job.id, job.log, error)
-            return []
-        found = [self._silent(view, job, now), self._ran_away(view, job, now)]
-        events = [event for event in found if event is not None and event.kind not in view.raised]
-        view.raised |= {event.kind for event in events}
-        return events
-
-    def _read(self, view: _View, job: Job, now: datetime) -> None:
-        news = view.follower.news()
-        if news.restarted:
-            view.points.clear()
-            view.seen.clear()
-            view.gaps.clear()
-        if news.lines:
-            at = now
-            if view.last_output is None:  # output from before this watcher began
-                at = min(now, datetime.fromtimestamp(view.follower.path.stat().st_mtime, UTC))
-            else:
-                view.gaps = [*view.gaps[-KEPT_GAPS:], (at - view.last_output).total_seconds()]
-            view.last_output = at
-            points = metric_points(news.lines)
-            view.points = [*view.points, *points][-KEPT_POINTS:]
-            view.seen = [*view.seen[-KEPT_POINTS:], *((point.step, at) for point in points[-1:])]
-        elif view.last_output is None:
-            view.last_output = job.started or now
-
-    def _silent(self, view: _View, job: Job, now: datetime) -> Event | None:
-        silence = silent_too_long(now, view.last_output or now, view.gaps, self._hang)
-        if silence is None:
-            return None
-        step = view.points[-1].step if view.points else None
-        detail = {"silent_s": round(silence.total_seconds(), 1), "step": step}
-        return Event(EventKind.HANG, job.id, None, now - silence, detail, job.attempt)
-
-    def _ran_away(self, view: _View, job: Job, now: datetime) -> Event | None:
-        spike = lasting_spike(view.points, self._spike)
-        if spike is None:
-            return None
-        detail = {"step": spike.step, "level": spike.level, "height": str(spike.height)}
-        onset = next((at for step, at in view.seen if step >= spike.step), now)
-        return Event(EventKind.LOSS_SPIKE, job.id, None, onset, detail, job.attempt)
+            nodes = self._scheduler.nodes()
+        except Unavailable as error:
+            return [], [f"the states of nodes are not known: {error}"]
+        events, said = self._nodes.look(nodes, jobs, now)
+        remarks += said
+        return events, []
 
 
-def _opened(log: Path) -> _View:
-    """Start near the end of a log: the detectors need its last steps, not its history."""
-    size = log.stat().st_size if log.exists() else 0
-    return _View(Follower(log, Position(offset=max(0, size - LOOKED_BACK_BYTES))))
+def opened_or_later(job: Job, limits: ViewLimits, *, metrics: bool) -> View:
+    """Return the view of a job; where its log cannot be seen now, one that begins at the log's start once it can."""
+    try:
+        return opened(job, limits, metrics=metrics)
+    except OSError:
+        return opened(job, limits, metrics=False)
+
+
+def _task(job: Job) -> Task:
+    return job.user, steady_name(job.name), len(job.nodes)
+
+
+def _hang(view: View, suspicion: Suspicion, witness: Witness | None) -> Event:
+    job = view.job
+    detail: dict[str, Any] = {
+        **about(job),
+        "silent_s": round(suspicion.still_s, 1),
+        "step": view.last.step if view.last is not None else (view.beat.step if view.beat is not None else None),
+        "how": str(suspicion.how),
+        "phase": str(suspicion.phase),
+        "limit_s": round(suspicion.limit_s, 1),
+        "longest_s": dict(view.cadence.told()),
+    }
+    if witness is not None:
+        detail |= {"vote": str(witness.vote), "witness": witness.text, "suspects": list(witness.suspects), **witness.facts}
+    return Event(EventKind.HANG, job.id, None, suspicion.since, detail, job.attempt)
+
+
+def _ran_away(view: View, now: datetime) -> Event | None:
+    spike, job = view.spike, view.job
+    if spike is None:
+        return None
+    detail = {
+        **about(job),
+        "step": spike.step,
+        "level": spike.level,
+        "height": str(spike.height),
+        "grad_norm_rose": spike.grad_norm_rose,
+    }
+    return Event(EventKind.LOSS_SPIKE, job.id, None, view.onset or now, detail, job.attempt)
+
+
+def _slow(view: View, now: datetime, peers: Sequence[float], remarks: list[str]) -> Event | None:
+    slow, job = view.pace.slow(now, peers), view.job
+    if slow is None:
+        return None
+    restart_s = _restart_s(view)
+    pays = slow.worth_restarting(restart_s)
+    lost_h = slow.lost_s * max(1, len(job.nodes)) / 3600
+    if not pays and (now - slow.since).total_seconds() < TOLD_AFTER_S:
+        remarks.append(f"job {job.id} is {slow.ratio:.1f} times slower than {_whom(slow)} since {slow.since:%H:%M}")
+        return None
+    detail = {
+        **about(job),
+        "ratio": round(slow.ratio, 2),
+        "against": slow.against,
+        "since": slow.since.isoformat(),
+        "lost_s": round(slow.lost_s),
+        "lost_node_h": round(lost_h, 2),
+        "restart_s": round(restart_s),
+        "restart_pays": pays,
+        "step": view.last.step if view.last is not None else None,
+    }
+    return Event(EventKind.SLOW_JOB, job.id, None, slow.since, detail, job.attempt)
+
+
+def _whom(slow: Slow) -> str:
+    return "before" if slow.against == "itself" else "its peers"
+
+
+def _restart_s(view: View) -> float:
+    """Return what a restart costs: the way to the first step, and the steps since the last checkpoint once more."""
+    start_s = view.first_step_s if view.first_step_s is not None else RESTART_S
+    usual = view.cadence.usual_step_s
+    saves = view.saves
+    since = saves.newest_step - saves.steps[-1] if saves.steps else 0
+    return start_s + since * usual
+
+
+def _late(view: View, limits: SaveLimits, now: datetime) -> Event | None:
+    late, job = view.saves.late(limits, now), view.job
+    if late is None:
+        return None
+    detail = {
+        **about(job),
+        "last_step": late.last_step,
+        "every_steps": late.every_steps,
+        "steps_since": late.steps_since,
+        "last_at": late.last_at.isoformat(),
+    }
+    return Event(EventKind.CHECKPOINTS_LATE, job.id, None, now, detail, job.attempt)

@@ -13,7 +13,7 @@ from assistant.ports import JumpingClock
 from assistant.records import Event, EventKind, JobSpec, JobState
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.simulated_run import Run
-from assistant.watch.hang import HangLimits, allowed_silence_s, silent_too_long
+from assistant.watch.hang import HangLimits
 from assistant.watch.loss import SpikeLimits
 from assistant.watch.watcher import Watcher
 
@@ -42,25 +42,6 @@ def looks(watched: Watched, seconds: int, every: int = 10) -> list[EventKind]:
         clock.sleep(every)
         found += [event.kind for event in watcher.look(known=())]
     return found
-
-
-@pytest.mark.parametrize(
-    ("gaps", "allowed"),
-    [
-        ([], 600),
-        ([2.0] * 4, 600),
-        ([2.0] * 50, 100),
-        ([2.0] * 50 + [60.0], 300),
-        ([2.0] * 50 + [500.0], 600),
-    ],
-)
-def test_silence_is_measured_by_the_rhythm_of_the_job(gaps: list[float], allowed: float) -> None:
-    assert allowed_silence_s(gaps, LIMITS) == allowed
-
-
-def test_silence_within_the_limit_is_no_hang() -> None:
-    assert silent_too_long(START + timedelta(seconds=599), START, [], LIMITS) is None
-    assert silent_too_long(START + timedelta(seconds=601), START, [], LIMITS) == timedelta(seconds=601)
 
 
 def test_a_job_that_stands_still_is_noticed_once(watched: Callable[..., Watched]) -> None:

@@ -1,0 +1,140 @@
+"""Learn the rhythm of one attempt: how long it takes from step to step, told apart by what it was at meanwhile.
+
+A gap between two logged steps belongs to the rarest thing that happened in it: one with a checkpoint in it is a checkpoint's, one
+with an evaluation an evaluation's. So a save of ten minutes never makes a training step of ten minutes look usual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import median
+
+from assistant.logs.phases import Phase
+
+FEW_STEPS = 5
+"""With fewer gaps seen the job may still compile or warm up: only the site's limit holds."""
+KEPT_GAPS = 64
+"""Of each phase, for its usual length; the longest is kept for good."""
+_RANK = (Phase.TRAINING, Phase.FIRST_STEP, Phase.START, Phase.LOADING, Phase.EVALUATION, Phase.CHECKPOINT)
+
+
+@dataclass(frozen=True, slots=True)
+class HangLimits:
+    """How long a job may stand still."""
+
+    silent_s: float
+    """Before its rhythm is known, and at most where it has not shown longer gaps itself."""
+    factor: float
+    """Times the longest gap of the same phase that this job has come back from."""
+
+    @property
+    def floor_s(self) -> float:
+        """Shorter gaps are never looked into."""
+        return self.silent_s / 10
+
+    @property
+    def settled_s(self) -> float:
+        """After so long a time of steps the job has probably shown all its rare long gaps, announced or not."""
+        return self.silent_s * 2
+
+    @property
+    def unseen_s(self) -> float:
+        """Least that a settled job may stand still where no second witness speaks."""
+        return self.silent_s / 3
+
+
+@dataclass(slots=True)
+class _Seen:
+    count: int = 0
+    longest: float = 0.0
+    recent: list[float] = field(default_factory=list)
+
+    def add(self, gap_s: float) -> None:
+        self.count += 1
+        self.longest = max(self.longest, gap_s)
+        self.recent = [*self.recent[1 - KEPT_GAPS :], gap_s]
+
+
+@dataclass(slots=True)
+class Cadence:
+    """The gaps of one attempt, by phase."""
+
+    _seen: dict[Phase, _Seen] = field(default_factory=dict)
+    stepped_s: float = 0.0
+    """Time from the first logged step to the last."""
+    trained_s: float = 0.0
+    steps: int = 0
+    """Steps made in the gaps of training."""
+
+    def add(self, phase: Phase, gap_s: float, steps: int = 0) -> None:
+        """Learn a gap between two logged steps, what the job was at meanwhile, and how many steps it made."""
+        if gap_s >= 0:
+            if phase is Phase.TRAINING:
+                self.steps, self.trained_s = self.steps + steps, self.trained_s + gap_s
+            self._seen.setdefault(phase, _Seen()).add(gap_s)
+            self.stepped_s += gap_s if phase is not Phase.START else 0.0
+
+    def count(self, phase: Phase) -> int:
+        """Return how many gaps of a phase were seen."""
+        return self._seen[phase].count if phase in self._seen else 0
+
+    def longest(self, phase: Phase) -> float:
+        """Return the longest gap of a phase; 0 before the first."""
+        return self._seen[phase].longest if phase in self._seen else 0.0
+
+    def usual(self, phase: Phase) -> float:
+        """Return the median of the last gaps of a phase; 0 before the first."""
+        return median(self._seen[phase].recent) if phase in self._seen else 0.0
+
+    @property
+    def usual_step_s(self) -> float:
+        """The mean time of a training step; 0 before the first."""
+        return self.trained_s / self.steps if self.steps else 0.0
+
+    @property
+    def longest_of_all(self) -> float:
+        """The longest gap of any phase that the job has come back from."""
+        return max((seen.longest for seen in self._seen.values()), default=0.0)
+
+    def told(self) -> Mapping[str, float]:
+        """Return the longest gap by phase, for people."""
+        return {str(phase): round(seen.longest, 1) for phase, seen in self._seen.items()}
+
+
+def rarest(phases: set[Phase]) -> Phase:
+    """Return the phase to which a gap belongs in which these were met."""
+    return max(phases, key=lambda phase: _RANK.index(phase) if phase in _RANK else -1, default=Phase.TRAINING)
+
+
+def suspect_after_s(cadence: Cadence, phase: Phase, limits: HangLimits) -> float:
+    """Return after how long a gap is worth a second look: GPU counters and stacks are asked then.
+
+    Args:
+        cadence: Of the attempt so far.
+        phase: What it is at.
+        limits: The site's limits.
+
+    Returns:
+        The longest gap of this phase times the factor, between the floor and the site's limit; the site's limit for a phase that
+        was not seen often enough. Never less than half again what the job has come back from in this phase.
+    """
+    needed = FEW_STEPS if phase is Phase.TRAINING else 1
+    if cadence.count(phase) < needed:
+        return max(limits.silent_s, 1.5 * cadence.longest(phase))
+    longest = cadence.longest(phase)
+    own = max(limits.floor_s, longest * limits.factor)
+    return max(min(limits.silent_s, own), 1.5 * longest)
+
+
+def certain_after_s(cadence: Cadence, phase: Phase, limits: HangLimits) -> float:
+    """Return after how long a gap is a hang even where no second witness could be asked.
+
+    A job that never told of an evaluation may hold its first one now, so before it is settled only the site's limit counts; a
+    settled one may not stand still for much longer than it ever has.
+    """
+    longest = cadence.longest_of_all
+    if cadence.stepped_s < limits.settled_s or cadence.count(Phase.TRAINING) < FEW_STEPS:
+        return max(limits.silent_s, 1.5 * longest, suspect_after_s(cadence, phase, limits))
+    own = max(limits.unseen_s, longest * limits.factor)
+    return max(min(limits.silent_s, own), 1.5 * longest, suspect_after_s(cadence, phase, limits))

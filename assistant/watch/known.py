@@ -1,0 +1,61 @@
+"""Which attempts have an incident already, and what that covers: news about them opens no second one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from assistant.records import EventKind, Incident, IncidentState, Job
+
+Attempt = tuple[str, int]
+"""Job id and how often it had been requeued."""
+
+ADVICE = frozenset({EventKind.SLOW_JOB, EventKind.CHECKPOINTS_LATE})
+"""About a job that goes on: it may still fail, and that is another matter."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """The incidents about attempts of jobs."""
+
+    by_attempt: Mapping[Attempt, tuple[Incident, ...]]
+    closed_to_all: Collection[Attempt] = field(default=())
+    """Attempts of which nothing at all is news."""
+
+    @classmethod
+    def of(cls, incidents: Iterable[Incident]) -> Known:
+        """Return what is known by incidents, in any order."""
+        found: dict[Attempt, list[Incident]] = {}
+        for incident in incidents:
+            if incident.job is not None:
+                found.setdefault((incident.job, incident.attempt), []).append(incident)
+        return cls({attempt: tuple(those) for attempt, those in found.items()})
+
+    def covers(self, job: Job, kind: EventKind) -> bool:
+        """Tell whether an event about an attempt is no news.
+
+        An open incident covers all: whoever works on it sees for himself. An ended one covers what it was about, and the end of the
+        job with it, unless it was mere advice, or was closed because nothing had to be done, before the job ended. An incident that
+        was opened before the job was submitted is about another job that had the same id.
+        """
+        attempt = (job.id, job.attempt)
+        if attempt in self.closed_to_all:
+            return True
+        return any(_covers(incident, job, kind) for incident in self.by_attempt.get(attempt, ()))
+
+
+def _covers(incident: Incident, job: Job, kind: EventKind) -> bool:
+    if job.submitted is not None and incident.opened < job.submitted:
+        return False
+    if not incident.state.ended or incident.kind is kind:
+        return True
+    if incident.kind in ADVICE:
+        return False
+    if incident.state is IncidentState.CLOSED and kind is EventKind.JOB_ENDED:
+        return not _after(job.ended, incident.closed)
+    return incident.state is not IncidentState.CLOSED
+
+
+def _after(event: datetime | None, other: datetime | None) -> bool:
+    return event is not None and other is not None and event > other

@@ -1,0 +1,59 @@
+"""Notice nodes that go away under a running job, and that come back: by others' hands or by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from assistant.records import Event, EventKind, Job, JobState, Node, NodeState
+
+FOR_SURE = timedelta(minutes=2)
+"""A controller that restarts shows nodes down for a moment, and a node that dies takes its job along within that time."""
+
+
+@dataclass
+class NodeTrack:
+    """The nodes that are away, since when, and what was said of them."""
+
+    down: dict[str, datetime] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
+    states: dict[str, NodeState] = field(default_factory=dict)
+
+    def look(self, nodes: Sequence[Node], jobs: Sequence[Job], now: datetime) -> tuple[list[Event], list[str]]:
+        """Return events for nodes that are down although a job still runs there, and remarks on all that changed.
+
+        Nodes that went down together (a rack, a switch) make one event, about the first by name, with all in its detail. A state
+        that is unknown changes nothing: neither down nor back.
+
+        Args:
+            nodes: All of the cluster.
+            jobs: All jobs.
+            now: Time of the look.
+        """
+        running = {node: job for job in jobs if job.state is JobState.RUNNING for node in job.nodes}
+        remarks: list[str] = []
+        fresh: list[str] = []
+        for node in nodes:
+            before, state = self.states.get(node.name), node.state
+            if state is NodeState.UNKNOWN:
+                continue
+            self.states[node.name] = state
+            job = running.get(node.name)
+            if before is not None and before is not state and (job is not None or node.name in self.told):
+                on = f", job {job.id} runs there" if job is not None else ""
+                remarks.append(f"node {node.name}: {before} -> {state}{f' ({node.reason})' if node.reason else ''}{on}")
+            if state is not NodeState.DOWN:
+                self.down.pop(node.name, None)
+                self.told.discard(node.name)
+                continue
+            since = self.down.setdefault(node.name, now)
+            if job is not None and node.name not in self.told and now - since >= FOR_SURE:
+                fresh.append(node.name)
+        self.told.update(fresh)
+        return ([self._event(fresh, running, {node.name: node.reason for node in nodes})] if fresh else []), remarks
+
+    def _event(self, fresh: Sequence[str], running: Mapping[str, Job], reasons: Mapping[str, str]) -> Event:
+        jobs = list(dict.fromkeys(running[name].id for name in fresh))
+        detail = {"nodes": list(fresh), "jobs": jobs, "reason": reasons.get(fresh[0], "")}
+        return Event(EventKind.NODE_DOWN, None, fresh[0], min(self.down[name] for name in fresh), detail)

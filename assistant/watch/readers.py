@@ -1,0 +1,98 @@
+"""Read the logs of all jobs without ever waiting for a mount that hangs: one thread for each root folder, and a deadline.
+
+A read that hangs in the kernel cannot be ended. Its thread is left behind, the jobs whose logs lie there are unknown until it comes
+back, and all others are looked at as ever.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from assistant.records import Job
+
+logger = logging.getLogger(__name__)
+
+ROOT_PARTS = 3
+"""Of a path that name what is mounted: `/`, `lustre`, `project`."""
+
+
+class Readable(Protocol):
+    """What reads on."""
+
+    job: Job
+
+    def read(self, now: datetime) -> None:
+        """Read what is new; OSError where that is not possible now."""
+        ...
+
+
+@dataclass
+class _Round:
+    views: list[Readable]
+    done: set[int] = field(default_factory=set)
+    failed: dict[int, str] = field(default_factory=dict)
+    thread: threading.Thread | None = None
+
+
+class Readers:
+    """The threads that read."""
+
+    def __init__(self, deadline_s: float = 10.0) -> None:
+        """Wait so long for each root folder, at most."""
+        self._deadline_s = deadline_s
+        self._stuck: dict[str, _Round] = {}
+
+    def read(self, views: Iterable[Readable], now: datetime) -> tuple[list[Readable], list[str]]:
+        """Return the views that were read, and in words what could not be."""
+        by_root: dict[str, list[Readable]] = {}
+        for view in views:
+            by_root.setdefault(_root(view.job), []).append(view)
+        trouble: list[str] = []
+        rounds: list[tuple[str, _Round]] = []
+        for root, those in by_root.items():
+            stuck = self._stuck.get(root)
+            if stuck is not None and stuck.thread is not None and stuck.thread.is_alive():
+                trouble.append(f"{root} does not answer: {len(those)} logs were not read")
+                continue
+            self._stuck.pop(root, None)
+            one = _Round(those)
+            one.thread = threading.Thread(target=_read, args=(one, now), daemon=True, name=f"logs {root}")
+            one.thread.start()
+            rounds.append((root, one))
+        read: list[Readable] = []
+        for root, one in rounds:
+            if one.thread is not None:
+                one.thread.join(self._deadline_s)
+                if one.thread.is_alive():
+                    self._stuck[root] = one
+                    trouble.append(
+                        f"{root} did not answer within {self._deadline_s:g} s: {len(one.views) - len(one.done)} logs unread"
+                    )
+            read += [view for place, view in enumerate(one.views) if place in one.done]
+            trouble += list(one.failed.values())
+        return read, trouble
+
+
+def _read(one: _Round, now: datetime) -> None:
+    for place, view in enumerate(one.views):
+        try:
+            view.read(now)
+        except OSError as error:
+            one.failed[place] = f"job {view.job.id}: its log cannot be read: {error}"
+            continue
+        except Exception:
+            # one odd log must not blind the watch for all others
+            logger.exception("job=%s its log could not be understood", view.job.id)
+            one.failed[place] = f"job {view.job.id}: its log could not be understood"
+            continue
+        one.done.add(place)
+
+
+def _root(job: Job) -> str:
+    path = job.log or job.work_dir
+    return "/".join(path.parts[:ROOT_PARTS]).replace("//", "/") if path is not None else ""

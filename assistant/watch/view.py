@@ -1,0 +1,274 @@
+"""What is remembered of one running attempt, and how its log, its metrics file and its heartbeat are read on.
+
+All of it is small and belongs to one attempt. A look that finds nothing new costs one `stat`; one that does costs what is new.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from os import stat_result
+from pathlib import Path
+
+from assistant.logs.lines import Line
+from assistant.logs.metrics import MetricReader
+from assistant.logs.phases import Phase, phase_begun, phase_over
+from assistant.logs.spikes import Spike
+from assistant.logs.tail import Follower, Position
+from assistant.records import Job, MetricPoint
+from assistant.watch.cadence import Cadence, rarest
+from assistant.watch.hang import HangLimits, Signs, Suspicion, suspicion_of
+from assistant.watch.heartbeat import Beat, heartbeat_path, last_beat, path_in
+from assistant.watch.loss import LossTrack, SpikeLimits
+from assistant.watch.pace import PaceLimits, PaceTrack
+from assistant.watch.saves import SaveTrack, tells_of_save
+
+LOOKED_BACK_BYTES = 1 << 20
+MOST_SHAPES = 64
+"""Kinds of lines since the last step that are told apart; with more of them it is doing something else than waiting."""
+LONGEST_GAP_S = 86_400.0
+_DIGITS = re.compile(r"\d+")
+_COUNTER = re.compile(r"\b(\d+) ?(?:/|of) ?(\d+)\b|\b(\d+)%")
+_SHAPE_CHARACTERS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class ViewLimits:
+    """What each attempt is judged by."""
+
+    hang: HangLimits
+    spike: SpikeLimits
+    pace: PaceLimits
+
+
+@dataclass
+class View:
+    """One attempt."""
+
+    job: Job
+    follower: Follower
+    limits: ViewLimits
+    metrics: Follower | None = None
+    """Its metrics.jsonl, where it has one of its own."""
+    reader: MetricReader = field(default_factory=MetricReader)
+    cadence: Cadence = field(default_factory=Cadence)
+    phase: Phase = Phase.START
+    last: MetricPoint | None = None
+    """The newest step."""
+    output_at: datetime | None = None
+    life_at: datetime | None = None
+    step_at: datetime | None = None
+    """When a look brought the newest step."""
+    beat: Beat | None = None
+    beat_at: datetime | None = None
+    heart: Path | None = None
+    first_step_s: float | None = None
+    """From the start to the first step: what a restart of it would take, too."""
+    spike: Spike | None = None
+    onset: datetime | None = None
+    """When the look was that brought the step at which the loss went off."""
+    excused_until: datetime | None = None
+    """A second witness saw it work."""
+    _met: set[Phase] = field(default_factory=set)
+    _shapes: dict[str, int] = field(default_factory=dict)
+    _size: tuple[int, int, int] = (0, 0, 0)
+    _steps_at: list[tuple[int, datetime]] = field(default_factory=list)
+    _from_file: bool = False
+
+    def __post_init__(self) -> None:
+        """Begin with no step."""
+        self.loss, self.pace, self.saves = LossTrack(self.limits.spike), PaceTrack(self.limits.pace), SaveTrack()
+        self.heart = heartbeat_path(self.job)
+
+    def read(self, now: datetime) -> None:
+        """Read what is new.
+
+        Raises:
+            OSError: It cannot be read now: unknown, not silent.
+        """
+        self._read_log(now)
+        if self.metrics is not None and (not self.reader.points or self._from_file):
+            points = self.reader.news(self.metrics.news().lines)
+            self._from_file = self._from_file or bool(points)
+            self._take_points(points, now)
+        beat = last_beat(self.heart, self.job)
+        if beat is not None:
+            self._take_beat(beat, now)
+
+    def suspicion(self, now: datetime) -> Suspicion | None:
+        """Return what speaks for a hang."""
+        output = self.output_at or now
+        signs = Signs(self.phase, output, self.life_at or output, self.beat_at, steps=self.last is not None)
+        return suspicion_of(signs, self.cadence, self.limits.hang, now)
+
+    def _read_log(self, now: datetime) -> None:
+        status = _status(self.follower.path)
+        if status is None:
+            self._begin(self.job.started or now)
+            return
+        first = self.output_at is None
+        size = (status.st_ino, status.st_size, status.st_mtime_ns)
+        if size == self._size:
+            return
+        self._size = size
+        news = self.follower.news()
+        if news.restarted:
+            self._forget()
+        at = min(now, datetime.fromtimestamp(status.st_mtime, UTC)) if first else now
+        if self.job.started is not None and first:
+            at = max(at, min(now, self.job.started))  # the log may be that of an earlier attempt
+        self.output_at = at
+        if news.lines:
+            self._take_lines(news.lines, at, first=first)
+        else:
+            self.life_at = at  # a bar that is drawn again and again on one line
+        self._begin(at)
+
+    def _begin(self, at: datetime) -> None:
+        self.output_at = self.output_at or at
+        self.life_at = self.life_at or at
+
+    def _forget(self) -> None:
+        """Begin with a new file: what it says has nothing to do with the old one, but for the rhythm."""
+        self.reader, self.last, self.phase = MetricReader(), None, Phase.START
+        self.loss, self.saves = LossTrack(self.limits.spike), SaveTrack()
+        self._met, self._shapes, self._steps_at = set(), {}, []
+
+    def _take_lines(self, lines: Sequence[Line], at: datetime, *, first: bool) -> None:
+        points = [] if self._from_file else self.reader.news(lines)
+        by_line = {point.line: point for point in points}
+        waiting: list[MetricPoint] = []
+        for line in lines:
+            point = by_line.get(line.number)
+            if point is not None:
+                self._stepped(point, at, among=len(points), first=first)
+                waiting.append(point)
+                continue
+            self._take_words(line.text, at)
+        self._judge(waiting, at)
+        if self.last is None:
+            self.life_at = at  # of a job that shows no steps any output counts
+
+    def _take_words(self, text: str, at: datetime) -> None:
+        begun = phase_begun(text)
+        if begun is not None:
+            if begun is not self.phase:
+                self.life_at = at
+            self.phase = begun
+            self._met.add(begun)
+        elif self.phase in (Phase.CHECKPOINT, Phase.EVALUATION, Phase.LOADING) and phase_over(text, self.phase):
+            self.phase, self.life_at = (Phase.TRAINING if self.last is not None else Phase.START), at
+        if tells_of_save(text):
+            self.saves.saved(text, self.last.step if self.last is not None else 0, at)
+        self.heart = path_in(text) or self.heart
+        if self._is_new(text):
+            self.life_at = at
+
+    def _is_new(self, text: str) -> bool:
+        """Tell whether a line is of a kind not seen since the last step, or counts further than before."""
+        shape = _DIGITS.sub("", text[:_SHAPE_CHARACTERS])
+        counter = _COUNTER.search(text)
+        value = int(counter[1] or counter[3]) if counter else 0
+        before = self._shapes.get(shape)
+        if before is None and len(self._shapes) >= MOST_SHAPES:
+            return True
+        self._shapes[shape] = max(value, before or 0)
+        return before is None or value > before
+
+    def _take_points(self, points: Sequence[MetricPoint], at: datetime) -> None:
+        for point in points:
+            self._stepped(point, at, among=len(points), first=self.step_at is None)
+        self._judge(points, at)
+
+    def _stepped(self, point: MetricPoint, at: datetime, *, among: int, first: bool) -> None:
+        """Learn from a step: the gap before it, and that the job lives."""
+        before = self.last
+        went_back = before is not None and point.step < before.step
+        self._met.add(Phase.START if went_back or before is None else Phase.TRAINING)
+        gap = self._gap_s(point, at, among=among, first=first)
+        phase = rarest(self._met)
+        if before is not None and gap is not None:
+            self.cadence.add(phase, gap, max(0, point.step - before.step))
+            if phase is Phase.TRAINING and point.step > before.step:
+                spent = point.seconds if point.seconds is not None else gap / (point.step - before.step)
+                # by the sample where the batch is known: one that is ramped up takes longer and is not slow
+                self.pace.add(spent / point.batch if point.batch else spent, at)
+        elif before is None and not first and self.job.started is not None:
+            self.first_step_s = max(0.0, (at - self.job.started).total_seconds())
+            self.cadence.add(Phase.START, self.first_step_s)
+        self.phase = Phase.FIRST_STEP if before is None else Phase.TRAINING
+        self.last, self.life_at, self.step_at = point, at, at
+        self._met.clear()
+        self._shapes.clear()
+        self.saves.stepped(point.step)
+
+    def _gap_s(self, point: MetricPoint, at: datetime, *, among: int, first: bool) -> float | None:
+        """Return the time since the step before: by the log's own clock where it has one, else by our looks."""
+        before = self.last
+        if before is None:
+            return None
+        if point.at is not None and before.at is not None:
+            gap = (point.at - before.at).total_seconds()
+            return gap if 0 <= gap <= LONGEST_GAP_S else None
+        if first or self.step_at is None or among < 1:
+            return None
+        since = (at - self.step_at).total_seconds()
+        return since / among if since > 0 else None
+
+    def _judge(self, points: Sequence[MetricPoint], at: datetime) -> None:
+        if not points:
+            return
+        self._steps_at = [*self._steps_at[-200:], (points[-1].step, at)]
+        self.spike = self.loss.add(points)
+        if self.spike is not None:
+            self.onset = next((when for step, when in self._steps_at if step >= self.spike.step), at)
+
+    def _take_beat(self, beat: Beat, now: datetime) -> None:
+        before, self.beat = self.beat, beat
+        training = beat.phase in (None, Phase.TRAINING)
+        moved = before is None or beat.step != before.step or beat.phase is not before.phase
+        if moved or (not training and before is not None and beat.stamp != before.stamp):
+            gap = (now - self.beat_at).total_seconds() if self.beat_at is not None else None
+            if before is not None and gap is not None and self.last is None:
+                self.cadence.add(before.phase or Phase.TRAINING, gap)
+            self.beat_at = now
+            self.phase = beat.phase or self.phase
+
+
+def opened(job: Job, limits: ViewLimits, *, metrics: bool) -> View:
+    """Start near the end of a log: the detectors need its last steps, not its history.
+
+    Args:
+        job: With a log.
+        limits: The site's.
+        metrics: Whether a metrics.jsonl in its work folder is surely its own.
+    """
+    log = job.log or Path()
+    status = _status(log)
+    start = max(0, status.st_size - LOOKED_BACK_BYTES) if status is not None else 0
+    beside = job.work_dir / "metrics.jsonl" if metrics and job.work_dir is not None else None
+    return View(job, Follower(log, Position(offset=start)), limits, _follow(beside, job))
+
+
+def _follow(path: Path | None, job: Job) -> Follower | None:
+    status = _status(path) if path is not None else None
+    if path is None or status is None:
+        return None
+    written = datetime.fromtimestamp(status.st_mtime, UTC)
+    if job.started is not None and written < job.started - timedelta(seconds=1):
+        return None  # an earlier run's
+    return Follower(path, Position(offset=max(0, status.st_size - LOOKED_BACK_BYTES)))
+
+
+def _status(path: Path) -> stat_result | None:
+    """Return what the file is; None where there is none.
+
+    Raises:
+        OSError: That cannot be told now.
+    """
+    try:
+        return path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None

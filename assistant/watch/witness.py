@@ -1,0 +1,95 @@
+"""What others saw of a job that stands still, and what that is worth: GPU counters and stacks have a vote, silence has none.
+
+Pure. Nobody's word is needed: what could not be asked is no vote. A witness may also excuse a job: one whose GPUs compute, or whose
+ranks move on between two looks, is at work, whatever its log does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+from assistant.records import Job
+from assistant.watch.hang import Suspicion
+
+
+class Vote(StrEnum):
+    """What a witness says."""
+
+    HUNG = "hung"
+    WORKING = "working"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """What was seen beside the log."""
+
+    vote: Vote
+    text: str
+    """One or a few sentences for people."""
+    suspects: tuple[str, ...] = ()
+    """Nodes of ranks that are somewhere else than all others; a place to look, no proof."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """JSON values, to be kept with the incident."""
+
+
+class SecondLook(Protocol):
+    """Asks the nodes of a job that stands still. It must not keep the watch waiting."""
+
+    def ask(self, job: Job, suspicion: Suspicion) -> Witness | None:
+        """Return what was seen; None while the answer is under way. What cannot be asked is a witness that votes UNKNOWN."""
+        ...
+
+
+SLOW_WORK = ("checkpoint save", "checkpoint load", "evaluation", "compiling", "start-up", "data preparation")
+"""Places in which one rank may be for long while all others wait for it, in a job that is well."""
+
+
+def gpu_vote(activity: Mapping[str, Any]) -> Vote:
+    """Return the vote of the GPUs' counters, from what the tool `gpu_activity` returned."""
+    states = [str(gpu.get("state", "")) for node in activity.get("nodes", {}).values() for gpu in node.get("gpus", ())]
+    known = [state for state in states if state in ("computing", "spinning", "idle")]
+    if not known:
+        return Vote.UNKNOWN
+    if 2 * known.count("computing") >= len(known):
+        return Vote.WORKING
+    return Vote.HUNG if 5 * known.count("spinning") >= 4 * len(known) else Vote.UNKNOWN
+
+
+def stack_vote(stacks: Mapping[str, Any]) -> Vote:
+    """Return the vote of the ranks' stacks, from what the tool `stack_classes` returned."""
+    seen, moved = int(stacks.get("seen", 0)), int(stacks.get("moved", 0))
+    classes = stacks.get("classes", ())
+    if not seen or 2 * seen < int(stacks.get("expected") or seen) or not classes:
+        return Vote.UNKNOWN
+    at_work = any(one.get("where") in SLOW_WORK for one in classes)
+    if 2 * moved > seen or (moved and at_work):
+        return Vote.WORKING
+    if at_work or moved:
+        return Vote.UNKNOWN
+    waiting = sum(int(one["ranks"]) for one in classes if one.get("waits"))
+    return Vote.HUNG if 2 * waiting >= seen else Vote.UNKNOWN
+
+
+def joined(votes: Mapping[str, Vote]) -> Vote:
+    """Return one vote of several; who contradict one another leave it open."""
+    said = {vote for vote in votes.values() if vote is not Vote.UNKNOWN}
+    return said.pop() if len(said) == 1 else Vote.UNKNOWN
+
+
+def witness_of(activity: Mapping[str, Any] | None, stacks: Mapping[str, Any] | None) -> Witness:
+    """Return what GPUs and stacks say together.
+
+    Args:
+        activity: What `gpu_activity` returned; None where it could not be asked.
+        stacks: What `stack_classes` returned; None where it could not be asked.
+    """
+    votes = {"gpus": gpu_vote(activity or {}), "stacks": stack_vote(stacks or {})}
+    parts = [str(said.get("text", "")) for said in (activity, stacks) if said is not None]
+    odd = [str(one.get("node", "")) for one in (stacks or {}).get("odd", ())]
+    facts = {"votes": {name: str(vote) for name, vote in votes.items()}, "gpus": activity, "stacks": stacks}
+    text = "; ".join(part for part in parts if part) or "neither GPUs nor stacks could be looked at"
+    return Witness(joined(votes), text, tuple(dict.fromkeys(filter(None, odd))), facts)
