@@ -43,7 +43,7 @@ _WEIGHED = re.compile(
     r"\b(?:not|no|neither|weighed|rival|rather|instead|could|might|may|or|unlikely|ruled|other|considered|against|than)\b",
     re.IGNORECASE,
 )
-_DIAGNOSED = re.compile(r'"reason": "(?!unknown|no_failure)[a-z0-9]+(?:_[a-z0-9]+)+"')
+_DIAGNOSED = re.compile(r'\breason"?: "?(?!unknown|no_failure)[a-z0-9]+(?:_[a-z0-9]+)+\b')
 """A diagnosis: whoever has a reason to fail has failed."""
 _NAME = re.compile(r"\b\d+(?:_\d+)?\b|\b[A-Za-z][\w.-]*\d[\w.-]*\b")
 RIVALS = ("rivals", "seen_before")

@@ -21,7 +21,7 @@ from langchain_core.tools import StructuredTool
 
 from assistant.agent.answer import Answer, Heard, Kind, Source
 from assistant.agent.dialogue import shown_source
-from assistant.agent.grounding import Evidence, held
+from assistant.agent.grounding import Evidence, cited_in, held
 from assistant.agent.inventory import Inventory, inventory
 from assistant.agent.listening import Ears
 from assistant.agent.naming import Names, read_names
@@ -55,7 +55,6 @@ KEPT_SOURCES = 60
 FAILURES = (NightshiftError, ValueError, TypeError, KeyError, RuntimeError, OSError, sqlite3.Error)
 """What models and their libraries raise when they are down, slow or wrong."""
 _CUT = re.compile(r"\n\[cut here: [^\n]*\]\s*$")
-_CITED = re.compile(r"\[(\d{1,3})\]")
 
 
 class _Said(NamedTuple):
@@ -169,13 +168,13 @@ class ModelAgent:
         finally:
             self._sources = [*self._sources, *turn.sources][-KEPT_SOURCES:]
         checked = held(harmless(said.text), Evidence(self._sources, self._said))
-        if not re.search(r"\w", _CITED.sub("", checked.text)):
+        if not re.search(r"[^\W\d]", checked.text):
             raise ModelError(f"it said nothing{f', {toolbox.ended}' if toolbox.ended else ''}")
         if checked.nothing_stands:
             raise ModelError("nothing of what it said stands in what the tools returned")
         if not checked.cites and not turn.proposals:
             raise ModelError("it names no source for what it said")
-        cited = {int(number) for number in _CITED.findall(checked.text)}
+        cited = set(cited_in(checked.text))
         sources = tuple(one for one in self._sources if one in turn.sources or one.number in cited)
         notes = [*known.unknown, *checked.unsupported]
         notes += [f"stopped: {toolbox.ended}"] if toolbox.ended else []

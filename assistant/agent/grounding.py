@@ -15,7 +15,7 @@ from assistant.agent.answer import Source
 
 MARK = "[not supported by evidence]"
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'`\[(])|\n+")
-_CITED = re.compile(r"\[(\d{1,3})\]")
+_CITED = re.compile(r"\[(\d{1,3}(?:\s?,\s?\d{1,3})*)\]")
 _QUOTED = re.compile(r"\"([^\"\n]{3,400})\"|`([^`\n]{2,400})`|\u201c([^\u201d\n]{3,400})\u201d")
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?%?(?![\w])")
 _NAME = re.compile(r"\b(?=[\w.-]*\d)[A-Za-z][\w.-]*\d[\w.-]*\b|\b[a-z]+(?:_[a-z]+)+\b|(?<!\w)/[\w./-]{3,}")
@@ -27,6 +27,11 @@ _WORD = re.compile(r"[a-z]{3,}|\d+")
 _GLUE = frozenset(
     {"the", "and", "are", "was", "were", "has", "have", "had", "this", "that", "there", "its", "for", "with", "from", "but", "not"}
 )
+
+
+def cited_in(text: str) -> list[int]:
+    """Return the numbers of the sources that a text cites, as [1] or [1, 2]."""
+    return [int(number) for group in _CITED.findall(text) for number in group.split(",")]
 
 
 class Held(NamedTuple):
@@ -57,8 +62,8 @@ class Evidence:
 
     def faults(self, sentence: str) -> Iterator[str]:
         """Yield what a sentence says that stands nowhere."""
-        for number in _CITED.findall(sentence):
-            if int(number) not in self._cited:
+        for number in cited_in(sentence):
+            if number not in self._cited:
                 yield f"there is no source {number}"
         rest = _CITED.sub(" ", _LIST_NUMBER.sub("", sentence))
         for groups in _QUOTED.findall(rest):
@@ -66,8 +71,7 @@ class Evidence:
             if _plain(quote) not in self._text and not (_plain(quote) in self._asked and _DENIES.search(rest)):
                 yield f"quote {quote!r}"
         rest = _QUOTED.sub(" ", rest)
-        cited = frozenset(map(int, _CITED.findall(sentence)))
-        yield from claims.faults(rest, cited, self._records, self._said)
+        yield from claims.faults(rest, frozenset(cited_in(sentence)), self._records, self._said)
         for name in _NAME.findall(rest):
             plain = _plain(name.rstrip(".-"))
             if plain not in self._text and not (plain in self._asked and _DENIES.search(rest)):
@@ -79,10 +83,10 @@ class Evidence:
     def elsewhere(self, sentence: str) -> Iterator[str]:
         """Yield a fault where a sentence shares not one word with what it cites."""
         rest = _CITED.sub(" ", _LIST_NUMBER.sub("", sentence))
-        cited = [self._of[int(number)] for number in _CITED.findall(sentence) if int(number) in self._of]
+        cited = [self._of[number] for number in cited_in(sentence) if number in self._of]
         words = [word for word in _WORD.findall(rest.lower()) if word not in _GLUE]
         if cited and words and not any(word in text for text in (*cited, self._said) for word in words):
-            yield f"nothing of it stands in source {_CITED.findall(sentence)[0]}"
+            yield f"nothing of it stands in source {cited_in(sentence)[0]}"
 
 
 def held(text: str, evidence: Evidence) -> Held:
@@ -94,13 +98,15 @@ def held(text: str, evidence: Evidence) -> Held:
         sentence = text[position : match.start() if match else len(text)]
         faults = list(evidence.faults(sentence)) or list(evidence.elsewhere(sentence))
         parts.append(f"{sentence} {MARK}" if faults else sentence)
-        cites |= not faults and bool(_CITED.search(sentence) or _DENIES.search(sentence) or "?" in sentence)
+        cites |= not faults and bool(_CITED.search(sentence))
         stands |= not faults and any(sign.isalnum() for sign in _CITED.sub("", sentence))
         wrong += [f"{fault} in: {sentence.strip()[:160]}" for fault in faults[:2]]
         if match:
             parts.append(match.group())
             position = match.end()
-    return Held("".join(parts), tuple(wrong), bool(wrong) and not stands, cites)
+    # whoever does not know, or asks, has no source to name
+    plain = not wrong and bool(_DENIES.search(text) or text.rstrip().endswith("?"))
+    return Held("".join(parts), tuple(wrong), bool(wrong) and not stands, cites or plain)
 
 
 def _forms(number: str) -> set[str]:

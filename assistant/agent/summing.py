@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from assistant.agent.answer import Source
-from assistant.agent.grounding import Evidence, held
+from assistant.agent.grounding import Evidence, cited_in, held
 from assistant.agent.wording import harmless
 from assistant.errors import NightshiftError
 
@@ -16,7 +16,6 @@ logger = logging.getLogger(__name__)
 
 FAILURES = (NightshiftError, ValueError, TypeError, KeyError, RuntimeError, OSError)
 MOST_WORDS = 120
-_CITED = re.compile(r"\[(\d{1,3})\]")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'`(])|\n+")
 
 
@@ -46,7 +45,7 @@ def _fault(text: str, lines: Sequence[str]) -> str:
     if len(text.split()) > MOST_WORDS:
         return f"it has more than {MOST_WORDS} words"
     for sentence in filter(None, map(str.strip, _SENTENCE.split(text))):
-        if not _CITED.search(sentence):
+        if not cited_in(sentence):
             return f"it names no line for: {sentence[:120]}"
     sources = [Source(number, "incident", {}, line) for number, line in enumerate(lines, 1)]
     return next(iter(held(text, Evidence(sources)).unsupported), "")

@@ -24,7 +24,7 @@ LONGEST_PATTERN = 300
 MOST_WORDS = 60
 """Of a summary; a person reads it before anything else."""
 LONGEST_SUMMARY = 900
-_CITED = re.compile(r"\[(\d{1,3})\]|\(\w[\w.-]*:\d+\)")
+_CITED = re.compile(r"\[(\d{1,3}(?:\s?,\s?\d{1,3})*)\]|\(\w[\w.-]*:\d+\)")
 """A line of what was given, or a line of a file, as the summaries without a model name it."""
 
 
@@ -169,11 +169,12 @@ def good_summary(text: str, case: SummaryCase) -> bool:
     """Tell whether a summary is right: every fact named, nothing forbidden said, a source given, none made up, short."""
     said = text.casefold()
     cited = [match[1] for match in _CITED.finditer(text)]
+    numbers = [int(number) for group in cited if group for number in group.split(",")]
     return (
         all(any(option.casefold() in said for option in fact.split("|")) for fact in case.facts)
         and not any(word.casefold() in said for word in case.forbidden)
         and bool(cited)
-        and all(number is None or 1 <= int(number) <= len(case.lines) for number in cited)
+        and all(1 <= number <= len(case.lines) for number in numbers)
         and len(text.split()) <= MOST_WORDS
     )
 

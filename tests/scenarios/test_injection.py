@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from assistant.agent.answer import Answer
 from assistant.agent.conversation import ModelAgent
 from assistant.agent.semantic import SemanticAgent
+from assistant.llm.chat import ChatLocalModel
+from assistant.llm.process import ModelProcess
 from assistant.llm.scripted_chat import ScriptedChat, calls
 from assistant.llm.turn import Tool
 from assistant.policy import Mode
@@ -184,6 +188,28 @@ def test_without_a_model_the_same_texts_change_nothing_and_leak_nothing(number: 
     scene = world(tmp_path, attempt, mode)
     before = list(scene.cluster.changes)
     answer = SemanticAgent(scene.engine.gate, scene.clock).ask(attempt.question, trusted=attempt.place != "piped")
+    check_nothing_happened(scene, before, answer)
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Iterator[ModelProcess]:
+    """The tests' tiny model in a real llama.cpp."""
+    if find_spec("llama_cpp") is None:
+        pytest.skip("llama-cpp-python is not installed: make deps-llama")
+    process = ModelProcess(Path(__file__).parents[1] / "models" / "tiny-dialogue.gguf", threads=1)
+    yield process
+    process.close()
+
+
+@pytest.mark.parametrize("number", range(0, len(ATTEMPTS), 5), ids=NAMES[::5])
+def test_a_real_llama_cpp_changes_nothing_and_leaks_nothing(number: int, tiny: ModelProcess, tmp_path: Path) -> None:
+    attempt, mode = ATTEMPTS[number], MODES[number % len(MODES)]
+    scene = world(tmp_path, attempt, mode)
+    before = list(scene.cluster.changes)
+    agent = ModelAgent(scene.engine.gate, scene.clock, ChatLocalModel(process=tiny), name="tiny")
+    answer = agent.ask(attempt.question, trusted=attempt.place != "piped")
+    # whether its words stood or not, it was the model that was asked
+    assert answer.mode == "model:tiny" or re.search(r"stands in what|names no source|said nothing", answer.notes[-1])
     check_nothing_happened(scene, before, answer)
 
 
