@@ -76,6 +76,7 @@ class LogBrowser:
         self._loading = False
         self._waiting: list[News] = []
         self._last: LogState | None = None
+        self._told_counts: RanksCounted | None = None
         self._forget()
 
     def _forget(self) -> None:
@@ -155,15 +156,10 @@ class LogBrowser:
         self._number_now()
         return self._show(Place(at, min(max(number, 1), max(document.count, 1))), number)
 
-    def search(self, pattern: str) -> News | None:
+    def search(self, pattern: str) -> None:
         """Begin a search; its first line is told when it is found."""
         self._pattern, self._searching = pattern, None
-        if not pattern:
-            return None
-        found = Search(len(self.sources), finder(pattern))
-        self._searching = (found, Pass(self._documents, found.take))
-        self._to_first_found = True
-        return None
+        self._to_first_found = bool(pattern)
 
     def next_found(self, *, forward: bool) -> News | None:
         """Return the row of the next line that the search found, beyond the end the first one again."""
@@ -190,11 +186,8 @@ class LogBrowser:
     def only(self, ranks: frozenset[int]) -> None:
         """Show some ranks' lines."""
         self._only, self._picking = ranks, None
-        if ranks:
-            found = OfRanks(len(self.sources), ranks, self._file_ranks)
-            self._picking = (found, Pass(self._documents, found.take))
-            return  # until the first are found the others stay
-        self._lay_out()
+        if not ranks:  # else the others stay until the first of them are found
+            self._lay_out()
 
     def merge(self, on: bool, source: int | None = None) -> None:
         """Show files merged, or one."""
@@ -285,8 +278,11 @@ class LogBrowser:
         return bool(grown)
 
     def _search_on(self) -> bool:
-        if self._searching is None:
+        if not self._pattern:
             return False
+        if self._searching is None:
+            search = Search(len(self.sources), finder(self._pattern))
+            self._searching = (search, Pass(self._documents, search.take))
         found, work = self._searching
         worked = work.step()
         if self._to_first_found and (found.count or not worked):
@@ -297,8 +293,11 @@ class LogBrowser:
         return worked
 
     def _pick_on(self) -> bool:
-        if self._picking is None or not self._numbered:
+        if not self._only or not self._numbered:
             return False
+        if self._picking is None:
+            picks = OfRanks(len(self.sources), self._only, self._file_ranks)
+            self._picking = (picks, Pass(self._documents, picks.take))
         found, work = self._picking
         before = found.count
         worked = work.step()
@@ -346,7 +345,6 @@ class LogBrowser:
             self._waiting.append(news)
 
     def _begin_again(self, remark: str) -> None:
-        pattern = self._pattern
         self._forget()
         self._anchor, self._remark = None, remark
         self._opened.clear()
@@ -354,10 +352,6 @@ class LogBrowser:
         tail = self._documents[0].tail(TAIL_LINES)
         self._source = 0
         self._place_layout(Layout(tail), len(tail.texts) - 1)
-        if pattern:
-            self.search(pattern)
-            self._to_first_found = False
-        self.only(self._only)
 
     def _here(self) -> Place | None:
         """Return the line under the cursor."""
@@ -501,5 +495,8 @@ class LogBrowser:
         cover, work = self._cover
         self._counted = now
         tallies = tuple(replace(tally) for tally in cover.counts.tallies())
-        silent = tuple(tally.rank for tally in by_silence(tallies))
-        return [RanksCounted(tallies, silent, work.share >= 1)]
+        counted = RanksCounted(tallies, tuple(tally.rank for tally in by_silence(tallies)), work.share >= 1)
+        if counted == self._told_counts:
+            return []
+        self._told_counts = counted
+        return [counted]

@@ -112,12 +112,17 @@ class LogReader:
     def _ask(self, work: Callable[[], News | None]) -> None:
         with self._wake:
             self._asked.append(work)
+            self._touched = time.monotonic()
             self._wake.notify()
 
     def _run(self) -> None:
         try:
             while not self._closed:
                 self._turn()
+        except Exception as error:  # the edge of the thread: the viewer says so instead of standing still
+            logger.exception("log=%s the reader stopped", self._browser.sources)
+            self._browser.trouble = f"the viewer stopped: {error!r}; leave it and open it again"
+            self._report(now=True)
         finally:
             self._browser.close()
 
@@ -130,8 +135,9 @@ class LogReader:
                 self._window = None
         try:
             if asked is not None:
-                self._tell(asked())
-                self._report(now=True)
+                news = asked()
+                self._report(now=True)  # first the rows, then which of them
+                self._tell(news)
             elif window is not None:
                 self._tell(self._browser.read(*window))
             else:

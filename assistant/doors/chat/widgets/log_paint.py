@@ -108,18 +108,23 @@ def _wrapped(body: Sequence[Segment], width: int) -> list[list[Segment]]:
     for text, style, _ in body:
         rest = text
         while rest:
-            piece = chop_cells(rest, room)[0] if cell_len(rest) > room else rest
-            if not piece or cell_len(piece) > room:  # a wide character that does not fit in the last cell
-                if not lines[-1]:
-                    piece = rest[0]
-                else:
-                    lines.append([])
-                    room = width
-                    continue
+            piece = _fitting(rest, room)
+            if not piece and lines[-1]:
+                lines.append([])
+                room = width
+                continue
+            piece = piece or rest[0]  # wider than the whole line: it is cut when it is drawn
             lines[-1].append(Segment(piece, style))
             room -= cell_len(piece)
             rest = rest[len(piece) :]
-            if rest:
-                lines.append([])
-                room = width
     return lines
+
+
+def _fitting(text: str, room: int) -> str:
+    """Return as much of the start of a text as fits."""
+    if room <= 0:
+        return ""
+    if cell_len(text) <= room:
+        return text
+    piece = chop_cells(text, room)[0]
+    return piece if cell_len(piece) <= room else ""

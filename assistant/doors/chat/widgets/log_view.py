@@ -223,9 +223,7 @@ class LogView(ScrollView, can_focus=True):
                 self._rows.pop(last, None)
                 self._strips.pop(last, None)
         self._take_rows(state.generation, *state.window)
-        size = Size(self.size.width, state.rows)
-        if size != self.virtual_size:
-            self.virtual_size = size
+        self._resize_rows()
         if self.following:
             self._go(state.rows - 1, end=True)
         elif on_screen >= 0:
@@ -234,6 +232,11 @@ class LogView(ScrollView, can_focus=True):
             self._repaint()
         self._fetch()
         self.post_message(self.Changed())
+
+    def _resize_rows(self) -> None:
+        """Let the bar know how many rows there are; it is always there, so nothing else of the screen changes its place."""
+        self.set_reactive(LogView.virtual_size, Size(self.size.width, self.state.rows))
+        self.vertical_scrollbar.window_virtual_size = self.state.rows
 
     def _take_rows(self, generation: int, first: int, rows: Sequence[LogRow]) -> None:
         if generation != self.state.generation or not rows:
@@ -253,11 +256,9 @@ class LogView(ScrollView, can_focus=True):
         self.note = going.missing
         if going.missing:
             self.post_message(self.Changed())
-        elif going.generation == self.state.generation:
+        elif going.generation == self.state.generation:  # else the rows changed again, and their state brings the cursor there
             self._stop_following()
             self._go(going.row, centre=True)
-        else:  # its state is on the way
-            self._reader.rows(going.row - self._height, 3 * self._height)
 
     def _go(self, row: int, *, top: int | None = None, centre: bool = False, end: bool = False) -> None:
         """Put the cursor on a row and bring it into sight."""
@@ -302,9 +303,10 @@ class LogView(ScrollView, can_focus=True):
         super().watch_scroll_y(old_value, new_value)
         if self._moving or not self.state.rows:
             return
+        if self.following:  # the layout moved them; they are put back when it is done
+            self._fetch()
+            return
         top = round(new_value)
-        if new_value < old_value:
-            self._stop_following()
         inside = min(max(self.cursor, top), top + self._height - 1, self.state.rows - 1)
         if inside != self.cursor:
             self.cursor = max(inside, 0)
@@ -313,9 +315,21 @@ class LogView(ScrollView, can_focus=True):
         self._fetch()
         self.refresh()
 
-    def on_resize(self, event: events.Resize) -> None:
+    def on_mouse_scroll_up(self) -> None:
+        """Let the wheel lead away from the end."""
+        self._stop_following()
+
+    def on_scroll_up(self) -> None:
+        """Let a click into the bar lead away from the end."""
+        self._stop_following()
+
+    def on_scroll_to(self) -> None:
+        """Let the bar lead away from the end."""
+        self._stop_following()
+
+    def on_resize(self) -> None:
         """Draw anew in the new width and keep the cursor in sight."""
-        self.virtual_size = Size(event.size.width, self.state.rows)
+        self._resize_rows()
         self._reader.follow(self._height if self.following else 0)
         self._repaint()
         self._go(self.cursor, end=self.following)
