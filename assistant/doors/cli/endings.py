@@ -15,6 +15,7 @@ from assistant.doors.cli.output import narrate, print_line
 BAD_COMMAND_LINE: type[Exception] = typer.BadParameter.__mro__[2]
 """What the parser raises; Typer keeps the class in different places from version to version."""
 
+_PLUGINS = {"nightshift nodes check": "NIGHTSHIFT NODES", "nightshift status": "NIGHTSHIFT STATUS"}
 _GLOBAL = ("--config", "--store", "--quiet", "-q", "--verbose", "-v")
 
 
@@ -34,7 +35,7 @@ def usage(error: Any) -> int:
     """Say what is wrong with the command line and where its help is.
 
     Returns:
-        2; 3 (unknown) for `nodes check`, whose caller is a Nagios.
+        2; 3 (unknown) for `nodes check` and `status`, whose caller is a Nagios.
     """
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "nightshift"
@@ -45,8 +46,8 @@ def usage(error: Any) -> int:
     if getattr(error, "option_name", None) in _GLOBAL:
         message = f"{error.option_name} stands before the command: nightshift {error.option_name} ..."
     code = complain(f"{message} (see {path} --help)", Exit.USAGE)
-    if path == "nightshift nodes check":
-        print_line(f"NIGHTSHIFT NODES UNKNOWN - {message}")
+    if path in _PLUGINS:
+        print_line(f"{_PLUGINS[path]} UNKNOWN - {message}")
         return Nagios.UNKNOWN
     return code
 

@@ -8,8 +8,8 @@
     75  try again later: another process holds the store
    130  interrupted with Ctrl-C; nothing is lost: `nightshift resume`
 
-`nightshift nodes check` answers as a Nagios plugin does instead: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN, and 3 also for wrong
-usage, because a check that could not run knows nothing.
+`nightshift nodes check` and `nightshift status` answer as Nagios plugins do instead: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN, and 3
+also for wrong usage, because a check that could not run knows nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Exit(IntEnum):
 
 
 class Nagios(IntEnum):
-    """What `nodes check` hands back."""
+    """What `nodes check` and `status` hand back."""
 
     OK = 0
     WARNING = 1

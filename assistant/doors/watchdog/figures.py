@@ -14,6 +14,7 @@ from pathlib import Path
 from assistant.doors.watchdog.passed import Passed
 from assistant.records import IncidentState
 from assistant.store import Count, Store
+from assistant.store.tellings import cursor_of
 
 __all__ = ["FAMILIES", "Family", "Sort", "Standing", "figures"]
 
@@ -87,26 +88,35 @@ class Standing:
 def figures(store: Store, passed: Passed, standing: Standing, now: datetime) -> dict[Count, float]:
     """Return what every figure stands at, without the prefix and without `_total`.
 
+    A watch that stands by shows only how it stands itself: what is counted in the store is shown once, by the leader.
+
     Raises:
         StoreError: The store cannot be read.
     """
     with store.snapshot():
-        return {
-            Count("passes", (("result", "whole"),)): 0.0,
-            Count("passes", (("result", "degraded"),)): 0.0,
-            **store.counts(),
-            **dict(_gauges(store, passed, now)),
-            **dict(_standing(store, standing)),
-        }
+        own = {**dict(_own(store, passed)), **dict(_site(standing))}
+        if not passed.leads:
+            return own
+        none = {Count("passes", (("result", result),)): 0.0 for result in ("whole", "degraded")}
+        return {**none, **store.counts(), **own, **dict(_kept(store, passed, now)), **dict(_behind(store, standing.sinks))}
 
 
-def _gauges(store: Store, passed: Passed, now: datetime) -> Iterator[tuple[Count, float]]:
+def _own(store: Store, passed: Passed) -> Iterator[tuple[Count, float]]:
     whole = [one.whole_at for one in store.watches() if one.whole_at is not None]
     if whole:
         yield Count("last_whole_pass_timestamp_seconds"), max(whole).timestamp()
     yield Count("last_pass_timestamp_seconds"), passed.at.timestamp()
     yield Count("leader"), float(passed.leads)
     yield Count("pass_troubles"), len(passed.trouble)
+
+
+def _site(standing: Standing) -> Iterator[tuple[Count, float]]:
+    yield Count("build_info", (("version", standing.version),)), 1.0
+    yield Count("policy_info", (("mode", standing.mode),)), 1.0
+    yield Count("kill_switch"), float(standing.stopped_by is not None)
+
+
+def _kept(store: Store, passed: Passed, now: datetime) -> Iterator[tuple[Count, float]]:
     yield Count("incidents_in_flight"), passed.in_flight
     states = store.open_states()
     for state in _OPEN:
@@ -117,13 +127,11 @@ def _gauges(store: Store, passed: Passed, now: datetime) -> Iterator[tuple[Count
     yield Count("store_bytes"), _size(store.path)
 
 
-def _standing(store: Store, standing: Standing) -> Iterator[tuple[Count, float]]:
-    yield Count("build_info", (("version", standing.version),)), 1.0
-    yield Count("policy_info", (("mode", standing.mode),)), 1.0
-    yield Count("kill_switch"), float(standing.stopped_by is not None)
+def _behind(store: Store, sinks: Sequence[str]) -> Iterator[tuple[Count, float]]:
     newest = store.newest_row()
-    for sink in standing.sinks:
-        yield Count("notices_behind", (("sink", sink),)), newest - (store.cursor(f"notify:{sink}") or newest)
+    for sink in sinks:
+        told = store.cursor(cursor_of(sink))
+        yield Count("notices_behind", (("sink", sink),)), newest - told if told is not None else 0
 
 
 def _size(path: Path) -> float:
