@@ -18,6 +18,8 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware, AgentState, ToolErrorMiddleware, hook_config
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_core.tools import StructuredTool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
 
 from assistant.agent.answer import Answer, Heard, Kind, Source
 from assistant.agent.dialogue import shown_source
@@ -107,7 +109,7 @@ class ModelAgent:
             clock: For `today`.
             model: What speaks; one of ours is told what exists, so that it can name nothing else.
             name: Of the model, for answers.
-            talks: File in which conversations are kept; None keeps nothing.
+            talks: File in which conversations are kept; None keeps this one as long as it lasts.
             thread: Which conversation it is.
             room: Tokens that the model has room for; 0 where it is not known.
             without: What answers where the model does not.
@@ -119,6 +121,8 @@ class ModelAgent:
         self._room = ((room or ROOM) - ANSWER) * CHARACTERS_A_TOKEN
         self._known = Inventory()
         self._said, self._sources = recalled(talks, thread) if talks is not None else ([], [])
+        self._memory = InMemorySaver()
+        """Of a conversation that is not kept."""
         self._shown: tuple[Source, ...] = ()
         """Of an answer without the model."""
         if isinstance(model, ToolChat):
@@ -204,7 +208,7 @@ class ModelAgent:
             Shortener(self._room - told),
             ToolErrorMiddleware(on_error=lambda error, _: f"The tool failed: {type(error).__name__}"),
         ]
-        saver = open_talks(self._talks) if self._talks is not None else None
+        saver = open_talks(self._talks) if self._talks is not None else self._memory
         try:
             agent = create_agent(
                 self._model,
@@ -218,7 +222,7 @@ class ModelAgent:
                 settings["callbacks"] = [Ears(turn.heard)]
             state = agent.invoke({"messages": [HumanMessage(words)]}, settings)
         finally:
-            if saver is not None:
+            if isinstance(saver, SqliteSaver):
                 saver.conn.close()
         return _last_words(state["messages"])
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from assistant.agent.conversation import MODEL_CALLS, ModelAgent, names_for_model
-from assistant.agent.talks import KEPT_TALKS, open_talks
 from assistant.agent.grounding import MARK
+from assistant.agent.talks import KEPT_TALKS, open_talks
 from assistant.llm.scripted_chat import ScriptedChat, calls
+from assistant.llm.turn import Tool
 from assistant.policy import Mode
 from tests.scenarios.scene import Scene
 
@@ -89,6 +91,71 @@ def test_a_conversation_goes_on_in_another_process(scene: Scene, tmp_path: Path)
     chat.ask("say it again")
     assert any("why did job 1 fail?" in str(message.text) for message in model.asked[0][0])
     assert talks.stat().st_mode & 0o077 == 0
+
+
+def test_what_was_found_before_may_be_said_again_and_shown_in_another_process(scene: Scene, tmp_path: Path) -> None:
+    talks = tmp_path / "talks.db"
+    agent(scene, calls("explain_job", job="1"), "It failed of ecc_error [1].", talks=talks)[0].ask("why did job 1 fail?")
+    chat, _ = agent(scene, "It was ecc_error [1].", calls("show_job", job="2"), "Job 2 is running [2].", talks=talks)
+    again = chat.ask("what was it?")
+    assert MARK not in again.text
+    assert [(source.number, source.tool) for source in again.sources] == [(1, "explain_job")]
+    assert [source.number for source in chat.ask("and job 2?").sources] == [2], "a number stands for one result of a conversation"
+    assert "ecc_error" in chat.ask("show 1").text
+
+
+def test_a_conversation_that_broke_off_in_a_call_goes_on(scene: Scene, tmp_path: Path) -> None:
+    talks = tmp_path / "talks.db"
+    first = agent(scene, calls("explain_job", job="1"), "It failed of ecc_error [1].", talks=talks)[0]
+    first.ask("why did job 1 fail?")
+    agent(scene, calls("tail_log", job="1"), RuntimeError("crashed"), talks=talks)[0].ask("show its log")
+    chat, model = agent(scene, "It failed of ecc_error [1].", talks=talks)
+    assert chat.ask("once more?").mode == "model:scripted"
+    given = model.asked[0][0]
+    assert any("why did job 1 fail?" in str(message.text) for message in given)
+    called = [call["id"] for message in given if isinstance(message, AIMessage) for call in message.tool_calls]
+    assert called == [message.tool_call_id for message in given if isinstance(message, ToolMessage)]
+
+
+def test_an_answer_names_the_evidence_and_the_incident_behind_its_sources(scene: Scene) -> None:
+    answer = agent(scene, calls("show_incident", incident=1), "Incident 1 is recovered [1].")[0].ask("explain incident 1")
+    assert answer.incidents == (1,)
+    assert answer.evidence
+    assert set(answer.evidence) <= {one.id for one in scene.engine.store.evidence(1)}
+
+
+def test_a_long_conversation_is_given_shortened_and_a_model_with_little_room_gets_less_of_a_result(scene: Scene) -> None:
+    log = scene.cluster.job("1").log
+    assert log is not None
+    log.write_text("a line of a log that is long\n" * 5_000, encoding="utf-8")
+    turns = [
+        turn
+        for number in range(12)
+        for turn in (calls("tail_log", job="1", lines=200 + number), f"The log is long [{number + 1}].")
+    ]
+    model = ScriptedChat(script=turns)
+    chat = ModelAgent(scene.engine.gate, scene.clock, model, name="small", room=6_000)
+    for number in range(12):
+        assert chat.ask(f"show the log of job 1, time {number}").mode == "model:small"
+    sizes = [sum(len(str(message.text)) for message in messages) for messages, _ in model.asked]
+    assert max(sizes) < 6_000 * 3
+    assert "Earlier in this conversation" in str(model.asked[-1][0][1].text)
+
+
+def test_arguments_of_tools_stay_in_their_ranges(scene: Scene) -> None:
+    seen: list[Tool] = []
+
+    def says(messages: Sequence[BaseMessage], tools: Sequence[Tool]) -> AIMessage:
+        seen.extend(tools)
+        return AIMessage("Nothing is known.")
+
+    model = ScriptedChat(says=says)
+    ModelAgent(scene.engine.gate, scene.clock, model, name="seen").ask("why did job 1 fail?")
+    (tail,) = [one["function"]["parameters"]["properties"] for one in seen if one["function"]["name"] == "tail_log"]
+    assert (tail["lines"]["minimum"], tail["lines"]["maximum"]) == (1, 5_000)
+    for one in seen:
+        for argument in one["function"]["parameters"]["properties"].values():
+            assert argument["type"] not in ("integer", "number") or argument["minimum"] >= 0
 
 
 def test_old_conversations_are_dropped(tmp_path: Path) -> None:
