@@ -18,6 +18,9 @@ _SILENT = frozenset(
 )
 """Rows of the audit that say nothing by themselves."""
 
+_TOLD_OTHERWISE = (IncidentState.DIAGNOSED, IncidentState.WAITING)
+"""States whose cause has a row of its own."""
+
 PARTS = {
     IncidentState.WAITING: 0,
     IncidentState.OPEN: 1,
@@ -122,6 +125,8 @@ def _happened(store: Store, rows: Sequence[AuditRow]) -> list[AuditRow]:
     kept: list[AuditRow] = []
     for row in rows:
         if row.what in _SILENT or (row.what == "outcome" and not _changes(store, row)):
+            continue
+        if row.what == "incident.state" and row.outcome in _TOLD_OTHERWISE:
             continue
         if not kept or (kept[-1].what, kept[-1].why, kept[-1].preview) != (row.what, row.why, row.preview):
             kept.append(row)
