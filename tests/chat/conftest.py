@@ -12,24 +12,28 @@ from textual.pilot import Pilot
 from assistant.agent.semantic import SemanticAgent
 from assistant.doors.chat.app import ChatApp
 from assistant.doors.chat.desk import Desk
+from assistant.doors.chat.sessions import Talks
 from assistant.engine import Engine
 from assistant.policy import Mode
 from assistant.wiring import Agent
 from tests.scenarios.scene import Scene
 
+MakesAgent = Callable[[Engine], Agent]
 PATIENCE_S = 20.0
 
 
 class OnScene:
     """Builds nothing: gives the chat the engine of a scene, with an agent that needs no model."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
+    def __init__(self, scene: Scene, agent: MakesAgent | None = None) -> None:
+        self._scene, self._agent = scene, agent
 
     def engine(self) -> Engine:
         return self._scene.engine
 
     def agent(self, engine: Engine, thread: str) -> tuple[Agent, str]:
+        if self._agent is not None:
+            return self._agent(engine), "scripted"
         return SemanticAgent(engine.gate, engine.clock), "words only"
 
 
@@ -43,9 +47,11 @@ async def until(pilot: Pilot[int], holds: Callable[[], object], what: str = "") 
     raise AssertionError(f"waited {PATIENCE_S:g} s in vain: {what or holds}")
 
 
-def app_on(scene: Scene, *, by: str = "chat:alice", thread: str = "") -> ChatApp:
-    starts = OnScene(scene)
-    return ChatApp(lambda post: Desk(starts, post, by=by, owner=f"{by}@here:1.1", clock=scene.clock), thread=thread)
+def app_on(
+    scene: Scene, *, by: str = "chat:alice", thread: str = "", talks: Talks | None = None, agent: MakesAgent | None = None
+) -> ChatApp:
+    starts = OnScene(scene, agent)
+    return ChatApp(lambda post: Desk(starts, post, by=by, owner=f"{by}@here:1.1", clock=scene.clock), thread=thread, talks=talks)
 
 
 @pytest.fixture
@@ -64,9 +70,16 @@ def broken(scene: Scene) -> Scene:
 
 
 @asynccontextmanager
-async def opened(scene: Scene, size: tuple[int, int] = (120, 40), *, thread: str = "") -> AsyncIterator[tuple[ChatApp, Pilot[int]]]:
+async def opened(
+    scene: Scene,
+    size: tuple[int, int] = (120, 40),
+    *,
+    thread: str = "",
+    talks: Talks | None = None,
+    agent: MakesAgent | None = None,
+) -> AsyncIterator[tuple[ChatApp, Pilot[int]]]:
     """Run the chat until it has read store and scheduler once, and the agent is ready."""
-    app = app_on(scene, thread=thread)
+    app = app_on(scene, thread=thread, talks=talks, agent=agent)
     async with app.run_test(size=size) as pilot:
         await until(
             pilot,

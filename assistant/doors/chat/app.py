@@ -152,7 +152,7 @@ class ChatApp(App[int]):
 
     async def on_drafted(self, message: messages.Drafted) -> None:
         """Show more of an answer."""
-        await self.main.query_one(Conversation).drafted(message.question, message.text)
+        await self.talk.drafted(message.question, message.text)
 
     async def on_answered(self, message: messages.Answered) -> None:
         """Show an answer."""
@@ -172,7 +172,8 @@ class ChatApp(App[int]):
 
     def on_typed(self, message: messages.Typed) -> None:
         """Let the prompt know what was typed before."""
-        self.main.query_one(Prompt).remember(message.lines)
+        for prompt in self.main.query(Prompt):
+            prompt.remember(message.lines)
 
     def on_settled(self, message: messages.Settled) -> None:
         """Say what came of an approval."""

@@ -81,7 +81,15 @@ class Commands:
         self._app.post_message(OpenNodes(given.first))
 
     def _log(self, given: Given) -> None:
-        self._app.post_message(OpenJob(given.first))
+        from assistant.doors.chat.screens.log import LogScreen
+
+        jobs = self._app.cluster_seen.jobs if self._app.cluster_seen is not None else ()
+        job = next((job for job in jobs if job.id == given.first), None)
+        if job is None:
+            raise UsageError(f"the scheduler knows no job {given.first}; /log and Tab lists those that it knows")
+        if job.log is None:
+            raise UsageError(f"job {job.id} is {job.state} and has no log yet")
+        self._app.push_screen(LogScreen([job.log], title=f"job {job.id} {short(job.name, 40)}"))
 
     def _approve(self, given: Given) -> None:
         self._app.post_message(OpenApproval(int(given.first)))

@@ -12,7 +12,7 @@ from assistant.doors.chat.commands import Commands
 from assistant.doors.chat.export import exported
 from assistant.doors.chat.lanes import Lane
 from assistant.doors.chat.messages import Looked, NotAnswered, Noted, Resumed, Trouble, Typed
-from assistant.doors.chat.sessions import Entry, Kept, Talks, What
+from assistant.doors.chat.sessions import Entry, Kept, Talks, What, checked
 from assistant.doors.chat.slash import is_command, parse
 from assistant.errors import NightshiftError, UsageError
 
@@ -75,6 +75,8 @@ class Talk:
 
     def answers_are(self, answers: str) -> None:
         """Say what answers from now on."""
+        if not self.is_there:
+            return
         self.answers = answers
         self._conversation.welcome.says(answers)
 
@@ -110,27 +112,49 @@ class Talk:
             self._app.post_message(NotAnswered(number, STOPPED))
         return bool(working)
 
+    @property
+    def is_there(self) -> bool:
+        """Whether there is anything to show it on: an answer may come while the person leaves."""
+        from assistant.doors.chat.widgets.conversation import Conversation
+
+        return bool(self._app.main.query(Conversation))
+
     async def looked(self, message: Looked) -> None:
         """Show a reading call."""
+        if not self.is_there:
+            return
         await self._conversation.looked(message.question, message.source, message.took_s)
+
+    async def drafted(self, number: int, text: str) -> None:
+        """Show more of what a model says."""
+        if self.is_there:
+            await self._conversation.drafted(number, text)
 
     async def answered(self, number: int, answer: Answer) -> None:
         """Show an answer, and keep it."""
+        if not self.is_there:
+            return
         self._record(What.ANSWERED, number, answer=answer)
         await self._conversation.told(number, answer)
 
     async def failed(self, number: int, why: str) -> None:
         """Show why there is no answer, and keep that."""
+        if not self.is_there:
+            return
         self._record(What.FAILED, number, why)
         await self._conversation.failed(number, why)
 
     async def noted(self, number: int, text: str) -> None:
         """Show what came of a command, and keep it."""
+        if not self.is_there:
+            return
         self._record(What.NOTED, number, text)
         await self._conversation.noted(number, text)
 
     def settled(self, approval: int, text: str) -> None:
         """Say below a proposal what came of it, and keep that."""
+        if not self.is_there:
+            return
         number = self._conversation.settled(approval, text)
         if number is not None:
             self._record(What.SETTLED, number, f"approval {approval}: {text}")
@@ -146,6 +170,8 @@ class Talk:
             UsageError: There is one of that name.
         """
         talks, now = self._keeping(), self._app.desk.now()
+        if name:
+            checked(name)
 
         def begin() -> None:
             chosen = name or talks.free_name(now)
@@ -174,6 +200,8 @@ class Talk:
 
     async def resumed(self, message: Resumed) -> None:
         """Show another conversation, and go on in it."""
+        if not self.is_there:
+            return
         if message.name != self.name:
             self.stop()
             self.name = message.name

@@ -14,9 +14,9 @@ from assistant.doors.chat.widgets.exchange import Exchange
 from assistant.doors.chat.widgets.plain import Plain, link
 from assistant.doors.chat.widgets.welcome import Welcome
 
-MOST_LAID_OUT = 40
+MOST_LAID_OUT = 24
 """Exchanges that are laid out; older ones are when somebody asks for them."""
-MORE = 20
+MORE = 12
 
 
 class Earlier(Static):
@@ -76,12 +76,13 @@ class Conversation(VerticalScroll):
             text: As it was typed.
             asks: Whether the agent works on it.
         """
-        exchange = await self._begin(question, text)
-        if asks:
-            exchange.think()
+        with self.app.batch_update():
+            exchange = await self._begin(question, text)
+            if asks:
+                exchange.think()
+            await self._prune()
         # whoever says something wants to see what comes of it, wherever they had scrolled to
         self.anchor()
-        await self._prune()
 
     async def looked(self, question: int, source: Source, took_s: float | None = None) -> None:
         """Show a reading call of the agent."""
@@ -96,7 +97,8 @@ class Conversation(VerticalScroll):
     async def told(self, question: int, answer: Answer) -> None:
         """Show an answer."""
         if question in self._shown:
-            await self._shown[question].told(answer)
+            with self.app.batch_update():
+                await self._shown[question].told(answer)
 
     async def failed(self, question: int, why: str) -> None:
         """Show why there is no answer."""
@@ -125,14 +127,15 @@ class Conversation(VerticalScroll):
         """Show another conversation: its last exchanges."""
         self._entries = list(entries)
         await self.clear()
-        await self.show_earlier(MOST_LAID_OUT // 2)
+        await self.show_earlier()
         self.anchor()
 
     async def clear(self) -> None:
         """Take everything off the screen; it can be laid out again."""
         shown, self._shown = list(self._shown.values()), {}
-        for one in shown:
-            await one.remove()
+        with self.app.batch_update():
+            for one in shown:
+                await one.remove()
         self._count()
 
     async def show_earlier(self, count: int = MORE) -> None:
@@ -141,8 +144,10 @@ class Conversation(VerticalScroll):
         top = next(iter(self._shown.values()), None)
         newer = dict(self._shown)
         self._shown = {}
-        for number in hidden[-count:]:
-            await self._again(number, top)
+        # one layout for all of them, not one for each widget
+        with self.app.batch_update():
+            for number in hidden[-count:]:
+                await self._again(number, top)
         self._shown |= newer
         self._count()
 

@@ -16,6 +16,8 @@ MOST_LINES, MOST_CHARACTERS = 40, 8_000
 """Shown before somebody asks for all of it."""
 ALL_LINES, ALL_CHARACTERS = 2_000, 200_000
 """Shown at most."""
+FEW = 6
+"""Lines more than that which nobody has to ask for."""
 MUTED = "$foreground 60%"
 DEEPEST = 12
 """Cells of an indent that are kept where a line is wrapped."""
@@ -79,6 +81,8 @@ class Plain(Widget):
     def _lines(self) -> list[Content]:
         lines = self.text.split("\n")
         most, characters = (ALL_LINES, ALL_CHARACTERS) if self.whole else (self._most, MOST_CHARACTERS)
+        if len(lines) <= most + FEW:
+            most = len(lines)
         shown = "\n".join(lines[:most])[:characters]
         told = [cited(line) if self._cites else Content(line) for line in shown.split("\n")]
         if len(shown) < len(self.text):

@@ -20,6 +20,7 @@ from assistant.doors.cli.output import clean
 
 _CITED = re.compile(r"(?<!\\)\[(\d{1,4})\](?!\()")
 _SOURCE = "source:"
+DRAFT = "draft, not held against the evidence yet"
 
 
 def parser() -> MarkdownIt:
@@ -105,8 +106,7 @@ class Told(Vertical):
             return
         if self._draft is None:
             self._draft = Spoken(classes="draft")
-            self._draft.border_title = "draft, not checked yet"
-            await self.mount(self._draft)
+            await self.mount(Static(DRAFT, classes="draft-title"), self._draft)
             self._stream = Markdown.get_stream(self._draft)
         assert self._stream is not None
         await self._stream.write(clean(text))
@@ -127,7 +127,7 @@ class Told(Vertical):
             await self._stream.stop()
             self._stream = None
         if self._draft is not None and not keep:
-            await self._draft.remove()
+            await self.query(".draft, .draft-title").remove()
             self._draft = None
 
 
