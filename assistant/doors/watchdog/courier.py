@@ -73,6 +73,8 @@ class Courier:
                 return False
         fresh, held = self._fresh(told)
         messages = list(self._messages(fresh))
+        with self.store.transaction():
+            pass  # a watch that slept and was fenced off ends here, before it repeats what another has said
         for number, (message, parts) in enumerate(messages, 1):
             self.send(message)
             self._note(parts, held if number == len(messages) else (), rows[-1].id if number == len(messages) else parts[-1].row)

@@ -5,6 +5,7 @@ A notice is written when it is sent, so it says how things stand then; an approv
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from assistant.store import AuditRow, Store
 from assistant.tooling import found as tools
 
 __all__ = ["Notice", "grouped", "notices", "superseded"]
+
+logger = logging.getLogger(__name__)
 
 LONGEST_LINE = 400
 LONGEST = 6_000
@@ -52,7 +55,12 @@ def notices(rows: Iterable[AuditRow], store: Store) -> Iterator[Notice]:
     """
     for row in rows:
         writer = _WRITERS.get(row.what) or _WRITERS.get(row.what.partition(".")[0] + ".")
-        told = writer(row, store) if writer is not None else None
+        try:
+            told = writer(row, store) if writer is not None else None
+        except (UsageError, ValueError) as error:
+            # one row that cannot be told must not keep all later ones
+            logger.warning("row %s of the audit cannot be told: %s", row.id, error)
+            continue
         if told is not None:
             yield told
 
