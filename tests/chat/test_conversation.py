@@ -75,9 +75,16 @@ async def test_the_first_screen_says_what_this_is_who_answers_and_what_to_ask(br
     async with opened(broken) as (app, pilot):
         await until(pilot, lambda: "Without a language model" in seen_text(app), "who answers")
         assert app.main.query_one(Welcome).examples[0] == "why did job 1 die?"
-        app.main.query_one(Welcome).action_ask(0)
+        await say(pilot, "1")
         await answered(pilot, 1)
         assert exchange(app, 1).text == "why did job 1 die?"
+        app.main.query_one(Welcome).action_ask(1)
+        await answered(pilot, 2)
+        assert exchange(app, 2).text == "what waits for me?"
+        await pilot.press("pageup")
+        await until(pilot, lambda: not conversation(app).is_vertical_scroll_end, "what is further up")
+        await pilot.press("pagedown")
+        await until(pilot, lambda: conversation(app).is_vertical_scroll_end, "the end")
 
 
 def test_before_anything_is_seen_there_are_three_examples_as_well() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
@@ -24,7 +25,6 @@ from assistant.doors.chat.sessions import Talks
 from assistant.doors.chat.talk import Talk
 from assistant.doors.chat.themes import DARK, LIGHT, THEMES
 from assistant.doors.chat.widgets.completion import Completion
-from assistant.doors.chat.widgets.conversation import Conversation
 from assistant.doors.chat.widgets.prompt import Prompt
 from assistant.doors.chat.widgets.proposal import ProposalCard
 from assistant.doors.chat.widgets.status_bar import StatusBar
@@ -34,6 +34,8 @@ from assistant.records import Verdict
 
 WIDE = 100
 """Columns from which on a screen has room for two things side by side."""
+LACKS_A_NAME = re.compile(r"\b(?:JOB|NODE|ID)\b|\.\.\.")
+"""What stands in a reading that is offered, where a name is to be put."""
 MakesDesk = Callable[[Callable[[Message], object]], Desk]
 
 
@@ -137,7 +139,7 @@ class ChatApp(App[int]):
 
     def on_options_chosen(self, message: Options.Chosen) -> None:
         """Say what was clicked; where a name is still missing in it, let the person put it in."""
-        if any(word in message.text for word in ("JOB", "NODE", "ID", "...")):
+        if LACKS_A_NAME.search(message.text):
             self.main.query_one(Prompt).fill(message.text)
         else:
             self.talk.typed(message.text)

@@ -118,7 +118,8 @@ class Conversation(VerticalScroll):
     def meant(self, text: str) -> str:
         """Return what is meant by a number that was typed below numbered options; else the text as it is."""
         last = next(reversed(self._shown.values()), None)
-        options = last.reply.answer.options if last is not None and last.reply.answer is not None else ()
+        answer = last.reply.answer if last is not None else None
+        options = answer.options if answer is not None else () if self._entries else self.welcome.examples
         if text in options or not text.isdecimal() or not 1 <= int(text) <= len(options):
             return text
         return options[int(text) - 1]

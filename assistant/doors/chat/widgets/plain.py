@@ -1,4 +1,4 @@
-"""Text as it is: nothing in it is markup, its indents stay, what it cites can be opened, and a long one shows its beginning first."""
+"""Text as it is: nothing in it is markup, its indents stay, what it cites can be opened, a long one shows its beginning first."""
 
 from __future__ import annotations
 

@@ -30,6 +30,8 @@ class Prompt(TextArea):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("alt+enter,ctrl+j,shift+enter", "new_line", "New line", show=False),
+        Binding("pageup", "page(-1)", show=False),
+        Binding("pagedown", "page(1)", show=False),
         Binding("ctrl+c", "interrupt", "Stop", show=False, priority=True),
     ]
 
@@ -183,6 +185,11 @@ class Prompt(TextArea):
     def action_new_line(self) -> None:
         """Begin another line."""
         self.insert("\n")
+
+    def action_page(self, by: int) -> None:
+        """Scroll the conversation."""
+        talk = self.screen.query_one("#conversation")
+        (talk.scroll_page_down if by > 0 else talk.scroll_page_up)()
 
     def action_interrupt(self) -> None:
         """Copy what is chosen; else empty the line; else wait no longer."""

@@ -40,8 +40,8 @@ class Welcome(Static):
     def _draw(self) -> None:
         self.examples = examples(self.app.store_seen, self.app.cluster_seen)  # type: ignore[attr-defined]
         lines = [Content.styled(WHAT, "bold"), Content.styled(who(self.answers), MUTED), Content("")]
-        lines += [Content("  ") + link(one, "ask", place) for place, one in enumerate(self.examples)]
-        lines += [Content(""), Content.styled("/ lists commands, F1 the keys.", MUTED)]
+        lines += [Content.styled(f"{place + 1}  ", "$accent") + link(one, "ask", place) for place, one in enumerate(self.examples)]
+        lines += [Content(""), Content.styled("A number and Enter asks it; / lists commands, F1 keys.", MUTED)]
         self.update(Content("\n").join(lines))
 
 
