@@ -64,11 +64,13 @@ def offers(turn: Turn, *, ordered: bool) -> Iterator[Offer]:
         ordered: Whether the operator's own words ask for a change; else none can be proposed, whatever a log says.
     """
     policy = turn.gate.policy
+    reading = [tool for tool in found().values() if tool.risk is Risk.READ]
+    yield from (Offer(tool.name, tool, False) for tool in reading if tool.name not in KEPT_BACK)
+    if not (ordered and turn.trusted):
+        return
+    # behind the others: what a model has read of its tools then begins alike in every turn
     for name, tool in found().items():
-        if tool.risk is Risk.READ:
-            if name not in KEPT_BACK:
-                yield Offer(name, tool, False)
-        elif ordered and turn.trusted and policy.mode_of(tool.kind) is not Mode.OBSERVE and {"node", "job"} & set(tool.arguments):
+        if tool.risk is not Risk.READ and policy.mode_of(tool.kind) is not Mode.OBSERVE and {"node", "job"} & set(tool.arguments):
             yield Offer(PROPOSES + name, tool, True)
 
 

@@ -142,6 +142,16 @@ def test_a_long_conversation_is_given_shortened_and_a_model_with_little_room_get
     assert "Earlier in this conversation" in str(model.asked[-1][0][1].text)
 
 
+def test_tools_to_propose_with_come_last_so_that_what_a_model_has_read_stays_of_use(scene: Scene) -> None:
+    chat, model = agent(scene, "Nothing is known.", "Nothing is known.")
+    chat.ask("why did job 1 fail?")
+    chat.ask("cancel job 2")
+    reading, all_of_them = model.asked[0][1], model.asked[1][1]
+    assert all_of_them[: len(reading)] == reading
+    assert all(name.startswith("propose_") for name in all_of_them[len(reading) :])
+    assert len(all_of_them) > len(reading) > 15
+
+
 def test_arguments_of_tools_stay_in_their_ranges(scene: Scene) -> None:
     seen: list[Tool] = []
 
