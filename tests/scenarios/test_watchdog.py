@@ -175,6 +175,7 @@ def test_run_ends_when_it_is_told_to(scene: Scene, dogs: Dogs) -> None:
     dog.stop()
     runs.join(30)
     assert not runs.is_alive()
+    dog.close()
     assert told.closed == 1
     leader = scene.engine.store.leader()
     assert leader is None or leader.until <= scene.clock.now()

@@ -40,7 +40,7 @@ COMMANDS = {
     "status": Entry(f"{_HERE}.status:status_app", "Show whether a watch is alive and what waits.", _LOOK),
     "recover": Entry(f"{_HERE}.recover:recover_app", "Bring a failed job back by its playbook.", _ACT),
     "resume": Entry(f"{_HERE}.recover:resume_app", "Go on with every unfinished incident.", _ACT),
-    "watch": Entry(f"{_HERE}.watch:watch_app", "Look once for failed, hanging and diverging jobs.", _ACT),
+    "watch": Entry(f"{_HERE}.watch:watch_app", "Watch the cluster for failed, hanging and diverging jobs.", _ACT),
     "approvals": Entry(f"{_HERE}.approvals:approvals_app", "List what waits for an approval.", _ACT),
     "approve": Entry(f"{_HERE}.approvals:approve_app", "Allow a call that waits.", _ACT),
     "deny": Entry(f"{_HERE}.approvals:deny_app", "Refuse a call that waits.", _ACT),

@@ -1,37 +1,67 @@
-"""`nightshift watch --once`: one pass from cron: look, open an incident for what is new, work on everything unfinished."""
+"""`nightshift watch`: the daemon, or one pass from cron."""
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
 
-from assistant.doors.cli.door import door_of
+from assistant.doors.cli.door import Door, door_of
 from assistant.doors.cli.group import app, examples
 from assistant.doors.cli.options import Json
 from assistant.doors.cli.recover import exit_of, owner, print_end
 from assistant.errors import UsageError
 
-watch_app = app(help="Look once for failed, hanging and diverging jobs.")
+watch_app = app(help="Watch the cluster for failed, hanging and diverging jobs.")
 
 
 @watch_app.command(
-    epilog=examples("nightshift watch --once", "*/2 * * * *  /opt/nightshift/bin/nightshift --quiet watch --once    # in a crontab")
+    epilog=examples(
+        "nightshift watch",
+        "nightshift watch --once",
+        "*/2 * * * *  /opt/nightshift/bin/nightshift --quiet watch --once    # in a crontab",
+    )
 )
 def watch(
     context: typer.Context,
-    once: Annotated[bool, typer.Option("--once", help="Make one pass and leave.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Make one pass and leave, as from cron.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Look once for failed, hanging and diverging jobs.
+    """Watch the cluster for failed, hanging and diverging jobs.
 
-    Opens an incident for each that is new and works on everything unfinished as far as the policy's mode allows. Prints only
-    where there was something to do. Exit code 1 when the scheduler did not answer: a blind pass is no quiet pass.
+    Opens an incident for each that is new and works on everything unfinished as far as the policy's mode allows, pass after pass
+    until SIGTERM, which lets the calls that are being made finish; SIGHUP reads the settings again. Of several watches on one store
+    one leads and the others stand by. `nightshift status` tells how it fares; docs/watchdog.md how it is run by systemd.
+
+    With --once it makes one pass and prints only where there was something to do. Exit code 1 when the scheduler did not answer: a
+    blind pass is no quiet pass.
     """
-    if not once:
-        raise UsageError("only single passes are made here: nightshift watch --once, from cron or a timer")
     door = door_of(context)
+    if not once:
+        if as_json:
+            raise UsageError("--json goes with --once: a daemon prints no records, it keeps them: nightshift incidents --json")
+        _serve(door)
+        return
     ends = door.engine().tick(owner=owner())
     for end in ends:
         print_end(door, end, as_json)
     raise typer.Exit(exit_of(door, ends))
+
+
+def _serve(door: Door) -> None:
+    from assistant.doors.watchdog.journal import listen
+    from assistant.doors.watchdog.service import serve
+    from assistant.wiring import build
+
+    settings = door.settings
+    listen(settings.log, door.verbose, quiet=door.quiet)
+    engine = build(settings)
+    door.at_end.append(engine.store.close)
+    options = [
+        *(("--config", str(door.config.absolute())) if door.config is not None else ()),
+        *(("--store", str(door.store_path.absolute())) if door.store_path is not None else ()),
+        *(("--quiet",) if door.quiet else ()),
+        *(("--verbose",) * door.verbose),
+    ]
+    serve(settings, engine, options=options, program=[sys.executable, "-m", "assistant"])

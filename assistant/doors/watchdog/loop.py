@@ -51,22 +51,26 @@ class Watchdog:
         self._lock = threading.Lock()
 
     def run(self) -> None:
-        """Make passes until `stop`; then finish the calls that are being made, resign and say goodbye."""
+        """Make passes until `stop`, then finish the calls that are being made."""
         try:
             while not self._stopping.is_set():
                 passed = self.look()
                 self._stopping.wait(self.poll_s if passed.leads else min(SEEK_S, self.poll_s))
         finally:
-            self.close()
+            self.finish()
 
     def stop(self) -> None:
         """Let the pass that is being made be the last; safe to call from a signal handler."""
         self._stopping.set()
 
-    def close(self) -> None:
-        """Wait for the calls that are being made, give leadership back, and tell the beats."""
+    def finish(self) -> None:
+        """Wait for the calls that are being made; nothing new is begun."""
         self._stopping.set()
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def close(self) -> None:
+        """Finish, give leadership back, and tell the beats that the watch ends on purpose."""
+        self.finish()
         try:
             self.leader.resign()
         except StoreError as error:
