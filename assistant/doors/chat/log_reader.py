@@ -158,8 +158,9 @@ class LogReader:
         if now - self._looked >= LOOK_S:
             self._looked = now
             self._browser.look()
+        first = not self._reported
         self._report(now=False)
-        if not busy:
+        if first or not busy:  # after the first report the screen is drawn before anything else
             self._sleep()
 
     def _sleep(self) -> None:

@@ -216,6 +216,7 @@ class LogView(ScrollView, can_focus=True):
         if state.generation != before.generation:
             on_screen = self.cursor - round(self.scroll_y)
             self._rows.clear()
+            self._strips.clear()
             self.cursor = state.anchor
         else:
             on_screen = -1
@@ -244,8 +245,9 @@ class LogView(ScrollView, can_focus=True):
         if len(self._rows) > KEPT:
             self._rows.clear()
         for place, row in enumerate(rows, first):
-            self._rows[place] = row
-            self._strips.pop(place, None)
+            if self._rows.get(place) != row:
+                self._rows[place] = row
+                self._strips.pop(place, None)
         top = round(self.scroll_y)
         if first < top + self._height and first + len(rows) > top:
             self.refresh()

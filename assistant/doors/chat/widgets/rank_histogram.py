@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from rich.segment import Segment
 from rich.style import Style
@@ -71,6 +71,29 @@ def _bar(group: Sequence[RankTally]) -> Bar:
     )
 
 
+class Columns(NamedTuple):
+    """How wide the columns are."""
+
+    name: int
+    lines: int
+    errors: int
+    timed: bool
+    """Whether any bar has a time."""
+    most: int
+    """Lines that fill a bar; those without a rank may be more."""
+
+
+def _columns(bars: Sequence[Bar]) -> Columns:
+    wrong = [len(f"{bar.errors:,}") + 3 for bar in bars if bar.errors]
+    return Columns(
+        name=max((len(bar.name) for bar in bars), default=1),
+        lines=max((len(f"{bar.lines:,}") for bar in bars), default=1),
+        errors=max(wrong, default=0),
+        timed=any(bar.last_at is not None for bar in bars),
+        most=max((bar.lines for bar in bars if bar.ranks[0] != NO_RANK), default=max((bar.lines for bar in bars), default=1)),
+    )
+
+
 class RankHistogram(ScrollView, can_focus=True):
     """Bars to choose ranks with: Enter shows those lines only, or looks into a bucket."""
 
@@ -114,6 +137,7 @@ class RankHistogram(ScrollView, can_focus=True):
         self.chosen: frozenset[int] = frozenset()
         self._counted = RanksCounted((), (), False)
         self._within: frozenset[int] = frozenset()
+        self._columns = _columns([])
 
     def show(self, counted: RanksCounted) -> None:
         """Show these counts; the cursor stays on its ranks."""
@@ -129,6 +153,7 @@ class RankHistogram(ScrollView, can_focus=True):
         here = self.bars[self.cursor].ranks[0] if self.cursor < len(self.bars) else NO_RANK
         tallies = [tally for tally in self._counted.tallies if not self._within or tally.rank in self._within]
         self.bars = bars_of(tallies)
+        self._columns = _columns(self.bars)
         self.cursor = next((place for place, bar in enumerate(self.bars) if here in bar.ranks), 0)
         self.virtual_size = Size(self.size.width, len(self.bars))
         ranks = sum(tally.rank != NO_RANK for tally in tallies)
@@ -155,29 +180,21 @@ class RankHistogram(ScrollView, can_focus=True):
         return strip
 
     def _draw(self, bar: Bar, width: int) -> Strip:
-        style = self.get_component_rich_style
-        named = max((len(other.name) for other in self.bars), default=1)
-        errors = f"{bar.errors:,} ✗" if bar.errors else ""
-        wrong = max((len(f"{other.errors:,}") + 2 for other in self.bars if other.errors), default=0)
-        timed = width >= TIMED and any(other.last_at for other in self.bars)
-        at = f"{bar.last_at:%H:%M:%S}" if bar.last_at is not None else ""
-        lines = f"{bar.lines:,}"
-        count = max((len(f"{other.lines:,}") for other in self.bars), default=1)
-        room = max(width - named - count - (wrong + 1 if wrong else 0) - 9 * timed - 3, 0)
-        most = max((other.lines for other in self.bars if other.ranks[0] != NO_RANK), default=bar.lines)
-        named_rank = bar.ranks[0] != NO_RANK
+        style, columns = self.get_component_rich_style, self._columns
+        timed = width >= TIMED and columns.timed
+        room = max(width - columns.name - columns.lines - columns.errors - (11 if timed else 0) - 3, 0)
         silent = self._counted.silent
-        marked = bool(silent) and silent[0] in bar.ranks and len(silent) > 1
+        marked = len(silent) > 1 and silent[0] in bar.ranks
         name = "chosen" if self.chosen & set(bar.ranks) else "mark" if marked else "quiet"
+        kind = "bar" if bar.ranks[0] != NO_RANK else "quiet"
+        errors = f"{bar.errors:,} ✗" if bar.errors else ""
+        at = f"{bar.last_at:%H:%M:%S}" if bar.last_at is not None else ""
         segments = [
-            Segment(f"{bar.name:>{named}} ", style(f"rank-histogram--{name}")),
-            Segment(
-                f"{_filled(min(bar.lines / most, 1.0), room):<{room}} ",
-                style("rank-histogram--bar" if named_rank else "rank-histogram--quiet"),
-            ),
-            Segment(f"{lines:>{count}}", self.rich_style),
-            Segment(f" {errors:>{wrong}}" if wrong else "", style("rank-histogram--errors")),
-            Segment(f" {at:>8}" if timed else "", style(f"rank-histogram--{'mark' if marked else 'quiet'}")),
+            Segment(f"{bar.name:>{columns.name}} ", style(f"rank-histogram--{name}")),
+            Segment(f"{_filled(min(bar.lines / columns.most, 1.0), room):<{room}} ", style(f"rank-histogram--{kind}")),
+            Segment(f"{bar.lines:>{columns.lines},}", self.rich_style),
+            Segment(f"{errors:>{columns.errors}}", style("rank-histogram--errors")),
+            Segment(f" {at:>8} {'◂' if marked else ' '}" if timed else "", style(f"rank-histogram--{name}")),
         ]
         return Strip(segments).adjust_cell_length(width, self.rich_style)
 
