@@ -34,7 +34,7 @@ __all__ = ["Metrics", "families_of", "write_textfile"]
 logger = logging.getLogger(__name__)
 
 
-@dataclass
+@dataclass(eq=False)
 class Metrics(Collector):
     """Holds the figures of the last pass; a scrape never waits for a pass or the store."""
 
