@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 FOUND = list(reference.live())
 LEAVES = [found for found in FOUND if not found.is_group]
 TOP = [found for found in FOUND if found.path.count(" ") == 1]
-WITHOUT_JSON = {"nightshift incident report", "nightshift explain"}
-"""A page of Markdown."""
+WITHOUT_JSON = {"nightshift incident report", "nightshift explain", "nightshift chat"}
+"""A page of Markdown, a whole screen."""
 
 
 def named(found: Found) -> str:

@@ -9,7 +9,7 @@ import typer
 from assistant.doors.cli.door import door_of
 from assistant.doors.cli.group import app, examples
 
-chat_app = app(help="Talk with Nightshift, full screen: incidents, approvals, jobs and nodes beside a conversation.")
+chat_app = app(help="Talk with Nightshift beside live incidents, approvals, jobs and nodes.")
 
 
 @chat_app.command(
@@ -30,7 +30,7 @@ def chat(
         str, typer.Option("--theme", metavar="NAME", help="Colours: nightshift, nightshift-light, or a theme of Textual.")
     ] = "nightshift",
 ) -> None:
-    """Talk with Nightshift, full screen: incidents, approvals, jobs and nodes beside a conversation.
+    """Talk with Nightshift beside live incidents, approvals, jobs and nodes.
 
     What is wrong, what waits for you and what happened is one key away; / lists the commands, F1 the keys. Every change shows its
     exact command before anybody allows it. Conversations are kept; --resume goes on with one.

@@ -22,11 +22,7 @@ _HERE = "assistant.doors.cli"
 _LOOK, _ACT, _KNOW, _SYSTEM = "Look", "Act", "What Nightshift knows", "Nightshift itself"
 
 COMMANDS = {
-    "chat": Entry(
-        f"{_HERE}.chat:chat_app",
-        "Talk with Nightshift, full screen: incidents, approvals, jobs and nodes beside a conversation.",
-        _LOOK,
-    ),
+    "chat": Entry(f"{_HERE}.chat:chat_app", "Talk with Nightshift beside live incidents, approvals, jobs and nodes.", _LOOK),
     "ask": Entry(f"{_HERE}.ask:ask_app", "Ask about jobs, nodes and incidents in plain words.", _LOOK),
     "explain": Entry(f"{_HERE}.ask:explain_app", "Write the report of an incident.", _LOOK),
     "diagnose": Entry(f"{_HERE}.diagnose:diagnose_app", "Find out why a run failed, from its log or folder.", _LOOK),
