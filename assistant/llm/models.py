@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from langchain_core.language_models.chat_models import BaseChatModel
 
     from assistant.llm.process import ModelProcess
+    from assistant.llm.sse import Endpoint
     from assistant.llm.turn import Inventory
 
 
@@ -158,13 +159,11 @@ def open_chat(terms: Terms, *, inventory: Callable[[], Inventory] | None = None,
     if not is_set(terms):
         return None
     from assistant.llm.chat import ChatLocalModel, nothing_known
-    from assistant.llm.endpoint import ChatEndpoint, key_of
-    from assistant.llm.sse import Endpoint
+    from assistant.llm.endpoint import ChatEndpoint
 
     exists = inventory or nothing_known
     if terms.path is None:
-        endpoint = Endpoint(terms.url, key_of(terms.key_file), timeout_s=terms.timeout_s)
-        return ChatEndpoint(endpoint=endpoint, name_there=terms.name, context=terms.context, inventory=exists)
+        return ChatEndpoint(endpoint=endpoint_of(terms), name_there=terms.name, context=terms.context, inventory=exists)
     family = known(site).of(terms.path.name)
     return ChatLocalModel(process=process_of(terms, site), opening=family.opening, inventory=exists)
 
@@ -175,6 +174,7 @@ def room_of(terms: Terms, site: Path | None = None) -> int:
 
 
 _PROCESSES: dict[tuple[object, ...], ModelProcess] = {}
+_ENDPOINTS: dict[tuple[object, ...], Endpoint] = {}
 _LOCK = threading.Lock()
 
 
@@ -201,9 +201,28 @@ def process_of(terms: Terms, site: Path | None = None) -> ModelProcess:
         return _PROCESSES[mark]
 
 
-def close_models() -> None:
-    """End the processes of all models; the next question starts them again."""
+def endpoint_of(terms: Terms) -> Endpoint:
+    """Return the configured endpoint: one for the same settings, which keeps its connections and what was refused there.
+
+    Raises:
+        ConfigError: The URL is none, or the key cannot be read.
+    """
+    from assistant.llm.endpoint import key_of
+    from assistant.llm.sse import Endpoint
+
+    key = key_of(terms.key_file)
+    mark = (terms.url, key, terms.timeout_s)
     with _LOCK:
+        if mark not in _ENDPOINTS:
+            _ENDPOINTS[mark] = Endpoint(terms.url, key, timeout_s=terms.timeout_s)
+        return _ENDPOINTS[mark]
+
+
+def close_models() -> None:
+    """End the processes and connections of all models; the next question starts them again."""
+    with _LOCK:
+        while _ENDPOINTS:
+            _ENDPOINTS.popitem()[1].close()
         for process in _PROCESSES.values():
             process.close()
 

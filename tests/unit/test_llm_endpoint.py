@@ -11,8 +11,10 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.tools import tool
 
+from assistant.config.settings import ModelSettings
 from assistant.errors import ConfigError, ModelError, NightshiftError, Unavailable
 from assistant.llm.endpoint import ChatEndpoint, key_of
+from assistant.llm.models import close_models, endpoint_of, open_chat
 from assistant.llm.sse import Endpoint
 from tests.unit.openai_here import DONE, USAGE, Answers, Asked, called, said, serving, speak
 
@@ -87,6 +89,24 @@ def test_a_server_that_takes_a_schema_and_does_not_hold_to_it_is_asked_by_tools_
         texts = [chat_of(server.url).bind_tools([show_job]).invoke("why?").content for _ in range(2)]
     assert texts == ["It died.", "It died."]
     assert ["response_format" in one.json for one in server.asked] == [True, False]
+
+
+def test_the_same_settings_are_one_endpoint_that_keeps_what_was_refused() -> None:
+    def answers(asked: Asked) -> None:
+        if "stream_options" in asked.json:
+            asked.reply(400, {"error": {"message": "'stream_options' is not supported"}})
+        else:
+            asked.stream(said("ok", "stop"), DONE)
+
+    with serving(answers) as server:
+        terms = ModelSettings(url=server.url, name="m", timeout_s=5)
+        for _ in range(2):
+            chat = open_chat(terms)
+            assert chat is not None
+            assert chat.invoke("why?").content == "ok"
+        assert endpoint_of(terms) is endpoint_of(ModelSettings(url=server.url, name="other", timeout_s=5))
+        close_models()
+    assert ["stream_options" in one.json for one in server.asked] == [True, False, False]
 
 
 def test_a_request_that_is_refused_in_every_form_is_an_error_and_nothing_is_remembered() -> None:
