@@ -41,7 +41,7 @@ async def shown(
 
 
 def rows_of(table: Rows) -> list[str]:
-    return [" ".join(str(cell) for cell in table.get_row_at(at)) for at in range(table.row_count)]
+    return [" ".join(" ".join(str(cell) for cell in table.get_row_at(at)).split()) for at in range(table.row_count)]
 
 
 def told(screen: Screen[object], selector: str = "#head") -> str:

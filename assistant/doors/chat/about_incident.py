@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -92,13 +93,13 @@ class SeenUndo:
     """The policy's reason, or why it cannot be taken back."""
 
 
-def read_incident(engine: Engine, incident_id: int, job: Job | None, now: datetime) -> IncidentSeen:
+def read_incident(engine: Engine, incident_id: int, known: Mapping[str, Job], now: datetime) -> IncidentSeen:
     """Return what is known about an incident.
 
     Args:
-        engine: Its store and playbooks are read; the scheduler is asked only for a job that is not given.
+        engine: Its store and playbooks are read; the scheduler is asked only for jobs that are not known.
         incident_id: Which.
-        job: Its job, as the scheduler showed it last.
+        known: Jobs by id, as the scheduler showed them last.
         now: The time.
 
     Raises:
@@ -110,7 +111,7 @@ def read_incident(engine: Engine, incident_id: int, job: Job | None, now: dateti
 
     store = engine.store
     incident = store.incident(incident_id)
-    job, unknown = (job, "") if job is not None and job.id == incident.job else job_of(engine, incident.job)
+    job, unknown = job_of(engine, incident.job, known)
     with store.snapshot():
         incident, diagnosis = store.incident(incident_id), store.diagnosis(incident_id)
         calls = tuple(seen_call(store, call) for call in store.calls(incident_id))
@@ -126,7 +127,7 @@ def read_incident(engine: Engine, incident_id: int, job: Job | None, now: dateti
             play_of(engine, incident, diagnosis, job, calls),
             job,
             unknown,
-            tuple(_restarts(engine, calls)),
+            tuple(_restarts(engine, calls, known)),
             tuple(one for one in store.approvals() if one.call in own),
             tuple(one.id for one in store.incidents(limit=200) if one.parent == incident_id),
             any(event.kind is EventKind.HANG for event in store.events(incident_id)),
@@ -142,10 +143,10 @@ def seen_call(store: Store, call: Call) -> SeenCall:
     return SeenCall(call, risk, decisions[-1] if decisions else None, store.outcome(call.id), (tool.undo if tool else "") or "")
 
 
-def job_of(engine: Engine, job_id: str | None) -> tuple[Job | None, str]:
-    """Return a job as the scheduler shows it now, or None and why."""
-    if job_id is None:
-        return None, ""
+def job_of(engine: Engine, job_id: str | None, known: Mapping[str, Job]) -> tuple[Job | None, str]:
+    """Return a job as the scheduler shows it, asked where it is not known, or None and why."""
+    if job_id is None or job_id in known:
+        return known.get(job_id or ""), ""
     try:
         return engine.scheduler.job(job_id), ""
     except ToolError as error:
@@ -154,12 +155,12 @@ def job_of(engine: Engine, job_id: str | None) -> tuple[Job | None, str]:
         return None, f"the scheduler does not answer: {error}"
 
 
-def _restarts(engine: Engine, calls: tuple[SeenCall, ...]) -> list[Job]:
+def _restarts(engine: Engine, calls: tuple[SeenCall, ...], known: Mapping[str, Job]) -> list[Job]:
     made: list[Job] = []
     for one in calls:
         value: Any = one.outcome.value if one.outcome is not None and one.outcome.ok else None
         if one.call.tool == "resubmit_job" and isinstance(value, dict) and value.get("job"):
-            job, _ = job_of(engine, str(value["job"]))
+            job, _ = job_of(engine, str(value["job"]), known)
             made += [job] if job is not None else []
     return made
 

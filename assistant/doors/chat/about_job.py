@@ -59,7 +59,7 @@ class JobSeen:
 
 def read_job(engine: Engine, job_id: str, known: Job | None, now: datetime) -> JobSeen:
     """Return what is known about a job; `known` is as the scheduler showed it last."""
-    job, unknown = (known, "") if known is not None else job_of(engine, job_id)
+    job, unknown = job_of(engine, job_id, {job_id: known} if known is not None else {})
     store = engine.store
     with store.snapshot():
         found = []

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assistant.errors import InputError
-from assistant.records import Job, MetricPoint
+from assistant.records import EventKind, Job, MetricPoint
 
 if TYPE_CHECKING:
     from assistant.doors.chat.about_incident import IncidentSeen
@@ -146,7 +146,8 @@ def _incident_marks(seen: IncidentSeen, points: Sequence[MetricPoint]) -> Iterat
     last = points[-1].step if points else None
     failed = diagnosis.step if diagnosis is not None and diagnosis.step is not None else last
     if failed is not None:
-        yield Mark(failed, "hang" if seen.hung else "failed", "error")
+        word = "failed" if seen.incident.kind in (EventKind.JOB_ENDED, EventKind.NODE_DOWN) else "last step seen"
+        yield Mark(failed, "hang" if seen.hung else word, "error")
     if seen.times.restart_step is not None:
         yield Mark(seen.times.restart_step, "restarted from", "success")
     elif (step := _checkpoint_step(seen)) is not None:

@@ -157,7 +157,7 @@ def _seen(entry: Step | Verify, standing: Standing, values: Mapping[str, Any], *
         entry.use,
         _at(entry, calls, standing) if begun else At.NEXT,
         isinstance(entry, Verify),
-        calls[-1].call.why if calls else foretold(entry.why, values),
+        calls[-1].call.why if calls and not expects else foretold(entry.why, values),
         found_by(calls),
         expects,
         tuple(one.call.id for one in calls),
@@ -217,4 +217,8 @@ def _short(outcome: Outcome) -> str:
     if not isinstance(value, Mapping):
         return str(value)
     note = str(value.get("note") or value.get("text") or "")
-    return note or ", ".join(f"{key} {item}" for key, item in value.items() if isinstance(item, str | int | float) and item != "")
+    return note or ", ".join(f"{key} {item}" for key, item in value.items() if _tells(item))
+
+
+def _tells(value: object) -> bool:
+    return isinstance(value, str | int | float) and not isinstance(value, bool) and value != ""

@@ -121,31 +121,36 @@ class IncidentScreen(Tabbed):
         """Throw away the texts that were written to be read."""
         self._texts.cleanup()
 
+    def on_screen_resume(self) -> None:
+        """Read what has happened while something lay on top."""
+        self._store_read(None)
+
     def _store_read(self, _seen: StoreSeen | None) -> None:
-        job, now = self._job(), self.desk.now()
-        self.ask("incident", lambda engine: read_incident(engine, self.incident, job, now), Read)
+        if self.is_current:
+            known, now = self._jobs(), self.desk.now()
+            self.ask("incident", lambda engine: read_incident(engine, self.incident, known, now), Read)
 
     def _cluster_read(self, _seen: ClusterSeen | None) -> None:
-        if self.seen is not None and self.seen.incident.state.ended:
-            return
-        self._read_curves()
+        # a job that the scheduler has forgotten is not asked for again and again
+        if self.seen is not None and not self.seen.job_unknown:
+            self._store_read(None)
 
-    def _job(self) -> Job | None:
+    def _jobs(self) -> dict[str, Job]:
+        """Return the jobs that are known: as the scheduler lists them, else as it answered before."""
         cluster: ClusterSeen | None = self.app.cluster_seen  # type: ignore[attr-defined]
-        wanted = self.seen.incident.job if self.seen is not None else self._job_of_list()
-        return next((job for job in cluster.jobs if job.id == wanted), None) if cluster is not None else None
-
-    def _job_of_list(self) -> str | None:
-        store: StoreSeen | None = self.app.store_seen  # type: ignore[attr-defined]
-        known = [one.incident.job for one in store.incidents if one.incident.id == self.incident] if store is not None else []
-        return known[0] if known else None
+        seen = self.seen
+        before = [job for job in (seen.job, *seen.restarts) if job is not None] if seen is not None else []
+        return {job.id: job for job in (*before, *(cluster.jobs if cluster is not None else ()))}
 
     def on_read(self, message: Read) -> None:
         """Show what was read."""
         seen = self.seen = message.seen
         self.head(*incident_head(seen))
-        for kind in (VerdictView, TimelineView, EvidenceView, PlaybookView, ChangesView):
-            self.query_one(kind).tell(seen)
+        self.query_one(VerdictView).tell(seen)
+        self.query_one(TimelineView).tell(seen)
+        self.query_one(EvidenceView).tell(seen)
+        self.query_one(PlaybookView).tell(seen)
+        self.query_one(ChangesView).tell(seen)
         self.refresh_bindings()
         self._read_curves()
 

@@ -63,12 +63,12 @@ class UndoScreen(ModalScreen[bool]):
 
 
 def _facts(seen: SeenUndo) -> Content:
-    policy = f"{seen.verdict} ({seen.rule})" if seen.rule else str(seen.verdict)
+    policy = "allows it, once you say yes" if seen.verdict is Verdict.ALLOW else f"{seen.verdict} ({seen.rule}): {seen.why}"
     facts = (
         ("takes back", seen.call.preview or seen.call.tool, ""),
         ("which was", seen.call.why, ""),
         ("risk", RISKS[seen.risk][0] if seen.text else "", tint(RISKS[seen.risk][1])),
-        ("policy", f"{policy}: {seen.why}" if seen.rule else "", ""),
+        ("policy", policy if seen.rule else "", ""),
         ("because", "" if seen.rule else seen.why, "$warning"),
     )
     told = [(Content.styled(f"{name:<11}", "$foreground 60%"), Content.styled(clean(text), style)) for name, text, style in facts]

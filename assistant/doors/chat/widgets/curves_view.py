@@ -24,8 +24,8 @@ class CurvesView(VerticalScroll):
         Binding("m", "metric", "Next curve"),
     ]
 
-    log: reactive[bool] = reactive(False)
-    """Whether the scale is logarithmic."""
+    logarithmic: reactive[bool] = reactive(False)
+    """Whether the scale is."""
     chosen: reactive[str] = reactive(METRICS[0])
     """The curve that is shown where there is room for one."""
 
@@ -46,7 +46,7 @@ class CurvesView(VerticalScroll):
             self.seen = seen
             self._draw()
 
-    def watch_log(self) -> None:
+    def watch_logarithmic(self) -> None:
         """Draw in the other scale."""
         self._draw()
 
@@ -57,7 +57,7 @@ class CurvesView(VerticalScroll):
 
     def action_scale(self) -> None:
         """Change between linear and logarithmic."""
-        self.log = not self.log
+        self.logarithmic = not self.logarithmic
 
     def action_metric(self) -> None:
         """Go to the next curve."""
@@ -73,7 +73,7 @@ class CurvesView(VerticalScroll):
             return
         self._marks.update(legend(self.seen))
         for curve in self.query(Curve):
-            curve.draw(self.seen, log=self.log)
+            curve.draw(self.seen, log=self.logarithmic)
 
 
 def legend(seen: CurvesSeen) -> Content:

@@ -12,6 +12,9 @@ from assistant.doors.chat.widgets.rows import Cell, Row, Rows
 from assistant.doors.chat.words import NODES, age, short
 from assistant.records import NodeState
 
+MOST = 1_000
+"""Rows; the head counts all of them."""
+
 
 class NodeTable(Vertical):
     """Nodes."""
@@ -26,7 +29,7 @@ class NodeTable(Vertical):
 
     def tell(self, seen: NodesSeen) -> None:
         """Show them."""
-        self.table.show([row_of(one, seen) for one in seen.nodes])
+        self.table.show([row_of(one, seen) for one in seen.nodes[:MOST]])
 
 
 def row_of(one: SeenNode, seen: NodesSeen) -> Row:

@@ -77,7 +77,7 @@ class Openable(OptionList):
         super().__init__(id=id, classes=classes, markup=False)
         self._left = left
         self._items: tuple[Item, ...] = ()
-        self._drawn_in = ("", False)
+        self._drawn_in = ("", False, 0)
 
     def on_mount(self) -> None:
         """Draw anew when the theme changes."""
@@ -99,9 +99,9 @@ class Openable(OptionList):
             self.scroll_home(animate=False, force=True)
 
     @property
-    def _drawn_for(self) -> tuple[str, bool]:
-        """What items are drawn for: the theme, and whether there is room for empty lines between the parts."""
-        return self.app.theme, self.screen.has_class("-high")
+    def _drawn_for(self) -> tuple[str, bool, int]:
+        """What items are drawn for: the theme, whether there is room for empty lines between the parts, the width of labels."""
+        return self.app.theme, self.screen.has_class("-high"), min(self._left, max(4, self.size.width // 4))
 
     def on_resize(self) -> None:
         """Use the room."""
@@ -124,7 +124,7 @@ class Openable(OptionList):
             room = "\n" if number and self._drawn_for[1] else ""
             return Option(Text(room) + self._text((one.left,)), disabled=True)
         grid = Table.grid(padding=(0, 1), expand=True)
-        grid.add_column(width=self._left, no_wrap=True, overflow="ellipsis")
+        grid.add_column(width=self._drawn_for[2], no_wrap=True, overflow="ellipsis")
         grid.add_column(ratio=1)
         grid.add_row(self._text((one.left,)), Text("\n").join(self._text(line) for line in one.lines))
         return Option(grid, id=f"item-{number}")

@@ -33,7 +33,6 @@ def verdict_items(seen: IncidentSeen) -> Iterator[Item]:
         yield from _unknown(seen)
         return
     sure = f"{found.confidence:.2f} sure, decided by {found.by}"
-    yield heading("Verdict")
     yield item("log", Part(found.reason, "bold"), found.summary, Part(sure, "dim"))
     yield item("timeline", str(seen.incident.state), seen.incident.note)
     if found.advice:
