@@ -25,7 +25,7 @@ LLAMA_BUILD := -DLLAVA_BUILD=OFF -DCMAKE_PROJECT_llama.cpp_INCLUDE=$(CURDIR)/pac
 NO_LLAMA := llama-cpp-python could not be built (it needs a C++ compiler and cmake): GGUF models are off, all else works; \
 then try: make deps-llama
 
-.PHONY: help deps deps-llama deps-chat pictures screenshots deps-cluster deps-torch model tiny-model demo drill test test-cluster check format bench clean build
+.PHONY: help deps deps-llama deps-chat pictures screenshots deps-cluster deps-tools deps-torch model tiny-model demo drill test test-cluster check format bench clean build
 
 help:            ## print this list
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -67,6 +67,11 @@ deps-cluster:    ## install what the development cluster needs (apt-get, root)
 	@if [ -x "$(DEVCLUSTER)" ]; then "$(DEVCLUSTER)" install --accounting; \
 	  apt-get install --yes --quiet=2 pdsh >/dev/null || echo "no pdsh: bench/ssh.py is run without that peer"; \
 	else echo "skipped: there is no $(DEVCLUSTER); NIGHTSHIFT_DEVCLUSTER names it"; fi
+
+deps-tools:      ## put promtool, which checks the alert rules, into .tools (from Debian's or Ubuntu's package; nothing is installed)
+	@mkdir -p .tools
+	@cd .tools && { apt-get download --quiet=2 prometheus || { apt-get update --quiet=2 && apt-get download --quiet=2 prometheus; }; } >/dev/null
+	@cd .tools && dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool && rm prometheus_*.deb
 
 deps-torch: $(TORCH_VENV)/.nightshift-installed ## create .venv-torch, with which the cluster's tests run gloo, too (190 MB)
 $(TORCH_VENV)/.nightshift-installed:
@@ -112,4 +117,4 @@ build: $(STAMP)  ## wheel and sdist in dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 clean:           ## remove what make made
-	rm -rf $(VENV) .venv-torch .venv-model dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .venv-torch .venv-model .tools dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -294,7 +294,7 @@ def test_a_crash_at_any_moment_loses_no_notice(tmp_path: Path, night: Night, sto
     try:
         dying.deliver()
     except Dies:
-        with Store(store.path, store.clock) as reopened:  # type: ignore[arg-type]
+        with Store(store.path, store.clock) as reopened:
             Courier("ops", EVERYTHING, NO_WAIT, reopened, place).deliver()
     assert place.titles == [f"job {number} (llm-7b): ecc_error (incident {number + 1})" for number in range(3)]
 
@@ -317,7 +317,11 @@ def test_a_place_that_hangs_holds_up_neither_a_pass_nor_the_end(store: Store, ni
     import time
 
     freed, place = threading.Event(), Place()
-    hanging = Courier("hangs", EVERYTHING, NotifySettings(group_s=0, timeout_s=0.2), store, lambda _: freed.wait(60) and None)
+
+    def hangs(_: Notice) -> None:
+        freed.wait(60)
+
+    hanging = Courier("hangs", EVERYTHING, NotifySettings(group_s=0, timeout_s=0.2), store, hangs)
     fine = Courier("fine", EVERYTHING, NotifySettings(group_s=0, timeout_s=0.2), store, place)
     for one in (hanging, fine):
         one.begin()
