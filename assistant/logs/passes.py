@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 MOST_FOUND = 5_000_000
 """Line numbers that one pass keeps, over all documents."""
-MOST_RUNS = 400_000
+MOST_RUNS = 100_000
 """Runs of covered lines that are kept; lines behind them are not folded."""
-MOST_SAID = 200_000
+MOST_SAID = 100_000
 """Uncovered lines that are compared with one another; those behind them are not folded."""
 
 

@@ -337,12 +337,13 @@ async def test_of_several_files_one_that_is_no_log_is_left_out(ranks: list[Path]
 
 
 async def test_a_log_that_is_truncated_or_rotated_is_shown_anew(numbered: Path) -> None:
-    app = LogApp(numbered)
+    app = LogApp(numbered, cited=[Cited(1, "root")])
     async with app.run_test(size=SIZE) as pilot:
         await ready(pilot, app)
         numbered.write_text("after the cut\n")
         await until(pilot, lambda: app.view.state.rows == 1 and app.rows[0].endswith("after the cut"), "the new text")
         assert "began anew" in app.words("foot")
+        assert "root" not in app.rows[0]  # another line stands there now
         numbered.rename(numbered.with_suffix(".log.1"))
         await until(pilot, lambda: "is gone" in app.words("foot"), "that it is gone")
         assert app.rows[0].endswith("after the cut")

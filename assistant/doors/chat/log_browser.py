@@ -19,7 +19,7 @@ from assistant.logs.document import Document, Growth, Tail
 from assistant.logs.marks import NO_RANK, file_ranks, rank_mark
 from assistant.logs.merged import Merged, Place
 from assistant.logs.pages import PageCache
-from assistant.logs.passes import Cover, OfRanks, Pass, Search
+from assistant.logs.passes import MOST_FOUND, Cover, OfRanks, Pass, Search
 from assistant.logs.rank_counts import by_silence
 from assistant.logs.sequence import Interleaved, LineSequence, Picked, Single
 from assistant.rules.matching import Patterns, load_patterns
@@ -302,6 +302,8 @@ class LogBrowser:
         before = found.count
         worked = work.step()
         self._stale = self._stale or found.count != before
+        if found.full:
+            self._remark = f"only the first {MOST_FOUND:,} lines of these ranks"
         if not worked and not isinstance(self._layout.sequence, Picked):
             self._lay_out()
         return worked
@@ -467,6 +469,7 @@ class LogBrowser:
             ranks=self._only,
             pattern=self._pattern,
             found=self._searching[0].count if self._searching is not None else 0,
+            restarts=sum(document.restarts for document in self._documents),
             trouble=self.trouble,
             remark=self._remark,
         )

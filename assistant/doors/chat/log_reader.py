@@ -7,6 +7,7 @@ behind, and looks for growth ten times a second. Only this thread touches the do
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 from collections import deque
@@ -23,6 +24,8 @@ REPORT_S = 0.1
 """Seconds between two reports of how the log stands."""
 LOOK_S = 0.1
 """Seconds between two looks for growth."""
+SWITCH_S = 0.001
+"""Seconds after which a thread at work lets another one run."""
 QUIET_S = 0.3
 """Seconds after a key in which nothing is read that nobody waits for: the screen needs the interpreter."""
 
@@ -49,6 +52,8 @@ class LogReader:
 
     def start(self) -> None:
         """Begin to read."""
+        # with 5 ms the screen waits for the interpreter several times a key while this thread is at work
+        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_S))
         # not a worker of Textual: a file server that hangs must not keep the operator from leaving
         self._thread = threading.Thread(target=self._run, name="log-reader", daemon=True)
         self._thread.start()

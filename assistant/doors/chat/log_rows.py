@@ -71,6 +71,8 @@ class LogState:
     pattern: str = ""
     found: int = 0
     """Lines that the pattern matches, as far as it was searched."""
+    restarts: int = 0
+    """How often a file began anew: lines that were cited before are no longer there."""
     trouble: str = ""
     """What is wrong with the log, for people."""
     remark: str = ""

@@ -213,6 +213,8 @@ class LogView(ScrollView, can_focus=True):
 
     def _take_state(self, state: LogState) -> None:
         before, self.state = self.state, state
+        if state.restarts != before.restarts:
+            self._cited = {}
         if state.generation != before.generation:
             on_screen = self.cursor - round(self.scroll_y)
             self._rows.clear()
