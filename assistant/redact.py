@@ -145,12 +145,19 @@ class Mask:
 
     def show(self, text: str) -> str:
         """Return the text with the names themselves; a stand-in that this mask does not know stays."""
-        return _STAND_IN.sub(lambda found: self._stands_for.get(found.group(), found.group()), text)
+        return _STAND_IN.sub(lambda found: self._name(found.group()), text)
+
+    def _name(self, stand_in: str) -> str:
+        # letters that follow may be hexadecimal digits, too
+        for end in range(len(stand_in), len("host-") + _DIGITS - 1, -1):
+            if stand_in[:end] in self._stands_for:
+                return self._stands_for[stand_in[:end]] + stand_in[end:]
+        return stand_in
 
     def _stand_in(self, sort: str, name: str) -> str:
         if name not in self._names:
             digest = hmac.new(self._key, f"{sort}:{name}".encode(), hashlib.sha256).hexdigest()
-            length = 6
+            length = _DIGITS
             while (given := f"{sort}-{digest[:length]}") in self._stands_for:
                 length += 1
             self._names[name], self._stands_for[given] = given, name
@@ -164,11 +171,17 @@ class Mask:
         }
         alike = [rf"{re.escape(stem)}\d{{{digits}}}" for stem, digits in sorted(numbered)]
         folded = [rf"{re.escape(stem)}\[[\d,-]+\]" for stem in sorted({stem for stem, _ in numbered})]
-        plain = [re.escape(name) for name in sorted(self._names, key=lambda name: (-len(name), name))]
-        return re.compile(rf"(?<![\w-])(?:{'|'.join([*folded, *plain, *alike])})(?![\w-])")
+        # a numbered host is matched by its likes: thousands of alternatives would be slow
+        alone = [name for name, given in self._names.items() if not (given.startswith("host-") and _NUMBERED.fullmatch(name))]
+        plain = [re.escape(name) for name in sorted(alone, key=lambda name: (-len(name), name)) if "[" not in name]
+        names = "|".join([*folded, *plain, *alike])
+        return re.compile(rf"{_BEFORE}(?:{names})(?![\w-])")
 
 
 _NAME = re.compile(r"(?=[^A-Za-z]*[A-Za-z])[A-Za-z0-9][A-Za-z0-9._-]{1,252}")
 _NUMBERED = re.compile(r"(?P<stem>.*[A-Za-z-])(?P<number>\d+)")
-_STAND_IN = re.compile(r"\b(?:host|user)-[0-9a-f]{6,64}\b")
+_DIGITS = 6
+_STAND_IN = re.compile(rf"(?:host|user)-[0-9a-f]{{{_DIGITS},64}}")
+_BEFORE = r"(?:(?<![\w-])|(?<=\\n)|(?<=\\r)|(?<=\\t))"
+"""No letter of the same word; the letter of an escape in JSON is none."""
 _EVERYWHERE = frozenset({"root", "nobody", "daemon", "slurm", "munge", "nightshift"})

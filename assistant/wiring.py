@@ -16,6 +16,7 @@ from assistant.diagnose.memory import MemoryOpinion
 from assistant.diagnose.ranked import RankerOpinion
 from assistant.engine import Engine
 from assistant.engine.answers import PipelineAnswers
+from assistant.engine.masking import mask_for
 from assistant.errors import ConfigError
 from assistant.gate import Gate, Park
 from assistant.llm.embedded import EmbeddedEmbedder
@@ -134,7 +135,7 @@ def open_agent(engine: Engine, settings: Settings, *, model: bool = True, thread
     from assistant.agent.conversation import ModelAgent
     from assistant.llm.models import open_chat, room_of
 
-    chat = open_chat(settings.model, site=settings.content)
+    chat = open_chat(settings.model, site=settings.content, mask=mask_for(settings, engine.store, engine.scheduler))
     assert chat is not None
     return ModelAgent(
         engine.gate,
@@ -161,7 +162,7 @@ def describer_for(settings: Settings, store: Store) -> Describer | None:
     from assistant.agent.describing import ModelDescriber
     from assistant.llm.models import open_chat
 
-    chat = open_chat(settings.model, site=settings.content)
+    chat = open_chat(settings.model, site=settings.content, mask=mask_for(settings, store))
     return ModelDescriber(_model_name(settings), chat) if chat is not None else None
 
 
@@ -177,7 +178,7 @@ def summariser_for(settings: Settings, store: Store) -> tuple[str, Callable[[Seq
         return None
     from assistant.llm.models import open_chat
 
-    chat = open_chat(settings.model, site=settings.content)
+    chat = open_chat(settings.model, site=settings.content, mask=mask_for(settings, store))
     return (_model_name(settings), summariser_of(chat)) if chat is not None else None
 
 

@@ -111,6 +111,8 @@ class ModelSettings:
     """Threads of a GGUF model; 0 for half of the processors."""
     timeout_s: float = 120.0
     """Seconds that one answer may take; then the answer without a model stays."""
+    mask: bool = True
+    """Whether names of hosts and users are hidden from an endpoint on another machine; its answers name them all the same."""
 
     def __post_init__(self) -> None:
         _above("model.context", self.context, -1)

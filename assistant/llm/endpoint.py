@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,10 @@ from pydantic import Field
 
 from assistant.errors import ConfigError, ModelError
 from assistant.llm.chat import CUT, ToolChat
+from assistant.llm.masking import hidden, shown
 from assistant.llm.sse import Endpoint, RefusedRequest
 from assistant.llm.turn import AnswerReader, Tool, plain, read_turn, schema_of_turn
+from assistant.redact import Mask
 
 SCHEMA, TOOLS, WORDS = "schema", "tools", "words"
 FORMS = (SCHEMA, TOOLS, WORDS)
@@ -57,6 +59,9 @@ class ChatEndpoint(ToolChat):
     """What the endpoint calls the model."""
     context: int = 0
     """Tokens that it has room for; 0 when unknown: then the endpoint itself refuses what is too long."""
+
+    mask: Callable[[], Mask] | None = Field(default=None, exclude=True)
+    """Hides names from the endpoint; None hides none."""
 
     @property
     def _llm_type(self) -> str:
@@ -100,7 +105,9 @@ class ChatEndpoint(ToolChat):
     def _said(
         self, payload: Mapping[str, Any], gathered: _Gathered, run_manager: CallbackManagerForLLMRun | None
     ) -> Iterator[ChatGenerationChunk]:
-        for told in self.endpoint.stream(payload):
+        names = self.mask() if self.mask is not None else None
+        objects = self.endpoint.stream(payload if names is None else hidden(payload, names))
+        for told in objects if names is None else shown(objects, names):
             text = gathered.take(told)
             if text:
                 chunk = ChatGenerationChunk(message=AIMessageChunk(content=text))

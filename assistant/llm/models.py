@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from assistant.llm.process import ModelProcess
     from assistant.llm.sse import Endpoint
     from assistant.llm.turn import Inventory
+    from assistant.redact import Mask
 
 
 @dataclass(frozen=True)
@@ -145,13 +146,20 @@ def identity(terms: Terms) -> str:
     return hashlib.sha256(f"{terms.url.rstrip('/')}|{terms.name}".encode()).hexdigest()
 
 
-def open_chat(terms: Terms, *, inventory: Callable[[], Inventory] | None = None, site: Path | None = None) -> BaseChatModel | None:
+def open_chat(
+    terms: Terms,
+    *,
+    inventory: Callable[[], Inventory] | None = None,
+    site: Path | None = None,
+    mask: Callable[[], Mask] | None = None,
+) -> BaseChatModel | None:
     """Return the configured model; None where there is none. A file is checked and loaded with the first question.
 
     Args:
         terms: The settings.
         inventory: Tells what exists, by name of an argument; asked in every turn.
         site: The site's content folder.
+        mask: Gives what hides names from an endpoint; None hides none. A file never leaves this machine, so it sees all.
 
     Raises:
         ConfigError: The settings contradict one another, or the key cannot be read.
@@ -163,7 +171,8 @@ def open_chat(terms: Terms, *, inventory: Callable[[], Inventory] | None = None,
 
     exists = inventory or nothing_known
     if terms.path is None:
-        return ChatEndpoint(endpoint=endpoint_of(terms), name_there=terms.name, context=terms.context, inventory=exists)
+        at = endpoint_of(terms)
+        return ChatEndpoint(endpoint=at, name_there=terms.name, context=terms.context, inventory=exists, mask=mask)
     family = known(site).of(terms.path.name)
     return ChatLocalModel(process=process_of(terms, site), opening=family.opening, inventory=exists)
 

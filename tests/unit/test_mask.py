@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 from hypothesis import given
@@ -50,3 +51,18 @@ def test_whatever_is_hidden_comes_back(hosts: list[str], users: list[str], betwe
     hidden = mask.hide(text)
     assert mask.show(hidden) == text
     assert not {word for word in hidden.split() if word in hosts}
+
+
+def test_names_are_hidden_and_shown_inside_json_too() -> None:
+    mask = Mask(["node042"], ["ada"])
+    for text in ("line\nnode042", "tab\tada", 'quoted "node042"', "end\r\nada"):
+        packed = json.dumps({"text": text})
+        hidden = mask.hide(packed)
+        assert "node042" not in hidden
+        assert "ada" not in hidden
+        assert json.loads(mask.show(hidden)) == {"text": text}
+
+
+def test_letters_behind_a_stand_in_are_not_taken_for_its_digits() -> None:
+    mask = Mask(["node042"])
+    assert mask.show(mask.hide("node042") + "ed") == "node042ed"

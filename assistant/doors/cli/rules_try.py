@@ -88,6 +88,7 @@ def learn_rules(
 
 def _writer(door: Door) -> RuleWriter | None:
     """Return the configured model, where its trial showed that it writes rules better than what there is without it."""
+    from assistant.engine.masking import mask_for
     from assistant.llm.models import identity, is_set, open_chat
     from assistant.llm.trial import FILTER
 
@@ -96,7 +97,7 @@ def _writer(door: Door) -> RuleWriter | None:
         return None
     from assistant.llm.rule_writer import ModelWriter
 
-    chat = open_chat(used, site=door.site)
+    chat = open_chat(used, site=door.site, mask=mask_for(door.settings, door.store))
     return ModelWriter(used.path.name if used.path is not None else used.name, chat) if chat is not None else None
 
 
