@@ -21,7 +21,7 @@ from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from assistant.agent.answer import Answer, Heard, Kind, Source
+from assistant.agent.answer import Answer, Heard, Kind, Proposal, Source
 from assistant.agent.dialogue import shown_source
 from assistant.agent.grounding import Evidence, cited_in, held
 from assistant.agent.inventory import Inventory, inventory
@@ -121,6 +121,8 @@ class ModelAgent:
         self._room = ((room or ROOM) - ANSWER) * CHARACTERS_A_TOKEN
         self._known = Inventory()
         self._said, self._sources = recalled(talks, thread) if talks is not None else ([], [])
+        self._proposed: list[Proposal] = []
+        """For the question being answered."""
         self._memory = InMemorySaver()
         """Of a conversation that is not kept."""
         self._shown: tuple[Source, ...] = ()
@@ -139,7 +141,7 @@ class ModelAgent:
         Raises:
             InputError: The question is empty or too long.
         """
-        words = question_of(question)
+        words, self._proposed = question_of(question), []
         wanted = shown_source(words)
         if wanted is not None and (self._sources or self._shown):
             return self._show(question, wanted)
@@ -149,6 +151,7 @@ class ModelAgent:
             logger.info("the model did not answer: %s", error)
             answer = self._semantic.ask(question, trusted=trusted, heard=heard)
             self._shown = answer.sources
+            answer = _with_proposals(answer, self._proposed)
             why = " ".join(harmless(str(error)).split())[:300].rstrip(".")
             return _noted(answer, f"{self.mode} did not answer ({why}); this is the answer without a model")
         self._shown = ()
@@ -165,6 +168,7 @@ class ModelAgent:
         names = read_names(words, known)
         before = max((source.number for source in self._sources), default=0)
         turn = Turn(self._gate, known, Asked("", words, names), self._clock.now(), trusted, before=before, heard=heard)
+        self._proposed = turn.proposals
         toolbox = Toolbox(turn, self._origins(turn, names), TOOL_CALLS, max(1_000, min(MOST_CHARACTERS, self._room // 4)))
         self._said.append(words)
         try:
@@ -282,6 +286,16 @@ def _kind(turn: Turn) -> Kind:
     if any(one.approval is not None for one in made):
         return Kind.PROPOSAL
     return Kind.REFUSED if made else Kind.ANSWER
+
+
+def _with_proposals(answer: Answer, proposed: Sequence[Proposal]) -> Answer:
+    """Return the answer with what a model had put before a person already when it failed: it waits, so it is told."""
+    told = {one.approval for one in answer.proposals}
+    more = tuple(one for one in proposed if one.approval is not None and one.approval not in told)
+    if not more:
+        return answer
+    lines = [f"Waiting for a yes or no as approval {one.approval}: {one.preview}" for one in more]
+    return replace(answer, text="\n".join([answer.text, *lines]), kind=Kind.PROPOSAL, proposals=(*answer.proposals, *more))
 
 
 def _noted(answer: Answer, note: str) -> Answer:

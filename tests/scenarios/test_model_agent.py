@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
+from assistant.agent.answer import Kind
 from assistant.agent.conversation import MODEL_CALLS, ModelAgent, names_for_model
 from assistant.agent.grounding import MARK
+from assistant.agent.semantic import SemanticAgent
 from assistant.agent.talks import KEPT_TALKS, open_talks
 from assistant.llm.scripted_chat import ScriptedChat, calls
 from assistant.llm.turn import Tool
@@ -182,6 +184,17 @@ def test_old_conversations_are_dropped(tmp_path: Path) -> None:
     with sqlite3.connect(path) as connection:
         assert connection.execute("SELECT count(DISTINCT thread_id) FROM checkpoints").fetchone() == (KEPT_TALKS,)
     connection.close()
+
+
+def test_what_a_model_proposed_before_it_failed_is_told(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    # words that the model takes for a wish, and what stands in for it takes for a question
+    monkeypatch.setattr(SemanticAgent, "orders", lambda *_: True)
+    script = (calls("propose_cancel_job", job="2"), RuntimeError("crashed"))
+    answer = agent(scene, *script)[0].ask("status of job 2")
+    assert answer.mode == "semantic"
+    assert answer.kind is Kind.PROPOSAL
+    assert [one.id for one in scene.engine.store.approvals()] == [one.approval for one in answer.proposals] == [1]
+    assert "Waiting for a yes or no as approval 1" in answer.text
 
 
 def test_the_same_wish_twice_is_one_proposal(scene: Scene) -> None:
