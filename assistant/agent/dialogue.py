@@ -163,6 +163,9 @@ def follow_up(question: str, names: Names, before: Dialogue) -> str | None:
 
 
 def _why(before: Dialogue) -> str | None:
+    if before.intent in ("bad_nodes", "failed_jobs", "overview") and len(before.listed) > 1:
+        # of several things that a list names, the list itself says why
+        return before.intent
     if before.intent in ("node_state", "bad_nodes", "check_node", "node_history") and before.nodes:
         return "node_history" if before.intent == "node_state" else "node_state"
     if before.intent in ("explain_incident", "incidents") and before.incident is not None:

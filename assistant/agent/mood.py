@@ -8,11 +8,18 @@ CHANGING = frozenset({"recover", "cordon", "uncordon", "cancel"})
 """Intents that propose a change."""
 _GREETS = r"(?:(?:please|pls|ok|okay|so|and|but|now|hi|hey|hello|also|then|well|just|sorry)\b[ ,.!]*)*"
 _ASKS = re.compile(
-    rf"{_GREETS}(?:(?:is|are|was|were|did|does|has|have|had|why|how|which|what|who|when|where|whose|whom)\b"
-    # `node07 again??`: a name and a mark of a question are no order, and `restart it?` may be one
-    r"|(?:\{\w+\}|any|anything|all|still|already|again|everything|nothing|no)(?![\w{])[^.;]*\?\s*$)",
+    rf"{_GREETS}(?:(?:since|by|under|for|from|at|on|in|to|of|with|until|till|through) )?"
+    r"(?:is|are|was|were|did|does|has|have|had|why|how|which|what|who|when|where|whose|whom"
+    r"|do (?:i|we|you|they|the)|am i|(?:can|may|must|should|shall) (?:i|we))\b",
     re.IGNORECASE,
 )
+_POLITE = r"(?:(?:can|could|would|will) (?:you|we|somebody|someone)\b|would you mind|how about)"
+_ORDERS = re.compile(
+    rf"{_GREETS}(?:{_POLITE}|(?!(?:any|all|no|still|already)\b)\w+ (?:\w+ )?"
+    r"(?:the |job |node |on )*(?:\{\w+\}|(?:it|this|that)\b)(?!\s+\w+ing))",
+    re.IGNORECASE,
+)
+"""`restart 4821?` may be an order; `node07 again??` and `restart step for 4821?` are none."""
 _RESTARTS = re.compile(
     rf"{_GREETS}(?:(?:can|could|would|will) you (?:please |kindly )?|let us |let's |i (?:want|need|would like) (?:you )?(?:to )?)?"
     r"(?:(?:re-?)?(?:start|run|launch|submit|queue|sume|cover|vive|try)|continue|bring|kick|get|put) (?:up |off )?(?:the )?"
@@ -29,6 +36,7 @@ def barred(sentence: str) -> frozenset[str]:
     Args:
         sentence: With `{job}`, `{node}` in place of names.
     """
-    if _ASKS.match(sentence):
-        return CHANGING | {"approve"} if sentence.rstrip().endswith("?") else CHANGING
+    marked = sentence.rstrip().endswith("?")
+    if _ASKS.match(sentence) or (marked and not _ORDERS.match(sentence)):
+        return CHANGING | {"approve"} if marked else CHANGING
     return _CHECKPOINTS if _RESTARTS.match(sentence) else frozenset()
