@@ -383,3 +383,13 @@ async def test_a_very_wide_terminal_shows_the_verdict_beside_the_rest(broken: Sc
         await pilot.press("5")
         await until(pilot, lambda: screen.pane("playbook").display, "the playbook")
         assert [one.id for one in screen.query(".pane") if one.display] == ["pane-verdict", "pane-playbook"]
+
+
+async def test_without_colour_every_tab_is_drawn(recovered: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with shown(recovered) as (app, pilot, screen):
+        for key in "123456":
+            await pilot.press(key)
+        await pilot.press("4")
+        await until(pilot, lambda: screen.query_one(CurvesView).seen, "the curves")
+        await until(pilot, lambda: "restarted from" in app.export_screenshot().replace("&#160;", " "), "the drawing")

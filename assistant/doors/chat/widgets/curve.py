@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from rich.segment import Segment
+from rich.style import Style
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
+from textual.containers import Grid, Vertical
 from textual.content import Content
+from textual.strip import Strip
 from textual.widgets import Static
+from textual_hires_canvas import Canvas
 from textual_plot import HiResMode, PlotWidget
 from textual_plot.axis_formatter import NumericAxisFormatter
+from textual_plot.plot_widget import Legend
 
 from assistant.doors.chat.curves import TITLES, CurvesSeen, line_of, not_numbers, runs_of
 from assistant.records import MetricPoint
@@ -28,6 +33,14 @@ class Powers(NumericAxisFormatter):
         return [f"{10**tick:.3g}" for tick in ticks]
 
 
+class Drawing(Canvas):
+    """A canvas whose every cell has a style: without one Textual cannot draw it in a terminal without colour."""
+
+    def render_line(self, y: int) -> Strip:
+        """Return a line."""
+        return Strip([Segment(text, style or Style.null(), control) for text, style, control in super().render_line(y)])
+
+
 class Plot(PlotWidget, inherit_bindings=False):
     """The drawing; only keys that nothing else uses."""
 
@@ -38,6 +51,13 @@ class Plot(PlotWidget, inherit_bindings=False):
         Binding("right", "pan_right", show=False),
         Binding("0", "reset_scales", show=False),
     ]
+
+    def compose(self) -> ComposeResult:
+        """Lay out drawing, margins and legend, as the widget expects them."""
+        with Grid():
+            for name in ("margin-top", "margin-left", "plot", "margin-bottom"):
+                yield Drawing(1, 1, id=name)
+        yield Legend(id="legend")
 
 
 class Curve(Vertical):
@@ -91,7 +111,7 @@ class Curve(Vertical):
     def _frame(self, seen: CurvesSeen, log: bool) -> None:
         """Leave some room around the lines, so that marks at the ends and a flat line are seen."""
         drawn = [line_of(run.points, self.metric, log=log) for run in seen.runs]
-        steps = [step for line in drawn for step in line[0]] + [float(mark.step) for mark in seen.marks]
+        steps = [float(point.step) for run in seen.runs for point in run.points] + [float(mark.step) for mark in seen.marks]
         values = [value for line in drawn for value in line[1]]
         for ends, limit in ((steps, self.plot.set_xlimits), (values, self.plot.set_ylimits)):
             low, high = min(ends, default=0.0), max(ends, default=1.0)
