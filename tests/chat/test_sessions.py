@@ -217,6 +217,16 @@ async def test_one_leaves_a_conversation_for_a_new_one_and_comes_back(broken: Sc
     assert {one.name for one in talks.names()} == {"first", "second"}
 
 
+async def test_a_chat_whose_folder_cannot_be_written_goes_on_and_says_so_once(broken: Scene, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    async with opened(broken, talks=Talks(tmp_path / "file" / "conversations"), thread="night") as (app, pilot):
+        for number, text in enumerate(("what is wrong now?", "which jobs failed?"), 1):
+            await say(pilot, text)
+            await answered(pilot, number)
+        await until(pilot, lambda: any("may not be kept" in one.message for one in app._notifications), "what does not work")
+        assert len([one for one in app._notifications if "may not be kept" in one.message]) == 1
+
+
 async def test_an_export_is_written_beside_and_never_over_a_file(broken: Scene, tmp_path: Path) -> None:
     talks = Talks(broken.folder / "conversations")
     page = tmp_path / "page.md"

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 PANELS = {"incidents": "incidents", "waiting": "approvals", "happened": "happened", "jobs": "jobs", "nodes": "nodes"}
 MODES = {
-    "observe": "it observes: it proposes nothing and changes nothing",
-    "propose": "it proposes: a person says yes to every change",
-    "act": "it acts where the policy allows it, and asks where the policy asks",
+    "observe": "it proposes nothing and changes nothing",
+    "propose": "a person says yes to every change",
+    "act": "what the policy allows is done at once, the rest waits for a person",
 }
 
 

@@ -43,6 +43,7 @@ class Talk:
         self._lane = Lane("conversations", self._failed)
         self._number, self._written = 0, 0
         self._said = ""
+        self._complained = False
         self.answers = ""
         """What answers, as the status line says it."""
         self.kept: Sequence[Kept] = ()
@@ -258,8 +259,13 @@ class Talk:
         self._lane.ask(str(self._written), lambda: work(talks))
 
     def _failed(self, lane: str, error: Exception) -> None:
-        told = f"{error.strerror or error}: {error.filename}" if isinstance(error, OSError) else str(error)
-        self._app.post_message(Trouble(lane, told))
+        if not isinstance(error, OSError):
+            self._app.post_message(Trouble(lane, str(error)))
+        elif not self._complained:
+            # a full disk would else be told with every line
+            self._complained = True
+            told = f"{error.filename or 'the file'}: {error.strerror or error}; what is said from here on may not be kept"
+            self._app.post_message(Trouble(lane, told))
 
 
 def came_of(engine: Engine, entries: Sequence[Entry]) -> Mapping[int, str]:
