@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from assistant.doors.chat.log_doing import counted_now, doing_now
 from assistant.doors.chat.log_layout import Layout, folds_of
 from assistant.doors.chat.log_pattern import finder
 from assistant.doors.chat.log_rows import GoTo, LogRow, LogState, News, RanksCounted, RowsRead
@@ -20,7 +21,6 @@ from assistant.logs.marks import NO_RANK, file_ranks, rank_mark
 from assistant.logs.merged import Merged, Place
 from assistant.logs.pages import PageCache
 from assistant.logs.passes import MOST_FOUND, Cover, OfRanks, Pass, Search
-from assistant.logs.rank_counts import by_silence
 from assistant.logs.sequence import Interleaved, LineSequence, Picked, Single
 from assistant.rules.matching import Patterns, load_patterns
 
@@ -449,7 +449,16 @@ class LogBrowser:
         return self._layout.read(first, count, self._documents, self._file_ranks, ranked=self._rank_digits > 0)
 
     def _state(self) -> LogState:
-        doing, share = self._doing()
+        document = self._documents[min(self._source, len(self._documents) - 1)] if self._documents else None
+        doing, share = doing_now(
+            opened=len(self._documents) / len(self.sources),
+            waits=bool(self.trouble),
+            counted=1.0 if document is None or self._numbered else document.share,
+            searched=self._searching[1].share if self._searching is not None else 1.0,
+            picked=self._picking[1].share if self._picking is not None else 1.0,
+            merged=self._merged.share if self._merging and self._merged is not None else 1.0,
+            read=self._cover[1].share if self._cover is not None else 1.0,
+        )
         lines = sum(document.count for document in self._documents) if self._merging else 0
         return LogState(
             generation=self._generation,
@@ -474,32 +483,12 @@ class LogBrowser:
             remark=self._remark,
         )
 
-    def _doing(self) -> tuple[str, float]:
-        if not self._documents:
-            return ("", 1.0) if self.trouble else ("opening", 0.0)
-        document = self._documents[min(self._source, len(self._documents) - 1)]
-        if not document.complete and not self._numbered:
-            return "counting lines", document.share
-        if len(self._documents) < len(self.sources):
-            return "opening", len(self._documents) / len(self.sources)
-        for word, work in (("searching", self._searching), ("picking ranks", self._picking)):
-            if work is not None and work[1].share < 1:
-                return word, work[1].share
-        if self._merging and self._merged is not None and not self._merged.complete:
-            return "merging", self._merged.share
-        if self._cover is not None and self._cover[1].share < 1 and (self._folding or self._cover[1].share < 0.95):
-            return "reading", self._cover[1].share
-        return "", 1.0
-
     def _counts(self) -> list[News]:
         now = time.monotonic()
         if self._cover is None or now - self._counted < COUNTED_S:
             return []
-        cover, work = self._cover
         self._counted = now
-        tallies = tuple(replace(tally) for tally in cover.counts.tallies())
-        counted = RanksCounted(tallies, tuple(tally.rank for tally in by_silence(tallies)), work.share >= 1)
-        if counted == self._told_counts:
-            return []
+        counted = counted_now(*self._cover)
+        changed = counted != self._told_counts
         self._told_counts = counted
-        return [counted]
+        return [counted] if changed else []

@@ -128,3 +128,17 @@ def _fitting(text: str, room: int) -> str:
         return text
     piece = chop_cells(text, room)[0]
     return piece if cell_len(piece) <= room else ""
+
+
+def over(strip: Strip, style: Style) -> Strip:
+    """Put a background under the parts of a strip that have no colour of their own there."""
+    back = Style(bgcolor=style.bgcolor)
+    plain = {segment.style.bgcolor for segment in strip if segment.style is not None}
+    ground = strip._segments[-1].style.bgcolor if strip._segments and strip._segments[-1].style else None
+    return Strip(
+        [
+            Segment(text, (own or Style()) + back if own is None or own.bgcolor == ground or len(plain) == 1 else own)
+            for text, own, _ in strip
+        ],
+        strip.cell_length,
+    )

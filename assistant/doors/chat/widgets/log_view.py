@@ -18,10 +18,9 @@ from textual.strip import Strip
 from assistant.doors.chat.log_pattern import highlighter
 from assistant.doors.chat.log_reader import LogReader
 from assistant.doors.chat.log_rows import Cited, GoTo, LogRow, LogState, News, RanksCounted, RowsRead, citations
-from assistant.doors.chat.widgets.log_paint import NARROW, RANK_HUES, Look, rows_of_text
+from assistant.doors.chat.widgets.log_paint import NARROW, RANK_HUES, Look, over
+from assistant.doors.chat.widgets.log_strips import LogStrips
 
-KEPT = 2_000
-"""Rows that are kept in memory."""
 SHIFT = 8
 """Cells by which a long line is moved."""
 _PARTS = ("number", "cursor", "fold", "again", "match", "error", "warning", "cited-root", "cited-cascade", "cited-benign")
@@ -135,17 +134,14 @@ class LogView(ScrollView, can_focus=True):
         self.wrap = False
         self.note = ""
         """What the last key led to, where it did not lead anywhere."""
-        self._cited = citations(cited)
         self._reader = LogReader(sources, self._post, cited=[(one.source, one.line) for one in cited])
         self._start = (line, source)
         self._fold_first = folded
-        self._rows: dict[int, LogRow] = {}
-        self._strips: dict[int, list[Strip]] = {}
+        self._shown = LogStrips(self._look, citations(cited))
         self._styles: dict[str, Style] = {}
         self._table: list[tuple[int, int]] = []
         self._pattern: re.Pattern[str] | None = None
         self._left = 0
-        self._asked = (-1, -1, -1)
         self._moving = False
 
     def on_mount(self) -> None:
@@ -165,12 +161,12 @@ class LogView(ScrollView, can_focus=True):
     @property
     def row(self) -> LogRow | None:
         """The row under the cursor, once it was read."""
-        return self._rows.get(self.cursor)
+        return self._shown.rows.get(self.cursor)
 
     @property
     def cited(self) -> Cited | None:
         """What the line under the cursor is cited for."""
-        return self._cited.get(self.row.place) if self.row is not None else None
+        return self._shown.cited.get(self.row.place) if self.row is not None else None
 
     @property
     def share(self) -> float:
@@ -214,17 +210,15 @@ class LogView(ScrollView, can_focus=True):
     def _take_state(self, state: LogState) -> None:
         before, self.state = self.state, state
         if state.restarts != before.restarts:
-            self._cited = {}
+            self._shown.cited = {}
         if state.generation != before.generation:
             on_screen = self.cursor - round(self.scroll_y)
-            self._rows.clear()
-            self._strips.clear()
+            self._shown.clear()
             self.cursor = state.anchor
         else:
             on_screen = -1
             for last in (before.rows - 1, state.rows - 1):  # its writer may have gone on with it
-                self._rows.pop(last, None)
-                self._strips.pop(last, None)
+                self._shown.forget(last)
         self._take_rows(state.generation, *state.window)
         self._resize_rows()
         if self.following:
@@ -244,12 +238,7 @@ class LogView(ScrollView, can_focus=True):
     def _take_rows(self, generation: int, first: int, rows: Sequence[LogRow]) -> None:
         if generation != self.state.generation or not rows:
             return
-        if len(self._rows) > KEPT:
-            self._rows.clear()
-        for place, row in enumerate(rows, first):
-            if self._rows.get(place) != row:
-                self._rows[place] = row
-                self._strips.pop(place, None)
+        self._shown.take(first, rows)
         top = round(self.scroll_y)
         if first < top + self._height and first + len(rows) > top:
             self.refresh()
@@ -298,9 +287,8 @@ class LogView(ScrollView, can_focus=True):
         """Ask for the rows in sight that were not read yet."""
         top, height = round(self.scroll_y), self._height
         last = min(top + height, self.state.rows)
-        if any(row not in self._rows for row in range(top, last)):
-            asked = (self.state.generation, top - height, 3 * height)
-            self._reader.rows(*asked[1:])
+        if any(row not in self._shown.rows for row in range(top, last)):
+            self._reader.rows(top - height, 3 * height)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Keep the cursor in sight when the wheel or the bar moves the rows."""
@@ -342,10 +330,10 @@ class LogView(ScrollView, can_focus=True):
         """Draw anew in new colours."""
         super().notify_style_update()
         self._styles.clear()
-        self._strips.clear()
+        self._shown.repaint()
 
     def _repaint(self) -> None:
-        self._strips.clear()
+        self._shown.repaint()
         self.refresh()
 
     def _style(self, name: str) -> Style:
@@ -357,7 +345,7 @@ class LogView(ScrollView, can_focus=True):
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """Draw what is in sight."""
-        self._table = self._wrapped_table() if self.wrap else []
+        self._table = self._shown.table(round(self.scroll_y), self._height, self.cursor, self.state.rows) if self.wrap else []
         return super().render_lines(crop)
 
     def render_line(self, y: int) -> Strip:
@@ -365,23 +353,13 @@ class LogView(ScrollView, can_focus=True):
         row, part = (
             (self._table[y] if y < len(self._table) else (self.state.rows, 0)) if self.wrap else (round(self.scroll_y) + y, 0)
         )
-        strips = self._strips_of(row)
+        strips = self._shown.strips(row)
         if part >= len(strips):
             return Strip.blank(self.size.width, self.rich_style)
         strip = strips[part]
         if row == self.cursor:
-            strip = _over(strip, self._style("cursor"))
+            strip = over(strip, self._style("cursor"))
         return strip
-
-    def _strips_of(self, row: int) -> list[Strip]:
-        if row not in self._strips:
-            found = self._rows.get(row)
-            if found is None:
-                return []
-            if len(self._strips) > KEPT:
-                self._strips.clear()
-            self._strips[row] = rows_of_text(found, self._cited.get(found.place), self._look())
-        return self._strips[row]
 
     def _look(self) -> Look:
         width = self.scrollable_content_region.width
@@ -395,23 +373,6 @@ class LogView(ScrollView, can_focus=True):
             pattern=self._pattern,
             style=self._style,
         )
-
-    def _wrapped_table(self) -> list[tuple[int, int]]:
-        """Return (row, part of it) for each line of the screen, so that the cursor is in sight."""
-        height, top = self._height, round(self.scroll_y)
-        table: list[tuple[int, int]] = []
-        row = top
-        while len(table) < height and row < self.state.rows:
-            table += [(row, part) for part in range(max(len(self._strips_of(row)), 1))]
-            row += 1
-        if any(shown == self.cursor for shown, _ in table[:height]) and table[:height][-1:] != [(self.cursor, 0)]:
-            return table[:height]
-        table = []
-        row = min(self.cursor, top + height - 1)
-        while len(table) < height and row >= 0:
-            table = [*((row, part) for part in range(max(len(self._strips_of(row)), 1))), *table]
-            row -= 1
-        return table[-height:]
 
     def on_click(self, event: events.Click) -> None:
         """Put the cursor where the mouse is; a second click opens a fold."""
@@ -502,7 +463,7 @@ class LogView(ScrollView, can_focus=True):
 
     def action_cited(self, steps: int) -> None:
         """Go to the next or the previous line that is cited; from the last one to the first."""
-        places = sorted(self._cited, key=lambda place: (place.source, place.number))
+        places = sorted(self._shown.cited, key=lambda place: (place.source, place.number))
         here = self.row.place if self.row is not None else places[0]
         ahead = [place for place in places[::steps] if (place > here if steps > 0 else place < here)]
         going = (ahead or places[::steps])[0]
@@ -513,7 +474,7 @@ class LogView(ScrollView, can_focus=True):
         if action == "merge":
             return len(self.state.sources) > 1
         if action == "cited":
-            return bool(self._cited)
+            return bool(self._shown.cited)
         return True
 
     def action_copy(self) -> None:
@@ -522,19 +483,3 @@ class LogView(ScrollView, can_focus=True):
             self.app.copy_to_clipboard(self.row.text or self.row.label)
             self.note = "copied"
             self.post_message(self.Changed())
-
-
-def _over(strip: Strip, style: Style) -> Strip:
-    """Put a background under the parts of a strip that have no colour of their own there."""
-    from rich.segment import Segment
-
-    back = Style(bgcolor=style.bgcolor)
-    plain = {segment.style.bgcolor for segment in strip if segment.style is not None}
-    ground = strip._segments[-1].style.bgcolor if strip._segments and strip._segments[-1].style else None
-    return Strip(
-        [
-            Segment(text, (own or Style()) + back if own is None or own.bgcolor == ground or len(plain) == 1 else own)
-            for text, own, _ in strip
-        ],
-        strip.cell_length,
-    )
