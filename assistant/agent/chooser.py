@@ -111,12 +111,23 @@ def intents(site: Path | None = None) -> Mapping[str, Intent]:
 
 
 @cache
+def concepts(site: Path | None = None) -> Mapping[str, tuple[str, ...]]:
+    """Return what words mean: the concepts of each stem, and of each phrase, `root-cause`."""
+    path = _file("concepts.toml", site)
+    of: dict[str, list[str]] = defaultdict(list)
+    for concept, words in build(_ConceptFile, read_toml(path), path).concept.items():
+        for word in words.split():
+            of[word if "-" in word else stem(word)].append(concept)
+    return {word: tuple(dict.fromkeys(found)) for word, found in of.items()}
+
+
+@cache
 def spelling(site: Path | None = None) -> Spelling:
     """Return what mends slips, by the words of the known sentences and of the concepts."""
     path = _file("concepts.toml", site)
-    concepts = build(_ConceptFile, read_toml(path), path).concept.values()
+    words = build(_ConceptFile, read_toml(path), path).concept.values()
     said = (says for intent in intents(site).values() for says in intent.says)
-    return Spelling(word for text in (*said, *concepts) for word in re.findall(r"(?<![{\w])[a-z]+(?![}\w])", text.lower()))
+    return Spelling(word for text in (*said, *words) for word in re.findall(r"(?<![{\w])[a-z]+(?![}\w])", text.lower()))
 
 
 class WordChooser:
@@ -124,8 +135,8 @@ class WordChooser:
 
     name = "words-1"
 
-    def __init__(self, known: Mapping[str, Intent], concepts: Mapping[str, tuple[str, ...]]) -> None:
-        self._known, self._concepts = known, concepts
+    def __init__(self, known: Mapping[str, Intent], meant: Mapping[str, tuple[str, ...]]) -> None:
+        self._known, self._concepts = known, meant
         bags = [(intent.name, self._bag(says)) for intent in known.values() for says in intent.says]
         spread: dict[str, set[str]] = defaultdict(set)
         for name, bag in bags:
@@ -138,7 +149,7 @@ class WordChooser:
         for number, (_, vector) in enumerate(self._examples):
             for feature in vector:
                 self._holding[feature].append(number)
-        names = {concept for found in concepts.values() for concept in found}
+        names = {concept for found in meant.values() for concept in found}
         self._cues = {name: [parsed(cue, names) for cue in intent.cues] for name, intent in known.items()}
         most = math.log(1 + len(known))
         self._telling = {
@@ -148,12 +159,7 @@ class WordChooser:
     @classmethod
     def load(cls, site: Path | None = None) -> WordChooser:
         """Return the chooser of the shipped sentences, or the site's."""
-        path = _file("concepts.toml", site)
-        of: dict[str, list[str]] = defaultdict(list)
-        for concept, words in build(_ConceptFile, read_toml(path), path).concept.items():
-            for word in words.split():
-                of[word if "-" in word else stem(word)].append(concept)
-        return cls(intents(site), {word: tuple(dict.fromkeys(found)) for word, found in of.items()})
+        return cls(intents(site), concepts(site))
 
     def choose(self, sentence: str) -> Sequence[Choice]:
         """Return the readings, likeliest first."""
