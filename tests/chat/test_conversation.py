@@ -14,6 +14,7 @@ from assistant.agent.conversation import ModelAgent
 from assistant.doors.chat.messages import Drafted
 from assistant.doors.chat.screens.approval import ApprovalScreen
 from assistant.doors.chat.sessions import Entry, What
+from assistant.doors.chat.slash import Takes, parse
 from assistant.doors.chat.widgets.completion import Completion
 from assistant.doors.chat.widgets.conversation import MORE, MOST_LAID_OUT
 from assistant.doors.chat.widgets.exchange import Exchange
@@ -21,7 +22,7 @@ from assistant.doors.chat.widgets.looked import Looked
 from assistant.doors.chat.widgets.plain import Plain
 from assistant.doors.chat.widgets.prompt import Prompt
 from assistant.doors.chat.widgets.proposal import ProposalCard
-from assistant.doors.chat.widgets.told import Spoken
+from assistant.doors.chat.widgets.spoken import Spoken
 from assistant.doors.chat.widgets.welcome import Welcome, examples
 from assistant.engine import Engine
 from assistant.errors import Unavailable
@@ -325,8 +326,6 @@ async def test_a_command_asks_for_a_record(
     async with opened(broken) as (app, pilot):
         posted: list[object] = []
         monkeypatch.setattr(app, "post_message", posted.append)
-        from assistant.doors.chat.slash import parse
-
         app.talk._commands.run(parse(line))
         monkeypatch.undo()
         (one,) = posted
@@ -342,6 +341,8 @@ async def test_an_undo_shows_its_command_before_and_is_done_after_a_yes(broken: 
         await pilot.press("y")
         cordon = broken.engine.store.approval(1).call
         await until(pilot, lambda: broken.engine.store.outcome(cordon), "the cordon")
+        undoable = "what can be taken back"
+        await until(pilot, lambda: [one.name for one in app.talk._commands.known(Takes.CALL)] == [str(cordon)], undoable)
         await say(pilot, f"/undo {cordon}")
         await until(pilot, lambda: isinstance(app.screen, ApprovalScreen), "the question about the way back")
         assert "State=RESUME" in str(app.screen.query_one("#approval-change").render())

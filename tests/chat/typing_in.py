@@ -10,7 +10,7 @@ from assistant.doors.chat.widgets.conversation import Conversation
 from assistant.doors.chat.widgets.exchange import Exchange
 from assistant.doors.chat.widgets.plain import Plain
 from assistant.doors.chat.widgets.prompt import Prompt
-from assistant.doors.chat.widgets.told import Spoken
+from assistant.doors.chat.widgets.spoken import Spoken
 from tests.chat.conftest import until
 
 

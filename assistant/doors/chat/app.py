@@ -25,10 +25,10 @@ from assistant.doors.chat.sessions import Talks
 from assistant.doors.chat.talk import Talk
 from assistant.doors.chat.themes import DARK, LIGHT, THEMES
 from assistant.doors.chat.widgets.completion import Completion
+from assistant.doors.chat.widgets.options import Options
 from assistant.doors.chat.widgets.prompt import Prompt
 from assistant.doors.chat.widgets.proposal import ProposalCard
 from assistant.doors.chat.widgets.status_bar import StatusBar
-from assistant.doors.chat.widgets.told import Options
 from assistant.errors import NightshiftError
 from assistant.records import Verdict
 

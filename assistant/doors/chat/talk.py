@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assistant.agent.answer import Answer
 from assistant.doors.chat.commands import Commands
-from assistant.doors.chat.export import exported
+from assistant.doors.chat.export import code, exported
 from assistant.doors.chat.lanes import Lane
 from assistant.doors.chat.messages import Looked, NotAnswered, Noted, Resumed, Trouble, Typed
 from assistant.doors.chat.sessions import Entry, Kept, Talks, What, checked
+from assistant.doors.chat.sharing import came_of, written
 from assistant.doors.chat.slash import is_command, parse
-from assistant.errors import NightshiftError, UsageError
+from assistant.errors import UsageError
 
 if TYPE_CHECKING:
     from assistant.doors.chat.app import ChatApp
@@ -218,8 +219,7 @@ class Talk:
 
         def work(engine: Engine) -> str:
             text = exported(name, entries, came_of(engine, entries))
-            path = _written(Path(file).expanduser() if file else None, name, text)
-            return f"Written: `{path}`"
+            return f"Written: {code(str(written(Path(file).expanduser() if file else None, name, text)))}"
 
         if not any(entry.answer is not None for entry in entries):
             self._app.post_message(Noted(number, "There is nothing to export yet."))
@@ -266,43 +266,3 @@ class Talk:
             self._complained = True
             told = f"{error.filename or 'the file'}: {error.strerror or error}; what is said from here on may not be kept"
             self._app.post_message(Trouble(lane, told))
-
-
-def came_of(engine: Engine, entries: Sequence[Entry]) -> Mapping[int, str]:
-    """Return what came of the changes that were proposed in a conversation, by their approvals."""
-    proposals = [one for entry in entries if entry.answer is not None for one in entry.answer.proposals]
-    came = {}
-    for approval in {one.approval for one in proposals if one.approval is not None}:
-        try:
-            one = engine.store.approval(approval)
-            outcome = engine.store.outcome(one.call)
-        except NightshiftError:
-            continue
-        end = "" if outcome is None else ", done" if outcome.ok else f", failed: {outcome.error}"
-        if one.verdict is not None:
-            why = f" ({one.answer_why})" if one.answer_why else ""
-            came[approval] = f"{one.verdict} by {one.by}{why}{end}"
-        else:
-            came[approval] = "lapsed" if one.expired(engine.clock.now()) else "waits for a person"
-    return came
-
-
-def _written(path: Path | None, name: str, text: str) -> Path:
-    """Write a new file and return its path.
-
-    Raises:
-        UsageError: It is there already, or cannot be written.
-    """
-    places = (
-        [path] if path is not None else [Path(f"nightshift-{name}{tail}.md") for tail in ("", *(f"-{n}" for n in range(2, 100)))]
-    )
-    for place in places:
-        try:
-            with place.open("x", encoding="utf-8", errors="replace") as file:
-                file.write(text)
-        except FileExistsError:
-            continue
-        except OSError as error:
-            raise UsageError(f"{place} cannot be written: {error.strerror or error}") from error
-        return place.absolute()
-    raise UsageError(f"{places[-1]} is there already; name another file: /export FILE")

@@ -13,7 +13,8 @@ from assistant.agent.answer import Answer, Source
 from assistant.doors.chat.widgets.looked import Looked
 from assistant.doors.chat.widgets.proposal import ProposalCard
 from assistant.doors.chat.widgets.said import Said
-from assistant.doors.chat.widgets.told import Spoken, Told
+from assistant.doors.chat.widgets.spoken import Spoken
+from assistant.doors.chat.widgets.told import Told
 from assistant.doors.cli.output import clean
 
 SILENT_S = 0.4

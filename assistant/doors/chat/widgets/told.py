@@ -2,93 +2,20 @@
 
 from __future__ import annotations
 
-import re
-
-from markdown_it import MarkdownIt
 from textual.containers import Vertical
-from textual.content import Content
-from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Markdown, Static
 from textual.widgets.markdown import MarkdownStream
 
 from assistant.agent.answer import Answer, Kind
-from assistant.doors.chat.messages import OpenIncident
-from assistant.doors.chat.widgets.plain import MUTED, Plain, link
+from assistant.doors.chat.widgets.options import Options
+from assistant.doors.chat.widgets.plain import Plain
 from assistant.doors.chat.widgets.proposal import ProposalCard
+from assistant.doors.chat.widgets.rests import Rests
+from assistant.doors.chat.widgets.spoken import Spoken
 from assistant.doors.cli.output import clean
 
-_CITED = re.compile(r"(?<!\\)\[(\d{1,4})\](?!\()")
-_SOURCE = "source:"
 DRAFT = "draft, not held against the evidence yet"
-
-
-def parser() -> MarkdownIt:
-    """Return a reader of Markdown that takes tags as text."""
-    return MarkdownIt("gfm-like", {"html": False, "linkify": False})
-
-
-class Spoken(Markdown):
-    """Markdown of a model or of a report; a link in it opens nothing but sources."""
-
-    def __init__(self, text: str = "", *, classes: str | None = None) -> None:
-        super().__init__(
-            _CITED.sub(rf"[\\[\1\\]]({_SOURCE}\1)", clean(text)), open_links=False, parser_factory=parser, classes=classes
-        )
-
-    def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
-        """Lead to a source, or show where a link leads: whoever wrote it may not send anybody anywhere."""
-        event.stop()
-        if event.href.startswith(_SOURCE):
-            self.post_message(Plain.Cited(int(event.href.removeprefix(_SOURCE))))
-        else:
-            self.app.notify(clean(event.href)[:200], title="This link leads to", markup=False)
-
-
-class Options(Static):
-    """What the person may say instead, numbered."""
-
-    class Chosen(Message):
-        """One was clicked."""
-
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
-
-    def __init__(self, options: tuple[str, ...]) -> None:
-        super().__init__("", markup=False)
-        self.options = options
-
-    def on_mount(self) -> None:
-        """Show them."""
-        lines = [
-            Content.styled(f"{place + 1}  ", "$accent") + link(clean(one), "choose", place)
-            for place, one in enumerate(self.options)
-        ]
-        self.update(Content("\n").join(lines))
-
-    def action_choose(self, place: int) -> None:
-        """Say one."""
-        self.post_message(self.Chosen(self.options[place]))
-
-
-class Rests(Static):
-    """What an answer rests on in the store."""
-
-    def __init__(self, answer: Answer) -> None:
-        super().__init__("", markup=False, classes="rests")
-        self._answer = answer
-
-    def on_mount(self) -> None:
-        """Show it."""
-        evidence = ", ".join(map(str, self._answer.evidence))
-        parts = [Content.styled(f"evidence {evidence}", MUTED)] if evidence else []
-        parts += [link(f"incident {number}", "incident", number) for number in self._answer.incidents[:5]]
-        self.update(Content.styled(" · ", MUTED).join(parts))
-
-    def action_incident(self, number: int) -> None:
-        """Open an incident."""
-        self.post_message(OpenIncident(number))
 
 
 class Told(Vertical):

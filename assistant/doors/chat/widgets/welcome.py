@@ -6,8 +6,8 @@ from textual.content import Content
 from textual.widgets import Static
 
 from assistant.doors.chat.seen import ClusterSeen, StoreSeen
+from assistant.doors.chat.widgets.options import Options
 from assistant.doors.chat.widgets.plain import MUTED, link
-from assistant.doors.chat.widgets.told import Options
 from assistant.records import JobState, NodeState
 
 WHAT = "Nightshift finds out why training jobs fail and brings them back."

@@ -1,0 +1,36 @@
+"""Markdown of a model or of a report, in which nothing can be pressed but sources."""
+
+from __future__ import annotations
+
+import re
+
+from markdown_it import MarkdownIt
+from textual.widgets import Markdown
+
+from assistant.doors.chat.widgets.plain import Plain
+from assistant.doors.cli.output import clean
+
+_CITED = re.compile(r"(?<!\\)\[(\d{1,4})\](?!\()")
+_SOURCE = "source:"
+
+
+def parser() -> MarkdownIt:
+    """Return a reader of Markdown that takes tags as text."""
+    return MarkdownIt("gfm-like", {"html": False, "linkify": False})
+
+
+class Spoken(Markdown):
+    """Markdown of a model or of a report; a link in it opens nothing but sources."""
+
+    def __init__(self, text: str = "", *, classes: str | None = None) -> None:
+        super().__init__(
+            _CITED.sub(rf"[\\[\1\\]]({_SOURCE}\1)", clean(text)), open_links=False, parser_factory=parser, classes=classes
+        )
+
+    def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
+        """Lead to a source, or show where a link leads: whoever wrote it may not send anybody anywhere."""
+        event.stop()
+        if event.href.startswith(_SOURCE):
+            self.post_message(Plain.Cited(int(event.href.removeprefix(_SOURCE))))
+        else:
+            self.app.notify(clean(event.href)[:200], title="This link leads to", markup=False)
