@@ -15,8 +15,10 @@ from assistant.config import Settings
 from assistant.config.outward import HeartbeatSettings, MetricsSettings, NotifySettings, SinkSettings
 from assistant.doors.watchdog.beats import beats_of
 from assistant.doors.watchdog.heartbeat import Heartbeat
-from assistant.errors import ConfigError
+from assistant.doors.watchdog.once import pass_once
+from assistant.errors import ConfigError, Unavailable
 from assistant.ports import JumpingClock
+from assistant.records import Incident
 from assistant.store import Store
 from tests.unit.watch_world import NOON, Night, passed
 
@@ -160,3 +162,53 @@ def test_a_heartbeat_that_cannot_be_is_a_wrong_setting(store: Store, tmp_path: P
     settings = replace(Settings(), heartbeat=HeartbeatSettings(_secret(tmp_path / "url", text)))
     with pytest.raises(ConfigError, match=rf"heartbeat\.url_file: .*{says}"):
         beats_of(settings, store)
+
+
+def _once(tmp_path: Path, service: Service) -> Settings:
+    port = service.url.partition("127.0.0.1:")[2].partition("/")[0]
+    sink = SinkSettings(_secret(tmp_path / "hook", f"json://127.0.0.1:{port}/hook\n"))
+    return replace(
+        Settings(),
+        notify=NotifySettings(sinks={"ops": sink}),
+        metrics=MetricsSettings(textfile=tmp_path / "n.prom", listen="127.0.0.1:1"),
+        heartbeat=HeartbeatSettings(_secret(tmp_path / "url", service.url)),
+    )
+
+
+def test_a_pass_from_cron_is_told_like_one_of_a_daemon(service: Service, store: Store, clock: JumpingClock, tmp_path: Path) -> None:
+    def tick() -> list[Incident]:
+        return [store.incident(Night(store, clock).fails("1"))]
+
+    assert [one.id for one in pass_once(tick, _once(tmp_path, service), store)] == [1]
+    assert sorted(service.asked) == ["GET /ping/s3cret", "POST /hook"]
+    assert "nightshift_leader 1.0" in (tmp_path / "n.prom").read_text()
+    pass_once(list, _once(tmp_path, service), store)
+    assert len(store.watches()) == 1, "however many processes made them"
+
+
+@pytest.mark.parametrize("error", [Unavailable("squeue did not answer"), ZeroDivisionError()], ids=["unavailable", "bug"])
+def test_a_pass_from_cron_that_failed_is_no_sign_of_life(
+    service: Service, store: Store, clock: JumpingClock, tmp_path: Path, error: Exception
+) -> None:
+    def tick() -> list[Incident]:
+        raise error
+
+    with pytest.raises(type(error)):
+        pass_once(tick, _once(tmp_path, service), store)
+    assert service.asked == []
+    (found,) = store.watches()
+    assert found.whole_at is None
+    assert found.trouble == (str(error) or "the pass was broken off",)
+
+
+def test_blind_passes_from_cron_add_up(service: Service, store: Store, clock: JumpingClock, tmp_path: Path) -> None:
+    def tick() -> list[Incident]:
+        raise Unavailable("squeue did not answer")
+
+    pass_once(list, _once(tmp_path, service), store)
+    for _ in range(6):
+        clock.sleep(120)
+        with pytest.raises(Unavailable):
+            pass_once(tick, _once(tmp_path, service), store)
+    assert [row.outcome for row in store.audit() if row.what == "watch.blind"] == ["on"]
+    assert service.asked.count("POST /hook") == 1

@@ -40,10 +40,12 @@ def status(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show whether a watch leads and sees everything, what is degraded, what is open, and what waits for a person.
+    """Show whether a watch is alive and what waits.
 
-    It only reads. Exit code as a Nagios plugin's: 0 all is well, 1 warning (degraded, kill switch, an approval waits), 2 critical
-    (no pass saw everything within --max-age; default: three polls and a minute), 3 unknown (the store or the URL did not answer).
+    Also: who leads and who stands by, what the last pass could not see, which nodes are out. It only reads.
+
+    Exit code as a Nagios plugin's: 0 all is well, 1 warning (degraded, kill switch, an approval waits), 2 critical (no pass saw
+    everything within --max-age; default: three polls and a minute), 3 unknown (the store or the URL did not answer).
     """
     from assistant.doors.watchdog.status import figures_of, judged
 

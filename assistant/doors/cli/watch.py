@@ -43,10 +43,13 @@ def watch(
             raise UsageError("--json goes with --once: a daemon prints no records, it keeps them: nightshift incidents --json")
         _serve(door)
         return
-    ends = door.engine().tick(owner=owner())
+    from assistant.doors.watchdog.once import pass_once
+
+    engine = door.engine()
+    ends = pass_once(lambda: engine.tick(owner=owner()), door.settings, engine.store)
     for end in ends:
         print_end(door, end, as_json)
-    raise typer.Exit(exit_of(door, ends))
+    raise typer.Exit(exit_of(door, list(ends)))
 
 
 def _serve(door: Door) -> None:

@@ -32,7 +32,7 @@ class Kept:
     """Tells which kill switch is set."""
     blind_after: timedelta = timedelta(minutes=10)
     _whole_at: datetime | None = field(default=None, init=False)
-    """Of this watch: when it last saw everything, or began to lead."""
+    """When this watch last saw everything, or before that any other; when it began to lead, if none ever did."""
     _stood_by_at: datetime | None = field(default=None, init=False)
 
     def passed(self, passed: Passed) -> None:
@@ -77,8 +77,11 @@ class Kept:
         )
 
     def _note_blindness(self, passed: Passed) -> None:
-        if passed.whole or self._whole_at is None:
+        if passed.whole:
             self._whole_at = passed.at
+        elif self._whole_at is None:
+            seen = [one.whole_at for one in self.store.watches() if one.whole_at is not None]
+            self._whole_at = max(seen, default=passed.at)
         if passed.whole:
             self.store.set_flag("blind", False, why="a pass saw everything again", by=self.owner)
         elif passed.at - self._whole_at >= self.blind_after:

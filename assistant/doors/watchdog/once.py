@@ -1,0 +1,58 @@
+"""One pass from cron, told to all that hear of a daemon's passes: the status, notifications, a heartbeat, a textfile."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from assistant.config import Settings
+from assistant.doors.watchdog.beats import beats_of
+from assistant.doors.watchdog.passed import Beat, Passed
+from assistant.errors import NightshiftError, StoreError
+from assistant.records import Incident
+from assistant.store import Store
+
+__all__ = ["pass_once"]
+
+
+def pass_once(tick: Callable[[], Sequence[Incident]], settings: Settings, store: Store) -> Sequence[Incident]:
+    """Make a pass, tell of it, and return what it worked on.
+
+    Args:
+        tick: Makes the pass: `Engine.tick`.
+        settings: Say who is told; no server is opened for a moment.
+        store: Of the engine.
+
+    Raises:
+        NightshiftError: What the pass raised, when that was told.
+    """
+    # one name for all passes of this host: each is a process of its own
+    quiet = replace(settings, metrics=replace(settings.metrics, listen=""))
+    beats = beats_of(quiet, store, owner=f"once@{socket.gethostname()}")
+    began, at, trouble = time.monotonic(), store.clock.now(), "the pass was broken off"
+    try:
+        worked = tick()
+        trouble = ""
+    except NightshiftError as error:
+        trouble = str(error)
+        raise
+    finally:
+        _tell(beats, Passed(at, time.monotonic() - began, True, (trouble,) if trouble else (), unfinished=_unfinished(store)))
+    return worked
+
+
+def _unfinished(store: Store) -> int:
+    try:
+        return len(store.incidents(open_only=True, limit=10_000))
+    except StoreError:
+        # what the pass itself raised says more
+        return 0
+
+
+def _tell(beats: Sequence[Beat], passed: Passed) -> None:
+    for beat in beats:
+        beat.passed(passed)
+    for beat in beats:
+        beat.close()
