@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 
 from assistant.records import Job
-from assistant.schedulers.slurm_jobs import Row, end_of, folder_of, log_of, nodes_of
+from assistant.schedulers.slurm_jobs import Row, end_of, folder_of, job_of, nodes_of
 from assistant.schedulers.slurm_text import Marks, accounting_records, moment, pairs, value
 
 ACCOUNTED_COLUMNS = (
@@ -71,26 +71,20 @@ def accounted_rows(text: str, marks: Marks, columns: Sequence[str]) -> list[Row]
 def _accounted_row(picked: Sequence[str], earlier: int) -> Row:
     job_id, raw_id, state_text, status, submitted, started, ended, user, partition, node_text, *rest = picked
     work_dir, comment, name, line, reason, restarts, stdout = rest
-    end = end_of(state_text, status, reason)
-    nodes = nodes_of(node_text)
-    pattern = value(stdout) or option_in(line, OUTPUT)
-    job = Job(
-        id=job_id,
+    job = job_of(
+        job_id=job_id,
+        raw_id=raw_id,
         name=name,
         user=user,
-        state=end.state,
         partition=partition,
-        nodes=nodes,
-        log=log_of(pattern, work_dir, raw_id=raw_id, job_id=job_id, name=name, user=user, nodes=nodes),
-        work_dir=folder_of(work_dir),
-        submitted=moment(submitted),
-        started=moment(started),
-        ended=moment(ended) if end.ended else None,
-        exit_code=end.exit_code,
-        signal=end.signal,
+        # the accounting knows when an attempt began, whatever state it is in
+        end=end_of(state_text, status, reason)._replace(begun=True),
+        node_text=node_text,
+        pattern=value(stdout) or option_in(line, OUTPUT),
+        work_dir=work_dir,
+        times=(submitted, started, ended),
         attempt=int(restarts) if restarts.isdecimal() else earlier,
         comment=value(comment) or option_in(line, COMMENT),
-        reason=end.reason,
     )
     return Row(job, raw_id, "", "", line)
 

@@ -86,27 +86,74 @@ def _queue_row(fields: Sequence[str]) -> Row:
     if state_text == "COMPLETING" and restarts != "0" and ended in NOTHING:
         # queued again while its nodes are still being cleared: the attempt that it is counted as has not begun
         state_text, node_text = "PENDING", ""
-    end = end_of(state_text, status, reason)
+    job = job_of(
+        job_id=job_id,
+        raw_id=raw_id,
+        name=name,
+        user=user,
+        partition=partition,
+        end=end_of(state_text, status, reason),
+        node_text=node_text,
+        pattern=stdout,
+        work_dir=work_dir,
+        times=(submitted, started, ended),
+        attempt=int(restarts) if restarts.isdecimal() else 0,
+        comment=value(comment),
+    )
+    return Row(job, raw_id, value(dependency), value(command), pattern=stdout if "%" in stdout else "")
+
+
+def job_of(
+    *,
+    job_id: str,
+    raw_id: str,
+    name: str,
+    user: str,
+    partition: str,
+    end: End,
+    node_text: str,
+    pattern: str,
+    work_dir: str,
+    times: tuple[str, str, str],
+    attempt: int,
+    comment: str,
+) -> Job:
+    """Return a job of what Slurm says of it, in the queue or in the accounting.
+
+    Args:
+        job_id: As people write it, `812_3` of an array.
+        raw_id: That is unique for each task.
+        name: Of the job.
+        user: Of the job.
+        partition: Of the job.
+        end: From `end_of`.
+        node_text: Its nodes, folded.
+        pattern: Of its output.
+        work_dir: Where it was submitted.
+        times: When it was submitted, began and ended; a time that its state rules out is left out.
+        attempt: How often it was queued again.
+        comment: Of the job.
+    """
     nodes = nodes_of(node_text)
-    job = Job(
+    submitted, started, ended = times
+    return Job(
         id=job_id,
         name=name,
         user=user,
         state=end.state,
         partition=partition,
         nodes=nodes,
-        log=log_of(stdout, work_dir, raw_id=raw_id, job_id=job_id, name=name, user=user, nodes=nodes),
+        log=log_of(pattern, work_dir, raw_id=raw_id, job_id=job_id, name=name, user=user, nodes=nodes),
         work_dir=folder_of(work_dir),
         submitted=moment(submitted),
         started=moment(started) if end.begun else None,
         ended=moment(ended) if end.ended else None,
         exit_code=end.exit_code,
         signal=end.signal,
-        attempt=int(restarts) if restarts.isdecimal() else 0,
-        comment=value(comment),
+        attempt=attempt,
+        comment=comment,
         reason=end.reason,
     )
-    return Row(job, raw_id, value(dependency), value(command), pattern=stdout if "%" in stdout else "")
 
 
 def log_of(pattern: str, work_dir: str, *, raw_id: str, job_id: str, name: str, user: str, nodes: Sequence[str]) -> Path | None:

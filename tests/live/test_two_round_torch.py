@@ -84,7 +84,7 @@ def test_gloo_is_chosen_by_itself_and_finds_its_way_where_hosts_call_themselves_
             devcluster.on(node, "sh", "-c", "cat /etc/hosts.kept > /etc/hosts")
     assert told["program"] == "gloo"
     assert told["good"] == list(devcluster.nodes), told
-    assert told["rounds"] == 2
+    assert told["rounds"] in (2, 3), "one more where a busy machine made a world look slow"
     assert all(world["mib_s"] > 1 for world in told["worlds"])
 
 
