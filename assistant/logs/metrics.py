@@ -210,7 +210,9 @@ class MetricReader:
         rank = int(own[1]) if own else prefix.rank
         if self.points:
             last = self.points[-1].step
-            if step == last or (rank != self._leader and step < last):
+            if step == last and self.points[-1].loss is None and loss is not None:
+                self.points.pop()  # DeepSpeed says the step on one line and its loss on the next
+            elif step == last or (rank != self._leader and step < last):
                 return
         else:
             self._leader = rank

@@ -33,16 +33,6 @@ class HangLimits:
         """Shorter gaps are never looked into."""
         return self.silent_s / 10
 
-    @property
-    def settled_s(self) -> float:
-        """After so long a time of steps the job has probably shown all its rare long gaps, announced or not."""
-        return self.silent_s * 2
-
-    @property
-    def unseen_s(self) -> float:
-        """Least that a settled job may stand still where no second witness speaks."""
-        return self.silent_s / 3
-
 
 @dataclass(slots=True)
 class _Seen:
@@ -61,8 +51,6 @@ class Cadence:
     """The gaps of one attempt, by phase."""
 
     _seen: dict[Phase, _Seen] = field(default_factory=dict)
-    stepped_s: float = 0.0
-    """Time from the first logged step to the last."""
     trained_s: float = 0.0
     steps: int = 0
     """Steps made in the gaps of training."""
@@ -73,7 +61,6 @@ class Cadence:
             if phase is Phase.TRAINING:
                 self.steps, self.trained_s = self.steps + steps, self.trained_s + gap_s
             self._seen.setdefault(phase, _Seen()).add(gap_s)
-            self.stepped_s += gap_s if phase is not Phase.START else 0.0
 
     def count(self, phase: Phase) -> int:
         """Return how many gaps of a phase were seen."""
@@ -130,11 +117,7 @@ def suspect_after_s(cadence: Cadence, phase: Phase, limits: HangLimits) -> float
 def certain_after_s(cadence: Cadence, phase: Phase, limits: HangLimits) -> float:
     """Return after how long a gap is a hang even where no second witness could be asked.
 
-    A job that never told of an evaluation may hold its first one now, so before it is settled only the site's limit counts; a
-    settled one may not stand still for much longer than it ever has.
+    A job may hold an evaluation that it never tells of, and its first one comes late: so nothing under the site's limit is certain,
+    and nothing that is not half again longer than any gap that it has come back from.
     """
-    longest = cadence.longest_of_all
-    if cadence.stepped_s < limits.settled_s or cadence.count(Phase.TRAINING) < FEW_STEPS:
-        return max(limits.silent_s, 1.5 * longest, suspect_after_s(cadence, phase, limits))
-    own = max(limits.unseen_s, longest * limits.factor)
-    return max(min(limits.silent_s, own), 1.5 * longest, suspect_after_s(cadence, phase, limits))
+    return max(limits.silent_s, 1.5 * cadence.longest_of_all, suspect_after_s(cadence, phase, limits))

@@ -7,6 +7,7 @@ collective looks busy.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -42,8 +43,12 @@ class Signs:
     """When it last showed a step, an advancing counter, or something new; of a job without steps when the log grew last."""
     beat_at: datetime | None = None
     """When its heartbeat last moved; None where it has none."""
+    phase_at: datetime | None = None
+    """When its log or heartbeat last said that another phase begins, or that one is over."""
     steps: bool = False
     """Whether its log has shown steps."""
+    says_nothing: bool = False
+    """Whether its log is empty so far: what it writes may be held back, or lie elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,23 +68,29 @@ class Suspicion:
 def suspicion_of(signs: Signs, cadence: Cadence, limits: HangLimits, now: datetime) -> Suspicion | None:
     """Return what speaks for a hang; None while the job moves as it used to.
 
-    A heartbeat is the training loop's own word: while it moves nothing is suspected, whatever the log does, and once it stops the
-    log's chatter is no excuse. Without one, a log that goes on without steps gets twice the time: it may be doing something else.
+    A heartbeat is the training loop's own word: while it moves nothing is suspected, whatever the log does, and once it stops
+    within training neither the log's chatter nor an evaluation that nobody told of is an excuse. A job that has shown neither
+    steps nor a heartbeat gets twice the time, since it may be no training at all, and of one that never said anything nothing is
+    concluded without a second witness.
     """
     phase = signs.phase
     suspect_s, certain_s = suspect_after_s(cadence, phase, limits), certain_after_s(cadence, phase, limits)
     if phase is Phase.END:
         suspect_s = certain_s = 2 * max(certain_s, limits.silent_s)  # what comes after training has no rhythm
     if signs.beat_at is not None:
-        chatters = (signs.output_at - signs.beat_at).total_seconds() > max(LATE_S, suspect_s)
-        how, since = (Still.NO_BEAT, signs.beat_at) if chatters else (Still.SILENT, max(signs.beat_at, signs.life_at))
+        # it says when it evaluates or saves, so within training nothing else can take long
+        told = phase is Phase.TRAINING and cadence.count(phase) >= FEW_STEPS
+        certain_s = suspect_s if told else certain_s
+        moved = max(signs.beat_at, signs.phase_at or signs.beat_at)
+        chatters = (signs.output_at - moved).total_seconds() > max(LATE_S, suspect_s)
+        how, since = (Still.NO_BEAT, moved) if chatters else (Still.SILENT, max(moved, signs.life_at))
     elif signs.steps and (signs.output_at - signs.life_at).total_seconds() > LATE_S:
         how, since = Still.NO_STEPS, signs.life_at
-        suspect_s, certain_s = 2 * suspect_s, 2 * certain_s
         if cadence.count(Phase.TRAINING) < FEW_STEPS:
             return None  # whether it makes steps at all is not known
     else:
         how, since = Still.SILENT, signs.life_at
+        certain_s = certain_s if signs.steps else math.inf if signs.says_nothing else 2 * certain_s
     still_s = (now - since).total_seconds()
     if still_s <= suspect_s:
         return None

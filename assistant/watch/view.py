@@ -28,6 +28,8 @@ from assistant.watch.saves import SaveTrack, tells_of_save
 LOOKED_BACK_BYTES = 1 << 20
 MOST_SHAPES = 64
 """Kinds of lines since the last step that are told apart; with more of them it is doing something else than waiting."""
+JUMP = 3.0
+"""Times its usual step time: where only our looks tell the time, all steps of a look share a gap between two of them."""
 LONGEST_GAP_S = 86_400.0
 _DIGITS = re.compile(r"\d+")
 _COUNTER = re.compile(r"\b(\d+) ?(?:/|of) ?(\d+)\b|\b(\d+)%")
@@ -50,11 +52,14 @@ class View:
     job: Job
     follower: Follower
     limits: ViewLimits
+    beside: Path | None = None
+    """Where its own metrics.jsonl would lie; None where it shares the folder with others."""
     metrics: Follower | None = None
-    """Its metrics.jsonl, where it has one of its own."""
     reader: MetricReader = field(default_factory=MetricReader)
     cadence: Cadence = field(default_factory=Cadence)
     phase: Phase = Phase.START
+    phase_at: datetime | None = None
+    """When a look brought the last change of phase."""
     last: MetricPoint | None = None
     """The newest step."""
     output_at: datetime | None = None
@@ -76,6 +81,8 @@ class View:
     _size: tuple[int, int, int] = (0, 0, 0)
     _steps_at: list[tuple[int, datetime]] = field(default_factory=list)
     _from_file: bool = False
+    _from_the_middle: bool = False
+    """Whether its first steps were not seen."""
 
     def __post_init__(self) -> None:
         """Begin with no step."""
@@ -89,6 +96,8 @@ class View:
             OSError: It cannot be read now: unknown, not silent.
         """
         self._read_log(now)
+        if self.metrics is None and self.beside is not None and self.last is None:
+            self.metrics = _follow(self.beside, self.job)  # written from the first step on
         if self.metrics is not None and (not self.reader.points or self._from_file):
             points = self.reader.news(self.metrics.news().lines)
             self._from_file = self._from_file or bool(points)
@@ -100,7 +109,15 @@ class View:
     def suspicion(self, now: datetime) -> Suspicion | None:
         """Return what speaks for a hang."""
         output = self.output_at or now
-        signs = Signs(self.phase, output, self.life_at or output, self.beat_at, steps=self.last is not None)
+        signs = Signs(
+            self.phase,
+            output,
+            self.life_at or output,
+            self.beat_at,
+            self.phase_at,
+            steps=self.last is not None,
+            says_nothing=not self._size[1] and self.metrics is None,
+        )
         return suspicion_of(signs, self.cadence, self.limits.hang, now)
 
     def _read_log(self, now: datetime) -> None:
@@ -140,10 +157,11 @@ class View:
         points = [] if self._from_file else self.reader.news(lines)
         by_line = {point.line: point for point in points}
         waiting: list[MetricPoint] = []
+        each_s = None if first else self._each_s(at, len(points))
         for line in lines:
             point = by_line.get(line.number)
             if point is not None:
-                self._stepped(point, at, among=len(points), first=first)
+                self._stepped(point, at, each_s, last=point is points[-1])
                 waiting.append(point)
                 continue
             self._take_words(line.text, at)
@@ -155,11 +173,12 @@ class View:
         begun = phase_begun(text)
         if begun is not None:
             if begun is not self.phase:
-                self.life_at = at
+                self.life_at = self.phase_at = at
             self.phase = begun
             self._met.add(begun)
         elif self.phase in (Phase.CHECKPOINT, Phase.EVALUATION, Phase.LOADING) and phase_over(text, self.phase):
-            self.phase, self.life_at = (Phase.TRAINING if self.last is not None else Phase.START), at
+            self.phase = Phase.TRAINING if self.last is not None else Phase.START
+            self.life_at = self.phase_at = at
         if tells_of_save(text):
             self.saves.saved(text, self.last.step if self.last is not None else 0, at)
         self.heart = path_in(text) or self.heart
@@ -178,24 +197,31 @@ class View:
         return before is None or value > before
 
     def _take_points(self, points: Sequence[MetricPoint], at: datetime) -> None:
+        each_s = self._each_s(at, len(points))
         for point in points:
-            self._stepped(point, at, among=len(points), first=self.step_at is None)
+            self._stepped(point, at, each_s, last=point is points[-1])
         self._judge(points, at)
 
-    def _stepped(self, point: MetricPoint, at: datetime, *, among: int, first: bool) -> None:
+    def _each_s(self, at: datetime, count: int) -> float | None:
+        """Return how long each of the steps took that a look brought; None where nobody looked before."""
+        return (at - self.step_at).total_seconds() / count if self.step_at is not None and count else None
+
+    def _stepped(self, point: MetricPoint, at: datetime, each_s: float | None, *, last: bool) -> None:
         """Learn from a step: the gap before it, and that the job lives."""
         before = self.last
         went_back = before is not None and point.step < before.step
         self._met.add(Phase.START if went_back or before is None else Phase.TRAINING)
-        gap = self._gap_s(point, at, among=among, first=first)
+        gap = self._gap_s(point, each_s)
         phase = rarest(self._met)
         if before is not None and gap is not None:
             self.cadence.add(phase, gap, max(0, point.step - before.step))
             if phase is Phase.TRAINING and point.step > before.step:
                 spent = point.seconds if point.seconds is not None else gap / (point.step - before.step)
-                # by the sample where the batch is known: one that is ramped up takes longer and is not slow
-                self.pace.add(spent / point.batch if point.batch else spent, at)
-        elif before is None and not first and self.job.started is not None:
+                usual = self.cadence.usual_step_s
+                if last or point.seconds is not None or gap is not each_s or spent < JUMP * usual:
+                    # by the sample where the batch is known: one that is ramped up takes longer and is not slow
+                    self.pace.add(spent / point.batch if point.batch else spent, at)
+        elif before is None and self.job.started is not None and not self._from_the_middle:
             self.first_step_s = max(0.0, (at - self.job.started).total_seconds())
             self.cadence.add(Phase.START, self.first_step_s)
         self.phase = Phase.FIRST_STEP if before is None else Phase.TRAINING
@@ -204,7 +230,7 @@ class View:
         self._shapes.clear()
         self.saves.stepped(point.step)
 
-    def _gap_s(self, point: MetricPoint, at: datetime, *, among: int, first: bool) -> float | None:
+    def _gap_s(self, point: MetricPoint, each_s: float | None) -> float | None:
         """Return the time since the step before: by the log's own clock where it has one, else by our looks."""
         before = self.last
         if before is None:
@@ -212,10 +238,7 @@ class View:
         if point.at is not None and before.at is not None:
             gap = (point.at - before.at).total_seconds()
             return gap if 0 <= gap <= LONGEST_GAP_S else None
-        if first or self.step_at is None or among < 1:
-            return None
-        since = (at - self.step_at).total_seconds()
-        return since / among if since > 0 else None
+        return each_s if each_s else None
 
     def _judge(self, points: Sequence[MetricPoint], at: datetime) -> None:
         if not points:
@@ -249,12 +272,14 @@ def opened(job: Job, limits: ViewLimits, *, metrics: bool) -> View:
     status = _status(log)
     start = max(0, status.st_size - LOOKED_BACK_BYTES) if status is not None else 0
     beside = job.work_dir / "metrics.jsonl" if metrics and job.work_dir is not None else None
-    return View(job, Follower(log, Position(offset=start)), limits, _follow(beside, job))
+    view = View(job, Follower(log, Position(offset=start)), limits, beside)
+    view._from_the_middle = status is not None and status.st_size > 0
+    return view
 
 
-def _follow(path: Path | None, job: Job) -> Follower | None:
-    status = _status(path) if path is not None else None
-    if path is None or status is None:
+def _follow(path: Path, job: Job) -> Follower | None:
+    status = _status(path)
+    if status is None:
         return None
     written = datetime.fromtimestamp(status.st_mtime, UTC)
     if job.started is not None and written < job.started - timedelta(seconds=1):
