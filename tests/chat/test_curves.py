@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from assistant.doors.chat.curves import MOST_POINTS, line_of, not_numbers, read_run, runs_of
+from assistant.doors.chat.curves import MOST_POINTS, line_of, not_numbers, read_on, read_run, runs_of
 from assistant.records import MetricPoint
 
 
@@ -47,3 +47,22 @@ def test_metrics_in_json_lines_are_read(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(f'{{"step": {step}, "loss": {10 - step}, "grad_norm": 0.5}}\n' for step in range(1, 5)))
     assert [(point.step, point.loss, point.grad_norm) for point in read_run("job 1", path).points][-1] == (4, 6.0, 0.5)
+
+
+def test_a_log_that_grows_is_read_on_and_one_that_began_anew_is_read_anew(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+
+    def line(step: int) -> str:
+        return f"step {step} loss {100 - step}.5\n"
+
+    path.write_text("".join(map(line, range(1, 21))) + line(21)[:-3])
+    run = read_run("job 1", path)
+    assert run.points[-1].step == 20
+    assert read_on(run, path) is run
+    with path.open("a") as file:
+        file.write(line(21)[-3:] + line(22))
+    run = read_on(run, path)
+    assert [point.step for point in run.points] == list(range(1, 23))
+    assert run.points[-2].loss == 79.5
+    path.write_text(line(1))
+    assert [point.step for point in read_on(run, path).points] == [1]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assistant.errors import InputError
 from assistant.records import EventKind, Job, MetricPoint
@@ -18,6 +18,7 @@ MOST_BYTES = 12 << 20
 """Of a longer log the end is read."""
 MOST_POINTS = 1_500
 """Drawn of one run and metric; of more, the lowest and the highest of each stretch."""
+NO_STEPS = "its log shows no steps"
 METRICS = ("loss", "grad_norm", "seconds")
 TITLES = {"loss": "loss", "grad_norm": "gradient norm", "seconds": "seconds per step"}
 
@@ -31,10 +32,10 @@ class Run:
     points: tuple[MetricPoint, ...] = ()
     note: str = ""
     """Why there are no points, or what is left out of them."""
-    stamp: tuple[int, int] = (0, 0)
-    """Size and time of the file, to know whether it must be read again."""
-    whole: bool = True
-    """Whether the file was read from its first line, so that points know their line."""
+    stamp: tuple[int, int, int] = (0, 0, 0)
+    """Inode, size and time of the file, to know whether it must be read again."""
+    read_to: int = 0
+    """Bytes of the file up to which its lines were read; 0 for one that cannot be read on, such as a gzip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,11 @@ class Mark:
     label: str
     colour: str
     """Name of a variable of the theme."""
+
+    @property
+    def sign(self) -> str:
+        """The letter that tells it from the others without colour."""
+        return {"last checkpoint": "C"}.get(self.label, self.label[0].upper())
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +102,7 @@ def _run(name: str, paths: Sequence[Path], known: dict[Path | None, Run]) -> Run
     tried = []
     for path in paths:
         run = known.get(path)
-        tried.append(run if run is not None and run.stamp == _stamp(path) else read_run(name, path))
+        tried.append(read_run(name, path) if run is None else read_on(run, path))
         if tried[-1].points:
             return tried[-1]
     return tried[0]
@@ -109,35 +115,70 @@ def read_run(name: str, path: Path) -> Run:
 
     stamp = _stamp(path)
     try:
-        raw, whole = _end_of(path)
+        raw, begin, grows = _end_of(path)
     except (OSError, InputError) as error:
         return Run(name, path, note=getattr(error, "strerror", None) or str(error), stamp=stamp)
     points = tuple(metric_points(Lines([(1, raw)])))
-    cut = "" if whole else f"the last {MOST_BYTES >> 20} MiB of {path.name}"
-    return Run(name, path, points, cut if points else "its log shows no steps", stamp, whole)
+    cut = f"the last {MOST_BYTES >> 20} MiB of {path.name}" if begin else ""
+    return Run(name, path, points, cut if points else NO_STEPS, stamp, begin + len(raw) if grows else 0)
 
 
-def _end_of(path: Path) -> tuple[bytes, bool]:
-    """Return the end of a file from a line's beginning, and whether that is all of it."""
+def read_on(run: Run, path: Path) -> Run:
+    """Return a run with the steps that its file got since; as it is when nothing came, read anew when the file is another one."""
+    from assistant.logs.lines import Lines
+    from assistant.logs.metrics import metric_points
+
+    stamp = _stamp(path)
+    if stamp == run.stamp:
+        return run
+    if not run.read_to or stamp[0] != run.stamp[0] or stamp[1] < run.read_to:
+        return read_run(run.name, path)
+    try:
+        with path.open("rb") as file:
+            file.seek(run.read_to)
+            raw = file.read(MOST_BYTES)
+    except OSError:
+        return read_run(run.name, path)
+    raw = raw[: raw.rfind(b"\n") + 1]
+    points = (*run.points, *metric_points(Lines([(1, raw)])))
+    note = "" if points and run.note == NO_STEPS else run.note
+    return replace(run, points=points, note=note, stamp=stamp, read_to=run.read_to + len(raw))
+
+
+class _End(NamedTuple):
+    """The end of a file."""
+
+    raw: bytes
+    """Whole lines."""
+    begin: int
+    """Where it begins."""
+    grows: bool
+    """Whether more may come behind it."""
+
+
+def _end_of(path: Path) -> _End:
+    """Return the end of a file, from a line's beginning to a line's end."""
     from assistant.logs.reading import open_log
 
     with open_log(path) as stream:
         if stream.plain is not None and (size := path.stat().st_size) > MOST_BYTES:
             with path.open("rb") as file:
                 file.seek(size - MOST_BYTES)
-                return file.read(MOST_BYTES).partition(b"\n")[2], False
+                head, _, raw = file.read(MOST_BYTES).partition(b"\n")
+                return _End(raw[: raw.rfind(b"\n") + 1], size - MOST_BYTES + len(head) + 1, True)
         raw = b""
         while len(raw) < MOST_BYTES and (block := stream.read(1 << 20)):
             raw += block
-        return raw, True
+        whole = raw[: raw.rfind(b"\n") + 1] or raw
+        return _End(whole, 0, stream.plain is not None)
 
 
-def _stamp(path: Path) -> tuple[int, int]:
+def _stamp(path: Path) -> tuple[int, int, int]:
     try:
         status = path.stat()
     except OSError:
-        return (0, 0)
-    return (status.st_size, status.st_mtime_ns)
+        return (0, 0, 0)
+    return (status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def _incident_marks(seen: IncidentSeen, points: Sequence[MetricPoint]) -> Iterator[Mark]:

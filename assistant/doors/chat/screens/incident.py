@@ -105,6 +105,7 @@ class IncidentScreen(Tabbed):
         self.incident = incident
         self.seen: IncidentSeen | None = None
         self._curves: CurvesSeen | None = None
+        self._export = False
         self._texts = tempfile.TemporaryDirectory(prefix="nightshift-chat-")
 
     def panes(self) -> Sequence[Widget]:
@@ -330,5 +331,5 @@ class IncidentScreen(Tabbed):
 
     def on_report_made(self, message: ReportMade) -> None:
         """Show it."""
-        export, self._export = getattr(self, "_export", False), False
+        export, self._export = self._export, False
         self.app.push_screen(ReportScreen(message.text, name=f"incident-{self.incident}", export=export))

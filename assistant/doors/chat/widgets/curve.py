@@ -87,9 +87,10 @@ class Curve(Vertical):
             return
         self.plot.set_y_formatter(Powers() if log else NumericAxisFormatter())
         highest = self._draw_runs(seen, log)
-        self._frame(seen, log)
+        beside = self._frame(seen, log)
         for mark in seen.marks:
             self.plot.add_v_line(float(mark.step), line_style=self._colour(mark.colour))
+            self.plot.scatter([mark.step + beside], [highest], mark.sign, marker_style=self._colour(mark.colour))
         crosses = [step for run in seen.runs for step in not_numbers(run.points, self.metric)]
         if crosses:
             shown = crosses[:: max(1, len(crosses) // 200)]
@@ -108,8 +109,8 @@ class Curve(Vertical):
                 highest += [max(values)] if values else []
         return max(highest, default=0.0)
 
-    def _frame(self, seen: CurvesSeen, log: bool) -> None:
-        """Leave some room around the lines, so that marks at the ends and a flat line are seen."""
+    def _frame(self, seen: CurvesSeen, log: bool) -> float:
+        """Leave room around the lines, so that marks at the ends and a flat line are seen; return half of it, in steps."""
         drawn = [line_of(run.points, self.metric, log=log) for run in seen.runs]
         steps = [float(point.step) for run in seen.runs for point in run.points] + [float(mark.step) for mark in seen.marks]
         values = [value for line in drawn for value in line[1]]
@@ -117,6 +118,7 @@ class Curve(Vertical):
             low, high = min(ends, default=0.0), max(ends, default=1.0)
             room = 0.04 * (high - low) or 0.1 * abs(high) or 1.0
             limit(low - room, high + room)
+        return 0.02 * (max(steps, default=1.0) - min(steps, default=0.0))
 
     def _line(self, steps: list[float], values: list[float], colour: str) -> None:
         if len(steps) == 1:

@@ -84,7 +84,9 @@ def legend(seen: CurvesSeen) -> Content:
             colour = ("primary", "success", "secondary")[min(number, 2)]
             steps = f"{run.name}: steps {run.points[0].step:,} to {run.points[-1].step:,}"
             parts.append(Content.from_markup(f"[${colour}]━ $text[/]", text=clean(steps)))
-    parts += [Content.from_markup(f"[${mark.colour}]│ $text[/]", text=f"{mark.label} {mark.step:,}") for mark in seen.marks]
+    parts += [
+        Content.from_markup(f"[${mark.colour}]│$text[/]", text=f"{mark.sign} {mark.label} {mark.step:,}") for mark in seen.marks
+    ]
     if seen.note:
         parts.append(Content.from_markup("[$foreground 60%]$text[/]", text=clean(seen.note)))
     return Content("   ").join(parts) if parts else Content("No steps to draw.")
