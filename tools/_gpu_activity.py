@@ -1,0 +1,82 @@
+"""Read what `nvidia-smi dmon` counts: whether GPUs compute, only spin in a kernel that waits, or do nothing. Pure.
+
+A collective that hangs keeps a GPU at full utilisation and high clocks, while it draws little power and moves nothing over memory
+and PCIe.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+
+COMMAND = ("nvidia-smi", "dmon", "-s", "put", "-c", "5", "-d", "2")
+"""Power, utilisation and PCIe throughput: five samples, two seconds apart; in effect for any driver from 450 on."""
+BUSY_SM, LITTLE_MEMORY, LITTLE_PCIE_MB = 95.0, 5.0, 300.0
+"""SM in percent, memory in percent, PCIe in MB/s. Source: thresholds of sichek (scitix), GPU hang check."""
+LITTLE_POWER_W, LITTLE_POWER_NEW_W = 100.0, 160.0
+"""Watts below which a busy GPU computes nothing: up to A100, and of H100 and newer (idle ones draw 60 to 120)."""
+IDLE_SM = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """One GPU over some seconds, medians of its samples; None where a driver does not count it."""
+
+    gpu: int
+    sm: float | None
+    memory: float | None
+    power_w: float | None
+    pcie_mb_s: float | None
+
+    def state(self, *, newer: bool = True) -> str:
+        """Return computing, spinning, idle or unknown.
+
+        Args:
+            newer: Whether it is an H100 or newer, which draws more while it waits.
+        """
+        if self.sm is None:
+            return "unknown"
+        if self.sm <= IDLE_SM:
+            return "idle"
+        little_w = LITTLE_POWER_NEW_W if newer else LITTLE_POWER_W
+        signs = [
+            self.memory is not None and self.memory >= LITTLE_MEMORY,
+            self.power_w is not None and self.power_w >= 1.5 * little_w,
+            self.pcie_mb_s is not None and self.pcie_mb_s >= LITTLE_PCIE_MB,
+        ]
+        quiet = self.memory is not None and self.power_w is not None and not any(signs)
+        if self.sm >= BUSY_SM and quiet:
+            return "spinning"
+        return "computing" if sum(signs) >= 2 or (signs[0] and self.power_w is None) else "unknown"
+
+
+def activities(text: str) -> list[Activity]:
+    """Return the GPUs of what `nvidia-smi dmon` printed, by number; columns are found by their names, which differ by driver."""
+    columns: list[str] = []
+    samples: dict[int, list[dict[str, float]]] = {}
+    for line in text.splitlines():
+        words = line.split()
+        if line.startswith("#"):
+            names = [word.lower() for word in words[1:]] if words[:1] == ["#"] else [word.lower().lstrip("#") for word in words]
+            columns = names if "gpu" in names else columns
+            continue
+        if not columns or len(words) != len(columns) or not words[0].isdecimal():
+            continue
+        values = {name: number for name, word in zip(columns, words, strict=True) if (number := _number(word)) is not None}
+        samples.setdefault(int(words[0]), []).append(values)
+    return [_activity(gpu, those) for gpu, those in sorted(samples.items())]
+
+
+def _activity(gpu: int, samples: list[dict[str, float]]) -> Activity:
+    def usual(*names: str) -> float | None:
+        sums = [sum(one[name] for name in names) for one in samples if all(name in one for name in names)]
+        return median(sums) if sums else None
+
+    return Activity(gpu, usual("sm"), usual("mem"), usual("pwr"), usual("rxpci", "txpci"))
+
+
+def _number(word: str) -> float | None:
+    try:
+        return float(word)
+    except ValueError:
+        return None

@@ -1,0 +1,261 @@
+"""Read the stacks of all ranks: the script that finds and dumps them on a node, the parser of `py-spy dump`, and the classes.
+
+The script finds the job's ranks by their environment, dumps each twice and prints frames; what it cannot see it says. The parser is
+pure. Ranks whose main threads stand at the same functions make one class; what stays the same in both dumps does not move.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+
+BEGIN = "#nightshift rank"
+LISTED = "#nightshift ranks"
+MISSING = "#nightshift missing"
+DUMP_S = 8
+"""A dump takes a tenth of a second; one of a process that hangs in the kernel may never end."""
+KEPT_BYTES = 32_768
+"""Of one dump: the main thread stands at its front."""
+AGAIN_S = 2
+"""Between the two dumps of a rank."""
+
+_SCRIPT = (
+    "LC_ALL=C; export LC_ALL; PATH=$PATH:/usr/local/bin:/usr/bin:/bin; exec 2>/dev/null; "
+    'spy() {{ timeout -k 1 {dump_s} {py_spy} dump --nonblocking --pid "$1" | head -c {kept}; }}; '
+    "found=$(grep -lszxF {mark} /proc/[0-9]*/environ | cut -d/ -f3); ranks=; "
+    'env_of() {{ tr "\\0" "\\n" <"/proc/$1/environ" | sed -n "s/^$2=//p" | head -n 1; }}; '
+    'for p in $found; do {also} r=$(env_of $p RANK); [ -n "$r" ] || continue; '
+    "case $(tr '\\0' ' ' <\"/proc/$p/cmdline\") in *python*) ;; *) continue ;; esac; "
+    "u=$(sed -n 's/^PPid:[^0-9]*//p' \"/proc/$p/status\"); "
+    '[ "$(env_of $u RANK)" = "$r" ] && case $(tr "\\0" " " <"/proc/$u/cmdline") in *python*) continue ;; esac; '
+    'ranks="$ranks $p:$r:$(env_of $p WORLD_SIZE)"; done; '
+    "echo; echo '{listed}' $ranks; "
+    "command -v {py_spy_name} >/dev/null || {{ echo '{missing} {py_spy_name}'; exit 0; }}; "
+    "d=$(mktemp -d /dev/shm/nightshift.XXXXXX || mktemp -d) || exit 98; trap 'rm -rf \"$d\"' EXIT; "
+    'for n in 1 2; do for one in $ranks; do p=${{one%%:*}}; spy $p >"$d/$p.$n" & done; wait; '
+    "[ $n = 1 ] && sleep {again_s}; done; "
+    'for one in $ranks; do p=${{one%%:*}}; t=${{one#*:}}; s=$(sed -n "s/^State:[^A-Z]*\\([A-Z]\\).*/\\1/p" "/proc/$p/status"); '
+    'for n in 1 2; do echo; echo "{begin} ${{t%%:*}} $p $n $s"; cat "$d/$p.$n"; done; done; exit 0'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One function on a stack."""
+
+    function: str
+    file: str
+    """Its last two parts: `distributed/distributed_c10d.py`."""
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankStack:
+    """Where the main thread of one rank stands."""
+
+    rank: int
+    node: str
+    frames: tuple[Frame, ...]
+    """Innermost first."""
+    moved: bool
+    """Whether the second dump shows another place."""
+    state: str = ""
+    """Of the process: R, S, D …"""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStacks:
+    """What one node said."""
+
+    stacks: tuple[RankStack, ...]
+    unseen: tuple[int, ...] = ()
+    """Ranks that run there and whose stack could not be dumped."""
+    world: int | None = None
+    why: str = ""
+    """Why nothing can be said of it; empty where something is."""
+
+
+@dataclass
+class StackClass:
+    """Ranks that stand at the same place."""
+
+    where: str
+    waits: bool
+    stacks: list[RankStack] = field(default_factory=list)
+
+
+def command(job_id: str, py_spy: Sequence[str] = ("py-spy",)) -> tuple[str, ...]:
+    """Return the command that lists and dumps the ranks of a job on a node.
+
+    Args:
+        job_id: `4821`, `18_3` for a task of an array, `20+1` for a part of a heterogeneous job.
+        py_spy: The program, with words before it where other rights are needed.
+    """
+    array, _, task = job_id.partition("_")
+    number = job_id.partition("+")[0]
+    mark = f"SLURM_ARRAY_JOB_ID={array}" if task else f"SLURM_JOB_ID={number}"
+    also = f'[ "$(env_of $p SLURM_ARRAY_TASK_ID)" = {shlex.quote(task)} ] || continue;' if task else ""
+    values = {"dump_s": DUMP_S, "kept": KEPT_BYTES, "again_s": AGAIN_S, "begin": BEGIN, "listed": LISTED, "missing": MISSING}
+    script = _SCRIPT.format(
+        mark=shlex.quote(mark), also=also, py_spy=shlex.join(py_spy), py_spy_name=shlex.quote(py_spy[-1]), **values
+    )
+    return ("sh", "-c", script)
+
+
+_HEAD = re.compile(rf"^{BEGIN} (\d+) (\d+) ([12]) ?([A-Z]?)$")
+_THREAD = re.compile(r"^Thread (?:0x)?[0-9A-Fa-f]+ \(([^)]*)\)(?:: \"(.*)\")?\s*$")
+_FRAME = re.compile(r"^\s+(\S.*?) \((.+?)(?::(\d+))?\)\s*$")
+
+
+def node_stacks(node: str, text: str) -> NodeStacks:
+    """Return what the script printed on a node."""
+    listed = re.search(rf"^{LISTED}(.*)$", text, re.MULTILINE)
+    if listed is None:
+        return NodeStacks((), why="its answer is cut off")
+    ranks = [one.split(":") for one in listed[1].split()]
+    worlds = [int(one[2]) for one in ranks if len(one) > 2 and one[2].isdecimal()]
+    world = max(worlds, default=None)
+    numbers = [int(one[1]) for one in ranks if one[1].isdecimal()]
+    if missing := re.search(rf"^{MISSING} (.*)$", text, re.MULTILINE):
+        return NodeStacks((), tuple(numbers), world, f"{missing[1]} is not there; install it (pip install py-spy)")
+    if not numbers:
+        return NodeStacks((), why="no rank of the job was found, or its processes may not be looked at")
+    dumps: dict[tuple[int, int], tuple[str, list[str]]] = {}
+    lines: list[str] = []
+    for line in text.splitlines():
+        head = _HEAD.match(line)
+        if head is not None:
+            lines = []
+            dumps[int(head[1]), int(head[3])] = (head[4], lines)
+        else:
+            lines.append(line)
+    stacks, unseen = [], []
+    for rank in sorted(numbers):
+        (state, first), (_, second) = dumps.get((rank, 1), ("", [])), dumps.get((rank, 2), ("", []))
+        frames, again = main_thread(first), main_thread(second)
+        if frames or again:
+            stacks.append(RankStack(rank, node, again or frames, bool(frames and again and frames != again), state))
+        else:
+            unseen.append(rank)
+    why = "" if stacks else "py-spy could not look at any rank: it needs the job's user, or root"
+    return NodeStacks(tuple(stacks), tuple(unseen), world, why)
+
+
+def main_thread(lines: Iterable[str]) -> tuple[Frame, ...]:
+    """Return the frames of the main thread in what `py-spy dump` printed, innermost first; else those of the first thread."""
+    threads: list[tuple[str, list[Frame]]] = []
+    for line in lines:
+        thread = _THREAD.match(line)
+        if thread is not None:
+            threads.append((thread[2] or "", []))
+        elif threads and (frame := _FRAME.match(line)) is not None:
+            threads[-1][1].append(Frame(frame[1], _short(frame[2]), int(frame[3] or 0)))
+    named = [frames for name, frames in threads if name == "MainThread"]
+    return tuple((named or [frames for _, frames in threads] or [[]])[0])
+
+
+def _short(path: str) -> str:
+    return "/".join(PurePath(path.replace("\\", "/")).parts[-2:])
+
+
+PLACES: tuple[tuple[str, bool, str], ...] = (
+    ("checkpoint save", False, r"save_checkpoint|save_state_dict|async_save|(?:^|\.)save\w* \S*(?:serialization|checkpoint)"),
+    ("checkpoint load", False, r"load_checkpoint|load_state_dict|(?:^|\.)load\w* \S*(?:serialization|checkpoint|safetensors)"),
+    ("evaluation", False, r"\b(?:evaluate|evaluation_loop|eval_step|validate|validation_step)\b"),
+    (
+        "compiling",
+        False,
+        r"torch/_(?:inductor|dynamo)|_inductor/|_dynamo/|triton/(?:compiler|runtime)|\bcompile_fx\b|cpp_extension",
+    ),
+    (
+        "the dataloader",
+        False,
+        r"utils/data|data/dataloader|_utils/fetch|\b_try_get_data\b|\b_next_data\b|dataloader|data_loader|datasets?/\w+\.py",
+    ),
+    (
+        "{}",
+        True,
+        r"\b(all_reduce|all_gather(?:_into_tensor|_object)?|reduce_scatter(?:_tensor)?|all_to_all(?:_single)?|broadcast(?:_object_list)?"
+        r"|barrier|monitored_barrier|batch_isend_irecv|irecv|isend|recv|send|allreduce|allgather)\b"
+        r" \S*(?:distributed|c10d|comm|ring)",
+    ),
+    ("backward", True, r"\b(?:backward|_engine_run_backward)\b"),
+    ("waiting for the GPU", True, r"\bsynchronize\b \S*(?:cuda|streams)|\b(?:item|cpu|tolist)\b \S*_tensor"),
+    ("the optimizer", True, r"\bstep\b \S*(?:optim|optimizer)|clip_grad"),
+    ("file access", False, r"\b(?:read|write|open|fsync|readinto|stat)\b \S*(?:pathlib|tarfile|zipfile|gzip|fsspec|posixpath)"),
+    ("the network", False, r"\b(?:recv_into|getresponse|urlopen|connect|_read_status|create_connection)\b"),
+    ("start-up", False, r"init_process_group|rendezvous|_store_based_barrier|import_module|_find_and_load|from_pretrained"),
+    ("sleep", False, r"\bsleep\b"),
+    ("forward", True, r"\b(?:forward|_call_impl)\b"),
+)
+"""What a frame `function file` speaks of, whether a rank waits for others there; the innermost frame that says anything counts."""
+_PLACES = tuple((where, waits, re.compile(pattern)) for where, waits, pattern in PLACES)
+_OUTER = ("checkpoint save", "checkpoint load", "evaluation", "compiling", "the dataloader", "start-up")
+"""They say more than what is called inside them, which may be a barrier or a read."""
+
+
+def place_of(frames: Sequence[Frame]) -> tuple[str, bool]:
+    """Return where a stack stands in the words of training, and whether a rank waits for others there."""
+    found: list[tuple[str, bool]] = []
+    for frame in frames:
+        text = f"{frame.function} {frame.file}"
+        for where, waits, pattern in _PLACES:
+            if match := pattern.search(text):
+                found.append((where.format(match[1]) if "{}" in where else where, waits))
+                break
+    outer = next((one for one in found if one[0] in _OUTER), None)
+    if found and found[0][1] and outer is not None and outer[0] == "the dataloader":
+        outer = None
+    inner = frames[0] if frames else None
+    unknown = f"{inner.function} ({inner.file})" if inner is not None else "nowhere"
+    return outer or (found[0] if found else (unknown, False))
+
+
+def classes_of(stacks: Iterable[RankStack]) -> list[StackClass]:
+    """Return the classes of ranks that stand at the same place, the largest first."""
+    found: dict[str, StackClass] = {}
+    for stack in stacks:
+        where, waits = place_of(stack.frames)
+        found.setdefault(where, StackClass(where, waits)).stacks.append(stack)
+    return sorted(found.values(), key=lambda one: (-len(one.stacks), one.where))
+
+
+def odd_ones(classes: Sequence[StackClass]) -> list[RankStack]:
+    """Return the ranks that are somewhere else than nearly all others; none where no place has the most of them."""
+    total = sum(len(one.stacks) for one in classes)
+    if len(classes) < 2 or total < 3:
+        return []
+    rest = [stack for one in classes[1:] for stack in one.stacks]
+    few = len(rest) <= max(1, total // 8)
+    return sorted(rest, key=lambda stack: stack.rank) if few else []
+
+
+def numbers(ranks: Iterable[int]) -> str:
+    """Return rank numbers folded: `0-12,14-127`."""
+    parts: list[list[int]] = []
+    for rank in sorted(set(ranks)):
+        if parts and rank == parts[-1][1] + 1:
+            parts[-1][1] = rank
+        else:
+            parts.append([rank, rank])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
+
+
+def sentence(classes: Sequence[StackClass], odd: Sequence[RankStack], *, unseen: Mapping[str, str]) -> str:
+    """Return it in one line: `127 ranks in all_reduce, rank 13 in the dataloader on node042`."""
+    apart = {stack.rank for stack in odd}
+    parts = []
+    for one in classes:
+        together = [stack.rank for stack in one.stacks if stack.rank not in apart]
+        if together:
+            parts.append(f"{len(together)} rank{'s' * (len(together) != 1)} in {one.where}")
+    for stack in odd[:8]:
+        hung = ", in the kernel (state D)" if stack.state == "D" else ""
+        parts.append(f"rank {stack.rank} in {place_of(stack.frames)[0]} on {stack.node}{hung}")
+    if len(odd) > 8:
+        parts.append(f"{len(odd) - 8} more elsewhere")
+    parts += [f"{node}: {why}" for node, why in list(unseen.items())[:4]]
+    return ", ".join(parts)
