@@ -19,10 +19,10 @@ from assistant.engine.confirm import confirm_recovered
 from assistant.engine.gather import gather, parent_of, probe
 from assistant.engine.lease import kept_lease
 from assistant.engine.leases import WATCH, Leases, Settled
-from assistant.errors import Parked, StoreError, ToolError, Unavailable
+from assistant.errors import Denied, Parked, StoreBusy, StoreError, ToolError, Unavailable
 from assistant.gate import Gate
 from assistant.ports import Clock, Embedder, Scheduler
-from assistant.records import CallStatus, Category, Diagnosis, Event, EventKind, Incident, IncidentState, Job, Risk
+from assistant.records import CallStatus, Category, Diagnosis, Event, EventKind, Incident, IncidentState, Job, Outcome, Risk
 from assistant.recover.budget import Budget, fingerprint, made_progress, restart_budget
 from assistant.recover.directives import Directives, read_directives
 from assistant.recover.playbook import Ended, run_playbook
@@ -108,6 +108,7 @@ class Engine:
             Unavailable: The scheduler did not answer: the pass was blind, and nothing may be concluded from it.
         """
         self.look()
+        self.make_allowed()
         ends = self.resume(owner=owner)
         self.good_runs.look(self)
         try:
@@ -126,6 +127,16 @@ class Engine:
         before = {incident.id for incident in self.store.incidents(open_only=True, limit=10_000)}
         seen = [self.open(event) for event in self.watcher.look(known=self._known_attempts())]
         return [incident for incident in seen if incident.id not in before]
+
+    def make_allowed(self) -> list[Outcome]:
+        """Make the calls that a person allowed in a door that did not go on with them, and that belong to no playbook."""
+        outcomes = []
+        for call in self.store.allowed():
+            try:
+                outcomes.append(self.gate.go_on(call.id))
+            except (Denied, Parked, Unavailable, StoreBusy) as error:
+                logger.warning("call=%s was allowed and not made: %s", call.id, error)
+        return outcomes
 
     def settle_leases(self, *, by: str = WATCH) -> list[Settled]:
         """Lift or renew the cordons of ours that have run out, and return what came of each; see `engine.leases`.

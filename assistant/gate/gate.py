@@ -103,14 +103,18 @@ class Gate:
         return self._decided(call, tool, checked, approved_by)
 
     def go_on(self, call_id: int) -> Outcome:
-        """Go on with a call that was written down: after its approval, or after a crash.
+        """Go on with a call that was written down: after its approval, or after a crash. What an undo takes back is marked so.
 
         Raises:
             Denied: It was refused, or the policy refuses it now.
             Parked: Nobody has answered yet.
             Unavailable: Whether it took effect cannot be told now.
         """
-        return self._go_on(self._store.call(call_id))
+        outcome = self._go_on(self._store.call(call_id))
+        taken_back = self._store.undoes(call_id)
+        if taken_back is not None and outcome.ok and self._store.call(taken_back).status is CallStatus.DONE:
+            self._store.set_call_status(taken_back, CallStatus.UNDONE, by=self._store.call(call_id).by)
+        return outcome
 
     def preview(
         self, tool_name: str, arguments: Mapping[str, Any], *, by: str, incident: int | None = None, approved_by: str | None = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from assistant.errors import UsageError
-from assistant.records import CallStatus, Decision, Verdict
+from assistant.records import Call, CallStatus, Decision, Verdict
 from assistant.store.calls import CallRows
 from assistant.store.rows import clean, time_of, time_text
 
@@ -91,6 +91,16 @@ class ApprovalRows(CallRows):
         now = self.clock.now()
         found = [_approval_of(row) for row in self.rows("SELECT * FROM approvals ORDER BY id")]
         return [approval for approval in found if approval.pending(now)] if pending_only else found
+
+    def allowed(self) -> list[Call]:
+        """Return calls that a person allowed, that were not made yet and belong to no step of a playbook, oldest first."""
+        now = self.clock.now()
+        rows = self.rows(
+            "SELECT approvals.* FROM approvals JOIN calls ON calls.id = approvals.call "
+            "WHERE calls.status = ? AND calls.step IS NULL AND approvals.verdict = ? ORDER BY approvals.id",
+            [str(CallStatus.PENDING), str(Verdict.ALLOW)],
+        )
+        return [self.call(one.call) for one in map(_approval_of, rows) if now < one.expires]
 
     def answer(self, approval: int, verdict: Verdict, by: str, at: datetime | None = None, why: str = "") -> bool:
         """Answer for a call, by compare-and-set: exactly one answer wins.

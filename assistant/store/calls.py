@@ -196,6 +196,11 @@ class CallRows(AuditRows):
         row = self.row("SELECT * FROM calls WHERE undoes = ? ORDER BY id DESC LIMIT 1", [call])
         return None if row is None else call_of(row)
 
+    def undoes(self, call: int) -> int | None:
+        """Return the call that this one takes back, None when it is no undo."""
+        row = self.row("SELECT undoes FROM calls WHERE id = ?", [call])
+        return None if row is None else row["undoes"]
+
     def changes_since(self, since: datetime) -> list[PastCall]:
         """Return the changing calls since a time that ran or may have run, oldest first; what the limits count."""
         marks = ", ".join("?" * len(_TOOK_PLACE))

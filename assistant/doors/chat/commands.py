@@ -122,7 +122,6 @@ class Commands:
             try:
                 outcome = engine.gate.undo(call, desk.by)
             except Parked as parked:
-                desk.undoes[parked.approval] = call
                 # the question can only be shown when the inbox on the screen has it
                 desk.tell(StoreRead(read_store(engine.store, desk.now())))
                 desk.tell(OpenApproval(parked.approval))

@@ -87,7 +87,6 @@ class Desk:
         self._playbooks: Mapping[str, Playbook] = {}
         self._agent: Agent | None = None
         self._unwanted: set[int] = set()
-        self.undoes: dict[int, int] = {}
         """The calls that this person takes back, by the approvals that this waits for."""
         self._cluster = ClusterSeen()
         self._version: tuple[int, ...] = ()
@@ -221,11 +220,7 @@ class Desk:
             self._tell(Settled(approval, won=False, text=f"approval {approval} {late}"))
             return
         self._tell(Settled(approval, won=True, text=f"{'allowed' if verdict is Verdict.ALLOW else 'refused'}: {change}"))
-        if approval in self.undoes:
-            if verdict is Verdict.ALLOW:
-                outcome = engine.gate.undo(self.undoes[approval], self.by)
-                self._tell(Settled(approval, won=outcome.ok, text=f"done: {change}" if outcome.ok else f"failed: {outcome.error}"))
-        elif call.incident is not None:
+        if call.incident is not None and call.step is not None:
             self.drive(call.incident, asked=engine.store.incident(call.incident).kind is EventKind.REQUESTED)
         elif verdict is Verdict.ALLOW:
             outcome = engine.gate.go_on(call.id)

@@ -141,7 +141,7 @@ def _go_on(context: typer.Context, call: Call, *, as_json: bool) -> None:
 
     door = door_of(context)
     engine = door.engine(narrated=call.incident is not None)
-    if call.incident is None:
+    if call.incident is None or call.step is None:
         raise typer.Exit(settle(lambda: engine.gate.go_on(call.id), engine, as_json=as_json))
     end = drive(engine, engine.store.incident(call.incident), by=f"cli:{user()}")
     print_end(door, end, as_json)

@@ -120,6 +120,7 @@ class Watchdog:
         """Let every unfinished incident be worked on that is not in flight, and wait a little for them."""
         for one in self._unfinished():
             self._fly(one.id, partial(self.engine.work, one.id, owner=self.owner, until=self._stopping.is_set))
+        self._fly("allowed calls", self.engine.make_allowed)
         self._fly("leases", self.engine.settle_leases)
         self._fly("good runs", lambda: self.engine.good_runs.look(self.engine))
         wait(list(self._flying.values()), self.patience_s)
