@@ -17,6 +17,7 @@ from assistant.diagnose.ranked import RankerOpinion
 from assistant.engine import Engine
 from assistant.engine.answers import PipelineAnswers
 from assistant.engine.masking import mask_for
+from assistant.engine.second_look import NodeLook
 from assistant.errors import ConfigError
 from assistant.gate import Gate, Park
 from assistant.llm.embedded import EmbeddedEmbedder
@@ -99,6 +100,8 @@ def build(
         hang=HangLimits(silent_s=watch.hang_after_s, factor=watch.hang_factor),
         spike=SpikeLimits(persist_steps=watch.spike_patience_steps),
         since=since or store.made_at,
+        # beside the watch in real time only: where time jumps, an answer must not depend on which thread is first
+        second=NodeLook(gate, clock, beside=isinstance(clock, SystemClock)),
     )
     embedder = EmbeddedEmbedder()
     memory = MemoryOpinion(store, embedder, lambda: reasons(settings.content))

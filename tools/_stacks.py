@@ -31,7 +31,7 @@ _SCRIPT = (
     "case $(tr '\\0' ' ' <\"/proc/$p/cmdline\") in *python*) ;; *) continue ;; esac; "
     "u=$(sed -n 's/^PPid:[^0-9]*//p' \"/proc/$p/status\"); "
     '[ "$(env_of $u RANK)" = "$r" ] && case $(tr "\\0" " " <"/proc/$u/cmdline") in *python*) continue ;; esac; '
-    'ranks="$ranks $p:$r:$(env_of $p WORLD_SIZE)"; done; '
+    'ranks="$ranks $p:$r:$(env_of $p WORLD_SIZE):$(env_of $p SLURMD_NODENAME)"; done; '
     "echo; echo '{listed}' $ranks; "
     "command -v {py_spy_name} >/dev/null || {{ echo '{missing} {py_spy_name}'; exit 0; }}; "
     "d=$(mktemp -d /dev/shm/nightshift.XXXXXX || mktemp -d) || exit 98; trap 'rm -rf \"$d\"' EXIT; "
@@ -64,6 +64,8 @@ class RankStack:
     """Whether the second dump shows another place."""
     state: str = ""
     """Of the process: R, S, D …"""
+    home: str = ""
+    """The node that its environment names; tells apart nodes that are one machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,7 @@ def node_stacks(node: str, text: str) -> NodeStacks:
     worlds = [int(one[2]) for one in ranks if len(one) > 2 and one[2].isdecimal()]
     world = max(worlds, default=None)
     numbers = [int(one[1]) for one in ranks if one[1].isdecimal()]
+    homes = {one[1]: one[3] for one in ranks if len(one) > 3}
     if missing := re.search(rf"^{MISSING} (.*)$", text, re.MULTILINE):
         return NodeStacks((), tuple(numbers), world, f"{missing[1]} is not there; install it (pip install py-spy)")
     if not numbers:
@@ -137,7 +140,8 @@ def node_stacks(node: str, text: str) -> NodeStacks:
         (state, first), (_, second) = dumps.get((rank, 1), ("", [])), dumps.get((rank, 2), ("", []))
         frames, again = main_thread(first), main_thread(second)
         if frames or again:
-            stacks.append(RankStack(rank, node, again or frames, bool(frames and again and frames != again), state))
+            moved = bool(frames and again and frames != again)
+            stacks.append(RankStack(rank, node, again or frames, moved, state, homes.get(str(rank), "")))
         else:
             unseen.append(rank)
     why = "" if stacks else "py-spy could not look at any rank: it needs the job's user, or root"

@@ -43,7 +43,11 @@ def stack_classes(context: Context, job: str) -> dict[str, Any]:
 
 def merged(nodes: dict[str, NodeStacks]) -> dict[str, Any]:
     """Return what all nodes said, merged; pure."""
-    stacks = [stack for node in nodes.values() for stack in node.stacks]
+    by_rank: dict[int, RankStack] = {}
+    for stack in (stack for node in nodes.values() for stack in node.stacks):
+        if stack.rank not in by_rank or stack.home == stack.node:
+            by_rank[stack.rank] = stack
+    stacks = list(by_rank.values())
     unknown = {node: one.why for node, one in nodes.items() if one.why}
     expected = max((one.world for one in nodes.values() if one.world is not None), default=None)
     classes = _stacks.classes_of(stacks)

@@ -1,6 +1,6 @@
 """Notice a job that has become slow, or was slow from the start, and weigh what that costs against a restart.
 
-Steps are taken in blocks; a block counts by its median, so single slow steps, saves and evaluations do not. Slow is a job whose
+Steps are taken in blocks, and what sticks out of a block is left out: single slow steps, saves and evaluations do not count. Slow is a job whose
 last blocks all lie above what its own blocks were, or above what runs of the same task take. A restart is worth its price once the
 time lost so far has reached it (the rule for renting skis: whoever waits until then never pays more than twice).
 """
@@ -11,10 +11,12 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from statistics import median
+from statistics import fmean, median
 
 BLOCK = 16
 """Logged steps in a block."""
+OUTLIER = 3.0
+"""Times the median of its block."""
 KEPT_BLOCKS = 256
 WARM_UP_BLOCKS = 1
 """Left out at the start of an attempt: kernels are tuned, caches fill."""
@@ -58,6 +60,12 @@ class Slow:
         return self.lost_s >= restart_s
 
 
+def _usual(block: Sequence[float]) -> float:
+    """Return the mean of a block without what sticks out; no median, since times read off looks jump between two values."""
+    limit = OUTLIER * median(block)
+    return fmean(seconds for seconds in block if seconds <= limit)
+
+
 class PaceTrack:
     """The step times of one attempt, in blocks."""
 
@@ -65,7 +73,7 @@ class PaceTrack:
         """Begin with no step."""
         self._limits = limits
         self._block: list[float] = []
-        self._medians = array("d")
+        self._blocks = array("d")
         self._ends: list[datetime] = []
         self._seen = 0
 
@@ -81,14 +89,14 @@ class PaceTrack:
             return False
         self._seen += 1
         if self._seen > WARM_UP_BLOCKS:
-            self._medians.append(median(self._block))
+            self._blocks.append(_usual(self._block))
             self._ends.append(at)
-            if len(self._medians) > KEPT_BLOCKS:
+            if len(self._blocks) > KEPT_BLOCKS:
                 # the fastest are what the job can do: they stay in the first half
                 half = KEPT_BLOCKS // 2
-                keep = sorted(sorted(range(half), key=lambda place: self._medians[place])[:REFERENCE_BLOCKS])
-                rest = range(half, len(self._medians))
-                self._medians = array("d", [self._medians[place] for place in (*keep, *rest)])
+                keep = sorted(sorted(range(half), key=lambda place: self._blocks[place])[:REFERENCE_BLOCKS])
+                rest = range(half, len(self._blocks))
+                self._blocks = array("d", [self._blocks[place] for place in (*keep, *rest)])
                 self._ends = [self._ends[place] for place in (*keep, *rest)]
         self._block.clear()
         return True
@@ -96,9 +104,9 @@ class PaceTrack:
     @property
     def usual_s(self) -> float | None:
         """What a step takes in its good blocks; None before there are enough of them."""
-        if len(self._medians) < REFERENCE_BLOCKS:
+        if len(self._blocks) < REFERENCE_BLOCKS:
             return None
-        return median(sorted(self._medians)[:REFERENCE_BLOCKS])
+        return median(sorted(self._blocks)[:REFERENCE_BLOCKS])
 
     def slow(self, now: datetime, peers_s: Sequence[float] = ()) -> Slow | None:
         """Return what it lost when it is slow now, None otherwise.
@@ -112,10 +120,10 @@ class PaceTrack:
         for name, usual in against:
             if usual is None or usual <= 0:
                 continue
-            first = len(self._medians)
-            while first > 0 and self._medians[first - 1] > limits.ratio * usual:
+            first = len(self._blocks)
+            while first > 0 and self._blocks[first - 1] > limits.ratio * usual:
                 first -= 1
-            run = self._medians[first:]
+            run = self._blocks[first:]
             if len(run) < limits.blocks or (name == "itself" and first < REFERENCE_BLOCKS):
                 continue
             since = self._ends[first - 1] if first else self._ends[0]
