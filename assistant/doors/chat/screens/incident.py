@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
-from textual.message import Message
 from textual.widget import Widget
 
 from assistant.doors.chat.about_incident import IncidentSeen, SeenUndo, read_incident, undo_of
 from assistant.doors.chat.curves import CurvesSeen, incident_curves
-from assistant.doors.chat.messages import Latest, OpenApproval, OpenIncident, OpenJob, OpenNodes, Told
-from assistant.doors.chat.places import Place, first_place, log_of, place_of, text_place
+from assistant.doors.chat.messages import OpenApproval, OpenIncident, OpenJob, OpenNodes, Told
+from assistant.doors.chat.places import first_place, log_of, place_of, text_place
+from assistant.doors.chat.screens.incident_news import CurvesRead, PlaceFound, Read, ReportMade, UndoSeen
 from assistant.doors.chat.screens.report import ReportScreen
 from assistant.doors.chat.screens.tabbed import NotThere, Tabbed
 from assistant.doors.chat.screens.undo import UndoScreen
@@ -32,46 +32,6 @@ from assistant.records import Citation, Job
 
 if TYPE_CHECKING:
     from assistant.engine import Engine
-
-
-class Read(Latest):
-    """The incident was read."""
-
-    def __init__(self, seen: IncidentSeen) -> None:
-        super().__init__()
-        self.seen = seen
-
-
-class CurvesRead(Latest):
-    """The metrics were read."""
-
-    def __init__(self, curves: CurvesSeen) -> None:
-        super().__init__()
-        self.curves = curves
-
-
-class PlaceFound(Message):
-    """What the person wants to read lies there."""
-
-    def __init__(self, place: Place) -> None:
-        super().__init__()
-        self.place = place
-
-
-class ReportMade(Message):
-    """The report is written."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.text = text
-
-
-class UndoSeen(Message):
-    """It is known what an undo would do."""
-
-    def __init__(self, seen: SeenUndo) -> None:
-        super().__init__()
-        self.seen = seen
 
 
 class IncidentScreen(Tabbed):
