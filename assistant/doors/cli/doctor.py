@@ -211,6 +211,21 @@ def _slurm(door: Door) -> Iterator[Finding]:
             yield Finding("slurm", Health.OK if checked.works else Health.WARN, checked.text, checked.todo)
 
 
+def _watch(door: Door) -> Iterator[Finding]:
+    from assistant.doors.watchdog.addresses import urls_of
+    from assistant.doors.watchdog.beats import services_of
+
+    settings = door.settings
+    sinks = ", ".join(services_of(settings))
+    yield Finding("notify", Health.OK, f"told: {sinks}" if sinks else "nobody is told; see [notify.sinks] in docs/watchdog.md")
+    if settings.heartbeat.url_file is not None:
+        urls_of(settings.heartbeat.url_file, "heartbeat.url_file")
+    textfile = settings.metrics.textfile
+    if textfile is not None and not (textfile.parent.is_dir() and _writable(textfile.parent)):
+        todo = f"make {textfile.parent}, writable for this user; under systemd with ReadWritePaths="
+        yield Finding("metrics", Health.WARN, f"{textfile} cannot be written", todo)
+
+
 CHECKS: dict[str, Check] = {
     "python": _python,
     "hyperscan": _hyperscan,
@@ -225,6 +240,7 @@ CHECKS: dict[str, Check] = {
     "store": _store,
     "scheduler": _scheduler,
     "slurm": _slurm,
+    "notify": _watch,
 }
 
 

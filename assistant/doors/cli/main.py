@@ -47,6 +47,7 @@ COMMANDS = {
     "model": Entry(f"{_HERE}.model:model_app", "Get, choose and test language models; train the line ranker.", _KNOW),
     "audit": Entry(f"{_HERE}.audit:audit_app", "Show and verify the record of every decision.", _SYSTEM),
     "config": Entry(f"{_HERE}.config:config_app", "Show and check the settings.", _SYSTEM),
+    "notify": Entry(f"{_HERE}.notify:notify_app", "Send a trial message to those who are told.", _SYSTEM),
     "doctor": Entry(f"{_HERE}.doctor:doctor_app", "Check that everything Nightshift needs is there.", _SYSTEM),
     "demo": Entry("assistant.doors.demo.command:demo", "Watch a real training job fail and come back, on this machine.", _SYSTEM),
     "drill": Entry(

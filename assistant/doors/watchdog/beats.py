@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from assistant import __version__
 from assistant.config import Settings
@@ -19,7 +20,10 @@ from assistant.gate.asking import stopped_by
 from assistant.policy import load_policy
 from assistant.store import Store
 
-__all__ = ["beats_of"]
+if TYPE_CHECKING:
+    from assistant.doors.watchdog.services import Services
+
+__all__ = ["beats_of", "services_of"]
 
 
 def beats_of(settings: Settings, store: Store, *, owner: str = "") -> list[Beat]:
@@ -52,12 +56,28 @@ def beats_of(settings: Settings, store: Store, *, owner: str = "") -> list[Beat]
     return beats
 
 
+def services_of(settings: Settings) -> dict[str, Services]:
+    """Return what hands notices to each sink, by its name; their URLs are checked, nothing is sent.
+
+    Raises:
+        ConfigError: A file of URLs cannot be read, everybody may read it, or a URL is wrong.
+    """
+    from assistant.doors.watchdog.services import Services
+
+    terms, found = settings.notify, {}
+    for name, sink in terms.sinks.items():
+        cluster = terms.cluster or ("" if sink.mask else socket.gethostname())
+        urls = urls_of(sink.url_file, f"notify.sinks.{name}.url_file")
+        found[name] = Services(name, urls, cluster=cluster, timeout_s=terms.timeout_s)
+    return found
+
+
 def _notifier(settings: Settings, store: Store) -> list[Beat]:
     terms = settings.notify
     if not terms.sinks:
         return []
     from assistant.doors.watchdog.courier import Courier, Notifier
-    from assistant.doors.watchdog.services import Services, masked
+    from assistant.doors.watchdog.services import masked
     from assistant.redact import Mask
 
     def mask() -> Mask:
@@ -65,12 +85,9 @@ def _notifier(settings: Settings, store: Store) -> list[Beat]:
         return Mask([*hosts, socket.gethostname()], users, key=store.mask_key())
 
     couriers = []
-    for name, sink in terms.sinks.items():
-        urls = urls_of(sink.url_file, f"notify.sinks.{name}.url_file")
-        cluster = terms.cluster or ("" if sink.mask else socket.gethostname())
-        services = Services(name, urls, cluster=cluster, timeout_s=terms.timeout_s)
-        send = masked(services.send, mask) if sink.mask else services.send
-        courier = Courier(name, sink, terms, store, send)
+    for name, services in services_of(settings).items():
+        send = masked(services.send, mask) if terms.sinks[name].mask else services.send
+        courier = Courier(name, terms.sinks[name], terms, store, send)
         courier.begin()
         couriers.append(courier)
     return [Notifier(couriers)]
