@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from assistant.errors import ToolError
-from assistant.records import Job, Risk
+from assistant.records import IncidentState, Job, Risk
 from assistant.recover.checkpoints.place import checkpoint_place
 from assistant.recover.joblog import log_lines, log_points
 from assistant.recover.restart import live_double
@@ -18,6 +18,9 @@ from assistant.tooling import Context, tool
 
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 15.0
+MOST_WAITING = 500
+LONGEST_TURN_S = 120.0
+"""An older incident that has its answer and does not restart for so long has lost its turn."""
 DOWN_MARKER = "storage_down_until"
 """A file of this name in the checkpoint folder says until when (seconds since 1970) the storage is to be left alone."""
 
@@ -108,23 +111,54 @@ def job_ended(context: Context, job: str, timeout_s: float = 60.0) -> dict[str, 
 
 
 @tool(risk=Risk.READ)
-def wait_storage(context: Context, job: str = "", folder: str = "", timeout_s: float = 60.0) -> dict[str, Any]:
+def wait_storage(
+    context: Context, job: str = "", folder: str = "", timeout_s: float = 60.0, apart_s: float = 20.0
+) -> dict[str, Any]:
     """Tell whether a job's checkpoint folder can be written and read; a small file is written there and removed.
 
-    `status` is storage_answers or waiting.
+    `status` is storage_answers or waiting. Of several incidents that wait each gets its turn, the oldest first, so that the jobs
+    do not all load their checkpoints at once when the storage is back.
 
     Args:
         job: Scheduler job id, whose checkpoint folder is meant.
         folder: The folder itself, where no job is given.
         timeout_s: How long to wait for it to answer.
+        apart_s: Seconds between the restarts of two incidents that waited.
     """
     target = Path(folder) if folder else _folder(context, job)
 
     def look() -> Seen:
-        problem = _storage_problem(context, target)
+        problem = _storage_problem(context, target) or before_me(context, apart_s)
         return Seen(Look.WAITING, problem) if problem else Seen(Look.STORAGE_ANSWERS, f"{target} can be written and read")
 
     return _until(context, look, timeout_s)
+
+
+def before_me(context: Context, apart_s: float) -> str:
+    """Return whose turn it is before the incident that the call is made for; empty when it is its own.
+
+    An incident that waits for a person keeps nobody waiting, and neither does one that the storage keeps waiting by itself.
+    """
+    if context.incident is None or apart_s <= 0:
+        return ""
+    now = context.clock.now()
+    recent = timedelta(seconds=max(apart_s, LONGEST_TURN_S))
+    for other in reversed(context.history.incidents(limit=MOST_WAITING)):
+        if other.id == context.incident or (other.closed is not None and now - other.closed > recent):
+            continue
+        calls = context.history.calls(other.id)
+        asked = [call for call in calls if call.tool == "wait_storage"]
+        if not asked:
+            continue
+        restarts = [call.at for call in calls if call.tool == "resubmit_job"]
+        if restarts and (now - restarts[-1]).total_seconds() < apart_s:
+            return f"incident {other.id} was restarted a moment ago; one after the other"
+        said = context.history.outcome(asked[-1].id)
+        about_to = said is None or (isinstance(said.value, dict) and said.value.get("status") == Look.STORAGE_ANSWERS)
+        in_turn = other.id < context.incident and not restarts and other.state is IncidentState.RECOVERING
+        if about_to and in_turn and (now - asked[-1].at).total_seconds() <= LONGEST_TURN_S:
+            return f"incident {other.id} waits for longer and comes first"
+    return ""
 
 
 def _folder(context: Context, job_id: str) -> Path:

@@ -15,10 +15,12 @@ from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.opinion import Opinion
 from assistant.diagnose.verdict import judge
 from assistant.engine import ledger, routine
+from assistant.engine.advice import hand_over
 from assistant.engine.confirm import confirm_recovered
 from assistant.engine.gather import gather, parent_of, probe
 from assistant.engine.lease import kept_lease
 from assistant.engine.leases import WATCH, Leases, Settled
+from assistant.engine.outages import Outages
 from assistant.errors import Denied, Parked, StoreBusy, StoreError, ToolError, Unavailable
 from assistant.gate import Gate
 from assistant.ports import Clock, Embedder, Scheduler
@@ -29,6 +31,7 @@ from assistant.recover.playbook import Ended, run_playbook
 from assistant.recover.situation import situation
 from assistant.store import Store
 from assistant.tooling import find_tool
+from assistant.watch.known import Known
 from assistant.watch.watcher import Watcher
 
 logger = logging.getLogger(__name__)
@@ -56,6 +59,7 @@ class Engine:
     embedder: Embedder | None = None
     """Finds past incidents again; None: nothing is remembered."""
     good_runs: routine.GoodRuns = field(default_factory=routine.GoodRuns)
+    outages: Outages = field(default_factory=Outages)
     _learned: dict[tuple[str, str], Knowledge] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
@@ -89,6 +93,8 @@ class Engine:
         if new:
             self.store.mark_stage(incident.id, "opened")
             logger.info("incident=%s opened kind=%s job=%s node=%s", incident.id, event.kind, event.job, event.node)
+            if hand_over(self.store, incident, event):
+                return self.store.incident(incident.id)
         return incident
 
     def open_for(self, job_id: str, *, by: str) -> Incident:
@@ -110,6 +116,7 @@ class Engine:
         self.look()
         self.make_allowed()
         ends = self.resume(owner=owner)
+        self.outages.look(self)
         self.good_runs.look(self)
         try:
             settled = self.settle_leases()
@@ -125,7 +132,7 @@ class Engine:
             Unavailable: The scheduler did not answer: the look was blind, and nothing may be concluded from it.
         """
         before = {incident.id for incident in self.store.incidents(open_only=True, limit=10_000)}
-        seen = [self.open(event) for event in self.watcher.look(known=self._known_attempts())]
+        seen = [self.open(event) for event in self.watcher.look(known=self._known())]
         return [incident for incident in seen if incident.id not in before]
 
     def make_allowed(self) -> list[Outcome]:
@@ -221,6 +228,8 @@ class Engine:
 
     def _advance(self, incident: Incident, by: str | None) -> bool:
         """Take the next stage; False when it must stop here for now."""
+        if incident.kind is EventKind.OUTAGE:
+            return False  # its members are worked on
         if incident.state is IncidentState.OPEN:
             return self._diagnosed(incident)
         if incident.state is IncidentState.DIAGNOSED:
@@ -309,8 +318,8 @@ class Engine:
         run = f"{job.user}/{job.name}/{job.work_dir}" if job is not None else "?"
         return f"{fingerprint(diagnosis)}@{run}"
 
-    def _known_attempts(self) -> set[tuple[str, int]]:
-        return {(i.job, i.attempt) for i in self.store.incidents(limit=100_000) if i.job is not None}
+    def _known(self) -> Known:
+        return Known.of(self.store.incidents(limit=100_000))
 
 
 def _worth_probing(found: Diagnosis, job: Job) -> bool:

@@ -1,8 +1,8 @@
 """Notice a job that has become slow, or was slow from the start, and weigh what that costs against a restart.
 
-Steps are taken in blocks, and what sticks out of a block is left out: single slow steps, saves and evaluations do not count. Slow is a job whose
-last blocks all lie above what its own blocks were, or above what runs of the same task take. A restart is worth its price once the
-time lost so far has reached it (the rule for renting skis: whoever waits until then never pays more than twice).
+Steps are taken in blocks, and what sticks out of a block is left out: single slow steps, saves and evaluations do not count. Slow
+is a job whose last blocks all lie above what its own blocks were, or above what runs of the same task take. A restart is worth its
+price once the time lost so far has reached it (the rule for renting skis: whoever waits until then never pays more than twice).
 """
 
 from __future__ import annotations

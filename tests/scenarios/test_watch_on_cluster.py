@@ -1,0 +1,120 @@
+"""What the watch brings about on a whole cluster: outages, second looks, advice, and failures that come after it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from assistant.ports import Reply
+from assistant.records import Event, EventKind, IncidentState, JobState
+from assistant.schedulers.simulated_run import Run
+from assistant.tools import _stacks
+from assistant.tools._gpu_activity import COMMAND
+from tests.scenarios.scene import ECC, Scene
+
+ENDPOINT = 'Could not connect to the endpoint URL: "https://{}/ckpt/iter_40/model.pt"'
+S3 = "botocore.exceptions.EndpointConnectionError: " + ENDPOINT
+
+
+def submitted(scene: Scene, name: str, run: Run) -> str:
+    """Let a job of a name run beside the scene's own, with a folder of its own."""
+    folder = scene.folder / name
+    folder.mkdir(exist_ok=True)
+    checkpoints = folder / "checkpoints"
+    scene.cluster.plan(name, dataclasses.replace(run, checkpoints=checkpoints), Run(checkpoints=checkpoints))
+    script = scene.spec.script.replace(str(scene.folder / "checkpoints"), str(checkpoints))
+    return scene.cluster.submit(dataclasses.replace(scene.spec, name=name, script=script, work_dir=folder))
+
+
+def restarts(scene: Scene) -> list[datetime]:
+    calls = [call for call in scene.engine.store.calls() if call.tool == "resubmit_job" and call.status == "done"]
+    return sorted(call.at for call in calls)
+
+
+def test_one_outage_has_one_incident_and_its_jobs_restart_one_after_the_other(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    for number, name in enumerate(("llm", "vision", "speech", "music")):
+        submitted(scene, name, Run(fails_at=50 + number, lines=(S3.format("minio.local:9000"),)))
+    incidents = scene.watch(900)
+    (outage,) = [one for one in incidents if one.kind is EventKind.OUTAGE]
+    members = [one for one in incidents if one.kind is EventKind.JOB_ENDED]
+    assert (outage.node, outage.state) == ("minio.local:9000", IncidentState.RECOVERED), outage.note
+    assert len(members) == 4
+    assert outage.note == "minio.local:9000 failed for 4 jobs; all of them go on"
+    times = restarts(scene)
+    assert len(times) == 4
+    assert all((after - before).total_seconds() >= 20 for before, after in pairwise(times)), times
+
+
+def test_failures_of_their_own_are_no_outage(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    submitted(scene, "llm", Run(fails_at=50, lines=(S3.format("minio.local:9000"),)))
+    submitted(scene, "vision", Run(fails_at=51, lines=(S3.format("s3.eu-west-1.amazonaws.com"),)))
+    submitted(scene, "speech", Run(fails_at=52, lines=ECC))
+    incidents = scene.watch(900)
+    assert {one.kind for one in incidents} == {EventKind.JOB_ENDED}
+    assert len(incidents) == 3
+
+
+def stacks(scene: Scene, job: str, *, moves: bool) -> None:
+    """Let nodes answer with stacks of four ranks, the last one in the dataloader, and GPUs that spin or compute."""
+
+    def dump(look: int, function: str, file: str) -> str:
+        return f'Thread 7 (active): "MainThread"\n    {function} ({file}:{10 + look * moves})\n    train (train.py:60)\n'
+
+    def answer(node: str) -> Reply:
+        mine = (0, 1) if node == "node01" else (2, 3)
+        out = f"{_stacks.LISTED} " + " ".join(f"{70 + rank}:{rank}:4:{node}" for rank in mine) + "\n"
+        for rank in mine:
+            place = ("_next_data", "torch/utils/data/dataloader.py") if rank == 3 else ("all_reduce", "torch/distributed/c10d.py")
+            out += "".join(f"{_stacks.BEGIN} {rank} {70 + rank} {look} S\n{dump(look, *place)}" for look in (1, 2))
+        return Reply(node, True, 0, out, "")
+
+    power = 620 if moves else 125
+    gpus = "# gpu pwr sm mem rxpci txpci\n" + f"    0 {power} 100 {40 * moves} {4000 * moves} 3\n" * 3
+    scene.cluster.answers[shlex.join(_stacks.command(job))] = answer
+    scene.cluster.answers[shlex.join(COMMAND)] = lambda node: Reply(node, True, 0, gpus, "")
+
+
+def test_a_hang_that_gpus_and_stacks_confirm_is_called_at_once_and_names_the_odd_rank(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, run=Run(steps=1000, hangs_at=60))
+    job = scene.cluster.submit(scene.spec)
+    stacks(scene, job, moves=False)
+    scene.watch(120, every=5)
+    (incident, *_) = reversed(scene.engine.store.incidents())
+    (event, *_) = scene.engine.store.events(incident.id)
+    assert event.kind is EventKind.HANG
+    assert event.detail["silent_s"] < 60  # alone, the log would have had 300 seconds
+    assert "3 ranks in all_reduce, rank 3 in the dataloader on node02" in event.detail["witness"]
+    assert event.detail["suspects"] == ["node02"]
+    assert not [change for change in scene.cluster.changes if change.startswith("cordon")]
+    json.dumps(dict(event.detail))
+
+
+def test_a_silent_job_that_is_seen_at_work_is_left_alone(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, run=Run(steps=1000, hangs_at=60))
+    job = scene.cluster.submit(scene.spec)
+    stacks(scene, job, moves=True)
+    assert scene.watch(3000, every=20) == []
+    assert scene.cluster.job(job).state is JobState.RUNNING
+
+
+@pytest.mark.parametrize("kind", [EventKind.SLOW_JOB, EventKind.CHECKPOINTS_LATE])
+def test_a_job_that_fails_after_advice_about_it_is_a_case_of_its_own(tmp_path: Path, kind: EventKind) -> None:
+    scene = Scene(tmp_path)
+    job = scene.cluster.submit(scene.spec)
+    scene.clock.sleep(20)
+    told = scene.engine.open(Event(kind, job, None, scene.clock.now(), {"steps_since": 9}))
+    scene.engine.work(told.id, owner="watch")
+    assert scene.engine.store.incident(told.id).state is IncidentState.ESCALATED
+    for _ in range(60):
+        scene.clock.sleep(10)
+        scene.engine.tick(owner="watch")
+    states = {one.kind: one.state for one in scene.engine.store.incidents()}
+    assert states == {kind: IncidentState.ESCALATED, EventKind.JOB_ENDED: IncidentState.RECOVERED}
