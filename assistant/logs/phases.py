@@ -45,7 +45,7 @@ BEGINS = (
 )
 OVER = {
     Phase.CHECKPOINT: re.compile(
-        r"(?:success\w* sav|\bsaved\b|sav(?:e|ing) (?:done|complete|finish|took|duration)|finished sav"
+        r"(?:success\w* sav|(?<!to be )\bsaved\b|sav(?:e|ing) (?:done|complete|finish|took|duration)|finished sav"
         r"|checkpoint (?:done|written))",
         re.IGNORECASE,
     ),

@@ -1,0 +1,487 @@
+"""The watch's judgements, each by what was read: hangs by phase, heartbeats, losses, pace, saves, nodes, outages, what is known."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import threading
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assistant.logs.phases import Phase, phase_begun, phase_over
+from assistant.records import Event, EventKind, Incident, IncidentState, Job, JobState, MetricPoint, Node, NodeState
+from assistant.training.heartbeat import Heartbeat
+from assistant.watch.cadence import Cadence, HangLimits, certain_after_s, rarest, suspect_after_s
+from assistant.watch.hang import Signs, Still, suspicion_of
+from assistant.watch.heartbeat import heartbeat_path, last_beat
+from assistant.watch.known import Known
+from assistant.watch.loss import LossTrack, SpikeLimits
+from assistant.watch.nodes import FOR_SURE, NodeTrack
+from assistant.watch.outages import Failure, outages, service_of
+from assistant.watch.pace import BLOCK, PaceLimits, PaceTrack
+from assistant.watch.queue import ended_badly
+from assistant.watch.readers import Readers
+from assistant.watch.saves import SaveLimits, SaveTrack, tells_of_save
+
+START = datetime(2026, 1, 5, 2, 0, tzinfo=UTC)
+LIMITS = HangLimits(silent_s=1800, factor=5)
+SPIKE = SpikeLimits(persist_steps=20)
+
+
+def after(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+def job(number: str = "7", state: JobState = JobState.FAILED, **changes: object) -> Job:
+    made = Job(number, "llm", "alice", state, "gpu", ("node01",), None, None, START, START, after(100), 1, None)
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def cadence(**gaps: list[float]) -> Cadence:
+    made = Cadence()
+    for phase, those in gaps.items():
+        for gap in those:
+            made.add(Phase(phase), gap, 1)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("text", "phase"),
+    [
+        ("saving checkpoint at iteration     500 to /ckpt in torch_dist format", Phase.CHECKPOINT),
+        ("2026-01-01 INFO ckpt.py:101 in try_save -- Saving checkpoint to `/ckpt/500` at batch count:500...", Phase.CHECKPOINT),
+        ("Saving model checkpoint to /data/ckpt/run1/checkpoint-500", Phase.CHECKPOINT),
+        ("[INFO] [logging.py:96] [Torch] Checkpoint global_step500 is about to be saved!", Phase.CHECKPOINT),
+        ("***** Running Evaluation *****", Phase.EVALUATION),
+        ("Validation DataLoader 0:  10%|#         | 4/40 [00:02<00:20,  1.8it/s]", Phase.EVALUATION),
+        ("Evaluating:  10%|#         | 4/40 [00:02<00:20,  1.8it/s]", Phase.EVALUATION),
+        (" loading checkpoint from /ckpt at iteration 500", Phase.LOADING),
+        ("[after training is done] datetime: 2026-01-05 02:00:00", Phase.END),
+        ("  successfully saved checkpoint at iteration     500 to /ckpt", None),
+        ("[titan] step:   12  loss:  2.5841  grad_norm:  0.3576", None),
+        ("distribute_saved_activations .................... False", None),
+    ],
+)
+def test_a_line_tells_which_phase_begins(text: str, phase: Phase | None) -> None:
+    assert phase_begun(text) is phase
+
+
+def test_a_line_tells_that_a_phase_is_over() -> None:
+    assert phase_over("  successfully saved checkpoint at iteration 500 to /ckpt", Phase.CHECKPOINT)
+    assert phase_over(" validation loss at iteration 500 | lm loss value: 2.0E+00", Phase.EVALUATION)
+    assert not phase_over("saving checkpoint at iteration 500", Phase.CHECKPOINT)
+
+
+@pytest.mark.parametrize(
+    ("gaps", "phase", "suspect_s", "certain_s"),
+    [
+        ({}, Phase.START, 1800, 1800),
+        ({"training": [2.0] * 4}, Phase.TRAINING, 1800, 1800),
+        ({"training": [2.0] * 50}, Phase.TRAINING, 180, 1800),
+        ({"training": [60.0] * 50}, Phase.TRAINING, 300, 1800),
+        ({"training": [2.0] * 50, "checkpoint": [200.0]}, Phase.TRAINING, 180, 1800),
+        ({"training": [2.0] * 50, "checkpoint": [200.0]}, Phase.CHECKPOINT, 1000, 1800),
+        ({"training": [2.0] * 50, "checkpoint": [200.0]}, Phase.EVALUATION, 1800, 1800),
+        ({"training": [2.0] * 50, "evaluation": [3000.0]}, Phase.EVALUATION, 4500, 4500),
+        ({"training": [2400.0] * 50}, Phase.TRAINING, 3600, 3600),
+    ],
+)
+def test_a_limit_belongs_to_a_phase(gaps: dict[str, list[float]], phase: Phase, suspect_s: float, certain_s: float) -> None:
+    known = cadence(**gaps)
+    assert (suspect_after_s(known, phase, LIMITS), certain_after_s(known, phase, LIMITS)) == (suspect_s, certain_s)
+
+
+@given(st.lists(st.floats(0, 5000), max_size=80), st.sampled_from([Phase.TRAINING, Phase.CHECKPOINT, Phase.EVALUATION]))
+def test_what_a_job_came_back_from_is_never_a_hang(gaps: list[float], phase: Phase) -> None:
+    known = cadence(**{str(phase): gaps})
+    longest = max(gaps, default=0.0)
+    assert longest < suspect_after_s(known, phase, LIMITS) <= certain_after_s(known, phase, LIMITS)
+
+
+def test_a_gap_belongs_to_the_rarest_thing_in_it() -> None:
+    assert rarest({Phase.TRAINING, Phase.EVALUATION, Phase.CHECKPOINT}) is Phase.CHECKPOINT
+    assert rarest({Phase.TRAINING}) is Phase.TRAINING
+
+
+STEADY = cadence(training=[2.0] * 100)
+MINUTE = 60.0
+
+
+@pytest.mark.parametrize(
+    ("output_s", "life_s", "beat_s", "now_s", "how", "certain"),
+    [
+        # output, life, heartbeat and now in seconds; None without a heartbeat
+        (0, 0, None, 170, None, False),
+        (0, 0, None, 190, Still.SILENT, False),
+        (0, 0, None, 1801, Still.SILENT, True),
+        (300, 0, None, 310, Still.NO_STEPS, False),
+        (1900, 0, None, 1910, Still.NO_STEPS, True),
+        (0, 0, 1900, 1910, None, False),
+        (0, 0, 0, 190, Still.SILENT, True),
+        (900, 900, 0, 910, Still.NO_BEAT, True),
+        (100, 100, 0, 170, None, False),
+    ],
+)
+def test_silence_chatter_and_heartbeats_are_told_apart(
+    output_s: float, life_s: float, beat_s: float | None, now_s: float, how: Still | None, certain: bool
+) -> None:
+    beat = after(beat_s) if beat_s is not None else None
+    found = suspicion_of(Signs(Phase.TRAINING, after(output_s), after(life_s), beat, steps=True), STEADY, LIMITS, after(now_s))
+    assert (found.how if found else None, bool(found and found.certain)) == (how, certain)
+
+
+def test_a_job_that_never_said_anything_is_no_hang_by_itself() -> None:
+    mute = Signs(Phase.START, START, START, says_nothing=True)
+    found = suspicion_of(mute, Cadence(), LIMITS, after(86_400))
+    assert found is not None
+    assert not found.certain
+    spoke = suspicion_of(replace(mute, says_nothing=False), Cadence(), LIMITS, after(3601))
+    assert spoke is not None
+    assert spoke.certain
+
+
+def test_a_heartbeat_that_says_it_saves_has_the_time_of_saves() -> None:
+    saving = Signs(Phase.CHECKPOINT, START, START, START, steps=True)
+    assert suspicion_of(saving, STEADY, LIMITS, after(1700)) is None
+
+
+def test_the_trainer_beats_where_the_watch_looks(tmp_path: Path) -> None:
+    heart = Heartbeat.of_environment(
+        {"SLURM_JOB_ID": "7", "RANK": "0", "NIGHTSHIFT_HEARTBEAT": str(tmp_path / "beat-%j.json"), "SLURM_RESTART_COUNT": "2"}
+    )
+    heart.beat(12, "training")
+    heart.beat(12, "checkpoint")
+    mine = job(attempt=2)
+    beat = last_beat(tmp_path / "beat-7.json", mine)
+    assert beat is not None
+    assert (beat.step, beat.phase) == (12, Phase.CHECKPOINT)
+    assert last_beat(tmp_path / "beat-7.json", job(attempt=1)) is None
+    assert last_beat(tmp_path / "beat-7.json", job("8", attempt=2)) is None
+    assert [path.name for path in tmp_path.iterdir()] == ["beat-7.json"]
+
+
+def test_other_ranks_do_not_beat() -> None:
+    assert Heartbeat.of_environment({"SLURM_JOB_ID": "7", "RANK": "3"}).path is None
+    assert Heartbeat.of_environment({}).path is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"step": "x", "at": 1}', '{"step": 3}', "null"])
+def test_what_is_no_heartbeat_is_none(text: str, tmp_path: Path) -> None:
+    (tmp_path / "beat.json").write_text(text)
+    assert last_beat(tmp_path / "beat.json", job()) is None
+
+
+def test_a_heartbeat_lies_where_the_script_says_or_in_the_work_folder(tmp_path: Path) -> None:
+    from assistant.records import JobSpec
+
+    assert heartbeat_path(job()) is None
+    assert heartbeat_path(job(work_dir=tmp_path)) == tmp_path / "heartbeat-7.json"
+    spec = JobSpec("llm", "#!/bin/sh\n#NIGHTSHIFT act=auto heartbeat=beats/%j.json\nsrun train\n")
+    assert heartbeat_path(job(work_dir=tmp_path, spec=spec)) == tmp_path / "beats" / "7.json"
+    named = replace(spec, environment={"NIGHTSHIFT_HEARTBEAT": "/run/beat"})
+    assert heartbeat_path(job(work_dir=tmp_path, spec=named)) == Path("/run/beat")
+
+
+def losses(values: list[float], *, norm: float = 0.4, first: int = 1) -> list[MetricPoint]:
+    return [MetricPoint(step, value, norm, step) for step, value in enumerate(values, first)]
+
+
+NOISE = random.Random(1)
+LEVEL = [2.3 + NOISE.gauss(0, 0.02) for _ in range(200)]
+
+
+@pytest.mark.parametrize(
+    ("later", "noticed"),
+    [
+        ([6.9] * 15, False),
+        ([6.9] * 25, True),
+        ([math.nan] * 3, False),
+        ([math.nan] * 6, True),
+        ([math.nan, 2.3] * 20, False),
+        ([math.inf] * 6, True),
+        ([6.9 - 0.18 * step for step in range(25)], False),
+        ([6.9 - 0.18 * step for step in range(25)] + [2.35] * 30, False),
+        ([2.6] * 60, False),
+        ([2.3 + 0.004 * step for step in range(60)], False),
+        ([12.0], False),
+    ],
+    ids=["young", "lasting", "nan_twice", "nan", "nan_skipped", "inf", "falling", "came_back", "other_data", "drift", "one_step"],
+)
+def test_a_loss_is_called_lost_only_when_it_stays_away(later: list[float], noticed: bool) -> None:
+    track = LossTrack(SPIKE)
+    found = None
+    for point in losses(LEVEL + later):
+        found = track.add([point]) or found
+    assert (found is not None) is noticed
+    if found is not None:
+        assert abs(found.step - 201) <= 1
+
+
+def test_a_loss_that_grows_little_with_its_gradient_norm_is_lost() -> None:
+    track = LossTrack(SPIKE)
+    track.add(losses(LEVEL))
+    found = track.add(losses([2.9] * 30, norm=9.0, first=201))
+    assert found is not None
+    assert found.grad_norm_rose
+
+
+@given(st.integers(0, 10_000), st.floats(0.005, 0.06))
+def test_a_healthy_loss_is_never_called_lost(seed: int, noise: float) -> None:
+    rng, track = random.Random(seed), LossTrack(SPIKE)
+    values = [(1.8 + 6 * math.exp(-step / 100)) * (1 + rng.gauss(0, noise)) for step in range(500)]
+    assert track.add(losses(values)) is None
+
+
+def paced(*blocks: tuple[int, float]) -> tuple[PaceTrack, float]:
+    track, at = PaceTrack(PaceLimits()), 0.0
+    for count, seconds in blocks:
+        for _ in range(count * BLOCK):
+            at += seconds
+            track.add(seconds, after(at))
+    return track, at
+
+
+def test_a_job_that_becomes_slow_is_told_with_what_it_lost() -> None:
+    track, at = paced((20, 2.0), (30, 4.0))
+    slow = track.slow(after(at))
+    assert slow is not None
+    assert (slow.ratio, slow.against) == (2.0, "itself")
+    assert slow.since == after(20 * BLOCK * 2.0)
+    assert slow.lost_s == pytest.approx(30 * BLOCK * 4.0 / 2)
+    assert slow.worth_restarting(slow.lost_s - 1)
+    assert not slow.worth_restarting(slow.lost_s + 1)
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        ((20, 2.0), (5, 4.0)),
+        ((20, 2.0), (40, 2.5)),
+        ((20, 2.0), (30, 4.0), (1, 2.0)),
+        ((3, 2.0), (60, 4.0)),
+    ],
+    ids=["for_minutes", "by_little", "again_well", "from_the_start"],
+)
+def test_what_passes_or_matters_little_is_not_slow(blocks: tuple[tuple[int, float], ...]) -> None:
+    track, at = paced(*blocks)
+    assert track.slow(after(at)) is None
+
+
+def test_a_job_is_slow_from_the_start_by_its_peers() -> None:
+    track, at = paced((60, 4.0))
+    assert track.slow(after(at), [2.0]) is None  # one peer may be another thing
+    slow = track.slow(after(at), [2.0, 2.1, 1.9])
+    assert slow is not None
+    assert slow.against == "peers"
+
+
+def test_stalls_of_single_steps_are_not_slow() -> None:
+    track, at = PaceTrack(PaceLimits()), 0.0
+    for step in range(2000):
+        spent = 60.0 if step % 12 == 0 else 2.0
+        at += spent
+        track.add(spent, after(at))
+    assert track.slow(after(at)) is None
+
+
+def saved(*steps: int, newest: int, every_s: float = 100.0) -> SaveTrack:
+    track = SaveTrack()
+    for place, step in enumerate(steps):
+        track.stepped(step)
+        track.saved(f"successfully saved checkpoint at iteration {step} to /ckpt", step, after(place * every_s))
+    track.stepped(newest)
+    return track
+
+
+def test_checkpoints_fall_behind_by_their_own_interval() -> None:
+    late = saved(100, 200, 300, newest=650).late(SaveLimits(), after(700))
+    assert late is not None
+    assert (late.last_step, late.steps_since, late.every_steps) == (300, 350, 100)
+    assert saved(100, 200, 300, newest=550).late(SaveLimits(), after(700)) is None
+    assert saved(100, 200, newest=5000).late(SaveLimits(), after(9000)) is None
+    assert saved(100, 200, 300, newest=650).late(SaveLimits(), after(250)) is None  # not by time
+
+
+def test_an_announcement_alone_is_no_checkpoint_where_others_were_confirmed() -> None:
+    track = saved(100, 200, 300, newest=300)
+    for step in (400, 500, 600, 650):
+        track.stepped(step)
+        track.saved(f"saving checkpoint at iteration {step} to /ckpt", step, after(step))
+    assert track.late(SaveLimits(), after(900)) is not None
+
+
+def test_configurations_are_no_checkpoints() -> None:
+    assert tells_of_save("Saving model checkpoint to /ckpt/checkpoint-500")
+    assert not tells_of_save("Configuration saved in /ckpt/checkpoint-500/config.json")
+    assert not tells_of_save("tokenizer config file saved in /ckpt/checkpoint-500/tokenizer_config.json")
+
+
+def incident(kind: EventKind, state: IncidentState, *, opened: float = 50, closed: float | None = 60, attempt: int = 0) -> Incident:
+    ended = after(closed) if closed is not None else None
+    return Incident(1, state, "7", attempt, None, kind, after(opened), None, ended, None, None, None, None, "")
+
+
+@pytest.mark.parametrize(
+    ("known", "news"),
+    [
+        (incident(EventKind.JOB_ENDED, IncidentState.ESCALATED), False),
+        (incident(EventKind.HANG, IncidentState.RECOVERED), False),
+        (incident(EventKind.HANG, IncidentState.ESCALATED), False),
+        (incident(EventKind.SLOW_JOB, IncidentState.ESCALATED), True),
+        (incident(EventKind.SLOW_JOB, IncidentState.WAITING, closed=None), False),
+        (incident(EventKind.CHECKPOINTS_LATE, IncidentState.ESCALATED), True),
+        (incident(EventKind.REQUESTED, IncidentState.CLOSED), True),
+        (incident(EventKind.REQUESTED, IncidentState.CLOSED, closed=150), False),
+        (incident(EventKind.JOB_ENDED, IncidentState.RECOVERED, attempt=1), True),
+        (incident(EventKind.JOB_ENDED, IncidentState.RECOVERED, opened=-500, closed=-400), True),
+    ],
+    ids=[
+        *("ended", "hang_recovered", "hang_with_a_person", "slow", "slow_in_work", "late_saves"),
+        *("looked_at_before", "looked_at_after", "another_attempt", "an_id_used_again"),
+    ],
+)
+def test_an_end_is_news_unless_somebody_saw_to_it(known: Incident, news: bool) -> None:
+    events = ended_badly([job()], known=Known.of([known]), since=START, now=after(200))
+    assert bool(events) is news
+
+
+@pytest.mark.parametrize(
+    ("state", "noticed"),
+    [
+        *(
+            (state, True)
+            for state in (JobState.FAILED, JobState.NODE_FAIL, JobState.OUT_OF_MEMORY, JobState.TIMEOUT, JobState.PREEMPTED)
+        ),
+        *(
+            (state, False)
+            for state in (JobState.CANCELLED, JobState.COMPLETED, JobState.PENDING, JobState.RUNNING, JobState.UNKNOWN)
+        ),
+    ],
+)
+def test_only_failures_are_noticed(state: JobState, noticed: bool) -> None:
+    assert bool(ended_badly([job(state=state)], known=Known({}), since=START, now=after(200))) is noticed
+
+
+def test_tasks_of_an_array_are_jobs_and_parts_of_a_heterogeneous_job_are_one() -> None:
+    jobs = [job("18_1"), job("18_2"), job("20+0"), job("20+1"), job("20+2")]
+    found = [event.job for event in ended_badly(jobs, known=Known({}), since=START, now=after(200))]
+    assert found == ["18_1", "18_2", "20+0"]
+    there = Known.of([replace(incident(EventKind.JOB_ENDED, IncidentState.OPEN, closed=None), job="20+0")])
+    assert [event.job for event in ended_badly(jobs, known=there, since=START, now=after(200))] == ["18_1", "18_2"]
+
+
+def nodes(**states: NodeState) -> list[Node]:
+    return [Node(name, state) for name, state in states.items()]
+
+
+def test_nodes_that_go_down_together_under_jobs_are_one_event_and_come_back() -> None:
+    track, running = NodeTrack(), [job(state=JobState.RUNNING, nodes=("a", "b", "c"))]
+    up, down = NodeState.ALLOCATED, NodeState.DOWN
+    assert track.look(nodes(a=up, b=up, c=up, d=down), running, START) == ([], [])
+    events, remarks = track.look(nodes(a=up, b=down, c=down, d=down), running, after(10))
+    assert (events, len(remarks)) == ([], 2)  # a controller that restarts shows that, too
+    events, _ = track.look(nodes(a=up, b=down, c=down, d=down), running, after(10) + FOR_SURE)
+    assert [(event.kind, event.node, event.detail["nodes"], event.detail["jobs"]) for event in events] == [
+        (EventKind.NODE_DOWN, "b", ["b", "c"], ["7"])
+    ]
+    assert track.look(nodes(a=up, b=down, c=down, d=down), running, after(400))[0] == []
+    _, remarks = track.look(nodes(a=up, b=up, c=NodeState.UNKNOWN, d=down), running, after(500))
+    assert remarks == ["node b: down -> allocated, job 7 runs there"]
+    assert track.look(nodes(a=up, b=up, c=down, d=down), running, after(600))[0] == []  # unknown was no recovery
+
+
+def test_a_node_drained_by_others_is_a_remark() -> None:
+    track, running = NodeTrack(), [job(state=JobState.RUNNING, nodes=("a",))]
+    track.look(nodes(a=NodeState.ALLOCATED), running, START)
+    events, remarks = track.look([Node("a", NodeState.DRAINING, reason="firmware")], running, after(10))
+    assert (events, remarks) == ([], ["node a: allocated -> draining (firmware), job 7 runs there"])
+
+
+def failure(number: int, text: str, *, task: str = "", at: float = 0, reason: str = "s3_storage_error") -> Failure:
+    return Failure(number, str(number), task or f"user{number % 2}/llm", after(at), reason, (text,))
+
+
+URL = 'Could not connect to the endpoint URL: "https://minio-a.local:9000/ckpt/x"'
+OTHER = URL.replace("minio-a", "minio-b")
+
+
+def test_jobs_of_several_tasks_that_die_of_one_service_are_one_outage() -> None:
+    (found,) = outages([failure(3, URL, at=60), failure(1, URL), failure(2, URL, at=30), failure(4, OTHER)])
+    assert (found.service, [one.incident for one in found.members]) == ("minio-a.local:9000", [1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    "failures",
+    [
+        [failure(1, URL), failure(2, URL)],
+        [failure(1, URL, task="a"), failure(2, URL, task="a"), failure(3, URL, task="a")],
+        [failure(1, URL), failure(2, URL, at=2000), failure(3, URL, at=4000)],
+        [failure(1, URL), failure(2, URL), failure(3, OTHER), failure(4, OTHER)],
+        [failure(1, "ran out of memory", reason="out_of_memory_error") for _ in range(5)],
+        [failure(n, URL, reason="import_error") for n in range(5)],
+        [failure(n, "connection refused", reason="connection_error") for n in range(5)],
+    ],
+    ids=["two", "one_task", "far_apart", "two_services", "out_of_memory", "script_errors", "no_service_named"],
+)
+def test_independent_failures_are_not_lumped(failures: list[Failure]) -> None:
+    assert outages(failures) == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "text", "service"),
+    [
+        ("s3_storage_error", "An error occurred (SlowDown) when calling the PutObject operation: Please reduce", "object storage"),
+        ("connection_error", "HTTPSConnectionPool(host='huggingface.co', port=443): Max retries exceeded", "huggingface.co"),
+        ("connection_error", "ConnectionRefusedError: connect to 10.0.0.7:6379", "10.0.0.7:6379"),
+        ("os_error", "OSError: [Errno 5] Input/output error: '/lustre/projectx/data/shard-004.bin'", "/lustre/projectx"),
+        ("value_error", URL, ""),
+    ],
+)
+def test_the_service_is_read_off_the_line(reason: str, text: str, service: str) -> None:
+    assert service_of(reason, [text]) == service
+
+
+class _View:
+    def __init__(self, name: str, gate: threading.Event | None = None, error: Exception | None = None) -> None:
+        self.job = job(name, log=Path("/mnt" if gate else "/home") / name / "job.log")
+        self.gate, self.error = gate, error
+
+    def read(self, now: datetime) -> None:
+        if self.gate is not None:
+            self.gate.wait(10)
+        if self.error is not None:
+            raise self.error
+
+
+def test_a_mount_that_hangs_blinds_only_for_its_own_jobs() -> None:
+    gate, readers = threading.Event(), Readers(deadline_s=0.05)
+    well, stuck = _View("1"), _View("2", gate)
+    read, trouble = readers.read([well, stuck], START)
+    assert (read, len(trouble)) == ([well], 1)
+    read, trouble = readers.read([well, stuck], START)
+    assert (read, trouble) == ([well], ["/mnt/2 does not answer: 1 logs were not read"])
+    gate.set()
+    for _ in range(100):
+        read, trouble = readers.read([well, stuck], START)
+        if not trouble:
+            break
+    assert read == [well, stuck]
+
+
+@pytest.mark.parametrize("error", [PermissionError("no"), ValueError("odd")])
+def test_one_odd_log_does_not_blind_the_watch(error: Exception) -> None:
+    well, odd = _View("1"), _View("2", error=error)
+    read, trouble = Readers().read([odd, well], START)
+    assert (read, len(trouble)) == ([well], 1)
+
+
+def test_events_hold_json_only() -> None:
+    (event,) = ended_badly([job()], known=Known({}), since=START, now=after(200))
+    assert isinstance(event, Event)
+    assert json.loads(json.dumps(dict(event.detail)))["submitted"] == START.isoformat()
