@@ -1,4 +1,4 @@
-"""A whole night in a real terminal: a job dies, the operator looks, allows, and the job comes back. tmux draws, real processes train."""
+"""A whole night in a real terminal: a job dies, the operator looks and allows, the job comes back. Real processes train."""
 
 from __future__ import annotations
 

@@ -64,18 +64,23 @@ def run(settings: Settings, *, thread: str = "", resume: bool = False, theme: st
     Raises:
         UsageError: There is no such conversation, or one of that name where a new one is wanted; there is no such theme.
     """
+    app = app_on(settings, thread=thread, resume=resume, model=model)
+    if theme not in app.available_themes:
+        raise UsageError(f"there is no theme {theme!r}; known: {', '.join(sorted(app.available_themes))}")
+    app.theme = theme
+    app.run()
+    return app.return_code or 0
+
+
+def app_on(settings: Settings, *, thread: str = "", resume: bool = False, model: bool = True) -> ChatApp:
+    """Return the chat, not yet running; see `run`."""
     from assistant.engine.lease import owner_name
 
     by = f"chat:{getpass.getuser()}"
     starts, clock = FromSettings(settings, model=model), SystemClock()
     talks = Talks(settings.state_folder / "conversations")
     name = begun(talks, thread, resume=resume, now=clock.now())
-    app = ChatApp(lambda post: Desk(starts, post, by=by, owner=owner_name(by), clock=clock), thread=name, talks=talks)
-    if theme not in app.available_themes:
-        raise UsageError(f"there is no theme {theme!r}; known: {', '.join(sorted(app.available_themes))}")
-    app.theme = theme
-    app.run()
-    return app.return_code or 0
+    return ChatApp(lambda post: Desk(starts, post, by=by, owner=owner_name(by), clock=clock), thread=name, talks=talks)
 
 
 def begun(talks: Talks, name: str, *, resume: bool, now: datetime) -> str:

@@ -58,6 +58,11 @@ class NodesPanel(Panel):
         """What gets the focus."""
         return self.branches
 
+    def on_mount(self) -> None:
+        """Follow what the desk reads, and draw anew when the theme changes."""
+        super().on_mount()
+        self.app.theme_changed_signal.subscribe(self, lambda _theme: self._draw(self._groups))
+
     def cluster_read(self, seen: ClusterSeen | None) -> None:
         """Show the nodes."""
         if seen is None or seen.at is None:

@@ -49,6 +49,7 @@ class Rows(DataTable[Text]):
         self.cell_padding = 0
         for place, title in enumerate(self._titles):
             self.add_column(Text(f"{title} "), key=str(place))
+        self.app.theme_changed_signal.subscribe(self, lambda _theme: self.show(list(self._shown.values())))
 
     def show(self, rows: Sequence[Row]) -> None:
         """Show these records in this order."""

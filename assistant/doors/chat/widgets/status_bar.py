@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
 
+from rich.cells import cell_len
+from textual import events
 from textual.content import Content
 from textual.reactive import reactive
 from textual.widgets import Static
@@ -13,6 +16,7 @@ from assistant.doors.chat.seen import ClusterSeen, StoreSeen
 from assistant.doors.chat.words import clock
 from assistant.records import JobState, NodeState
 
+GAP = "  "
 _OUT = (NodeState.DOWN, NodeState.DRAINED, NodeState.DRAINING)
 
 
@@ -27,6 +31,10 @@ class StatusBar(Static):
     """Of the policy; empty before it is known."""
     trouble: reactive[str] = reactive("")
     """What does not work now."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._places: list[tuple[int, int, str]] = []
 
     def on_mount(self) -> None:
         """Follow what the desk reads."""
@@ -49,52 +57,75 @@ class StatusBar(Static):
     def _redraw(self) -> None:
         store: StoreSeen | None = self.app.store_seen  # type: ignore[attr-defined]
         cluster: ClusterSeen | None = self.app.cluster_seen  # type: ignore[attr-defined]
-        left = [_part(" Nightshift ", "$primary bold")]
+        left = [Part(" Nightshift ", "$primary bold")]
         if self.trouble:
-            left.append(_part(f"! {self.trouble}", "$error bold"))
+            left.append(Part(f"! {self.trouble}", "$error bold"))
         left += _store_parts(store) + _cluster_parts(cluster)
-        right = [_part(text, "$text-muted") for text in (self.answers, self.MODES.get(self.mode, self.mode)) if text]
-        self.update(_spread(Content("  ").join(left), Content(" · ").join(right), self.size.width))
+        self._places = _places_of(left)
+        right = [Content.styled(text, "$text-muted") for text in (self.answers, self.MODES.get(self.mode, self.mode)) if text]
+        shown = Content(GAP).join(Content.styled(part.text, part.style) for part in left)
+        self.update(_spread(shown, Content(" · ").join(right), self.size.width))
 
     def on_resize(self) -> None:
         """Fill the line."""
         self._redraw()
 
+    async def on_click(self, event: events.Click) -> None:
+        """Open the panel of what was clicked."""
+        for first, end, panel in self._places:
+            if first <= event.x < end:
+                await self.app.run_action(f"app.panel('{panel}')")
 
-def _part(text: str, style: str, action: str = "") -> Content:
-    click = f" @click=app.{action}" if action else ""
-    return Content.from_markup(f"[{style}{click}]$text[/]", text=text)
+
+class Part(NamedTuple):
+    """A few words of the line."""
+
+    text: str
+    style: str
+    panel: str = ""
+    """Which a click opens."""
 
 
-def _store_parts(seen: StoreSeen | None) -> list[Content]:
+def _places_of(parts: Sequence[Part]) -> list[tuple[int, int, str]]:
+    """Return from where to where the parts with a panel stand, in cells."""
+    found, at = [], 0
+    for part in parts:
+        end = at + cell_len(part.text)
+        if part.panel:
+            found.append((at, end, part.panel))
+        at = end + len(GAP)
+    return found
+
+
+def _store_parts(seen: StoreSeen | None) -> list[Part]:
     if seen is None:
-        return [_part("opening the store…", "$text-muted")]
+        return [Part("opening the store…", "$text-muted")]
     if not (seen.unfinished or seen.approvals or seen.handed_over):
-        return [_part("nothing is wrong", "$success")]
+        return [Part("nothing is wrong", "$success")]
     parts = []
     if seen.unfinished:
-        parts.append(_part(f"{seen.unfinished} incident{'s' * (seen.unfinished > 1)}", "$error bold", "panel('incidents')"))
+        parts.append(Part(f"{seen.unfinished} incident{'s' * (seen.unfinished > 1)}", "$error bold", "incidents"))
     if seen.approvals:
         count = len(seen.approvals)
-        parts.append(_part(f"{count} wait{'s' * (count == 1)} for you", "$accent bold", "panel('approvals')"))
+        parts.append(Part(f"{count} wait{'s' * (count == 1)} for you", "$accent bold", "approvals"))
     if seen.handed_over:
-        parts.append(_part(f"{seen.handed_over} handed over", "$warning", "panel('incidents')"))
+        parts.append(Part(f"{seen.handed_over} handed over", "$warning", "incidents"))
     return parts
 
 
-def _cluster_parts(seen: ClusterSeen | None) -> list[Content]:
+def _cluster_parts(seen: ClusterSeen | None) -> list[Part]:
     if seen is None or (seen.at is None and not seen.trouble):
-        return [_part("asking the scheduler…", "$text-muted")]
+        return [Part("asking the scheduler…", "$text-muted")]
     if seen.trouble:
         since = f" since {clock(seen.at, seen.at)}" if seen.at is not None else ""
-        return [_part(f"! scheduler silent{since}", "$warning", "panel('jobs')")]
+        return [Part(f"! scheduler silent{since}", "$warning", "jobs")]
     states = Counter(job.state for job in seen.jobs)
     out = sum(node.state in _OUT for node in seen.nodes)
-    parts = [_part(f"{states[JobState.RUNNING]:,} running", "$text-muted", "panel('jobs')")]
+    parts = [Part(f"{states[JobState.RUNNING]:,} running", "$text-muted", "jobs")]
     if out:
-        parts.append(_part(f"{out:,} of {len(seen.nodes):,} nodes out", "$warning", "panel('nodes')"))
+        parts.append(Part(f"{out:,} of {len(seen.nodes):,} nodes out", "$warning", "nodes"))
     else:
-        parts.append(_part(f"{len(seen.nodes):,} nodes", "$text-muted", "panel('nodes')"))
+        parts.append(Part(f"{len(seen.nodes):,} nodes", "$text-muted", "nodes"))
     return parts
 
 
