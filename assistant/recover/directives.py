@@ -39,6 +39,8 @@ class Directives:
     """`auto`: the owner agrees to restarts by policy and wants the run to chain; `ask`; `never`."""
     owner: str = ""
     """Whom to tell."""
+    heartbeat: str = ""
+    """File that the training loop replaces at each step; the watch reads it."""
     problems: tuple[str, ...] = ()
     """What could not be understood, with the line of the script."""
 
@@ -83,8 +85,8 @@ def _value(key: str, value: str) -> str | Callable[[Directives], Directives]:
         unknown = set(re.findall(r"\{([^{}]*)\}", value)) - PLACEHOLDERS[key]
         if unknown:
             return f"{key} knows {{{'}, {'.join(sorted(PLACEHOLDERS[key]))}}}, not {{{sorted(unknown)[0]}}}"
-    elif key not in ("checkpoints", "act", "format", "owner"):
-        known = ["checkpoints", "format", "resume", "skip", "restarts", "act", "owner"]
+    elif key not in ("checkpoints", "act", "format", "owner", "heartbeat"):
+        known = ["checkpoints", "format", "resume", "skip", "restarts", "act", "owner", "heartbeat"]
         near = difflib.get_close_matches(key, known, n=1)
         return f"unknown key {key!r}" + (f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}")
     return lambda said: replace(said, **{key: value})  # type: ignore[arg-type]

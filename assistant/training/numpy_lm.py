@@ -25,6 +25,7 @@ import numpy as np
 from assistant.training import checkpoint, speech
 from assistant.training.checkpoint import Position, StorageDown
 from assistant.training.faults import Faults, Self, fault_folders
+from assistant.training.heartbeat import Heartbeat
 from assistant.training.loader import Loader, Share
 from assistant.training.megatron import StepReport, iteration_line, loaded_line, saved_line, saving_line, validation_line
 from assistant.training.model import AdamW, Floats, learning_rate, loss_and_gradient, new_parameters
@@ -84,6 +85,7 @@ class Trainer:
         node_folder, job_folder = fault_folders(environment)
         self.who = Self(self.rank, self.local_rank, self.node, node_folder, job_folder, options.checkpoints)
         self.faults = Faults(self.who)
+        self.heart = Heartbeat.of_environment(environment)
         self.position, self.flat, self.optimizer = self._begin()
         self.not_numbers = 0
         self.loader = self.who.loader = Loader(
@@ -115,6 +117,7 @@ class Trainer:
             flat = new_parameters(self.options.seed)
             return Position(0, 0), flat, AdamW(len(flat))
         self.say(f" loading checkpoint from {folder}")
+        self.heart.beat(0, "loading")
         try:
             found = checkpoint.load(folder)
         except StorageDown:
@@ -141,10 +144,13 @@ class Trainer:
             norm, elapsed = float(np.linalg.norm(gradient.astype(np.float64))), time.monotonic() - began
             report = StepReport(step, options.steps, next_sample, elapsed, rate, options.batch_size, loss, norm, self.not_numbers)
             self.say(iteration_line(report, datetime.now(UTC)))
+            self.heart.beat(step)
             if step % options.save_interval == 0 or step == options.steps:
                 self._save(Position(step, next_sample))
             if step % options.eval_interval == 0:
+                self.heart.beat(step, "evaluation")
                 self.say(validation_line(step, self.evaluate(step)))
+        self.heart.beat(options.steps, "end")
         self.say(f"[after training is done] datetime: {datetime.now(UTC):%Y-%m-%d %H:%M:%S}")
 
     def _collective(self, values: Floats) -> Floats:
@@ -167,6 +173,7 @@ class Trainer:
     def _save(self, position: Position) -> None:
         root: Path = self.options.checkpoints
         self.say(saving_line(position.step, root))
+        self.heart.beat(position.step, "checkpoint")
 
         def halfway() -> None:
             self.faults.strike("save", position.step)

@@ -30,8 +30,13 @@ class HangLimits:
 
     @property
     def floor_s(self) -> float:
-        """Shorter gaps are never looked into."""
-        return self.silent_s / 10
+        """Shorter gaps are never looked into: file systems stall for minutes and come back."""
+        return self.silent_s / 6
+
+    @property
+    def told_s(self) -> float:
+        """Least for a job whose heartbeat says that it is at nothing but training."""
+        return self.silent_s / 3
 
 
 @dataclass(slots=True)

@@ -80,7 +80,7 @@ def suspicion_of(signs: Signs, cadence: Cadence, limits: HangLimits, now: dateti
     if signs.beat_at is not None:
         # it says when it evaluates or saves, so within training nothing else can take long
         told = phase is Phase.TRAINING and cadence.count(phase) >= FEW_STEPS
-        certain_s = suspect_s if told else certain_s
+        certain_s = max(suspect_s, limits.told_s) if told else certain_s
         moved = max(signs.beat_at, signs.phase_at or signs.beat_at)
         chatters = (signs.output_at - moved).total_seconds() > max(LATE_S, suspect_s)
         how, since = (Still.NO_BEAT, moved) if chatters else (Still.SILENT, max(moved, signs.life_at))

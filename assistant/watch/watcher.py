@@ -181,7 +181,7 @@ class Watcher:
             if witness is None:
                 return None  # the answer is under way
             if witness.vote is Vote.WORKING:
-                view.excused_until = now + timedelta(seconds=max(suspicion.limit_s, self._limits.hang.silent_s / 3))
+                view.excused_until = now + timedelta(seconds=max(suspicion.limit_s, self._limits.hang.told_s))
                 remarks.append(f"job {view.job.id} is silent and at work: {witness.text}")
                 return None
         if not suspicion.certain and (witness is None or witness.vote is not Vote.HUNG):

@@ -83,9 +83,9 @@ def test_a_line_tells_that_a_phase_is_over() -> None:
     [
         ({}, Phase.START, 1800, 1800),
         ({"training": [2.0] * 4}, Phase.TRAINING, 1800, 1800),
-        ({"training": [2.0] * 50}, Phase.TRAINING, 180, 1800),
-        ({"training": [60.0] * 50}, Phase.TRAINING, 300, 1800),
-        ({"training": [2.0] * 50, "checkpoint": [200.0]}, Phase.TRAINING, 180, 1800),
+        ({"training": [2.0] * 50}, Phase.TRAINING, 300, 1800),
+        ({"training": [80.0] * 50}, Phase.TRAINING, 400, 1800),
+        ({"training": [2.0] * 50, "checkpoint": [200.0]}, Phase.TRAINING, 300, 1800),
         ({"training": [2.0] * 50, "checkpoint": [200.0]}, Phase.CHECKPOINT, 1000, 1800),
         ({"training": [2.0] * 50, "checkpoint": [200.0]}, Phase.EVALUATION, 1800, 1800),
         ({"training": [2.0] * 50, "evaluation": [3000.0]}, Phase.EVALUATION, 4500, 4500),
@@ -117,15 +117,16 @@ MINUTE = 60.0
     ("output_s", "life_s", "beat_s", "now_s", "how", "certain"),
     [
         # output, life, heartbeat and now in seconds; None without a heartbeat
-        (0, 0, None, 170, None, False),
-        (0, 0, None, 190, Still.SILENT, False),
+        (0, 0, None, 290, None, False),
+        (0, 0, None, 310, Still.SILENT, False),
         (0, 0, None, 1801, Still.SILENT, True),
-        (300, 0, None, 310, Still.NO_STEPS, False),
+        (400, 0, None, 410, Still.NO_STEPS, False),
         (1900, 0, None, 1910, Still.NO_STEPS, True),
         (0, 0, 1900, 1910, None, False),
-        (0, 0, 0, 190, Still.SILENT, True),
+        (0, 0, 0, 310, Still.SILENT, False),
+        (0, 0, 0, 610, Still.SILENT, True),
         (900, 900, 0, 910, Still.NO_BEAT, True),
-        (100, 100, 0, 170, None, False),
+        (100, 100, 0, 290, None, False),
     ],
 )
 def test_silence_chatter_and_heartbeats_are_told_apart(
