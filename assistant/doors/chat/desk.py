@@ -45,6 +45,8 @@ Found = TypeVar("Found")
 
 CLUSTER_S = 5.0
 """Seconds between two looks at the scheduler; a scheduler that is slow is asked again this long after its answer."""
+LEAST_S = 1.0
+"""Seconds between two looks at least, also when the store tells that something was done."""
 STORE_S = 0.5
 """Seconds between two looks whether another process has written to the store."""
 LOOK_S, AGAIN_S = 2.0, 10.0
@@ -84,6 +86,7 @@ class Desk:
         self.by, self._owner, self.clock = by, owner, clock
         self._engine: Engine | None = None
         self._engine_lock, self._closed = threading.Lock(), threading.Event()
+        self._changed = threading.Event()
         self._playbooks: Mapping[str, Playbook] = {}
         self._agent: Agent | None = None
         self._unwanted: set[int] = set()
@@ -103,6 +106,7 @@ class Desk:
     def close(self) -> None:
         """Stop looking. What hangs is not waited for."""
         self._closed.set()
+        self._changed.set()
 
     @property
     def engine(self) -> Engine:
@@ -243,6 +247,7 @@ class Desk:
                 version = store.version()
                 if version != self._version:
                     self._version = version
+                    self._changed.set()
                     self._tell(StoreRead(read_store(store, self.now())))
             except NightshiftError as error:
                 self._version = ()
@@ -258,7 +263,9 @@ class Desk:
             except Unavailable as error:
                 self._cluster = dataclasses.replace(self._cluster, trouble=str(error))
             self._tell(ClusterRead(self._cluster))
-            self._closed.wait(CLUSTER_S)
+            if not self._closed.wait(LEAST_S):
+                self._changed.wait(CLUSTER_S - LEAST_S)
+                self._changed.clear()
 
     def _ready(self) -> Agent:
         if self._agent is None:

@@ -72,8 +72,9 @@ class Rows(DataTable[Text]):
                         self.update_cell(key, str(place), self._text(cell), update_width=True)
 
     def _draw_anew(self, rows: Sequence[Row]) -> None:
-        at = self.cursor_key
-        top = self.scroll_y
+        # where nobody is reading, what is newest stays in sight
+        at = self.cursor_key if self.has_focus or self.cursor_row else ""
+        top = self.scroll_y if at else 0
         self.clear()
         for row in rows:
             self.add_row(*self._drawn(row), key=row.key)
