@@ -40,7 +40,7 @@ _SHORT = 250
 _AT_ONCE = 8
 """Texts computed together: more do not go faster."""
 _KEPT = 4096
-MEANING = 0.7
+MEANING = 0.5
 """Exponent of what the encoder says beside the words' model; the mean of both is better than either on every suite."""
 _LEAST = 1e-4
 """Share that the words' model gives at least: it never forbids a reason."""

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import export
 import lines as data
 import numpy as np
 import sentences as asked
@@ -58,13 +57,17 @@ def heads_of(
     Those for sentences had few in each batch, so they are fitted anew to what llama.cpp computes for all of them.
     """
     own = {name.removeprefix("heads."): table for name, table in tables.items() if name.startswith("heads.")}
-    classes = {"reason": tuple(about["reason"]), **{head: tuple(asked.pool(head)) for head in asked.HEADS}}
-    for head in asked.HEADS:
-        own[f"{head}.weight"] = np.zeros((len(classes[head]), DIMS), np.float32)
-        own[f"{head}.bias"] = np.zeros(len(classes[head]), np.float32)
-    heads = Heads(classes, own, {**note, "version": VERSION, "encoder": encoder.digest})
+    classes = {"reason": tuple(about["reason"]), **dict.fromkeys(asked.HEADS, ())}
+    return of_sentences(Heads(classes, own, {**note, "version": VERSION, "encoder": encoder.digest}), encoder)
+
+
+def of_sentences(heads: Heads, encoder: LlamaEncoder) -> Heads:
+    """Return heads of which those for sentences are fitted from nothing to all that there is to learn from."""
     chance = random.Random(0)
     for head in asked.HEADS:
+        wants = tuple(asked.pool(head))
+        empty = {f"{head}.weight": np.zeros((len(wants), DIMS), np.float32), f"{head}.bias": np.zeros(len(wants), np.float32)}
+        heads = replace(heads, classes={**heads.classes, head: wants}, tables={**heads.tables, **empty})
         said = [(prepared.sentence(asked.filled(text, chance)), want) for want, texts in asked.pool(head).items() for text in texts]
         heads = refit(heads, head, encoder.vectors([text for text, _ in said]), [want for _, want in said], prior=PRIOR)
     return heads
@@ -89,6 +92,7 @@ def figures(encoder: LlamaEncoder, heads: Heads, words: LinearRanker) -> dict[st
 def build(base: Path, seeds: Sequence[Path], out: Path, kept: float = 1.0) -> dict[str, dict[str, float]]:
     """Write the shipped files and return their figures."""
     import bert
+    import export
 
     out.mkdir(parents=True, exist_ok=True)
     tables, about = mean_of(seeds, bert.read_tables(base / "model.safetensors"), kept)
