@@ -25,7 +25,7 @@ LLAMA_BUILD := -DLLAVA_BUILD=OFF -DCMAKE_PROJECT_llama.cpp_INCLUDE=$(CURDIR)/pac
 NO_LLAMA := llama-cpp-python could not be built (it needs a C++ compiler and cmake): GGUF models are off, all else works; \
 then try: make deps-llama
 
-.PHONY: help deps deps-llama deps-chat pictures screenshots deps-cluster deps-tools deps-torch model tiny-model demo drill test test-cluster check format bench clean build
+.PHONY: help deps deps-llama deps-chat pictures screenshots deps-cluster deps-tools deps-torch model model-heads tiny-model demo drill test test-cluster check format bench clean build
 
 help:            ## print this list
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -91,6 +91,9 @@ model: $(MODEL_VENV)/.nightshift-installed ## train the embedded model anew (PyT
 $(MODEL_FILES): $(MODEL_LEARNT)
 	$(MODEL_PYTHON) training/encoder/train.py --base $(MODEL_VENV)/base --out $@ \
 	  --seed $(word 2,$(subst -, ,$(basename $(notdir $@)))) --steps $(word 3,$(subst -, ,$(basename $(notdir $@))))
+
+model-heads: $(STAMP) ## fit anew what of the embedded model needs no PyTorch: heads for sentences, words (minutes)
+	PYTHONPATH=.:training/encoder $(BIN)/python training/encoder/renew.py
 
 tiny-model: $(MODEL_VENV)/.nightshift-installed ## train the tests' tiny language model anew (PyTorch, ten minutes)
 	$(MODEL_PYTHON) training/tiny/train.py --out tests/models/tiny-dialogue.gguf
