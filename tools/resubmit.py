@@ -26,8 +26,10 @@ from assistant.tooling import Context, tool
 from assistant.tools.checkpoints import choose_checkpoint
 
 NEWEST = ("last", "last_healthy")
+LEAD_STEPS = 100
+"""Before the step of a spike, where the checkpoint is older. Source: PaLM, arXiv 2204.02311, section 5.1: 100 steps before."""
 MOST_SKIPPED_STEPS = 500
-"""Behind the step of a spike. Source: PaLM, arXiv 2204.02311, section 5.1: skip 200 to 500 batches."""
+"""Behind the step of a spike. Source: PaLM, as above: skip 200 to 500 batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,8 @@ class Wish(NamedTuple):
     first: int
     end: int
     around: int
+    steps: int = 0
+    """Least to be left out behind `around`."""
 
 
 @tool(risk=Risk.CHANGE, kind="resubmit", undo="cancel_job")
@@ -60,6 +64,7 @@ def resubmit_job(
     skip_from_step: int = 0,
     skip_to_step: int = 0,
     skip_around_step: int = 0,
+    skip_steps: int = 200,
 ) -> dict[str, Any]:
     """Submit a job that has ended again, with its own script and options; return the new job's id as `job`.
 
@@ -72,9 +77,10 @@ def resubmit_job(
         blamed: Nodes found at fault; it refuses unless each is cordoned or excluded.
         skip_from_step: First training step whose data is left out; 0 leaves nothing out.
         skip_to_step: First step after that whose data counts again.
-        skip_around_step: Instead of both: leave out from the checkpoint to the last step seen, at most 500 behind this one.
+        skip_around_step: Instead of both: leave out from 100 steps before this one to the last step seen, at most 500 behind it.
+        skip_steps: With skip_around_step: leave out at least so many behind it; 200 to 500 are usual.
     """
-    skip = Wish(skip_from_step, skip_to_step, skip_around_step)
+    skip = Wish(skip_from_step, skip_to_step, skip_around_step, skip_steps)
     plan = _plan(context, job, checkpoint=checkpoint, exclude=exclude or (), skip=skip)
     problem = restart_problem(
         plan.job,
@@ -112,9 +118,10 @@ def planned(
     skip_from_step: int = 0,
     skip_to_step: int = 0,
     skip_around_step: int = 0,
+    skip_steps: int = 200,
 ) -> str:
     """Return the submission as a person would type it."""
-    skip = Wish(skip_from_step, skip_to_step, skip_around_step)
+    skip = Wish(skip_from_step, skip_to_step, skip_around_step, skip_steps)
     plan = _plan(context, job, checkpoint=checkpoint, exclude=exclude or (), skip=skip, read=False)
     spec = plan.spec
     words = [f"submit {spec.name} ({spec.nodes} nodes) again"]
@@ -150,7 +157,7 @@ def _plan(context: Context, job_id: str, *, checkpoint: str, exclude: Sequence[s
     chosen = _checkpoint(context, job, checkpoint, read=read)
     points = log_points(job)
     reached = max((point.step for point in points), default=None)
-    left_out = _skip(job, skip, chosen, reached)
+    left_out = window_to_skip(job, skip, chosen, reached)
     spec = plan_restart(
         job,
         job.spec,
@@ -165,10 +172,16 @@ def _plan(context: Context, job_id: str, *, checkpoint: str, exclude: Sequence[s
     return Plan(job, spec, chosen, left_out, reached, f"{begin}{blind}")
 
 
-def _skip(job: Job, wish: Wish, checkpoint: Checkpoint | None, reached: int | None) -> Skip | None:
+def window_to_skip(job: Job, wish: Wish, checkpoint: Checkpoint | None, reached: int | None) -> Skip | None:
+    """Return the steps whose data is to be left out; None for a wish that leaves nothing out.
+
+    Raises:
+        ToolError: The window is empty.
+    """
     if wish.around:
         begin = checkpoint.step + 1 if checkpoint is not None else 1
-        first, end = begin, min(max(reached or 0, wish.around), wish.around + MOST_SKIPPED_STEPS) + 1
+        behind = max(wish.steps, min((reached or 0) - wish.around, MOST_SKIPPED_STEPS), 0)
+        first, end = max(begin, wish.around - LEAD_STEPS), wish.around + behind + 1
     elif wish.first:
         first, end = wish.first, wish.end
     else:

@@ -25,7 +25,7 @@ from assistant.errors import Denied, Parked, StoreBusy, StoreError, ToolError, U
 from assistant.gate import Gate
 from assistant.ports import Clock, Embedder, Scheduler
 from assistant.records import CallStatus, Category, Diagnosis, Event, EventKind, Incident, IncidentState, Job, Outcome, Risk
-from assistant.recover.budget import Budget, fingerprint, made_progress, restart_budget
+from assistant.recover.budget import Budget, failing_step, fingerprint, made_progress, restart_budget
 from assistant.recover.directives import Directives, read_directives
 from assistant.recover.playbook import Ended, run_playbook
 from assistant.recover.situation import situation
@@ -256,8 +256,8 @@ class Engine:
     def _credit_progress(self, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> None:
         """Forget the restarts before this attempt when it went past the step at which the one before had failed."""
         before = self.store.diagnosis(incident.parent) if incident.parent is not None else None
-        if before is not None and made_progress(before.step, diagnosis.step):
-            self.store.add_progress(self._cause(before, job), incident=incident.id, step=diagnosis.step)
+        if before is not None and made_progress(failing_step(before), failing_step(diagnosis)):
+            self.store.add_progress(self._cause(before, job), incident=incident.id, step=failing_step(diagnosis))
 
     def _recovered(self, incident: Incident, by: str | None) -> bool:
         diagnosis, job = self._diagnosis(incident), self._job(incident.job)
@@ -280,7 +280,7 @@ class Engine:
         cause = self._cause(diagnosis, job)
         if any(call.tool == "resubmit_job" and call.status == "done" for call in self.store.calls(incident.id)):
             self.store.mark_stage(incident.id, "restarted")
-            self.store.add_attempt(cause, incident=incident.id, step=diagnosis.step)
+            self.store.add_attempt(cause, incident=incident.id, step=failing_step(diagnosis))
         if ended.state is IncidentState.RECOVERED:
             self.store.mark_stage(incident.id, "recovered")
             confirm_recovered(self, incident, diagnosis)

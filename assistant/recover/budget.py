@@ -33,6 +33,10 @@ _VARYING = (
 )
 
 
+SPIKE_SLACK = 20
+"""Steps by which the onset of the same spike is found apart; and a second time at the same step is no bad luck with data."""
+
+
 class PastRestart(Protocol):
     """One restart that was made for a root cause; the store's `Attempt` is one."""
 
@@ -96,12 +100,12 @@ def restart_budget(
     used = len(recent)
     if said.act == "never":
         return Budget(False, used, 0, "the job's script says act=never: its owner restarts it")
-    same = [restart for restart in recent if diagnosis.step is not None and restart.step == diagnosis.step]
-    loop = SAME_STEP.get(diagnosis.category, 2)
+    step, spiked = failing_step(diagnosis), diagnosis.spike_step is not None
+    slack = SPIKE_SLACK if spiked else 0
+    same = [restart for restart in recent if step is not None and restart.step is not None and abs(restart.step - step) <= slack]
+    loop = 2 if spiked else SAME_STEP.get(diagnosis.category, 2)
     if used and len(same) + 1 >= loop:
-        return Budget(
-            False, used, limit, f"crash loop: {diagnosis.reason} at step {diagnosis.step} for the {_nth(len(same) + 1)} time"
-        )
+        return Budget(False, used, limit, f"crash loop: {diagnosis.reason} at step {step} for the {_nth(len(same) + 1)} time")
     if used >= limit:
         source = "the job's script" if said.restarts is not None and said.restarts <= limits.attempts else "its playbook"
         tries = f"{used} restart{'s' * (used != 1)} for this root cause within {limits.within_h:g} h"
@@ -111,6 +115,11 @@ def restart_budget(
 
 def _nth(number: int) -> str:
     return {1: "first", 2: "second", 3: "third"}.get(number, f"{number}th")
+
+
+def failing_step(diagnosis: Diagnosis) -> int | None:
+    """Return the step at which a run failed: where its loss went off, else the last one seen; None where that is unknown."""
+    return diagnosis.spike_step if diagnosis.spike_step is not None else diagnosis.step
 
 
 def made_progress(failed_step: int | None, reached_step: int | None, *, margin: int = PROGRESS_STEPS) -> bool:

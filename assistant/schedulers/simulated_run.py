@@ -42,6 +42,8 @@ class Run:
     """The step after which nothing happens any more."""
     spikes_at: int | None = None
     """The step from which the loss is high, unless its samples are skipped."""
+    spikes_anyway: bool = False
+    """Whether it is no matter of samples: skipping does not help."""
     says_at: int | None = None
     """The step after which the log says the lines while training goes on."""
     checkpoints: Path | None = None
@@ -105,7 +107,7 @@ class Progress:
     def loss(self, step: int) -> float:
         """Return the loss of a step: it falls, and is six times higher after a spike."""
         usual = 0.4 + 3.0 * math.exp(-step / 60) + 0.01 * math.sin(step * 1.7)
-        spiked = self.run.spikes_at is not None and step >= self.run.spikes_at and not self.skips
+        spiked = self.run.spikes_at is not None and step >= self.run.spikes_at and (self.run.spikes_anyway or not self.skips)
         return usual * 6 if spiked else usual
 
     def _lines(self, step: int) -> list[str]:

@@ -105,6 +105,18 @@ def test_a_silent_job_that_is_seen_at_work_is_left_alone(tmp_path: Path) -> None
     assert scene.cluster.job(job).state is JobState.RUNNING
 
 
+def test_a_loss_that_jumps_again_at_the_same_step_goes_to_a_person(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, run=Run(steps=2000, spikes_at=167, spikes_anyway=True))
+    scene.cluster.submit(scene.spec)
+    for _ in range(200):
+        scene.clock.sleep(10)
+        scene.engine.tick(owner="watch")
+    (incident,) = scene.engine.store.incidents()
+    assert (incident.kind, incident.state) == (EventKind.LOSS_SPIKE, IncidentState.ESCALATED)
+    assert "above the 0.7778 that would be normal" in incident.note
+    assert scene.cluster.changes == ["submit 1", "cancel 1", "submit 2"]
+
+
 @pytest.mark.parametrize("kind", [EventKind.SLOW_JOB, EventKind.CHECKPOINTS_LATE])
 def test_a_job_that_fails_after_advice_about_it_is_a_case_of_its_own(tmp_path: Path, kind: EventKind) -> None:
     scene = Scene(tmp_path)

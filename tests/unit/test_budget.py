@@ -9,7 +9,7 @@ import pytest
 
 from assistant.content.playbooks import Limits
 from assistant.records import Action, Category, Citation, DecidedBy, Diagnosis
-from assistant.recover.budget import fingerprint, made_progress, normalised, restart_budget
+from assistant.recover.budget import failing_step, fingerprint, made_progress, normalised, restart_budget
 from assistant.recover.directives import Directives
 
 NOW = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
@@ -31,6 +31,17 @@ def diagnosis(line: str = "CUDA error: ECC", step: int | None = 900, category: C
 
 def past(*steps: int | None, hours_ago: float = 1.0) -> list[Restart]:
     return [Restart(step, NOW - timedelta(hours=hours_ago)) for step in steps]
+
+
+@pytest.mark.parametrize(
+    ("before", "onset", "allowed"),
+    [(1000, 1000, False), (985, 1000, False), (1015, 1000, False), (700, 1000, True), (None, 1000, True)],
+)
+def test_a_loss_that_jumps_again_at_the_same_step_is_for_a_person(before: int | None, onset: int, allowed: bool) -> None:
+    spiked = replace(diagnosis(step=1060, category=Category.NONE), reason="loss_spike", spike_step=onset)
+    assert failing_step(spiked) == onset
+    budget = restart_budget(spiked, past(before), Limits(attempts=2, within_h=72), now=NOW)
+    assert budget.allowed is allowed, budget.why
 
 
 @pytest.mark.parametrize(

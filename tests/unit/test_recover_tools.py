@@ -11,13 +11,13 @@ import pytest
 
 from assistant.errors import ToolError
 from assistant.ports import JumpingClock
-from assistant.records import JobSpec, JobState
+from assistant.records import Checkpoint, JobSpec, JobState
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.simulated_run import Run, write_checkpoint
 from assistant.tooling import Context, find_tool
 from assistant.tools.checkpoints import choose_checkpoint, list_checkpoints, verify_checkpoint
 from assistant.tools.report import escalate, tell_owner
-from assistant.tools.resubmit import resubmit_job
+from assistant.tools.resubmit import Wish, resubmit_job, window_to_skip
 from assistant.tools.verification import job_ended, job_progress, live_run, loss_continues, wait_storage
 from tests.no_history import NoHistory
 
@@ -194,8 +194,33 @@ def test_data_around_a_spike_is_left_out_in_samples(tmp_path: Path) -> None:
     made = resubmit_job(world.context, world.job, checkpoint=chosen["restart_from"], skip_around_step=67)
     new = world.cluster.job(made["job"])
     assert new.spec is not None
-    assert (made["step"], made["skipped_steps"]) == (60, [61, 86])
-    assert new.spec.environment["NIGHTSHIFT_ARGS"] == f"--skip {60 * 32}:{85 * 32}"
+    assert (made["step"], made["skipped_steps"]) == (60, [61, 268])
+    assert new.spec.environment["NIGHTSHIFT_ARGS"] == f"--skip {60 * 32}:{267 * 32}"
+
+
+@pytest.mark.parametrize(
+    ("wish", "checkpoint_step", "reached", "left_out"),
+    [
+        (Wish(0, 0, 1000, 200), 900, 1050, (901, 1201)),
+        (Wish(0, 0, 1000, 200), 400, 1050, (900, 1201)),
+        (Wish(0, 0, 1000, 200), 900, 1350, (901, 1351)),
+        (Wish(0, 0, 1000, 200), 900, 5000, (901, 1501)),
+        (Wish(0, 0, 1000, 0), 900, 1050, (901, 1051)),
+        (Wish(0, 0, 1000, 300), 900, None, (901, 1301)),
+        (Wish(0, 0, 67, 200), None, 90, (1, 268)),
+    ],
+    ids=["least", "old_checkpoint", "as_far_as_it_came", "most", "none_more", "reached_unknown", "no_checkpoint"],
+)
+def test_the_window_of_data_to_leave_out(
+    tmp_path: Path, wish: Wish, checkpoint_step: int | None, reached: int | None, left_out: tuple[int, int]
+) -> None:
+    start = None
+    if checkpoint_step is not None:
+        start = Checkpoint(tmp_path, checkpoint_step, "plain", 1, datetime(2026, 1, 1, tzinfo=UTC), healthy=True, problems=())
+    job = World(tmp_path, Run()).cluster.job("1")
+    skip = window_to_skip(job, wish, start, reached)
+    assert skip is not None
+    assert (skip.first, skip.end) == left_out
 
 
 def test_progress_is_seen_once_the_restart_step_is_passed(world: World) -> None:
