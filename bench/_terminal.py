@@ -27,7 +27,12 @@ class Terminal:
         own = {"TERM": "xterm-256color", "COLORTERM": "truecolor", **environment}
         self.began = time.perf_counter()
         self._process = subprocess.Popen(
-            command, stdin=slave, stdout=slave, stderr=slave, env={**os.environ, **own}, start_new_session=True
+            command,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env={name: value for name, value in {**os.environ, **own}.items() if value},
+            start_new_session=True,
         )
         os.close(slave)
         self.written = b""
@@ -82,6 +87,13 @@ class Terminal:
         os.write(self._master, keys.encode())
         self.read(2.0)
         return time.perf_counter() - began
+
+    def ended(self, seconds: float) -> int | None:
+        """Return the exit code when the program ends within some seconds; None when it does not."""
+        ends = time.perf_counter() + seconds
+        while self._process.poll() is None and time.perf_counter() < ends:
+            self.read(0.05)
+        return self._process.poll()
 
     def memory_mb(self) -> float:
         """Return the resident size of the program's process, in MB."""

@@ -91,6 +91,7 @@ class Desk:
         self._agent: Agent | None = None
         self._unwanted: set[int] = set()
         """The calls that this person takes back, by the approvals that this waits for."""
+        self.again_s = AGAIN_S
         self._cluster = ClusterSeen()
         self._version: tuple[int, ...] = ()
         self._lanes = {name: Lane(name, self._failed) for name in ("store", "cluster", "agent", "act", "read", "nodes")}
@@ -232,10 +233,15 @@ class Desk:
             self._tell(Settled(approval, won=outcome.ok, text=text))
 
     def drive(self, incident: int, *, asked: bool) -> None:
-        """Work on an incident; where it only waits for a restarted job, look again on the lane, between other work."""
+        """Work on an incident; where it only waits for a restarted job, look again on the lane, between other work.
+
+        Where a watch holds it, that goes on with it; should the watch die meanwhile, this chat takes over.
+        """
         end = self.engine.work(incident, owner=self._owner, by=self.by if asked else None)
         wait = {IncidentState.VERIFYING: LOOK_S, IncidentState.RECOVERING: AGAIN_S}.get(end.state)
-        if wait is not None and end.owner is None and not self._closed.is_set():
+        if end.owner not in (None, self._owner) and not end.state.ended:
+            wait = self.again_s
+        if wait is not None and not self._closed.is_set():
             again = threading.Timer(wait, self.go_on, (incident,), {"asked": asked})
             again.daemon = True
             again.start()
