@@ -1,0 +1,223 @@
+"""Read a file of `sacct`: any columns, any separator, plain or gzip, or `--json`.
+
+Rows that cannot be read are named and left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from assistant.engine.backtest.attempts import GROUPED, NEEDED, WANTED, Attempt, Get, attempt_of, getter
+from assistant.errors import InputError
+from assistant.logs.reading import open_log
+
+NAMED = 20
+"""Broken rows that are named; of the others the number is kept."""
+JSON_BYTES = 256 << 20
+"""`sacct --json` holds all steps with all counters: beyond this, `sacct -P` says the same in a hundredth of it."""
+HOW = f"ask for it with: sacct -P -D --allusers --starttime YYYY-MM-DD --format={WANTED}"
+
+
+@dataclass
+class Accounts:
+    """What a file of the accounting holds."""
+
+    attempts: list[Attempt] = field(default_factory=list)
+    """Ended and running ones, in order of their ends, those without an end last."""
+    columns: tuple[str, ...] = ()
+    rows: int = 0
+    """All rows but headers, steps and broken ones too."""
+    steps: int = 0
+    twice: int = 0
+    """Rows that stood there already."""
+    broken: int = 0
+    problems: list[str] = field(default_factory=list)
+    """The first broken rows, each with its line and why."""
+    _seen: dict[str, int] = field(default_factory=dict, repr=False)
+    _rows: set[tuple[object, ...]] = field(default_factory=set, repr=False)
+
+    def lacks(self, *names: str) -> bool:
+        """Whether the file has none of these columns."""
+        own = {name.lower() for name in self.columns}
+        return not any(name.lower() in own for name in names)
+
+    def take(self, get: Get, row: int) -> None:
+        """Take one row."""
+        self.rows += 1
+        job_id = get("jobid") or get("jobidraw")
+        if "." in job_id:
+            self.steps += 1
+            return
+        if GROUPED.search(job_id):
+            return
+        found = attempt_of(get, row, earlier=self._seen.get(job_id, 0))
+        if isinstance(found, str):
+            self.wrong(row, found)
+            return
+        key = (job_id, found.job.started, found.job.ended, found.job.state)
+        if key in self._rows:
+            self.twice += 1
+            return
+        self._rows.add(key)
+        self._seen[job_id] = self._seen.get(job_id, 0) + 1
+        self.attempts.append(found)
+
+    def wrong(self, row: int, why: str) -> None:
+        """Note a row that cannot be read."""
+        self.broken += 1
+        if len(self.problems) < NAMED:
+            self.problems.append(f"line {row}: {why}")
+
+    def finish(self) -> Accounts:
+        """Put the attempts in order and let go of what was needed for reading."""
+        self._seen.clear()
+        self._rows.clear()
+        far = max((one.job.ended.timestamp() for one in self.attempts if one.job.ended), default=0.0) + 1
+        self.attempts.sort(key=lambda one: one.job.ended.timestamp() if one.job.ended else far)
+        return self
+
+
+def read_accounts(path: Path) -> Accounts:
+    """Return what a file of sacct holds.
+
+    Raises:
+        InputError: It is missing, empty, no table of sacct, or lacks a column that is needed; the message says what to do.
+    """
+    with open_log(path) as stream:
+        head = stream.peek(64).lstrip()[:1]
+        if head == b"{":
+            text = stream.read(JSON_BYTES + 1)
+            if len(text) > JSON_BYTES:
+                raise InputError(f"{path}: more than {JSON_BYTES >> 20} MiB of JSON; {HOW}")
+            return _of_json(text, path)
+        lines = (line.decode("utf-8", "replace").rstrip("\r\n") for line in stream)
+        return _of_table(lines, path)
+
+
+def _of_table(lines: Iterable[str], path: Path) -> Accounts:
+    numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
+    first = next(numbered, None)
+    if first is None:
+        raise InputError(f"{path}: is empty; {HOW}")
+    between, columns = header_of(first[1], path)
+    places = {name.lower(): place for place, name in enumerate(columns)}
+    found = Accounts(columns=tuple(columns))
+    for number, fields in _records(numbered, between, columns, found):
+        found.take(lambda name, fields=fields: fields[places[name]].strip() if name in places else "", number)  # type: ignore[misc]
+    return found.finish()
+
+
+def header_of(line: str, path: Path) -> tuple[str, list[str]]:
+    """Return the separator of a table and its columns.
+
+    Raises:
+        InputError: It is no header of sacct, or a column is missing that is needed.
+    """
+    line = line.lstrip("\ufeff")
+    parted = re.match(r"\s*[A-Za-z]\w*(\W.*?)(?=[A-Za-z]\w*(?:\W|$))", line)
+    names = re.findall(r"[A-Za-z]\w*", line)
+    if not any(name.lower() in ("jobid", "jobidraw") for name in names) or parted is None:
+        raise InputError(f"{path}: its first line is no header of sacct: {line[:80]!r}; {HOW}")
+    between = parted.group(1)
+    if between.isspace() and "\t" not in between:
+        raise InputError(f"{path}: is the table for people, whose columns are cut short; {HOW}")
+    columns = [name.strip() for name in line.split(between)]
+    known = {name.lower() for name in columns} | ({"jobid"} if "jobidraw" in map(str.lower, columns) else set())
+    missing = [name for name in NEEDED if name.lower() not in known]
+    if missing:
+        raise InputError(f"{path}: has no column {', '.join(missing)}, only {', '.join(filter(None, columns))}; {HOW}")
+    return between, columns
+
+
+def _records(
+    lines: Iterator[tuple[int, str]], between: str, columns: list[str], found: Accounts
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield the fields of each row with its line; one whose name holds a newline is put together again."""
+    wanted = len(columns)
+    held: tuple[int, list[str]] | None = None
+    for number, line in lines:
+        fields = line.split(between)
+        if fields == columns:
+            continue  # the header again: files that were put one behind the other
+        if held is not None:
+            first, before = held
+            held = None
+            if len(fields) < wanted and len(before) + len(fields) - 1 == wanted:
+                yield first, [*before[:-1], f"{before[-1]}\n{fields[0]}", *fields[1:]]
+                continue
+            found.rows += 1
+            found.wrong(first, f"{len(before)} fields instead of {wanted}: {between.join(before)[:60]!r}")
+        if len(fields) == wanted:
+            yield number, fields
+        elif len(fields) < wanted:
+            held = number, fields
+        else:
+            found.rows += 1
+            found.wrong(number, f"{len(fields)} fields instead of {wanted}: does a name hold {between!r}?")
+    if held is not None:
+        found.rows += 1
+        found.wrong(held[0], f"{len(held[1])} fields instead of {wanted}: {between.join(held[1])[:60]!r}")
+
+
+def _of_json(text: bytes, path: Path) -> Accounts:
+    try:
+        jobs = json.loads(text)["jobs"]
+        listed = [job for job in jobs if isinstance(job, Mapping)]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: begins as JSON and is not what sacct --json prints ({error}); {HOW}") from error
+    columns = ("JobID", "JobName", "User", "State", "Start", "End", "Submit", "NodeList", "AllocTRES", "WorkDir", "ExitCode")
+    found = Accounts(columns=columns)
+    for number, job in enumerate(listed, 1):
+        found.take(getter(_fields_of(job)), number)
+    return found.finish()
+
+
+def _fields_of(job: Mapping[str, Any]) -> dict[str, str]:
+    """Return a job of the JSON as the columns of a table; versions differ in how they write a number and a state."""
+    time, state, array = _under(job, "time"), _under(job, "state"), _under(job, "array")
+    task, exits, comment = _number(array.get("task_id")), _under(job, "exit_code"), job.get("comment")
+    parent = _number(array.get("job_id"))
+    words = state.get("current", "")
+    counted = [
+        f"{one.get('type')}/{one.get('name')}={one.get('count')}"
+        for one in _under(job, "tres").get("allocated", ())
+        if isinstance(one, Mapping) and one.get("type") == "gres"
+    ]
+    signal = _number(_under(exits, "signal").get("id", _under(exits, "signal").get("signal_id")))
+    return {
+        "jobid": f"{parent}_{task}" if parent and task != "" else _number(job.get("job_id")),
+        "jobidraw": _number(job.get("job_id")),
+        "jobname": str(job.get("name") or ""),
+        "user": str(job.get("user") or _under(job, "association").get("user") or ""),
+        "partition": str(job.get("partition") or ""),
+        "state": str(words[0] if isinstance(words, list) and words else words or ""),
+        "reason": str(state.get("reason") or ""),
+        "exitcode": f"{_number(exits.get('return_code')) or 0}:{signal or 0}",
+        "submit": _number(time.get("submission")),
+        "start": _number(time.get("start")),
+        "end": _number(time.get("end")),
+        "nodelist": str(job.get("nodes") or ""),
+        "alloctres": ",".join(counted) or "none",
+        "workdir": str(job.get("working_directory") or ""),
+        "submitline": str(job.get("submit_line") or ""),
+        "stdout": str(job.get("stdout_expanded") or job.get("stdout") or ""),
+        "restarts": _number(job.get("restart_cnt")),
+        "comment": str(comment.get("job") or "") if isinstance(comment, Mapping) else str(comment or ""),
+    }
+
+
+def _under(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    inner = value.get(key)
+    return inner if isinstance(inner, Mapping) else {}
+
+
+def _number(value: Any) -> str:
+    """Return a number as text: plain, or as newer versions write it with whether it is set; empty for none."""
+    if isinstance(value, Mapping):
+        value = value.get("number") if value.get("set") else None
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else ""

@@ -1,0 +1,174 @@
+"""A replay for people: sections of names and values, and the same as a page of Markdown with what it assumes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from assistant.engine.backtest.tally import LONGEST_WAIT_S, WELL_S, Rate, Tally
+from assistant.engine.backtest.truth import AT_ONCE_S, HORIZON
+from assistant.recover.leases import HOURS
+
+SHOWN = 12
+"""Lines of a list that are shown."""
+
+
+class Section(NamedTuple):
+    """Some figures that belong together."""
+
+    title: str
+    pairs: list[tuple[str, str]]
+
+
+def sections(told: Tally) -> list[Section]:
+    """Return the figures in the order in which people ask for them."""
+    found = [
+        Section("history", list(_history(told))),
+        Section("what Nightshift would have done", list(_done(told))),
+        Section("GPU-hours lost to waiting", list(_waiting(told))),
+        Section("what a person would have been asked", list(_asked(told))),
+        Section("what might have done harm", list(_harm(told))),
+        Section("nodes", list(_nodes(told))),
+        Section("what nobody can know from these files", [(name, f"{count:,}") for name, count in told.unknown.items()]),
+    ]
+    return [section for section in found if section.pairs]
+
+
+def _history(told: Tally) -> Iterator[tuple[str, str]]:
+    if told.first is not None and told.last is not None:
+        yield "from, to", f"{told.first:%Y-%m-%d %H:%M} to {told.last:%Y-%m-%d %H:%M} UTC, {told.days:g} days"
+    yield "jobs that ended", f"{told.jobs:,}, {told.failed:,} failed; {told.gpu_hours_run:,.0f} GPU-hours"
+    yield "states", _listed(told.states)
+    yield "failures replayed", f"{told.replayed:,}"
+    yield "diagnosed", _listed(told.reasons)
+
+
+def _done(told: Tally) -> Iterator[tuple[str, str]]:
+    yield "restarts", _rate(told.restarts)
+    yield "drains of nodes", _rate(told.drains)
+    yield "playbooks", _listed(told.playbooks)
+    yield "incidents ended", _listed(told.ends)
+    for kind, answers in told.changes.items():
+        yield f"policy on {kind}", _listed({_ANSWERS.get(answer, answer): count for answer, count in answers.items()})
+    if told.refused_by:
+        yield "refused by rule", _listed(told.refused_by)
+    if told.not_made:
+        yield "restart not made", _listed(told.not_made)
+
+
+_ANSWERS = {"allow": "done alone", "ask": "after a question", "deny": "refused by policy", "not_made": "could not be made"}
+
+
+def _waiting(told: Tally) -> Iterator[tuple[str, str]]:
+    waiting = told.waiting
+    if not waiting.answered:
+        yield "answered failures", "0: no later submission of the same run could be told from others, so nothing was compared"
+        return
+    yield "answered failures", f"{waiting.answered:,}, half of them within {waiting.median_min:,.0f} min"
+    yield "as it was", f"{waiting.gpu_hours:,.1f} GPU-hours until somebody submitted the run again"
+    yield "saved alone", f"{waiting.saved_alone:,.1f} GPU-hours by {waiting.restarts_alone:,} restarts without a question"
+    yield "saved after a yes", f"{waiting.saved_asked:,.1f} GPU-hours by {waiting.restarts_asked:,} restarts that were asked about"
+    left = waiting.gpu_hours - waiting.saved_alone - waiting.saved_asked
+    yield "as it would have been", f"{left:,.1f} GPU-hours"
+    yield "in the queue", f"{waiting.queue_gpu_hours:,.1f} GPU-hours from submission to start, which nobody could have saved"
+
+
+def _asked(told: Tally) -> Iterator[tuple[str, str]]:
+    yield "questions", _rate(told.asked)
+    if not told.asked.count:
+        return
+    yield "by rule", _listed(told.asked_by)
+    hours = [f"{hour:02d}h {count}" for hour, count in enumerate(told.asked_at) if count]
+    yield "by hour, local", ", ".join(hours)
+    yield "at night", f"{told.asked_at_night:,} between 22:00 and 07:00, {told.asked_at_weekends:,} at weekends"
+
+
+def _harm(told: Tally) -> Iterator[tuple[str, str]]:
+    restarts = [one for one in told.suspects if one.kind == "resubmit"]
+    spent = sum(one.gpu_hours or 0.0 for one in restarts)
+    yield "restarts for nothing", f"{len(restarts):,} of {told.restarts.count:,}; about {spent:,.1f} GPU-hours"
+    yield "restarts nobody made", f"{told.unwanted:,}: the run was not started again within {HORIZON.days} days"
+    yield "drains of good nodes", f"{told.nodes_after.well:,} of {told.drains.count:,}"
+    for one in told.suspects[:SHOWN]:
+        about = f"job {one.job}" + (f", node {one.node}" if one.node else "")
+        yield f"  {one.at:%Y-%m-%d %H:%M}", f"{one.kind} after {one.reason}, {about}: {one.why}"
+    if len(told.suspects) > SHOWN:
+        yield "  …", f"{len(told.suspects) - SHOWN:,} more; --details lists every failure"
+
+
+def _nodes(told: Tally) -> Iterator[tuple[str, str]]:
+    after = told.nodes_after
+    if told.drains.count:
+        yield (
+            "after a drain",
+            (
+                f"{after.again:,} failed again of the node, {after.unused:,} had no job for {HOURS:g} h (taken out?), "
+                f"{after.well:,} were well, {after.unclear:,} unclear"
+            ),
+        )
+    if told.repeated_nodes:
+        yield "to blame repeatedly", _listed(told.repeated_nodes)
+    if told.met_cordoned:
+        yield "failures avoided", f"{told.met_cordoned:,} failures of a node that a cordon would have kept the job away from"
+
+
+def assumptions(notice_s: float, answer_s: float) -> list[str]:
+    """Return what the figures rest on, a sentence each."""
+    return [
+        f"A failure is noticed {notice_s:g} s after the accounting says that the job ended, and a restart is submitted at once.",
+        f"Whatever the policy asks about, a person says yes to after {answer_s / 60:g} min, by day and by night.",
+        "The next attempt of the same user, name, work folder and array task answers a failure; where others of that name ran "
+        "beside, or it was queued before, nothing is compared.",
+        "A restart would have waited in the queue as long as the real one, and its GPUs stood idle meanwhile; on a full "
+        "cluster other jobs have used them.",
+        f"A wait counts up to {LONGEST_WAIT_S / 3600:g} h. What failed again within {AT_ONCE_S / 60:g} min counts as no saving, "
+        "and as a restart for nothing; perhaps the person had changed something as well.",
+        "A restart that waits for a storage or a service saves nothing here: when that was back is not in the files.",
+        "A healthy checkpoint is there and training goes on behind it. Steps since the last checkpoint are lost in either case and "
+        "are not counted.",
+        f"A cordon stands for {HOURS:g} h. A node was well when its next job ran {WELL_S / 3600:g} h or longer.",
+        "Every failure is judged in the history as it really was: what Nightshift would have changed counts for limits, "
+        "cooldowns and budgets, but does not change which jobs failed later.",
+        "Probes cannot be asked about the past: a node is to blame only where logs or kernel lines say so. Hangs, loss spikes "
+        "and slow jobs that a watch sees while a job runs are not replayed.",
+        "Nodes are those that the accounting names, all usable but for our cordons; learned rules, memory and directives of "
+        "job scripts (act=never, restarts=) are not known.",
+        "Times without a zone are read in the zone of this machine (of kernel logs: UTC).",
+    ]
+
+
+def markdown(told: Tally, *, source: str, mode: str, notice_s: float, answer_s: float, notes: Mapping[str, str]) -> str:
+    """Return the page.
+
+    Args:
+        told: The figures.
+        source: The files.
+        mode: The policy that was replayed.
+        notice_s: As in `tally`.
+        answer_s: As in `tally`.
+        notes: Further lines about the input, by name.
+    """
+    lines = ["# What Nightshift would have done", "", f"From {_plain(source)}, with policy {_plain(mode)}.", ""]
+    for section in sections(told):
+        lines += [f"## {section.title[0].upper()}{section.title[1:]}", "", "| | |", "|---|---|"]
+        lines += [f"| {_plain(name.strip())} | {_plain(value)} |" for name, value in section.pairs]
+        lines.append("")
+    if notes:
+        lines += ["## Input", ""] + [f"- {_plain(name)}: {_plain(value)}" for name, value in notes.items()] + [""]
+    lines += ["## What this assumes", ""] + [f"- {text}" for text in assumptions(notice_s, answer_s)]
+    return "\n".join(lines) + "\n"
+
+
+def _rate(rate: Rate) -> str:
+    return f"{rate.count:,}: {rate.per_day:g} a day, {rate.per_week:g} a week, {rate.per_1000_jobs:g} per 1,000 jobs"
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    shown = [f"{name} {count:,}" for name, count in list(counts.items())[:SHOWN]]
+    return ", ".join(shown) + (f", {len(counts) - SHOWN} more" if len(counts) > SHOWN else "")
+
+
+def _plain(text: str) -> str:
+    """Return text that Markdown shows as it is, on one line."""
+    return re.sub(r"([<*`|_])", r"\\\1", " ".join(text.split()))

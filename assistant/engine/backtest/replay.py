@@ -1,0 +1,221 @@
+"""Replay history: each failed attempt goes through the engine as it would have gone then, with its clock, its policy, its budgets.
+
+The engine, the gate, the policy, the playbooks, the retry budgets and the ledger of nodes are the real ones; the store is one of
+its own that is thrown away. Only the cluster is the past one, which does nothing that it is told.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+
+from assistant.content.playbooks import Playbook
+from assistant.diagnose.ranked import RankerOpinion
+from assistant.engine.backtest.attempts import Attempt
+from assistant.engine.backtest.history import HistoryCluster, HistoryTools
+from assistant.engine.backtest.traces import Trace, Traces
+from assistant.engine.backtest.truth import Next, Runs
+from assistant.engine.engine import Engine
+from assistant.errors import NightshiftError
+from assistant.gate import Gate
+from assistant.policy import Policy
+from assistant.ports import JumpingClock
+from assistant.records import Call, CallStatus, Decision, Diagnosis, Event, IncidentState, Job, Risk, Verdict
+from assistant.store import Store
+from assistant.tooling import Context, find_tool, tag_of
+from assistant.watch.hang import HangLimits
+from assistant.watch.known import Known
+from assistant.watch.loss import SpikeLimits
+from assistant.watch.queue import ended_badly
+from assistant.watch.watcher import Watcher
+
+OWNER = "backtest"
+_LONG_AGO = datetime(1980, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What the policy said to one change."""
+
+    kind: str
+    """Action class: `cordon`, `resubmit`, …"""
+    nodes: tuple[str, ...]
+    verdict: Verdict
+    """The first answer; after `ask` a person is taken to have said yes."""
+    rule: str
+    why: str
+    done: bool
+    """Whether it would have been made; False where the tool itself refused it."""
+    error: str
+    """Why not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What would have come of one failed attempt."""
+
+    number: int
+    """Place among the attempts."""
+    at: datetime
+    """When Nightshift would have noticed."""
+    diagnosis: Diagnosis | None
+    playbook: str | None
+    state: IncidentState | None
+    """None where it could not be replayed."""
+    note: str
+    decided: tuple[Decided, ...]
+    has_log: bool
+    why_no_log: str
+    has_kernel: bool
+    after: Next | None
+    """What really came next."""
+    already_out: tuple[str, ...] = ()
+    """Nodes of the attempt that would have been cordoned by then: it would have run elsewhere."""
+
+    def change(self, kind: str) -> Decided | None:
+        """Return what was decided about a change of this class; of several the last one."""
+        return next((one for one in reversed(self.decided) if one.kind == kind), None)
+
+
+class AssumedYes:
+    """Says yes to whatever the policy asks: the report counts the questions and keeps what rests on them apart."""
+
+    def ask(self, call: Call, decision: Decision) -> Decision:
+        """Return a person's yes."""
+        return Decision(Verdict.ALLOW, "answered", "somebody", decision.at, "taken to have said yes")
+
+
+@dataclass
+class Replay:
+    """A history and an engine that lives through it."""
+
+    attempts: Sequence[Attempt]
+    """In order of their ends."""
+    traces: Traces
+    policy: Policy
+    site: Path | None = None
+    notice_s: float = 30.0
+    """From the end of an attempt to when it is noticed."""
+    _ours: dict[int, str] = field(default_factory=dict, init=False)
+    """Comment of attempts that would have been Nightshift's restarts."""
+
+    def run(
+        self, wanted: Callable[[Attempt], bool] = lambda attempt: True, told: Callable[[int], None] = lambda number: None
+    ) -> Iterator[Replayed]:
+        """Yield what would have come of each failed attempt, in order of time.
+
+        Args:
+            wanted: Whether an attempt belongs to the time that is replayed.
+            told: Called with the place of each attempt that was gone through.
+        """
+        runs = Runs(self.attempts)
+        first = next((one.job.ended for one in self.attempts if one.job.ended is not None), _LONG_AGO)
+        clock = JumpingClock(first)
+        with tempfile.TemporaryDirectory(prefix="nightshift-backtest-") as folder, _untold():
+            store = Store(Path(folder) / "store.db", clock)
+            # nothing here has to survive a power cut
+            store.rows("PRAGMA synchronous = OFF")
+            cluster = HistoryCluster(self.attempts, runs, clock)
+            engine = self._engine(store, cluster, clock)
+            spoken: set[tuple[str, int]] = set()
+            try:
+                for number, attempt in enumerate(self.attempts):
+                    told(number)
+                    if attempt.job.ended is None:
+                        break
+                    after = runs.next_of(number) if attempt.job.state.failed else None
+                    whole = (attempt.job.id.partition("+")[0], attempt.job.attempt)
+                    if not wanted(attempt) or ("+" in attempt.job.id and whole in spoken):
+                        continue
+                    clock.sleep(max(0.0, (attempt.job.ended - clock.now()).total_seconds() + self.notice_s))
+                    for event in ended_badly([attempt.job], known=Known({}), since=_LONG_AGO, now=clock.now()):
+                        spoken.add(whole)
+                        trace = self.traces.of(attempt)
+                        job = cluster.show(attempt, trace, self._ours.pop(number, ""))
+                        yield self._replayed(engine, cluster, number, event, job, trace, after)
+            finally:
+                store.close()
+
+    def _engine(self, store: Store, cluster: HistoryCluster, clock: JumpingClock) -> Engine:
+        def context_for(incident: int | None, tag: str) -> Context:
+            return Context(cluster, cluster, clock, Random(tag), store, incident=incident, tag=tag, site=self.site)
+
+        def playbook_of(incident: int) -> Playbook | None:
+            return engine.playbooks.get(store.incident(incident).playbook or "")
+
+        tools = HistoryTools(cluster, playbook_of)
+        gate = Gate(store, context_for, self.policy, AssumedYes(), find=tools.find)
+        engine = Engine(
+            store,
+            gate,
+            cluster,
+            clock,
+            Watcher(cluster, clock, hang=HangLimits(silent_s=1800, factor=5), spike=SpikeLimits(persist_steps=50), since=_LONG_AGO),
+            site=self.site,
+        )
+        engine.opinions = (RankerOpinion(self.site),)
+        return engine
+
+    def _replayed(
+        self, engine: Engine, cluster: HistoryCluster, number: int, event: Event, job: Job, trace: Trace, after: Next | None
+    ) -> Replayed:
+        out = tuple(node for node in job.nodes if node in cluster.is_out)
+        at = engine.clock.now()
+        has = (trace.log is not None, trace.why, bool(trace.kernel))
+        try:
+            incident = engine.work(engine.open(event).id, owner=OWNER)
+        except NightshiftError as error:
+            return Replayed(number, at, None, None, None, f"could not be replayed: {error}", (), *has, after, out)
+        decided = tuple(_decided(engine.store, incident.id))
+        again = next((one for one in decided if one.kind == "resubmit" and one.done), None)
+        if again is not None and after is not None:
+            # the person's restart stands for ours: what came of it is what is known of it
+            self._ours[after.number] = tag_of(incident.id, 1)
+        found = engine.store.diagnosis(incident.id)
+        if found is not None:
+            # of ten thousand failures not every rival can be kept
+            found = replace(found, root_cause=found.root_cause[:1], rivals=(), seen_before=(), patterns=())
+        return Replayed(number, at, found, incident.playbook, incident.state, incident.note, decided, *has, after, out)
+
+
+def _decided(store: Store, incident: int) -> Iterator[Decided]:
+    for call in store.calls(incident):
+        tool = find_tool(call.tool)
+        if tool.risk is Risk.READ:
+            continue
+        decisions, outcome = store.decisions(call.id), store.outcome(call.id)
+        nodes = _named(call.arguments.get("node")) + _named(call.arguments.get("nodes"))
+        if not decisions:
+            # the tool could not even be looked at: the policy was never asked
+            yield Decided(tool.kind, nodes, Verdict.DENY, "", "", False, outcome.error if outcome is not None else "")
+            continue
+        first = decisions[0]
+        value = outcome.value if outcome is not None else None
+        idle = isinstance(value, dict) and value.get("cordoned") is False
+        done = call.status is CallStatus.DONE and not idle
+        error = "was out already" if idle else (outcome.error if outcome is not None else "")
+        yield Decided(tool.kind, nodes, first.verdict, first.rule, first.why, done, error)
+
+
+def _named(value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,) if value else ()
+    return tuple(map(str, value)) if isinstance(value, (list, tuple)) else ()
+
+
+@contextmanager
+def _untold() -> Iterator[None]:
+    """Keep what the engine narrates out of the log: nobody is to be woken for what happened long ago."""
+    ours = logging.getLogger("assistant")
+    level = ours.level
+    ours.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        ours.setLevel(level)

@@ -1,0 +1,336 @@
+"""Count what a replay shows: how often, how many GPU-hours, what might have done harm, what nobody can know. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from statistics import median
+
+from assistant.engine.backtest.attempts import Attempt
+from assistant.engine.backtest.replay import Decided, Replayed
+from assistant.engine.backtest.truth import Starter, failed_at_once, first_on, ran_s
+from assistant.records import Action, JobState, Verdict
+from assistant.recover.leases import HOURS
+
+LONGEST_WAIT_S = 24 * 3600.0
+"""Of a wait, so much counts at most: who comes back after days may have wanted something else first."""
+WELL_S = 6 * 3600.0
+"""A node on which the next job ran for so long was well."""
+NIGHT = range(22, 24), range(7)
+"""Hours of the day at which people sleep, in the zone of this machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How often something would have happened."""
+
+    count: int
+    per_day: float
+    per_week: float
+    per_1000_jobs: float
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """GPU-hours between a failure and the submission that answered it."""
+
+    answered: int
+    """Failures that somebody answered with a submission, without doubt which."""
+    median_min: float | None
+    gpu_hours: float
+    """As it was, for all of them."""
+    queue_gpu_hours: float
+    """From the submission to the start: nobody could have saved that."""
+    restarts_alone: int
+    """Of the answered ones: restarts that would have been made without a question, and whose real restart got somewhere."""
+    saved_alone: float
+    """GPU-hours that they would have saved."""
+    restarts_asked: int
+    """The same, for restarts that would have been made after a person's yes."""
+    saved_asked: float
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A change that might have done harm, or no good."""
+
+    kind: str
+    job: str
+    node: str
+    at: datetime
+    reason: str
+    why: str
+    gpu_hours: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drains:
+    """How the nodes fared that would have been cordoned."""
+
+    well: int
+    """The next job ran well on it for hours."""
+    again: int
+    """The next job failed there of the node."""
+    unused: int
+    """Nothing began on it while the cordon would have stood: people may have taken it out as well."""
+    unclear: int
+
+
+@dataclass
+class Tally:
+    """All figures of a replay."""
+
+    first: datetime | None
+    last: datetime | None
+    days: float
+    jobs: int
+    """Attempts that ended in that time."""
+    failed: int
+    replayed: int
+    gpu_hours_run: float
+    states: Mapping[str, int]
+    reasons: Mapping[str, int]
+    playbooks: Mapping[str, int]
+    ends: Mapping[str, int]
+    restarts: Rate
+    drains: Rate
+    asked: Rate
+    changes: Mapping[str, Mapping[str, int]]
+    """By action class and answer: allow, ask, deny, not_made."""
+    refused_by: Mapping[str, int]
+    """By rule of the policy."""
+    asked_by: Mapping[str, int]
+    not_made: Mapping[str, int]
+    """Why a tool or a budget would have refused."""
+    asked_at: tuple[int, ...]
+    """Questions by hour of the day, in the zone of this machine."""
+    asked_at_night: int
+    asked_at_weekends: int
+    waiting: Waiting
+    nodes_after: Drains
+    suspects: list[Suspect] = field(default_factory=list)
+    repeated_nodes: Mapping[str, int] = field(default_factory=dict)
+    """Nodes that were to blame more than once."""
+    met_cordoned: int = 0
+    """Failures of a node that an earlier cordon would have kept jobs away from."""
+    unwanted: int = 0
+    """Restarts of runs that nobody started again within a week."""
+    unknown: Mapping[str, int] = field(default_factory=dict)
+
+
+def tally(
+    attempts: Sequence[Attempt],
+    replayed: Sequence[Replayed],
+    *,
+    jobs: Iterable[Attempt],
+    notice_s: float,
+    answer_s: float,
+    unknown: Mapping[str, int],
+) -> Tally:
+    """Return the figures of a replay.
+
+    Args:
+        attempts: All of the history.
+        replayed: What would have come of each failure.
+        jobs: The attempts that ended in the time that was replayed.
+        notice_s: From a failure to when it would have been noticed.
+        answer_s: After which a person is taken to answer a question.
+        unknown: What the reading of the files left open, by name.
+    """
+    ended = [one for one in jobs if one.job.ended is not None]
+    times = [one.job.ended for one in ended if one.job.ended is not None]
+    first, last = (min(times), max(times)) if times else (None, None)
+    days = max((last - first).total_seconds() / 86400, 1 / 24) if first is not None and last is not None else 0.0
+    changes = [(one, change) for one in replayed for change in one.decided]
+    made = [(one, change) for one, change in changes if change.done]
+    questions = [(one, change) for one, change in changes if change.verdict is Verdict.ASK]
+    hours = [one.at.astimezone() for one, _ in questions]
+    drains = [(one, change) for one, change in made if change.kind == "cordon"]
+    nodes_after, bad_drains = _after_drains(attempts, replayed, drains)
+    blamed = Counter(node for one in replayed if one.diagnosis is not None for node in set(one.diagnosis.faulty_nodes))
+    rate = _Rates(days, len(ended))
+    return Tally(
+        first=first,
+        last=last,
+        days=round(days, 2),
+        jobs=len(ended),
+        failed=sum(one.job.state.failed for one in ended),
+        replayed=len(replayed),
+        gpu_hours_run=round(sum(ran_s(one) * (one.gpus or 0) for one in ended) / 3600, 1),
+        states=_counted(str(one.job.state) for one in ended),
+        reasons=_counted(one.diagnosis.reason for one in replayed if one.diagnosis is not None),
+        playbooks=_counted(one.playbook or "none" for one in replayed),
+        ends=_counted(str(one.state or "error") for one in replayed),
+        restarts=rate.of(sum(change.kind == "resubmit" for _, change in made)),
+        drains=rate.of(len(drains)),
+        asked=rate.of(len(questions)),
+        changes=_by_answer(change for _, change in changes),
+        refused_by=_counted(change.rule for _, change in changes if change.verdict is Verdict.DENY and change.rule),
+        asked_by=_counted(change.rule for _, change in questions),
+        not_made=_counted(_why_not(one) for one in replayed if _why_not(one)),
+        asked_at=tuple(sum(at.hour == hour for at in hours) for hour in range(24)),
+        asked_at_night=sum(any(at.hour in part for part in NIGHT) for at in hours),
+        asked_at_weekends=sum(at.weekday() >= 5 for at in hours),
+        waiting=_waiting(attempts, replayed, notice_s, answer_s),
+        nodes_after=nodes_after,
+        suspects=[*bad_drains, *_bad_restarts(attempts, replayed)],
+        repeated_nodes={node: count for node, count in blamed.most_common() if count > 1},
+        met_cordoned=sum(bool(set(one.already_out) & set(_blamed(one))) for one in replayed),
+        unwanted=sum(_restart(one) is not None and one.after is None for one in replayed),
+        unknown={**unknown, **_unknown(attempts, ended, replayed)},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Rates:
+    days: float
+    jobs: int
+
+    def of(self, count: int) -> Rate:
+        """Return a count as rates."""
+        per_day = count / self.days if self.days else 0.0
+        return Rate(count, round(per_day, 2), round(7 * per_day, 2), round(1000 * count / self.jobs, 2) if self.jobs else 0.0)
+
+
+def _counted(words: Iterable[str]) -> dict[str, int]:
+    return dict(Counter(words).most_common())
+
+
+def _by_answer(changes: Iterable[Decided]) -> dict[str, dict[str, int]]:
+    found: dict[str, Counter[str]] = {}
+    for change in changes:
+        refused = change.verdict is Verdict.DENY and change.rule
+        word = "deny" if refused else str(change.verdict) if change.done else "not_made"
+        found.setdefault(change.kind, Counter())[word] += 1
+    return {kind: dict(counts.most_common()) for kind, counts in sorted(found.items())}
+
+
+def _restart(one: Replayed) -> Decided | None:
+    change = one.change("resubmit")
+    return change if change is not None and change.done else None
+
+
+def _blamed(one: Replayed) -> tuple[str, ...]:
+    return one.diagnosis.faulty_nodes if one.diagnosis is not None else ()
+
+
+def _why_not(one: Replayed) -> str:
+    """Return, in few words, why a wanted restart would not have been made; empty where it was, or none was wanted."""
+    change = one.change("resubmit")
+    said = (change.error if change is not None and not change.done and not change.rule else "") or (
+        one.note if not one.playbook else ""
+    )
+    words = {
+        "is the same run already": "the run was in the queue again already",
+        "has queued it again itself": "the scheduler had queued it again",
+        "nodes and": "too few usable nodes",
+        "crash loop": "crash loop: the same step again",
+        "no restart is left": "no restart left for this cause",
+        "act=never": "the owner wants none",
+        "neither cordoned nor excluded": "a node at fault could not be kept away",
+    }
+    return next((short for part, short in words.items() if part in said), said[:60] if said else "")
+
+
+def _waiting(attempts: Sequence[Attempt], replayed: Sequence[Replayed], notice_s: float, answer_s: float) -> Waiting:
+    waits, was, queue = [], 0.0, 0.0
+    count = {Verdict.ALLOW: 0, Verdict.ASK: 0}
+    saved = {Verdict.ALLOW: 0.0, Verdict.ASK: 0.0}
+    for one in replayed:
+        after = one.after
+        if after is None or after.starter is not Starter.PERSON or not after.sure:
+            continue
+        gpus = attempts[one.number].gpus or 0
+        acted_s = min(after.acted_s, LONGEST_WAIT_S)
+        waits.append(after.acted_s / 60)
+        was += acted_s * gpus / 3600
+        queue += (after.waited_s - after.acted_s) * gpus / 3600
+        restart = _restart(one)
+        if restart is None or not _helps(one) or failed_at_once(attempts[after.number]):
+            continue
+        own_s = notice_s + (answer_s if restart.verdict is Verdict.ASK else 0.0)
+        count[restart.verdict] += 1
+        saved[restart.verdict] += max(0.0, acted_s - own_s) * gpus / 3600
+    return Waiting(
+        len(waits),
+        round(median(waits), 1) if waits else None,
+        round(was, 1),
+        round(queue, 1),
+        count[Verdict.ALLOW],
+        round(saved[Verdict.ALLOW], 1),
+        count[Verdict.ASK],
+        round(saved[Verdict.ASK], 1),
+    )
+
+
+def _helps(one: Replayed) -> bool:
+    """Whether a restart could have come sooner: one that waits for a service would have waited until nobody knows when."""
+    return one.diagnosis is not None and one.diagnosis.action is not Action.WAIT_AND_RETRY
+
+
+def _bad_restarts(attempts: Sequence[Attempt], replayed: Sequence[Replayed]) -> list[Suspect]:
+    reasons = {one.number: one.diagnosis.reason for one in replayed if one.diagnosis is not None}
+    found = []
+    for one in replayed:
+        after = one.after
+        if _restart(one) is None or after is None or not failed_at_once(attempts[after.number]):
+            continue
+        again, failed = attempts[after.number], attempts[one.number]
+        same = reasons.get(after.number) == reasons.get(one.number) and one.number in reasons
+        why = f"its next attempt failed within {ran_s(again) / 60:.0f} min" + (" of the same reason" if same else "")
+        spent = ran_s(again) * (again.gpus or 0) / 3600 if again.gpus is not None else None
+        found.append(Suspect("resubmit", failed.job.id, "", one.at, reasons.get(one.number, ""), why, spent))
+    return found
+
+
+def _after_drains(
+    attempts: Sequence[Attempt], replayed: Sequence[Replayed], drains: Sequence[tuple[Replayed, Decided]]
+) -> tuple[Drains, list[Suspect]]:
+    times: dict[str, list[datetime]] = {}
+    for one, change in drains:
+        for node in change.nodes:
+            times.setdefault(node, []).append(one.at)
+    first = first_on(attempts, times)
+    blames = {(attempts[one.number].job.id, attempts[one.number].job.attempt): set(_blamed(one)) for one in replayed}
+    count: Counter[str] = Counter()
+    suspects = []
+    for one, change in drains:
+        for node in change.nodes:
+            after = first.get((node, one.at))
+            fate = _fate(node, one.at, after, blames)
+            count[fate] += 1
+            if fate == "well" and after is not None:
+                job, why = attempts[one.number].job, f"job {after.job.id} ran {ran_s(after) / 3600:.1f} h on it next, and well"
+                reason = one.diagnosis.reason if one.diagnosis is not None else ""
+                suspects.append(Suspect("cordon", job.id, node, one.at, reason, why))
+    return Drains(count["well"], count["again"], count["unused"], count["unclear"]), suspects
+
+
+def _fate(node: str, at: datetime, after: Attempt | None, blames: Mapping[tuple[str, int], set[str]]) -> str:
+    started = after.job.started if after is not None else None
+    if after is None or started is None or started > at + timedelta(hours=HOURS):
+        return "unused"
+    if node in blames.get((after.job.id, after.job.attempt), ()) or after.job.state is JobState.NODE_FAIL:
+        return "again"
+    return "well" if ran_s(after) >= WELL_S else "unclear"
+
+
+def _unknown(attempts: Sequence[Attempt], ended: Sequence[Attempt], replayed: Sequence[Replayed]) -> dict[str, int]:
+    after = [one.after for one in replayed if one.after is not None]
+    found = {
+        "failures without a log": sum(not one.has_log for one in replayed),
+        "failures without a kernel log": sum(not one.has_kernel for one in replayed),
+        "failures whose reason is unknown": sum(
+            one.diagnosis is not None and one.diagnosis.reason == "unknown" for one in replayed
+        ),
+        "failures that could not be replayed": sum(one.state is None for one in replayed),
+        "failures with no later attempt of the run": len(replayed) - len(after),
+        "next attempts that need not be an answer: others of that name ran beside": sum(not one.sure for one in after),
+        "failed attempts whose GPUs are not told": sum(attempts[one.number].gpus is None for one in replayed),
+        "jobs that somebody cancelled: a hang or a spike may stand behind them": sum(
+            one.job.state is JobState.CANCELLED and one.job.started is not None for one in ended
+        ),
+    }
+    return {name: count for name, count in found.items() if count}
