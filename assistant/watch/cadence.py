@@ -6,6 +6,7 @@ with an evaluation an evaluation's. So a save of ten minutes never makes a train
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
@@ -43,12 +44,14 @@ class HangLimits:
 class _Seen:
     count: int = 0
     longest: float = 0.0
-    recent: list[float] = field(default_factory=list)
+    recent: array[float] = field(default_factory=lambda: array("d"))
 
     def add(self, gap_s: float) -> None:
         self.count += 1
         self.longest = max(self.longest, gap_s)
-        self.recent = [*self.recent[1 - KEPT_GAPS :], gap_s]
+        self.recent.append(gap_s)
+        if len(self.recent) > KEPT_GAPS:
+            del self.recent[0]
 
 
 @dataclass(slots=True)

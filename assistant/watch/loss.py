@@ -15,7 +15,7 @@ from statistics import median
 from assistant.logs.spikes import LEVEL, MIN_POINTS, Spike, find_spike, last_run
 from assistant.records import MetricPoint
 
-KEPT_POINTS = 400
+KEPT_POINTS = 300
 """Steps of each job that are remembered."""
 NOT_A_NUMBER_STEPS = 5
 """Logged steps without a number after which nothing comes back. One or two are skipped steps of a loss scaler."""
@@ -92,7 +92,7 @@ class LossTrack:
             self._norms.append(point.grad_norm if point.grad_norm is not None else math.nan)
             self._fresh += 1
             self._raised |= not point.loss <= self._level + self._margin
-        if len(self._losses) > 2 * KEPT_POINTS:
+        if len(self._losses) > KEPT_POINTS + LEVEL:
             for kept in (self._steps, self._lines, self._losses, self._norms):
                 del kept[:-KEPT_POINTS]
         if len(self._losses) < MIN_POINTS:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from statistics import fmean, median
 
 BLOCK = 16
@@ -74,7 +74,7 @@ class PaceTrack:
         self._limits = limits
         self._block: list[float] = []
         self._blocks = array("d")
-        self._ends: list[datetime] = []
+        self._ends = array("d")
         self._seen = 0
 
     def add(self, seconds: float, at: datetime) -> bool:
@@ -90,14 +90,14 @@ class PaceTrack:
         self._seen += 1
         if self._seen > WARM_UP_BLOCKS:
             self._blocks.append(_usual(self._block))
-            self._ends.append(at)
+            self._ends.append(at.timestamp())
             if len(self._blocks) > KEPT_BLOCKS:
                 # the fastest are what the job can do: they stay in the first half
                 half = KEPT_BLOCKS // 2
                 keep = sorted(sorted(range(half), key=lambda place: self._blocks[place])[:REFERENCE_BLOCKS])
                 rest = range(half, len(self._blocks))
                 self._blocks = array("d", [self._blocks[place] for place in (*keep, *rest)])
-                self._ends = [self._ends[place] for place in (*keep, *rest)]
+                self._ends = array("d", [self._ends[place] for place in (*keep, *rest)])
         self._block.clear()
         return True
 
@@ -127,9 +127,9 @@ class PaceTrack:
             if len(run) < limits.blocks or (name == "itself" and first < REFERENCE_BLOCKS):
                 continue
             since = self._ends[first - 1] if first else self._ends[0]
-            lasted = (now - since).total_seconds()
-            if lasted < limits.persist_s or (now - self._ends[-1]).total_seconds() > lasted:
+            lasted = now.timestamp() - since
+            if lasted < limits.persist_s or now.timestamp() - self._ends[-1] > lasted:
                 continue
             current = median(run)
-            return Slow(since, usual, current, name, lasted * (1 - usual / current))
+            return Slow(datetime.fromtimestamp(since, UTC), usual, current, name, lasted * (1 - usual / current))
         return None

@@ -6,6 +6,7 @@ All of it is small and belongs to one attempt. A look that finds nothing new cos
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -28,6 +29,8 @@ from assistant.watch.saves import SaveTrack, tells_of_save
 LOOKED_BACK_BYTES = 1 << 20
 MOST_SHAPES = 64
 """Kinds of lines since the last step that are told apart; with more of them it is doing something else than waiting."""
+KEPT_LOOKS = 200
+"""Looks of which is known which step they brought, to date the onset of a spike."""
 JUMP = 3.0
 """Times its usual step time: where only our looks tell the time, all steps of a look share a gap between two of them."""
 LONGEST_GAP_S = 86_400.0
@@ -79,7 +82,8 @@ class View:
     _met: set[Phase] = field(default_factory=set)
     _shapes: dict[str, int] = field(default_factory=dict)
     _size: tuple[int, int, int] = (0, 0, 0)
-    _steps_at: list[tuple[int, datetime]] = field(default_factory=list)
+    _steps_seen: array[int] = field(default_factory=lambda: array("q"))
+    _seen_at: array[float] = field(default_factory=lambda: array("d"))
     _from_file: bool = False
     _from_the_middle: bool = False
     """Whether its first steps were not seen."""
@@ -151,7 +155,7 @@ class View:
         """Begin with a new file: what it says has nothing to do with the old one, but for the rhythm."""
         self.reader, self.last, self.phase = MetricReader(), None, Phase.START
         self.loss, self.saves = LossTrack(self.limits.spike), SaveTrack()
-        self._met, self._shapes, self._steps_at = set(), {}, []
+        self._met, self._shapes, self._steps_seen, self._seen_at = set(), {}, array("q"), array("d")
 
     def _take_lines(self, lines: Sequence[Line], at: datetime, *, first: bool) -> None:
         points = [] if self._from_file else self.reader.news(lines)
@@ -243,10 +247,15 @@ class View:
     def _judge(self, points: Sequence[MetricPoint], at: datetime) -> None:
         if not points:
             return
-        self._steps_at = [*self._steps_at[-200:], (points[-1].step, at)]
+        self._steps_seen.append(points[-1].step)
+        self._seen_at.append(at.timestamp())
+        if len(self._steps_seen) > KEPT_LOOKS:
+            del self._steps_seen[: KEPT_LOOKS // 4], self._seen_at[: KEPT_LOOKS // 4]
         self.spike = self.loss.add(points)
         if self.spike is not None:
-            self.onset = next((when for step, when in self._steps_at if step >= self.spike.step), at)
+            seen = zip(self._steps_seen, self._seen_at, strict=True)
+            onset = next((when for step, when in seen if step >= self.spike.step), at.timestamp())
+            self.onset = datetime.fromtimestamp(onset, UTC)
 
     def _take_beat(self, beat: Beat, now: datetime) -> None:
         before, self.beat = self.beat, beat
