@@ -17,9 +17,10 @@ from assistant.diagnose.verdict import judge
 from assistant.engine import ledger, routine
 from assistant.engine.advice import hand_over
 from assistant.engine.confirm import confirm_recovered
-from assistant.engine.gather import gather, parent_of, probe
+from assistant.engine.gather import gather, parent_of, probe, suspected
 from assistant.engine.lease import kept_lease
 from assistant.engine.leases import WATCH, Leases, Settled
+from assistant.engine.left_open import settle_left_open
 from assistant.engine.outages import Outages
 from assistant.errors import Denied, Parked, StoreBusy, StoreError, ToolError, Unavailable
 from assistant.gate import Gate
@@ -137,6 +138,7 @@ class Engine:
 
     def make_allowed(self) -> list[Outcome]:
         """Make the calls that a person allowed in a door that did not go on with them, and that belong to no playbook."""
+        settle_left_open(self.store, self.gate)
         outcomes = []
         for call in self.store.allowed():
             try:
@@ -180,14 +182,12 @@ class Engine:
         return self.store.incident(incident_id)
 
     def _settle_interrupted(self, incident_id: int) -> None:
-        """Find out what came of calls that a crash left open; those of a playbook step are looked up when the step comes."""
+        """Find out what came of calls that a crash left open; of a playbook, too: its step may not come again."""
         for call in self.store.calls(incident_id, status=CallStatus.INTENT):
-            if call.step is not None:
-                continue
             try:
                 self.gate.resolve(call)
             except Unavailable:
-                if find_tool(call.tool).risk > Risk.READ:
+                if call.step is None and find_tool(call.tool).risk > Risk.READ:
                     raise
                 logger.info("incident=%s call=%s %s still has no answer", incident_id, call.id, call.tool)
 
@@ -203,6 +203,7 @@ class Engine:
             facts = replace(facts, case=replace(case, probes=told))
             found = judge(facts, knowledge, self.opinions)
         routine.count_folded(self.store, facts)
+        found = suspected(found, case.event)
         found = ledger.with_patterns(self.store, self.scheduler, incident, found, job)
         self.store.add_diagnosis(incident_id, found)
         ledger.keep(self.store, self.scheduler, incident, found, job)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from assistant.diagnose.case import Case
 from assistant.diagnose.probed import as_text
 from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.gate import Gate
-from assistant.records import Event, Incident, Job
+from assistant.records import Diagnosis, Event, EventKind, Incident, Job, NodePattern, PatternKind
 from assistant.store import Store
 
 logger = logging.getLogger(__name__)
@@ -45,11 +46,34 @@ def gather(store: Store, gate: Gate, incident: Incident, job: Job | None) -> Cas
         known = f"{log}: {size} bytes" if size is not None else f"{log}: does not exist"
         store.add_evidence(incident.id, "job log", known, {"path": str(log), "size_bytes": size})
     event = _strongest(store.events(incident.id))
+    if event is not None and event.kind is EventKind.HANG and job is not None and not job.state.ended:
+        _keep_second_look(store, gate, incident, event)
     kernel_text = _sections(kernel)
     if kernel_text:
         # the text that citations of dmesg.log count the lines of
         store.add_evidence(incident.id, "dmesg.log", kernel_text[-KEPT_CHARACTERS:], {"nodes": nodes})
     return Case.from_parts(log, kernel_text, str((scheduler or {}).get("text", "")), _metrics(job), job, event)
+
+
+def _keep_second_look(store: Store, gate: Gate, incident: Incident, event: Event) -> None:
+    """Keep where the ranks of a job stand that hangs: once it is ended nobody can look any more."""
+    if "stacks" not in event.detail and "witness" not in event.detail:
+        _ask(store, gate, incident, "stack_classes", {"job": event.job})
+        return
+    facts = {name: event.detail[name] for name in ("votes", "suspects", "gpus", "stacks") if name in event.detail}
+    if not any(one.source == "second look" for one in store.evidence(incident.id)):
+        store.add_evidence(incident.id, "second look", str(event.detail.get("witness", "")), facts)
+
+
+def suspected(found: Diagnosis, event: Event | None) -> Diagnosis:
+    """Return a diagnosis with the nodes whose ranks stand apart in a hang: where to look first, never a reason to cordon."""
+    nodes = (
+        tuple(str(node) for node in event.detail.get("suspects", ())) if event is not None and event.kind is EventKind.HANG else ()
+    )
+    if not nodes or event is None:
+        return found
+    apart = NodePattern(PatternKind.DIFFERS, nodes, str(event.detail.get("witness", "")))
+    return replace(found, patterns=(*found.patterns, apart))
 
 
 def probe(store: Store, gate: Gate, incident: Incident, job: Job) -> str:

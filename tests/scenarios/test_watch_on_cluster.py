@@ -95,6 +95,11 @@ def test_a_hang_that_gpus_and_stacks_confirm_is_called_at_once_and_names_the_odd
     assert event.detail["suspects"] == ["node02"]
     assert not [change for change in scene.cluster.changes if change.startswith("cordon")]
     json.dumps(dict(event.detail))
+    found = scene.engine.store.diagnosis(incident.id)
+    assert found is not None
+    assert (found.reason, found.faulty_nodes) == ("hang", ())
+    assert [pattern.nodes for pattern in found.patterns if "dataloader" in pattern.text] == [("node02",)]
+    assert [one.source for one in scene.engine.store.evidence(incident.id) if "dataloader" in one.text] == ["second look"]
 
 
 def test_a_silent_job_that_is_seen_at_work_is_left_alone(tmp_path: Path) -> None:
