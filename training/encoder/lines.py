@@ -81,6 +81,11 @@ def _further() -> Iterator[Example]:
                 yield Example(filled(line, chance), name, root, f"{reason}/further/{kind}/{place}")
 
 
+def is_further(line: Example) -> bool:
+    """Return whether a line is one of the further wordings."""
+    return "/further/" in line.group
+
+
 def without_labelled(lines: Iterable[Example]) -> list[Example]:
     """Return the lines that are like no labelled line of the blind suites, so that these suites stay unseen."""
     folders = [*sorted((ROOT / "tests" / "cases").glob("blind*")), ROOT / "tests" / "cases" / "diagnose"]
