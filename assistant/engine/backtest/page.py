@@ -62,6 +62,9 @@ _ANSWERS = {"allow": "done alone", "ask": "after a question", "deny": "refused b
 
 def _waiting(told: Tally) -> Iterator[tuple[str, str]]:
     waiting = told.waiting
+    if waiting.progress_told:
+        lost = f"{waiting.progress_gpu_hours:,.1f} GPU-hours since the last checkpoint"
+        yield "training lost", f"{lost} in the {waiting.progress_told:,} logs that tell; a restart by Nightshift loses the same"
     if not waiting.answered:
         yield "answered failures", "0: no later submission of the same run could be told from others, so nothing was compared"
         return
@@ -125,8 +128,8 @@ def assumptions(notice_s: float, answer_s: float) -> list[str]:
         f"A wait counts up to {LONGEST_WAIT_S / 3600:g} h. What failed again within {AT_ONCE_S / 60:g} min counts as no saving, "
         "and as a restart for nothing; perhaps the person had changed something as well.",
         "A restart that waits for a storage or a service saves nothing here: when that was back is not in the files.",
-        "A healthy checkpoint is there and training goes on behind it. Steps since the last checkpoint are lost in either case and "
-        "are not counted.",
+        "A healthy checkpoint is there and training goes on behind it. Steps since the last checkpoint are lost in either case: "
+        "they are shown, and are no saving.",
         f"A cordon stands for {HOURS:g} h. A node was well when its next job ran {WELL_S / 3600:g} h or longer.",
         "Every failure is judged in the history as it really was: what Nightshift would have changed counts for limits, "
         "cooldowns and budgets, but does not change which jobs failed later.",

@@ -19,8 +19,9 @@ from assistant.content.playbooks import Playbook
 from assistant.diagnose.ranked import RankerOpinion
 from assistant.engine.backtest.attempts import Attempt
 from assistant.engine.backtest.history import HistoryCluster, HistoryTools
+from assistant.engine.backtest.lost import lost_s
 from assistant.engine.backtest.traces import Trace, Traces
-from assistant.engine.backtest.truth import Next, Runs
+from assistant.engine.backtest.truth import Next, Runs, ran_s
 from assistant.engine.engine import Engine
 from assistant.errors import NightshiftError
 from assistant.gate import Gate
@@ -77,6 +78,8 @@ class Replayed:
     """What really came next."""
     already_out: tuple[str, ...] = ()
     """Nodes of the attempt that would have been cordoned by then: it would have run elsewhere."""
+    lost_s: float | None = None
+    """Seconds of training since the last checkpoint; None where the log does not tell."""
 
     def change(self, kind: str) -> Decided | None:
         """Return what was decided about a change of this class; of several the last one."""
@@ -181,7 +184,8 @@ class Replay:
         if found is not None:
             # of ten thousand failures not every rival can be kept
             found = replace(found, root_cause=found.root_cause[:1], rivals=(), seen_before=(), patterns=())
-        return Replayed(number, at, found, incident.playbook, incident.state, incident.note, decided, *has, after, out)
+        lost = lost_s(job, ran_s(self.attempts[number]))
+        return Replayed(number, at, found, incident.playbook, incident.state, incident.note, decided, *has, after, out, lost)
 
 
 def _decided(store: Store, incident: int) -> Iterator[Decided]:

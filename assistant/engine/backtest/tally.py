@@ -50,6 +50,10 @@ class Waiting:
     restarts_asked: int
     """The same, for restarts that would have been made after a person's yes."""
     saved_asked: float
+    progress_told: int
+    """Failures whose logs tell their last step and their last checkpoint."""
+    progress_gpu_hours: float
+    """Training of these that had to be done again, with Nightshift as without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,9 +223,8 @@ def _blamed(one: Replayed) -> tuple[str, ...]:
 def _why_not(one: Replayed) -> str:
     """Return, in few words, why a wanted restart would not have been made; empty where it was, or none was wanted."""
     change = one.change("resubmit")
-    said = (change.error if change is not None and not change.done and not change.rule else "") or (
-        one.note if not one.playbook else ""
-    )
+    refused = change is not None and change.verdict is Verdict.DENY and change.rule
+    said = change.error if change is not None and not change.done and not refused else "" if one.playbook else one.note
     words = {
         "is the same run already": "the run was in the queue again already",
         "has queued it again itself": "the scheduler had queued it again",
@@ -262,6 +265,8 @@ def _waiting(attempts: Sequence[Attempt], replayed: Sequence[Replayed], notice_s
         round(saved[Verdict.ALLOW], 1),
         count[Verdict.ASK],
         round(saved[Verdict.ASK], 1),
+        sum(one.lost_s is not None for one in replayed),
+        round(sum((one.lost_s or 0.0) * (attempts[one.number].gpus or 0) for one in replayed) / 3600, 1),
     )
 
 

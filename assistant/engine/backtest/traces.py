@@ -66,7 +66,9 @@ class Traces:
         for one in wanted:
             job = one.job
             # the first part of a heterogeneous job writes for all
-            self._ids[job.id.partition("+")[0]] = job.id
+            whole, _, part = job.id.partition("+")
+            if part in ("", "0"):
+                self._ids[whole] = job.id
             self._ids.setdefault(one.raw_id, job.id)
             self._last[job.id] = max(job.attempt, self._last.get(job.id, 0))
             if job.log is not None:

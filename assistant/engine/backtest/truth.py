@@ -13,6 +13,9 @@ from assistant.records import Job, JobState
 
 HORIZON = timedelta(days=7)
 """A submission later than that is no answer to a failure."""
+NEAR = 256
+"""Attempts of the same name that are looked at around a moment."""
+Run = tuple[str, ...]
 AT_ONCE_S = 600.0
 """An attempt that failed again within so many seconds of its start did not get anywhere."""
 
@@ -55,13 +58,17 @@ class Runs:
             attempts: In order of their ends.
         """
         self._attempts = attempts
-        self._of: dict[tuple[str, str, str, str], list[int]] = {}
+        self._starts: dict[Run, list[tuple[float, int]]] = {}
+        self._beside: dict[Run, list[tuple[float, int]]] = {}
         for number, one in enumerate(attempts):
-            self._of.setdefault(one.run, []).append(number)
-        self._starts: dict[tuple[str, str, str, str], list[tuple[float, int]]] = {}
-        for run, numbers in self._of.items():
-            began = [(one.job.started.timestamp(), n) for n in numbers if (one := attempts[n]).job.started is not None]
-            self._starts[run] = sorted(began)
+            began = one.job.started
+            if began is not None:
+                self._starts.setdefault(one.run, []).append((began.timestamp(), number))
+            seen = one.job.submitted or began
+            if seen is not None:
+                self._beside.setdefault(one.run[:3], []).append((seen.timestamp(), number))
+        for listed in (*self._starts.values(), *self._beside.values()):
+            listed.sort()
         self._taken: set[int] = set()
 
     def next_of(self, number: int) -> Next | None:
@@ -74,7 +81,7 @@ class Runs:
         ended = failed.job.ended
         if ended is None:
             return None
-        starts = self._starts[failed.run]
+        starts = self._starts.get(failed.run, [])
         for place in range(bisect_left(starts, (ended.timestamp(), -1)), len(starts)):
             began, found = starts[place]
             if began - ended.timestamp() > HORIZON.total_seconds():
@@ -98,22 +105,21 @@ class Runs:
         beside = any(one is not failed and _ran_at(one.job, ended) for one in self._near(failed.run, found))
         return Next(found, starter, acted_s, waited_s, not beside)
 
-    def _near(self, run: tuple[str, str, str, str], number: int) -> Iterator[Attempt]:
+    def _near(self, run: Run, number: int) -> Iterator[Attempt]:
         """Yield attempts of a run that began not long before another; of thousands of the same name the last ones do."""
         starts = self._starts[run]
         began = self._attempts[number].job.started
         place = bisect_left(starts, (began.timestamp() if began is not None else 0.0, number))
-        yield from (self._attempts[n] for _, n in starts[max(0, place - 64) : place])
+        yield from (self._attempts[n] for _, n in starts[max(0, place - NEAR) : place])
 
     def live(self, failed: Attempt, at: datetime) -> list[Job]:
-        """Return the other attempts of a run that waited or ran at a time, in the state that they had then."""
+        """Return other attempts of the same user, name and folder that waited or ran at a time, in the state that they had then."""
         found = []
-        starts = self._starts[failed.run]
-        place = bisect_left(starts, (at.timestamp(), -1))
-        for _, number in starts[max(0, place - 64) : place + 64]:
+        seen = self._beside.get(failed.run[:3], [])
+        place = bisect_left(seen, (at.timestamp(), len(self._attempts)))
+        for _, number in seen[max(0, place - NEAR) : place]:
             job = self._attempts[number].job
-            submitted = job.submitted or job.started
-            if self._attempts[number] is failed or submitted is None or submitted > at or (job.ended and job.ended <= at):
+            if self._attempts[number] is failed or (job.ended is not None and job.ended <= at):
                 continue
             state = JobState.RUNNING if job.started is not None and job.started <= at else JobState.PENDING
             found.append(replace(job, state=state, ended=None))

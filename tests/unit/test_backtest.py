@@ -1,0 +1,214 @@
+"""A replay of history: every case is a small accounting with logs, what must be decided for each failure, and the figures."""
+
+from __future__ import annotations
+
+import gzip
+import time
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assistant.content.reading import build
+from assistant.engine.backtest import Accounts, Kernels, Replay, Replayed, Tally, Traces, markdown, read_accounts, sections, tally
+from assistant.engine.backtest.attempts import gpus_of
+from assistant.errors import InputError
+from assistant.policy import Mode, Policy, load_policy
+
+CASES = Path(__file__).parents[1] / "cases" / "backtest"
+NAMES = sorted(path.stem for path in CASES.glob("*.toml"))
+HEAD = "JobID|JobName|User|Partition|State|ExitCode|Submit|Start|End|NodeList|AllocTRES|WorkDir"
+ROW = "1|llm|ada|gpu|FAILED|1:0|2026-03-02T08:00:00|2026-03-02T08:00:10|2026-03-02T10:00:00|gpu001|gres/gpu=8|/home/ada"
+
+
+@pytest.fixture(autouse=True)
+def _utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let sacct's times, which have no zone, be UTC."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def written(folder: Path, files: Mapping[str, str]) -> Path:
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text.lstrip("\n"), encoding="utf-8")
+    return folder
+
+
+def table(folder: Path, text: str) -> Accounts:
+    path = folder / "sacct.txt"
+    path.write_text(text.lstrip("\n"), encoding="utf-8")
+    return read_accounts(path)
+
+
+def policy_of(case: Mapping[str, Any], path: Path) -> Policy:
+    if "policy" in case:
+        return build(Policy, case["policy"], path)
+    return replace(load_policy(), mode=Mode(case.get("mode", "act")), kill_switch=())
+
+
+def replayed(case: Mapping[str, Any], folder: Path) -> tuple[Accounts, list[Replayed], Tally]:
+    accounts = table(folder, case["sacct"])
+    kernels = Kernels(written(folder / "kernel", case["kernel"])) if "kernel" in case else None
+    traces = Traces(written(folder / "logs", case.get("logs", {})), kernels, accounts.attempts)
+    found = list(Replay(accounts.attempts, traces, policy_of(case, folder)).run())
+    told = tally(accounts.attempts, found, jobs=accounts.attempts, notice_s=30, answer_s=1800, unknown={})
+    return accounts, found, told
+
+
+def restart_of(one: Replayed) -> str:
+    change = one.change("resubmit")
+    if change is None:
+        return ""
+    if not change.done and (not change.rule or change.verdict != "deny"):
+        return "not made"
+    return str(change.verdict) if change.verdict == "allow" else f"{change.verdict} {change.rule}"
+
+
+def seen(accounts: Accounts, one: Replayed) -> dict[str, Any]:
+    return {
+        "job": accounts.attempts[one.number].job.id,
+        "reason": one.diagnosis.reason if one.diagnosis else None,
+        "playbook": one.playbook,
+        "state": str(one.state),
+        "restart": restart_of(one),
+        "drains": [node for change in one.decided if change.kind == "cordon" and change.done for node in change.nodes],
+        "log": one.why_no_log,
+        "next": str(one.after.starter) if one.after else None,
+    }
+
+
+def figure(told: Tally, path: str) -> Any:
+    if path in ("bad_restarts", "bad_drains"):
+        return sum(one.kind == {"bad_restarts": "resubmit", "bad_drains": "cordon"}[path] for one in told.suspects)
+    name, _, rest = path.partition(".")
+    value = getattr(told, name)
+    if rest:
+        value = value.get(rest, 0) if isinstance(value, Mapping) else getattr(value, rest)
+    return value
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_case_is_decided_as_its_file_says(name: str, tmp_path: Path) -> None:
+    case = tomllib.loads((CASES / f"{name}.toml").read_text(encoding="utf-8"))
+    accounts, found, told = replayed(case, tmp_path)
+    wanted = case.get("incident", [])
+    assert len(found) == len(wanted)
+    for one, want in zip(found, wanted, strict=True):
+        assert want.pop("note", "") in one.note
+        assert one.diagnosis is None or one.diagnosis.reason != want.pop("not_reason", None)
+        shown = seen(accounts, one)
+        assert {key: shown[key] for key in want} == want
+    assert {path: figure(told, path) for path in case["figures"]} == case["figures"]
+
+
+def test_the_page_has_every_section_and_says_what_it_assumes(tmp_path: Path) -> None:
+    case = tomllib.loads((CASES / "ecc_answered_next_morning.toml").read_text(encoding="utf-8"))
+    _, _, told = replayed(case, tmp_path)
+    page = markdown(told, source="sacct.txt", mode="act", notice_s=30, answer_s=1800, notes={"rows": "4"})
+    assert all(f"## {section.title[:1].upper()}{section.title[1:]}" in page for section in sections(told))
+    assert "| saved alone | 191.7 GPU-hours by 1 restarts without a question |" in page
+    assert "A failure is noticed 30 s after" in page
+
+
+def test_rows_that_cannot_be_read_are_named_with_their_line_and_left_out(tmp_path: Path) -> None:
+    rows = [
+        HEAD,
+        ROW,
+        ROW,  # twice, as when two files were put together
+        HEAD,
+        ROW.replace("1|llm", "2|two|parts"),
+        "3|a name",
+        "with a newline" + ROW[len("1|llm") :],
+        "4|cut short",
+        ROW.replace("1|llm", "5|llm").replace("2026-03-02T10:00:00", "Unknown"),
+        ROW.replace("1|llm", "6|llm").replace("2026-03-02T10:00:00", "2026-03-01T10:00:00"),
+        ROW.replace("1|llm", "seven|llm"),
+        ROW.replace("1|llm", "8|llm"),
+    ]
+    found = table(tmp_path, "\n".join(rows))
+    assert [one.job.id for one in found.attempts] == ["1", "3", "8"]
+    assert found.attempts[1].job.name == "a name\nwith a newline"
+    assert (found.twice, found.broken) == (1, 5)
+    assert [problem.partition(":")[0] for problem in found.problems] == ["line 5", "line 8", "line 9", "line 10", "line 11"]
+
+
+@pytest.mark.parametrize("between", [",", ";", "\t", "^", "||"], ids=["comma", "semicolon", "tab", "caret", "two_bars"])
+def test_any_separator_is_read(between: str, tmp_path: Path) -> None:
+    found = table(tmp_path, f"{HEAD}\n{ROW}\n".replace("|", between))
+    assert [(one.job.id, one.gpus, one.job.name) for one in found.attempts] == [("1", 8, "llm")]
+
+
+def test_a_trailing_separator_and_gzip_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "sacct.txt.gz"
+    path.write_bytes(gzip.compress(f"{HEAD}|\n{ROW}|\n".encode()))
+    assert [one.job.id for one in read_accounts(path).attempts] == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "empty"),
+        ("\n\n", "empty"),
+        ("hello\nworld\n", "no header of sacct"),
+        ("JobID|State|ExitCode\n1|FAILED|1:0\n", "has no column Start, End"),
+        ("JobID           JobName  Partition      State\n------------ ---------- ----------\n1 a b FAILED\n", "for people"),
+        ('{"jobs": 3}', "not what sacct --json prints"),
+        ('{"jobs": [', "not what sacct --json prints"),
+    ],
+    ids=["empty", "blank", "prose", "no_times", "for_people", "json_without_jobs", "json_cut_short"],
+)
+def test_what_is_no_table_of_sacct_is_refused_with_what_to_ask_for(text: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=said):
+        table(tmp_path, text)
+
+
+def test_json_of_old_and_new_versions_says_the_same(tmp_path: Path) -> None:
+    times = {"submission": 1772438400, "start": 1772438410, "end": 1772445600}
+    common = {"job_id": 1, "name": "llm", "nodes": "gpu001", "partition": "gpu", "working_directory": "/home/ada"}
+    tres = {"allocated": [{"type": "gres", "name": "gpu", "count": 8}]}
+    old = {
+        **common,
+        "user": "ada",
+        "state": {"current": "FAILED"},
+        "exit_code": {"status": "ERROR", "return_code": 1},
+        "time": times,
+    }
+    number = {"set": True, "infinite": False, "number": 1}
+    new = {
+        **common,
+        "association": {"user": "ada"},
+        "state": {"current": ["FAILED"], "reason": "None"},
+        "exit_code": {"status": ["ERROR"], "return_code": number, "signal": {"id": {"set": False, "number": 0}}},
+        "time": times,
+        "array": {"job_id": 0, "task_id": {"set": False, "number": 0}},
+    }
+    import json
+
+    listed = [table(tmp_path, json.dumps({"jobs": [{**one, "tres": tres}]})).attempts[0] for one in (old, new)]
+    plain = table(tmp_path, f"{HEAD}\n{ROW}\n").attempts[0]
+    assert listed[0] == listed[1]
+    assert (listed[0].job.ended, listed[0].gpus, listed[0].run) == (plain.job.ended, plain.gpus, plain.run)
+    assert (listed[0].job.exit_code, listed[0].job.user) == (1, "ada")
+
+
+@pytest.mark.parametrize(
+    ("text", "nodes", "gpus"),
+    [
+        ("billing=8,cpu=8,gres/gpu:a100=32,gres/gpu=32,mem=1G,node=4", 4, 32),
+        ("cpu=8,gres/gpu:a100=16,gres/gpu:h100=8", 3, 24),
+        ("gpu:a100:8(IDX:0-7)", 2, 16),
+        ("gpu:4", 2, 8),
+        ("cpu=8,mem=1G", 2, 0),
+        ("", 2, None),
+    ],
+)
+def test_gpus_are_counted_from_tres_and_gres(text: str, nodes: int, gpus: int | None) -> None:
+    assert gpus_of(text, nodes) == gpus
