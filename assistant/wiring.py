@@ -100,8 +100,7 @@ def build(
         hang=HangLimits(silent_s=watch.hang_after_s, factor=watch.hang_factor),
         spike=SpikeLimits(persist_steps=watch.spike_patience_steps),
         since=since or store.made_at,
-        # beside the watch in real time only: where time jumps, an answer must not depend on which thread is first
-        second=NodeLook(gate, clock, beside=isinstance(clock, SystemClock)),
+        second=NodeLook(gate, clock),
     )
     embedder = EmbeddedEmbedder()
     memory = MemoryOpinion(store, embedder, lambda: reasons(settings.content))

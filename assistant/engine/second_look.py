@@ -1,6 +1,7 @@
 """Ask the nodes of a job that stands still, beside the watch: GPU counters and the stacks of all ranks, by reading calls.
 
-The watch never waits for it: a question is put in a thread of its own, and its answer is there at one of the next looks.
+A watch that looks again and again does not wait for it: a question is put in a thread of its own, and its answer is there at one of
+the next looks.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ class _Asked:
 class NodeLook:
     """A `SecondLook` by the tools `gpu_activity` and `stack_classes`."""
 
-    def __init__(self, gate: Gate, clock: Clock, *, beside: bool = True) -> None:
+    def __init__(self, gate: Gate, clock: Clock, *, beside: bool = False) -> None:
         """Ask through a gate.
 
         Args:
             gate: Every question is a call, on the record.
             clock: For patience.
-            beside: Whether to ask in a thread; False answers at once, for dry runs and single passes.
+            beside: Whether to ask in a thread; False waits for each answer, for single passes and where time jumps.
         """
-        self._gate, self._clock, self._beside = gate, clock, beside
+        self._gate, self._clock, self.beside = gate, clock, beside
         self._asked: dict[tuple[str, int, datetime, bool], _Asked] = {}
 
     def ask(self, job: Job, suspicion: Suspicion) -> Witness | None:
@@ -62,7 +63,7 @@ class NodeLook:
             asked = self._asked[key] = _Asked(now)
             while len(self._asked) > KEPT:
                 del self._asked[next(iter(self._asked))]
-            if self._beside:
+            if self.beside:
                 asked.thread = threading.Thread(target=self._look, args=(asked, job), daemon=True, name=f"second look at {job.id}")
                 asked.thread.start()
             else:

@@ -36,6 +36,7 @@ class _Round:
     views: list[Readable]
     done: set[int] = field(default_factory=set)
     failed: dict[int, str] = field(default_factory=dict)
+    denied: set[str] = field(default_factory=set)
     thread: threading.Thread | None = None
 
 
@@ -46,9 +47,13 @@ class Readers:
         """Wait so long for each root folder, at most."""
         self._deadline_s = deadline_s
         self._stuck: dict[str, _Round] = {}
+        self._denied: set[str] = set()
 
     def read(self, views: Iterable[Readable], now: datetime) -> tuple[list[Readable], list[str]]:
-        """Return the views that were read, and in words what could not be."""
+        """Return the views that were read, and in words what could not be.
+
+        A log that its owner shows to nobody is said once, in our own log, and is no trouble of a look: it would be one for ever.
+        """
         by_root: dict[str, list[Readable]] = {}
         for view in views:
             by_root.setdefault(_root(view.job), []).append(view)
@@ -75,6 +80,9 @@ class Readers:
                     )
             read += [view for place, view in enumerate(one.views) if place in one.done]
             trouble += list(one.failed.values())
+            for denied in one.denied - self._denied:
+                logger.warning("job=%s its log may not be read: hangs and losses of it are not noticed", denied)
+            self._denied |= one.denied
         return read, trouble
 
 
@@ -82,6 +90,9 @@ def _read(one: _Round, now: datetime) -> None:
     for place, view in enumerate(one.views):
         try:
             view.read(now)
+        except PermissionError:
+            one.denied.add(view.job.id)
+            continue
         except OSError as error:
             one.failed[place] = f"job {view.job.id}: its log cannot be read: {error}"
             continue

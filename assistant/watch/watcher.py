@@ -123,6 +123,11 @@ class Watcher:
             logger.info("%s", remark)
         return events + found
 
+    def ask_beside(self) -> None:
+        """From now on no look waits for a second one: its answer counts at one of the next looks. For who looks again and again."""
+        if self._second is not None:
+            self._second.beside = True
+
     def view(self, job: str, attempt: int = 0) -> View | None:
         """Return what is remembered of a running attempt, for status and figures."""
         return self._views.get((job, attempt))

@@ -37,7 +37,10 @@ class Witness:
 
 
 class SecondLook(Protocol):
-    """Asks the nodes of a job that stands still. It must not keep the watch waiting."""
+    """Asks the nodes of a job that stands still."""
+
+    beside: bool
+    """Whether it asks beside the watch, which goes on; else each answer is waited for."""
 
     def ask(self, job: Job, suspicion: Suspicion) -> Witness | None:
         """Return what was seen; None while the answer is under way. What cannot be asked is a witness that votes UNKNOWN."""

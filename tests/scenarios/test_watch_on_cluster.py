@@ -5,17 +5,23 @@ from __future__ import annotations
 import dataclasses
 import json
 import shlex
+import threading
+import time
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from assistant.engine.second_look import NodeLook
+from assistant.logs.phases import Phase
 from assistant.ports import Reply
 from assistant.records import Event, EventKind, IncidentState, JobState
 from assistant.schedulers.simulated_run import Run
 from assistant.tools import _stacks
 from assistant.tools._gpu_activity import COMMAND
+from assistant.watch.hang import Still, Suspicion
+from assistant.watch.witness import Vote
 from tests.scenarios.scene import ECC, Scene
 
 ENDPOINT = 'Could not connect to the endpoint URL: "https://{}/ckpt/iter_40/model.pt"'
@@ -100,6 +106,33 @@ def test_a_hang_that_gpus_and_stacks_confirm_is_called_at_once_and_names_the_odd
     assert (found.reason, found.faulty_nodes) == ("hang", ())
     assert [pattern.nodes for pattern in found.patterns if "dataloader" in pattern.text] == [("node02",)]
     assert [one.source for one in scene.engine.store.evidence(incident.id) if "dataloader" in one.text] == ["second look"]
+
+
+def test_a_watch_that_goes_on_does_not_wait_for_the_second_look(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, run=Run(steps=1000, hangs_at=60))
+    number = scene.cluster.submit(scene.spec)
+    scene.clock.sleep(10)
+    job = scene.cluster.job(number)
+    asked, answers = threading.Event(), threading.Event()
+
+    def late(node: str) -> Reply:
+        asked.set()
+        answers.wait(10)
+        return Reply(node, True, 127, "", "")
+
+    scene.cluster.answers[shlex.join(COMMAND)] = late
+    look = NodeLook(scene.engine.gate, scene.clock, beside=True)
+    suspicion = Suspicion(Still.SILENT, scene.clock.now(), 60.0, 50.0, Phase.TRAINING, certain=False)
+    assert look.ask(job, suspicion) is None
+    assert asked.wait(10)
+    assert look.ask(job, suspicion) is None
+    answers.set()
+    for _ in range(100):
+        if (witness := look.ask(job, suspicion)) is not None:
+            break
+        time.sleep(0.05)
+    assert witness is not None
+    assert witness.vote is Vote.UNKNOWN
 
 
 def test_a_silent_job_that_is_seen_at_work_is_left_alone(tmp_path: Path) -> None:

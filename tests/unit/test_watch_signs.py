@@ -475,11 +475,16 @@ def test_a_mount_that_hangs_blinds_only_for_its_own_jobs() -> None:
     assert read == [well, stuck]
 
 
-@pytest.mark.parametrize("error", [PermissionError("no"), ValueError("odd")])
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), ValueError("odd")])
 def test_one_odd_log_does_not_blind_the_watch(error: Exception) -> None:
     well, odd = _View("1"), _View("2", error=error)
     read, trouble = Readers().read([odd, well], START)
     assert (read, len(trouble)) == ([well], 1)
+
+
+def test_a_log_that_nobody_may_read_is_no_trouble_of_every_look() -> None:
+    well, shut = _View("1"), _View("2", error=PermissionError(13, "Permission denied"))
+    assert Readers().read([shut, well], START) == ([well], [])
 
 
 def test_events_hold_json_only() -> None:

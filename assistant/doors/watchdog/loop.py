@@ -44,6 +44,7 @@ class Watchdog:
 
     def __post_init__(self) -> None:
         self.leader = Leader(self.engine.store, self.owner)
+        self.engine.watcher.ask_beside()
         self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="incident")
         self._flying: dict[int | str, Future[object]] = {}
         self._stopping = threading.Event()
@@ -106,7 +107,10 @@ class Watchdog:
     def _noticed(self) -> list[Incident]:
         """Open an incident for what is new."""
         try:
-            return self.engine.look()
+            opened = self.engine.look()
+            for trouble in self.engine.watcher.trouble:
+                self._note(trouble)
+            return opened
         except Unavailable as error:
             self._note(str(error))
         except Fenced as error:
@@ -122,6 +126,7 @@ class Watchdog:
             self._fly(one.id, partial(self.engine.work, one.id, owner=self.owner, until=self._stopping.is_set))
         self._fly("allowed calls", self.engine.make_allowed)
         self._fly("leases", self.engine.settle_leases)
+        self._fly("outages", lambda: self.engine.outages.look(self.engine))
         self._fly("good runs", lambda: self.engine.good_runs.look(self.engine))
         wait(list(self._flying.values()), self.patience_s)
         self._flying = {what: flight for what, flight in self._flying.items() if not flight.done()}
