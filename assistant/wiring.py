@@ -27,6 +27,8 @@ from assistant.store import Store
 from assistant.tooling import Context
 from assistant.watch.hang import HangLimits
 from assistant.watch.loss import SpikeLimits
+from assistant.watch.pace import PaceLimits
+from assistant.watch.saves import SaveLimits
 from assistant.watch.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -99,6 +101,8 @@ def build(
         clock,
         hang=HangLimits(silent_s=watch.hang_after_s, factor=watch.hang_factor),
         spike=SpikeLimits(persist_steps=watch.spike_patience_steps),
+        pace=PaceLimits(ratio=watch.slow_ratio, persist_s=watch.slow_after_s),
+        saves=SaveLimits(factor=watch.late_checkpoints),
         since=since or store.made_at,
         second=NodeLook(gate, clock),
     )

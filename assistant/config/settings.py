@@ -28,17 +28,26 @@ class WatchSettings:
     poll_s: float = 30.0
     """Seconds between two looks at the queue and the logs."""
     hang_after_s: float = 1800.0
-    """Seconds without a new line in a job's log after which it counts as hanging, while its rhythm is not known yet."""
+    """Seconds without a sign of life after which a job hangs: a third where its heartbeat, a sixth where GPUs and stacks say so."""
     hang_factor: float = 5.0
-    """Once the rhythm is known: how many times the longest silence that the job came back from."""
+    """Times the longest gap of the same phase that a job came back from: sooner nobody looks into a silence."""
     spike_patience_steps: int = 50
     """Logged steps for which a raised loss may still come back by itself; after that it is a loss spike."""
+    slow_ratio: float = 1.4
+    """How many times longer a step takes of a job that counts as slow, against what it took before, or takes its peers."""
+    slow_after_s: float = 900.0
+    """Seconds for which it must be slow; it is told of when the time lost has come to more than a restart costs, or after 4 h."""
+    late_checkpoints: float = 3.0
+    """After how many of its own intervals without a checkpoint a person is told."""
 
     def __post_init__(self) -> None:
         _above("watch.poll_s", self.poll_s, 0)
         _above("watch.hang_after_s", self.hang_after_s, 0)
         _above("watch.hang_factor", self.hang_factor, 1)
         _above("watch.spike_patience_steps", self.spike_patience_steps, 0)
+        _above("watch.slow_ratio", self.slow_ratio, 1)
+        _above("watch.slow_after_s", self.slow_after_s, 0)
+        _above("watch.late_checkpoints", self.late_checkpoints, 1)
 
 
 @dataclass(frozen=True)
