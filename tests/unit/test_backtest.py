@@ -13,7 +13,20 @@ from typing import Any
 import pytest
 
 from assistant.content.reading import build
-from assistant.engine.backtest import Accounts, Kernels, Replay, Replayed, Tally, Traces, markdown, read_accounts, sections, tally
+from assistant.engine.backtest import (
+    Accounts,
+    Kernels,
+    NodeEvents,
+    Replay,
+    Replayed,
+    Tally,
+    Traces,
+    markdown,
+    read_accounts,
+    read_events,
+    sections,
+    tally,
+)
 from assistant.engine.backtest.attempts import gpus_of
 from assistant.errors import InputError
 from assistant.policy import Mode, Policy, load_policy
@@ -58,8 +71,12 @@ def replayed(case: Mapping[str, Any], folder: Path) -> tuple[Accounts, list[Repl
     accounts = table(folder, case["sacct"])
     kernels = Kernels(written(folder / "kernel", case["kernel"])) if "kernel" in case else None
     traces = Traces(written(folder / "logs", case.get("logs", {})), kernels, accounts.attempts)
-    found = list(Replay(accounts.attempts, traces, policy_of(case, folder)).run())
-    told = tally(accounts.attempts, found, jobs=accounts.attempts, notice_s=30, answer_s=1800, unknown={})
+    events = NodeEvents()
+    if "events" in case:
+        (folder / "events.txt").write_text(case["events"].lstrip("\n"), encoding="utf-8")
+        events = read_events(folder / "events.txt")
+    found = list(Replay(accounts.attempts, traces, policy_of(case, folder), events=events).run())
+    told = tally(accounts.attempts, found, jobs=accounts.attempts, notice_s=30, answer_s=1800, unknown={}, events=events)
     return accounts, found, told
 
 
@@ -212,3 +229,24 @@ def test_json_of_old_and_new_versions_says_the_same(tmp_path: Path) -> None:
 )
 def test_gpus_are_counted_from_tres_and_gres(text: str, nodes: int, gpus: int | None) -> None:
     assert gpus_of(text, nodes) == gpus
+
+
+@pytest.mark.parametrize("text", ["", "Cluster|State\n", "hello\n"], ids=["empty", "no_node", "prose"])
+def test_events_without_their_columns_are_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "events.txt"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match="events"):
+        read_events(path)
+
+
+def test_learned_figures_do_not_depend_on_what_came_later(tmp_path: Path) -> None:
+    case = tomllib.loads((CASES / "many_at_once.toml").read_text(encoding="utf-8"))
+    (tmp_path / "whole").mkdir()
+    accounts, whole, _ = replayed(case, tmp_path / "whole")
+    ended = accounts.attempts[5].job.ended
+    assert ended is not None
+    (tmp_path / "part").mkdir()
+    lines = case["sacct"].splitlines()
+    case["sacct"] = "\n".join(line for line in lines if not line.startswith(("46|", "47|", "48|")))
+    later, part, _ = replayed(case, tmp_path / "part")
+    assert [seen(later, one) for one in part] == [seen(accounts, one) for one in whole[: len(part)]]

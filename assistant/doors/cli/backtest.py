@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from assistant.engine.backtest import Accounts, Attempt, Replayed, Tally
     from assistant.policy import Policy
 
-backtest_app = app(help="Replay history: what would Nightshift have done?")
+backtest_app = app(help="Replay history and report what Nightshift would have done.")
 
 PROGRESS = 250
 """Attempts between two lines of progress."""
@@ -47,6 +47,9 @@ def backtest(
     kernel: Annotated[
         Path | None, typer.Option("--kernel", metavar="DIR", help="Where kernel logs lie, named after their nodes.")
     ] = None,
+    events: Annotated[
+        Path | None, typer.Option("--events", metavar="FILE", help="Output of sacctmgr -P show event: when nodes were out.")
+    ] = None,
     policy: Annotated[str, typer.Option("--policy", metavar="FILE|MODE", help="observe, propose, act, or a policy.toml.")] = "act",
     begin: Annotated[str, typer.Option("--since", metavar="WHEN", help="Failures from then on: 30d, 2026-10-01.")] = "",
     until: Annotated[str, typer.Option("--until", metavar="WHEN", help="Failures before then.")] = "",
@@ -57,13 +60,23 @@ def backtest(
     details: Annotated[bool, typer.Option("--details", help="List every failure as well.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Replay history: what would Nightshift have done?
+    """Replay history and report what Nightshift would have done.
 
     Each failed job goes through the real diagnosis, playbooks, policy and retry budgets, at the time at which it failed and with
     what was known then. The report has the rates of restarts and drains, the GPU-hours that waiting cost and that restarts would
     have saved, what might have done harm, and when a person would have been asked. Nothing is changed anywhere but for --report.
     """
-    from assistant.engine.backtest import Kernels, Replay, Traces, assumptions, markdown, read_accounts, tally
+    from assistant.engine.backtest import (
+        Kernels,
+        NodeEvents,
+        Replay,
+        Traces,
+        assumptions,
+        markdown,
+        read_accounts,
+        read_events,
+        tally,
+    )
 
     door = door_of(context)
     chosen, mode = _policy(policy, door)
@@ -76,8 +89,9 @@ def backtest(
         )
     kernels = Kernels(kernel) if kernel is not None else None
     traces = Traces(logs, kernels, accounts.attempts)
+    known = read_events(events) if events is not None else NodeEvents()
     notice_s = door.settings.watch.poll_s
-    replay = Replay(accounts.attempts, traces, chosen, site=door.site, notice_s=notice_s)
+    replay = Replay(accounts.attempts, traces, chosen, site=door.site, notice_s=notice_s, events=known)
     replayed = []
     for one in replay.run(
         lambda attempt: _within(attempt, first, last), lambda number: _told(door, number, len(accounts.attempts))
@@ -93,6 +107,7 @@ def backtest(
         notice_s=notice_s,
         answer_s=answer_min * 60,
         unknown={name: count for name, count in unknown.items() if count},
+        events=known,
     )
     notes = _notes(accounts)
     if as_json:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from assistant.engine.backtest.accounts import Accounts, read_accounts
 from assistant.engine.backtest.attempts import Attempt
+from assistant.engine.backtest.events import NodeEvents, read_events
 from assistant.engine.backtest.kernels import Kernels
 from assistant.engine.backtest.page import assumptions, markdown, sections
 from assistant.engine.backtest.replay import Replay, Replayed
@@ -18,6 +19,7 @@ __all__ = [
     "Accounts",
     "Attempt",
     "Kernels",
+    "NodeEvents",
     "Replay",
     "Replayed",
     "Tally",
@@ -25,6 +27,7 @@ __all__ = [
     "assumptions",
     "markdown",
     "read_accounts",
+    "read_events",
     "sections",
     "tally",
 ]

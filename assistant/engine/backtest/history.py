@@ -14,6 +14,7 @@ from typing import Any
 
 from assistant.content.playbooks import Playbook
 from assistant.engine.backtest.attempts import Attempt
+from assistant.engine.backtest.events import NodeEvents
 from assistant.engine.backtest.traces import Trace
 from assistant.engine.backtest.truth import Runs
 from assistant.errors import ToolError
@@ -34,9 +35,9 @@ class HistoryCluster:
 
     name = "history"
 
-    def __init__(self, attempts: Iterable[Attempt], runs: Runs, clock: Clock) -> None:
+    def __init__(self, attempts: Iterable[Attempt], runs: Runs, clock: Clock, events: NodeEvents) -> None:
         """Learn the nodes from the attempts."""
-        self._clock, self._runs = clock, runs
+        self._clock, self._runs, self._events = clock, runs, events
         partitions: dict[str, str] = {}
         for one in attempts:
             for node in one.job.nodes:
@@ -66,9 +67,14 @@ class HistoryCluster:
 
     @property
     def is_out(self) -> frozenset[str]:
-        """Nodes that are cordoned now."""
+        """Nodes that would have been cordoned and still were."""
         now = self._clock.now()
         return frozenset(node for node, until in self.out.items() if until > now)
+
+    @property
+    def unusable(self) -> frozenset[str]:
+        """Nodes that are out now, by our cordons or really."""
+        return self.is_out | self._events.out_at(self._clock.now())
 
     def jobs(self) -> Sequence[Job]:
         """Return the failed attempt and what else of its run waited or ran then."""
@@ -89,7 +95,7 @@ class HistoryCluster:
 
     def nodes(self) -> Sequence[Node]:
         """Return all nodes that the accounting names."""
-        out = self.is_out
+        out = self.unusable
         if self._shown[0] != out:
             drained = [replace(node, state=NodeState.DRAINED) if node.name in out else node for node in self._fleet]
             self._shown = (out, drained)
@@ -180,7 +186,7 @@ class HistoryTools:
         return {"job": self._cluster.submit(spec), "step": 0, "note": ""}
 
     def _cordon_node(self, context: Context, *, node: str, reason: str, **_: Any) -> object:
-        if node in self._cluster.is_out:
+        if node in self._cluster.unusable:
             return {"node": node, "cordoned": False, "reason": reason, "note": "out of scheduling already"}
         self._cluster.cordon(node, reason)
         return {"node": node, "cordoned": True, "reason": reason, "note": ""}

@@ -106,8 +106,8 @@ def _nodes(told: Tally) -> Iterator[tuple[str, str]]:
         yield (
             "after a drain",
             (
-                f"{after.again:,} failed again of the node, {after.unused:,} had no job for {HOURS:g} h (taken out?), "
-                f"{after.well:,} were well, {after.unclear:,} unclear"
+                f"{after.again:,} failed again of the node, {after.drained:,} were really taken out within {HOURS:g} h, "
+                f"{after.unused:,} had no job for so long, {after.well:,} were well, {after.unclear:,} unclear"
             ),
         )
     if told.repeated_nodes:
@@ -135,8 +135,8 @@ def assumptions(notice_s: float, answer_s: float) -> list[str]:
         "cooldowns and budgets, but does not change which jobs failed later.",
         "Probes cannot be asked about the past: a node is to blame only where logs or kernel lines say so. Hangs, loss spikes "
         "and slow jobs that a watch sees while a job runs are not replayed.",
-        "Nodes are those that the accounting names, all usable but for our cordons; learned rules, memory and directives of "
-        "job scripts (act=never, restarts=) are not known.",
+        "Nodes are those that the accounting names, usable but for our cordons and what --events tells; learned rules, "
+        "memory and directives of job scripts (act=never, restarts=) are not known.",
         "Times without a zone are read in the zone of this machine (of kernel logs: UTC).",
     ]
 

@@ -18,6 +18,7 @@ from random import Random
 from assistant.content.playbooks import Playbook
 from assistant.diagnose.ranked import RankerOpinion
 from assistant.engine.backtest.attempts import Attempt
+from assistant.engine.backtest.events import NodeEvents
 from assistant.engine.backtest.history import HistoryCluster, HistoryTools
 from assistant.engine.backtest.lost import lost_s
 from assistant.engine.backtest.traces import Trace, Traces
@@ -105,6 +106,8 @@ class Replay:
     site: Path | None = None
     notice_s: float = 30.0
     """From the end of an attempt to when it is noticed."""
+    events: NodeEvents = field(default_factory=NodeEvents)
+    """When nodes really were out."""
     _ours: dict[int, str] = field(default_factory=dict, init=False)
     """Comment of attempts that would have been Nightshift's restarts."""
 
@@ -124,7 +127,7 @@ class Replay:
             store = Store(Path(folder) / "store.db", clock)
             # nothing here has to survive a power cut
             store.rows("PRAGMA synchronous = OFF")
-            cluster = HistoryCluster(self.attempts, runs, clock)
+            cluster = HistoryCluster(self.attempts, runs, clock, self.events)
             engine = self._engine(store, cluster, clock)
             spoken: set[tuple[str, int]] = set()
             try:

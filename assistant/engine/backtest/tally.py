@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from statistics import median
 
 from assistant.engine.backtest.attempts import Attempt
+from assistant.engine.backtest.events import NodeEvents
 from assistant.engine.backtest.replay import Decided, Replayed
 from assistant.engine.backtest.truth import Starter, failed_at_once, first_on, ran_s
 from assistant.records import Action, JobState, Verdict
@@ -77,6 +78,8 @@ class Drains:
     """The next job ran well on it for hours."""
     again: int
     """The next job failed there of the node."""
+    drained: int
+    """It was taken out really while the cordon would have stood; known only from the events of nodes."""
     unused: int
     """Nothing began on it while the cordon would have stood: people may have taken it out as well."""
     unclear: int
@@ -132,6 +135,7 @@ def tally(
     notice_s: float,
     answer_s: float,
     unknown: Mapping[str, int],
+    events: NodeEvents | None = None,
 ) -> Tally:
     """Return the figures of a replay.
 
@@ -142,6 +146,7 @@ def tally(
         notice_s: From a failure to when it would have been noticed.
         answer_s: After which a person is taken to answer a question.
         unknown: What the reading of the files left open, by name.
+        events: When nodes really were out; None where nobody knows.
     """
     ended = [one for one in jobs if one.job.ended is not None]
     times = [one.job.ended for one in ended if one.job.ended is not None]
@@ -152,7 +157,7 @@ def tally(
     questions = [(one, change) for one, change in changes if change.verdict is Verdict.ASK]
     hours = [one.at.astimezone() for one, _ in questions]
     drains = [(one, change) for one, change in made if change.kind == "cordon"]
-    nodes_after, bad_drains = _after_drains(attempts, replayed, drains)
+    nodes_after, bad_drains = _after_drains(attempts, replayed, drains, events or NodeEvents())
     blamed = Counter(node for one in replayed if one.diagnosis is not None for node in set(one.diagnosis.faulty_nodes))
     rate = _Rates(days, len(ended))
     return Tally(
@@ -291,7 +296,10 @@ def _bad_restarts(attempts: Sequence[Attempt], replayed: Sequence[Replayed]) -> 
 
 
 def _after_drains(
-    attempts: Sequence[Attempt], replayed: Sequence[Replayed], drains: Sequence[tuple[Replayed, Decided]]
+    attempts: Sequence[Attempt],
+    replayed: Sequence[Replayed],
+    drains: Sequence[tuple[Replayed, Decided]],
+    events: NodeEvents,
 ) -> tuple[Drains, list[Suspect]]:
     times: dict[str, list[datetime]] = {}
     for one, change in drains:
@@ -304,13 +312,14 @@ def _after_drains(
     for one, change in drains:
         for node in change.nodes:
             after = first.get((node, one.at))
-            fate = _fate(node, one.at, after, blames)
+            drained = events.taken_out(node, one.at, timedelta(hours=HOURS)) is not None
+            fate = "drained" if drained else _fate(node, one.at, after, blames)
             count[fate] += 1
             if fate == "well" and after is not None:
                 job, why = attempts[one.number].job, f"job {after.job.id} ran {ran_s(after) / 3600:.1f} h on it next, and well"
                 reason = one.diagnosis.reason if one.diagnosis is not None else ""
                 suspects.append(Suspect("cordon", job.id, node, one.at, reason, why))
-    return Drains(count["well"], count["again"], count["unused"], count["unclear"]), suspects
+    return Drains(count["well"], count["again"], count["drained"], count["unused"], count["unclear"]), suspects
 
 
 def _fate(node: str, at: datetime, after: Attempt | None, blames: Mapping[tuple[str, int], set[str]]) -> str:
