@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -95,3 +96,79 @@ def test_a_watcher_that_starts_late_reads_only_the_end(watched: Callable[..., Wa
     clock.sleep(2_200)
     late = Watcher(cluster, clock, hang=LIMITS, spike=SpikeLimits(persist_steps=20), since=START)
     assert [event.kind for event in late.look(known=())] == [EventKind.LOSS_SPIKE]
+
+
+def test_a_log_that_is_cut_and_one_that_is_written_anew_are_followed(watched: Callable[..., Watched], tmp_path: Path) -> None:
+    scene = watched(Run(steps=1000, hangs_at=400))
+    cluster = scene[0]
+    assert looks(scene, 100) == []
+    log = cluster.job("1").log
+    assert log is not None
+    log.write_text("")
+    assert looks(scene, 100) == []
+    log.rename(log.with_suffix(".log.1"))
+    assert looks(scene, 100) == []
+    assert looks(scene, 2000) == [EventKind.HANG]
+
+
+def test_a_job_whose_state_is_unknown_for_a_while_is_neither_gone_nor_forgotten(watched: Callable[..., Watched]) -> None:
+    scene = watched(Run(steps=1000, hangs_at=60))
+    cluster, watcher, clock = scene
+    assert looks(scene, 500) == []
+    shown = cluster.jobs
+    cluster.jobs = lambda: [replace(job, state=JobState.UNKNOWN) for job in shown()]  # type: ignore[method-assign]
+    assert looks(scene, 100) == []
+    cluster.jobs = shown  # type: ignore[method-assign]
+    clock.sleep(100)
+    (event,) = watcher.look(known=())
+    assert event.kind is EventKind.HANG
+    assert event.detail["silent_s"] > 600
+
+
+def test_a_requeued_job_begins_with_fresh_eyes(watched: Callable[..., Watched]) -> None:
+    scene = watched(Run(steps=1000, hangs_at=60), Run(steps=1000))
+    cluster, watcher, _ = scene
+    assert looks(scene, 400) == []
+    cluster.cancel("1")
+    cluster.set_requeued("1")
+    assert looks(scene, 900) == []
+    assert watcher.view("1") is None
+    assert watcher.view("1", 1) is not None
+
+
+def test_an_id_that_is_used_again_is_another_job(watched: Callable[..., Watched]) -> None:
+    scene = watched(Run(steps=100_000))
+    cluster, watcher, clock = scene
+    assert looks(scene, 400) == []
+    before = watcher.view("1")
+    shown = cluster.jobs
+    later = clock.now()
+    cluster.jobs = lambda: [replace(job, submitted=later) for job in shown()]  # type: ignore[method-assign]
+    clock.sleep(10)
+    watcher.look(known=())
+    assert watcher.view("1") is not before
+
+
+def test_one_query_of_the_scheduler_a_look(watched: Callable[..., Watched]) -> None:
+    scene = watched(Run(steps=1000))
+    cluster = scene[0]
+    asked: list[str] = []
+    jobs, job = cluster.jobs, cluster.job
+    cluster.jobs = lambda: asked.append("jobs") or jobs()  # type: ignore[method-assign,func-returns-value]
+    cluster.job = lambda job_id: asked.append("job") or job(job_id)  # type: ignore[method-assign,func-returns-value]
+    looks(scene, 100)
+    assert asked == ["jobs"] * 10
+
+
+def test_a_log_without_steps_that_is_silent_gets_twice_the_time(watched: Callable[..., Watched], tmp_path: Path) -> None:
+    scene = watched(Run(steps=1000, launch_s=100_000))
+    assert looks(scene, 1190) == []
+    assert looks(scene, 100) == [EventKind.HANG]
+
+
+def test_a_job_that_prints_nothing_is_never_called_hung_by_itself(watched: Callable[..., Watched]) -> None:
+    scene = watched(Run(steps=1000, launch_s=10_000_000))
+    log = scene[0].job("1").log
+    assert log is not None
+    log.write_text("")
+    assert looks(scene, 86_400, every=600) == []
