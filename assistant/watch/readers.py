@@ -1,4 +1,4 @@
-"""Read the logs of all jobs without ever waiting for a mount that hangs: one thread for each root folder, and a deadline.
+"""Read the logs of all jobs without ever waiting for a mount that hangs: a few threads for each root folder, and a deadline.
 
 A read that hangs in the kernel cannot be ended. Its thread is left behind, the jobs whose logs lie there are unknown until it comes
 back, and all others are looked at as ever.
@@ -12,11 +12,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
+from zlib import crc32
 
 from assistant.records import Job
 
 logger = logging.getLogger(__name__)
 
+LANES = 4
+"""Threads for one root folder: a slow file system answers several at once. A job keeps its lane, so no two read one log."""
 ROOT_PARTS = 3
 """Of a path that name what is mounted: `/`, `lustre`, `project`."""
 
@@ -46,7 +49,7 @@ class Readers:
     def __init__(self, deadline_s: float = 10.0) -> None:
         """Wait so long for each root folder, at most."""
         self._deadline_s = deadline_s
-        self._stuck: dict[str, _Round] = {}
+        self._stuck: dict[tuple[str, int], _Round] = {}
         self._denied: set[str] = set()
 
     def read(self, views: Iterable[Readable], now: datetime) -> tuple[list[Readable], list[str]]:
@@ -54,30 +57,30 @@ class Readers:
 
         A log that its owner shows to nobody is said once, in our own log, and is no trouble of a look: it would be one for ever.
         """
-        by_root: dict[str, list[Readable]] = {}
+        by_lane: dict[tuple[str, int], list[Readable]] = {}
         for view in views:
-            by_root.setdefault(_root(view.job), []).append(view)
+            by_lane.setdefault((_root(view.job), crc32(view.job.id.encode()) % LANES), []).append(view)
         trouble: list[str] = []
-        rounds: list[tuple[str, _Round]] = []
-        for root, those in by_root.items():
-            stuck = self._stuck.get(root)
+        rounds: list[tuple[tuple[str, int], _Round]] = []
+        for (root, lane), those in by_lane.items():
+            stuck = self._stuck.get((root, lane))
             if stuck is not None and stuck.thread is not None and stuck.thread.is_alive():
                 trouble.append(f"{root} does not answer: {len(those)} logs were not read")
                 continue
-            self._stuck.pop(root, None)
+            self._stuck.pop((root, lane), None)
             one = _Round(those)
             one.thread = threading.Thread(target=_read, args=(one, now), daemon=True, name=f"logs {root}")
             one.thread.start()
-            rounds.append((root, one))
+            rounds.append(((root, lane), one))
         read: list[Readable] = []
-        for root, one in rounds:
+        left_s = self._deadline_s
+        for key, one in rounds:
             if one.thread is not None:
-                one.thread.join(self._deadline_s)
+                one.thread.join(left_s)
                 if one.thread.is_alive():
-                    self._stuck[root] = one
-                    trouble.append(
-                        f"{root} did not answer within {self._deadline_s:g} s: {len(one.views) - len(one.done)} logs unread"
-                    )
+                    self._stuck[key], left_s = one, 0.0  # the others had the same time meanwhile
+                    unread = len(one.views) - len(one.done)
+                    trouble.append(f"{key[0]} did not answer within {self._deadline_s:g} s: {unread} logs unread")
             read += [view for place, view in enumerate(one.views) if place in one.done]
             trouble += list(one.failed.values())
             for denied in one.denied - self._denied:
