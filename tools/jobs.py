@@ -8,6 +8,7 @@ from assistant.errors import ToolError, Unavailable
 from assistant.ports import Requeues
 from assistant.records import Job, JobState, Risk
 from assistant.tooling import Context, tool
+from assistant.tools._meant import must_be_meant
 
 
 def _shown(job: Job) -> dict[str, Any]:
@@ -70,6 +71,7 @@ def cancel_job(context: Context, job: str) -> dict[str, Any]:
         job: Scheduler job id.
     """
     before = context.scheduler.job(job)
+    must_be_meant(context, before)
     if not before.state.ended:
         context.scheduler.cancel(job)
     return {"job": job, "state_before": before.state.value, "cancelled": not before.state.ended}
@@ -104,6 +106,7 @@ def requeue_job(context: Context, job: str) -> dict[str, Any]:
     if not isinstance(scheduler, Requeues):
         raise ToolError(f"the {scheduler.name} scheduler cannot queue a job again under its own id; submit it again")
     before = scheduler.job(job)
+    must_be_meant(context, before)
     scheduler.requeue(job)
     return {"job": job, "state_before": before.state.value, "attempt_before": before.attempt}
 

@@ -23,6 +23,7 @@ from assistant.recover.restart import (
     restart_problem,
 )
 from assistant.tooling import Context, tool
+from assistant.tools._meant import must_be_ours_to_restart
 from assistant.tools.checkpoints import choose_checkpoint
 
 NEWEST = ("last", "last_healthy")
@@ -152,6 +153,7 @@ def _plan(context: Context, job_id: str, *, checkpoint: str, exclude: Sequence[s
     job = context.scheduler.job(job_id)
     if not job.state.ended:
         raise ToolError(f"job {job_id} is {job.state}: cancel it first, or leave it alone")
+    must_be_ours_to_restart(context, job)
     if job.spec is None:
         raise ToolError(f"the scheduler does not keep the script of job {job_id}, so it cannot be submitted again; ask {job.user}")
     chosen = _checkpoint(context, job, checkpoint, read=read)

@@ -22,7 +22,7 @@ from assistant.engine.lease import kept_lease
 from assistant.engine.leases import WATCH, Leases, Settled
 from assistant.engine.left_open import settle_left_open
 from assistant.engine.outages import Outages
-from assistant.errors import Denied, Parked, StoreBusy, StoreError, ToolError, Unavailable
+from assistant.errors import Denied, Parked, StoreBusy, StoreError, ToolError, Unavailable, UsageError
 from assistant.gate import Gate
 from assistant.ports import Clock, Embedder, Scheduler
 from assistant.records import CallStatus, Category, Diagnosis, Event, EventKind, Incident, IncidentState, Job, Outcome, Risk
@@ -143,7 +143,7 @@ class Engine:
         for call in self.store.allowed():
             try:
                 outcomes.append(self.gate.go_on(call.id))
-            except (Denied, Parked, Unavailable, StoreBusy) as error:
+            except (Denied, Parked, Unavailable, StoreBusy, UsageError) as error:
                 logger.warning("call=%s was allowed and not made: %s", call.id, error)
         return outcomes
 
@@ -257,8 +257,13 @@ class Engine:
     def _credit_progress(self, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> None:
         """Forget the restarts before this attempt when it went past the step at which the one before had failed."""
         before = self.store.diagnosis(incident.parent) if incident.parent is not None else None
-        if before is not None and made_progress(failing_step(before), failing_step(diagnosis)):
-            self.store.add_progress(self._cause(before, job), incident=incident.id, step=failing_step(diagnosis))
+        if before is None:
+            return
+        cause = self._cause(before, job)
+        # the job proves that the restart was made, also where a crash has kept it from being counted so far
+        self.store.add_attempt(cause, incident=incident.parent, step=failing_step(before))
+        if made_progress(failing_step(before), failing_step(diagnosis)):
+            self.store.add_progress(cause, incident=incident.id, step=failing_step(diagnosis))
 
     def _recovered(self, incident: Incident, by: str | None) -> bool:
         diagnosis, job = self._diagnosis(incident), self._job(incident.job)

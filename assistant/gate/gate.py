@@ -14,8 +14,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NoReturn
 
-from assistant.errors import Denied, Parked, StoreBusy, ToolError, Unavailable, UsageError
+from assistant.errors import Denied, Fenced, Parked, StoreBusy, ToolError, Unavailable, UsageError
 from assistant.gate.asking import Preview, request_of, shared_arguments, shown, stopped_by
+from assistant.gate.guarded import guarded
 from assistant.gate.targets import Reach, reach_of
 from assistant.policy import Policy, Situation, decide
 from assistant.ports import Approver
@@ -153,7 +154,12 @@ class Gate:
                 "see whether it happened, then close the incident"
             )
         tag = tag_of(call.incident, call.id)
-        value = tool.find(self._context_for(call.incident, tag), tag, **tool.checked(call.arguments))
+        try:
+            value = tool.find(self._context_for(call.incident, tag), tag, **tool.checked(call.arguments))
+        except ToolError as error:
+            # what it changed is known to the scheduler no more: a person must see, and no later look would tell more
+            unknown = f"interrupted, and whether it took effect cannot be told any more: {error}"
+            return self._ended(call, tool, Outcome(call.id, False, None, unknown, self._now()))
         if value is not None:
             return self._ended(call, tool, Outcome(call.id, True, to_json(value), "", self._now()))
         if call.step is not None:
@@ -281,8 +287,8 @@ class Gate:
     def _run(self, call: Call, tool: Tool, checked: dict[str, Any]) -> Outcome:
         try:
             outcome = self._try(tool, checked, call)
-        except Unavailable:
-            # it may have taken effect: no outcome is written, `resolve` finds out
+        except (Unavailable, Fenced):
+            # it may have taken effect: no outcome is written, `resolve` finds out, of a watch that leads no more another's
             raise
         except Exception as error:
             self._ended(call, tool, Outcome(call.id, False, None, f"{type(error).__name__}: {error}", self._now()))
@@ -291,10 +297,24 @@ class Gate:
 
     def _try(self, tool: Tool, checked: dict[str, Any], call: Call) -> Outcome:
         context = replace(self._context_for(call.incident, tag_of(call.incident, call.id)), by=call.by)
+        if tool.risk > Risk.READ:
+            context = replace(context, scheduler=guarded(context.scheduler, self._must_still_be_allowed))
         try:
             return Outcome(call.id, True, to_json(tool.run(context, **checked)), "", self._now())
         except ToolError as error:
             return Outcome(call.id, False, None, str(error), self._now())
+
+    def _must_still_be_allowed(self) -> None:
+        """Look once more right before a command: its tool may have worked for minutes, or this process may have slept.
+
+        Raises:
+            Fenced: Another watch leads.
+            ToolError: The kill switch is set.
+        """
+        self._store.must_lead()
+        stopped = stopped_by(self._policy.kill_switch)
+        if stopped is not None:
+            raise ToolError(f"the kill switch {stopped} was set meanwhile: the command was not given")
 
     def _ended(self, call: Call, tool: Tool, outcome: Outcome) -> Outcome:
         undo = f"nightshift undo {call.id}" if tool.undo and outcome.ok else ""

@@ -133,16 +133,16 @@ class Database:
             self._local.unfenced = False
 
     @contextmanager
-    def snapshot(self) -> Iterator[None]:
+    def snapshot(self) -> Iterator[sqlite3.Connection]:
         """Read one state of the store in all queries inside, whatever others write meanwhile; nobody waits."""
         with self._errors():
             connection = self._connection()
             if connection.in_transaction:
-                yield
+                yield connection
                 return
             connection.execute("BEGIN")
             try:
-                yield
+                yield connection
             finally:
                 _roll_back(connection)
 

@@ -78,17 +78,22 @@ class IncidentRows(AuditRows):
             return incident_of(found[0]) if found else None
         rows = self.rows("SELECT * FROM incidents WHERE job = ? AND attempt = ? ORDER BY id DESC", [event.job, event.attempt])
         for incident in map(incident_of, rows):
+            if self._is_about_another_job(incident, event):
+                continue
             if not incident.state.ended:
                 return incident
             if event.kind is not EventKind.REQUESTED and self._is_old_news(incident, event):
                 return incident
         return None
 
+    def _is_about_another_job(self, incident: Incident, event: Event) -> bool:
+        """Tell whether the id was given to another job since."""
+        said = (earlier.detail["submitted"] for earlier in self.events(incident.id) if "submitted" in earlier.detail)
+        submitted = {str(plain(at)) for at in said}
+        return bool(submitted) and "submitted" in event.detail and str(plain(event.detail["submitted"])) not in submitted
+
     def _is_old_news(self, ended: Incident, event: Event) -> bool:
         known = self.events(ended.id)
-        submitted = {str(plain(earlier.detail["submitted"])) for earlier in known if "submitted" in earlier.detail}
-        if submitted and "submitted" in event.detail and str(plain(event.detail["submitted"])) not in submitted:
-            return False
         if event.kind is EventKind.JOB_ENDED and ended.state is IncidentState.RECOVERED:
             return True
         return event.kind in {earlier.kind for earlier in known}

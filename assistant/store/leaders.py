@@ -85,3 +85,13 @@ class LeaderRows(AuditRows):
                 raise Fenced(f"{led.owner} led and leads no more: {holder} took over. Nothing was written; this watch stands by")
 
         self.fence = check
+
+    def must_lead(self) -> None:
+        """Make sure that the leadership that this store was fenced with holds; one without a fence may always.
+
+        Raises:
+            Fenced: Another has taken over.
+        """
+        if self.fence is not None:
+            with self.snapshot() as connection:
+                self.fence(connection)
