@@ -28,6 +28,7 @@ from assistant.engine.backtest import (
     tally,
 )
 from assistant.engine.backtest.attempts import gpus_of
+from assistant.engine.backtest.traces import by_node
 from assistant.errors import InputError
 from assistant.policy import Mode, Policy, load_policy
 
@@ -124,6 +125,14 @@ def test_a_case_is_decided_as_its_file_says(name: str, tmp_path: Path) -> None:
         shown = seen(accounts, one)
         assert {key: shown[key] for key in want} == want
     assert {path: figure(told, path) for path in case["figures"]} == case["figures"]
+
+
+def test_a_fault_that_names_no_node_is_told_as_a_drain_that_nobody_knows_of(tmp_path: Path) -> None:
+    log = "[rank3]: torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered\n"
+    _, found, told = replayed({"sacct": f"{HEAD}\n{ROW}\n".replace("gpu001", "gpu[001-004]"), "logs": {"1.out": log}}, tmp_path)
+    assert found[0].unasked == ("check_nodes",)
+    unknown = "failures whose playbook tests the nodes, which the past cannot answer: drains may be more"
+    assert (told.drains.count, told.unknown[unknown]) == (0, 1)
 
 
 def test_the_page_has_every_section_and_says_what_it_assumes(tmp_path: Path) -> None:
@@ -239,7 +248,7 @@ def test_events_without_their_columns_are_refused(text: str, tmp_path: Path) -> 
         read_events(path)
 
 
-def test_learned_figures_do_not_depend_on_what_came_later(tmp_path: Path) -> None:
+def test_decisions_do_not_depend_on_what_came_later(tmp_path: Path) -> None:
     case = tomllib.loads((CASES / "many_at_once.toml").read_text(encoding="utf-8"))
     (tmp_path / "whole").mkdir()
     accounts, whole, _ = replayed(case, tmp_path / "whole")
@@ -250,3 +259,18 @@ def test_learned_figures_do_not_depend_on_what_came_later(tmp_path: Path) -> Non
     case["sacct"] = "\n".join(line for line in lines if not line.startswith(("46|", "47|", "48|")))
     later, part, _ = replayed(case, tmp_path / "part")
     assert [seen(later, one) for one in part] == [seen(accounts, one) for one in whole[: len(part)]]
+
+
+def test_kernel_lines_of_several_nodes_go_to_the_node_that_they_name() -> None:
+    text = (
+        "no host\n# gpu001\n[Mon Mar  2 09:59:48 2026] one\nMar  2 09:59:48 gpu002 kernel: two\n"
+        "2026-03-03T01:59:48+00:00 gpu003.site.org kernel: three"
+    )
+    found = by_node(text, ("gpu001", "gpu002", "gpu003"))
+    assert {node: lines[-5:].split()[-1] for node, lines in found.items()} == {
+        "unnamed": "host",
+        "gpu001": "one",
+        "gpu002": "two",
+        "gpu003": "three",
+    }
+    assert by_node("no host", ("gpu007",)) == {"gpu007": "no host"}

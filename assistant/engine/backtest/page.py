@@ -79,6 +79,7 @@ def _waiting(told: Tally) -> Iterator[tuple[str, str]]:
 
 def _asked(told: Tally) -> Iterator[tuple[str, str]]:
     yield "questions", _rate(told.asked)
+    yield "handed over", f"{_rate(told.handed_over)}; with the diagnosis, to fix or to decide"
     if not told.asked.count:
         return
     yield "by rule", _listed(told.asked_by)

@@ -1,14 +1,14 @@
 """Replay history: each failed attempt goes through the engine as it would have gone then, with its clock, its policy, its budgets.
 
-The engine, the gate, the policy, the playbooks, the retry budgets and the ledger of nodes are the real ones; the store is one of
-its own that is thrown away. Only the cluster is the past one, which does nothing that it is told.
+The engine, the gate, the policy, the playbooks and the retry budgets are the real ones; the store is one of its own that is thrown
+away. Only the cluster is the past one, which does nothing that it is told.
 """
 
 from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -28,7 +28,7 @@ from assistant.errors import NightshiftError
 from assistant.gate import Gate
 from assistant.policy import Policy
 from assistant.ports import JumpingClock
-from assistant.records import Call, CallStatus, Decision, Diagnosis, Event, IncidentState, Job, Risk, Verdict
+from assistant.records import Call, CallStatus, Decision, Diagnosis, Event, IncidentState, Job, JobState, Risk, Sighting, Verdict
 from assistant.store import Store
 from assistant.tooling import Context, find_tool, tag_of
 from assistant.watch.hang import HangLimits
@@ -38,6 +38,9 @@ from assistant.watch.queue import ended_badly
 from assistant.watch.watcher import Watcher
 
 OWNER = "backtest"
+TESTS = ("check_nodes", "two_round_test", "diagnose_gpus")
+"""Tools by which playbooks look for the node at fault where no log names it."""
+_STARTED_AGAIN = frozenset(state for state in JobState if state.failed or state is JobState.PREEMPTED)
 _LONG_AGO = datetime(1980, 1, 1, tzinfo=UTC)
 
 
@@ -81,6 +84,8 @@ class Replayed:
     """Nodes of the attempt that would have been cordoned by then: it would have run elsewhere."""
     lost_s: float | None = None
     """Seconds of training since the last checkpoint; None where the log does not tell."""
+    unasked: tuple[str, ...] = ()
+    """Looks at the cluster that the playbook wanted and the past cannot answer: `check_nodes`, `two_round_test`."""
 
     def change(self, kind: str) -> Decided | None:
         """Return what was decided about a change of this class; of several the last one."""
@@ -93,6 +98,17 @@ class AssumedYes:
     def ask(self, call: Call, decision: Decision) -> Decision:
         """Return a person's yes."""
         return Decision(Verdict.ALLOW, "answered", "somebody", decision.at, "taken to have said yes")
+
+
+class _OwnStore(Store):
+    """A store without the ledger of nodes: it decides nothing, and reading it grows with the square of the history."""
+
+    def keep_sightings(self, incident: int, sightings: Iterable[Sighting]) -> None:
+        """Keep nothing."""
+
+    def sightings(self, since: datetime, node: str | None = None) -> list[Sighting]:
+        """Return nothing."""
+        return []
 
 
 @dataclass
@@ -124,7 +140,7 @@ class Replay:
         first = next((one.job.ended for one in self.attempts if one.job.ended is not None), _LONG_AGO)
         clock = JumpingClock(first)
         with tempfile.TemporaryDirectory(prefix="nightshift-backtest-") as folder, _untold():
-            store = Store(Path(folder) / "store.db", clock)
+            store = _OwnStore(Path(folder) / "store.db", clock)
             # nothing here has to survive a power cut
             store.rows("PRAGMA synchronous = OFF")
             cluster = HistoryCluster(self.attempts, runs, clock, self.events)
@@ -135,7 +151,7 @@ class Replay:
                     told(number)
                     if attempt.job.ended is None:
                         break
-                    after = runs.next_of(number) if attempt.job.state.failed else None
+                    after = runs.next_of(number) if attempt.job.state in _STARTED_AGAIN else None
                     whole = (attempt.job.id.partition("+")[0], attempt.job.attempt)
                     if not wanted(attempt) or ("+" in attempt.job.id and whole in spoken):
                         continue
@@ -187,8 +203,12 @@ class Replay:
         if found is not None:
             # of ten thousand failures not every rival can be kept
             found = replace(found, root_cause=found.root_cause[:1], rivals=(), seen_before=(), patterns=())
+        steps = [call for call in engine.store.calls(incident.id) if call.step is not None]
+        unasked = tuple(dict.fromkeys(call.tool for call in steps if call.tool in TESTS))
         lost = lost_s(job, ran_s(self.attempts[number]))
-        return Replayed(number, at, found, incident.playbook, incident.state, incident.note, decided, *has, after, out, lost)
+        return Replayed(
+            number, at, found, incident.playbook, incident.state, incident.note, decided, *has, after, out, lost, unasked
+        )
 
 
 def _decided(store: Store, incident: int) -> Iterator[Decided]:

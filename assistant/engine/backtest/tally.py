@@ -12,7 +12,7 @@ from assistant.engine.backtest.attempts import Attempt
 from assistant.engine.backtest.events import NodeEvents
 from assistant.engine.backtest.replay import Decided, Replayed
 from assistant.engine.backtest.truth import Starter, failed_at_once, first_on, ran_s
-from assistant.records import Action, JobState, Verdict
+from assistant.records import Action, IncidentState, JobState, Verdict
 from assistant.recover.leases import HOURS
 
 LONGEST_WAIT_S = 24 * 3600.0
@@ -104,6 +104,8 @@ class Tally:
     restarts: Rate
     drains: Rate
     asked: Rate
+    handed_over: Rate
+    """Incidents that would have ended with a person, to fix or to decide."""
     changes: Mapping[str, Mapping[str, int]]
     """By action class and answer: allow, ask, deny, not_made."""
     refused_by: Mapping[str, int]
@@ -175,6 +177,7 @@ def tally(
         restarts=rate.of(sum(change.kind == "resubmit" for _, change in made)),
         drains=rate.of(len(drains)),
         asked=rate.of(len(questions)),
+        handed_over=rate.of(sum(one.state is IncidentState.ESCALATED for one in replayed)),
         changes=_by_answer(change for _, change in changes),
         refused_by=_counted(change.rule for _, change in changes if change.verdict is Verdict.DENY and change.rule),
         asked_by=_counted(change.rule for _, change in questions),
@@ -342,6 +345,9 @@ def _unknown(attempts: Sequence[Attempt], ended: Sequence[Attempt], replayed: Se
         "failures that could not be replayed": sum(one.state is None for one in replayed),
         "failures with no later attempt of the run": len(replayed) - len(after),
         "next attempts that need not be an answer: others of that name ran beside": sum(not one.sure for one in after),
+        "failures whose playbook tests the nodes, which the past cannot answer: drains may be more": sum(
+            bool(one.unasked) for one in replayed
+        ),
         "failed attempts whose GPUs are not told": sum(attempts[one.number].gpus is None for one in replayed),
         "jobs that somebody cancelled: a hang or a spike may stand behind them": sum(
             one.job.state is JobState.CANCELLED and one.job.started is not None for one in ended

@@ -20,6 +20,8 @@ MOST_FILES = 2_000_000
 """Names that are looked at; a folder with more is refused."""
 MOST_CANDIDATES = 64
 """Files kept for one job: some write one for each rank."""
+HEAD = 80
+"""Characters of a kernel line in which its host stands."""
 EDGE_BYTES = 64 << 10
 """Of both ends of a log, read for the ids that it names."""
 _NUMBERS = re.compile(r"(?<!\d)(\d+)(?:_(\d+))?(?!\d)")
@@ -162,19 +164,25 @@ class Traces:
 
 
 def by_node(text: str, nodes: tuple[str, ...]) -> dict[str, str]:
-    """Return a kernel log of several nodes by node: `# node` heads the lines of each; lines before any head are the first node's.
+    """Return a kernel log of several nodes by node: by the host that a line names, else by the `# node` that heads it.
 
-    Lines of a log without heads name their host themselves, or the job had one node.
+    What names no node is the node's where the job had but one.
     """
     found: dict[str, list[str]] = {}
+    known = set(nodes)
     node = nodes[0] if len(nodes) == 1 else "unnamed"
     for line in text.splitlines():
         head = re.fullmatch(r"# ([\w.-]+)", line)
         if head is not None:
             node = head.group(1)
         else:
-            found.setdefault(node, []).append(line)
+            host = next((word for word in map(_short, line[:HEAD].split()) if word in known), node)
+            found.setdefault(host, []).append(line)
     return {node: "\n".join(lines) for node, lines in found.items() if any(map(str.strip, lines))}
+
+
+def _short(word: str) -> str:
+    return word.rstrip(":").partition(".")[0]
 
 
 @lru_cache(maxsize=64)
