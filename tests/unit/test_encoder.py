@@ -65,8 +65,9 @@ def test_it_finds_the_root_line_and_its_reason_in_wordings_that_training_never_s
     cases: list[Excerpt], ranker: EncoderRanker
 ) -> None:
     found = judged(cases, ranker)
-    assert found.root >= 0.85
-    assert found.reason >= 0.72
+    assert found.root >= 0.89
+    assert found.reason >= 0.77
+    assert found.named >= 0.84
     assert found.sure_right >= 0.92
     assert found.sure >= 0.3
 
@@ -77,7 +78,7 @@ def test_it_is_better_than_words_alone(cases: list[Excerpt], ranker: EncoderRank
     assert both.root > words.root
 
 
-@pytest.mark.parametrize(("head", "least"), [("intent", 0.75), ("question", 0.8)])
+@pytest.mark.parametrize(("head", "least"), [("intent", 0.86), ("question", 0.91)])
 def test_it_chooses_what_sentences_ask_for_that_training_never_saw(
     encoder: LlamaEncoder, heads: Heads, head: str, least: float
 ) -> None:
