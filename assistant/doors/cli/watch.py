@@ -46,6 +46,7 @@ def watch(
     from assistant.doors.watchdog.once import pass_once
 
     engine = door.engine()
+    engine.watcher.ask_beside(False)
     ends = pass_once(lambda: engine.tick(owner=owner()), door.settings, engine.store)
     for end in ends:
         print_end(door, end, as_json)
@@ -53,10 +54,12 @@ def watch(
 
 
 def _serve(door: Door) -> None:
+    from assistant.doors.watchdog.arenas import few_arenas
     from assistant.doors.watchdog.journal import listen
     from assistant.doors.watchdog.service import serve
     from assistant.wiring import build
 
+    few_arenas()
     settings = door.settings
     listen(settings.log, door.verbose, quiet=door.quiet)
     engine = build(settings)

@@ -44,7 +44,6 @@ class Watchdog:
 
     def __post_init__(self) -> None:
         self.leader = Leader(self.engine.store, self.owner)
-        self.engine.watcher.ask_beside()
         self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="incident")
         self._flying: dict[int | str, Future[object]] = {}
         self._stopping = threading.Event()
@@ -56,7 +55,8 @@ class Watchdog:
         try:
             while not self._stopping.is_set():
                 passed = self.look()
-                self._stopping.wait(self.poll_s if passed.leads else min(SEEK_S, self.poll_s))
+                every = self.poll_s if passed.leads else min(SEEK_S, self.poll_s)
+                self._stopping.wait(max(every - passed.seconds, every / 4))
         finally:
             self.finish()
 
