@@ -6,11 +6,14 @@ import gzip
 import time
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as some
 
 from assistant.content.reading import build
 from assistant.engine.backtest import (
@@ -274,3 +277,40 @@ def test_kernel_lines_of_several_nodes_go_to_the_node_that_they_name() -> None:
         "gpu003": "three",
     }
     assert by_node("no host", ("gpu007",)) == {"gpu007": "no host"}
+
+
+@given(
+    rows=some.lists(
+        some.tuples(
+            some.sampled_from(["1", "18_3", "20+1", "18_[1-4]", "9.batch", "x", "", "٣", "9" * 40]),
+            some.sampled_from(["FAILED", "CANCELLED by 0", "NODE_FAIL", "REQUEUED", "OUT_OF_ME+", "RUNNING", "", "WEIRD"]),
+            some.sampled_from(["1:0", "0:15", "", "::", "9" * 30, "a:b"]),
+            some.sampled_from(
+                ["2026-03-02T08:00:00", "Unknown", "", "0001-01-01T00:00:00", "9999-12-31T23:59:59", "9" * 30, "-5", "1"]
+            ),
+            some.sampled_from(["2026-03-02T09:00:00", "Unknown", "", "soon", "1772445600"]),
+            some.sampled_from(["gpu[001-004]", "gpu001,gpu002", "None assigned", "gpu[", "gpu[9-1]", "a[0-1]b[0-1]", ""]),
+            some.sampled_from(["gres/gpu=8", "gpu:8", "", "gres/gpu=x", "gres/gpu:a=1,gres/gpu:b=2"]),
+            some.sampled_from(["", "3", "9" * 30]),
+        ),
+        max_size=8,
+    )
+)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_a_row_holds_it_is_read_or_named(rows: list[tuple[str, ...]], tmp_path: Path) -> None:
+    head = "JobID|State|ExitCode|Start|End|NodeList|AllocTRES|Restarts"
+    found = table(tmp_path, "\n".join([head, *map("|".join, rows)]))
+    assert found.rows == len(rows)
+    assert len(found.attempts) + found.steps + found.broken + found.twice <= len(rows)
+    runs = list(Replay(found.attempts, Traces(None, None, found.attempts), load_policy()).run()) if len(rows) < 3 else []
+    assert all(one.state is not None for one in runs)
+
+
+@given(raw=some.binary(max_size=300))
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_a_file_holds_it_is_read_or_refused(raw: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "sacct.txt"
+    for text in (raw, HEAD.encode() + b"\n" + raw, b'{"jobs": [' + raw):
+        path.write_bytes(text)
+        with suppress(InputError):
+            read_accounts(path)

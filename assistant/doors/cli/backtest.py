@@ -81,7 +81,7 @@ def backtest(
     door = door_of(context)
     chosen, mode = _policy(policy, door)
     accounts = read_accounts(sacct)
-    first, last = (since(text, now()) if text else None for text in (begin, until))
+    first, last = _moment("--since", begin), _moment("--until", until)
     wanted = [one for one in accounts.attempts if _within(one, first, last)]
     if not wanted:
         raise InputError(
@@ -136,6 +136,13 @@ def _policy(word: str, door: Door) -> tuple[Policy, str]:
     except ContentError as error:
         raise UsageError(str(error)) from error
     return replace(policy, kill_switch=()), f"{path}, mode {policy.mode}"
+
+
+def _moment(option: str, text: str) -> datetime | None:
+    try:
+        return since(text, now()) if text else None
+    except UsageError as error:
+        raise UsageError(str(error).replace("--since", option, 1)) from error
 
 
 def _within(attempt: Attempt, first: datetime | None, last: datetime | None) -> bool:

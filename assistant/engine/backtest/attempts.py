@@ -19,6 +19,8 @@ WANTED = (
     "SubmitLine"
 )
 """What to ask sacct for."""
+LONG = 7
+"""Digits that no count of restarts has."""
 GROUPED = re.compile(r"_\[|\]$")
 """An array whose tasks wait together: no attempt of any of them."""
 
@@ -66,7 +68,10 @@ def attempt_of(get: Get, row: int, *, earlier: int) -> Attempt | str:
     if not state_text:
         return f"job {job_id} has no state"
     end, requeued = _end(state_text, get("exitcode"), get("reason"))
-    job = _job(get, job_id, end, earlier)
+    try:
+        job = _job(get, job_id, end, earlier)
+    except (ValueError, OverflowError, OSError) as error:
+        return f"job {job_id} has a time that cannot be: {error}"
     if job.state.ended and job.ended is None:
         return f"job {job_id} is {job.state} and its end is {get('end') or 'empty'!r}"
     if job.started is not None and job.ended is not None and job.ended < job.started:
@@ -91,7 +96,7 @@ def _job(get: Get, job_id: str, end: End, earlier: int) -> Job:
         pattern=value(get("stdout")) or option_in(line, OUTPUT) or f"slurm-{job_id}.out",
         work_dir=get("workdir"),
         times=(get("submit"), get("start"), get("end")),
-        attempt=int(restarts) if restarts.isdecimal() else earlier,
+        attempt=int(restarts) if restarts.isdecimal() and len(restarts) < LONG else earlier,
         comment=value(get("comment")) or option_in(line, COMMENT),
     )
 

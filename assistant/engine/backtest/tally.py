@@ -153,7 +153,7 @@ def tally(
     ended = [one for one in jobs if one.job.ended is not None]
     times = [one.job.ended for one in ended if one.job.ended is not None]
     first, last = (min(times), max(times)) if times else (None, None)
-    days = max((last - first).total_seconds() / 86400, 1 / 24) if first is not None and last is not None else 0.0
+    days = (last - first).total_seconds() / 86400 if first is not None and last is not None else 0.0
     changes = [(one, change) for one in replayed for change in one.decided]
     made = [(one, change) for one, change in changes if change.done]
     questions = [(one, change) for one, change in changes if change.verdict is Verdict.ASK]
@@ -161,7 +161,8 @@ def tally(
     drains = [(one, change) for one, change in made if change.kind == "cordon"]
     nodes_after, bad_drains = _after_drains(attempts, replayed, drains, events or NodeEvents())
     blamed = Counter(node for one in replayed if one.diagnosis is not None for node in set(one.diagnosis.faulty_nodes))
-    rate = _Rates(days, len(ended))
+    # a few hours say nothing of a day
+    rate = _Rates(max(days, 1.0), len(ended))
     return Tally(
         first=first,
         last=last,
@@ -291,8 +292,9 @@ def _bad_restarts(attempts: Sequence[Attempt], replayed: Sequence[Replayed]) -> 
         if _restart(one) is None or after is None or not failed_at_once(attempts[after.number]):
             continue
         again, failed = attempts[after.number], attempts[one.number]
-        same = reasons.get(after.number) == reasons.get(one.number) and one.number in reasons
-        why = f"its next attempt failed within {ran_s(again) / 60:.0f} min" + (" of the same reason" if same else "")
+        of = reasons.get(after.number, "")
+        of = "the same" if of and of == reasons.get(one.number) else of
+        why = f"its next attempt failed within {max(1.0, ran_s(again) / 60):.0f} min" + (f" of {of}" if of else "")
         spent = ran_s(again) * (again.gpus or 0) / 3600 if again.gpus is not None else None
         found.append(Suspect("resubmit", failed.job.id, "", one.at, reasons.get(one.number, ""), why, spent))
     return found
@@ -329,7 +331,8 @@ def _fate(node: str, at: datetime, after: Attempt | None, blames: Mapping[tuple[
     started = after.job.started if after is not None else None
     if after is None or started is None or started > at + timedelta(hours=HOURS):
         return "unused"
-    if node in blames.get((after.job.id, after.job.attempt), ()) or after.job.state is JobState.NODE_FAIL:
+    alone = after.job.state is JobState.NODE_FAIL and len(after.job.nodes) == 1
+    if alone or node in blames.get((after.job.id, after.job.attempt), ()):
         return "again"
     return "well" if ran_s(after) >= WELL_S else "unclear"
 
