@@ -25,7 +25,7 @@ LLAMA_BUILD := -DLLAVA_BUILD=OFF -DCMAKE_PROJECT_llama.cpp_INCLUDE=$(CURDIR)/pac
 NO_LLAMA := llama-cpp-python could not be built (it needs a C++ compiler and cmake): GGUF models are off, all else works; \
 then try: make deps-llama
 
-.PHONY: help deps deps-llama deps-chat pictures screenshots deps-cluster deps-tools deps-torch model model-heads tiny-model demo drill test test-cluster check format bench clean build
+.PHONY: help deps deps-llama deps-chat pictures screenshots deps-cluster deps-tools deps-torch model model-heads tiny-model demo drill test chaos test-cluster check format bench clean build
 
 help:            ## print this list
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -53,6 +53,9 @@ drill: $(STAMP)  ## the demo with every fault, one after the other
 
 test: $(STAMP)   ## run all tests but those on a real cluster
 	$(BIN)/pytest -n $(JOBS) -m "not live"
+
+chaos: $(STAMP)  ## random nights on a simulated cluster until 3,000 incidents are over (ten minutes); INCIDENTS=N
+	$(BIN)/python -m tests.chaos.run --incidents $(or $(INCIDENTS),3000) --first $(or $(FIRST),1)
 
 deps-chat:       ## install tmux, with which the chat is tested in a real terminal (apt-get, root)
 	@command -v tmux >/dev/null || apt-get install --yes --quiet=2 tmux >/dev/null

@@ -34,7 +34,7 @@ from assistant.counting import Kept, Reading
 from assistant.errors import ToolError, UsageError
 from assistant.ports import Clock, Reply, Scheduler, Transport
 from assistant.probing import Circumstances, Finding
-from assistant.records import Call, Diagnosis, Evidence, Incident, Outcome, Risk
+from assistant.records import Call, Decision, Diagnosis, Evidence, Incident, Outcome, Risk
 
 __all__ = [
     "Context",
@@ -91,6 +91,10 @@ class History(Protocol):
 
     def outcome(self, call: int, /) -> Outcome | None:
         """Return what came of a call; None while that is not known."""
+        ...
+
+    def decisions(self, call: int, /) -> Sequence[Decision]:
+        """Return the decisions on a call, oldest first."""
         ...
 
     def approvals(self) -> Sequence[Question]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from assistant.errors import UsageError
-from assistant.records import Call, Diagnosis, Evidence, Incident, Outcome
+from assistant.records import Call, Decision, Diagnosis, Evidence, Incident, Outcome
 from assistant.tooling import Question
 
 
@@ -38,6 +38,9 @@ class NoHistory:
 
     def outcome(self, call: int, /) -> Outcome | None:
         return None
+
+    def decisions(self, call: int, /) -> Sequence[Decision]:
+        return ()
 
     def approvals(self) -> Sequence[Question]:
         return ()

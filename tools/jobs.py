@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from assistant.errors import ToolError, Unavailable
@@ -9,6 +10,10 @@ from assistant.ports import Requeues
 from assistant.records import Job, JobState, Risk
 from assistant.tooling import Context, tool
 from assistant.tools._meant import must_be_meant
+
+CLOCKS_APART = timedelta(seconds=60)
+TAKES_AT_MOST = timedelta(minutes=2)
+"""From the decision on a cancel to the end of its job, where the answer got lost."""
 
 
 def _shown(job: Job) -> dict[str, Any]:
@@ -79,9 +84,20 @@ def cancel_job(context: Context, job: str) -> dict[str, Any]:
 
 @cancel_job.lookup
 def cancelled(context: Context, tag: str, job: str) -> dict[str, Any] | None:
-    """Return the answer when the job is over; None lets the call be made again, which harms nobody."""
+    """Return the answer when the job is over; None lets the call be made again, which harms nobody.
+
+    Who cancelled it is told by when: what ended long after the command was given, somebody else ended.
+    """
     now = context.scheduler.job(job)
-    return {"job": job, "state_before": "unknown", "cancelled": True} if now.state.ended else None
+    if not now.state.ended:
+        return None
+    return {"job": job, "state_before": "unknown", "cancelled": now.state is JobState.CANCELLED and _ours(context, tag, now)}
+
+
+def _ours(context: Context, tag: str, job: Job) -> bool:
+    number = tag.rpartition(":")[2]
+    given = [one.at for one in context.history.decisions(int(number))] if number.isdecimal() else []
+    return job.ended is not None and any(at - CLOCKS_APART <= job.ended <= at + TAKES_AT_MOST for at in given)
 
 
 @cancel_job.preview

@@ -103,7 +103,7 @@ class SimulatedCluster:
                 f"job {spec.name!r} asks for {spec.nodes} nodes with {spec.ranks_per_node} ranks each; partition"
                 f" {self.partition} has {usable} that it may use"
             )
-        job_id, now = str(len(self._jobs) + 1), self.clock.now()
+        job_id, now = self._new_id(), self.clock.now()
         log = spec.work_dir / spec.log.replace("%j", job_id) if spec.log else self.folder / f"{job_id}.log"
         self._jobs[job_id] = Job(
             id=job_id,
@@ -125,6 +125,9 @@ class SimulatedCluster:
         self.changes.append(f"submit {job_id}")
         self._place()
         return job_id
+
+    def _new_id(self) -> str:
+        return str(len(self._jobs) + 1)
 
     def cancel(self, job_id: str) -> None:
         """End a job; one that ended already is left alone."""

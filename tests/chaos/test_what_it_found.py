@@ -1,0 +1,163 @@
+"""Each thing that the random nights found, told in its shortest form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from assistant.records import CallStatus, Incident, IncidentState, JobSpec, JobState
+from assistant.schedulers.simulated_faults import Loss
+from assistant.schedulers.simulated_run import Run
+from tests.chaos.failures import NCCL, PREEMPTED, WORKER
+from tests.chaos.watches import Blow
+from tests.chaos.world import World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path, 1)
+    yield world
+    assert not world.judge.wrong, "\n".join(world.judge.wrong)
+    world.close()
+
+
+def submit(world: World, *runs: Run, name: str = "llm") -> str:
+    """Submit a job of two nodes that does as the runs say."""
+    checkpoints = world.folder / "checkpoints" / name
+    world.cluster.plan(name, *(replace(run, checkpoints=checkpoints) for run in runs))
+    script = f"#NIGHTSHIFT checkpoints={checkpoints} format=nightshift\nsrun python train.py ${{NIGHTSHIFT_ARGS:-}}\n"
+    spec = JobSpec(name, script, nodes=2, ranks_per_node=2, work_dir=world.folder / name, log="job-%j.log")
+    return world.cluster.submit_by_hand(spec)
+
+
+def incident(world: World, number: int = 1) -> Incident:
+    return world.door.store.incident(number)
+
+
+def changes(world: World) -> list[str]:
+    return [f"{one.change.kind} {one.change.target}" for one in world.judge.effects]
+
+
+def until_it_asks(world: World) -> None:
+    """Let passes be made until an incident has its playbook."""
+    for _ in range(60):
+        world.passes()
+        if any(one.playbook for one in world.door.store.incidents()):
+            return
+    raise AssertionError("no incident came")
+
+
+def test_a_cancel_whose_answer_got_lost_is_looked_up_although_its_step_comes_no_more(world: World) -> None:
+    submit(world, Run(hangs_at=50), Run())
+    world.lose(Loss.ANSWER)
+    world.passes(120)
+    assert incident(world).state is IncidentState.RECOVERED, incident(world).note
+    assert changes(world) == ["cancel 1", "submit 2"]
+    assert not world.door.store.calls(status=CallStatus.INTENT)
+
+
+def test_a_submission_whose_answer_got_lost_is_found_and_not_made_again(world: World) -> None:
+    submit(world, Run(fails_at=50, lines=NCCL), Run())
+    world.lose(Loss.ASKED, Loss.ANSWER)
+    world.passes(60)
+    assert incident(world).state is IncidentState.RECOVERED, incident(world).note
+    assert changes(world) == ["submit 2"]
+
+
+def test_a_job_that_was_requeued_and_completed_is_not_started_again(world: World) -> None:
+    job = submit(world, Run(fails_at=50, lines=PREEMPTED, state=JobState.PREEMPTED), Run())
+    until_it_asks(world)
+    world.requeue(0)
+    world.jump(3600)
+    world.passes(5)
+    assert world.cluster.job(job).state is JobState.COMPLETED
+    assert incident(world).state is IncidentState.ESCALATED
+    assert "queued again since" in incident(world).note
+    assert changes(world) == []
+
+
+def test_a_job_that_got_the_id_of_a_hung_one_is_not_cancelled_and_its_failure_is_an_incident_of_its_own(world: World) -> None:
+    job = submit(world, Run(hangs_at=50))
+    world.lose(Loss.ASKED)
+    until_it_asks(world)
+    world.cluster.set_cancelled(job)
+    world.use_id_again(0)
+    world.jump(10)
+    assert submit(world, Run(fails_at=70, lines=NCCL), Run(), name="other") == job
+    world.passes(60)
+    assert "another job has that id now" in incident(world).note
+    assert [(one.job, one.state) for one in world.door.store.incidents(job=job)] == [
+        (job, IncidentState.RECOVERED),
+        (job, IncidentState.ESCALATED),
+    ]
+    assert changes(world) == ["submit 2"]
+
+
+def test_a_hung_job_that_a_person_ends_meanwhile_stays_ended(world: World) -> None:
+    job = submit(world, Run(hangs_at=50), Run())
+    world.lose(Loss.ASKED)
+    until_it_asks(world)
+    world.jump(600)
+    world.cancel(0)
+    world.passes(30)
+    assert world.cluster.job(job).state is JobState.CANCELLED
+    assert changes(world) == []
+
+
+@pytest.mark.parametrize("due", range(12, 26))
+def test_a_watch_that_sleeps_anywhere_in_a_restart_submits_nothing_when_it_wakes(world: World, due: int) -> None:
+    submit(world, Run(fails_at=50, lines=NCCL), Run())
+    world.pauses_s = (3000.0,)
+    world.passes(3, every_s=30.0, who="b")
+    world.doze("a", due)
+    world.passes(60, who="a")
+    world.passes(30)
+    assert changes(world) == ["submit 2"]
+    assert incident(world).state is IncidentState.RECOVERED, incident(world).note
+
+
+def test_a_restart_counts_although_its_watch_died_before_it_could_count_it(world: World) -> None:
+    submit(world, Run(fails_at=50, lines=WORKER))
+    world.passes(5)
+    for due in range(200):
+        world.hit("a", Blow.DIES_AFTER, due)
+        world.passes(1, who="a")
+        if any(one.change.kind == "submit" for one in world.judge.effects):
+            break
+    world.passes(40, every_s=30.0)
+    assert changes(world) == ["submit 2"]
+
+
+def test_an_undo_whose_answer_got_lost_is_looked_up_after_its_incident_is_over(world: World) -> None:
+    submit(world, Run(fails_at=50, lines=NCCL), Run(steps=10_000))
+    world.passes(60)
+    assert incident(world).state is IncidentState.RECOVERED
+    world.lose(Loss.ANSWER)
+    world.undo(0)
+    (left,) = world.door.store.calls(status=CallStatus.INTENT)
+    world.passes(4, every_s=300.0)
+    assert world.door.store.call(left.id).status is CallStatus.DONE
+    assert not world.door.store.calls(status=CallStatus.INTENT)
+    assert [call.status for call in world.door.store.calls(1) if call.tool == "resubmit_job"] == [CallStatus.UNDONE]
+
+
+def test_the_kill_switch_holds_also_when_it_is_set_while_the_tool_still_looks(world: World) -> None:
+    submit(world, Run(fails_at=50, lines=NCCL), Run())
+    asked = world.cluster.asked
+    seen: list[str] = []
+
+    def set_late(method: str) -> None:
+        asked(method)
+        begun = [call.tool for call in world.door.store.calls(status=CallStatus.INTENT)]
+        if method == "jobs" and "resubmit_job" in begun and not seen:
+            seen.append(method)
+            world.set_kill_switch(on=True)
+
+    world.cluster.asked = set_late
+    world.passes(60)
+    assert seen
+    assert changes(world) == []
+    assert "set meanwhile" in incident(world).note
