@@ -104,7 +104,8 @@ def build(
         pace=PaceLimits(ratio=watch.slow_ratio, persist_s=watch.slow_after_s),
         saves=SaveLimits(factor=watch.late_checkpoints),
         since=since or store.made_at,
-        second=NodeLook(gate, clock),
+        # where time jumps, an answer must not depend on which thread is first
+        second=NodeLook(gate, clock, beside=isinstance(clock, SystemClock)),
     )
     embedder = EmbeddedEmbedder()
     memory = MemoryOpinion(store, embedder, lambda: reasons(settings.content))

@@ -21,6 +21,10 @@ NOT_A_NUMBER_STEPS = 5
 """Logged steps without a number after which nothing comes back. One or two are skipped steps of a loss scaler."""
 HEIGHT = 1.35
 """Times its level that a loss must reach where no gradient norm rose with it: new data of another kind lifts it by less."""
+SMOOTH = 5
+"""Steps whose median is the loss now."""
+RAISED, LEAST_RAISED = 0.1, 0.05
+"""A loss that is higher than its best by such a share, and a little, is looked at closely."""
 RETURNING = 0.5
 """Share of the peak's height below which a loss counts as on its way back."""
 MOST_PATIENCE = 4
@@ -78,43 +82,33 @@ class LossTrack:
         self._limits = limits
         self._steps, self._lines = array("q"), array("q")
         self._losses, self._norms = array("d"), array("d")
-        self._level, self._margin, self._fresh = math.nan, math.inf, 0
-        self._raised = False
+        self._best = math.inf
+        self._raised = 0
 
     def add(self, points: Iterable[MetricPoint]) -> Spike | None:
         """Take new points and return the spike that has lasted long enough, None while all is well or may still be."""
         for point in points:
-            if point.loss is None:
-                continue
-            self._steps.append(point.step)
-            self._lines.append(point.line)
-            self._losses.append(point.loss)
-            self._norms.append(point.grad_norm if point.grad_norm is not None else math.nan)
-            self._fresh += 1
-            self._raised |= not point.loss <= self._level + self._margin
+            if point.loss is not None:
+                self._take(point, point.loss)
         if len(self._losses) > KEPT_POINTS + LEVEL:
             for kept in (self._steps, self._lines, self._losses, self._norms):
                 del kept[:-KEPT_POINTS]
-        if len(self._losses) < MIN_POINTS:
+        if self._raised > KEPT_POINTS:
+            self._best, self._raised = median(self._losses[-LEVEL:]), 0  # that is its level now
+        if not self._raised or len(self._losses) < MIN_POINTS:
             return None
-        spike = lasting_spike(self._points(), self._limits) if self._raised else None
-        if spike is None and self._calm():
-            self._raised = False
-            if self._fresh >= LEVEL // 2 or math.isnan(self._level):
-                self._learn()
-        return spike
+        return lasting_spike(self._points(), self._limits)
 
-    def _calm(self) -> bool:
-        last = self._losses[-3:]
-        return all(loss <= self._level + self._margin for loss in last) or math.isnan(self._level)
-
-    def _learn(self) -> None:
-        recent = [loss for loss in self._losses[-LEVEL:] if math.isfinite(loss)]
-        self._fresh = 0
-        if len(recent) >= MIN_POINTS:
-            self._level = median(recent)
-            noise = 1.4826 * median(abs(loss - self._level) for loss in recent)
-            self._margin = max(4 * noise, 0.05 * abs(self._level), 0.03)
+    def _take(self, point: MetricPoint, loss: float) -> None:
+        self._steps.append(point.step)
+        self._lines.append(point.line)
+        self._losses.append(loss)
+        self._norms.append(point.grad_norm if point.grad_norm is not None else math.nan)
+        usual = median(self._losses[-SMOOTH:])
+        if math.isfinite(usual) and len(self._losses) >= SMOOTH:
+            self._best = min(self._best, usual)
+        # as long as it is raised it is looked at closely: that is rare, and far from every raised loss is a spike
+        self._raised = self._raised + 1 if not usual <= self._best + RAISED * abs(self._best) + LEAST_RAISED else 0
 
     def _points(self) -> list[MetricPoint]:
         rows = zip(self._steps, self._losses, self._norms, self._lines, strict=True)

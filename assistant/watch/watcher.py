@@ -123,10 +123,10 @@ class Watcher:
             logger.info("%s", remark)
         return events + found
 
-    def ask_beside(self) -> None:
-        """From now on no look waits for a second one: its answer counts at one of the next looks. For who looks again and again."""
+    def ask_beside(self, beside: bool) -> None:
+        """Say whether a look goes on while nodes are asked; else it waits, as a single pass must: no later one hears the answer."""
         if self._second is not None:
-            self._second.beside = True
+            self._second.beside = beside
 
     def view(self, job: str, attempt: int = 0) -> View | None:
         """Return what is remembered of a running attempt, for status and figures."""

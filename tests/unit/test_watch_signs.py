@@ -224,6 +224,16 @@ def test_a_loss_is_called_lost_only_when_it_stays_away(later: list[float], notic
         assert abs(found.step - 201) <= 1
 
 
+@pytest.mark.parametrize("together", [1, 3, 8, 15, 200])
+def test_a_loss_that_fell_fast_and_came_half_back_is_lost_however_the_steps_are_looked_at(together: int) -> None:
+    fell = [0.4 + 5 * math.exp(-step / 20) for step in range(66)]
+    later = [6.4 - 0.2 * step for step in range(8)] + [2.1 - 1.3 * math.exp(-step / 12) for step in range(60)]
+    points, track = losses(fell + later), LossTrack(SpikeLimits(8))
+    found = [track.add(points[at : at + together]) for at in range(0, len(points), together)]
+    assert found[-1] is not None
+    assert found[-1].step == 67
+
+
 def test_a_loss_that_grows_little_with_its_gradient_norm_is_lost() -> None:
     track = LossTrack(SPIKE)
     track.add(losses(LEVEL))
