@@ -51,7 +51,7 @@ def test_the_report_for_people_has_what_would_have_been_done_and_what_is_unknown
     said = cli("backtest", "--sacct", sacct, "--logs", logs)
     assert said.code == 0
     assert "restarts            1: " in said.out
-    assert "191.7 GPU-hours by 1 restarts without a question" in said.out
+    assert "191.7 GPU-hours; restarts without a question: 1" in said.out
     assert "logs not read: no file in --logs has the id in its name" in said.out
     assert "rows not read" in said.out
     assert "line 5: 2 fields instead of 12" in said.out

@@ -143,7 +143,7 @@ def test_the_page_has_every_section_and_says_what_it_assumes(tmp_path: Path) -> 
     _, _, told = replayed(case, tmp_path)
     page = markdown(told, source="sacct.txt", mode="act", notice_s=30, answer_s=1800, notes={"rows": "4"})
     assert all(f"## {section.title[:1].upper()}{section.title[1:]}" in page for section in sections(told))
-    assert "| saved alone | 191.7 GPU-hours by 1 restarts without a question |" in page
+    assert "| saved alone | 191.7 GPU-hours; restarts without a question: 1 |" in page
     assert "A failure is noticed 30 s after" in page
 
 

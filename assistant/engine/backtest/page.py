@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from assistant.engine.backtest.tally import LONGEST_WAIT_S, WELL_S, Rate, Tally
+from assistant.engine.backtest.harm import WELL_S
+from assistant.engine.backtest.tally import LONGEST_WAIT_S, Rate, Tally
 from assistant.engine.backtest.truth import AT_ONCE_S, HORIZON
 from assistant.recover.leases import HOURS
 
@@ -70,10 +71,10 @@ def _waiting(told: Tally) -> Iterator[tuple[str, str]]:
         return
     yield "answered failures", f"{waiting.answered:,}, half of them within {waiting.median_min:,.0f} min"
     yield "as it was", f"{waiting.gpu_hours:,.1f} GPU-hours until somebody submitted the run again"
-    yield "saved alone", f"{waiting.saved_alone:,.1f} GPU-hours by {waiting.restarts_alone:,} restarts without a question"
-    yield "saved after a yes", f"{waiting.saved_asked:,.1f} GPU-hours by {waiting.restarts_asked:,} restarts that were asked about"
+    yield "saved alone", f"{waiting.saved_alone:,.1f} GPU-hours; restarts without a question: {waiting.restarts_alone:,}"
+    yield "saved after a yes", f"{waiting.saved_asked:,.1f} GPU-hours; restarts that were asked about: {waiting.restarts_asked:,}"
     left = waiting.gpu_hours - waiting.saved_alone - waiting.saved_asked
-    yield "as it would have been", f"{left:,.1f} GPU-hours"
+    yield "as it would have been", f"{left:,.1f} GPU-hours: bugs that a person must fix, unknown reasons, what nobody restarts"
     yield "in the queue", f"{waiting.queue_gpu_hours:,.1f} GPU-hours from submission to start, which nobody could have saved"
 
 
@@ -114,7 +115,7 @@ def _nodes(told: Tally) -> Iterator[tuple[str, str]]:
     if told.repeated_nodes:
         yield "to blame repeatedly", _listed(told.repeated_nodes)
     if told.met_cordoned:
-        yield "failures avoided", f"{told.met_cordoned:,} failures of a node that a cordon would have kept the job away from"
+        yield "failures avoided", f"{told.met_cordoned:,}: of a node that a cordon would have kept the job away from"
 
 
 def assumptions(notice_s: float, answer_s: float) -> list[str]:

@@ -87,6 +87,17 @@ class Replayed:
     unasked: tuple[str, ...] = ()
     """Looks at the cluster that the playbook wanted and the past cannot answer: `check_nodes`, `two_round_test`."""
 
+    @property
+    def blamed(self) -> tuple[str, ...]:
+        """Nodes that the diagnosis names."""
+        return self.diagnosis.faulty_nodes if self.diagnosis is not None else ()
+
+    @property
+    def restart(self) -> Decided | None:
+        """The restart that would have been made, None where none would."""
+        change = self.change("resubmit")
+        return change if change is not None and change.done else None
+
     def change(self, kind: str) -> Decided | None:
         """Return what was decided about a change of this class; of several the last one."""
         return next((one for one in reversed(self.decided) if one.kind == kind), None)

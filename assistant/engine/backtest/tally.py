@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from statistics import median
 
 from assistant.engine.backtest.attempts import Attempt
 from assistant.engine.backtest.events import NodeEvents
+from assistant.engine.backtest.harm import Drains, Suspect, after_drains, bad_restarts
 from assistant.engine.backtest.replay import Decided, Replayed
-from assistant.engine.backtest.truth import Starter, failed_at_once, first_on, ran_s
+from assistant.engine.backtest.truth import HORIZON, Starter, failed_at_once, ran_s
 from assistant.records import Action, IncidentState, JobState, Verdict
-from assistant.recover.leases import HOURS
 
 LONGEST_WAIT_S = 24 * 3600.0
 """Of a wait, so much counts at most: who comes back after days may have wanted something else first."""
-WELL_S = 6 * 3600.0
-"""A node on which the next job ran for so long was well."""
 NIGHT = range(22, 24), range(7)
 """Hours of the day at which people sleep, in the zone of this machine."""
 
@@ -55,34 +53,6 @@ class Waiting:
     """Failures whose logs tell their last step and their last checkpoint."""
     progress_gpu_hours: float
     """Training of these that had to be done again, with Nightshift as without."""
-
-
-@dataclass(frozen=True, slots=True)
-class Suspect:
-    """A change that might have done harm, or no good."""
-
-    kind: str
-    job: str
-    node: str
-    at: datetime
-    reason: str
-    why: str
-    gpu_hours: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Drains:
-    """How the nodes fared that would have been cordoned."""
-
-    well: int
-    """The next job ran well on it for hours."""
-    again: int
-    """The next job failed there of the node."""
-    drained: int
-    """It was taken out really while the cordon would have stood; known only from the events of nodes."""
-    unused: int
-    """Nothing began on it while the cordon would have stood: people may have taken it out as well."""
-    unclear: int
 
 
 @dataclass
@@ -159,10 +129,11 @@ def tally(
     questions = [(one, change) for one, change in changes if change.verdict is Verdict.ASK]
     hours = [one.at.astimezone() for one, _ in questions]
     drains = [(one, change) for one, change in made if change.kind == "cordon"]
-    nodes_after, bad_drains = _after_drains(attempts, replayed, drains, events or NodeEvents())
+    nodes_after, bad_drains = after_drains(attempts, replayed, drains, events or NodeEvents())
     blamed = Counter(node for one in replayed if one.diagnosis is not None for node in set(one.diagnosis.faulty_nodes))
     # a few hours say nothing of a day
     rate = _Rates(max(days, 1.0), len(ended))
+    late = _late(attempts)
     return Tally(
         first=first,
         last=last,
@@ -188,12 +159,19 @@ def tally(
         asked_at_weekends=sum(at.weekday() >= 5 for at in hours),
         waiting=_waiting(attempts, replayed, notice_s, answer_s),
         nodes_after=nodes_after,
-        suspects=[*bad_drains, *_bad_restarts(attempts, replayed)],
+        suspects=[*bad_drains, *bad_restarts(attempts, replayed)],
         repeated_nodes={node: count for node, count in blamed.most_common() if count > 1},
-        met_cordoned=sum(bool(set(one.already_out) & set(_blamed(one))) for one in replayed),
-        unwanted=sum(_restart(one) is not None and one.after is None for one in replayed),
-        unknown={**unknown, **_unknown(attempts, ended, replayed)},
+        met_cordoned=sum(bool(set(one.already_out) & set(one.blamed)) for one in replayed),
+        unwanted=sum(one.restart is not None and one.after is None and not late(one) for one in replayed),
+        unknown={**unknown, **_unknown(attempts, ended, replayed, late)},
     )
+
+
+def _late(attempts: Sequence[Attempt]) -> Callable[[Replayed], bool]:
+    """Return what tells whether the history ends too early behind a failure to know what became of its run."""
+    times = [at for one in attempts for at in (one.job.submitted, one.job.started, one.job.ended) if at is not None]
+    newest = max(times, default=None)
+    return lambda one: newest is None or one.at > newest - HORIZON
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,15 +196,6 @@ def _by_answer(changes: Iterable[Decided]) -> dict[str, dict[str, int]]:
         word = "deny" if refused else str(change.verdict) if change.done else "not_made"
         found.setdefault(change.kind, Counter())[word] += 1
     return {kind: dict(counts.most_common()) for kind, counts in sorted(found.items())}
-
-
-def _restart(one: Replayed) -> Decided | None:
-    change = one.change("resubmit")
-    return change if change is not None and change.done else None
-
-
-def _blamed(one: Replayed) -> tuple[str, ...]:
-    return one.diagnosis.faulty_nodes if one.diagnosis is not None else ()
 
 
 def _why_not(one: Replayed) -> str:
@@ -259,12 +228,13 @@ def _waiting(attempts: Sequence[Attempt], replayed: Sequence[Replayed], notice_s
         waits.append(after.acted_s / 60)
         was += acted_s * gpus / 3600
         queue += (after.waited_s - after.acted_s) * gpus / 3600
-        restart = _restart(one)
-        if restart is None or not _helps(one) or failed_at_once(attempts[after.number]):
+        if one.restart is None or not _helps(one) or failed_at_once(attempts[after.number]):
             continue
-        own_s = notice_s + (answer_s if restart.verdict is Verdict.ASK else 0.0)
-        count[restart.verdict] += 1
-        saved[restart.verdict] += max(0.0, acted_s - own_s) * gpus / 3600
+        # a question about the cordon before it holds the restart up as well
+        answer = Verdict.ASK if any(change.verdict is Verdict.ASK for change in one.decided) else Verdict.ALLOW
+        own_s = notice_s + (answer_s if answer is Verdict.ASK else 0.0)
+        count[answer] += 1
+        saved[answer] += max(0.0, acted_s - own_s) * gpus / 3600
     return Waiting(
         len(waits),
         round(median(waits), 1) if waits else None,
@@ -284,60 +254,9 @@ def _helps(one: Replayed) -> bool:
     return one.diagnosis is not None and one.diagnosis.action is not Action.WAIT_AND_RETRY
 
 
-def _bad_restarts(attempts: Sequence[Attempt], replayed: Sequence[Replayed]) -> list[Suspect]:
-    reasons = {one.number: one.diagnosis.reason for one in replayed if one.diagnosis is not None}
-    found = []
-    for one in replayed:
-        after = one.after
-        if _restart(one) is None or after is None or not failed_at_once(attempts[after.number]):
-            continue
-        again, failed = attempts[after.number], attempts[one.number]
-        of = reasons.get(after.number, "")
-        of = "the same" if of and of == reasons.get(one.number) else of
-        why = f"its next attempt failed within {max(1.0, ran_s(again) / 60):.0f} min" + (f" of {of}" if of else "")
-        spent = ran_s(again) * (again.gpus or 0) / 3600 if again.gpus is not None else None
-        found.append(Suspect("resubmit", failed.job.id, "", one.at, reasons.get(one.number, ""), why, spent))
-    return found
-
-
-def _after_drains(
-    attempts: Sequence[Attempt],
-    replayed: Sequence[Replayed],
-    drains: Sequence[tuple[Replayed, Decided]],
-    events: NodeEvents,
-) -> tuple[Drains, list[Suspect]]:
-    times: dict[str, list[datetime]] = {}
-    for one, change in drains:
-        for node in change.nodes:
-            times.setdefault(node, []).append(one.at)
-    first = first_on(attempts, times)
-    blames = {(attempts[one.number].job.id, attempts[one.number].job.attempt): set(_blamed(one)) for one in replayed}
-    count: Counter[str] = Counter()
-    suspects = []
-    for one, change in drains:
-        for node in change.nodes:
-            after = first.get((node, one.at))
-            drained = events.taken_out(node, one.at, timedelta(hours=HOURS)) is not None
-            fate = "drained" if drained else _fate(node, one.at, after, blames)
-            count[fate] += 1
-            if fate == "well" and after is not None:
-                job, why = attempts[one.number].job, f"job {after.job.id} ran {ran_s(after) / 3600:.1f} h on it next, and well"
-                reason = one.diagnosis.reason if one.diagnosis is not None else ""
-                suspects.append(Suspect("cordon", job.id, node, one.at, reason, why))
-    return Drains(count["well"], count["again"], count["drained"], count["unused"], count["unclear"]), suspects
-
-
-def _fate(node: str, at: datetime, after: Attempt | None, blames: Mapping[tuple[str, int], set[str]]) -> str:
-    started = after.job.started if after is not None else None
-    if after is None or started is None or started > at + timedelta(hours=HOURS):
-        return "unused"
-    alone = after.job.state is JobState.NODE_FAIL and len(after.job.nodes) == 1
-    if alone or node in blames.get((after.job.id, after.job.attempt), ()):
-        return "again"
-    return "well" if ran_s(after) >= WELL_S else "unclear"
-
-
-def _unknown(attempts: Sequence[Attempt], ended: Sequence[Attempt], replayed: Sequence[Replayed]) -> dict[str, int]:
+def _unknown(
+    attempts: Sequence[Attempt], ended: Sequence[Attempt], replayed: Sequence[Replayed], late: Callable[[Replayed], bool]
+) -> dict[str, int]:
     after = [one.after for one in replayed if one.after is not None]
     found = {
         "failures without a log": sum(not one.has_log for one in replayed),
@@ -346,7 +265,10 @@ def _unknown(attempts: Sequence[Attempt], ended: Sequence[Attempt], replayed: Se
             one.diagnosis is not None and one.diagnosis.reason == "unknown" for one in replayed
         ),
         "failures that could not be replayed": sum(one.state is None for one in replayed),
-        "failures with no later attempt of the run": len(replayed) - len(after),
+        "failures with no later attempt of the run within a week": sum(one.after is None and not late(one) for one in replayed),
+        "failures of the last week with no later attempt of the run, so far": sum(
+            one.after is None and late(one) for one in replayed
+        ),
         "next attempts that need not be an answer: others of that name ran beside": sum(not one.sure for one in after),
         "failures whose playbook tests the nodes, which the past cannot answer: drains may be more": sum(
             bool(one.unasked) for one in replayed
