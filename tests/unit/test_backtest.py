@@ -138,6 +138,22 @@ def test_a_fault_that_names_no_node_is_told_as_a_drain_that_nobody_knows_of(tmp_
     assert (told.drains.count, told.unknown[unknown]) == (0, 1)
 
 
+@pytest.mark.parametrize(
+    ("saves", "lost"),
+    [([40], 20 * 6.0), ([20, 60], 0.0), ([], None)],
+    ids=["twenty_steps_since", "saved_at_the_end", "no_save_told"],
+)
+def test_training_since_the_last_save_is_told_where_the_log_tells_it(saves: list[int], lost: float | None, tmp_path: Path) -> None:
+    lines = []
+    for step in range(10, 61, 10):
+        lines.append(f" iteration {step:8d}/  1000 | elapsed time per iteration (ms): 6000.0 | lm loss: 2.5E+00 | grad norm: 1.2 |")
+        lines += [f"  successfully saved checkpoint at iteration {step:7d} to /ckpt"] * (step in saves)
+    log = "\n".join([*lines, "CUDA error: uncorrectable ECC error encountered", ""])
+    _, found, told = replayed({"sacct": f"{HEAD}\n{ROW}\n", "logs": {"1.out": log}}, tmp_path)
+    assert found[0].lost_s == lost
+    assert told.waiting.progress_gpu_hours == round((lost or 0) * 8 / 3600, 1)
+
+
 def test_the_page_has_every_section_and_says_what_it_assumes(tmp_path: Path) -> None:
     case = tomllib.loads((CASES / "ecc_answered_next_morning.toml").read_text(encoding="utf-8"))
     _, _, told = replayed(case, tmp_path)

@@ -11,6 +11,8 @@ from assistant.records import Job
 from assistant.recover.joblog import log_lines
 from assistant.watch.saves import SaveTrack, tells_of_save
 
+READ_BYTES = 4 << 20
+"""Of the end of a log: a run that saves every few thousand steps has its last save there."""
 _ANY = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -23,7 +25,7 @@ def lost_s(job: Job, ran_s: float) -> float | None:
     """
     if job.log is None or job.log.suffix == ".gz":
         return None
-    lines = log_lines(job)
+    lines = log_lines(job, most_bytes=READ_BYTES)
     points = metric_points(lines)
     saved = _last_save(lines, {point.line: point.step for point in points})
     if len(points) < 2 or saved is None:
