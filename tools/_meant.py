@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 
 from assistant.errors import ToolError
 from assistant.records import CallStatus, EventKind, Incident, Job, JobState
@@ -23,7 +24,19 @@ def must_be_meant(context: Context, job: Job) -> None:
             f"job {job.id} was queued again since: incident {incident.id} is about attempt {incident.attempt}, "
             f"this is {job.attempt}; leave it alone or look at the new attempt"
         )
-    if job.submitted is not None and job.submitted > incident.opened:
+    must_be_the_same_job(context, job)
+
+
+def must_be_the_same_job(context: Context, job: Job) -> None:
+    """Make sure that the id of the incident's job was not given to another one; a later attempt of the same job passes.
+
+    Raises:
+        ToolError: It was.
+    """
+    incident = _incident(context, job)
+    if incident is None or job.attempt > incident.attempt or job.submitted is None:
+        return
+    if job.submitted > incident.opened:
         raise ToolError(f"job {job.id} was submitted after incident {incident.id} was opened: another job has that id now")
 
 
@@ -31,7 +44,7 @@ def must_be_ours_to_restart(context: Context, job: Job) -> None:
     """Make sure, too, that nobody ended the attempt on purpose and that it did not end well meanwhile.
 
     Raises:
-        ToolError: It completed, or somebody else than this incident's own call cancelled it.
+        ToolError: It completed, somebody else than this incident's own call cancelled it, or the same run was submitted since.
     """
     must_be_meant(context, job)
     incident = _incident(context, job)
@@ -41,6 +54,18 @@ def must_be_ours_to_restart(context: Context, job: Job) -> None:
         raise ToolError(f"job {job.id} completed meanwhile: there is nothing to restart")
     if job.state is JobState.CANCELLED and not _cancelled_here(context, incident, job):
         raise ToolError(f"job {job.id} was cancelled by somebody else; what a person ended is not started again")
+    later = _submitted_since(context, job, job.ended or incident.opened)
+    if later is not None:
+        raise ToolError(f"the run of job {job.id} went on as job {later.id} since: from there it is another matter")
+
+
+def _submitted_since(context: Context, job: Job, since: datetime) -> Job | None:
+    """Return a later job of the same run, ours or a person's: same user, name and working folder."""
+    run = (job.user, job.name, job.work_dir)
+    for other in context.scheduler.jobs():
+        if (other.user, other.name, other.work_dir) == run and other.id != job.id and other.submitted and other.submitted > since:
+            return other
+    return None
 
 
 def _incident(context: Context, job: Job) -> Incident | None:

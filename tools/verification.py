@@ -15,6 +15,7 @@ from assistant.recover.joblog import log_lines, log_points
 from assistant.recover.restart import live_double
 from assistant.recover.verify import Look, Seen, loss_seen, progress_seen
 from assistant.tooling import Context, tool
+from assistant.tools._meant import must_be_the_same_job
 
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 15.0
@@ -89,6 +90,7 @@ def live_run(context: Context, job: str, timeout_s: float = 0.0) -> dict[str, An
 
 def _alive(context: Context, job_id: str) -> Job | None:
     job = context.scheduler.job(job_id)
+    must_be_the_same_job(context, job)
     if not job.state.ended:
         return job
     return live_double(job, job.spec, context.scheduler.jobs()) if job.spec is not None else None

@@ -195,10 +195,16 @@ class Judge:
         directives = read_directives(old.spec.script if old.spec is not None else "")
         if directives.act == "never":
             self._say(f"{effect.change}: the owner of job {old.id} says act=never")
+        since = [job.id for job in world.cluster.true_jobs() if job.name == new.name and self._is_between(old, job, new)]
+        if since:
+            self._say(f"{effect.change}: the run of job {old.id} went on as {', '.join(since)} before (incident {number})")
         alive = [job.id for job in world.cluster.true_jobs() if job.name == new.name and not job.state.ended]
         if len(alive) > 1:
             self._say(f"{effect.change}: jobs {', '.join(alive)} of {new.name} are alive at once")
         self._look_at_budget(effect, new.name, directives.restarts)
+
+    def _is_between(self, old: Job, job: Job, new: Job) -> bool:
+        return job.id not in (old.id, new.id) and old.ended is not None and job.submitted is not None and job.submitted > old.ended
 
     def _look_at_budget(self, effect: Effect, name: str, said: int | None) -> None:
         cause = self._cause(effect)

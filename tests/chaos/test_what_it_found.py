@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from assistant.records import CallStatus, Incident, IncidentState, JobSpec, JobState
-from assistant.schedulers.simulated_faults import Loss
+from assistant.policy import Mode
+from assistant.records import CallStatus, Incident, IncidentState, JobSpec, JobState, Verdict
+from assistant.schedulers.simulated_faults import Change, Loss
 from assistant.schedulers.simulated_run import Run
 from tests.chaos.failures import NCCL, PREEMPTED, WORKER
 from tests.chaos.watches import Blow
@@ -79,21 +80,42 @@ def test_a_job_that_was_requeued_and_completed_is_not_started_again(world: World
     assert changes(world) == []
 
 
-def test_a_job_that_got_the_id_of_a_hung_one_is_not_cancelled_and_its_failure_is_an_incident_of_its_own(world: World) -> None:
+def test_a_job_that_got_the_id_of_a_hung_one_is_not_cancelled(world: World) -> None:
     job = submit(world, Run(hangs_at=50))
     world.lose(Loss.ASKED)
     until_it_asks(world)
     world.cluster.set_cancelled(job)
     world.use_id_again(0)
     world.jump(10)
-    assert submit(world, Run(fails_at=70, lines=NCCL), Run(), name="other") == job
+    assert submit(world, Run(steps=10_000), name="other") == job
     world.passes(60)
     assert "another job has that id now" in incident(world).note
-    assert [(one.job, one.state) for one in world.door.store.incidents(job=job)] == [
-        (job, IncidentState.RECOVERED),
-        (job, IncidentState.ESCALATED),
-    ]
+    assert changes(world) == []
+
+
+def test_the_failure_of_a_job_that_got_the_id_of_an_open_incident_is_an_incident_of_its_own(world: World) -> None:
+    job = submit(world, Run(fails_at=50, lines=PREEMPTED, state=JobState.PREEMPTED))
+    until_it_asks(world)
+    world.use_id_again(0)
+    world.jump(10)
+    assert submit(world, Run(fails_at=50, lines=NCCL), Run(), name="other") == job
+    world.passes(100)
+    first, second = sorted(world.door.store.incidents(job=job), key=lambda one: one.id)
+    assert (first.state, second.state) == (IncidentState.ESCALATED, IncidentState.RECOVERED)
+    assert "another job has that id now" in first.note
     assert changes(world) == ["submit 2"]
+
+
+def test_a_run_that_went_on_while_its_restart_waited_for_an_answer_is_not_started_from_the_old_job(world: World) -> None:
+    world.change_policy(Mode.PROPOSE)
+    submit(world, Run(fails_at=50, lines=NCCL))
+    until_it_asks(world)
+    again = submit(world, Run(fails_at=70, lines=NCCL))
+    world.passes(20)
+    world.answer(0, Verdict.ALLOW, go_on=False)
+    world.passes(5)
+    assert f"went on as job {again} since" in incident(world).note
+    assert changes(world) == []
 
 
 def test_a_hung_job_that_a_person_ends_meanwhile_stays_ended(world: World) -> None:
@@ -107,26 +129,47 @@ def test_a_hung_job_that_a_person_ends_meanwhile_stays_ended(world: World) -> No
     assert changes(world) == []
 
 
-@pytest.mark.parametrize("due", range(12, 26))
-def test_a_watch_that_sleeps_anywhere_in_a_restart_submits_nothing_when_it_wakes(world: World, due: int) -> None:
+def questions(world: World) -> list[str]:
+    """Keep the questions to the scheduler and its changes, in order."""
+    asked, kept = world.cluster.asked, list[str]()
+
+    def keep(method: str) -> None:
+        if method in ("jobs", "job", "submit"):
+            kept.append(method)
+        asked(method)
+
+    world.cluster.asked = keep
+    return kept
+
+
+@pytest.mark.parametrize("before", range(1, 13))
+def test_a_watch_that_sleeps_anywhere_in_a_restart_submits_nothing_when_it_wakes(tmp_path: Path, world: World, before: int) -> None:
+    dry = World(tmp_path / "dry", 1)
+    kept = questions(dry)
+    submit(dry, Run(fails_at=50, lines=NCCL), Run())
+    dry.passes(20, who="a")
+    dry.close()
     submit(world, Run(fails_at=50, lines=NCCL), Run())
     world.pauses_s = (3000.0,)
-    world.passes(3, every_s=30.0, who="b")
-    world.doze("a", due)
-    world.passes(60, who="a")
-    world.passes(30)
+    world.doze("a", kept.index("submit") - before)
+    world.passes(20, who="a")
+    assert any(line.endswith("a wakes") for line in world.story)
+    world.passes(40)
     assert changes(world) == ["submit 2"]
     assert incident(world).state is IncidentState.RECOVERED, incident(world).note
 
 
 def test_a_restart_counts_although_its_watch_died_before_it_could_count_it(world: World) -> None:
     submit(world, Run(fails_at=50, lines=WORKER))
-    world.passes(5)
-    for due in range(200):
-        world.hit("a", Blow.DIES_AFTER, due)
-        world.passes(1, who="a")
-        if any(one.change.kind == "submit" for one in world.judge.effects):
-            break
+    judged = world.cluster.made
+
+    def killed(change: Change) -> None:
+        judged(change)
+        world.hit("a", Blow.DIES_AFTER, 0)
+
+    world.cluster.made = killed
+    world.passes(20, who="a")
+    assert any(line.endswith("a died") for line in world.story)
     world.passes(40, every_s=30.0)
     assert changes(world) == ["submit 2"]
 

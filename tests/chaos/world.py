@@ -53,6 +53,7 @@ class World:
     """Everything that there is."""
 
     def __init__(self, folder: Path, seed: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.path, self.seed = folder, folder / "nightshift.db", seed
         self.random = Random(seed)
         self.clock = JumpingClock(START)
@@ -74,7 +75,7 @@ class World:
         self.cluster.made = self.judge.made
         self.cluster.asked = self._asked
         self._dozing: tuple[str, int] | None = None
-        self.pauses_s = PAUSES_S
+        self.pauses_s: tuple[float, ...] = PAUSES_S
         """How long a watch may sleep."""
         self._pausing = False
         self._policies: dict[str, Policy] = {}
