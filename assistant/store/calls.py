@@ -24,6 +24,7 @@ class PastCall(NamedTuple):
     targets: Mapping[str, Sequence[str]]
     """Names by sort: jobs, nodes, users, partitions."""
     at: datetime
+    """When it was allowed."""
     by: str
 
 
@@ -202,10 +203,15 @@ class CallRows(AuditRows):
         return None if row is None else row["undoes"]
 
     def changes_since(self, since: datetime) -> list[PastCall]:
-        """Return the changing calls since a time that ran or may have run, oldest first; what the limits count."""
+        """Return the changing calls since a time that ran or may have run, oldest first; what the limits count.
+
+        A call counts from when it was allowed: one that waited for a person was asked for long before.
+        """
         marks = ", ".join("?" * len(_TOOK_PLACE))
         rows = self.rows(
-            f"SELECT * FROM calls WHERE kind != 'read' AND at >= ? AND status IN ({marks}) ORDER BY id",
-            [time_text(since), *_TOOK_PLACE],
+            "SELECT *, coalesce((SELECT max(at) FROM decisions WHERE call = calls.id AND verdict = 'allow'), at) AS made "
+            f"FROM calls WHERE kind != 'read' AND status IN ({marks}) "
+            "AND (at >= ? OR id IN (SELECT call FROM decisions WHERE verdict = 'allow' AND at >= ?)) ORDER BY made, id",
+            [*_TOOK_PLACE, time_text(since), time_text(since)],
         )
-        return [PastCall(r["id"], r["kind"], unpacked(r["targets"]), datetime.fromisoformat(r["at"]), r["by"]) for r in rows]
+        return [PastCall(r["id"], r["kind"], unpacked(r["targets"]), datetime.fromisoformat(r["made"]), r["by"]) for r in rows]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -204,3 +205,15 @@ def test_the_kill_switch_holds_also_when_it_is_set_while_the_tool_still_looks(wo
     assert seen
     assert changes(world) == []
     assert "set meanwhile" in incident(world).note
+
+
+def test_what_waited_for_an_answer_counts_for_the_limits_from_when_it_was_made(world: World) -> None:
+    world.change_policy(Mode.PROPOSE)
+    submit(world, Run(hangs_at=50), Run())
+    until_it_asks(world)
+    world.jump(7200)
+    world.answer(0, Verdict.ALLOW, go_on=False)
+    world.passes(1)
+    assert changes(world) == ["cancel 1"]
+    (past,) = world.door.store.changes_since(world.clock.now() - timedelta(hours=1))
+    assert (past.kind, past.at) == ("cancel", world.clock.now())
