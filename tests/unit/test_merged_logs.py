@@ -179,6 +179,7 @@ def test_ranks_of_several_files_without_times_have_no_order() -> None:
     assert by_silence(counts.tallies()) == []
 
 
+ITERATIONS = "… 4 lines: iteration records"
 _NAMES = {4: "iteration records", 5: "timers", 6: "warnings"}
 
 
@@ -188,7 +189,7 @@ _NAMES = {4: "iteration records", 5: "timers", 6: "warnings"}
         pytest.param([Run(2, 5, 4)], [], [Fold(2, 5, "… 4 lines: iteration records")], id="a_run"),
         pytest.param([Run(2, 3, 4)], [], [], id="too_few"),
         pytest.param([Run(0, 1, 4), Run(2, 8, 5)], [], [Fold(0, 8, "… 9 lines: timers, iteration records")], id="two_kinds"),
-        pytest.param([Run(0, 3, 4), Run(5, 8, 4)], [], [Fold(0, 3, "… 4 lines: iteration records"), Fold(5, 8, "… 4 lines: iteration records")], id="a_gap"),
+        pytest.param([Run(0, 3, 4), Run(5, 8, 4)], [], [Fold(0, 3, ITERATIONS), Fold(5, 8, ITERATIONS)], id="a_gap"),
         pytest.param([Run(0, 9, 4)], [2], [Fold(3, 9, "… 7 lines: iteration records")], id="a_cited_line_stays"),
         pytest.param([Run(0, 2, BLANK)], [], [Fold(0, 2, "… 3 blank lines")], id="blank"),
     ],
