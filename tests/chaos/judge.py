@@ -34,6 +34,8 @@ CLASSES = {
     "renew_cordon": "renew",
     "uncordon_node": "uncordon",
 }
+PATIENCE = timedelta(hours=26)
+"""An incident that is older must have come to something: the longest verify of a playbook waits for 24 hours."""
 NOTICED = (JobState.FAILED, JobState.NODE_FAIL, JobState.OUT_OF_MEMORY, JobState.TIMEOUT, JobState.PREEMPTED)
 
 
@@ -97,7 +99,7 @@ class Judge:
                     approval.pending(self.world.clock.now()) and store.call(approval.call).incident == incident.id
                     for approval in store.approvals()
                 )
-                if not (incident.state.ended or waits):
+                if not (incident.state.ended or waits) and incident.opened < self.world.clock.now() - PATIENCE:
                     self._say(f"limbo: incident {incident.id} of job {incident.job} is {incident.state}: {incident.note!r}")
             for row in self._rows("SELECT * FROM calls WHERE status = 'intent' AND kind != 'read'"):
                 self._say(f"call {row['id']} {row['tool']} step={row['step']} of incident {row['incident']} was never looked up")
