@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from assistant.store import Store
+from tests.chaos.dice import something
 from tests.chaos.judge import counted
-from tests.chaos.world import World, something
+from tests.chaos.world import World
 
 STEPS = 120
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -12,9 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from assistant.policy import Mode
 from assistant.records import Verdict
 from assistant.schedulers.simulated_faults import Loss
+from tests.chaos.dice import DIRECTIVES, JUMPS_S
 from tests.chaos.failures import KINDS
 from tests.chaos.watches import Blow
-from tests.chaos.world import DIRECTIVES, JUMPS_S, NODES, World
+from tests.chaos.world import NODES, World
 
 NUMBERS = st.integers(0, 99)
 NODE_NUMBERS = st.integers(0, NODES - 1)
@@ -122,7 +124,7 @@ class ChaosMachine(RuleBasedStateMachine):
 
 
 ChaosMachine.TestCase.settings = settings(
-    max_examples=15,
+    max_examples=int(os.environ.get("NIGHTSHIFT_CHAOS_EXAMPLES", "15")),
     stateful_step_count=25,
     derandomize=True,
     database=None,

@@ -10,7 +10,6 @@ import pytest
 from tests.chaos.run import play
 
 SEEDS = int(os.environ.get("NIGHTSHIFT_CHAOS_SEEDS", "8"))
-FEWEST_CHANGES = 1
 
 
 @pytest.mark.parametrize("seed", range(1, SEEDS + 1))
