@@ -124,8 +124,8 @@ class ChaosMachine(RuleBasedStateMachine):
 
 
 ChaosMachine.TestCase.settings = settings(
-    max_examples=int(os.environ.get("NIGHTSHIFT_CHAOS_EXAMPLES", "15")),
-    stateful_step_count=25,
+    max_examples=int(os.environ.get("NIGHTSHIFT_CHAOS_EXAMPLES", "30")),
+    stateful_step_count=40,
     derandomize=True,
     database=None,
     deadline=None,

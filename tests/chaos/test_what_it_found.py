@@ -61,6 +61,19 @@ def test_a_cancel_whose_answer_got_lost_is_looked_up_although_its_step_comes_no_
     assert not world.door.store.calls(status=CallStatus.INTENT)
 
 
+def test_a_call_that_can_be_looked_up_no_more_goes_to_a_person(world: World) -> None:
+    submit(world, Run(hangs_at=50), Run())
+    world.lose(Loss.ANSWER)
+    until_it_asks(world)
+    world.use_id_again(0)
+    world.passes(10)
+    assert incident(world).state is IncidentState.ESCALATED
+    (cancel,) = [call for call in world.door.store.calls(1) if call.tool == "cancel_job"]
+    outcome = world.door.store.outcome(cancel.id)
+    assert outcome is not None
+    assert "cannot be told any more" in outcome.error
+
+
 def test_a_submission_whose_answer_got_lost_is_found_and_not_made_again(world: World) -> None:
     submit(world, Run(fails_at=50, lines=NCCL), Run())
     world.lose(Loss.ASKED, Loss.ANSWER)
