@@ -61,6 +61,7 @@ class Engine:
     """Finds past incidents again; None: nothing is remembered."""
     good_runs: routine.GoodRuns = field(default_factory=routine.GoodRuns)
     outages: Outages = field(default_factory=Outages)
+    _known_at: tuple[int, Known] | None = field(default=None, init=False, repr=False)
     _learned: dict[tuple[str, str], Knowledge] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
@@ -325,7 +326,11 @@ class Engine:
         return f"{fingerprint(diagnosis)}@{run}"
 
     def _known(self) -> Known:
-        return Known.of(self.store.incidents(limit=100_000))
+        """Return which attempts have an incident; read anew only when something has happened since."""
+        mark = self.store.audit_mark()
+        if self._known_at is None or self._known_at[0] != mark:
+            self._known_at = (mark, Known.of(self.store.incidents(limit=100_000)))
+        return self._known_at[1]
 
 
 def _worth_probing(found: Diagnosis, job: Job) -> bool:
