@@ -47,6 +47,8 @@ class Effect:
     tool: str
     incident: int | None
     at: datetime
+    run: str = ""
+    """Name of the job that was submitted: its id may be another's later."""
 
 
 @dataclass
@@ -71,7 +73,7 @@ class Judge:
         if call is None:
             self._say(f"{change} without an intent that was written before")
             return
-        effect = Effect(change, call["tool"], call["incident"], now)
+        effect = Effect(change, call["tool"], call["incident"], now, world.name_of(change.target))
         self.effects.append(effect)
         self._look_at_decision(effect, call)
         if change.kind == "submit":
@@ -219,11 +221,7 @@ class Judge:
         since = effect.at - timedelta(hours=limits.within_h)
         if progress is not None:
             since = max(since, datetime.fromisoformat(progress))
-        used = [
-            one
-            for one in self.effects
-            if one.change.kind == "submit" and one.at > since and self.world.name_of(one.change.target) == name
-        ]
+        used = [one for one in self.effects if one.change.kind == "submit" and one.at > since and one.run == name]
         same = [one for one in used if (other := self._cause(one)) is not None and other[0] == found]
         limit = limits.attempts if said is None else min(limits.attempts, said)
         if len(same) > limit:
