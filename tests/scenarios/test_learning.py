@@ -14,10 +14,11 @@ from assistant.records import DecidedBy, Diagnosis, Incident, IncidentState, Rul
 from assistant.schedulers.simulated_run import Run
 from tests.scenarios.scene import Scene
 
+# words of a site whose meaning no model can know
 CAUSES = (
-    "flux capacitor 7 lost its uplink to spine alpha: carrier gone",
-    "flux capacitor 12 dropped its uplink to spine beta: carrier gone",
-    "flux capacitor 31 missed its uplink to spine gamma: carrier gone",
+    "flux capacitor 7 mislaid its quorl on plover alpha: murmur faded",
+    "flux capacitor 12 dropped its quorl on plover beta: murmur faded",
+    "flux capacitor 31 missed its quorl on plover gamma: murmur faded",
 )
 EXIT = "srun: error: node02: task 1: Exited with exit code 9"
 
@@ -63,7 +64,7 @@ def lab(tmp_path: Path) -> Lab:
     return Lab(tmp_path)
 
 
-def corrected(lab: Lab, incident: Incident, *, reason: str = "network_error", line: str = "carrier gone") -> None:
+def corrected(lab: Lab, incident: Incident, *, reason: str = "network_error", line: str = "murmur faded") -> None:
     confirm(
         lab.scene.engine, incident.id, by="ada", reason=reason, action="restart_same_nodes", lines=[line], why="the switch says so"
     )
