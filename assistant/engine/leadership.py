@@ -85,7 +85,7 @@ class Leader:
                 continue
             if taken is None or taken.token != held.token:
                 # what was begun under the old token is fenced off; the next pass seeks anew
-                logger.warning("leadership was lost while this watch slept")
+                logger.warning("leadership was lost while this watch slept; it stands by")
                 self._led = None
                 return
             self._led = taken

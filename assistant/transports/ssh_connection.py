@@ -22,7 +22,7 @@ from assistant.transports.ssh_failures import Deadline, NotForwarded, NotReached
 from assistant.transports.ssh_hosts import Host
 from assistant.transports.ssh_identity import Identities
 from assistant.transports.ssh_known import CERTIFICATE, KnownHosts
-from assistant.transports.ssh_streams import Proxy
+from assistant.transports.ssh_streams import Proxy, Tunnel
 
 LOG = "assistant.transports.ssh.paramiko"
 """Where paramiko's own words go; it would print tracebacks to the screen for each dead host."""
@@ -121,7 +121,7 @@ class Connection:
             Stale: This connection is dead; nothing has happened yet.
             NotReached: The other host cannot be reached from here.
         """
-        stream = self._channel("direct-tcpip", deadline, target=target, window_size=None)
+        stream = Tunnel(self._channel("direct-tcpip", deadline, target=target, window_size=None))
         self._tunnels = [*(tunnel for tunnel in self._tunnels if not tunnel.closed), stream]
         return stream
 

@@ -8,9 +8,30 @@ import socket
 import subprocess
 import tempfile
 from contextlib import suppress
+from typing import Any
 
 from assistant.transports.ssh_failures import Deadline, explained
 from assistant.transports.ssh_hosts import Host
+
+
+class Tunnel:
+    """A channel through a jump host, as a stream. It ends quietly.
+
+    paramiko closes the stream of a connection on the connection's own thread, and a channel tells its host of its end. Where the
+    host has hung up a moment before, that raises on a thread that nobody asks.
+    """
+
+    def __init__(self, channel: Any) -> None:
+        """Wrap an open channel."""
+        self._channel = channel
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._channel, name)
+
+    def close(self) -> None:
+        """End it, whatever the host still hears of it."""
+        with suppress(EOFError, OSError):
+            self._channel.close()
 
 
 class Proxy:

@@ -17,6 +17,7 @@ import pytest
 from assistant.ports import Failure, Reply
 from assistant.transports.ssh import SshTransport
 from assistant.transports.ssh_hosts import Me
+from assistant.transports.ssh_streams import Tunnel
 from tests.unit.sshd_here import SSHD, SshdHere, free_port, keygen, make
 
 pytestmark = pytest.mark.skipif(SSHD is None, reason="sshd is missing: apt-get install openssh-server")
@@ -440,3 +441,15 @@ def test_when_it_is_closed_no_thread_and_no_socket_is_left(sshd: SshdHere) -> No
         time.sleep(0.02)
     assert not set(threading.enumerate()) - before
     assert len(list(Path("/proc/self/fd").iterdir())) == files
+
+
+def test_a_tunnel_whose_host_hung_up_first_ends_quietly() -> None:
+    class HungUp:
+        closed = False
+
+        def close(self) -> None:
+            raise EOFError
+
+    tunnel = Tunnel(HungUp())
+    tunnel.close()
+    assert not tunnel.closed
