@@ -12,6 +12,7 @@ from textual.widgets import Input, Static
 
 from assistant.doors.chat.app import ChatApp
 from assistant.doors.chat.messages import OpenIncident
+from assistant.doors.chat.places import rival_place
 from assistant.doors.chat.screens.approval import ApprovalScreen
 from assistant.doors.chat.screens.incident import IncidentScreen
 from assistant.doors.chat.screens.log import LogScreen
@@ -139,6 +140,38 @@ async def test_a_kernel_line_opens_the_text_that_was_gathered(broken: Scene) -> 
         assert texts[0].parent.stat().st_mode & 0o077 == 0
         await pilot.press("escape", "escape", "escape")
         await until(pilot, lambda: not texts[0].exists(), "the text to be thrown away")
+
+
+async def test_a_rival_opens_the_line_that_speaks_for_it_or_what_would_decide(broken: Scene) -> None:
+    async with shown(broken) as (app, pilot, screen):
+        rivals = broken.engine.store.diagnosis(1).rivals  # type: ignore[union-attr]
+        pane = screen.pane("verdict")
+        assert isinstance(pane, Openable)
+        for number, rival in enumerate(rivals):
+            cited = rival_place(rival)
+            await choose(pilot, pane, f"rival:{number}")
+            await until(pilot, lambda: isinstance(app.screen, LogScreen), "what it rests on")
+            assert isinstance(app.screen, LogScreen)
+            view, wanted = app.screen._view, cited.line if cited is not None else 1
+            await until(pilot, lambda view=view, wanted=wanted: view.row and view.row.place.number >= wanted)  # type: ignore[misc]
+            await pilot.press("escape")
+            await until(pilot, lambda: app.screen is screen, "the incident")
+        assert {rival_place(rival) is None for rival in rivals} == {True, False}
+
+
+async def test_enter_on_the_curves_opens_the_line_of_the_step_that_is_marked(broken: Scene) -> None:
+    async with shown(broken) as (app, pilot, screen):
+        await pilot.press("4")
+        view = screen.query_one(CurvesView)
+        await until(pilot, lambda: view.seen is not None and view.seen.runs[0].points, "the curves")
+        assert view.seen is not None
+        last = view.seen.runs[0].points[-1]
+        view.focus()
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, LogScreen), "the log")
+        assert isinstance(app.screen, LogScreen)
+        log = app.screen._view
+        await until(pilot, lambda: log.row is not None and log.row.place.number == last.line, f"line {last.line}")
 
 
 async def test_l_opens_the_log_at_the_verdicts_line(broken: Scene) -> None:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from assistant.doors.chat.log_rows import Cited
 from assistant.errors import InputError
-from assistant.records import Citation
+from assistant.records import Citation, Rival
 
 if TYPE_CHECKING:
     from assistant.doors.chat.about_incident import IncidentSeen
 
 NEAR = re.compile(r"\s+")
+_NAMED = re.compile(r"\b([\w-]+\.(?:log|jsonl)):(\d+)(?:: ([^;]+))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,15 @@ def first_place(seen: IncidentSeen) -> Citation | None:
     """Return the line that the verdict rests on: of the job's log where one is cited."""
     cited = _citations(seen)
     return next((one for one in cited if one.file == "job.log"), cited[0] if cited else None)
+
+
+def rival_place(rival: Rival) -> Citation | None:
+    """Return the line that an explanation which was weighed and not chosen names; None where it names none."""
+    for told in (rival.speaks_for, rival.speaks_against, rival.test):
+        named = _NAMED.search(told)
+        if named is not None:
+            return Citation(named[1], int(named[2]), (named[3] or "").strip()[:60], rival.reason, "rival")
+    return None
 
 
 def written(folder: Path, name: str, text: str) -> Path:

@@ -13,7 +13,7 @@ from textual.widget import Widget
 from assistant.doors.chat.about_incident import IncidentSeen, SeenUndo, read_incident, undo_of
 from assistant.doors.chat.curves import CurvesSeen, incident_curves
 from assistant.doors.chat.messages import OpenApproval, OpenIncident, OpenJob, OpenNodes, Told
-from assistant.doors.chat.places import first_place, log_of, place_of, text_place
+from assistant.doors.chat.places import first_place, log_of, place_of, rival_place, text_place
 from assistant.doors.chat.screens.incident_news import CurvesRead, PlaceFound, Read, ReportMade, UndoSeen
 from assistant.doors.chat.screens.report import ReportScreen
 from assistant.doors.chat.screens.tabbed import NotThere, Tabbed
@@ -26,7 +26,7 @@ from assistant.doors.chat.widgets.heads import incident_head
 from assistant.doors.chat.widgets.openable import Openable
 from assistant.doors.chat.widgets.playbook_view import PlaybookView
 from assistant.doors.chat.widgets.timeline import TimelineView
-from assistant.doors.chat.widgets.verdict import VerdictView
+from assistant.doors.chat.widgets.verdict import VerdictView, weighed
 from assistant.errors import NightshiftError
 from assistant.records import Citation, Job
 
@@ -147,6 +147,7 @@ class IncidentScreen(Tabbed):
             "evidence": self._open_evidence,
             "call": self._open_call,
             "pattern": self._open_pattern,
+            "rival": self._open_rival,
         }
         if kind in openers and which:
             openers[kind](self.seen, message.key)
@@ -204,6 +205,15 @@ class IncidentScreen(Tabbed):
             self.post_message(OpenIncident(pattern.incidents[0]))
         elif pattern is not None and pattern.nodes:
             self.post_message(OpenNodes(",".join(pattern.nodes)))
+
+    def _open_rival(self, seen: IncidentSeen, key: str) -> None:
+        rival = seen.diagnosis.rivals[int(key.partition(":")[2])] if seen.diagnosis is not None else None
+        cited = rival_place(rival) if rival is not None else None
+        if cited is not None:
+            self._open(seen, cited)
+        elif rival is not None:
+            # nothing in the case names it: what it rests on is what it would take to decide
+            self._read_text(f"{rival.reason} weighed", "\n".join(f"{name}: {text}" for name, text in weighed(rival) if text))
 
     def _read_text(self, name: str, text: str) -> None:
         folder = Path(self._texts.name)

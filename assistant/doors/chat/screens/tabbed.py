@@ -21,6 +21,7 @@ from assistant.errors import NightshiftError
 if TYPE_CHECKING:
     from assistant.doors.chat.desk import Desk
     from assistant.doors.chat.places import Place
+    from assistant.doors.chat.widgets.curves_view import CurvesView
     from assistant.engine import Engine
 
 Found = TypeVar("Found")
@@ -149,6 +150,12 @@ class Tabbed(Screen[None]):
         from assistant.doors.chat.screens.log import LogScreen
 
         self.app.push_screen(LogScreen([place.path], title=place.title, cited=place.cited, line=place.line))
+
+    def on_curves_view_line_chosen(self, message: CurvesView.LineChosen) -> None:
+        """Open the log at the step that was asked for."""
+        from assistant.doors.chat.places import Place
+
+        self.show_place(Place(message.path, f"log of {message.run}", message.line))
 
     def on_not_there(self, message: NotThere) -> None:
         """Say why it cannot be shown."""

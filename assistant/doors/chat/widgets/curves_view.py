@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
+from textual.message import Message
 from textual.reactive import reactive
 from textual.widgets import Static
 
@@ -19,7 +21,15 @@ from assistant.doors.cli.output import clean
 class CurvesView(VerticalScroll):
     """The curves."""
 
+    class LineChosen(Message):
+        """The person wants to read the line that a point was drawn from."""
+
+        def __init__(self, run: str, path: Path, line: int | None) -> None:
+            super().__init__()
+            self.run, self.path, self.line = run, path, line
+
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "line", "Its line"),
         Binding("y", "scale", "Log scale"),
         Binding("m", "metric", "Next curve"),
     ]
@@ -63,6 +73,17 @@ class CurvesView(VerticalScroll):
         """Go to the next curve."""
         have = [metric for metric in METRICS if self.seen is None or self.seen.has(metric)] or [*METRICS]
         self.chosen = have[(have.index(self.chosen) + 1) % len(have)] if self.chosen in have else have[0]
+
+    def action_line(self) -> None:
+        """Open the log at the step that is marked first, else at the last step."""
+        run = self.seen.runs[0] if self.seen is not None and self.seen.runs else None
+        if self.seen is None or run is None or run.path is None or not run.points:
+            self.notify("No step is drawn, so there is no line to open.", severity="warning")
+            return
+        marked = self.seen.marks[0].step if self.seen.marks else run.points[-1].step
+        point = [one for one in run.points if one.step <= marked][-1:] or [run.points[-1]]
+        # of a log of which only the end was read, lines were counted from there
+        self.post_message(self.LineChosen(run.name, run.path, point[0].line if not run.note else None))
 
     def on_mount(self) -> None:
         """Follow the theme."""

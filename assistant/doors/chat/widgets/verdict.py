@@ -94,11 +94,12 @@ def _nodes(found: Diagnosis) -> Iterator[Item]:
 
 
 def _rival(number: int, rival: Rival) -> Item:
-    told = [(Part(f"{name} ", "dim"), Part(text)) for name, text in _weighed(rival) if text]
+    told = [(Part(f"{name} ", "dim"), Part(text)) for name, text in weighed(rival) if text]
     return item(f"rival:{number}", f"{rival.confidence:.2f}", Part(rival.reason, "bold"), *told)
 
 
-def _weighed(rival: Rival) -> tuple[tuple[str, str], ...]:
+def weighed(rival: Rival) -> tuple[tuple[str, str], ...]:
+    """Return what speaks for an explanation, what against it, and what would decide."""
     return ("for", rival.speaks_for), ("against", rival.speaks_against), ("would decide", rival.test)
 
 
