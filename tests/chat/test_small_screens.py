@@ -1,0 +1,161 @@
+"""The question before a change, the list of keys, a playbook, and the palette that finds things by name."""
+
+from __future__ import annotations
+
+import pytest
+from textual.command import CommandPalette
+from textual.widgets import Input, Static
+
+from assistant.doors.chat.messages import OpenApproval, OpenPlaybook
+from assistant.doors.chat.screens.approval import ApprovalScreen
+from assistant.doors.chat.screens.incident import IncidentScreen
+from assistant.doors.chat.screens.job import JobScreen
+from assistant.doors.chat.screens.keys import KeysScreen
+from assistant.doors.chat.screens.nodes import NodesScreen
+from assistant.doors.chat.screens.playbook import PlaybookScreen
+from assistant.doors.chat.slash import COMMANDS
+from assistant.doors.chat.themes import DARK, LIGHT
+from assistant.records import Verdict
+from tests.chat.conftest import opened, until
+from tests.scenarios.scene import Scene
+
+
+def text_of(screen: object) -> str:
+    return "\n".join(str(one.render()) for one in screen.query(Static))  # type: ignore[attr-defined]
+
+
+async def test_the_question_shows_command_why_risk_undo_and_rule(broken: Scene) -> None:
+    async with opened(broken) as (app, pilot):
+        await pilot.press("f3", "enter")
+        await until(pilot, lambda: isinstance(app.screen, ApprovalScreen))
+        told = text_of(app.screen)
+        for part in (
+            "scontrol update NodeName=node02 State=DRAIN",
+            "changes something, can be undone",
+            "nightshift undo",
+            "mode.propose",
+        ):
+            assert part in told
+
+
+@pytest.mark.parametrize("key", ["enter", "space", "escape"])
+async def test_a_key_by_habit_allows_nothing(broken: Scene, key: str) -> None:
+    async with opened(broken) as (app, pilot):
+        await pilot.press("f3", "enter")
+        await until(pilot, lambda: isinstance(app.screen, ApprovalScreen))
+        await pilot.press(key)
+        await pilot.pause(0.3)
+        assert broken.engine.store.approval(1).verdict is None
+        assert len(broken.cluster.changes) == 1
+
+
+async def test_y_allows_and_the_incident_goes_on(broken: Scene) -> None:
+    async with opened(broken) as (app, pilot):
+        await pilot.press("f3", "enter")
+        await until(pilot, lambda: isinstance(app.screen, ApprovalScreen))
+        await pilot.press("y")
+        await until(pilot, lambda: any(change.startswith("cordon") for change in broken.cluster.changes), "the cordon")
+        answered = broken.engine.store.approval(1)
+        assert (answered.verdict, answered.by) == (Verdict.ALLOW, "chat:alice")
+
+
+async def test_n_asks_why_and_refuses(broken: Scene) -> None:
+    async with opened(broken) as (app, pilot):
+        await pilot.press("f3", "enter")
+        await until(pilot, lambda: isinstance(app.screen, ApprovalScreen))
+        await pilot.press("n")
+        assert isinstance(app.screen.focused, Input)
+        await pilot.press("m", "i", "n", "e", "enter")
+        await until(pilot, lambda: broken.engine.store.approval(1).verdict is Verdict.DENY, "the refusal")
+        assert broken.engine.store.approval(1).answer_why == "mine"
+
+
+async def test_i_shows_the_incident_first(broken: Scene) -> None:
+    async with opened(broken) as (app, pilot):
+        await pilot.press("f3", "enter")
+        await until(pilot, lambda: isinstance(app.screen, ApprovalScreen))
+        await pilot.press("i")
+        await until(pilot, lambda: isinstance(app.screen, IncidentScreen))
+        assert broken.engine.store.approval(1).verdict is None
+
+
+async def test_a_question_that_is_answered_elsewhere_closes(broken: Scene) -> None:
+    async with opened(broken) as (app, pilot):
+        await pilot.press("f3", "enter")
+        await until(pilot, lambda: isinstance(app.screen, ApprovalScreen))
+        other = broken.store()
+        assert other.answer(1, Verdict.DENY, "cli:bob")
+        other.close()
+        await until(pilot, lambda: not isinstance(app.screen, ApprovalScreen), "the question to close")
+
+
+async def test_a_question_that_waits_no_more_is_said(broken: Scene) -> None:
+    async with opened(broken) as (app, pilot):
+        app.post_message(OpenApproval(77))
+        await until(pilot, lambda: any("waits no more" in one.message for one in app._notifications))
+
+
+async def test_the_keys_of_the_screen_below_are_listed(broken: Scene) -> None:
+    async with opened(broken, (120, 60)) as (app, pilot):
+        await pilot.press("f1")
+        await until(pilot, lambda: isinstance(app.screen, KeysScreen))
+        told = text_of(app.screen)
+        assert "Waiting" in told
+        assert all(f"/{command.name}" in told for command in COMMANDS)
+        await pilot.press("j", "k", "escape")
+        await until(pilot, lambda: app.screen is app.main)
+
+
+async def test_every_playbook_can_be_read(broken: Scene) -> None:
+    async with opened(broken) as (app, pilot):
+        await until(pilot, app.playbooks)
+        for name, book in app.playbooks().items():
+            app.post_message(OpenPlaybook(name))
+            await until(pilot, lambda: isinstance(app.screen, PlaybookScreen), name)
+            told = text_of(app.screen)
+            assert all(step.use in told for step in book.step)
+            assert all(check.use in told for check in book.verify)
+            await pilot.press("j", "k", "escape")
+            await until(pilot, lambda: app.screen is app.main)
+
+
+@pytest.mark.parametrize(
+    ("typed", "screen"),
+    [
+        ("incident 1", IncidentScreen),
+        ("approval 1", ApprovalScreen),
+        ("job 1 llm", JobScreen),
+        ("node node03", NodesScreen),
+        ("playbook faulty", PlaybookScreen),
+    ],
+)
+async def test_the_palette_finds_records_by_name(broken: Scene, typed: str, screen: type) -> None:
+    async with opened(broken) as (app, pilot):
+        await until(pilot, app.playbooks)
+        await pilot.press("ctrl+p")
+        await until(pilot, lambda: isinstance(app.screen, CommandPalette))
+        app.screen.query_one(Input).value = typed
+        palette = app.screen.query_one("CommandList")
+        await until(pilot, lambda: palette.option_count > 0 and not app.screen.query("CommandPalette.-loading"))  # type: ignore[attr-defined]
+        await pilot.pause(0.5)
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, screen), typed)
+
+
+async def test_the_palette_leads_to_a_panel(broken: Scene) -> None:
+    async with opened(broken) as (app, pilot):
+        await pilot.press("ctrl+p")
+        await until(pilot, lambda: isinstance(app.screen, CommandPalette))
+        app.screen.query_one(Input).value = "show what happened"
+        await pilot.pause(0.5)
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: app.screen is app.main and app.main.query_one("#panel-happened").has_focus_within, "the panel")
+
+
+async def test_ctrl_t_changes_between_dark_and_light(scene: Scene) -> None:
+    async with opened(scene) as (app, pilot):
+        assert app.theme == DARK.name
+        await pilot.press("ctrl+t")
+        assert app.theme == LIGHT.name
+        await pilot.press("ctrl+t")
+        assert app.theme == DARK.name
