@@ -152,6 +152,10 @@ class _FromUtf16(io.RawIOBase):
         view[: len(piece)] = piece
         return len(piece)
 
+    def close(self) -> None:
+        self._source.close()
+        super().close()
+
 
 def open_log(path: Path | str) -> LogStream:
     """Open a log for reading bytes.

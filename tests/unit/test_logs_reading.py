@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -142,3 +143,15 @@ def test_a_search_counts_all_and_shows_both_ends(tmp_path: Path) -> None:
     found = search(path, search_in(r"LINE 2\d\d\d$"), most=4)
     assert found.total == 1000
     assert [line.number for line in found.lines] == [2000, 2001, 2998, 2999]
+
+
+def test_a_wide_log_lets_go_of_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "wide.log"
+    path.write_text("erste\nzweite\n", encoding="utf-16")
+    stream = open_log(path)
+    source: Any = stream.raw
+    while hasattr(source, "_source") or hasattr(source, "_rest"):
+        source = source._source if hasattr(source, "_source") else source._rest
+    assert not source.closed
+    stream.close()
+    assert source.closed
