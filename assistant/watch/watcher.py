@@ -30,6 +30,8 @@ from assistant.watch.witness import SecondLook, Vote, Witness
 
 logger = logging.getLogger(__name__)
 
+BACK_S = timedelta(seconds=60)
+"""A scheduler that was silent may still call a job running that ended meanwhile; for so long none of its jobs counts as hanging."""
 NODES_EVERY = timedelta(seconds=60)
 KEPT_RUNS = 8
 """Of each task: usual step times of runs that are over."""
@@ -91,6 +93,8 @@ class Watcher:
         self._nodes, self._nodes_at = NodeTrack(), since - NODES_EVERY
         self._runs = _Runs()
         self._said: set[str] = set()
+        self._blind = False
+        self._trusted_from: datetime | None = None
         self.trouble: tuple[str, ...] = ()
         """What the last look could not see, in words; empty when it saw all."""
         self.remarks: tuple[str, ...] = ()
@@ -106,7 +110,7 @@ class Watcher:
             Unavailable: The scheduler did not answer; nothing may be concluded.
         """
         there = known if isinstance(known, Known) else Known({}, frozenset(known))
-        now, jobs = self._clock.now(), self._scheduler.jobs()
+        now, jobs = self._clock.now(), self._listed()
         remarks: list[str] = []
         events = ended_badly(jobs, known=there, since=self._since, now=now)
         running = {(job.id, job.attempt): job for job in jobs if job.state is JobState.RUNNING and job.log is not None}
@@ -122,6 +126,17 @@ class Watcher:
         for remark in self.remarks:
             logger.info("%s", remark)
         return events + found
+
+    def _listed(self) -> Sequence[Job]:
+        """Return all jobs, and remember since when the scheduler answers again."""
+        try:
+            jobs = self._scheduler.jobs()
+        except Unavailable:
+            self._blind = True
+            raise
+        if self._blind:
+            self._blind, self._trusted_from = False, self._clock.now() + BACK_S
+        return jobs
 
     def ask_beside(self, beside: bool) -> None:
         """Say whether a look goes on while nodes are asked; else it waits, as a single pass must: no later one hears the answer."""
@@ -173,6 +188,8 @@ class Watcher:
         return events
 
     def _still(self, view: View, now: datetime, remarks: list[str]) -> Event | None:
+        if self._trusted_from is not None and now < self._trusted_from:
+            return None
         suspicion = view.suspicion(now)
         if suspicion is None or (view.excused_until is not None and now < view.excused_until):
             if view.beat_at is not None and view.output_at is not None and suspicion is None:

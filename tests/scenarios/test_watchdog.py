@@ -179,3 +179,21 @@ def test_run_ends_when_it_is_told_to(scene: Scene, dogs: Dogs) -> None:
     assert told.closed == 1
     leader = scene.engine.store.leader()
     assert leader is None or leader.until <= scene.clock.now()
+
+
+def test_a_job_that_died_while_the_scheduler_was_silent_is_no_hang(scene: Scene, dogs: Dogs) -> None:
+    dog = dogs("watch@a:1.1")
+    scene.cluster.plan("llm", Run(steps=2_000, hangs_at=60, checkpoints=scene.folder / "checkpoints"))
+    scene.cluster.submit(scene.spec)
+    for _ in range(10):
+        scene.clock.sleep(10)
+        dog.look()
+    scene.cluster.outage = True
+    scene.clock.sleep(1_200)
+    dog.look()
+    scene.cluster.outage = False
+    # it is silent for longer than any limit, but the scheduler may not know yet that it has ended
+    assert dog.look().opened == ()
+    scene.clock.sleep(30)
+    assert dog.look().opened == ()
+    passes(dog, scene, lambda: bool(states(scene)))
