@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from textual.command import CommandPalette
+from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
 from assistant.doors.chat.messages import OpenApproval, OpenPlaybook
@@ -22,6 +23,15 @@ from tests.scenarios.scene import Scene
 
 def text_of(screen: object) -> str:
     return "\n".join(str(one.render()) for one in screen.query(Static))  # type: ignore[attr-defined]
+
+
+async def settled(pilot: Pilot[int], found: object) -> None:
+    """Wait until the palette has looked everywhere: it lists what it finds as it comes."""
+    same, before = 0, -1
+    while same < 8:
+        await pilot.pause(0.15)
+        now = found.option_count  # type: ignore[attr-defined]
+        same, before = (same + 1 if now == before else 0), now
 
 
 async def test_the_question_shows_command_why_risk_undo_and_rule(broken: Scene) -> None:
@@ -122,7 +132,7 @@ async def test_every_playbook_can_be_read(broken: Scene) -> None:
 @pytest.mark.parametrize(
     ("typed", "screen"),
     [
-        ("incident 1", IncidentScreen),
+        ("incident 1 job 1 ecc", IncidentScreen),
         ("approval 1", ApprovalScreen),
         ("job 1 llm", JobScreen),
         ("node node03", NodesScreen),
@@ -136,8 +146,8 @@ async def test_the_palette_finds_records_by_name(broken: Scene, typed: str, scre
         await until(pilot, lambda: isinstance(app.screen, CommandPalette))
         app.screen.query_one(Input).value = typed
         palette = app.screen.query_one("CommandList")
-        await until(pilot, lambda: palette.option_count > 0 and not app.screen.query("CommandPalette.-loading"))  # type: ignore[attr-defined]
-        await pilot.pause(0.5)
+        await until(pilot, lambda: palette.option_count > 0)  # type: ignore[attr-defined]
+        await settled(pilot, palette)
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, screen), typed)
 
@@ -147,7 +157,7 @@ async def test_the_palette_leads_to_a_panel(broken: Scene) -> None:
         await pilot.press("ctrl+p")
         await until(pilot, lambda: isinstance(app.screen, CommandPalette))
         app.screen.query_one(Input).value = "show what happened"
-        await pilot.pause(0.5)
+        await settled(pilot, app.screen.query_one("CommandList"))
         await pilot.press("down", "enter")
         await until(pilot, lambda: app.screen is app.main and app.main.query_one("#panel-happened").has_focus_within, "the panel")
 
