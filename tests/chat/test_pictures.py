@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,7 +60,10 @@ async def still(app: ChatApp, pilot: Pilot[int]) -> None:
 
 
 async def taken(scene: Scene, screen: str, size: tuple[int, int], name: str, seen_in: Path, theme: str = DARK.name) -> None:
+    colour = os.environ.get("NO_COLOR")
     for more in range(TRIES - 1, -1, -1):
+        if colour is not None:
+            os.environ["NO_COLOR"] = colour  # Textual takes it out of the environment when an application begins
         try:
             await taken_once(scene, screen, size, name, seen_in, theme)
         except AssertionError:
