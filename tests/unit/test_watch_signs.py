@@ -1,10 +1,8 @@
-"""The watch's judgements, each by what was read: hangs by phase, heartbeats, losses, pace, saves, nodes, outages, what is known."""
+"""The watch's judgements, each by what was read: hangs by phase, heartbeats, nodes, outages, what is known."""
 
 from __future__ import annotations
 
 import json
-import math
-import random
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -15,19 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assistant.logs.phases import Phase, phase_begun, phase_over
-from assistant.records import Event, EventKind, Incident, IncidentState, Job, JobState, MetricPoint, Node, NodeState
+from assistant.records import Event, EventKind, Incident, IncidentState, Job, JobState, Node, NodeState
 from assistant.training.heartbeat import Heartbeat
 from assistant.watch.cadence import Cadence, HangLimits, certain_after_s, rarest, suspect_after_s
 from assistant.watch.hang import Signs, Still, suspicion_of
 from assistant.watch.heartbeat import heartbeat_path, last_beat
 from assistant.watch.known import Known
-from assistant.watch.loss import LossTrack, SpikeLimits
+from assistant.watch.loss import SpikeLimits
 from assistant.watch.nodes import FOR_SURE, NodeTrack
 from assistant.watch.outages import Failure, outages, service_of
-from assistant.watch.pace import BLOCK, PaceLimits, PaceTrack
 from assistant.watch.queue import ended_badly
 from assistant.watch.readers import Readers
-from assistant.watch.saves import SaveLimits, SaveTrack, tells_of_save
 
 START = datetime(2026, 1, 5, 2, 0, tzinfo=UTC)
 LIMITS = HangLimits(silent_s=1800, factor=5)
@@ -187,150 +183,6 @@ def test_a_heartbeat_lies_where_the_script_says_or_in_the_work_folder(tmp_path: 
     assert heartbeat_path(job(work_dir=tmp_path, spec=spec)) == tmp_path / "beats" / "7.json"
     named = replace(spec, environment={"NIGHTSHIFT_HEARTBEAT": "/run/beat"})
     assert heartbeat_path(job(work_dir=tmp_path, spec=named)) == Path("/run/beat")
-
-
-def losses(values: list[float], *, norm: float = 0.4, first: int = 1) -> list[MetricPoint]:
-    return [MetricPoint(step, value, norm, step) for step, value in enumerate(values, first)]
-
-
-NOISE = random.Random(1)
-LEVEL = [2.3 + NOISE.gauss(0, 0.02) for _ in range(200)]
-
-
-@pytest.mark.parametrize(
-    ("later", "noticed"),
-    [
-        ([6.9] * 15, False),
-        ([6.9] * 25, True),
-        ([math.nan] * 3, False),
-        ([math.nan] * 6, True),
-        ([math.nan, 2.3] * 20, False),
-        ([math.inf] * 6, True),
-        ([6.9 - 0.18 * step for step in range(25)], False),
-        ([6.9 - 0.18 * step for step in range(25)] + [2.35] * 30, False),
-        ([2.6] * 60, False),
-        ([2.3 + 0.004 * step for step in range(60)], False),
-        ([12.0], False),
-    ],
-    ids=["young", "lasting", "nan_twice", "nan", "nan_skipped", "inf", "falling", "came_back", "other_data", "drift", "one_step"],
-)
-def test_a_loss_is_called_lost_only_when_it_stays_away(later: list[float], noticed: bool) -> None:
-    track = LossTrack(SPIKE)
-    found = None
-    for point in losses(LEVEL + later):
-        found = track.add([point]) or found
-    assert (found is not None) is noticed
-    if found is not None:
-        assert abs(found.step - 201) <= 1
-
-
-@pytest.mark.parametrize("together", [1, 3, 8, 15, 200])
-def test_a_loss_that_fell_fast_and_came_half_back_is_lost_however_the_steps_are_looked_at(together: int) -> None:
-    fell = [0.4 + 5 * math.exp(-step / 20) for step in range(66)]
-    later = [6.4 - 0.2 * step for step in range(8)] + [2.1 - 1.3 * math.exp(-step / 12) for step in range(60)]
-    points, track = losses(fell + later), LossTrack(SpikeLimits(8))
-    found = [track.add(points[at : at + together]) for at in range(0, len(points), together)]
-    assert found[-1] is not None
-    assert found[-1].step == 67
-
-
-def test_a_loss_that_grows_little_with_its_gradient_norm_is_lost() -> None:
-    track = LossTrack(SPIKE)
-    track.add(losses(LEVEL))
-    found = track.add(losses([2.9] * 30, norm=9.0, first=201))
-    assert found is not None
-    assert found.grad_norm_rose
-
-
-@given(st.integers(0, 10_000), st.floats(0.005, 0.06))
-def test_a_healthy_loss_is_never_called_lost(seed: int, noise: float) -> None:
-    rng, track = random.Random(seed), LossTrack(SPIKE)
-    values = [(1.8 + 6 * math.exp(-step / 100)) * (1 + rng.gauss(0, noise)) for step in range(500)]
-    assert track.add(losses(values)) is None
-
-
-def paced(*blocks: tuple[int, float]) -> tuple[PaceTrack, float]:
-    track, at = PaceTrack(PaceLimits()), 0.0
-    for count, seconds in blocks:
-        for _ in range(count * BLOCK):
-            at += seconds
-            track.add(seconds, after(at))
-    return track, at
-
-
-def test_a_job_that_becomes_slow_is_told_with_what_it_lost() -> None:
-    track, at = paced((20, 2.0), (30, 4.0))
-    slow = track.slow(after(at))
-    assert slow is not None
-    assert (slow.ratio, slow.against) == (2.0, "itself")
-    assert slow.since == after(20 * BLOCK * 2.0)
-    assert slow.lost_s == pytest.approx(30 * BLOCK * 4.0 / 2)
-    assert slow.worth_restarting(slow.lost_s - 1)
-    assert not slow.worth_restarting(slow.lost_s + 1)
-
-
-@pytest.mark.parametrize(
-    "blocks",
-    [
-        ((20, 2.0), (5, 4.0)),
-        ((20, 2.0), (40, 2.5)),
-        ((20, 2.0), (30, 4.0), (1, 2.0)),
-        ((3, 2.0), (60, 4.0)),
-    ],
-    ids=["for_minutes", "by_little", "again_well", "from_the_start"],
-)
-def test_what_passes_or_matters_little_is_not_slow(blocks: tuple[tuple[int, float], ...]) -> None:
-    track, at = paced(*blocks)
-    assert track.slow(after(at)) is None
-
-
-def test_a_job_is_slow_from_the_start_by_its_peers() -> None:
-    track, at = paced((60, 4.0))
-    assert track.slow(after(at), [2.0]) is None  # one peer may be another thing
-    slow = track.slow(after(at), [2.0, 2.1, 1.9])
-    assert slow is not None
-    assert slow.against == "peers"
-
-
-def test_stalls_of_single_steps_are_not_slow() -> None:
-    track, at = PaceTrack(PaceLimits()), 0.0
-    for step in range(2000):
-        spent = 60.0 if step % 12 == 0 else 2.0
-        at += spent
-        track.add(spent, after(at))
-    assert track.slow(after(at)) is None
-
-
-def saved(*steps: int, newest: int, every_s: float = 100.0) -> SaveTrack:
-    track = SaveTrack()
-    for place, step in enumerate(steps):
-        track.stepped(step)
-        track.saved(f"successfully saved checkpoint at iteration {step} to /ckpt", step, after(place * every_s))
-    track.stepped(newest)
-    return track
-
-
-def test_checkpoints_fall_behind_by_their_own_interval() -> None:
-    late = saved(100, 200, 300, newest=650).late(SaveLimits(), after(700))
-    assert late is not None
-    assert (late.last_step, late.steps_since, late.every_steps) == (300, 350, 100)
-    assert saved(100, 200, 300, newest=550).late(SaveLimits(), after(700)) is None
-    assert saved(100, 200, newest=5000).late(SaveLimits(), after(9000)) is None
-    assert saved(100, 200, 300, newest=650).late(SaveLimits(), after(250)) is None  # not by time
-
-
-def test_an_announcement_alone_is_no_checkpoint_where_others_were_confirmed() -> None:
-    track = saved(100, 200, 300, newest=300)
-    for step in (400, 500, 600, 650):
-        track.stepped(step)
-        track.saved(f"saving checkpoint at iteration {step} to /ckpt", step, after(step))
-    assert track.late(SaveLimits(), after(900)) is not None
-
-
-def test_configurations_are_no_checkpoints() -> None:
-    assert tells_of_save("Saving model checkpoint to /ckpt/checkpoint-500")
-    assert not tells_of_save("Configuration saved in /ckpt/checkpoint-500/config.json")
-    assert not tells_of_save("tokenizer config file saved in /ckpt/checkpoint-500/tokenizer_config.json")
 
 
 def incident(kind: EventKind, state: IncidentState, *, opened: float = 50, closed: float | None = 60, attempt: int = 0) -> Incident:
