@@ -16,10 +16,10 @@ from assistant.doors.chat.sessions import Talks
 from assistant.engine import Engine
 from assistant.policy import Mode
 from assistant.wiring import Agent
+from tests.chat.waiting import until
 from tests.scenarios.scene import Scene
 
 MakesAgent = Callable[[Engine], Agent]
-PATIENCE_S = 20.0
 
 
 class OnScene:
@@ -35,16 +35,6 @@ class OnScene:
         if self._agent is not None:
             return self._agent(engine), "scripted"
         return SemanticAgent(engine.gate, engine.clock), "words only"
-
-
-async def until(pilot: Pilot[int], holds: Callable[[], object], what: str = "") -> None:
-    """Let the app work until something holds; fail with `what` when it does not come."""
-    for _ in range(int(PATIENCE_S / 0.02)):
-        if holds():
-            await pilot.pause()
-            return
-        await pilot.pause(0.02)
-    raise AssertionError(f"waited {PATIENCE_S:g} s in vain: {what or holds}")
 
 
 def app_on(

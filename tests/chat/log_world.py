@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from textual.app import App
@@ -13,8 +13,7 @@ from assistant.doors.chat.log_rows import Cited
 from assistant.doors.chat.screens.log import LogScreen
 from assistant.doors.chat.themes import THEMES
 from assistant.doors.chat.widgets.log_view import LogView
-
-PATIENCE_S = 20.0
+from tests.chat.waiting import until
 
 
 class LogApp(App[None]):
@@ -49,16 +48,6 @@ class LogApp(App[None]):
     def words(self, name: str) -> str:
         """What stands in a part of the screen: head, foot or trouble."""
         return str(self.log_screen.query_one(f"#log-{name}").render())
-
-
-async def until(pilot: Pilot[None], holds: Callable[[], object], what: str = "") -> None:
-    """Let the application work until something holds; fail with `what` when it does not come."""
-    for _ in range(int(PATIENCE_S / 0.02)):
-        if holds():
-            await pilot.pause()
-            return
-        await pilot.pause(0.02)
-    raise AssertionError(f"waited {PATIENCE_S:g} s in vain: {what or holds}")
 
 
 async def ready(pilot: Pilot[None], app: LogApp) -> None:

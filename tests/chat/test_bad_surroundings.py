@@ -15,7 +15,8 @@ from assistant.doors.chat.widgets.incidents_panel import IncidentsPanel
 from assistant.doors.chat.widgets.status_bar import StatusBar
 from assistant.records import IncidentState, Verdict
 from bench._terminal import Terminal
-from tests.chat.conftest import opened, until
+from tests.chat.conftest import opened
+from tests.chat.waiting import until
 from tests.scenarios.scene import Scene
 
 

@@ -30,8 +30,9 @@ from assistant.llm.scripted_chat import Breaks, ScriptedChat, calls
 from assistant.policy import Mode
 from assistant.schedulers.simulated_run import Run
 from assistant.wiring import Agent
-from tests.chat.conftest import MakesAgent, opened, until
+from tests.chat.conftest import MakesAgent, opened
 from tests.chat.typing_in import answered, conversation, exchange, prompt, say, seen_text
+from tests.chat.waiting import until
 from tests.scenarios.scene import START, Scene
 
 HOSTILE = (

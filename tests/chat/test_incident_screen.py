@@ -22,7 +22,8 @@ from assistant.doors.chat.widgets.curves_view import CurvesView
 from assistant.doors.chat.widgets.openable import Openable, item
 from assistant.policy import Mode
 from assistant.records import CallStatus, Event, EventKind, IncidentState, NodeState, Verdict
-from tests.chat.conftest import opened, until
+from tests.chat.conftest import opened
+from tests.chat.waiting import until
 from tests.scenarios.scene import START, Scene
 
 

@@ -25,7 +25,8 @@ from assistant.doors.chat.widgets.node_table import NodeTable
 from assistant.doors.chat.widgets.rows import Rows
 from assistant.errors import Unavailable
 from assistant.policy import Mode
-from tests.chat.conftest import opened, until
+from tests.chat.conftest import opened
+from tests.chat.waiting import until
 from tests.scenarios.scene import Scene
 
 

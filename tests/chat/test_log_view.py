@@ -13,7 +13,8 @@ from assistant.doors.chat.log_rows import Cited, RanksCounted
 from assistant.doors.chat.widgets.rank_histogram import RankHistogram, bars_of
 from assistant.logs.marks import NO_RANK
 from assistant.logs.rank_counts import RankTally
-from tests.chat.log_world import LogApp, ready, until
+from tests.chat.log_world import LogApp, ready
+from tests.chat.waiting import until
 
 SIZE = (80, 24)
 ROUTINE = (

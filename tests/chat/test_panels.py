@@ -7,7 +7,8 @@ import pytest
 from assistant.doors.chat.widgets.approvals_panel import ApprovalsPanel
 from assistant.doors.chat.widgets.incidents_panel import IncidentsPanel
 from assistant.doors.chat.widgets.prompt import Prompt
-from tests.chat.conftest import opened, until
+from tests.chat.conftest import opened
+from tests.chat.waiting import until
 from tests.scenarios.scene import Scene
 
 

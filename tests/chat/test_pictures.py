@@ -13,8 +13,9 @@ from textual.widgets import Input, TextArea
 
 from assistant.doors.chat.app import ChatApp
 from assistant.doors.chat.themes import DARK, LIGHT
-from tests.chat.conftest import opened, until
+from tests.chat.conftest import opened
 from tests.chat.pictures import compare, other_drawer
+from tests.chat.waiting import until
 from tests.scenarios.scene import Scene
 
 TRIES = 3

@@ -15,8 +15,9 @@ from assistant.doors.chat.export import exported
 from assistant.doors.chat.sessions import KEPT, MOST_TYPED, MOST_VALUE, TYPED_KEPT, Entry, Talks, What
 from assistant.doors.chat.start import begun
 from assistant.errors import UsageError
-from tests.chat.conftest import opened, until
+from tests.chat.conftest import opened
 from tests.chat.typing_in import answered, conversation, say, seen_text
+from tests.chat.waiting import until
 from tests.scenarios.scene import START, Scene
 
 SECRET = "AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY"

@@ -17,7 +17,8 @@ from assistant.doors.chat.screens.playbook import PlaybookScreen
 from assistant.doors.chat.slash import COMMANDS
 from assistant.doors.chat.themes import DARK, LIGHT
 from assistant.records import Verdict
-from tests.chat.conftest import opened, until
+from tests.chat.conftest import opened
+from tests.chat.waiting import until
 from tests.scenarios.scene import Scene
 
 

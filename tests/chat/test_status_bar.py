@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from assistant.doors.chat.widgets.status_bar import StatusBar
-from tests.chat.conftest import opened, until
+from tests.chat.conftest import opened
+from tests.chat.waiting import until
 from tests.scenarios.scene import Scene
 
 

@@ -11,7 +11,7 @@ from assistant.doors.chat.widgets.exchange import Exchange
 from assistant.doors.chat.widgets.plain import Plain
 from assistant.doors.chat.widgets.prompt import Prompt
 from assistant.doors.chat.widgets.spoken import Spoken
-from tests.chat.conftest import until
+from tests.chat.waiting import until
 
 
 def conversation(app: ChatApp) -> Conversation:
