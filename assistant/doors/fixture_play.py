@@ -7,11 +7,9 @@ lines lead to its playbook.
 from __future__ import annotations
 
 import dataclasses
-import logging
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,6 +18,7 @@ from typing import TYPE_CHECKING
 from assistant.config import Settings, WatchSettings
 from assistant.content.cluster_fixtures import ClusterFixture, Happening
 from assistant.content.playbooks import Fixture, Playbook, choose_playbook, playbooks
+from assistant.engine.untold import untold
 from assistant.errors import Unavailable
 from assistant.policy import Mode, load_policy
 from assistant.ports import JumpingClock
@@ -69,24 +68,12 @@ def play_fixture(playbook: Playbook, fixture: Fixture, *, site: Path | None = No
     """
     if fixture.cluster is None:
         raise ValueError(f"fixture {fixture.name!r} has no cluster to be played on")
-    with tempfile.TemporaryDirectory(prefix="nightshift-play-") as folder, _untold():
+    with tempfile.TemporaryDirectory(prefix="nightshift-play-") as folder, untold():
         stage = _Stage(Path(folder), playbook, fixture.cluster, site, knowledge)
         stage.play()
         incidents = tuple(reversed(stage.engine.store.incidents()))
         problems = (*_outcome_problems(stage, fixture, incidents), *_restart_problems(stage))
         return Played(fixture.name, stage.changes, incidents, problems)
-
-
-@contextmanager
-def _untold() -> Iterator[None]:
-    """Keep what the engine narrates out of the log: nobody is to be woken for an invented incident."""
-    engine_log = logging.getLogger("assistant")
-    level = engine_log.level
-    engine_log.setLevel(logging.CRITICAL + 1)
-    try:
-        yield
-    finally:
-        engine_log.setLevel(level)
 
 
 class _Stage:

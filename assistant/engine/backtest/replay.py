@@ -6,10 +6,8 @@ away. Only the cluster is the past one, which does nothing that it is told.
 
 from __future__ import annotations
 
-import logging
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +22,7 @@ from assistant.engine.backtest.lost import lost_s
 from assistant.engine.backtest.traces import Trace, Traces
 from assistant.engine.backtest.truth import Next, Runs, ran_s
 from assistant.engine.engine import Engine
+from assistant.engine.untold import untold
 from assistant.errors import NightshiftError
 from assistant.gate import Gate
 from assistant.policy import Policy
@@ -150,7 +149,7 @@ class Replay:
         runs = Runs(self.attempts)
         first = next((one.job.ended for one in self.attempts if one.job.ended is not None), _LONG_AGO)
         clock = JumpingClock(first)
-        with tempfile.TemporaryDirectory(prefix="nightshift-backtest-") as folder, _untold():
+        with tempfile.TemporaryDirectory(prefix="nightshift-backtest-") as folder, untold():
             store = _OwnStore(Path(folder) / "store.db", clock)
             # nothing here has to survive a power cut
             store.rows("PRAGMA synchronous = OFF")
@@ -245,15 +244,3 @@ def _named(value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,) if value else ()
     return tuple(map(str, value)) if isinstance(value, (list, tuple)) else ()
-
-
-@contextmanager
-def _untold() -> Iterator[None]:
-    """Keep what the engine narrates out of the log: nobody is to be woken for what happened long ago."""
-    ours = logging.getLogger("assistant")
-    level = ours.level
-    ours.setLevel(logging.CRITICAL + 1)
-    try:
-        yield
-    finally:
-        ours.setLevel(level)
