@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,21 +15,10 @@ from assistant.errors import Unavailable
 from assistant.ports import JumpingClock
 from assistant.records import Event, EventKind, IncidentState, Verdict
 from assistant.store import Store
-from tests.unit.watch_world import NOON, Night, passed
+from tests.watchdog.night import NOON, Night, passed
 
 NO_WAIT = NotifySettings(group_s=0)
 EVERYTHING = SinkSettings(Path("unused"), severity=Severity.INFO)
-
-
-@pytest.fixture
-def clock() -> JumpingClock:
-    return JumpingClock(NOON)
-
-
-@pytest.fixture
-def store(tmp_path: Path, clock: JumpingClock) -> Iterator[Store]:
-    with Store(tmp_path / "nightshift.db", clock) as opened:
-        yield opened
 
 
 @pytest.fixture

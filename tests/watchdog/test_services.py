@@ -6,7 +6,7 @@ import json
 import socketserver
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,12 @@ from assistant.doors.watchdog.notices import Notice
 from assistant.doors.watchdog.services import Services, masked
 from assistant.errors import ConfigError, Unavailable
 from assistant.redact import Mask
+from tests.watchdog.http_here import HttpHere
 
 NOTICE = Notice(7, About.ESCALATED, Severity.CRITICAL, "job 1 needs a person: ecc_error", "on node042\nto do: <look>", "esc:1")
 
 
-class Web:
+class Web(HttpHere):
     """A web server that keeps what it is sent."""
 
     def __init__(self) -> None:
@@ -41,15 +42,7 @@ class Web:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.port = self._server.server_port
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(Handler)
 
 
 @pytest.fixture

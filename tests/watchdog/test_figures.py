@@ -23,23 +23,12 @@ from assistant.doors.watchdog.tally import catch_up
 from assistant.ports import JumpingClock
 from assistant.records import EventKind, IncidentState, Verdict
 from assistant.store import Count, Store
-from tests.unit.watch_world import NOON, Night, passed
+from tests.watchdog.night import NOON, Night, passed
 
 PACKAGING = Path(__file__).parents[2] / "packaging"
 REASONS = frozenset({"ecc_error", "nvlink_error"})
 PROMTOOL = shutil.which("promtool") or shutil.which("promtool", path=str(PACKAGING.parent / ".tools" / "usr" / "bin"))
 needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="there is no promtool here: make deps-tools")
-
-
-@pytest.fixture
-def clock() -> JumpingClock:
-    return JumpingClock(NOON)
-
-
-@pytest.fixture
-def store(tmp_path: Path, clock: JumpingClock) -> Iterator[Store]:
-    with Store(tmp_path / "nightshift.db", clock) as opened:
-        yield opened
 
 
 @pytest.fixture

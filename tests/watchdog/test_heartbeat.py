@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -20,10 +19,11 @@ from assistant.errors import ConfigError, Unavailable
 from assistant.ports import JumpingClock
 from assistant.records import Incident
 from assistant.store import Store
-from tests.unit.watch_world import NOON, Night, passed
+from tests.watchdog.http_here import HttpHere
+from tests.watchdog.night import Night, passed
 
 
-class Service:
+class Service(HttpHere):
     """A service that raises the alarm when nobody asks for it."""
 
     def __init__(self) -> None:
@@ -43,15 +43,8 @@ class Service:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/ping/s3cret"
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(Handler)
+        self.url = f"http://127.0.0.1:{self.port}/ping/s3cret"
 
 
 @pytest.fixture
@@ -59,17 +52,6 @@ def service() -> Iterator[Service]:
     made = Service()
     yield made
     made.close()
-
-
-@pytest.fixture
-def clock() -> JumpingClock:
-    return JumpingClock(NOON)
-
-
-@pytest.fixture
-def store(tmp_path: Path, clock: JumpingClock) -> Iterator[Store]:
-    with Store(tmp_path / "nightshift.db", clock) as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
