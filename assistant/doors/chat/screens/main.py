@@ -11,6 +11,7 @@ from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widgets import Footer
 
+from assistant.doors.chat.keys import panel_keys
 from assistant.doors.chat.seen import StoreSeen
 from assistant.doors.chat.widgets.approvals_panel import ApprovalsPanel
 from assistant.doors.chat.widgets.completion import Completion
@@ -30,11 +31,7 @@ class MainScreen(Screen[None]):
     """Conversation and sidebar."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f2", "panel('incidents')", "Wrong"),
-        Binding("f3", "panel('approvals')", "Waiting"),
-        Binding("f4", "panel('happened')", "Happened"),
-        Binding("f5", "panel('jobs')", "Jobs"),
-        Binding("f6", "panel('nodes')", "Nodes"),
+        *panel_keys(show=True),
         Binding("escape", "talk", "Talk", show=False),
     ]
 

@@ -15,6 +15,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Footer, Static, Tab, Tabs
 
+from assistant.doors.chat.keys import panel_keys
 from assistant.doors.chat.messages import Deliver
 from assistant.errors import NightshiftError
 
@@ -45,11 +46,7 @@ class Tabbed(Screen[None]):
         *(Binding(str(number), f"number({number})", show=False) for number in range(1, 10)),
         Binding("left_square_bracket", "turn(-1)", show=False),
         Binding("right_square_bracket", "turn(1)", show=False),
-        Binding("f2", "app.panel('incidents')", show=False),
-        Binding("f3", "app.panel('approvals')", show=False),
-        Binding("f4", "app.panel('happened')", show=False),
-        Binding("f5", "app.panel('jobs')", show=False),
-        Binding("f6", "app.panel('nodes')", show=False),
+        *panel_keys("app.", show=False),
     ]
 
     shown: reactive[str] = reactive("")

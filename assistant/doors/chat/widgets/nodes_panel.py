@@ -13,6 +13,7 @@ from textual.widget import Widget
 from textual.widgets import Tree
 from textual.widgets.tree import TreeNode
 
+from assistant.doors.chat.keys import vi_keys
 from assistant.doors.chat.messages import OpenNodes
 from assistant.doors.chat.seen import ClusterSeen
 from assistant.doors.chat.widgets.panel import Panel
@@ -29,11 +30,8 @@ class NodeTree(Tree[str]):
     """A tree with the keys of vi."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("j", "cursor_down", show=False),
-        Binding("k", "cursor_up", show=False),
+        *vi_keys(down="cursor_down", up="cursor_up", first="scroll_home", last="scroll_end"),
         Binding("l", "toggle_node", show=False),
-        Binding("g", "scroll_home", show=False),
-        Binding("G", "scroll_end", show=False),
     ]
 
 

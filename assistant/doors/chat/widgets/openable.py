@@ -7,11 +7,12 @@ from typing import ClassVar, NamedTuple
 
 from rich.table import Table
 from rich.text import Text
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
+from assistant.doors.chat.keys import vi_keys
 from assistant.doors.cli.output import clean
 
 
@@ -57,12 +58,7 @@ class Openable(OptionList):
     """Shows items; the cursor stays on its item while others come and go."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("j", "cursor_down", show=False),
-        Binding("k", "cursor_up", show=False),
-        Binding("g", "first", show=False),
-        Binding("G", "last", show=False),
-        Binding("ctrl+d", "page_down", show=False),
-        Binding("ctrl+u", "page_up", show=False),
+        *vi_keys(down="cursor_down", up="cursor_up", first="first", last="last", page_down="page_down", page_up="page_up"),
     ]
 
     class Chosen(Message):

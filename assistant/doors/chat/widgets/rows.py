@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 from rich.text import Text
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.widgets import DataTable
+
+from assistant.doors.chat.keys import vi_keys
 
 
 class Cell(NamedTuple):
@@ -30,12 +32,9 @@ class Rows(DataTable[Text]):
     """Shows records; the cursor stays on its record while others come and go."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("j", "cursor_down", show=False),
-        Binding("k", "cursor_up", show=False),
-        Binding("g", "scroll_top", show=False),
-        Binding("G", "scroll_bottom", show=False),
-        Binding("ctrl+d", "page_down", show=False),
-        Binding("ctrl+u", "page_up", show=False),
+        *vi_keys(
+            down="cursor_down", up="cursor_up", first="scroll_top", last="scroll_bottom", page_down="page_down", page_up="page_up"
+        ),
     ]
 
     def __init__(self, columns: Sequence[str], *, id: str | None = None) -> None:
