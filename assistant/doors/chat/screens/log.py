@@ -34,33 +34,12 @@ _ASKED = {
 class LogScreen(Screen[None]):
     """Shows logs; Escape goes back."""
 
+    CSS_PATH = "../log.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "Back"),
         Binding("q", "back", show=False),
         Binding("p", "histogram", "Per rank"),
     ]
-    DEFAULT_CSS = """
-    LogScreen {
-        layout: vertical;
-        & #log-head { height: 1; background: $panel; color: $foreground; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
-        & #log-body { height: 1fr; }
-        & #log-view { width: 1fr; height: 1fr; }
-        & #log-ranks { width: 36%; max-width: 46; height: 1fr; display: none; }
-        &.-ranks #log-ranks { display: block; }
-        &.-ranks.-narrow #log-view { display: none; }
-        &.-ranks.-narrow #log-ranks { width: 1fr; max-width: 100%; }
-        & #log-trouble { display: none; height: 1fr; padding: 1 2; color: $text-error; background: $surface; }
-        &.-trouble #log-trouble { display: block; }
-        &.-trouble #log-body { display: none; }
-        & #log-foot { height: 1; background: $panel; color: $text-muted; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
-        & #log-asks { height: 1; display: none; background: $panel; }
-        &.-asks #log-asks { display: block; }
-        &.-asks #log-foot { display: none; }
-        & #log-sign { width: auto; background: $panel; color: $accent; padding: 0 0 0 1; text-style: bold; }
-        & #log-words { width: 1fr; height: 1; border: none; padding: 0; background: $panel; }
-        &.-low Footer { display: none; }
-    }
-    """
 
     def __init__(
         self,

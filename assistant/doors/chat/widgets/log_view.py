@@ -56,28 +56,6 @@ class LogView(ScrollView, can_focus=True):
         Binding("y", "copy", "Copy line"),
     ]
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"log-view--{part}" for part in (*_PARTS, *(f"rank-{n}" for n in range(RANK_HUES)))}
-    DEFAULT_CSS = """
-    LogView {
-        background: $surface; color: $foreground; scrollbar-size-vertical: 1; overflow-x: hidden; overflow-y: scroll;
-        & > .log-view--number { color: $text-disabled; }
-        & > .log-view--cursor { background: $boost; }
-        &:focus > .log-view--cursor { background: $primary 28%; }
-        & > .log-view--fold { color: $text-muted; text-style: italic; }
-        & > .log-view--again { color: $text-accent; text-style: bold; }
-        & > .log-view--match { background: $warning; color: $background; text-style: bold; }
-        & > .log-view--error { color: $text-error; text-style: bold; }
-        & > .log-view--warning { color: $text-warning; }
-        & > .log-view--cited-root { background: $error; color: $background; text-style: bold; }
-        & > .log-view--cited-cascade { background: $warning; color: $background; text-style: bold; }
-        & > .log-view--cited-benign { background: $panel; color: $foreground; text-style: bold; }
-        & > .log-view--rank-0 { color: $text-primary; }
-        & > .log-view--rank-1 { color: $text-success; }
-        & > .log-view--rank-2 { color: $text-secondary; }
-        & > .log-view--rank-3 { color: $text-accent; }
-        & > .log-view--rank-4 { color: $primary; }
-        & > .log-view--rank-5 { color: $secondary; }
-    }
-    """
 
     class Told(Message):
         """The reader has something to tell; made on its thread."""

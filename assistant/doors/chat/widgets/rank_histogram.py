@@ -108,20 +108,6 @@ class RankHistogram(ScrollView, can_focus=True):
         Binding("backspace,left,h", "out", "All ranks"),
     ]
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"rank-histogram--{part}" for part in _PARTS}
-    DEFAULT_CSS = """
-    RankHistogram {
-        background: $surface; color: $foreground; border: round $border-blurred; border-title-color: $text-muted;
-        border-subtitle-color: $text-muted; scrollbar-size-vertical: 1; overflow-x: hidden; padding: 0 1;
-        &:focus { border: round $primary; border-title-color: $primary; }
-        & > .rank-histogram--bar { color: $primary; }
-        & > .rank-histogram--errors { color: $text-error; text-style: bold; }
-        & > .rank-histogram--quiet { color: $text-muted; }
-        & > .rank-histogram--mark { color: $text-warning; }
-        & > .rank-histogram--chosen { text-style: bold; color: $text-accent; }
-        & > .rank-histogram--cursor { background: $boost; }
-        &:focus > .rank-histogram--cursor { background: $primary 28%; }
-    }
-    """
 
     class Chosen(Message):
         """Lines of these ranks are wanted; of all when there are none."""
