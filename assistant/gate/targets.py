@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from assistant.errors import ToolError
+from assistant.errors import ToolError, Unavailable
 from assistant.nodeset import expand, fold
 from assistant.policy import Targets
-from assistant.ports import Scheduler
+from assistant.ports import Scheduler, Topology
 from assistant.records import Node
 
 __all__ = ["JOB_ARGUMENTS", "NODE_ARGUMENTS", "Reach", "reach_of"]
@@ -18,6 +19,8 @@ __all__ = ["JOB_ARGUMENTS", "NODE_ARGUMENTS", "Reach", "reach_of"]
 NODE_ARGUMENTS = ("node", "nodes")
 JOB_ARGUMENTS = ("job", "jobs")
 """Names that an argument of a changing tool must have for the policy to see what it changes."""
+_RACK = re.compile(r"(?i)(?:rack|cabinet|row)[-_]?\w+")
+"""What a site's features of a node call its rack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,8 @@ class Reach:
     targets: Targets
     fleet: tuple[Node, ...]
     job_ids: tuple[str, ...]
+    racks: Mapping[str, str] = field(default_factory=dict)
+    """The rack of each node; where features name none, the switch next to it."""
 
     def counted(self) -> dict[str, Sequence[str]]:
         """Return what limits and cooldowns count it by: nodes and job ids, not the names that jobs share."""
@@ -50,7 +55,18 @@ def reach_of(arguments: Mapping[str, Any], scheduler: Scheduler) -> Reach:
         users=tuple(dict.fromkeys(job.user for job in jobs if job.user)),
         partitions=tuple(dict.fromkeys(name for name in partitions if name)),
     )
-    return Reach(targets, fleet, tuple(job.id for job in jobs))
+    return Reach(targets, fleet, tuple(job.id for job in jobs), _racks(fleet, scheduler) if nodes else {})
+
+
+def _racks(fleet: Sequence[Node], scheduler: Scheduler) -> dict[str, str]:
+    switches: Mapping[str, str] = {}
+    if isinstance(scheduler, Topology):
+        try:
+            switches = scheduler.switches()
+        except (ToolError, Unavailable):
+            switches = {}  # the limits of a rack then hold where features name it
+    named = {node.name: next(filter(_RACK.fullmatch, node.features), switches.get(node.name, "")) for node in fleet}
+    return {node: rack for node, rack in named.items() if rack}
 
 
 def _nodes(arguments: Mapping[str, Any], fleet: Sequence[Node]) -> Iterator[str]:

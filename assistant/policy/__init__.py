@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from assistant.policy.decision import Past, Request, Situation, decide
-from assistant.policy.terms import KindTerms, Limits, Mode, Policy, Protected, Targets, Window, load_policy, policy_file
+from assistant.policy.terms import (
+    Breaker,
+    KindTerms,
+    Limits,
+    Mode,
+    PlaceLimits,
+    Policy,
+    Protected,
+    Targets,
+    Window,
+    load_policy,
+    policy_file,
+)
 
 __all__ = [
+    "Breaker",
     "KindTerms",
     "Limits",
     "Mode",
     "Past",
+    "PlaceLimits",
     "Policy",
     "Protected",
     "Request",

@@ -1,7 +1,8 @@
 """Decide about a call: pure, and always with the name of the rule that said so.
 
 The order is the order of strength. What nobody can override comes first: kill switch, protections, maintenance windows, hard
-limits, the healthy share. A person's approval satisfies everything after that: mode, cooldown, soft limits.
+limits, the healthy share; and the breaker, which lets only a person act who sits at a door. A person's approval satisfies
+everything after that: mode, cooldown, soft limits.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
-from assistant.policy.terms import Limits, Mode, Policy, Targets
+from assistant.policy.terms import Limits, Mode, PlaceLimits, Policy, Targets
 from assistant.records import Decision, Node, NodeState, Risk, Verdict
 
 __all__ = ["Past", "Request", "Situation", "decide"]
@@ -68,6 +69,10 @@ class Situation:
     """Changes of the last day at least."""
     stopped_by: str | None = None
     """The kill switch file that exists, None when there is none."""
+    breaker: str | None = None
+    """Why the breaker is open, None when it is not."""
+    racks: Mapping[str, str] = field(default_factory=dict)
+    """The rack of each node, where it is known."""
 
 
 class _Answer(NamedTuple):
@@ -98,6 +103,9 @@ def _refusals(request: Request, policy: Policy, situation: Situation) -> Iterato
     if situation.stopped_by is not None:
         why = f"the kill switch {situation.stopped_by} is set: nothing is changed until that file is removed"
         yield _Answer(Verdict.DENY, "kill_switch", why)
+    if situation.breaker is not None and not request.by.startswith(_PERSONS):
+        why = f"the breaker is open ({situation.breaker}): nothing is changed until a person resets it: nightshift breaker reset"
+        yield _Answer(Verdict.DENY, "breaker", why)
     for number, entry in enumerate(policy.protected, 1):
         target = entry.covers(request.targets, request.kind)
         if target is not None:
@@ -147,6 +155,28 @@ def _beyond(name: str, request: Request, policy: Policy, situation: Situation) -
             )
             if why is not None:
                 return f"{place}.{why[0]}_{span}", f"{why[1]} within the last {span}"
+            for sort, crowded in (("partition", limits.partition), ("rack", limits.rack)):
+                full = _too_many_of_a_place(crowded, sort, span, request, recent, situation)
+                if full is not None:
+                    return f"{place}.{sort}.{full[0]}_{span}", f"{full[1]} within the last {span}"
+    return None
+
+
+def _too_many_of_a_place(
+    limits: PlaceLimits, sort: str, span: str, request: Request, recent: Sequence[Past], situation: Situation
+) -> tuple[str, str] | None:
+    """Return which limit and why, when too many different nodes of one partition or rack would have been changed."""
+    most, share = getattr(limits, f"per_{span}"), getattr(limits, f"share_per_{span}")
+    if most is None and share is None:
+        return None
+    places = {node.name: node.partition for node in situation.fleet} if sort == "partition" else situation.racks
+    touched = {node for past in recent for node in past.targets.get("nodes", ())} | set(request.targets.nodes)
+    for place in sorted({places[name] for name in request.targets.nodes if places.get(name)}):
+        count, size = (sum(places.get(name) == place for name in names) for names in (touched, places))
+        if most is not None and count > most:
+            return "per", f"{count} nodes of {place}, {most} allowed"
+        if share is not None and count > _share_of(share, size):
+            return "share_per", f"{count} of {size} nodes of {place}, {_share_of(share, size)} allowed ({share:.0%})"
     return None
 
 

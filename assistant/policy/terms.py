@@ -14,7 +14,7 @@ from assistant.content.reading import build, read_toml, shipped
 from assistant.errors import UsageError
 from assistant.nodeset import expand
 
-__all__ = ["KindTerms", "Limits", "Mode", "Policy", "Protected", "Targets", "Window", "load_policy"]
+__all__ = ["Breaker", "KindTerms", "Limits", "Mode", "PlaceLimits", "Policy", "Protected", "Targets", "Window", "load_policy"]
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
@@ -49,6 +49,20 @@ class Targets:
 
 
 @dataclass(frozen=True)
+class PlaceLimits:
+    """How many different nodes of one place may be changed in a time; an absent limit does not hold."""
+
+    per_hour: int | None = None
+    per_day: int | None = None
+    share_per_hour: float | None = None
+    """Share (0..1) of the place's nodes, rounded down, but at least one node unless it is 0."""
+    share_per_day: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_limits(self)
+
+
+@dataclass(frozen=True)
 class Limits:
     """How much may change in a time; an absent limit does not hold."""
 
@@ -57,13 +71,30 @@ class Limits:
     share_per_hour: float | None = None
     """Share (0..1) of the nodes of a partition, rounded down, but at least one node unless it is 0."""
     share_per_day: float | None = None
+    partition: PlaceLimits = field(default_factory=PlaceLimits)
+    """Of each partition."""
+    rack: PlaceLimits = field(default_factory=PlaceLimits)
+    """Of each rack, for nodes whose rack is known."""
 
     def __post_init__(self) -> None:
-        for name in ("share_per_hour", "share_per_day"):
-            _check_share(name, getattr(self, name))
-        for name in ("per_hour", "per_day"):
-            if (getattr(self, name) or 0) < 0:
-                raise ValueError(f"{name} must not be negative")
+        _check_limits(self)
+
+
+@dataclass(frozen=True)
+class Breaker:
+    """So much within an hour stops all changes until a person resets it; what is absent never does."""
+
+    machine_failures: int | None = None
+    """Incidents that are diagnosed as the machine's fault: power, cooling, a network or a storage, and no case for single restarts."""
+    failed_actions: int | None = None
+    """Changes that failed, and restarts that did not bring their job back."""
+    refused_actions: int | None = None
+    """Changes that a hard limit or the healthy share refused."""
+
+    def __post_init__(self) -> None:
+        for name in ("machine_failures", "failed_actions", "refused_actions"):
+            if (getattr(self, name) or 1) < 1:
+                raise ValueError(f"{name} must be 1 or more; leave it out to never stop for it")
 
 
 @dataclass(frozen=True)
@@ -188,6 +219,7 @@ class Policy:
     """Terms by action class: `cordon`, `uncordon`, `resubmit`, `cancel`, …"""
     protected: tuple[Protected, ...] = ()
     window: tuple[Window, ...] = ()
+    breaker: Breaker = field(default_factory=Breaker)
 
     def __post_init__(self) -> None:
         _check_share("min_healthy_share", self.min_healthy_share)
@@ -199,6 +231,11 @@ class Policy:
     def mode_of(self, kind: str) -> Mode:
         """Return the mode that holds for an action class."""
         return self.terms(kind).mode or self.mode
+
+    @property
+    def only_observes(self) -> bool:
+        """Whether nothing is ever changed unless a person does it."""
+        return {self.mode, *(terms.mode for terms in self.kind.values() if terms.mode is not None)} == {Mode.OBSERVE}
 
 
 def policy_file(site: Path | None = None) -> Path:
@@ -216,6 +253,14 @@ def load_policy(site: Path | None = None) -> Policy:
     """
     path = policy_file(site)
     return build(Policy, read_toml(path), path)
+
+
+def _check_limits(limits: Limits | PlaceLimits) -> None:
+    for name in ("share_per_hour", "share_per_day"):
+        _check_share(name, getattr(limits, name))
+    for name in ("per_hour", "per_day"):
+        if (getattr(limits, name) or 0) < 0:
+            raise ValueError(f"{name} must not be negative")
 
 
 def _check_share(name: str, share: float | None) -> None:
