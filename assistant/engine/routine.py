@@ -17,6 +17,7 @@ from assistant.logs.reading import open_log
 from assistant.logs.task import task_key
 from assistant.records import Job, JobState, RuleKind
 from assistant.store import Store
+from assistant.watch.unseen import Remark
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
@@ -59,6 +60,13 @@ class GoodRuns:
     studied: set[tuple[str, int]] = field(default_factory=set)
     """Id and attempt of jobs that were looked at; after a restart some are looked at again, which changes nothing."""
     looked: datetime | None = None
+    remarks: list[Remark] = field(default_factory=list)
+    """What was learned."""
+
+    def taken_remarks(self) -> list[Remark]:
+        """Return what was learned since the last time."""
+        taken, self.remarks = self.remarks, []
+        return taken
 
     def look(self, engine: Engine) -> str | None:
         """Study the next job that ended well, when it is time; return its id, None when there was none."""
@@ -102,3 +110,6 @@ class GoodRuns:
             logger.warning("job=%s what its log teaches could not be kept: %s", job.id, error)
             return
         logger.info("job=%s a good run of %s taught %d filters", job.id, task, len(kept))
+        if kept:
+            text = f"job {job.id} ended well and taught {len(kept)} filters: {', '.join(rule.id for rule in kept[:5])}"
+            self.remarks.append(Remark(f"job {job.id} taught", text))

@@ -15,6 +15,7 @@ from assistant.store.ledger import LedgerRows
 from assistant.store.memories import Memory, MemoryRows, Near
 from assistant.store.readings import ReadingRows
 from assistant.store.rules import RuleRows
+from assistant.store.sight import Said, SightRows, Unseen
 from assistant.store.tallies import Count
 from assistant.store.tellings import Telling, TellingRows
 from assistant.store.templates import TemplateRows
@@ -32,8 +33,10 @@ __all__ = [
     "Near",
     "PassingWatch",
     "PastCall",
+    "Said",
     "Store",
     "Telling",
+    "Unseen",
 ]
 
 
@@ -46,6 +49,7 @@ class Store(
     LedgerRows,
     ReadingRows,
     MemoryRows,
+    SightRows,
     TellingRows,
     TemplateRows,
     TrialRows,

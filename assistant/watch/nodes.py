@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from assistant.records import Event, EventKind, Job, JobState, Node, NodeState
+from assistant.watch.unseen import Remark
 
 FOR_SURE = timedelta(minutes=2)
 """A controller that restarts shows nodes down for a moment, and a node that dies takes its job along within that time."""
@@ -20,7 +21,7 @@ class NodeTrack:
     told: set[str] = field(default_factory=set)
     states: dict[str, NodeState] = field(default_factory=dict)
 
-    def look(self, nodes: Sequence[Node], jobs: Sequence[Job], now: datetime) -> tuple[list[Event], list[str]]:
+    def look(self, nodes: Sequence[Node], jobs: Sequence[Job], now: datetime) -> tuple[list[Event], list[Remark]]:
         """Return events for nodes that are down although a job still runs there, and remarks on all that changed.
 
         Nodes that went down together (a rack, a switch) make one event, about the first by name, with all in its detail. A state
@@ -32,7 +33,7 @@ class NodeTrack:
             now: Time of the look.
         """
         running = {node: job for job in jobs if job.state is JobState.RUNNING for node in job.nodes}
-        remarks: list[str] = []
+        remarks: list[Remark] = []
         fresh: list[str] = []
         for node in nodes:
             before, state = self.states.get(node.name), node.state
@@ -42,7 +43,8 @@ class NodeTrack:
             job = running.get(node.name)
             if before is not None and before is not state and (job is not None or node.name in self.told):
                 on = f", job {job.id} runs there" if job is not None else ""
-                remarks.append(f"node {node.name}: {before} -> {state}{f' ({node.reason})' if node.reason else ''}{on}")
+                why = f" ({node.reason})" if node.reason else ""
+                remarks.append(Remark(f"node {node.name} {state}", f"node {node.name}: {before} -> {state}{why}{on}"))
             if state is not NodeState.DOWN:
                 self.down.pop(node.name, None)
                 self.told.discard(node.name)

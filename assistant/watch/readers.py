@@ -15,11 +15,14 @@ from typing import Protocol
 from zlib import crc32
 
 from assistant.records import Job
+from assistant.watch.unseen import Extent, Trouble
 
 logger = logging.getLogger(__name__)
 
 LANES = 4
 """Threads for one root folder: a slow file system answers several at once. A job keeps its lane, so no two read one log."""
+NAMED = 5
+"""Jobs that are named of those whose logs may not be read."""
 ROOT_PARTS = 3
 """Of a path that name what is mounted: `/`, `lustre`, `project`."""
 
@@ -38,7 +41,7 @@ class Readable(Protocol):
 class _Round:
     views: list[Readable]
     done: set[int] = field(default_factory=set)
-    failed: dict[int, str] = field(default_factory=dict)
+    failed: dict[int, Trouble] = field(default_factory=dict)
     denied: set[str] = field(default_factory=set)
     thread: threading.Thread | None = None
 
@@ -52,20 +55,21 @@ class Readers:
         self._stuck: dict[tuple[str, int], _Round] = {}
         self._denied: set[str] = set()
 
-    def read(self, views: Iterable[Readable], now: datetime) -> tuple[list[Readable], list[str]]:
-        """Return the views that were read, and in words what could not be.
+    def read(self, views: Iterable[Readable], now: datetime) -> tuple[list[Readable], list[Trouble]]:
+        """Return the views that were read, and what could not be.
 
-        A log that its owner shows to nobody is said once, in our own log, and is no trouble of a look: it would be one for ever.
+        Logs that their owners show to nobody are set aside: they would be a trouble for ever, and a new one with each such job.
         """
         by_lane: dict[tuple[str, int], list[Readable]] = {}
         for view in views:
             by_lane.setdefault((_root(view.job), crc32(view.job.id.encode()) % LANES), []).append(view)
-        trouble: list[str] = []
+        trouble: list[Trouble] = []
+        denied: set[str] = set()
         rounds: list[tuple[tuple[str, int], _Round]] = []
         for (root, lane), those in by_lane.items():
             stuck = self._stuck.get((root, lane))
             if stuck is not None and stuck.thread is not None and stuck.thread.is_alive():
-                trouble.append(f"{root} does not answer: {len(those)} logs were not read")
+                trouble.append(Trouble(_lane(root, lane), f"{root} does not answer: {len(those)} logs were not read"))
                 continue
             self._stuck.pop((root, lane), None)
             one = _Round(those)
@@ -80,12 +84,18 @@ class Readers:
                 if one.thread.is_alive():
                     self._stuck[key], left_s = one, 0.0  # the others had the same time meanwhile
                     unread = len(one.views) - len(one.done)
-                    trouble.append(f"{key[0]} did not answer within {self._deadline_s:g} s: {unread} logs unread")
+                    text = f"{key[0]} did not answer within {self._deadline_s:g} s: {unread} logs unread"
+                    trouble.append(Trouble(_lane(*key), text))
             read += [view for place, view in enumerate(one.views) if place in one.done]
             trouble += list(one.failed.values())
-            for denied in one.denied - self._denied:
-                logger.warning("job=%s its log may not be read: hangs and losses of it are not noticed", denied)
-            self._denied |= one.denied
+            denied |= one.denied
+        for job in sorted(denied - self._denied):
+            logger.warning("job=%s its log may not be read: hangs and losses of it are not noticed", job)
+        self._denied = denied
+        if denied:
+            jobs = ", ".join(sorted(denied)[:NAMED]) + (f" and {len(denied) - NAMED} more" if len(denied) > NAMED else "")
+            text = f"{len(denied)} logs may not be read, so no hangs and losses are noticed of jobs {jobs}"
+            trouble.append(Trouble("logs shown to nobody", text, Extent.SET_ASIDE))
         return read, trouble
 
 
@@ -97,14 +107,22 @@ def _read(one: _Round, now: datetime) -> None:
             one.denied.add(view.job.id)
             continue
         except OSError as error:
-            one.failed[place] = f"job {view.job.id}: its log cannot be read: {error}"
+            one.failed[place] = _of_log(view.job, f"its log cannot be read: {error}")
             continue
         except Exception:
             # one odd log must not blind the watch for all others
             logger.exception("job=%s its log could not be understood", view.job.id)
-            one.failed[place] = f"job {view.job.id}: its log could not be understood"
+            one.failed[place] = _of_log(view.job, "its log could not be understood")
             continue
         one.done.add(place)
+
+
+def _of_log(job: Job, why: str) -> Trouble:
+    return Trouble(f"the log of job {job.id}", f"job {job.id}: {why}")
+
+
+def _lane(root: str, lane: int) -> str:
+    return f"{root} (lane {lane})"
 
 
 def _root(job: Job) -> str:

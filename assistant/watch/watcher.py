@@ -25,6 +25,7 @@ from assistant.watch.pace import PaceLimits, Slow
 from assistant.watch.queue import about, ended_badly
 from assistant.watch.readers import Readable, Readers
 from assistant.watch.saves import SaveLimits
+from assistant.watch.unseen import Remark, Trouble
 from assistant.watch.view import View, ViewLimits, opened
 from assistant.watch.witness import SecondLook, Vote, Witness
 
@@ -91,14 +92,15 @@ class Watcher:
         self._views: dict[Attempt, View] = {}
         self._raised: dict[Attempt, set[EventKind]] = {}
         self._nodes, self._nodes_at = NodeTrack(), since - NODES_EVERY
+        self._nodes_unseen: list[Trouble] = []
         self._runs = _Runs()
-        self._said: set[str] = set()
+        self._said: frozenset[str] = frozenset()
         self._blind = False
         self._trusted_from: datetime | None = None
-        self.trouble: tuple[str, ...] = ()
-        """What the last look could not see, in words; empty when it saw all."""
-        self.remarks: tuple[str, ...] = ()
-        """What the last look found worth saying and nobody's incident: a node drained by others, a slow job that may pass."""
+        self.trouble: tuple[Trouble, ...] = ()
+        """What the last look could not see; empty when it saw all."""
+        self.remarks: tuple[Remark, ...] = ()
+        """What the last look found worth saying that the one before had not said."""
 
     def look(self, *, known: Known | Collection[Attempt] = ()) -> list[Event]:
         """Return what is new.
@@ -110,8 +112,9 @@ class Watcher:
             Unavailable: The scheduler did not answer; nothing may be concluded.
         """
         there = known if isinstance(known, Known) else Known({}, frozenset(known))
+        self.trouble, self.remarks = (), ()
         now, jobs = self._clock.now(), self._listed()
-        remarks: list[str] = []
+        remarks: list[Remark] = []
         events = ended_badly(jobs, known=there, since=self._since, now=now)
         running = {(job.id, job.attempt): job for job in jobs if job.state is JobState.RUNNING and job.log is not None}
         self._forget(jobs, running)
@@ -121,10 +124,10 @@ class Watcher:
             events += self._judged(view, there, now, by_task, remarks)
         found, blind = self._look_at_nodes(jobs, now, remarks)
         self.trouble = (*trouble, *blind)
-        self.remarks = tuple(remark for remark in remarks if remark not in self._said)
-        self._said = set(remarks)
+        self.remarks = tuple(remark for remark in remarks if remark.about not in self._said)
+        self._said = frozenset(remark.about for remark in remarks)
         for remark in self.remarks:
-            logger.info("%s", remark)
+            logger.info("%s", remark.text)
         return events + found
 
     def _listed(self) -> Sequence[Job]:
@@ -155,7 +158,7 @@ class Watcher:
                 self._runs.keep(_task(view.job), usual)
         self._raised = {attempt: kinds for attempt, kinds in self._raised.items() if attempt in running or attempt[0] in unsure}
 
-    def _read(self, running: dict[Attempt, Job], known: Known, now: datetime) -> tuple[list[View], list[str]]:
+    def _read(self, running: dict[Attempt, Job], known: Known, now: datetime) -> tuple[list[View], list[Trouble]]:
         folders = Counter(job.work_dir for job in running.values())
         due: list[Readable] = []
         for attempt, job in running.items():
@@ -169,12 +172,10 @@ class Watcher:
             view.job = job
             due.append(view)
         read, trouble = self._readers.read(due, now)
-        for line in trouble:
-            logger.warning("%s", line)
         return cast("list[View]", read), trouble
 
     def _judged(
-        self, view: View, known: Known, now: datetime, by_task: dict[Task, list[tuple[View, float]]], remarks: list[str]
+        self, view: View, known: Known, now: datetime, by_task: dict[Task, list[tuple[View, float]]], remarks: list[Remark]
     ) -> list[Event]:
         job = view.job
         raised = self._raised.setdefault((job.id, job.attempt), set())
@@ -187,7 +188,7 @@ class Watcher:
         raised |= {event.kind for event in events}
         return events
 
-    def _still(self, view: View, now: datetime, remarks: list[str]) -> Event | None:
+    def _still(self, view: View, now: datetime, remarks: list[Remark]) -> Event | None:
         if self._trusted_from is not None and now < self._trusted_from:
             return None
         suspicion = view.suspicion(now)
@@ -195,7 +196,7 @@ class Watcher:
             if view.beat_at is not None and view.output_at is not None and suspicion is None:
                 behind_s = (view.beat_at - view.output_at).total_seconds()
                 if behind_s > self._limits.hang.silent_s:
-                    remarks.append(f"job {view.job.id} makes steps by its heartbeat and writes no log any more")
+                    remarks.append(_remark(view, "beats only", "makes steps by its heartbeat and writes no log any more"))
             return None
         witness: Witness | None = None
         if self._second is not None:
@@ -204,7 +205,7 @@ class Watcher:
                 return None  # the answer is under way
             if witness.vote is Vote.WORKING:
                 view.excused_until = now + timedelta(seconds=max(suspicion.limit_s, self._limits.hang.told_s))
-                remarks.append(f"job {view.job.id} is silent and at work: {witness.text}")
+                remarks.append(_remark(view, "silent", f"is silent and at work: {witness.text}"))
                 return None
         if not suspicion.certain and (witness is None or witness.vote is not Vote.HUNG):
             return None
@@ -217,17 +218,22 @@ class Watcher:
                 found.setdefault(_task(view.job), []).append((view, usual))
         return found
 
-    def _look_at_nodes(self, jobs: Sequence[Job], now: datetime, remarks: list[str]) -> tuple[list[Event], list[str]]:
+    def _look_at_nodes(self, jobs: Sequence[Job], now: datetime, remarks: list[Remark]) -> tuple[list[Event], list[Trouble]]:
         if now - self._nodes_at < NODES_EVERY:
-            return [], []
-        self._nodes_at = now
+            return [], self._nodes_unseen
+        self._nodes_at, self._nodes_unseen = now, []
         try:
             nodes = self._scheduler.nodes()
         except Unavailable as error:
-            return [], [f"the states of nodes are not known: {error}"]
+            self._nodes_unseen = [Trouble("states of nodes", f"the states of nodes are not known: {error}")]
+            return [], self._nodes_unseen
         events, said = self._nodes.look(nodes, jobs, now)
         remarks += said
         return events, []
+
+
+def _remark(view: View, about: str, text: str) -> Remark:
+    return Remark(f"job {view.job.id}.{view.job.attempt} {about}", f"job {view.job.id} {text}")
 
 
 def opened_or_later(job: Job, limits: ViewLimits, *, metrics: bool) -> View:
@@ -272,7 +278,7 @@ def _ran_away(view: View, now: datetime) -> Event | None:
     return Event(EventKind.LOSS_SPIKE, job.id, None, view.onset or now, detail, job.attempt)
 
 
-def _slow(view: View, now: datetime, peers: Sequence[float], remarks: list[str]) -> Event | None:
+def _slow(view: View, now: datetime, peers: Sequence[float], remarks: list[Remark]) -> Event | None:
     slow, job = view.pace.slow(now, peers), view.job
     if slow is None:
         return None
@@ -280,7 +286,8 @@ def _slow(view: View, now: datetime, peers: Sequence[float], remarks: list[str])
     pays = slow.worth_restarting(restart_s)
     lost_h = slow.lost_s * max(1, len(job.nodes)) / 3600
     if not pays and (now - slow.since).total_seconds() < TOLD_AFTER_S:
-        remarks.append(f"job {job.id} is {slow.ratio:.1f} times slower than {_whom(slow)} since {slow.since:%H:%M}")
+        text = f"is {slow.ratio:.1f} times slower than {_whom(slow)} since {slow.since:%H:%M}"
+        remarks.append(_remark(view, "slow", text))
         return None
     detail = {
         **about(job),

@@ -24,6 +24,7 @@ from assistant.watch.nodes import FOR_SURE, NodeTrack
 from assistant.watch.outages import Failure, outages, service_of
 from assistant.watch.queue import ended_badly
 from assistant.watch.readers import Readers
+from assistant.watch.unseen import Extent
 
 START = datetime(2026, 1, 5, 2, 0, tzinfo=UTC)
 LIMITS = HangLimits(silent_s=1800, factor=5)
@@ -255,7 +256,7 @@ def test_nodes_that_go_down_together_under_jobs_are_one_event_and_come_back() ->
     ]
     assert track.look(nodes(a=up, b=down, c=down, d=down), running, after(400))[0] == []
     _, remarks = track.look(nodes(a=up, b=up, c=NodeState.UNKNOWN, d=down), running, after(500))
-    assert remarks == ["node b: down -> allocated, job 7 runs there"]
+    assert [one.text for one in remarks] == ["node b: down -> allocated, job 7 runs there"]
     assert track.look(nodes(a=up, b=up, c=down, d=down), running, after(600))[0] == []  # unknown was no recovery
 
 
@@ -263,7 +264,7 @@ def test_a_node_drained_by_others_is_a_remark() -> None:
     track, running = NodeTrack(), [job(state=JobState.RUNNING, nodes=("a",))]
     track.look(nodes(a=NodeState.ALLOCATED), running, START)
     events, remarks = track.look([Node("a", NodeState.DRAINING, reason="firmware")], running, after(10))
-    assert (events, remarks) == ([], ["node a: allocated -> draining (firmware), job 7 runs there"])
+    assert (events, [one.text for one in remarks]) == ([], ["node a: allocated -> draining (firmware), job 7 runs there"])
 
 
 def failure(number: int, text: str, *, task: str = "", at: float = 0, reason: str = "s3_storage_error") -> Failure:
@@ -328,7 +329,7 @@ def test_a_mount_that_hangs_blinds_only_for_its_own_jobs() -> None:
     read, trouble = readers.read([well, stuck], START)
     assert (read, len(trouble)) == ([well], 1)
     read, trouble = readers.read([well, stuck], START)
-    assert (read, trouble) == ([well], ["/mnt/2 does not answer: 1 logs were not read"])
+    assert (read, [one.text for one in trouble]) == ([well], ["/mnt/2 does not answer: 1 logs were not read"])
     gate.set()
     for _ in range(100):
         read, trouble = readers.read([well, stuck], START)
@@ -344,9 +345,12 @@ def test_one_odd_log_does_not_blind_the_watch(error: Exception) -> None:
     assert (read, len(trouble)) == ([well], 1)
 
 
-def test_a_log_that_nobody_may_read_is_no_trouble_of_every_look() -> None:
-    well, shut = _View("1"), _View("2", error=PermissionError(13, "Permission denied"))
-    assert Readers().read([shut, well], START) == ([well], [])
+def test_logs_that_are_shown_to_nobody_are_set_aside() -> None:
+    shut = [_View(str(number), error=PermissionError(13, "Permission denied")) for number in range(2, 9)]
+    well = _View("1")
+    read, (trouble,) = Readers().read([*shut, well], START)
+    assert (read, trouble.extent) == ([well], Extent.SET_ASIDE)
+    assert trouble.text == "7 logs may not be read, so no hangs and losses are noticed of jobs 2, 3, 4, 5, 6 and 2 more"
 
 
 def test_events_hold_json_only() -> None:

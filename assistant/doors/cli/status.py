@@ -42,7 +42,7 @@ def status(
 ) -> None:
     """Show whether a watch is alive and what waits.
 
-    Also: who leads and who stands by, what the last pass could not see, which nodes are out. It only reads.
+    Also: who leads and who stands by, what the last pass could not see, what it remarked, which nodes are out. It only reads.
 
     Exit code as a Nagios plugin's: 0 all is well, 1 warning (degraded, kill switch, an approval waits), 2 critical (no pass saw
     everything within --max-age; default: three polls and a minute), 3 unknown (the store or the URL did not answer).
@@ -99,12 +99,14 @@ def _print(found: Status) -> None:
                 f"{local(found.last_whole_pass)}, {age(found.last_whole_pass, seen)}" if found.last_whole_pass else "",
             ),
             ("degraded", "\n".join(found.trouble) or (f"{found.troubles} things" if found.troubles else "")),
+            ("set aside", "\n".join(found.aside)),
             ("open", states or "none"),
             ("in work", found.in_flight or ""),
             ("waits for you", waiting),
             ("nodes out", fold(found.nodes_out) if found.nodes_out else found.nodes_cordoned or ""),
             ("kill switch", found.kill_switch),
             ("policy", f"mode {found.mode}" if found.mode else ""),
+            ("remarks", "\n".join(f"{local(one.at)}  {one.text}" for one in found.remarks)),
             ("read from", found.source),
         ]
     )

@@ -47,7 +47,7 @@ def watch(
 
     engine = door.engine()
     engine.watcher.ask_beside(False)
-    ends = pass_once(lambda: engine.tick(owner=owner()), door.settings, engine.store)
+    ends = pass_once(lambda: engine.tick(owner=owner()), door.settings, engine.store, engine)
     for end in ends:
         print_end(door, end, as_json)
     raise typer.Exit(exit_of(door, list(ends)))

@@ -107,7 +107,7 @@ def _own(store: Store, passed: Passed) -> Iterator[tuple[Count, float]]:
         yield Count("last_whole_pass_timestamp_seconds"), max(whole).timestamp()
     yield Count("last_pass_timestamp_seconds"), passed.at.timestamp()
     yield Count("leader"), float(passed.leads)
-    yield Count("pass_troubles"), len(passed.trouble)
+    yield Count("pass_troubles"), len(passed.troubles)
 
 
 def _site(standing: Standing) -> Iterator[tuple[Count, float]]:

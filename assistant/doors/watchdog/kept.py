@@ -56,7 +56,7 @@ class Kept:
 
     def _led(self, passed: Passed) -> None:
         self._stood_by_at = None
-        result = Count("passes", (("result", "whole" if passed.whole else "degraded"),))
+        result = Count("passes", (("result", "degraded" if passed.troubles else "whole"),))
         with self.store.transaction():
             self._keep(passed)
             self.store.add_counts({result: 1, **observed("pass_seconds", passed.seconds, PASS_BUCKETS)})
@@ -71,7 +71,7 @@ class Kept:
             seconds=passed.seconds,
             leads=passed.leads,
             whole=passed.whole,
-            trouble=passed.trouble,
+            trouble=passed.troubles,
             unfinished=passed.unfinished,
             in_flight=passed.in_flight,
         )

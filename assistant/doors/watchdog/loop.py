@@ -2,7 +2,7 @@
 
 A pass never waits for an incident that hangs (a silent node, a slow probe): each is worked on by a thread of a small pool, the pass
 goes on and says what is still in flight. Nothing is concluded from what could not be seen, and a pass that could not see everything
-is no sign of life.
+is no sign of life (see `sight`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 
 from assistant.doors.watchdog.passed import Beat, Passed
+from assistant.doors.watchdog.sight import Judged, Sight
 from assistant.engine import Engine
 from assistant.engine.leadership import SEEK_S, Leader
 from assistant.errors import Fenced, NightshiftError, StoreError, Unavailable
 from assistant.records import Incident
+from assistant.watch.unseen import Extent, Remark, Trouble
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +50,9 @@ class Watchdog:
         self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="incident")
         self._flying: dict[int | str, Future[object]] = {}
         self._stopping = threading.Event()
-        self._troubles: list[str] = []
+        self._sight = Sight(self.engine.store, self.owner)
+        self._troubles: list[Trouble] = []
+        self._remarks: list[Remark] = []
         self._lock = threading.Lock()
 
     def run(self) -> None:
@@ -87,18 +92,20 @@ class Watchdog:
             leads = self.leader.seek()
         except StoreError as error:
             leads = False
-            self._note(str(error))
+            self._note(Trouble("the store", str(error), Extent.ALL))
         if leads:
             opened = self._noticed()
             self._give_out()
+        judged = self._judged(at, leads=leads)
         passed = Passed(
             at,
             time.monotonic() - began,
             leads,
-            tuple(self._taken_troubles()),
+            judged.trouble,
             tuple(one.id for one in opened),
             len(self._unfinished()) if leads else 0,
             len(self._flying),
+            judged.known,
         )
         for beat in self.beats:
             beat.passed(passed)
@@ -108,16 +115,16 @@ class Watchdog:
         """Open an incident for what is new."""
         try:
             opened = self.engine.look()
-            for trouble in self.engine.watcher.trouble:
-                self._note(trouble)
+            self._note(*self.engine.watcher.trouble)
+            self._remark(*self.engine.watcher.remarks)
             return opened
         except Unavailable as error:
-            self._note(str(error))
+            self._note(Trouble("the scheduler", str(error), Extent.ALL))
         except Fenced as error:
             logger.warning("%s", error)
         except NightshiftError as error:
             logger.exception("the look at the cluster failed")
-            self._note(str(error))
+            self._note(Trouble("the look", str(error), Extent.ALL))
         return []
 
     def _give_out(self) -> None:
@@ -127,9 +134,14 @@ class Watchdog:
         self._fly("allowed calls", self.engine.make_allowed)
         self._fly("leases", self.engine.settle_leases)
         self._fly("outages", lambda: self.engine.outages.look(self.engine))
-        self._fly("good runs", lambda: self.engine.good_runs.look(self.engine))
+        self._fly("good runs", self._learn)
         wait(list(self._flying.values()), self.patience_s)
         self._flying = {what: flight for what, flight in self._flying.items() if not flight.done()}
+
+    def _learn(self) -> None:
+        """Study a job that ended well; what it taught is worth a remark."""
+        self.engine.good_runs.look(self.engine)
+        self._remark(*self.engine.good_runs.taken_remarks())
 
     def _fly(self, what: int | str, work: Callable[[], object]) -> None:
         if what not in self._flying and not self._stopping.is_set():
@@ -142,25 +154,38 @@ class Watchdog:
         except Fenced as error:
             logger.warning("%s", error)
         except NightshiftError as error:
-            self._note(f"{what}: {error}" if isinstance(what, str) else f"incident {what}: {error}")
+            self._note(Trouble(_named(what), f"{_named(what)}: {error}"))
         except Exception as error:
             logger.error("%s could not be worked on", what, exc_info=error)
-            self._note(f"incident {what}: {type(error).__name__}: {error}")
+            self._note(Trouble(_named(what), f"{_named(what)}: {type(error).__name__}: {error}"))
 
     def _unfinished(self) -> list[Incident]:
         try:
             return list(reversed(self.engine.store.incidents(open_only=True, limit=10_000)))
         except StoreError as error:
-            self._note(str(error))
+            self._note(Trouble("the store", str(error), Extent.ALL))
             return []
 
-    def _note(self, trouble: str) -> None:
+    def _note(self, *troubles: Trouble) -> None:
         with self._lock:
-            self._troubles.append(trouble)
+            self._troubles += troubles
 
-    def _taken_troubles(self) -> list[str]:
+    def _remark(self, *remarks: Remark) -> None:
+        with self._lock:
+            self._remarks += remarks
+
+    def _judged(self, at: datetime, *, leads: bool) -> Judged:
+        """Return what this pass did not see; only a leader tells of it."""
         with self._lock:
             found, self._troubles = list(dict.fromkeys(self._troubles)), []
+            remarks, self._remarks = self._remarks, []
         for trouble in found:
-            logger.warning("%s", trouble)
-        return found
+            logger.log(logging.DEBUG if trouble.extent is Extent.SET_ASIDE else logging.WARNING, "%s", trouble.text)
+        if not leads:
+            return Judged(tuple(trouble.text for trouble in found))
+        self._sight.keep(remarks, at)
+        return self._sight.judge(found, at)
+
+
+def _named(work: int | str) -> str:
+    return work if isinstance(work, str) else f"incident {work}"

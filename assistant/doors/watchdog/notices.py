@@ -183,6 +183,7 @@ def _condition(row: AuditRow, _: Store) -> Notice | None:
     name, began = row.what.partition(".")[2], row.outcome == "on"
     known = {
         "blind": (About.BLIND, Severity.CRITICAL, "the watch is blind", "the watch sees everything again"),
+        "partly_blind": (About.BLIND, Severity.WARNING, "the watch does not see everything", "the watch sees everything again"),
         "kill_switch": (About.KILL_SWITCH, Severity.WARNING, "the kill switch is set", "the kill switch is gone"),
         "breaker": (About.BREAKER, Severity.CRITICAL, "the breaker stopped all changes", "the breaker was reset"),
     }
@@ -190,7 +191,8 @@ def _condition(row: AuditRow, _: Store) -> Notice | None:
         return None
     about, severity, on, off = known[name]
     title, how = (on, severity) if began else (off, Severity.INFO)
-    return Notice(row.id, about, how, title, _body([row.why, f"by: {row.by}", "more: nightshift status"]), f"{name}:{row.outcome}")
+    print_of = ":".join([name, row.outcome, *map(str, row.detail.get("about", ()))])
+    return Notice(row.id, about, how, title, _body([row.why, f"by: {row.by}", "more: nightshift status"]), print_of)
 
 
 def _breaker(row: AuditRow, _: Store) -> Notice | None:

@@ -10,36 +10,51 @@ from dataclasses import replace
 from assistant.config import Settings
 from assistant.doors.watchdog.beats import beats_of
 from assistant.doors.watchdog.passed import Beat, Passed
+from assistant.doors.watchdog.sight import Sight
+from assistant.engine import Engine
 from assistant.errors import NightshiftError, StoreError
 from assistant.records import Incident
 from assistant.store import Store
+from assistant.watch.unseen import Extent, Remark, Trouble
 
 __all__ = ["pass_once"]
 
 
-def pass_once(tick: Callable[[], Sequence[Incident]], settings: Settings, store: Store) -> Sequence[Incident]:
+def pass_once(
+    tick: Callable[[], Sequence[Incident]], settings: Settings, store: Store, engine: Engine | None = None
+) -> Sequence[Incident]:
     """Make a pass, tell of it, and return what it worked on.
 
     Args:
         tick: Makes the pass: `Engine.tick`.
         settings: Say who is told; no server is opened for a moment.
         store: Of the engine.
+        engine: Says what the pass could not see, and what is worth a remark.
 
     Raises:
         NightshiftError: What the pass raised, when that was told.
     """
     # one name for all passes of this host: each is a process of its own
     quiet = replace(settings, metrics=replace(settings.metrics, listen=""))
-    beats = beats_of(quiet, store, owner=f"once@{socket.gethostname()}")
-    began, at, trouble = time.monotonic(), store.clock.now(), "the pass was broken off"
+    owner = f"once@{socket.gethostname()}"
+    beats, sight = beats_of(quiet, store, owner=owner), Sight(store, owner)
+    began, at, broken = time.monotonic(), store.clock.now(), "the pass was broken off"
     try:
         worked = tick()
-        trouble = ""
+        broken = ""
     except NightshiftError as error:
-        trouble = str(error)
+        broken = str(error)
         raise
     finally:
-        _tell(beats, Passed(at, time.monotonic() - began, True, (trouble,) if trouble else (), unfinished=_unfinished(store)))
+        unseen = [Trouble("the pass", broken, Extent.ALL)] if broken else []
+        remarks: list[Remark] = []
+        if engine is not None:
+            unseen += engine.watcher.trouble
+            remarks += [*engine.watcher.remarks, *engine.good_runs.taken_remarks()]
+        sight.keep(remarks, at)
+        judged = sight.judge(unseen, at)
+        passed = Passed(at, time.monotonic() - began, True, judged.trouble, unfinished=_unfinished(store), known=judged.known)
+        _tell(beats, passed)
     return worked
 
 

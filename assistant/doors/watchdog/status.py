@@ -13,7 +13,7 @@ from assistant.errors import Unavailable
 
 if TYPE_CHECKING:
     from assistant.policy import Policy
-    from assistant.store import Store
+    from assistant.store import Said, Store
 
 __all__ = ["Level", "Status", "judged", "of_store", "of_url"]
 
@@ -46,6 +46,10 @@ class Status:
     """What the last pass could not see or do."""
     troubles: int = 0
     """How much of that there was."""
+    aside: Sequence[str] = ()
+    """What the site keeps from Nightshift, which is no trouble."""
+    remarks: Sequence[Said] = ()
+    """What the watch remarked in the last hours, the newest first: of no incident, and not told by /metrics."""
     open_incidents: Mapping[str, int] | None = None
     """How many stand in each state."""
     in_flight: int = 0
@@ -119,6 +123,8 @@ def of_store(store: Store, policy: Policy, stopped_by: str | None, now: datetime
             last_whole_pass=max(whole, default=None),
             trouble=own.trouble if own is not None else (),
             troubles=len(own.trouble) if own is not None else 0,
+            aside=store.aside(),
+            remarks=store.remarks(),
             open_incidents=store.open_states(),
             in_flight=own.in_flight if own is not None else 0,
             approvals=waiting,

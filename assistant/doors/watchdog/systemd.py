@@ -71,8 +71,8 @@ def status_line(passed: Passed) -> str:
         return "stands by: another watch leads" if not passed.trouble else f"stands by; {_short(passed.trouble[0])}"
     at = f"last pass {passed.at:%H:%M:%S} UTC in {passed.seconds:.1f} s"
     work = f"{passed.unfinished} unfinished, {passed.in_flight} in work"
-    trouble = f"; degraded: {_short(passed.trouble[0])}" if passed.trouble else ""
-    more = f" and {len(passed.trouble) - 1} more" if len(passed.trouble) > 1 else ""
+    trouble = f"; degraded: {_short(passed.troubles[0])}" if passed.troubles else ""
+    more = f" and {len(passed.troubles) - 1} more" if len(passed.troubles) > 1 else ""
     return f"leads; {at}; incidents: {work}{trouble}{more}"
 
 
