@@ -34,8 +34,7 @@ def told_lines(store: Store, incident_id: int) -> list[str]:
 
 def _facts(store: Store, incident_id: int, diagnosis: Diagnosis) -> Iterator[str]:
     incident = store.incident(incident_id)
-    about = f"job {incident.job}" if incident.job else f"node {incident.node}"
-    yield f"incident {incident.id}: {incident.kind} of {about}, opened {incident.opened:%Y-%m-%d %H:%M}"
+    yield f"incident {incident.id}: {incident.kind} of {incident.subject}, opened {incident.opened:%Y-%m-%d %H:%M}"
     yield f"reason: {diagnosis.reason}, {diagnosis.category}, confidence {diagnosis.confidence:.2f}"
     yield f"diagnosis: {diagnosis.summary}"
     for cited in diagnosis.root_cause[:MOST_LINES]:

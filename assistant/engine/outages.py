@@ -1,7 +1,7 @@
 """One incident for an outage of a service, beside those of the jobs that died of it.
 
 Each member goes its own way: it waits until the service answers and restarts when its turn comes. The outage's incident names them,
-is worked on by nobody, and ends with the last of them. It is about the service: its `node` holds the service's name.
+is worked on by nobody, and ends with the last of them.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class Outages:
         recent = [one for one in store.incidents(limit=MOST) if one.opened >= now - LOOK_BACK or not one.state.ended]
         self._read = {number: failure for number, failure in self._read.items() if number in {one.id for one in recent}}
         failures = [failure for one in recent if (failure := self._failure(engine, one)) is not None]
-        standing = {one.node: one for one in recent if one.kind is EventKind.OUTAGE and not one.state.ended}
+        standing = {one.service: one for one in recent if one.kind is EventKind.OUTAGE and not one.state.ended}
         past = [one for one in recent if one.kind is EventKind.OUTAGE and one.state.ended]
         for outage in outages(failures):
-            over = any(one.node == outage.service and one.opened >= outage.until for one in past)
+            over = any(one.service == outage.service and one.opened >= outage.until for one in past)
             alive = any(not store.incident(member.incident).state.ended for member in outage.members)
             if outage.service in standing or (alive and not over):
                 standing[outage.service] = _noted(engine, outage)
@@ -76,7 +76,7 @@ def _noted(engine: Engine, outage: Outage) -> Incident:
     """Open the incident of an outage, or note that more jobs died of it."""
     store = engine.store
     members = {"service": outage.service, "jobs": [one.job for one in outage.members], "incidents": _numbers(outage)}
-    event = Event(EventKind.OUTAGE, None, outage.service, outage.since, members)
+    event = Event(EventKind.OUTAGE, None, None, outage.since, members, service=outage.service)
     incident, new = store.open_incident(event)
     note = f"{outage.service} failed for {len(outage.members)} jobs (incidents {', '.join(map(str, _numbers(outage)))})"
     note += "; each waits until it answers, and they restart one after the other"
@@ -101,9 +101,11 @@ def _ended(engine: Engine, incident: Incident) -> None:
         return
     left = [member for member in members if member.state is IncidentState.ESCALATED]
     if left:
-        note = f"{incident.node} failed for {len(members)} jobs; a person has {', '.join(f'incident {one.id}' for one in left)}"
+        note = f"{incident.service} failed for {len(members)} jobs; a person has {', '.join(f'incident {one.id}' for one in left)}"
         store.mark_stage(incident.id, "escalated")
         store.set_state(incident.id, IncidentState.ESCALATED, note=note)
         return
     store.mark_stage(incident.id, "recovered")
-    store.set_state(incident.id, IncidentState.RECOVERED, note=f"{incident.node} failed for {len(members)} jobs; all of them go on")
+    store.set_state(
+        incident.id, IncidentState.RECOVERED, note=f"{incident.service} failed for {len(members)} jobs; all of them go on"
+    )

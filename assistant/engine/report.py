@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from assistant.engine.brief import opening, told_lines
 from assistant.engine.times import times_of
-from assistant.records import Call, CallStatus, Diagnosis, IncidentState, Risk
+from assistant.records import Call, CallStatus, Diagnosis, Event, IncidentState, Risk
 from assistant.store import Store
 from assistant.tooling import found
 
@@ -28,7 +28,7 @@ class Moment(NamedTuple):
 
 def timeline(store: Store, incident_id: int) -> list[Moment]:
     """Return what happened in an incident, oldest first."""
-    moments = [Moment(event.at, str(event.kind), _event_text(event.job, event.node)) for event in store.events(incident_id)]
+    moments = [Moment(event.at, str(event.kind), _event_text(event)) for event in store.events(incident_id)]
     stages = store.stages(incident_id)
     diagnosis = store.diagnosis(incident_id)
     if diagnosis is not None and "diagnosed" in stages:
@@ -71,8 +71,7 @@ def _summed_up(store: Store, incident_id: int, text: str, by: str) -> Iterator[s
 
 def _lines(store: Store, incident_id: int) -> Iterator[str]:
     incident, diagnosis = store.incident(incident_id), store.diagnosis(incident_id)
-    about = f"job {incident.job}" if incident.job else f"node {incident.node}"
-    yield f"# Incident {incident.id}: {diagnosis.reason if diagnosis else incident.kind}, {about}: {incident.state}"
+    yield f"# Incident {incident.id}: {diagnosis.reason if diagnosis else incident.kind}, {incident.subject}: {incident.state}"
     yield ""
     if diagnosis is None:
         yield f"No diagnosis yet. {incident.note}"
@@ -147,8 +146,10 @@ def _figures(store: Store, incident_id: int) -> Iterator[str]:
         yield f"\n## Figures\n\n{', '.join(parts)}"
 
 
-def _event_text(job: str | None, node: str | None) -> str:
-    return f"job {job}" if job else f"node {node}"
+def _event_text(event: Event) -> str:
+    if event.job:
+        return f"job {event.job}"
+    return f"service {event.service}" if event.service is not None else f"node {event.node}"
 
 
 def _error(text: str) -> str:

@@ -22,11 +22,13 @@ class Event:
     """JSON values only."""
     attempt: int = 0
     """How often the same job id had been requeued before; 0 for the first run."""
+    service: str | None = None
+    """What failed for several jobs at once: a host, a bucket, a mount."""
 
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """An open case about one job attempt or one node."""
+    """An open case about one job attempt, one node, or one service that failed for several jobs."""
 
     id: int
     state: IncidentState
@@ -47,6 +49,15 @@ class Incident:
     """Why it stands where it stands, for people."""
     parent: int | None = None
     """The earlier incident whose restart this job was; None for a first failure."""
+    service: str | None = None
+    """As in `Event.service`."""
+
+    @property
+    def subject(self) -> str:
+        """What it is about, in words: `job 4821`, `node gpu007`, `service minio.local:9000`."""
+        if self.job is not None:
+            return f"job {self.job}"
+        return f"service {self.service}" if self.service is not None else f"node {self.node}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from assistant.store.rows import (
     evidence_of,
     incident_of,
     packed,
+    place_of,
     plain,
     time_text,
 )
@@ -33,9 +34,9 @@ class IncidentRows(AuditRows):
     def open_incident(self, event: Event, *, parent: int | None = None, by: str = "watch") -> tuple[Incident, bool]:
         """Return the incident of an event, and whether it was opened for it (True) or joined (False).
 
-        An event joins the open incident of the same job attempt, or of the same node when it names no job. It also joins an
-        ended one when it is news of old: the same kind about the same attempt again, or the end of an attempt that we have
-        recovered from already. Only a person's request opens such an attempt anew.
+        An event joins the open incident of the same job attempt, or of the same node or service when it names no job. It also
+        joins an ended one when it is news of old: the same kind about the same attempt again, or the end of an attempt that we
+        have recovered from already. Only a person's request opens such an attempt anew.
 
         Args:
             event: What was noticed. `detail.submitted`, where given, tells two jobs apart that were given the same id.
@@ -43,10 +44,10 @@ class IncidentRows(AuditRows):
             by: Who noticed it.
 
         Raises:
-            UsageError: The event names neither a job nor a node.
+            UsageError: The event names neither a job nor a node nor a service.
         """
-        if event.job is None and event.node is None:
-            raise UsageError("an event must name a job or a node; found neither")
+        if event.job is None and event.node is None and event.service is None:
+            raise UsageError("an event must name a job, a node or a service; found none of them")
         with self.transaction() as connection:
             standing = self._standing(event)
             if standing is not None:
@@ -59,7 +60,7 @@ class IncidentRows(AuditRows):
                     str(IncidentState.OPEN),
                     event.job,
                     event.attempt,
-                    event.node,
+                    place_of(event),
                     str(event.kind),
                     time_text(self.clock.now()),
                     time_text(event.at),
@@ -68,14 +69,15 @@ class IncidentRows(AuditRows):
             )
             number = int(row.lastrowid or 0)
             self._insert_event(connection, number, event)
-            what = f"job {event.job}" if event.job is not None else f"node {event.node}"
+            what = self.incident(number).subject
             self.record("incident.opened", by=by, incident=number, why=f"{event.kind}: {what}", detail={"event": plain(event)})
         return self.incident(number), True
 
     def _standing(self, event: Event) -> Incident | None:
         if event.job is None:
-            found = self.rows(f"SELECT * FROM incidents WHERE job IS NULL AND node = ? AND {_OPEN_SQL}", [event.node])
-            return incident_of(found[0]) if found else None
+            found = self.rows(f"SELECT * FROM incidents WHERE job IS NULL AND node = ? AND {_OPEN_SQL}", [place_of(event)])
+            same = [one for one in map(incident_of, found) if one.service == event.service]
+            return same[0] if same else None
         rows = self.rows("SELECT * FROM incidents WHERE job = ? AND attempt = ? ORDER BY id DESC", [event.job, event.attempt])
         for incident in map(incident_of, rows):
             if self._is_about_another_job(incident, event):
@@ -129,6 +131,7 @@ class IncidentRows(AuditRows):
         """
         wanted = {"job": job, "node": node, "state": None if state is None else str(state)}
         parts = [f"{name} = ?" for name, value in wanted.items() if value is not None] + ([_OPEN_SQL] if open_only else [])
+        parts += ["kind != 'outage'"] if node is not None else []
         where = f"WHERE {' AND '.join(parts)}" if parts else ""
         arguments = [value for value in wanted.values() if value is not None]
         return [
@@ -214,7 +217,7 @@ class IncidentRows(AuditRows):
     def _insert_event(self, connection: sqlite3.Connection, incident: int, event: Event) -> None:
         connection.execute(
             "INSERT INTO events (incident, kind, job, node, at, detail, attempt) VALUES (?,?,?,?,?,?,?)",
-            [incident, str(event.kind), event.job, event.node, time_text(event.at), packed(event.detail), event.attempt],
+            [incident, str(event.kind), event.job, place_of(event), time_text(event.at), packed(event.detail), event.attempt],
         )
 
     def events(self, incident: int) -> list[Event]:

@@ -106,14 +106,24 @@ def _time(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
+def place_of(event: Event) -> str | None:
+    """Return what the column `node` holds of an event: of an outage the service, since it is about no node."""
+    return event.service if event.kind is EventKind.OUTAGE else event.node
+
+
+def _node_and_service(row: sqlite3.Row) -> tuple[str | None, str | None]:
+    return (None, row["node"]) if row["kind"] == EventKind.OUTAGE else (row["node"], None)
+
+
 def incident_of(row: sqlite3.Row) -> Incident:
     """Return the incident of a row."""
+    node, service = _node_and_service(row)
     return Incident(
         id=row["id"],
         state=IncidentState(row["state"]),
         job=row["job"],
         attempt=row["attempt"],
-        node=row["node"],
+        node=node,
         kind=EventKind(row["kind"]),
         opened=_time(row["opened"]),
         failed_at=time_of(row["failed_at"]),
@@ -124,14 +134,15 @@ def incident_of(row: sqlite3.Row) -> Incident:
         playbook_digest=row["playbook_digest"],
         note=row["note"],
         parent=row["parent"],
+        service=service,
     )
 
 
 def event_of(row: sqlite3.Row) -> Event:
     """Return the event of a row."""
-    return Event(
-        EventKind(row["kind"]), row["job"], row["node"], _time(row["at"]), detail=unpacked(row["detail"]), attempt=row["attempt"]
-    )
+    node, service = _node_and_service(row)
+    detail = unpacked(row["detail"])
+    return Event(EventKind(row["kind"]), row["job"], node, _time(row["at"]), detail, row["attempt"], service)
 
 
 def evidence_of(row: sqlite3.Row) -> Evidence:

@@ -50,7 +50,10 @@ def test_one_outage_has_one_incident_and_its_jobs_restart_one_after_the_other(tm
     incidents = scene.watch(900)
     (outage,) = [one for one in incidents if one.kind is EventKind.OUTAGE]
     members = [one for one in incidents if one.kind is EventKind.JOB_ENDED]
-    assert (outage.node, outage.state) == ("minio.local:9000", IncidentState.RECOVERED), outage.note
+    assert (outage.service, outage.node, outage.state) == ("minio.local:9000", None, IncidentState.RECOVERED), outage.note
+    assert outage.subject == "service minio.local:9000"
+    assert [event.service for event in scene.engine.store.events(outage.id)] == ["minio.local:9000"]
+    assert scene.engine.store.incidents(node="minio.local:9000") == []
     assert len(members) == 4
     assert outage.note == "minio.local:9000 failed for 4 jobs; all of them go on"
     times = restarts(scene)

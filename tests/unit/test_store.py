@@ -126,8 +126,20 @@ def test_a_node_has_one_open_incident(store: Store) -> None:
     assert store.open_incident(event(EventKind.NODE_DOWN, None, "n1"))[1]
 
 
+def test_an_outage_is_about_a_service_and_about_no_node(store: Store) -> None:
+    outage, _ = store.open_incident(Event(EventKind.OUTAGE, None, None, START, service="node01"))
+    assert (outage.node, outage.service, outage.subject) == (None, "node01", "service node01")
+    joined, new = store.open_incident(Event(EventKind.OUTAGE, None, None, START, service="node01"))
+    assert (joined.id, new) == (outage.id, False)
+    # a node of the same name is another matter
+    down, new = store.open_incident(Event(EventKind.NODE_DOWN, None, "node01", START))
+    assert (down.subject, new) == ("node node01", True)
+    assert [one.id for one in store.incidents(node="node01")] == [down.id]
+    assert store.open_incident(Event(EventKind.NODE_DOWN, None, "node01", START))[0].id == down.id
+
+
 def test_an_event_about_nothing_is_refused(store: Store) -> None:
-    with pytest.raises(UsageError, match="must name a job or a node"):
+    with pytest.raises(UsageError, match="must name a job, a node or a service"):
         store.open_incident(event(job=None))
 
 

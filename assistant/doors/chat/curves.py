@@ -78,8 +78,7 @@ def incident_curves(seen: IncidentSeen, before: CurvesSeen | None = None) -> Cur
     jobs = [first] if first is not None else []
     runs = [job_run(job, known) for job in (*jobs, *(one for one in seen.restarts if first is None or one.id != first.id))]
     if first is None:
-        name = f"job {seen.incident.job}" if seen.incident.job else f"node {seen.incident.node}"
-        runs.insert(0, _run(name, [seen.log] if seen.log is not None else [], known))
+        runs.insert(0, _run(seen.incident.subject, [seen.log] if seen.log is not None else [], known))
     return CurvesSeen(tuple(runs), tuple(_incident_marks(seen, runs[0].points)))
 
 

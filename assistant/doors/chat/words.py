@@ -62,7 +62,7 @@ RISKS: Mapping[Risk, tuple[str, str]] = {
 def about(incident: Incident) -> str:
     """Return what an incident is about."""
     if incident.job is None:
-        return f"node {incident.node}"
+        return incident.subject
     return f"job {incident.job}" + (f" #{incident.attempt}" if incident.attempt else "")
 
 

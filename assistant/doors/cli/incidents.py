@@ -32,7 +32,7 @@ Id = Annotated[int, typer.Argument(metavar="ID", help="Id of the incident.", aut
 def about(incident: Incident) -> str:
     """Return what an incident is about, in words."""
     if incident.job is None:
-        return f"node {incident.node}"
+        return incident.subject
     return f"job {incident.job}" + (f", attempt {incident.attempt}" if incident.attempt else "")
 
 

@@ -235,13 +235,13 @@ def _notice(
     reason: str,
     store: Store,
 ) -> Notice:
-    print_of = f"{about}:{_root(incident, store)}:{reason}" if incident.job is not None else f"{about}:{incident.node}:{reason}"
+    print_of = f"{about}:{_root(incident, store)}:{reason}" if incident.job is not None else f"{about}:{incident.subject}:{reason}"
     return Notice(row.id, about, severity, _line(title), _body(lines), print_of, incident.id)
 
 
 def _subject(incident: Incident, store: Store) -> str:
     if incident.job is None:
-        return f"node {incident.node}"
+        return incident.subject
     events = store.events(incident.id)
     name = str(events[0].detail.get("name") or "") if events else ""
     return f"job {incident.job}" + (f" ({name})" if name else "")

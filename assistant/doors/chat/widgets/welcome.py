@@ -61,6 +61,8 @@ def examples(store: StoreSeen | None, cluster: ClusterSeen | None) -> tuple[str,
     found: list[str] = []
     for one in store.incidents if store is not None else ():
         if not one.incident.state.ended or one.incident.state.name == "ESCALATED":
+            if one.incident.service is not None:
+                continue  # its jobs say more
             found.append(
                 f"why did job {one.incident.job} die?" if one.incident.job else f"what happened on node {one.incident.node}?"
             )
