@@ -25,7 +25,7 @@ from pathlib import Path
 from assistant.config import Settings, WatchSettings
 from assistant.doors.watchdog.arenas import few_arenas
 from assistant.doors.watchdog.loop import Watchdog
-from assistant.policy import Mode, load_policy
+from assistant.policy import Breaker, Mode, load_policy
 from assistant.ports import JumpingClock, SystemClock
 from assistant.records import JobSpec
 from assistant.schedulers.simulated import SimulatedCluster
@@ -65,7 +65,7 @@ def watchdog(folder: Path, cluster: BusyNight) -> Watchdog:
         commands={"kernel_log": ("dmesg",)},
         watch=WatchSettings(poll_s=POLL_S, hang_after_s=1800.0),
     )
-    policy = dataclasses.replace(load_policy(), mode=Mode.ACT, kill_switch=(folder / "stop",))
+    policy = dataclasses.replace(load_policy(), mode=Mode.ACT, kill_switch=(folder / "stop",), breaker=Breaker())
     engine = build(settings, scheduler=cluster, transport=cluster, policy=policy)
     _ = engine.knowledge
     return Watchdog(engine, "watch@bench:1.1", POLL_S)
@@ -152,7 +152,7 @@ def month(days: int) -> bool:
         cluster.plan("llm", *[*[Run(steps=2_000)] * 3, dies] * (days * 6), Run(steps=2_000))
         spec = JobSpec("llm", "srun python train.py\n", nodes=2, work_dir=folder, log="job-%j.log")
         settings = Settings(state_folder=folder, store=folder / "nightshift.db", commands={"kernel_log": ("dmesg",)})
-        policy = dataclasses.replace(load_policy(), mode=Mode.ACT, kill_switch=(folder / "stop",))
+        policy = dataclasses.replace(load_policy(), mode=Mode.ACT, kill_switch=(folder / "stop",), breaker=Breaker())
         engine = build(settings, clock=clock, scheduler=cluster, transport=cluster, policy=policy)
         dog, sizes = Watchdog(engine, "watch@bench:1.1", POLL_S), []
         for day in range(days):

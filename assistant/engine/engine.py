@@ -16,6 +16,7 @@ from assistant.diagnose.opinion import Opinion
 from assistant.diagnose.verdict import judge
 from assistant.engine import ledger, routine
 from assistant.engine.advice import hand_over
+from assistant.engine.breaker import HELD, TAKEN_UP, held_by, how_it_stands, stale
 from assistant.engine.confirm import confirm_recovered
 from assistant.engine.gather import gather, parent_of, probe, suspected
 from assistant.engine.lease import kept_lease
@@ -24,13 +25,29 @@ from assistant.engine.left_open import settle_left_open
 from assistant.engine.outages import Outages
 from assistant.errors import Denied, Parked, StoreBusy, StoreError, ToolError, Unavailable, UsageError
 from assistant.gate import Gate
+from assistant.gate.breaker import BY as BREAKER
+from assistant.gate.breaker import open_if_due
+from assistant.policy import sits_at_a_door
 from assistant.ports import Clock, Embedder, Scheduler
-from assistant.records import CallStatus, Category, Diagnosis, Event, EventKind, Incident, IncidentState, Job, Outcome, Risk
+from assistant.records import (
+    CallStatus,
+    Category,
+    Diagnosis,
+    Event,
+    EventKind,
+    Incident,
+    IncidentState,
+    Job,
+    Outcome,
+    Risk,
+    Verdict,
+)
 from assistant.recover.budget import Budget, failing_step, fingerprint, made_progress, restart_budget
 from assistant.recover.directives import Directives, read_directives
 from assistant.recover.playbook import Ended, run_playbook
 from assistant.recover.situation import situation
 from assistant.store import Store
+from assistant.store.breaker import why_open
 from assistant.tooling import find_tool
 from assistant.watch.known import Known
 from assistant.watch.watcher import Watcher
@@ -135,6 +152,7 @@ class Engine:
         """
         before = {incident.id for incident in self.store.incidents(open_only=True, limit=10_000)}
         seen = [self.open(event) for event in self.watcher.look(known=self._known())]
+        open_if_due(self.store, self.gate.policy)
         return [incident for incident in seen if incident.id not in before]
 
     def make_allowed(self) -> list[Outcome]:
@@ -154,6 +172,8 @@ class Engine:
         Args:
             by: The person who asks for it, `cli:alice`; they are told of every node, the watch only of what is new.
         """
+        if by == WATCH and why_open(self.store):
+            return []
         return Leases(self.store, self.gate, self.scheduler, self.clock, by).settle()
 
     def resume(self, *, owner: str) -> list[Incident]:
@@ -234,9 +254,35 @@ class Engine:
             return False  # its members are worked on
         if incident.state is IncidentState.OPEN:
             return self._diagnosed(incident)
+        if not incident.state.ended and self._stopped(incident, by):
+            return False
         if incident.state is IncidentState.DIAGNOSED:
             return self._planned(incident)
         return not incident.state.ended and self._recovered(incident, by)
+
+    def _stopped(self, incident: Incident, by: str | None) -> bool:
+        """Hold an incident while the breaker is open, drop it once it was reset; a person at a door may go on with it."""
+        left_over = stale(self.store, incident) is not None
+        if by is not None and sits_at_a_door(by):
+            if left_over or why_open(self.store):
+                self.store.mark_stage(incident.id, TAKEN_UP)
+            return False
+        if left_over:
+            job = self._job(incident.job)
+            state, note = how_it_stands(incident, job, self.scheduler.jobs())
+            for waiting in self.store.approvals():
+                if self.store.call(waiting.call).incident == incident.id:
+                    self.store.answer(waiting.id, Verdict.DENY, BREAKER, why="the breaker had opened since")
+            if state is IncidentState.ESCALATED:
+                self._escalate(incident, note)
+            else:
+                self.store.set_state(incident.id, state, note=note)
+            return True
+        note = held_by(self.store, incident)
+        if note:
+            self.store.mark_stage(incident.id, HELD)
+            self._note_state(incident, incident.state, note)
+        return bool(note)
 
     def _diagnosed(self, incident: Incident) -> bool:
         found = self.diagnose(incident.id)

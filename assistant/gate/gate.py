@@ -16,13 +16,15 @@ from typing import Any, NoReturn
 
 from assistant.errors import Denied, Fenced, Parked, StoreBusy, ToolError, Unavailable, UsageError
 from assistant.gate.asking import Preview, request_of, shared_arguments, shown, stopped_by
+from assistant.gate.breaker import open_if_due
 from assistant.gate.guarded import guarded
 from assistant.gate.targets import Reach, reach_of
-from assistant.policy import Policy, Situation, decide
+from assistant.policy import Policy, Situation, decide, sits_at_a_door
 from assistant.ports import Approver
 from assistant.records import Call, CallStatus, Decision, Outcome, Risk, Verdict
 from assistant.redact import MASK, redact_value
 from assistant.store import Store
+from assistant.store.breaker import why_open
 from assistant.tooling import Context, Tool, find_tool, tag_of, to_json
 
 __all__ = ["Gate"]
@@ -63,6 +65,10 @@ class Gate:
     def policy(self) -> Policy:
         """What may be done."""
         return self._policy
+
+    def on(self, store: Store, approver: Approver) -> Gate:
+        """Return a gate like this one that writes to another store, for rehearsals."""
+        return Gate(store, self._context_for, self._policy, approver, find=self._find)
 
     def call(
         self,
@@ -259,6 +265,7 @@ class Gate:
             if decision.verdict is Verdict.ALLOW:
                 return self._run(call, tool, checked)
         if decision.verdict is Verdict.DENY:
+            open_if_due(self._store, self._policy)
             raise Denied(f"{call.preview}: refused by {decision.rule}: {decision.why}")
         return decision
 
@@ -298,20 +305,22 @@ class Gate:
     def _try(self, tool: Tool, checked: dict[str, Any], call: Call) -> Outcome:
         context = replace(self._context_for(call.incident, tag_of(call.incident, call.id)), by=call.by)
         if tool.risk > Risk.READ:
-            context = replace(context, scheduler=guarded(context.scheduler, self._must_still_be_allowed))
+            context = replace(context, scheduler=guarded(context.scheduler, lambda: self._must_still_be_allowed(call.by)))
         try:
             return Outcome(call.id, True, to_json(tool.run(context, **checked)), "", self._now())
         except ToolError as error:
             return Outcome(call.id, False, None, str(error), self._now())
 
-    def _must_still_be_allowed(self) -> None:
+    def _must_still_be_allowed(self, by: str) -> None:
         """Look once more right before a command: its tool may have worked for minutes, or this process may have slept.
 
         Raises:
             Fenced: Another watch leads.
-            ToolError: The kill switch is set.
+            ToolError: The kill switch is set, or the breaker has opened.
         """
         self._store.must_lead()
+        if not sits_at_a_door(by) and (why := why_open(self._store)) is not None:
+            raise ToolError(f"the breaker has opened meanwhile ({why}): the command was not given")
         stopped = stopped_by(self._policy.kill_switch)
         if stopped is not None:
             raise ToolError(f"the kill switch {stopped} was set meanwhile: the command was not given")
@@ -319,13 +328,16 @@ class Gate:
     def _ended(self, call: Call, tool: Tool, outcome: Outcome) -> Outcome:
         undo = f"nightshift undo {call.id}" if tool.undo and outcome.ok else ""
         self._store.write_outcome(outcome, undo=undo)
+        if not outcome.ok and tool.risk > Risk.READ:
+            open_if_due(self._store, self._policy)
         logger.info("incident=%s call=%s tool=%s ok=%s", call.incident, call.id, tool.name, outcome.ok)
         return self._store.outcome(call.id) or outcome
 
     def _situation(self, reach: Reach | None, own: int) -> Situation:
         now = self._now()
         past = [change for change in self._store.changes_since(now - timedelta(days=1)) if change.call != own]
-        return Situation(now, reach.fleet if reach else (), past, stopped_by(self._policy.kill_switch))
+        stop, breaker = stopped_by(self._policy.kill_switch), why_open(self._store)
+        return Situation(now, reach.fleet if reach else (), past, stop, breaker, reach.racks if reach else {})
 
     def _runnable(self, call: Call, tool: Tool, given: dict[str, Any] | None) -> dict[str, Any]:
         """Return the arguments that were written down, since they are what was approved."""

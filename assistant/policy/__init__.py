@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from assistant.policy.decision import Past, Request, Situation, decide
+from assistant.policy.decision import Past, Request, Situation, decide, sits_at_a_door
 from assistant.policy.terms import (
     Breaker,
     KindTerms,
@@ -33,4 +33,5 @@ __all__ = [
     "decide",
     "load_policy",
     "policy_file",
+    "sits_at_a_door",
 ]

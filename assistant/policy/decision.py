@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from assistant.policy.terms import Limits, Mode, PlaceLimits, Policy, Targets
 from assistant.records import Decision, Node, NodeState, Risk, Verdict
 
-__all__ = ["Past", "Request", "Situation", "decide"]
+__all__ = ["Past", "Request", "Situation", "decide", "sits_at_a_door"]
 
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 _PERSONS = ("cli:", "chat:")
@@ -81,6 +81,11 @@ class _Answer(NamedTuple):
     why: str
 
 
+def sits_at_a_door(by: str) -> bool:
+    """Tell whether a call is a person's own, as `Call.by` says."""
+    return by.startswith(_PERSONS)
+
+
 def decide(request: Request, policy: Policy, situation: Situation) -> Decision:
     """Return whether a call may run, must be asked about, or is refused, and which rule says so."""
     answer = _first_answer(request, policy, situation)
@@ -103,7 +108,7 @@ def _refusals(request: Request, policy: Policy, situation: Situation) -> Iterato
     if situation.stopped_by is not None:
         why = f"the kill switch {situation.stopped_by} is set: nothing is changed until that file is removed"
         yield _Answer(Verdict.DENY, "kill_switch", why)
-    if situation.breaker is not None and not request.by.startswith(_PERSONS):
+    if situation.breaker is not None and not sits_at_a_door(request.by):
         why = f"the breaker is open ({situation.breaker}): nothing is changed until a person resets it: nightshift breaker reset"
         yield _Answer(Verdict.DENY, "breaker", why)
     for number, entry in enumerate(policy.protected, 1):
@@ -123,7 +128,7 @@ def _refusals(request: Request, policy: Policy, situation: Situation) -> Iterato
 
 def _by_mode(request: Request, policy: Policy, situation: Situation) -> _Answer:
     mode = policy.mode_of(request.kind)
-    if mode is Mode.OBSERVE and not request.by.startswith(_PERSONS):
+    if mode is Mode.OBSERVE and not sits_at_a_door(request.by):
         why = f'mode of {request.kind} is observe: this is what it would have done. Set mode = "propose" or "act" in policy.toml'
         return _Answer(Verdict.DENY, "mode.observe", why)
     if mode is not Mode.ACT:

@@ -85,7 +85,7 @@ class Breaker:
     """So much within an hour stops all changes until a person resets it; what is absent never does."""
 
     machine_failures: int | None = None
-    """Incidents that are diagnosed as the machine's fault: power, cooling, a network or a storage, and no case for single restarts."""
+    """Incidents that are the machine's fault: power, cooling, a network or a storage, and no case for single restarts."""
     failed_actions: int | None = None
     """Changes that failed, and restarts that did not bring their job back."""
     refused_actions: int | None = None

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from assistant.records import Call, CallStatus, Incident, IncidentState, Job, JobState, Node, Risk
 from assistant.store import Approval, AuditRow, Store
+from assistant.store.breaker import why_open
 from assistant.tooling import found
 
 MOST_INCIDENTS = 200
@@ -69,6 +70,8 @@ class StoreSeen:
     """Oldest first."""
     happened: tuple[AuditRow, ...] = ()
     """Newest first, without readings."""
+    breaker: str = ""
+    """Since when and why the breaker stops all changes; empty when it does not."""
 
     @property
     def unfinished(self) -> int:
@@ -101,8 +104,9 @@ def read_store(store: Store, now: datetime) -> StoreSeen:
         waiting = [one.call.incident for one in approvals]
         incidents = [_incident(store, one, waiting) for one in store.incidents(limit=MOST_INCIDENTS)]
         happened = _happened(store, store.audit(limit=MOST_HAPPENED * 3))
+        breaker = why_open(store) or ""
     incidents.sort(key=lambda one: (PARTS.get(one.incident.state, 3), -one.incident.id))
-    return StoreSeen(now, tuple(incidents), approvals, tuple(reversed(happened[-MOST_HAPPENED:])))
+    return StoreSeen(now, tuple(incidents), approvals, tuple(reversed(happened[-MOST_HAPPENED:])), breaker)
 
 
 def _incident(store: Store, incident: Incident, waiting: Sequence[int | None]) -> SeenIncident:

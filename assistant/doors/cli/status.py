@@ -44,8 +44,8 @@ def status(
 
     Also: who leads and who stands by, what the last pass could not see, what it remarked, which nodes are out. It only reads.
 
-    Exit code as a Nagios plugin's: 0 all is well, 1 warning (degraded, kill switch, an approval waits), 2 critical (no pass saw
-    everything within --max-age; default: three polls and a minute), 3 unknown (the store or the URL did not answer).
+    Exit code as a Nagios plugin's: 0 all is well, 1 warning (degraded, kill switch, breaker, an approval waits), 2 critical (no
+    pass saw everything within --max-age; default: three polls and a minute), 3 unknown (the store or the URL did not answer).
     """
     from assistant.doors.watchdog.status import figures_of, judged
 
@@ -105,6 +105,7 @@ def _print(found: Status) -> None:
             ("waits for you", waiting),
             ("nodes out", fold(found.nodes_out) if found.nodes_out else found.nodes_cordoned or ""),
             ("kill switch", found.kill_switch),
+            ("breaker", f"open {found.breaker}" if found.breaker else ""),
             ("policy", f"mode {found.mode}" if found.mode else ""),
             ("remarks", "\n".join(f"{local(one.at)}  {one.text}" for one in found.remarks)),
             ("read from", found.source),

@@ -14,6 +14,7 @@ from pathlib import Path
 from assistant.doors.watchdog.passed import Passed
 from assistant.records import IncidentState
 from assistant.store import Count, Store
+from assistant.store.breaker import why_open
 from assistant.store.tellings import cursor_of
 
 __all__ = ["FAMILIES", "Family", "Sort", "Standing", "figures"]
@@ -62,6 +63,7 @@ FAMILIES = (
     Family("approvals_waiting", Sort.GAUGE, "Calls that wait for a person."),
     Family("nodes_cordoned", Sort.GAUGE, "Nodes that were taken out by Nightshift and not put back by it."),
     Family("kill_switch", Sort.GAUGE, "Whether a kill switch stops all changes."),
+    Family("breaker", Sort.GAUGE, "Whether the breaker stops all changes until a person resets it."),
     Family("policy_info", Sort.GAUGE, "1, with the mode of the policy.", ("mode",)),
     Family("notices", Sort.COUNTER, "Notifications: sent, failed, held back as told lately.", ("outcome", "sink")),
     Family("notices_behind", Sort.GAUGE, "Rows of the audit that a place was not yet told of.", ("sink",)),
@@ -123,6 +125,7 @@ def _kept(store: Store, passed: Passed, now: datetime) -> Iterator[tuple[Count, 
         yield Count("incidents_open", (("state", str(state)),)), states.get(state, 0)
     yield Count("approvals_waiting"), store.waiting_approvals(now)
     yield Count("nodes_cordoned"), len(store.nodes_out())
+    yield Count("breaker"), float(why_open(store) is not None)
     yield Count("audit_rows"), store.newest_row()
     yield Count("store_bytes"), _size(store.path)
 

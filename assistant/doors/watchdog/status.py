@@ -61,6 +61,8 @@ class Status:
     nodes_cordoned: int = 0
     kill_switch: str = ""
     """The switch that stops all changes; empty for none."""
+    breaker: str = ""
+    """Since when and why the breaker is open; empty when it is not."""
     mode: str = ""
     """Of the policy."""
     source: str = ""
@@ -83,6 +85,8 @@ def judged(status: Status, now: datetime, max_age: timedelta) -> tuple[Level, st
         warnings.append(f"the last pass was degraded{first}")
     if status.kill_switch:
         warnings.append(f"the kill switch is set: {status.kill_switch}")
+    if status.breaker:
+        warnings.append(f"the breaker is open {status.breaker}: nightshift breaker reset")
     if status.approvals_waiting:
         which = f": nightshift approve {status.approvals[0]}" if len(status.approvals) == 1 else ""
         warnings.append(f"{status.approvals_waiting} waiting for an approval{which}")
@@ -108,6 +112,8 @@ def of_store(store: Store, policy: Policy, stopped_by: str | None, now: datetime
     Raises:
         StoreError: The store cannot be read.
     """
+    from assistant.store.breaker import why_open
+
     with store.snapshot():
         led, watches = store.leader(), store.watches()
         leader = led.owner if led is not None and led.until > now else None
@@ -132,6 +138,7 @@ def of_store(store: Store, policy: Policy, stopped_by: str | None, now: datetime
             nodes_out=sorted(out),
             nodes_cordoned=len(out),
             kill_switch=stopped_by or "",
+            breaker=why_open(store) or "",
             mode=str(policy.mode),
             source=str(store.path),
         )
@@ -179,6 +186,7 @@ def _of_metrics(text: str, url: str) -> Status:
         approvals_waiting=int(found.get("nightshift_approvals_waiting", 0)),
         nodes_cordoned=int(found.get("nightshift_nodes_cordoned", 0)),
         kill_switch="set there" if found.get("nightshift_kill_switch") else "",
+        breaker="there" if found.get("nightshift_breaker") else "",
         mode=labels.get("nightshift_policy_info", {}).get("mode", ""),
         source=url,
     )

@@ -25,7 +25,7 @@ from assistant.engine.engine import Engine
 from assistant.engine.untold import untold
 from assistant.errors import NightshiftError
 from assistant.gate import Gate
-from assistant.policy import Policy
+from assistant.policy import Breaker, Policy
 from assistant.ports import JumpingClock
 from assistant.records import Call, CallStatus, Decision, Diagnosis, Event, IncidentState, Job, JobState, Risk, Sighting, Verdict
 from assistant.store import Store
@@ -182,7 +182,7 @@ class Replay:
             return engine.playbooks.get(store.incident(incident).playbook or "")
 
         tools = HistoryTools(cluster, playbook_of)
-        gate = Gate(store, context_for, self.policy, AssumedYes(), find=tools.find)
+        gate = Gate(store, context_for, replace(self.policy, breaker=Breaker()), AssumedYes(), find=tools.find)
         engine = Engine(
             store,
             gate,

@@ -100,9 +100,9 @@ def _places_of(parts: Sequence[Part]) -> list[tuple[int, int, str]]:
 def _store_parts(seen: StoreSeen | None) -> list[Part]:
     if seen is None:
         return [Part("opening the store…", "$text-muted")]
+    parts = [Part("! breaker open: nightshift breaker", "$error bold", "happened")] if seen.breaker else []
     if not (seen.unfinished or seen.approvals or seen.handed_over):
-        return [Part("nothing is wrong", "$success")]
-    parts = []
+        return parts or [Part("nothing is wrong", "$success")]
     if seen.unfinished:
         parts.append(Part(f"{seen.unfinished} incident{'s' * (seen.unfinished > 1)}", "$error bold", "incidents"))
     if seen.approvals:
