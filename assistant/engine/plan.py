@@ -41,6 +41,9 @@ class Planned:
     """The policy's rule; empty for a reading step."""
     found: str
     """What a reading step found, in short, or why a step cannot be made."""
+    risk: Risk = Risk.READ
+    undo: str = ""
+    """The tool that takes it back; empty where that cannot be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +123,22 @@ def _step(engine: Engine, book: Playbook, wanted: Wanted, incident: int, by: str
             preview = engine.gate.preview(wanted.tool, wanted.arguments, by=by, incident=incident)
         except ToolError as error:
             failed = Outcome(0, False, None, str(error), at)
-            return Planned(wanted.key, wanted.tool, True, call, wanted.why, Verdict.DENY, "", str(error)), failed
+            return Planned(
+                wanted.key, wanted.tool, True, call, wanted.why, Verdict.DENY, "", str(error), tool.risk, tool.undo or ""
+            ), failed
         decision = preview.decision
-        planned = Planned(wanted.key, wanted.tool, True, preview.text, wanted.why, decision.verdict, decision.rule, "")
+        planned = Planned(
+            wanted.key,
+            wanted.tool,
+            True,
+            preview.text,
+            wanted.why,
+            decision.verdict,
+            decision.rule,
+            "",
+            tool.risk,
+            tool.undo or "",
+        )
         return planned, Outcome(0, True, _Promised(wanted.arguments), "", at)
     if wanted.waits:
         expect = next((step.expect for step in book.step if step.name == wanted.key.split("#")[0]), "")

@@ -13,6 +13,7 @@ from assistant.agent.answer import Answer, Heard, Kind, Source
 from assistant.agent.conversation import ModelAgent
 from assistant.doors.chat.messages import Drafted
 from assistant.doors.chat.screens.approval import ApprovalScreen
+from assistant.doors.chat.screens.recovery import RecoveryScreen
 from assistant.doors.chat.sessions import Entry, What
 from assistant.doors.chat.slash import Takes, parse
 from assistant.doors.chat.widgets.completion import Completion
@@ -296,6 +297,24 @@ async def test_a_command_is_answered_in_the_conversation(broken: Scene, line: st
         await until(pilot, lambda: app.talk.answers, "who answers")
         await say(pilot, line)
         await until(pilot, lambda: sees in seen_text(app), f"{sees}; seen:\n{seen_text(app)}")
+
+
+async def test_recover_shows_every_change_and_begins_once_the_person_says_yes(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)  # in act mode: nothing else would ask
+    scene.cluster.submit(scene.spec)
+    scene.clock.sleep(120)
+    async with opened(scene) as (app, pilot):
+        await say(pilot, "/recover 1")
+        await until(pilot, lambda: isinstance(app.screen, RecoveryScreen), "the plan")
+        await pilot.press("escape")
+        await until(pilot, lambda: "was left as it is" in seen_text(app), "what came of it")
+        assert not scene.engine.store.incidents()
+        await say(pilot, "/recover 1")
+        await until(pilot, lambda: isinstance(app.screen, RecoveryScreen), "the plan again")
+        await pilot.press("y")
+        await until(pilot, lambda: "is at work on job" in seen_text(app), "the work")
+        await until(pilot, lambda: len(scene.cluster.jobs()) == 2, "the restart")
+        assert "cordon node02" in " ".join(scene.cluster.changes)
 
 
 @pytest.mark.parametrize(

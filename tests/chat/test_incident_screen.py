@@ -16,6 +16,7 @@ from assistant.doors.chat.places import rival_place
 from assistant.doors.chat.screens.approval import ApprovalScreen
 from assistant.doors.chat.screens.incident import IncidentScreen
 from assistant.doors.chat.screens.log import LogScreen
+from assistant.doors.chat.screens.recovery import RecoveryScreen
 from assistant.doors.chat.screens.report import ReportScreen
 from assistant.doors.chat.screens.undo import UndoScreen
 from assistant.doors.chat.widgets.curves_view import CurvesView
@@ -316,6 +317,8 @@ async def test_r_goes_on_with_the_incident_at_the_persons_request(scene: Scene) 
     async with shown(scene) as (app, pilot, screen):
         assert "No diagnosis yet" in text_of(screen, "verdict")
         await pilot.press("r")
+        await until(pilot, lambda: isinstance(app.screen, RecoveryScreen), "the plan")
+        await pilot.press("y")
         await until(
             pilot, lambda: screen.seen and screen.seen.diagnosis and screen.seen.approvals, "the diagnosis and its question"
         )
@@ -324,6 +327,45 @@ async def test_r_goes_on_with_the_incident_at_the_persons_request(scene: Scene) 
         assert "ecc_error" in head_of(screen)
         await pilot.press("r")  # what waits for the person comes first
         await until(pilot, lambda: isinstance(app.screen, ApprovalScreen), "the question")
+
+
+@pytest.mark.parametrize("key", ["escape", "n", "q", "enter"])
+async def test_in_act_mode_every_change_is_shown_before_r_makes_any(tmp_path: Path, key: str) -> None:
+    scene = Scene(tmp_path)  # the policy would do it all at once
+    scene.cluster.submit(scene.spec)
+    scene.clock.sleep(120)
+    scene.engine.open(Event(EventKind.JOB_ENDED, "1", None, scene.clock.now()))
+    async with shown(scene) as (app, pilot, screen):
+        await pilot.press("r")
+        await until(pilot, lambda: isinstance(app.screen, RecoveryScreen), "the plan")
+        told = "\n".join(str(one.content) for one in app.screen.query(Static))
+        for part in (
+            "scontrol update NodeName=node02 State=DRAIN",
+            "submit llm (2 nodes) again",
+            "can be undone",
+            "uncordon_node",
+            "done at once",
+        ):
+            assert part in told, told
+        await pilot.press(key)
+        await until(pilot, lambda: app.screen is screen, "the way back")
+        assert not scene.engine.store.calls(1)
+        assert scene.engine.store.diagnosis(1) is None
+        assert [job.id for job in scene.cluster.jobs()] == ["1"]
+
+
+async def test_a_recovery_that_the_scheduler_cannot_be_asked_about_is_not_begun(scene: Scene) -> None:
+    scene.cluster.submit(scene.spec)
+    scene.clock.sleep(120)
+    scene.engine.open(Event(EventKind.JOB_ENDED, "1", None, scene.clock.now()))
+    async with shown(scene) as (app, pilot, screen):
+        scene.cluster.outage = True
+        await pilot.press("r")
+        await until(
+            pilot, lambda: any("Unable to contact slurm controller" in one.message for one in app._notifications), "why not"
+        )
+        assert app.screen is screen
+        assert not scene.engine.store.calls(1)
 
 
 async def test_r_on_an_ended_incident_says_that_nothing_is_left(recovered: Scene) -> None:

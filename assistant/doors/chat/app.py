@@ -196,6 +196,12 @@ class ChatApp(App[int]):
 
         self.push_screen(ApprovalScreen(found[0], self.desk.now()), answered)
 
+    def on_ask_recovery(self, message: messages.AskRecovery) -> None:
+        """Ask the person whether a playbook may begin."""
+        from assistant.doors.chat.screens.recovery import RecoveryScreen
+
+        self.push_screen(RecoveryScreen(message.seen), lambda yes: message.then(bool(yes)))
+
     def on_deliver(self, message: messages.Deliver) -> None:
         """Hand over what was read for a screen, if it is still there."""
         if message.to.is_attached:

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from assistant.doors.chat.about_recovery import recovery_of
 from assistant.doors.chat.export import code, escaped
-from assistant.doors.chat.messages import Noted, OpenApproval, OpenIncident, OpenJob, OpenNodes, StoreRead
+from assistant.doors.chat.messages import AskRecovery, NotAnswered, Noted, OpenApproval, OpenIncident, OpenJob, OpenNodes, StoreRead
 from assistant.doors.chat.seen import read_store
 from assistant.doors.chat.slash import Given, Known, Takes
 from assistant.doors.chat.widgets.jobs_panel import ordered
 from assistant.doors.chat.widgets.welcome import who
 from assistant.doors.chat.words import about, short
-from assistant.errors import Parked, UsageError
+from assistant.errors import NightshiftError, Parked, UsageError
 from assistant.records import CallStatus, Verdict
 
 if TYPE_CHECKING:
+    from textual.message import Message
+
     from assistant.doors.chat.app import ChatApp
     from assistant.doors.chat.talk import Talk
     from assistant.engine import Engine
@@ -103,9 +106,9 @@ class Commands:
         self._act(given, lambda engine, _: report(engine.store, int(given.first)))
 
     def _recover(self, given: Given) -> None:
-        desk, job = self._app.desk, given.first
+        desk, job, number = self._app.desk, given.first, self._talk.begin()
 
-        def work(engine: Engine, number: int) -> str:
+        def work(engine: Engine) -> str:
             from assistant.engine.requested import requested
 
             incident = requested(engine, job, by=desk.by)
@@ -113,7 +116,22 @@ class Commands:
             desk.drive(incident.id, asked=True)
             return standing(engine, incident.id)
 
-        self._act(given, work)
+        def answered(yes: bool) -> None:
+            if yes:
+                desk.act(number, f"recover {job}", work)
+            else:
+                desk.tell(Noted(number, f"Job {code(job)} was left as it is."))
+
+        def plan(engine: Engine) -> Message:
+            try:
+                waits = waiting_for(engine, job)
+                if waits is not None:
+                    return Noted(number, standing(engine, waits))
+                return AskRecovery(recovery_of(engine, by=desk.by, job=job), answered)
+            except NightshiftError as error:
+                return NotAnswered(number, str(error))
+
+        desk.read(f"recovery {job}", plan, lambda message: message, lane="nodes")
 
     def _undo(self, given: Given) -> None:
         desk, call = self._app.desk, int(given.first)
@@ -168,6 +186,15 @@ class Commands:
     def _act(self, given: Given, work: Callable[[Engine, int], str]) -> None:
         number = self._talk.begin()
         self._app.desk.act(number, f"{given.command.name} {given.first}", lambda engine: work(engine, number))
+
+
+def waiting_for(engine: Engine, job: str) -> int | None:
+    """Return the incident of a job with a question that nobody has answered; None where there is none."""
+    for incident in engine.store.incidents(job=job, open_only=True, limit=1):
+        mine = {call.id for call in engine.store.calls(incident.id)}
+        if any(one.call in mine for one in engine.store.approvals()):
+            return incident.id
+    return None
 
 
 def standing(engine: Engine, incident: int) -> str:

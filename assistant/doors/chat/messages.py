@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from textual.message import Message
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from textual.message_pump import MessagePump
 
     from assistant.agent.answer import Answer, Source
+    from assistant.doors.chat.about_recovery import RecoverySeen
     from assistant.doors.chat.sessions import Entry
 
 
@@ -142,6 +143,14 @@ class Told(Message):
     def __init__(self, text: str, *, ok: bool) -> None:
         super().__init__()
         self.text, self.ok = text, ok
+
+
+class AskRecovery(Message):
+    """Show what bringing a job back would do, and ask; `then` gets the person's answer, on the thread of the screens."""
+
+    def __init__(self, seen: RecoverySeen, then: Callable[[bool], None]) -> None:
+        super().__init__()
+        self.seen, self.then = seen, then
 
 
 class OpenIncident(Message):

@@ -94,19 +94,11 @@ class Door:
     @contextmanager
     def rehearsal(self) -> Iterator[Engine]:
         """Build an engine on a copy of the store, for dry runs: what it writes is gone afterwards."""
-        import tempfile
-        from dataclasses import replace
-
+        from assistant.engine.rehearsal import rehearsal
         from assistant.wiring import build
 
-        with tempfile.TemporaryDirectory(prefix="nightshift-dry-") as folder:
-            copy = Path(folder) / "store.db"
-            self.store.rows("VACUUM INTO ?", [str(copy)])
-            engine = build(replace(self.settings, store=copy))
-            try:
-                yield engine
-            finally:
-                engine.store.close()
+        with rehearsal(build(self.settings, store=self.store)) as engine:
+            yield engine
 
     def say(self, text: object) -> None:
         """Narrate on stderr, unless --quiet."""

@@ -167,6 +167,7 @@ def _print_plan(found: Plan, as_json: bool) -> None:
                 ("     why", step.why),
                 ("     found", step.found),
                 ("     policy", f"{step.verdict} ({step.rule})" if step.rule else None),
+                ("     undo", (step.undo or "cannot be taken back") if step.change else None),
             ]
         )
     print_line(found.note)

@@ -11,10 +11,12 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from assistant.doors.chat.about_incident import IncidentSeen, SeenUndo, read_incident, undo_of
+from assistant.doors.chat.about_recovery import recovery_of
 from assistant.doors.chat.curves import CurvesSeen, incident_curves
 from assistant.doors.chat.messages import OpenApproval, OpenIncident, OpenJob, OpenNodes, Told
 from assistant.doors.chat.places import first_place, log_of, place_of, rival_place, text_place
-from assistant.doors.chat.screens.incident_news import CurvesRead, PlaceFound, Read, ReportMade, UndoSeen
+from assistant.doors.chat.screens.incident_news import CurvesRead, PlaceFound, Read, RecoveryPlanned, ReportMade, UndoSeen
+from assistant.doors.chat.screens.recovery import RecoveryScreen
 from assistant.doors.chat.screens.report import ReportScreen
 from assistant.doors.chat.screens.tabbed import NotThere, Tabbed
 from assistant.doors.chat.screens.undo import UndoScreen
@@ -28,7 +30,7 @@ from assistant.doors.chat.widgets.playbook_view import PlaybookView
 from assistant.doors.chat.widgets.timeline import TimelineView
 from assistant.doors.chat.widgets.verdict import VerdictView, weighed
 from assistant.errors import NightshiftError
-from assistant.records import Citation, Job
+from assistant.records import Citation, IncidentState, Job
 
 if TYPE_CHECKING:
     from assistant.engine import Engine
@@ -242,7 +244,7 @@ class IncidentScreen(Tabbed):
         self.post_message(OpenApproval(self.seen.approvals[0].id))
 
     def action_go_on(self) -> None:
-        """Work on the incident now, at the person's request; the policy decides what may be done."""
+        """Show what working on the incident now would do, and ask; the policy decides what may be done."""
         seen = self.seen
         if seen is None:
             return
@@ -253,6 +255,19 @@ class IncidentScreen(Tabbed):
         if seen.approvals:
             self.action_approval()
             return
+        if seen.incident.state is IncidentState.VERIFYING:  # only looked at: nothing is changed that was not shown
+            self._work()
+            return
+        by = self.desk.by
+        self.notify("Finding out what it takes; nothing is changed yet.", timeout=3)
+        self.ask("recovery", lambda engine: recovery_of(engine, by=by, incident=self.incident), RecoveryPlanned, lane="nodes")
+
+    def on_recovery_planned(self, message: RecoveryPlanned) -> None:
+        """Ask."""
+        if self.is_current:
+            self.app.push_screen(RecoveryScreen(message.seen), lambda yes: self._work() if yes else None)
+
+    def _work(self) -> None:
         self.desk.go_on(self.incident, asked=True)
         self.notify(f"Working on incident {self.incident}.")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from textual.message import Message
 
 from assistant.doors.chat.about_incident import IncidentSeen, SeenUndo
+from assistant.doors.chat.about_recovery import RecoverySeen
 from assistant.doors.chat.curves import CurvesSeen
 from assistant.doors.chat.messages import Latest
 from assistant.doors.chat.places import Place
@@ -46,5 +47,13 @@ class UndoSeen(Message):
     """It is known what an undo would do."""
 
     def __init__(self, seen: SeenUndo) -> None:
+        super().__init__()
+        self.seen = seen
+
+
+class RecoveryPlanned(Message):
+    """It is known what going on would do."""
+
+    def __init__(self, seen: RecoverySeen) -> None:
         super().__init__()
         self.seen = seen
