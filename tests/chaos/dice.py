@@ -45,6 +45,8 @@ def something(world: World) -> None:
         (2, lambda: world.undrain(node)),
         (1, lambda: world.set_kill_switch(on=True)),
         (8, lambda: world.set_kill_switch(on=False)),
+        (1, lambda: world.set_breaker(on=True)),
+        (6, lambda: world.set_breaker(on=False)),
         (1, lambda: world.change_policy(dice.choice(list(Mode)))),
         (1, lambda: world.change_policy(Mode.ACT)),
         (1, lambda: world.open_window(dice.choice((5, 30)))),

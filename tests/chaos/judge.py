@@ -16,6 +16,7 @@ from assistant.recover.budget import fingerprint
 from assistant.recover.directives import read_directives
 from assistant.schedulers.simulated_faults import Change
 from assistant.store import Store
+from assistant.store.breaker import why_open
 from assistant.tooling import tag_of
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class Judge:
             self._say(f"{change} while the kill switch was set")
         if any(window.open_at(now) for window in world.windows):
             self._say(f"{change} within a maintenance window")
+        if world.actor != "person" and why_open(world.door.store) is not None:
+            self._say(f"{change} by {world.actor} while the breaker was open")
         if change.target in world.protected:
             self._say(f"{change} of a protected node")
         self._look_at_leader(change)

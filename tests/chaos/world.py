@@ -22,6 +22,7 @@ from assistant.ports import JumpingClock
 from assistant.records import CallStatus, Job, JobSpec, JobState, Verdict
 from assistant.schedulers.simulated_faults import Loss, UnreliableCluster
 from assistant.store import Store
+from assistant.store.breaker import open_breaker, reset_breaker
 from assistant.wiring import build
 from tests.chaos.failures import runs_of
 from tests.chaos.judge import Judge
@@ -320,6 +321,13 @@ class World:
         self._tell(f"kill switch {on}")
         self.stop_file.touch() if on else self.stop_file.unlink(missing_ok=True)
 
+    def set_breaker(self, on: bool) -> None:
+        """Open the breaker by hand, or reset it: also one that opened by itself."""
+        self._tell(f"breaker {on}")
+        store = Store(self.path, self.clock, busy_timeout_s=0.0)
+        with store:
+            open_breaker(store, why="ada does not trust it", by=PERSON) if on else reset_breaker(store, why="", by=PERSON)
+
     def answer(self, choice: int, verdict: Verdict, *, go_on: bool) -> None:
         """Answer for a call that waits or waited: also late, also twice."""
         asked = self.door.store.approvals(pending_only=False)[-8:]
@@ -368,6 +376,7 @@ class World:
         self.cluster.lag_s, self.cluster.mute = 0.0, set()
         self.cluster.losses.clear()
         self.stop_file.unlink(missing_ok=True)
+        self.set_breaker(on=False)
         for name in self.dogs:
             self._store(name).blow = None
         self._dozing = None
