@@ -194,6 +194,10 @@ class Clock(Protocol):
         """Return the time, aware, UTC."""
         ...
 
+    def ticks(self) -> float:
+        """Return seconds since some moment: they only grow, also when somebody sets the time of day."""
+        ...
+
     def sleep(self, seconds: float) -> None:
         """Wait."""
         ...
@@ -208,6 +212,12 @@ class SystemClock:
 
         return datetime.now(UTC)
 
+    def ticks(self) -> float:
+        """Return seconds since the machine was started."""
+        import time
+
+        return time.monotonic()
+
     def sleep(self, seconds: float) -> None:
         """Wait."""
         import time
@@ -220,16 +230,26 @@ class JumpingClock:
 
     def __init__(self, start: datetime) -> None:
         self._now = start
+        self._ticks = 0.0
 
     def now(self) -> datetime:
         """Return the time it was set to, plus all sleeps."""
         return self._now
+
+    def ticks(self) -> float:
+        """Return the sum of all sleeps."""
+        return self._ticks
+
+    def set(self, now: datetime) -> None:
+        """Set the time of day, as an administrator or NTP does: no time passes."""
+        self._now = now
 
     def sleep(self, seconds: float) -> None:
         """Jump ahead."""
         from datetime import timedelta
 
         self._now += timedelta(seconds=seconds)
+        self._ticks += seconds
 
 
 @runtime_checkable

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
+from datetime import datetime
 
 from assistant.engine.lease import is_gone
 from assistant.errors import StoreError
+from assistant.ports import Clock, SystemClock
 from assistant.store import Leadership, Store
 
 logger = logging.getLogger(__name__)
@@ -20,16 +22,19 @@ SEEK_S = 5.0
 class Leader:
     """Seeks leadership and keeps it while it can."""
 
-    def __init__(self, store: Store, owner: str, *, lease_s: float = LEASE_S) -> None:
+    def __init__(self, store: Store, owner: str, *, lease_s: float = LEASE_S, clock: Clock | None = None) -> None:
         """Prepare; nothing is sought yet.
 
         Args:
             store: Gets a fence with the leadership: from then on it writes only while that holds.
             owner: From `owner_name`.
             lease_s: See LEASE_S; renewed three times as often.
+            clock: Tells how long another's lease was not renewed; the machine's when absent.
         """
         self._store, self._owner, self._lease_s = store, owner, lease_s
+        self._clock: Clock = clock if clock is not None else SystemClock()
         self._led: Leadership | None = None
+        self._other: tuple[datetime, float] | None = None
         self._stopped = threading.Event()
         self._keeper: threading.Thread | None = None
 
@@ -44,7 +49,7 @@ class Leader:
         Raises:
             StoreError: The store cannot be written: nobody can tell who leads, so this watch does not.
         """
-        taken = self._store.lead(self._owner, self._lease_s, gone=is_gone)
+        taken = self._store.lead(self._owner, self._lease_s, gone=self._is_gone)
         if taken is None:
             if self._led is not None:
                 logger.warning("another watch took over; this one stands by")
@@ -56,6 +61,17 @@ class Leader:
         self._led = taken
         self._keep()
         return True
+
+    def _is_gone(self, owner: str) -> bool:
+        """Tell whether the leader is gone: its process is, or its lease was not renewed for as long as it lasts.
+
+        The second goes by what passed here, so that a clock which was set, or differs from the other host's, keeps nobody waiting.
+        """
+        held, ticks = self._store.leader(), self._clock.ticks()
+        if held is not None and (self._other is None or self._other[0] != held.until):
+            self._other = held.until, ticks
+        unchanged_s = ticks - self._other[1] if self._other is not None else 0.0
+        return is_gone(owner) or unchanged_s >= self._lease_s
 
     def resign(self) -> None:
         """Let another lead at once."""

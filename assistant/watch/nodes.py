@@ -21,6 +21,10 @@ class NodeTrack:
     told: set[str] = field(default_factory=set)
     states: dict[str, NodeState] = field(default_factory=dict)
 
+    def shift(self, by: timedelta) -> None:
+        """Move the past by what the time of day was set by."""
+        self.down = {node: since + by for node, since in self.down.items()}
+
     def look(self, nodes: Sequence[Node], jobs: Sequence[Job], now: datetime) -> tuple[list[Event], list[Remark]]:
         """Return events for nodes that are down although a job still runs there, and remarks on all that changed.
 

@@ -101,6 +101,10 @@ class PaceTrack:
         self._block.clear()
         return True
 
+    def shift(self, seconds: float) -> None:
+        """Move the past by what the time of day was set by."""
+        self._ends = array("d", [end + seconds for end in self._ends])
+
     @property
     def usual_s(self) -> float | None:
         """What a step takes in its good blocks; None before there are enough of them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from statistics import median
 
 from assistant.logs.phases import BEGINS, OVER, Phase
@@ -68,6 +68,10 @@ class SaveTrack:
                 self.at[-1] = now
             return
         self.steps, self.at = [*self.steps[-32:], number], [*self.at[-32:], now]
+
+    def shift(self, by: timedelta) -> None:
+        """Move the past by what the time of day was set by."""
+        self.at = [at + by for at in self.at]
 
     def stepped(self, step: int) -> None:
         """Take the newest step."""

@@ -110,6 +110,16 @@ class View:
         if beat is not None:
             self._take_beat(beat, now)
 
+    def shift(self, by: timedelta) -> None:
+        """Move the past by what the time of day was set by: how long ago things were is what counts."""
+        for name in ("phase_at", "output_at", "life_at", "step_at", "beat_at", "onset", "excused_until"):
+            at = getattr(self, name)
+            if at is not None:
+                setattr(self, name, at + by)
+        self._seen_at = array("d", [at + by.total_seconds() for at in self._seen_at])
+        self.pace.shift(by.total_seconds())
+        self.saves.shift(by)
+
     def suspicion(self, now: datetime) -> Suspicion | None:
         """Return what speaks for a hang."""
         output = self.output_at or now

@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 BACK_S = timedelta(seconds=60)
 """A scheduler that was silent may still call a job running that ended meanwhile; for so long none of its jobs counts as hanging."""
+SET_S = 10.0
+"""A clock that NTP disciplines drifts by less between two looks; by more somebody has set it, or the machine was asleep."""
 NODES_EVERY = timedelta(seconds=60)
 KEPT_RUNS = 8
 """Of each task: usual step times of runs that are over."""
@@ -96,6 +98,7 @@ class Watcher:
         self._runs = _Runs()
         self._said: frozenset[str] = frozenset()
         self._blind = False
+        self._looked: tuple[datetime, float] | None = None
         self._trusted_from: datetime | None = None
         self.trouble: tuple[Trouble, ...] = ()
         """What the last look could not see; empty when it saw all."""
@@ -113,7 +116,7 @@ class Watcher:
         """
         there = known if isinstance(known, Known) else Known({}, frozenset(known))
         self.trouble, self.remarks = (), ()
-        now, jobs = self._clock.now(), self._listed()
+        now, jobs = self._now(), self._listed()
         remarks: list[Remark] = []
         events = ended_badly(jobs, known=there, since=self._since, now=now)
         running = {(job.id, job.attempt): job for job in jobs if job.state is JobState.RUNNING and job.log is not None}
@@ -129,6 +132,22 @@ class Watcher:
         for remark in self.remarks:
             logger.info("%s", remark.text)
         return events + found
+
+    def _now(self) -> datetime:
+        """Return the time; where it was set since the last look, all that was seen before is moved along."""
+        now, ticks = self._clock.now(), self._clock.ticks()
+        if self._looked is not None:
+            before, then = self._looked
+            set_by = now - before - timedelta(seconds=ticks - then)
+            if abs(set_by.total_seconds()) > SET_S:
+                logger.warning("the time of day was set by %+.0f s", set_by.total_seconds())
+                for view in self._views.values():
+                    view.shift(set_by)
+                self._nodes.shift(set_by)
+                self._nodes_at += set_by
+                self._trusted_from = self._trusted_from + set_by if self._trusted_from is not None else None
+        self._looked = now, ticks
+        return now
 
     def _listed(self) -> Sequence[Job]:
         """Return all jobs, and remember since when the scheduler answers again."""

@@ -46,7 +46,7 @@ class Watchdog:
     leader: Leader = field(init=False)
 
     def __post_init__(self) -> None:
-        self.leader = Leader(self.engine.store, self.owner)
+        self.leader = Leader(self.engine.store, self.owner, clock=self.engine.clock)
         self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="incident")
         self._flying: dict[int | str, Future[object]] = {}
         self._stopping = threading.Event()
