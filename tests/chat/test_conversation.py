@@ -14,6 +14,7 @@ from assistant.agent.conversation import ModelAgent
 from assistant.doors.chat.messages import Drafted
 from assistant.doors.chat.screens.approval import ApprovalScreen
 from assistant.doors.chat.screens.recovery import RecoveryScreen
+from assistant.doors.chat.screens.undo import UndoScreen
 from assistant.doors.chat.sessions import Entry, What
 from assistant.doors.chat.slash import Takes, parse
 from assistant.doors.chat.widgets.completion import Completion
@@ -29,6 +30,7 @@ from assistant.engine import Engine
 from assistant.errors import Unavailable
 from assistant.llm.scripted_chat import Breaks, ScriptedChat, calls
 from assistant.policy import Mode
+from assistant.records import Verdict
 from assistant.schedulers.simulated_run import Run
 from assistant.wiring import Agent
 from tests.chat.conftest import MakesAgent, opened
@@ -354,18 +356,25 @@ async def test_a_command_asks_for_a_record(
         await pilot.pause()
 
 
-async def test_an_undo_shows_its_command_before_and_is_done_after_a_yes(broken: Scene) -> None:
+@pytest.mark.parametrize("mode", [Mode.PROPOSE, Mode.ACT])
+async def test_an_undo_shows_its_command_before_and_is_done_after_a_yes(broken: Scene, mode: Mode) -> None:
+    cordon = broken.engine.store.approval(1).call
+    assert broken.engine.store.answer(1, Verdict.ALLOW, "cli:bob")
+    assert broken.engine.gate.go_on(cordon).ok
+    broken.mode = mode  # in act mode nothing else would ask
+    broken.started()
     async with opened(broken) as (app, pilot):
-        await say(pilot, "/approve 1")
-        await until(pilot, lambda: isinstance(app.screen, ApprovalScreen), "the question")
-        await pilot.press("y")
-        cordon = broken.engine.store.approval(1).call
-        await until(pilot, lambda: broken.engine.store.outcome(cordon), "the cordon")
-        undoable = "what can be taken back"
-        await until(pilot, lambda: [one.name for one in app.talk._commands.known(Takes.CALL)] == [str(cordon)], undoable)
+        await until(
+            pilot, lambda: [one.name for one in app.talk._commands.known(Takes.CALL)] == [str(cordon)], "what can be taken back"
+        )
         await say(pilot, f"/undo {cordon}")
-        await until(pilot, lambda: isinstance(app.screen, ApprovalScreen), "the question about the way back")
-        assert "State=RESUME" in str(app.screen.query_one("#approval-change").render())
+        await until(pilot, lambda: isinstance(app.screen, UndoScreen), "the question")
+        assert "State=RESUME" in str(app.screen.query_one(".asks-change").render())
+        await pilot.press("escape")
+        await until(pilot, lambda: "was left as it is" in seen_text(app), "what came of it")
+        assert broken.engine.store.call(cordon).status == "done"
+        await say(pilot, f"/undo {cordon}")
+        await until(pilot, lambda: isinstance(app.screen, UndoScreen), "the question again")
         await pilot.press("y")
         await until(pilot, lambda: broken.engine.store.call(cordon).status == "undone", "the way back")
 

@@ -202,6 +202,12 @@ class ChatApp(App[int]):
 
         self.push_screen(RecoveryScreen(message.seen), lambda yes: message.then(bool(yes)))
 
+    def on_ask_undo(self, message: messages.AskUndo) -> None:
+        """Ask the person whether a change is taken back."""
+        from assistant.doors.chat.screens.undo import UndoScreen
+
+        self.push_screen(UndoScreen(message.seen), lambda yes: message.then(bool(yes)))
+
     def on_deliver(self, message: messages.Deliver) -> None:
         """Hand over what was read for a screen, if it is still there."""
         if message.to.is_attached:

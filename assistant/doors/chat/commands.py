@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from assistant.doors.chat.about_incident import undo_of
 from assistant.doors.chat.about_recovery import recovery_of
 from assistant.doors.chat.export import code, escaped
-from assistant.doors.chat.messages import AskRecovery, NotAnswered, Noted, OpenApproval, OpenIncident, OpenJob, OpenNodes, StoreRead
-from assistant.doors.chat.seen import read_store
+from assistant.doors.chat.messages import (
+    AskRecovery,
+    AskUndo,
+    NotAnswered,
+    Noted,
+    OpenApproval,
+    OpenIncident,
+    OpenJob,
+    OpenNodes,
+)
 from assistant.doors.chat.slash import Given, Known, Takes
 from assistant.doors.chat.widgets.jobs_panel import ordered
 from assistant.doors.chat.widgets.welcome import who
 from assistant.doors.chat.words import about, short
-from assistant.errors import NightshiftError, Parked, UsageError
+from assistant.errors import NightshiftError, UsageError
 from assistant.records import CallStatus, Verdict
 
 if TYPE_CHECKING:
@@ -134,21 +143,28 @@ class Commands:
         desk.read(f"recovery {job}", plan, lambda message: message, lane="nodes")
 
     def _undo(self, given: Given) -> None:
-        desk, call = self._app.desk, int(given.first)
+        desk, call, number = self._app.desk, int(given.first), self._talk.begin()
 
-        def work(engine: Engine, _: int) -> str:
-            try:
-                outcome = engine.gate.undo(call, desk.by)
-            except Parked as parked:
-                # the question can only be shown when the inbox on the screen has it
-                desk.tell(StoreRead(read_store(engine.store, desk.now())))
-                desk.tell(OpenApproval(parked.approval))
-                return f"Taking back call {call} waits for a yes: `/approve {parked.approval}`"
+        def work(engine: Engine) -> str:
+            outcome = engine.gate.undo(call, desk.by, approved_by=desk.by)
             return (
                 f"Call {call} was taken back." if outcome.ok else f"Call {call} could not be taken back: {escaped(outcome.error)}"
             )
 
-        self._act(given, work)
+        def answered(yes: bool) -> None:
+            if yes:
+                desk.act(number, f"undo {call}", work)
+            else:
+                desk.tell(Noted(number, f"Call {call} was left as it is."))
+
+        def look(engine: Engine) -> Message:
+            try:
+                seen = undo_of(engine, call, desk.by)
+            except NightshiftError as error:
+                return NotAnswered(number, str(error))
+            return AskUndo(seen, answered) if seen.text else NotAnswered(number, f"call {call} cannot be taken back: {seen.why}")
+
+        desk.read(f"undo {call}", look, lambda message: message)
 
     def _model(self, given: Given) -> None:
         self._app.post_message(Noted(self._talk.begin(), escaped(who(self._talk.answers))))

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from textual.message_pump import MessagePump
 
     from assistant.agent.answer import Answer, Source
+    from assistant.doors.chat.about_incident import SeenUndo
     from assistant.doors.chat.about_recovery import RecoverySeen
     from assistant.doors.chat.sessions import Entry
 
@@ -149,6 +150,14 @@ class AskRecovery(Message):
     """Show what bringing a job back would do, and ask; `then` gets the person's answer, on the thread of the screens."""
 
     def __init__(self, seen: RecoverySeen, then: Callable[[bool], None]) -> None:
+        super().__init__()
+        self.seen, self.then = seen, then
+
+
+class AskUndo(Message):
+    """Show what taking a change back would do, and ask; `then` gets the person's answer, on the thread of the screens."""
+
+    def __init__(self, seen: SeenUndo, then: Callable[[bool], None]) -> None:
         super().__init__()
         self.seen, self.then = seen, then
 

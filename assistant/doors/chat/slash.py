@@ -72,7 +72,7 @@ COMMANDS = (
     Command("recover", "JOB", "show what brings a failed job back, and do it once you say yes", Takes.JOB),
     Command("approve", "N", "look at a change that waits, then allow it", Takes.APPROVAL),
     Command("deny", "N [WHY]", "refuse a change that waits", Takes.APPROVAL),
-    Command("undo", "CALL", "take back a change that Nightshift made", Takes.CALL),
+    Command("undo", "CALL", "show what takes a change of Nightshift back, and do it once you say yes", Takes.CALL),
     Command("model", "", "what answers here"),
     Command("mode", "", "how far Nightshift may go"),
     Command("theme", "NAME", "other colours", Takes.THEME),
