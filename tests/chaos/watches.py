@@ -97,7 +97,7 @@ class PassingWatchdog(Watchdog):
 
     def __init__(self, engine: Engine, owner: str) -> None:
         super().__init__(engine, owner, 10.0, patience_s=0.0)
-        self.leader = PassingLeader(engine.store, owner)
+        self.leader = PassingLeader(engine.store, owner, clock=engine.clock)
         self.bugs: list[str] = []
 
     def _fly(self, what: int | str, work: Callable[[], object]) -> None:
