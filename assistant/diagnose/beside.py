@@ -16,6 +16,7 @@ from assistant.diagnose.kernel import KernelLine
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.places import expand
 from assistant.diagnose.probed import of_probes
+from assistant.diagnose.recorded import during
 from assistant.rules.matching import groups
 
 _NODE_OF_LINE = re.compile(r"\b(?:[Nn]odes?|NodeName|NodeList|[Hh]osts?)[ =:]+([A-Za-z][\w.\[\],-]*\d[\w.\[\],-]*)")
@@ -83,6 +84,8 @@ def _ours(text: str, facts: Facts) -> bool:
     if match := _JOB_OF_LINE.search(text):
         number = next(group for group in match.groups() if group)
         return facts.job_id is not None and number == facts.job_id
+    if facts.case.job is not None and not during(text, facts.case.job):
+        return False
     named = _NODE_OF_LINE.search(text)
     if named is None or not facts.places.hosts:
         return named is None or facts.case.job_log is None

@@ -18,10 +18,11 @@ from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding
 from assistant.diagnose.numerics import died_of_numbers
 from assistant.diagnose.reasoning import EXTERNAL, HARDWARE, ROLES, SYMPTOMS, symptomatic
+from assistant.diagnose.recorded import failed_nodes
 from assistant.diagnose.survival import SURVIVED_STEPS, cut_off
 from assistant.diagnose.times import stamp
 from assistant.logs.spikes import Spike
-from assistant.records import Citation, EventKind, JobState
+from assistant.records import Citation, EventKind, JobState, NodeFinding
 
 SILENCE = timedelta(minutes=30)
 """A job that printed nothing for this long before it was ended had hung; collectives time out after 10 to 30 minutes."""
@@ -52,6 +53,8 @@ class Ending:
     why: str
     line: int = 0
     """Line of job.log from which on errors are only teardown; 0 when there is none."""
+    nodes: tuple[NodeFinding, ...] = ()
+    """Nodes that the scheduler's own records name as failed."""
 
 
 def decide(errors: Sequence[Finding], told: Sequence[Finding], spike: Spike | None, facts: Facts) -> Ending | None:
@@ -74,6 +77,9 @@ def decide(errors: Sequence[Finding], told: Sequence[Finding], spike: Spike | No
     outside = _outside(told, causes, errors, facts)
     if outside is not None:
         return outside if outside.reason not in ("cancelled", "time_limit") else _reacted(outside, errors, told, facts)
+    recorded = _recorded(causes, facts)
+    if recorded is not None:
+        return recorded
     completed = _completed(told, causes, facts)
     if completed is not None:
         return completed
@@ -131,6 +137,18 @@ def _outside(told: Sequence[Finding], causes: Sequence[Finding], errors: Sequenc
             weak[0].reason, 0.6 * weak[0].weight + 0.2, tuple(_cite(f) for f in weak[:3]), "nothing failed before it", weak[0].line
         )
     return None
+
+
+def _recorded(causes: Sequence[Finding], facts: Facts) -> Ending | None:
+    """Return what the scheduler's state alone says: a node failed, or the memory ran out, where nothing else explains the end."""
+    state = facts.case.job.state if facts.case.job is not None else None
+    if causes or state not in (JobState.NODE_FAIL, JobState.OUT_OF_MEMORY):
+        return None
+    if state is JobState.OUT_OF_MEMORY:
+        return Ending("out_of_memory_error", 0.75, (), "the scheduler says that it went beyond its memory")
+    nodes = failed_nodes(facts)
+    cited = tuple(citation for node in nodes for citation in node.citations)
+    return Ending("node_failure", 0.8, cited, "the scheduler says that a node of it failed", nodes=nodes)
 
 
 def _any_kill(finding: Finding) -> bool:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from assistant.diagnose.facts import Facts
+from assistant.diagnose.recorded import OF_THE_JOB
 from assistant.logs.reading import open_log
 from assistant.records import Citation, Diagnosis
 
@@ -45,6 +46,8 @@ class _Source:
         if citation.file == "slurmctld.log":
             at = number - facts.case.scheduler_from
             return facts.scheduler[at].text if 0 <= at < len(facts.scheduler) else None
+        if citation.file == OF_THE_JOB:
+            return facts.case.job.reason if facts.case.job is not None and number == 1 else None
         if citation.file == "probes.log":
             lines = facts.case.probes.split("\n")
             return lines[number - 1] if 0 < number <= len(lines) else None

@@ -93,20 +93,21 @@ def _by_ending(
     knowledge: Knowledge,
 ) -> Diagnosis:
     reason = knowledge.reasons.get(ending.reason, _UNKNOWN)
+    action, nodes = _agreed(reason.action, ending.nodes, reason)
     confidence = round(min(ending.weight, 0.97), 2)
     step = _last_step(facts)
     cited = ending.citations[:CITED]
     return Diagnosis(
         reason=reason.name,
         category=reason.category,
-        action=reason.action,
+        action=action,
         confidence=confidence,
         by=DecidedBy.RULE,
         root_cause=cited,
-        nodes=(),
+        nodes=nodes,
         rivals=rivals(reason.name, 1.0, findings, considered, facts, knowledge.reasons, confidence),
-        summary=summary(reason, ending.why, (), cited, facts, step),
-        advice=advice(reason, reason.action, ()),
+        summary=summary(reason, ending.why, nodes, cited, facts, step),
+        advice=advice(reason, action, nodes),
         step=step,
         spike_step=spike.step if spike is not None and reason.name == "loss_spike" else None,
     )

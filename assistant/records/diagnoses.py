@@ -14,7 +14,9 @@ class Citation:
     """A line that was read, quoted with its place."""
 
     file: str
-    """Name inside the case: `job.log`, `dmesg.log`, `slurmctld.log`, `metrics.jsonl`, `probes.log`."""
+    """Name inside the case: `job.log`, `dmesg.log`, `slurmctld.log`, `metrics.jsonl`, `probes.log`.
+
+    `scheduler` stands for its words on the job."""
     line: int
     """1-based."""
     text: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from pathlib import Path
 
 from assistant.errors import ToolError
@@ -37,8 +38,9 @@ def lines_about(text: str, job: Job) -> str:
     ids = re.compile(rf"\bJobId={base}(?:_{task}|_\*)?\b(?!_)" if task else rf"\bJobId={base}\b(?!_)")
     nodes = frozenset(job.nodes)
     began = job.started or job.submitted
-    # what befell a node earlier befell the job before: Slurm places none on a node that it holds for dead
-    since = f"[{began.astimezone():%Y-%m-%dT%H:%M:%S}" if began is not None else ""
+    # what befell a node earlier befell the job before: Slurm places none on a node that it holds for dead, and takes longer than
+    # the second in which a job began to find out that one died under it
+    since = f"[{began.astimezone() + timedelta(seconds=1):%Y-%m-%dT%H:%M:%S}" if began is not None else ""
     return "\n".join(line for line in text.splitlines() if ids.search(line) or (line >= since and _names(line, nodes)))
 
 
