@@ -51,7 +51,8 @@ class IncidentRows(AuditRows):
         with self.transaction() as connection:
             standing = self._standing(event)
             if standing is not None:
-                self.add_event(standing.id, event, by=by)
+                if not self._is_told(standing, event):
+                    self.add_event(standing.id, event, by=by)
                 return standing, False
             row = connection.execute(
                 "INSERT INTO incidents (state, job, attempt, node, kind, opened, failed_at, note, parent) "
@@ -93,6 +94,14 @@ class IncidentRows(AuditRows):
         said = (earlier.detail["submitted"] for earlier in self.events(incident.id) if "submitted" in earlier.detail)
         submitted = {str(plain(at)) for at in said}
         return bool(submitted) and "submitted" in event.detail and str(plain(event.detail["submitted"])) not in submitted
+
+    def _is_told(self, incident: Incident, event: Event) -> bool:
+        """Tell whether the end of an attempt was noted already: it ends once, however often it is seen."""
+        return event.kind is EventKind.JOB_ENDED and any(
+            (earlier.kind, earlier.job, earlier.attempt, earlier.detail)
+            == (event.kind, event.job, event.attempt, plain(event.detail))
+            for earlier in self.events(incident.id)
+        )
 
     def _is_old_news(self, ended: Incident, event: Event) -> bool:
         known = self.events(ended.id)

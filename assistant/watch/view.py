@@ -143,8 +143,8 @@ class View:
         size = (status.st_ino, status.st_size, status.st_mtime_ns)
         if size == self._size:
             return
-        self._size = size
         news = self.follower.news()
+        self._size = size
         if news.restarted:
             self._forget()
         at = min(now, datetime.fromtimestamp(status.st_mtime, UTC)) if first else now
