@@ -11,9 +11,9 @@ DEVCLUSTER := $(or $(NIGHTSHIFT_DEVCLUSTER),../shared/devcluster/devcluster)
 TORCH_VENV  := $(or $(NIGHTSHIFT_TORCH),.venv-torch)
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
-# seeds and steps that the embedded model is the mean of
+# what the embedded model is the mean of: seed, steps, and the weight of setting the lines of a batch against one another
 MODEL_VENV   ?= .venv-model
-MODEL_SEEDS  ?= 1:750 2:750 3:750 4:750
+MODEL_SEEDS  ?= 1:750:0.5 2:750:0.5 3:750:0 4:750:0
 MODEL_FILES  := $(foreach seed,$(MODEL_SEEDS),$(MODEL_VENV)/seed-$(subst :,-,$(seed)).npz)
 MODEL_LEARNT := $(addprefix training/encoder/,train.py bert.py lines.py sentences.py) \
   $(wildcard training/encoder/*.toml knowledge/*/*.toml knowledge/intents.toml knowledge/questions.toml)
@@ -93,7 +93,8 @@ model: $(MODEL_VENV)/.nightshift-installed ## train the embedded model anew (PyT
 	$(MODEL_PYTHON) training/encoder/build.py --base $(MODEL_VENV)/base --out assistant/llm/data --seeds $(MODEL_FILES)
 $(MODEL_FILES): $(MODEL_LEARNT)
 	$(MODEL_PYTHON) training/encoder/train.py --base $(MODEL_VENV)/base --out $@ \
-	  --seed $(word 2,$(subst -, ,$(basename $(notdir $@)))) --steps $(word 3,$(subst -, ,$(basename $(notdir $@))))
+	  --seed $(word 2,$(subst -, ,$(basename $(notdir $@)))) --steps $(word 3,$(subst -, ,$(basename $(notdir $@)))) \
+	  --apart $(word 4,$(subst -, ,$(basename $(notdir $@))))
 
 model-heads: $(STAMP) ## fit anew what of the embedded model needs no PyTorch: heads for sentences, words (minutes)
 	PYTHONPATH=.:training/encoder $(BIN)/python training/encoder/renew.py

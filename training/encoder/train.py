@@ -35,8 +35,6 @@ LINES, SENTENCES = 36, 16
 NONE_SHARE, CASCADE_SHARE = 0.32, 0.05
 CITED = 0.5
 """How likely a line must be what an expert cites to be set against the others of its batch."""
-APART = 0.5
-"""Weight of that comparison."""
 LESS = 0.3
 """How much less likely those others are."""
 ENCODER_RATE, HEAD_RATE, WARM_UP = 8e-5, 4e-3, 0.08
@@ -124,13 +122,14 @@ def tokens_of(base: Path) -> tokenizers.Tokenizer:
     return found
 
 
-def train(base: Path, *, seed: int, steps: int) -> tuple[bert.Encoder, Heads, Draw]:
+def train(base: Path, *, seed: int, steps: int, apart: float) -> tuple[bert.Encoder, Heads, Draw]:
     """Return a trained encoder with its heads.
 
     Args:
         base: Folder of the published model.
         seed: Of the order of the data, what varies in it, and dropout.
         steps: Batches.
+        apart: Weight of setting root lines against the others of their batch; 0 judges each line by itself.
     """
     torch.manual_seed(seed)
     torch.use_deterministic_algorithms(True)
@@ -145,7 +144,7 @@ def train(base: Path, *, seed: int, steps: int) -> tuple[bert.Encoder, Heads, Dr
     encoder.train()
     began = time.monotonic()
     for step, drawn in enumerate(draw.batches(steps)):
-        loss = _loss(heads, _in_parts(encoder, tokens, drawn.texts), drawn)
+        loss = _loss(heads, _in_parts(encoder, tokens, drawn.texts), drawn, apart)
         optimiser.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(learning, 1.0)
@@ -156,12 +155,12 @@ def train(base: Path, *, seed: int, steps: int) -> tuple[bert.Encoder, Heads, Dr
     return encoder.eval(), heads.eval(), draw
 
 
-def _loss(heads: Heads, vectors: Tensor, drawn: Drawn) -> Tensor:
+def _loss(heads: Heads, vectors: Tensor, drawn: Drawn, apart: float) -> Tensor:
     told, *said = vectors.split([LINES, *(SENTENCES // len(asked.HEADS) for _ in asked.HEADS)])
     reason = F.cross_entropy(SCALE * heads.reason(told), drawn.reasons, label_smoothing=SMOOTHED)
-    root = F.binary_cross_entropy_with_logits(SCALE * heads.root(told)[:, 0], drawn.roots) + APART * _apart(
-        heads, told, drawn.roots
-    )
+    root = F.binary_cross_entropy_with_logits(SCALE * heads.root(told)[:, 0], drawn.roots)
+    if apart:
+        root = root + apart * _apart(heads, told, drawn.roots)
     wanted = [
         F.cross_entropy(SCALE * getattr(heads, head)(part), drawn.wants[head], label_smoothing=SMOOTHED)
         for head, part in zip(asked.HEADS, said, strict=True)
@@ -219,11 +218,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--base", type=Path, required=True, help="folder of the published model")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=900)
+    parser.add_argument("--apart", type=float, default=0.5, help="weight of setting the lines of a batch against one another")
     parser.add_argument("--out", type=Path, required=True, help="file for the tables, .npz")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    np.savez(options.out, **tables_of(*train(options.base, seed=options.seed, steps=options.steps)))
+    learnt = train(options.base, seed=options.seed, steps=options.steps, apart=options.apart)
+    np.savez(options.out, **tables_of(*learnt))
     return 0
 
 
