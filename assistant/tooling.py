@@ -34,7 +34,7 @@ from assistant.counting import Kept, Reading
 from assistant.errors import ToolError, UsageError
 from assistant.ports import Clock, Reply, Scheduler, Transport
 from assistant.probing import Circumstances, Finding
-from assistant.records import Call, Decision, Diagnosis, Evidence, Incident, Outcome, Risk
+from assistant.records import Call, Decision, Diagnosis, Evidence, Incident, Outcome, Risk, Sighting
 
 __all__ = [
     "Context",
@@ -95,6 +95,10 @@ class History(Protocol):
 
     def decisions(self, call: int, /) -> Sequence[Decision]:
         """Return the decisions on a call, oldest first."""
+        ...
+
+    def sightings(self, since: datetime, node: str | None = None) -> Sequence[Sighting]:
+        """Return what the ledger of nodes holds since a time, oldest first."""
         ...
 
     def approvals(self) -> Sequence[Question]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -9,8 +10,9 @@ from assistant.content.limits import limits
 from assistant.errors import ToolError, Unavailable
 from assistant.ports import Reply
 from assistant.probing import Circumstances
-from assistant.records import Risk
+from assistant.records import Node, Risk
 from assistant.tooling import Context, tool
+from assistant.tools._second import seconded
 from assistant.tools.cordons import cordon_leases, cordon_node, renew_cordon, uncordon_node
 from assistant.tools.probes._check import at, check, told
 
@@ -66,6 +68,7 @@ def check_nodes(
     job_started: str = "",
     idle: bool = False,
     seen: list[str] | None = None,
+    accused: list[str] | None = None,
 ) -> dict[str, Any]:
     """Run the health probes on nodes: under `nodes` a status for each (ok, warning, critical, unknown) and what each probe said.
 
@@ -78,13 +81,15 @@ def check_nodes(
         job_started: When the job began; a boot after that is critical.
         idle: Whether it is known that no job runs there, so that what uses the GPUs was left behind.
         seen: Identities of kernel messages that an earlier check returned as `events`; they do not count again.
+        accused: Nodes that one witness speaks against; `seconded` lists those of them against which something else speaks, too.
     """
-    busy: dict[str, bool] = {}
+    shown: Sequence[Node] = ()
     try:
-        busy = {node.name: bool(node.jobs) for node in context.scheduler.nodes()}
+        shown = context.scheduler.nodes()
     except Unavailable:
         if nodes is None:
             raise
+    busy = {node.name: bool(node.jobs) for node in shown}
     known, now = limits(context.site), context.clock.now()
     try:
         began = at(job_started, "job_started")
@@ -102,6 +107,7 @@ def check_nodes(
     return {
         "nodes": {node: told(result) for node, result in checked.items()},
         "faulty": [node for node, result in checked.items() if result.faulty],
+        "seconded": [node for node in accused or () if seconded(context, node, checked, shown)],
         "events": sorted({event for result in checked.values() for event in result.events}),
     }
 

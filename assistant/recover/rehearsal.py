@@ -9,12 +9,26 @@ from typing import Any
 
 from assistant.content.playbooks import Fixture, Playbook, Verify, handled_words
 from assistant.errors import UsageError
-from assistant.records import Action, Category, DecidedBy, Diagnosis, EventKind, Incident, IncidentState, NodeFinding, Outcome, Risk
+from assistant.records import (
+    Action,
+    Category,
+    Citation,
+    DecidedBy,
+    Diagnosis,
+    EventKind,
+    Incident,
+    IncidentState,
+    NodeFinding,
+    Outcome,
+    Risk,
+)
 from assistant.recover.playbook import STATES, Ended, play
 from assistant.recover.situation import situation
 from assistant.tooling import Tool
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
+PROOF = (Citation("job.log", 1, "it failed", "invented"), Citation("dmesg.log", 1, "it is broken", "invented"))
+"""Two witnesses against each node that a fixture calls faulty."""
 MOST_CALLS = 200
 """A rehearsal with more is caught in a loop."""
 
@@ -152,7 +166,7 @@ def _differences(fixture: Fixture, calls: Sequence[Made], ended: Ended) -> list[
 def _situation(fixture: Fixture) -> dict[str, Any]:
     """Return the values of an invented incident of job 7 on node01 to node04."""
     action = fixture.action or Action.NONE
-    nodes = tuple(NodeFinding(node, "named in the log") for node in fixture.faulty_nodes)
+    nodes = tuple(NodeFinding(node, "named by its kernel", PROOF) for node in fixture.faulty_nodes)
     diagnosis = Diagnosis(
         fixture.reason,
         Category.NONE,

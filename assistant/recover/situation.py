@@ -9,6 +9,7 @@ from typing import Any
 from assistant.records import Action, Diagnosis, Incident, Job
 from assistant.recover.directives import Directives, read_directives
 from assistant.recover.restart import attempt_of
+from assistant.recover.signals import accused, proven
 
 LONG_STEPS = 500
 """A run that trained for so many steps has shown its data, memory and checkpoints to work: what ended it may be the machine."""
@@ -55,6 +56,8 @@ def _about(diagnosis: Diagnosis) -> Mapping[str, Any]:
         "cordon": "yes" if diagnosis.action is Action.CORDON_AND_RESTART else "",
         "confidence": diagnosis.confidence,
         "faulty_nodes": list(diagnosis.faulty_nodes),
+        "proven_nodes": proven(diagnosis),
+        "accused_nodes": accused(diagnosis),
         "summary": diagnosis.summary,
         "advice": diagnosis.advice,
         "step": diagnosis.step,

@@ -1,0 +1,51 @@
+"""Whether something else speaks against a node that one witness accuses: a second, independent signal before it is taken out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+from assistant.probing import Health
+from assistant.records import Node, NodeState
+from assistant.recover.leases import ours
+from assistant.recover.signals import witnesses
+from assistant.tooling import Context
+from assistant.tools.probes._check import Checked
+
+REPEATED = timedelta(days=30)
+"""To blame in an earlier incident within this time: the same node twice is no chance."""
+
+
+def seconded(context: Context, node: str, checked: Mapping[str, Checked], shown: Sequence[Node]) -> bool:
+    """Tell whether a second witness speaks against a node.
+
+    Args:
+        context: Its history holds the ledger of nodes.
+        node: Is accused by one.
+        checked: What the probes say of it and of others.
+        shown: All nodes, as the scheduler shows them.
+    """
+    told = _told(context, node)
+    found = checked[node].findings if node in checked else ()
+    if any(finding.status is Health.CRITICAL and probe.witness not in told for probe, finding in found):
+        return True
+    if "scheduler" not in told and any(one.name == node and one.state is NodeState.DOWN and not ours(one.reason) for one in shown):
+        return True
+    return _alone_in_silence(node, checked) or _blamed_before(context, node)
+
+
+def _told(context: Context, node: str) -> frozenset[str]:
+    """Return who accuses the node in the diagnosis of the call's incident: the same witness once more is no second one."""
+    diagnosis = context.history.diagnosis(context.incident) if context.incident is not None else None
+    return witnesses(diagnosis, node) if diagnosis is not None else frozenset()
+
+
+def _alone_in_silence(node: str, checked: Mapping[str, Checked]) -> bool:
+    """Tell whether a node does not answer while others do: then it is not the way to all of them."""
+    answers = {name: any(f.status is not Health.UNKNOWN for _, f in one.findings) for name, one in checked.items()}
+    return node in answers and not answers[node] and any(answers.values())
+
+
+def _blamed_before(context: Context, node: str) -> bool:
+    since = context.clock.now() - REPEATED
+    return any(one.blamed and one.incident != context.incident for one in context.history.sightings(since, node))
