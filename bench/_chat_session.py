@@ -10,6 +10,7 @@ from pathlib import Path
 from assistant.config import Settings
 from assistant.doors.chat.app import ChatApp
 from assistant.doors.chat.desk import Desk
+from assistant.doors.chat.memory import give_back
 from assistant.doors.chat.start import FromSettings
 from assistant.engine import Engine
 from assistant.ports import SystemClock
@@ -35,6 +36,8 @@ from assistant.wiring import build
 NODES, JOBS, INCIDENTS = 2_000, 5_000, 200
 CHANGED = 50
 """Jobs that change between two looks."""
+LOGS, LOG = 1, "job.log"
+"""Which job has a log, and how its file is called."""
 
 
 class Busy(SimulatedCluster):
@@ -64,9 +67,8 @@ class Busy(SimulatedCluster):
         state = JobState.FAILED if turned else JobState.RUNNING if number % 4 else JobState.PENDING
         nodes = tuple(node.name for node in self._many[place : place + 2]) if state is JobState.RUNNING else ()
         began = self._began + timedelta(seconds=number)
-        return Job(
-            str(10_000 + number), f"llm-{number}", "alice", state, "train", nodes, None, None, began, began, None, None, None
-        )
+        log = self.folder / LOG if number == LOGS else None
+        return Job(str(10_000 + number), f"llm-{number}", "alice", state, "train", nodes, log, None, began, began, None, None, None)
 
 
 def fill(store: Store) -> None:
@@ -111,6 +113,7 @@ def main(folder: Path) -> None:
     """Run the chat until it is left."""
     settings = Settings(state_folder=folder, store=folder / "nightshift.db")
     starts = OnBusyCluster(settings, folder)
+    give_back()
     ChatApp(lambda post: Desk(starts, post, by="chat:bench", owner="chat:bench@here:1.1", clock=SystemClock())).run()
 
 

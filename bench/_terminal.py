@@ -5,16 +5,19 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import select
 import struct
 import subprocess
 import termios
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
 PATIENCE_S = 30.0
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>()][0-9A-Za-z]?")
+"""What a terminal is told besides text."""
 
 
 class Terminal:
@@ -87,6 +90,24 @@ class Terminal:
         os.write(self._master, keys.encode())
         self.read(2.0)
         return time.perf_counter() - began
+
+    def type(self, keys: str) -> None:
+        """Type something."""
+        os.write(self._master, keys.encode())
+
+    def until(self, shows: Callable[[str], bool], what: str, seconds: float = PATIENCE_S) -> float:
+        """Return the moment, of `time.perf_counter`, at which what was written since this was called shows something.
+
+        Raises:
+            TimeoutError: It does not come.
+        """
+        start, ends = len(self.written), time.perf_counter() + seconds
+        while time.perf_counter() < ends:
+            if self.read(0.05):
+                now = time.perf_counter()
+                if shows(_CONTROL.sub("", self.written[start:].decode(errors="replace"))):
+                    return now
+        raise TimeoutError(f"waited {seconds:g} s in vain for {what}; the end: {self.written[-400:]!r}")
 
     def ended(self, seconds: float) -> int | None:
         """Return the exit code when the program ends within some seconds; None when it does not."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from assistant.config import Settings
 from assistant.doors.chat.app import ChatApp
 from assistant.doors.chat.desk import Desk
+from assistant.doors.chat.memory import give_back
 from assistant.doors.chat.sessions import Talks, checked
 from assistant.doors.chat.themes import DARK
 from assistant.errors import UsageError
@@ -68,6 +69,7 @@ def run(settings: Settings, *, thread: str = "", resume: bool = False, theme: st
     if theme not in app.available_themes:
         raise UsageError(f"there is no theme {theme!r}; known: {', '.join(sorted(app.available_themes))}")
     app.theme = theme
+    give_back()
     app.run()
     return app.return_code or 0
 

@@ -84,7 +84,7 @@ class LogScreen(Screen[None]):
     def on_mount(self) -> None:
         """Begin with the log under the hands."""
         self._view.focus()
-        self._show_state()
+        self.watch(self._view, "changes", self._changed)
 
     def on_resize(self, event: events.Resize) -> None:
         """Leave out what has no room."""
@@ -93,8 +93,7 @@ class LogScreen(Screen[None]):
         self._show_ranks()
         self._show_state()
 
-    def on_log_view_changed(self) -> None:
-        """Say how things stand."""
+    def _changed(self) -> None:
         self._show_ranks()
         self._show_state()
 

@@ -60,6 +60,11 @@ class MainScreen(Screen[None]):
         self.query_one(Prompt).focus()
         self.watch(self.app, "store_seen", self._answered, init=False)
 
+    def on_screen_resume(self) -> None:
+        """Show what was read while another screen covered this one."""
+        for panel in self.query(Panel):
+            panel.look()
+
     def _answered(self, seen: StoreSeen | None) -> None:
         """Go back to the conversation when the last question that filled the screen is answered."""
         if self.alone == ApprovalsPanel.NAME and seen is not None and not seen.approvals and self._waited:

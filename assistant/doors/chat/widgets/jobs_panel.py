@@ -14,8 +14,8 @@ from assistant.doors.chat.widgets.rows import Cell, Row
 from assistant.doors.chat.words import JOBS, age, clock, folded, short
 from assistant.records import Job, JobState
 
-MOST = 300
-"""Rows; the filter finds the others."""
+MOST = 200
+"""Rows; the palette finds the others."""
 _ORDER = {JobState.RUNNING: 1, JobState.PENDING: 2, JobState.UNKNOWN: 1, JobState.COMPLETED: 4, JobState.CANCELLED: 3}
 
 

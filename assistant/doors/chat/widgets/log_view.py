@@ -12,6 +12,7 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.geometry import Region, Size
 from textual.message import Message
+from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
@@ -68,9 +69,6 @@ class LogView(ScrollView, can_focus=True):
             """Let a newer state take the place of one that still waits."""
             return isinstance(message, LogView.Told) and isinstance(self.news, LogState) and isinstance(message.news, LogState)
 
-    class Changed(Message):
-        """The log, the cursor or what is shown changed; ask the view."""
-
     class Counted(Message):
         """The ranks were counted."""
 
@@ -84,6 +82,10 @@ class LogView(ScrollView, can_focus=True):
         def __init__(self, what: str) -> None:
             super().__init__()
             self.what = what
+
+    changes: reactive[int] = reactive(0, repaint=False)
+    """How often the log, the cursor or what is shown changed. Watched and not posted: what is said of the cursor's line comes to the
+    screen together with the line, and not a frame or two later."""
 
     def __init__(
         self,
@@ -206,7 +208,7 @@ class LogView(ScrollView, can_focus=True):
         if (state.rank_digits, len(str(state.lines))) != (before.rank_digits, len(str(before.lines))):
             self._repaint()
         self._fetch()
-        self.post_message(self.Changed())
+        self.changes += 1
 
     def _resize_rows(self) -> None:
         """Let the bar know how many rows there are; it is always there, so nothing else of the screen changes its place."""
@@ -221,12 +223,12 @@ class LogView(ScrollView, can_focus=True):
         if first < top + self._height and first + len(rows) > top:
             self.refresh()
         if first <= self.cursor < first + len(rows):
-            self.post_message(self.Changed())
+            self.changes += 1
 
     def _take_row(self, going: GoTo) -> None:
         self.note = going.missing
         if going.missing:
-            self.post_message(self.Changed())
+            self.changes += 1
         elif going.generation == self.state.generation:  # else the rows changed again, and their state brings the cursor there
             self._stop_following()
             self._go(going.row, centre=True)
@@ -255,7 +257,7 @@ class LogView(ScrollView, can_focus=True):
             self.refresh()
         self._fetch()
         if self.cursor != before:
-            self.post_message(self.Changed())
+            self.changes += 1
 
     @property
     def _height(self) -> int:
@@ -281,7 +283,7 @@ class LogView(ScrollView, can_focus=True):
         if inside != self.cursor:
             self.cursor = max(inside, 0)
             self._reader.look_at(self.cursor, self.state.generation)
-            self.post_message(self.Changed())
+            self.changes += 1
         self._fetch()
         self.refresh()
 
@@ -368,7 +370,7 @@ class LogView(ScrollView, can_focus=True):
         if self.following:
             self.following = False
             self._reader.follow(0)
-            self.post_message(self.Changed())
+            self.changes += 1
 
     def action_move(self, rows: int) -> None:
         """Move the cursor."""
@@ -400,7 +402,7 @@ class LogView(ScrollView, can_focus=True):
         self._reader.follow(self._height if self.following else 0)
         if self.following:
             self._go(self.state.rows - 1, end=True)
-        self.post_message(self.Changed())
+        self.changes += 1
 
     def action_shift(self, steps: int) -> None:
         """Move long lines to the left or right; 0 moves them back."""
@@ -412,7 +414,7 @@ class LogView(ScrollView, can_focus=True):
         self.wrap = not self.wrap
         self._left = 0
         self._repaint()
-        self.post_message(self.Changed())
+        self.changes += 1
 
     def action_next(self, forward: bool) -> None:
         """Go to the next or the previous line that the search matches."""
@@ -460,4 +462,4 @@ class LogView(ScrollView, can_focus=True):
         if self.row is not None:
             self.app.copy_to_clipboard(self.row.text or self.row.label)
             self.note = "copied"
-            self.post_message(self.Changed())
+            self.changes += 1

@@ -12,6 +12,9 @@ from textual.widgets import Static
 from assistant.doors.chat.seen import ClusterSeen, StoreSeen
 from assistant.doors.chat.widgets.rows import Rows
 
+_NOTHING = object()
+"""Stands for what a panel has shown before it was told anything."""
+
 
 class Panel(Vertical):
     """One part of the sidebar; alone it fills the screen."""
@@ -27,6 +30,7 @@ class Panel(Vertical):
         self.border_title = self.TITLE
         self.table = Rows(self.COLUMNS)
         self.calm = Static(self.CALM, classes="calm")
+        self._told: tuple[object, object] = (_NOTHING, _NOTHING)
 
     def compose(self) -> ComposeResult:
         """Put table and calm sentence into the box; one of them is shown."""
@@ -35,8 +39,21 @@ class Panel(Vertical):
 
     def on_mount(self) -> None:
         """Follow what the desk reads."""
-        self.watch(self.app, "store_seen", self.store_read)
-        self.watch(self.app, "cluster_seen", self.cluster_read)
+        self.watch(self.app, "store_seen", self.look, init=False)
+        self.watch(self.app, "cluster_seen", self.look, init=False)
+        self.look()
+
+    def look(self) -> None:
+        """Show what is seen now, unless another screen covers this one: nobody sees it then, and keys come first."""
+        if self.app.screen is not self.screen and not self.app.screen.is_modal:
+            return
+        store: StoreSeen | None = self.app.store_seen  # type: ignore[attr-defined]
+        cluster: ClusterSeen | None = self.app.cluster_seen  # type: ignore[attr-defined]
+        before, self._told = self._told, (store, cluster)
+        if store is not before[0]:
+            self.store_read(store)
+        if cluster is not before[1]:
+            self.cluster_read(cluster)
 
     @property
     def inner(self) -> Widget:
