@@ -1,0 +1,64 @@
+"""A watch as a process of its own that stops itself with SIGSTOP right before its first change: run by test_two_watches.py.
+
+python -m tests.scenarios.sleeper FOLDER [sleeps]
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+from assistant.content.faults import find_fault
+from assistant.doors.demo.rehearsal import demo_settings
+from assistant.doors.watchdog.loop import Watchdog
+from assistant.engine.lease import owner_name
+from assistant.policy import Mode, load_policy
+from assistant.ports import SystemClock
+from assistant.schedulers.drill import arm, demo_job
+from assistant.schedulers.local import LocalScheduler
+from assistant.store import Store
+from assistant.wiring import build, local_folder
+
+LEASE_S = 12.0
+"""Of an incident; a site's are longer, since its calls take longer."""
+POLL_S = 0.5
+
+
+class SleepyStore(Store):
+    """A store whose process falls asleep where the gate asks for the last time whether it still leads."""
+
+    sleeps = False
+
+    def must_lead(self) -> None:
+        if self.sleeps:
+            self.sleeps = False
+            os.kill(os.getpid(), signal.SIGSTOP)
+        super().must_lead()
+
+
+def main(folder: Path, sleeps: bool) -> int:
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+    settings, clock = dataclasses.replace(demo_settings(folder / "state"), lease_s=LEASE_S), SystemClock()
+    cluster = LocalScheduler(local_folder(settings), clock, nodes=6)
+    store = SleepyStore(settings.store, clock)
+    policy = dataclasses.replace(load_policy(), mode=Mode.ACT)
+    engine = build(settings, clock=clock, scheduler=cluster, policy=policy, store=store)
+    if not cluster.jobs():
+        spec = demo_job(folder / "run", steps=40, save_interval=4, step_ms=20)
+        arm(dataclasses.replace(find_fault("ecc"), at_step=20), cluster, spec)
+        cluster.submit(spec)
+    store.sleeps = sleeps
+    # its other thread waits meanwhile: one that is stopped within a lock of the embedded scheduler keeps it
+    dog = Watchdog(engine, owner_name("watch"), POLL_S, patience_s=30.0 if sleeps else 2.0)
+    signal.signal(signal.SIGTERM, lambda *_: dog.stop())
+    dog.run()
+    dog.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), "sleeps" in sys.argv[2:]))
