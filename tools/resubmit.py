@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from assistant.recover.restart import (
     Skip,
     attempt_of,
     can_skip,
+    elsewhere,
     plan_restart,
     restart_problem,
 )
@@ -66,6 +67,7 @@ def resubmit_job(
     skip_to_step: int = 0,
     skip_around_step: int = 0,
     skip_steps: int = 200,
+    not_all_of: list[str] | None = None,
 ) -> dict[str, Any]:
     """Submit a job that has ended again, with its own script and options; return the new job's id as `job`.
 
@@ -80,9 +82,10 @@ def resubmit_job(
         skip_to_step: First step after that whose data counts again.
         skip_around_step: Instead of both: leave out from 100 steps before this one to the last step seen, at most 500 behind it.
         skip_steps: With skip_around_step: leave out at least so many behind it; 200 to 500 are usual.
+        not_all_of: Nodes of which one is at fault and nobody knows which: it must not run on all of them again.
     """
     skip = Wish(skip_from_step, skip_to_step, skip_around_step, skip_steps)
-    plan = _plan(context, job, checkpoint=checkpoint, exclude=exclude or (), skip=skip)
+    plan = _plan(context, job, checkpoint=checkpoint, exclude=exclude or (), skip=skip, not_all_of=not_all_of or ())
     problem = restart_problem(
         plan.job,
         plan.spec,
@@ -120,10 +123,11 @@ def planned(
     skip_to_step: int = 0,
     skip_around_step: int = 0,
     skip_steps: int = 200,
+    not_all_of: list[str] | None = None,
 ) -> str:
     """Return the submission as a person would type it."""
     skip = Wish(skip_from_step, skip_to_step, skip_around_step, skip_steps)
-    plan = _plan(context, job, checkpoint=checkpoint, exclude=exclude or (), skip=skip, read=False)
+    plan = _plan(context, job, checkpoint=checkpoint, exclude=exclude or (), skip=skip, not_all_of=not_all_of or (), read=False)
     spec = plan.spec
     words = [f"submit {spec.name} ({spec.nodes} nodes) again"]
     words.append(f"from {plan.checkpoint.path} (step {plan.checkpoint.step})" if plan.checkpoint else "from the start")
@@ -149,7 +153,16 @@ def _moved_dependents(context: Context, old: str, new: str) -> str:
     return "".join(f"; {one}" for one in said)
 
 
-def _plan(context: Context, job_id: str, *, checkpoint: str, exclude: Sequence[str], skip: Wish, read: bool = True) -> Plan:
+def _plan(
+    context: Context,
+    job_id: str,
+    *,
+    checkpoint: str,
+    exclude: Sequence[str],
+    skip: Wish,
+    not_all_of: Sequence[str] = (),
+    read: bool = True,
+) -> Plan:
     job = context.scheduler.job(job_id)
     if not job.state.ended:
         raise ToolError(f"job {job_id} is {job.state}: cancel it first, or leave it alone")
@@ -169,6 +182,8 @@ def _plan(context: Context, job_id: str, *, checkpoint: str, exclude: Sequence[s
         attempt=attempt_of(job.spec) + 1,
         tag=context.tag,
     )
+    if not_all_of:
+        spec = replace(spec, exclude=(*spec.exclude, *elsewhere(spec, not_all_of, context.scheduler.nodes())))
     begin = f"from step {chosen.step}" if chosen is not None else "from the start"
     blind = "; it has no way to skip data and will see the same again" if left_out and not can_skip(job.spec) else ""
     return Plan(job, spec, chosen, left_out, reached, f"{begin}{blind}")

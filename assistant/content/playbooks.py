@@ -46,9 +46,11 @@ class Limits:
 
     attempts: int = 3
     within_h: float = 24.0
+    backoff_min: float = 5.0
+    """Between the first restart and the second; twice as long before each further one."""
 
     def __post_init__(self) -> None:
-        if self.attempts < 0 or self.within_h <= 0:
+        if self.attempts < 0 or self.within_h <= 0 or self.backoff_min < 0:
             raise ValueError(f"limits must be positive: attempts = {self.attempts}, within_h = {self.within_h}")
 
 
@@ -153,6 +155,11 @@ class Playbook:
     def restarts(self) -> bool:
         """Whether it can submit a job."""
         return any(step.use == "resubmit_job" for step in self.step)
+
+    @property
+    def can_move(self) -> bool:
+        """Whether it submits a job to other nodes when the restart before did not hold: that is another theory."""
+        return any(step.use == "resubmit_job" and "not_all_of" in step.with_ for step in self.step)
 
     @property
     def entries(self) -> tuple[Step | Verify, ...]:

@@ -33,6 +33,9 @@ _VARYING = (
 )
 
 
+NO_THEORY = frozenset({"preempted", "time_limit"})
+"""What others do to a job: that they do it again refutes nothing."""
+LONGEST_BACKOFF_MIN = 120.0
 SPIKE_SLACK = 20
 """Steps by which the onset of the same spike is found apart; and a second time at the same step is no bad luck with data."""
 
@@ -60,6 +63,8 @@ class Budget:
     limit: int
     why: str
     """One sentence for the incident's note."""
+    not_before: datetime | None = None
+    """Back-off: an allowed restart waits until then; None for at once."""
 
 
 def fingerprint(diagnosis: Diagnosis) -> str:
@@ -110,7 +115,25 @@ def restart_budget(
         source = "the job's script" if said.restarts is not None and said.restarts <= limits.attempts else "its playbook"
         tries = f"{used} restart{'s' * (used != 1)} for this root cause within {limits.within_h:g} h"
         return Budget(False, used, limit, f"no restart is left: {tries}, and {source} allows {limit}")
-    return Budget(True, used, limit, f"restart {used + 1} of {limit} for this root cause within {limits.within_h:g} h")
+    why = f"restart {used + 1} of {limit} for this root cause within {limits.within_h:g} h"
+    return Budget(True, used, limit, why, _not_before(recent, limits) if used else None)
+
+
+def _not_before(recent: Sequence[PastRestart], limits: Limits) -> datetime:
+    minutes = min(limits.backoff_min * 2 ** (len(recent) - 1), LONGEST_BACKOFF_MIN)
+    return max(restart.at for restart in recent) + timedelta(minutes=minutes)
+
+
+def refuted(before: Diagnosis, found: Diagnosis) -> bool:
+    """Tell whether a restart that came to nothing has refuted what would be tried again: the same cause, and no node that is new.
+
+    Args:
+        before: What the restart rested on that did not hold.
+        found: What is found now.
+    """
+    if found.reason in NO_THEORY:
+        return False
+    return fingerprint(before) == fingerprint(found) and {*found.faulty_nodes} <= {*before.faulty_nodes}
 
 
 def _nth(number: int) -> str:

@@ -235,12 +235,40 @@ def too_few_nodes(spec: JobSpec, nodes: Sequence[Node]) -> str | None:
     """Return why the job could not start even on an empty cluster, or None."""
     if not nodes:
         return None
-    here = [node for node in nodes if not spec.partition or not node.partition or spec.partition in node.partition.split(",")]
-    out = (NodeState.DRAINING, NodeState.DRAINED, NodeState.DOWN)
-    usable = [node.name for node in here if node.state not in out and node.name not in spec.exclude]
+    usable = usable_nodes(spec, nodes)
     if len(usable) >= spec.nodes:
         return None
+    here = usable_nodes(replace(spec, exclude=()), [replace(node, state=NodeState.IDLE) for node in nodes])
     return f"the job needs {spec.nodes} nodes and {len(usable)} of {len(here)} may be used; repair and uncordon some first"
+
+
+def elsewhere(spec: JobSpec, attempt: Sequence[str], nodes: Sequence[Node]) -> tuple[str, ...]:
+    """Return nodes of an attempt to stay away from, so that a restart does not run on the very same set; as many as can be spared.
+
+    Args:
+        spec: The planned job, with its exclusions.
+        attempt: Nodes of the attempt that failed.
+        nodes: All of the cluster.
+
+    Raises:
+        ToolError: Not one of them can be spared.
+    """
+    usable = {node.name for node in usable_nodes(spec, nodes)}
+    same = [name for name in attempt if name in usable]
+    if not nodes or len(same) < len(set(attempt)):
+        return ()  # one of them is out or excluded: the set is another one already
+    spare = len(usable) - spec.nodes
+    if spare <= 0:
+        why = "a machine may be at fault and nobody knows which"
+        raise ToolError(f"{why}: the job must not start on the very same {len(same)} nodes, and there are no others")
+    return tuple(same[:spare])
+
+
+def usable_nodes(spec: JobSpec, nodes: Sequence[Node]) -> list[Node]:
+    """Return the nodes that a job could start on if the cluster were empty."""
+    here = [node for node in nodes if not spec.partition or not node.partition or spec.partition in node.partition.split(",")]
+    out = (NodeState.DRAINING, NodeState.DRAINED, NodeState.DOWN)
+    return [node for node in here if node.state not in out and node.name not in spec.exclude]
 
 
 def _cordoned(name: str, nodes: Sequence[Node]) -> bool:

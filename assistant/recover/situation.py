@@ -16,7 +16,7 @@ LONG_STEPS = 500
 LONG_MIN = 30.0
 
 
-def situation(incident: Incident, diagnosis: Diagnosis, job: Job | None, *, now: datetime) -> dict[str, Any]:
+def situation(incident: Incident, diagnosis: Diagnosis, job: Job | None, *, now: datetime, refuted: bool = False) -> dict[str, Any]:
     """Return the values that every playbook may refer to, as plain JSON values.
 
     Args:
@@ -24,6 +24,7 @@ def situation(incident: Incident, diagnosis: Diagnosis, job: Job | None, *, now:
         diagnosis: Its latest diagnosis.
         job: As the scheduler shows it; None for an incident about a node.
         now: The time, for the length of a run that has not ended.
+        refuted: Whether the restart before rested on the same theory and did not hold.
     """
     directives = read_directives(job.spec.script) if job is not None and job.spec is not None else Directives()
     return {
@@ -37,7 +38,11 @@ def situation(incident: Incident, diagnosis: Diagnosis, job: Job | None, *, now:
         },
         "diagnosis": _about(diagnosis),
         "job": _job(job),
-        "run": {**_run(diagnosis, job, now), "began": _began(incident, job)},
+        "run": {
+            **_run(diagnosis, job, now),
+            "began": _began(incident, job),
+            "refuted_on": list(job.nodes) if refuted and job is not None else [],
+        },
         "directives": {
             "owner": directives.owner or (job.user if job is not None else ""),
             "act": directives.act,

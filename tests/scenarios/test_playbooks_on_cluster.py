@@ -28,6 +28,7 @@ from assistant.records import (
     NodeState,
 )
 from assistant.recover.playbook import LOOK_S, Ended, run_playbook
+from assistant.recover.rehearsal import PROOF
 from assistant.recover.situation import situation
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.simulated_run import Run
@@ -158,7 +159,7 @@ class World:
     def recover(self, look_s: float = LOOK_S, patience_s: float | None = None) -> Ended:
         case = self.case
         root = (Citation("job.log", 12, "the line that proves it", f"{case.reason}.x"),)
-        nodes = tuple(NodeFinding(node, "named") for node in case.faulty)
+        nodes = tuple(NodeFinding(node, "named", PROOF) for node in case.faulty)
         found = Diagnosis(
             case.reason,
             case.category,
