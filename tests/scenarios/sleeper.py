@@ -1,6 +1,6 @@
-"""A watch as a process of its own that stops itself with SIGSTOP right before its first change: run by test_two_watches.py.
+"""A watch as a process of its own that stops itself with SIGSTOP right before one of its changes: run by test_two_watches.py.
 
-python -m tests.scenarios.sleeper FOLDER [sleeps]
+python -m tests.scenarios.sleeper FOLDER [CHANGE]     the first is 1
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ POLL_S = 0.5
 class SleepyStore(Store):
     """A store whose process falls asleep where the gate asks for the last time whether it still leads."""
 
-    sleeps = False
+    sleeps_at = 0
+    changes = 0
 
     def must_lead(self) -> None:
-        if self.sleeps:
-            self.sleeps = False
+        self.changes += 1
+        if self.changes == self.sleeps_at:
             os.kill(os.getpid(), signal.SIGSTOP)
         super().must_lead()
 
 
-def main(folder: Path, sleeps: bool) -> int:
+def main(folder: Path, sleeps_at: int) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     settings, clock = dataclasses.replace(demo_settings(folder / "state"), lease_s=LEASE_S), SystemClock()
     cluster = LocalScheduler(local_folder(settings), clock, nodes=6)
@@ -51,9 +52,9 @@ def main(folder: Path, sleeps: bool) -> int:
         spec = demo_job(folder / "run", steps=40, save_interval=4, step_ms=20)
         arm(dataclasses.replace(find_fault("ecc"), at_step=20), cluster, spec)
         cluster.submit(spec)
-    store.sleeps = sleeps
+    store.sleeps_at = sleeps_at
     # its other thread waits meanwhile: one that is stopped within a lock of the embedded scheduler keeps it
-    dog = Watchdog(engine, owner_name("watch"), POLL_S, patience_s=30.0 if sleeps else 2.0)
+    dog = Watchdog(engine, owner_name("watch"), POLL_S, patience_s=30.0 if sleeps_at else 2.0)
     signal.signal(signal.SIGTERM, lambda *_: dog.stop())
     dog.run()
     dog.close()
@@ -61,4 +62,4 @@ def main(folder: Path, sleeps: bool) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), "sleeps" in sys.argv[2:]))
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0))

@@ -39,9 +39,9 @@ pytestmark = [
 class Watch:
     """A watch that believes itself on a host of its own, so that nobody can tell by its process id whether it is gone."""
 
-    def __init__(self, folder: Path, host: str, *, sleeps: bool = False) -> None:
+    def __init__(self, folder: Path, host: str, *, sleeps_at: int = 0) -> None:
         self.host, self.log = host, folder / f"{host}.log"
-        command = [sys.executable, "-m", "tests.scenarios.sleeper", str(folder), *(["sleeps"] if sleeps else [])]
+        command = [sys.executable, "-m", "tests.scenarios.sleeper", str(folder), str(sleeps_at)]
         with self.log.open("wb") as out:
             self.process = subprocess.Popen(
                 ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', host, *command], cwd=ROOT, stdout=out, stderr=out
@@ -83,7 +83,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def watches(tmp_path: Path, store: Store) -> Iterator[Callable[..., Watch]]:
     begun: list[Watch] = []
 
-    def begin(host: str, **more: bool) -> Watch:
+    def begin(host: str, **more: int) -> Watch:
         begun.append(Watch(tmp_path, host, **more))
         return begun[-1]
 
@@ -101,10 +101,10 @@ def recovered(store: Store) -> bool:
     return [one.state for one in store.incidents()] == [IncidentState.RECOVERED]
 
 
-def in_the_middle_of_a_change(watch: Watch, store: Store) -> None:
+def in_the_middle_of(watch: Watch, store: Store, tool: str) -> None:
     """Wait until it has written what it is about to do and sleeps before doing it."""
     until(lambda: watch.asleep, "the first watch to fall asleep")
-    assert [call.tool for call in store.calls(status=CallStatus.INTENT)] == ["cordon_node"]
+    assert [call.tool for call in store.calls(status=CallStatus.INTENT)] == [tool]
     assert leads(store, watch.host)
 
 
@@ -120,8 +120,8 @@ def one_restart_and_one_cordon(folder: Path, store: Store) -> None:
 def test_a_leader_that_is_killed_in_a_change_is_followed_within_thirty_seconds_and_nothing_is_done_twice(
     tmp_path: Path, watches: Callable[..., Watch], store: Store
 ) -> None:
-    first = watches("login1", sleeps=True)
-    in_the_middle_of_a_change(first, store)
+    first = watches("login1", sleeps_at=1)
+    in_the_middle_of(first, store, "cordon_node")
     watches("login2")
     os.kill(first.process.pid, signal.SIGKILL)
     assert until(lambda: leads(store, "login2"), "the second to lead") <= 30
@@ -133,8 +133,8 @@ def test_a_leader_that_is_killed_in_a_change_is_followed_within_thirty_seconds_a
 def test_a_leader_that_wakes_in_a_change_cannot_make_it_any_more(
     tmp_path: Path, watches: Callable[..., Watch], store: Store
 ) -> None:
-    first = watches("login1", sleeps=True)
-    in_the_middle_of_a_change(first, store)
+    first = watches("login1", sleeps_at=2)
+    in_the_middle_of(first, store, "resubmit_job")
     watches("login2")
     until(lambda: leads(store, "login2"), "the second to lead")
     until(lambda: recovered(store), "the second to end it")
