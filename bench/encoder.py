@@ -55,6 +55,29 @@ class LineFigures(NamedTuple):
     sure_right: float
     """Of those, the ones whose reason was right."""
 
+    def __str__(self) -> str:
+        """Tell them."""
+        return f"root {self.root}, reason {self.reason}, of the root line {self.named}; {sureness(self.sure, self.sure_right)}"
+
+
+class CalibratedFigures(NamedTuple):
+    """Of the blind suites with each case's wordings hidden from the rules, answered by a ranker alone; shares, 0..1."""
+
+    cases: int
+    right: float
+    sure: float
+    """Of cases with at least SURE by a curve that was fitted without them."""
+    sure_right: float
+
+    def __str__(self) -> str:
+        """Tell them."""
+        return f"{self.cases} cases: reason {self.right}; {sureness(self.sure, self.sure_right)}"
+
+
+def sureness(share: float, right: float) -> str:
+    """Return how often something was sure, and then right."""
+    return f"{right:.1%} right at p >= {SURE}, {share:.1%} coverage"
+
 
 class ChoiceFigures(NamedTuple):
     """Shares, 0..1."""
@@ -181,6 +204,18 @@ def print_suites(rankers: Mapping[str, Ranker]) -> None:
         print(f"surer half {_share([one.right for one in order[: len(order) // 2]])}")
 
 
+def calibrated(ranker: Ranker) -> CalibratedFigures:
+    """Return how often a ranker is sure on the blind suites, and how often right then, by the confidence that a person is told."""
+    from assistant.diagnose.knowledge import Knowledge
+    from assistant.diagnose.labels import read_labels
+    from assistant.diagnose.reliability import guesses, held_out
+
+    labels = [label for folder in sorted((ROOT / "tests" / "cases").glob("blind*")) for label in read_labels(folder)]
+    told = held_out([(one.raw, one.right) for one in guesses(labels, Knowledge.load(), ranker)])
+    sure = [right for confidence, right in told if confidence >= SURE]
+    return CalibratedFigures(len(told), _share([right for _, right in told]), round(len(sure) / len(told), 3), _share(sure))
+
+
 def _beside_prototype(generator: Path, folder: Path, *, wrong: bool) -> int:
     from bench import prototype
 
@@ -204,7 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the figures."""
     parser = argparse.ArgumentParser(prog="python -m bench.encoder", description="Figures of the embedded model.")
     parser.add_argument("--wrong", action="store_true", help="print what it gets wrong")
-    parser.add_argument("--suites", action="store_true", help="the blind suites without signatures, too; takes a minute")
+    parser.add_argument("--suites", action="store_true", help="the blind suites without signatures, too; takes minutes")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where the model lies")
     parser.add_argument("--prototype", type=Path, nargs="?", const=Path(), help="only the excerpts of the prototype there")
     options = parser.parse_args(arguments)
@@ -230,7 +265,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for head in ("intent", "question"):
         print(f"{head:15} {chosen(sentences(head), Intents(encoder, heads, head), wrong=options.wrong)}")
     if options.suites:
-        print_suites({"words": words, "encoder": EncoderRanker(encoder, heads), "both": EncoderRanker(encoder, heads, words)})
+        rankers: dict[str, Ranker] = {
+            "words": words,
+            "encoder": EncoderRanker(encoder, heads),
+            "both": EncoderRanker(encoder, heads, words),
+        }
+        print_suites(rankers)
+        for name, ranker in rankers.items():
+            print(f"blind suites, wordings hidden, calibrated, {name:8} {calibrated(ranker)}")
     for embedder in (encoder, EmbeddedEmbedder(options.folder), HashingEmbedder()):
         print(f"retrieval {embedder.name:32} {retrieval(embedder)}")
     return 0

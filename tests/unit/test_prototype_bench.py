@@ -10,6 +10,7 @@ import pytest
 from assistant.content.reasons import reasons
 from assistant.ports import LineScore
 from bench import prototype
+from bench.encoder import Excerpt, judged
 
 GENERATOR = """
 ROOT = {"NVLinkError": ["the mesh is broken {n}"], "OSError": ["FUSE process of /mnt/a died, software caused connection abort"]}
@@ -66,8 +67,18 @@ def test_wordings_like_those_of_our_training_are_told_apart(folder: Path, capsys
     assert "1 are like a line of our training, in 30 excerpts" in said
     assert "os_error: 1, as" in said
     assert "nvlink_error: none" in said
-    assert "all 60: LineFigures(root=0.5, reason=0.5" in said
-    assert "the 30 unlike: LineFigures(root=1.0, reason=1.0" in said
+    assert "all 60: root 0.5, reason 0.5, of the root line 0.5; 50.0% right at p >= 0.9, 100.0% coverage" in said
+    assert "the 30 unlike: root 1.0, reason 1.0" in said
+
+
+def test_figures_tell_how_often_a_ranker_is_sure_and_then_right() -> None:
+    class Torn(Words):
+        def rank(self, lines: Sequence[str]) -> Sequence[LineScore]:
+            return [LineScore(1.0, {"hang" if "other" in line else "os_error": 0.9 if "sure" in line else 0.89}) for line in lines]
+
+    lines = ["sure", "sure too", "sure of the other", "not certain", "no other"]
+    found = judged([Excerpt([line], 0, "os_error") for line in lines], Torn("", ""))
+    assert str(found) == "root 1.0, reason 0.6, of the root line 0.6; 66.7% right at p >= 0.9, 60.0% coverage"
 
 
 def test_a_missing_generator_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
