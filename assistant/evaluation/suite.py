@@ -1,0 +1,220 @@
+"""Read a suite: which model is evaluated on which datasets, by which commands. Whatever is wrong is found before anything runs.
+
+title = "nightly"
+model = "/ckpt/7b-step4000"
+
+[defaults]
+infer = "{python} infer.py --model {model} --data {data} --range {first}:{last} --out {out}"
+metric = "{python} exact.py {out} {score}"
+
+[[dataset]]
+name = "gsm8k"
+data = "data/gsm8k.jsonl"
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from assistant.content.reading import build, line_of, read_toml, wrong
+from assistant.errors import ContentError, InputError
+from assistant.evaluation.records import Dataset
+
+__all__ = ["PLACEHOLDERS", "Suite", "load_suite"]
+
+PLACEHOLDERS = frozenset({"model", "data", "dataset", "first", "last", "out", "score", "python"})
+"""What a command may hold in braces."""
+_PLACEHOLDER = re.compile(r"\{\{\w+\}\}|\{([a-z_]+)\}")
+# braces around anything but a name, as in JSON, stay as they are
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,119}")
+_MOST_ITEMS = 1_000_000_000
+_RANGES: Mapping[str, tuple[float, float]] = {
+    "items": (1, _MOST_ITEMS),
+    "gpus": (1, 1024),
+    "metric_timeout_s": (1, 604_800),
+    "infer_s": (0, 1e9),
+    "metric_s": (0, 1e9),
+    "prepare_s": (0, 1e9),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """A model and what it is evaluated on."""
+
+    title: str
+    model: str
+    """Path; empty where the command line names it."""
+    datasets: tuple[Dataset, ...]
+    """In the order of the file; names are unique and safe in a path."""
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class _Defaults:
+    infer: str = ""
+    metric: str = ""
+    gpus: int = 1
+    split: bool | None = None
+    metric_timeout_s: float = 1800.0
+    sandbox: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    name: str
+    items: int | None = None
+    infer: str | None = None
+    metric: str | None = None
+    data: str = ""
+    gpus: int | None = None
+    split: bool | None = None
+    metric_timeout_s: float | None = None
+    sandbox: bool | None = None
+    infer_s: float | None = None
+    metric_s: float | None = None
+    prepare_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    dataset: tuple[_Entry, ...]
+    title: str = ""
+    model: str = ""
+    defaults: _Defaults = _Defaults()
+
+
+def load_suite(path: Path, items: Mapping[str, int] | None = None) -> Suite:
+    """Return the suite of a file.
+
+    Args:
+        path: The file; paths in it are relative to its folder.
+        items: How many items datasets of a name have, for those that say neither that nor where their data lies.
+
+    Raises:
+        ContentError: A key, a name, a number or a template is wrong; the message says on which line.
+        InputError: Data of datasets is missing; the message names all of it.
+    """
+    found = build(_File, read_toml(path), path)
+    if not found.dataset:
+        raise ContentError(f"{path}: has no [[dataset]]: nothing to evaluate")
+    _check_numbers(path, found.defaults, (("defaults", 0),))
+    seen: dict[str, int] = {}
+    for number, entry in enumerate(found.dataset):
+        _check_entry(path, entry, number, seen)
+    _check_data(path, found.dataset)
+    sets = tuple(_dataset(path, entry, n, found.defaults, items or {}) for n, entry in enumerate(found.dataset))
+    model = str(path.parent / Path(found.model).expanduser()) if found.model else ""
+    return Suite(found.title or path.stem, model, sets, path)
+
+
+def _check_entry(path: Path, entry: _Entry, number: int, seen: dict[str, int]) -> None:
+    trail = (("dataset", number),)
+    if not _NAME.fullmatch(entry.name):
+        wants = "letters, digits and . _ + -, a letter or digit first, at most 120, for it names files"
+        raise wrong(path, "name", f"{entry.name!r} is no safe name: {wants}", trail=trail)
+    if entry.name in seen:
+        raise wrong(path, "name", f"{entry.name!r} is there twice, as dataset {seen[entry.name] + 1} already", trail=trail)
+    seen[entry.name] = number
+    _check_numbers(path, entry, trail)
+
+
+def _check_numbers(path: Path, table: _Entry | _Defaults, trail: tuple[tuple[str, int], ...]) -> None:
+    for field in fields(table):
+        value = getattr(table, field.name)
+        if field.name not in _RANGES or value is None:
+            continue
+        least, most = _RANGES[field.name]
+        if not (math.isfinite(value) and least <= value <= most):
+            raise wrong(path, field.name, f"must be {least:g} to {most:g}, not {value!r}", trail=trail)
+
+
+def _check_data(path: Path, entries: Sequence[_Entry]) -> None:
+    missing = [(n, entry) for n, entry in enumerate(entries) if entry.data and not _data_path(path, entry.data).exists()]
+    if missing:
+        named = "; ".join(f"{entry.data} of {entry.name} (line {_line(path, n)})" for n, entry in missing)
+        many = (
+            f"{len(missing)} of {len(entries)} datasets: data is missing"
+            if len(missing) > 1
+            else "the data of a dataset is missing"
+        )
+        raise InputError(f"{path}: {many}: {named}; paths are relative to {path.parent}")
+
+
+def _line(path: Path, number: int) -> int:
+    # the n-th `data` key need not be that of the n-th dataset, so it is sought behind its table's head
+    return line_of(path, "data", 0, line_of(path, "dataset", number))
+
+
+def _data_path(path: Path, data: str) -> Path:
+    return path.parent / Path(data).expanduser()
+
+
+def _dataset(path: Path, entry: _Entry, number: int, defaults: _Defaults, items: Mapping[str, int]) -> Dataset:
+    trail = (("dataset", number),)
+
+    def pick(name: str) -> Any:
+        own = getattr(entry, name)
+        return getattr(defaults, name) if own is None else own
+
+    made = Dataset(entry.name, 0, pick("infer"), pick("metric"), str(_data_path(path, entry.data)) if entry.data else "")
+    if not made.infer:
+        raise ContentError(f"{path}:{line_of(path, 'dataset', number)}: {entry.name} has no `infer` command, nor has [defaults]")
+    for key, command in (("infer", made.infer), ("metric", made.metric)):
+        used = _placeholders(path, key, command, trail if getattr(entry, key) is not None else (("defaults", 0),))
+        if key == "infer" and "out" not in used:
+            raise wrong(path, key, "has no {out}: where would its output go?", trail=trail)
+        if key == "infer":
+            ranged = {"first", "last"} <= used
+    if pick("split") and not ranged:
+        raise wrong(path, "split", f"{entry.name} cannot be split: its `infer` has no {{first}} and {{last}}", trail=trail)
+    return replace(
+        made,
+        items=_items(path, entry, number, items),
+        gpus=pick("gpus"),
+        split=ranged if pick("split") is None else pick("split"),
+        metric_timeout_s=pick("metric_timeout_s"),
+        sandbox=pick("sandbox"),
+        infer_s=entry.infer_s,
+        metric_s=entry.metric_s,
+        prepare_s=entry.prepare_s,
+    )
+
+
+def _placeholders(path: Path, key: str, command: str, trail: tuple[tuple[str, int], ...]) -> set[str]:
+    try:
+        shlex.split(command)
+    except ValueError as error:
+        raise wrong(path, key, f"{command!r} is no command line: {error}", trail=trail) from None
+    used = {match.group(1) for match in _PLACEHOLDER.finditer(command)} - {None}
+    for name in sorted(used - PLACEHOLDERS):
+        near = difflib.get_close_matches(name, PLACEHOLDERS, n=1)
+        hint = f"; did you mean {{{near[0]}}}?" if near else ""
+        known = ", ".join(sorted(f"{{{one}}}" for one in PLACEHOLDERS))
+        raise wrong(
+            path, key, f"{{{name}}} is unknown{hint}; known: {known}; {{{{{name}}}}} stands for {{{name}}} itself", trail=trail
+        )
+    return used
+
+
+def _items(path: Path, entry: _Entry, number: int, known: Mapping[str, int]) -> int:
+    if entry.items is not None:
+        return entry.items
+    data = _data_path(path, entry.data)
+    if entry.data and data.suffix == ".jsonl" and data.is_file():
+        with data.open("rb") as lines:
+            counted = sum(1 for line in lines if line.strip())
+        if not counted:
+            raise InputError(f"{data}: the data of {entry.name} is empty")
+        return counted
+    if entry.name in known:
+        return known[entry.name]
+    hint = "say it, or give its data as .jsonl, of which the lines are counted"
+    raise ContentError(f"{path}:{line_of(path, 'dataset', number)}: {entry.name}: how many `items` it has is not known; {hint}")
