@@ -2,9 +2,9 @@
 
     python -m bench.chat [--keys 110] [--starts 5] [--others 5] [--rate 10000]
 
-First paint is from the start of the process until the prompt is on the screen; store, scheduler and encoder are read behind it. For
-all else a cluster of 2,000 nodes and 5,000 jobs, of which 50 change with every look, and 200 incidents are in the chat; the patterns
-of logs are compiled before, as they are since the first diagnosis.
+First paint is from the start of the process until the prompt is on the screen; store, scheduler and encoder are read behind it.
+For all else a cluster of 2,000 nodes and 5,000 jobs, of which 50 change with every look, and 200 incidents are in the chat; the
+patterns of logs are compiled before, as they are since the first diagnosis.
 
 A key's time is from the key to the first byte that the terminal gets; in the log viewer, which writes without keys as well, to the
 line of the foot that says where the key led to. What other processes write is timed from the moment that the store keeps of it.

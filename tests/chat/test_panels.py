@@ -68,3 +68,26 @@ async def test_no_size_breaks_it(broken: Scene, size: tuple[int, int]) -> None:
         for width, height in ((20, 5), (200, 60), (1, 1), size):
             await pilot.resize_terminal(width, height)
         assert app.is_running
+
+
+async def test_what_waits_is_told_with_why_risk_and_undo_below_the_list(broken: Scene) -> None:
+    async with opened(broken, (80, 24)) as (app, pilot):
+        await pilot.press("f3")
+        panel = app.main.query_one(ApprovalsPanel)
+        await until(pilot, lambda: panel.detail.region.height > 3, "the detail")
+        told = str(panel.detail.render())
+        assert broken.engine.store.call(broken.engine.store.approval(1).call).preview in told
+        assert "why  node02 is named by dmesg.log" in told
+        assert "changes something, can be undone" in told
+        assert "uncordon_node" in told
+
+
+async def test_on_a_wide_screen_why_risk_and_undo_are_columns(broken: Scene) -> None:
+    async with opened(broken, (200, 60)) as (app, pilot):
+        await pilot.press("f3", "f3")
+        panel = app.main.query_one(ApprovalsPanel)
+        await until(pilot, lambda: panel.has_class("-columns"), "the columns")
+        cells = [str(cell).strip() for cell in panel.table.get_row_at(0)]
+        assert cells[4:6] == ["changes", "uncordon_node"]
+        assert cells[6].startswith("node02 is named by dmesg.log")
+        assert panel.table.virtual_size.width <= panel.table.size.width

@@ -57,6 +57,8 @@ RISKS: Mapping[Risk, tuple[str, str]] = {
     Risk.DISRUPT: ("ends something that runs", "error"),
 }
 """What a risk means in words, and its colour."""
+RISK_WORDS: Mapping[Risk, str] = {Risk.READ: "reads", Risk.CHANGE: "changes", Risk.DISRUPT: "ends a run"}
+"""The same in a few cells."""
 
 
 def about(incident: Incident) -> str:

@@ -84,8 +84,8 @@ class LogView(ScrollView, can_focus=True):
             self.what = what
 
     changes: reactive[int] = reactive(0, repaint=False)
-    """How often the log, the cursor or what is shown changed. Watched and not posted: what is said of the cursor's line comes to the
-    screen together with the line, and not a frame or two later."""
+    """How often the log, the cursor or what is shown changed. Watched and not posted: what is said of the cursor's line comes to
+    the screen together with the line, and not a frame or two later."""
 
     def __init__(
         self,
