@@ -20,13 +20,16 @@ import sentences as asked
 
 from assistant.llm import prepared
 from assistant.llm.encoder import DIGEST, DIMS, GGUF, HEADS, WORDS, EncoderRanker, Intents, LlamaEncoder
-from assistant.llm.heads import VERSION, Heads, refit, save_heads
+from assistant.llm.heads import VERSION, Heads, refit, refit_root, save_heads
 from assistant.llm.ranker import LinearRanker, save_ranker
 from assistant.llm.training import train
 from bench.encoder import chosen, excerpts, judged, sentences
 
 PRIOR = 0.02
 """How strongly the heads for sentences are drawn to nothing."""
+ROOT_PRIOR = 30.0
+"""How strongly the head for root lines stays what it was trained to be. What it learns anew, line by line, helps it on wordings
+that nobody has seen; what it was trained to be knows better which of several lines of an excerpt is the root."""
 
 
 def mean_of(
@@ -53,12 +56,29 @@ def heads_of(
 ) -> Heads:
     """Return the seeds' mean heads.
 
-    Those for lines stay as they are: fitted again to lines that the encoder has learnt by heart, they would be sure of everything.
+    The one for reasons stays as it is: fitted again to lines that the encoder has learnt by heart, it would be sure of everything.
     Those for sentences had few in each batch, so they are fitted anew to what llama.cpp computes for all of them.
     """
     own = {name.removeprefix("heads."): table for name, table in tables.items() if name.startswith("heads.")}
     classes = {"reason": tuple(about["reason"]), **dict.fromkeys(asked.HEADS, ())}
-    return of_sentences(Heads(classes, own, {**note, "version": VERSION, "encoder": encoder.digest}), encoder)
+    heads = Heads(classes, own, {**note, "version": VERSION, "encoder": encoder.digest})
+    return of_sentences(of_roots(with_trained_root(heads), encoder), encoder)
+
+
+def with_trained_root(heads: Heads) -> Heads:
+    """Return heads of which the one for root lines is as it was trained, and that remember this."""
+    kept = heads.about.get("trained_root")
+    if kept is None:
+        kept = [*map(float, heads.tables["root.weight"][0]), float(heads.tables["root.bias"][0])]
+    tables = {"root.weight": np.array([kept[:-1]], np.float32), "root.bias": np.array(kept[-1:], np.float32)}
+    return replace(heads, tables={**heads.tables, **tables}, about={**heads.about, "trained_root": kept})
+
+
+def of_roots(heads: Heads, encoder: LlamaEncoder) -> Heads:
+    """Return heads of which the one for root lines has learnt the further wordings from what llama.cpp computes."""
+    told = [line for own in data.pool().by_reason.values() for line in own if data.is_further(line)]
+    vectors = encoder.vectors([prepared.line(line.text) for line in told])
+    return refit_root(heads, vectors, [line.root for line in told], prior=ROOT_PRIOR)
 
 
 def of_sentences(heads: Heads, encoder: LlamaEncoder) -> Heads:
