@@ -111,6 +111,39 @@ def test_it_can_be_asked_from_another_host(cli: Run, watched: Store, tmp_path: P
     assert cli("status", "--url", url).code == 3, "nobody answers any more"
 
 
+def test_the_store_on_a_shared_folder_can_be_asked_from_another_host(
+    cli: Run, store_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = store_path.parent / "shared"
+    shared.mkdir(parents=True)
+    # so the store is kept without shared memory, which hosts do not share
+    monkeypatch.setattr("assistant.store.connection._mounts", lambda: f"srv:/x {shared} nfs4 rw 0 0\n")
+    with Store(shared / "nightshift.db", SystemClock()) as there:
+        there.lead(OWNER, 60)
+        _passes(there, trouble=("node7 is silent",))
+        there.keep_pass("watch@login2:1.2", at=datetime.now(UTC), seconds=0, leads=False, whole=False)
+        monkeypatch.setattr("socket.gethostname", lambda: "login9")
+        said = cli("--store", shared / "nightshift.db", "status")
+        assert there.rows("PRAGMA journal_mode")[0][0] == "delete"
+    told = " ".join(said.out.split())
+    assert f"leads {OWNER}" in told
+    assert "stands by watch@login2:1.2" in told
+    assert "degraded node7 is silent" in told
+
+
+def test_what_people_know_of_what_is_set_aside_and_what_was_remarked_is_shown(cli: Run, watched: Store) -> None:
+    known = "job 7: its log cannot be read (since 2026-03-10 12:00Z)"
+    watched.keep_pass(OWNER, at=datetime.now(UTC), seconds=0.4, leads=True, whole=True, trouble=(known,))
+    watched.set_aside(["2 logs may not be read, so no hangs and losses are noticed of jobs 8, 9"])
+    watched.add_remarks(["node node01: allocated -> draining (firmware), job 7 runs there"], datetime.now(UTC))
+    said, (found,) = cli("status"), cli("status", "--json").objects
+    assert said.code == 1, "people know, and it stays visible"
+    assert f"the last pass was degraded: {known}" in said.out
+    assert "set aside       2 logs may not be read" in said.out
+    assert any(line.startswith("remarks") and line.endswith("job 7 runs there") for line in said.out.splitlines())
+    assert (found["aside"][0][:6], found["remarks"][0]["text"][:11]) == ("2 logs", "node node01")
+
+
 def test_metrics_of_something_else_say_nothing_about_us(cli: Run, store_path: Path) -> None:
     from prometheus_client import CollectorRegistry, start_http_server
 

@@ -207,6 +207,14 @@ def test_systemd_takes_the_shipped_units(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze here")
+@pytest.mark.parametrize("unit", ["nightshift-watch.service", "nightshift-watch-once.service"])
+def test_who_takes_the_watch_over_gains_little_by_it(unit: str) -> None:
+    security = ["systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=20", str(UNITS / unit)]
+    done = subprocess.run(security, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-200:] + done.stderr
+
+
 def test_the_units_start_commands_that_exist() -> None:
     from assistant.doors.cli.main import COMMANDS
 

@@ -15,13 +15,16 @@ from pathlib import Path
 
 import pytest
 
+from assistant.config import Settings
 from assistant.doors.watchdog.loop import Watchdog
+from assistant.doors.watchdog.once import pass_once
 from assistant.doors.watchdog.passed import Passed
 from assistant.engine.leadership import Leader
 from assistant.errors import Unavailable
 from assistant.policy import Mode
 from assistant.ports import JumpingClock
 from assistant.records import Event, EventKind, IncidentState, Job, JobState, Node, NodeState
+from assistant.schedulers.simulated_run import Run
 from assistant.store import Store
 from assistant.watch.hang import HangLimits
 from assistant.watch.known import Known
@@ -271,6 +274,34 @@ def test_a_pass_that_cannot_read_one_log_is_no_sign_of_life_until_people_know_of
     made = passes(dog, scene, 3)
     assert [one.whole for one in made] == [False] * 3
     assert made[0].trouble[0].startswith(f"job {job}: its log cannot be read: ")
+
+
+def test_a_single_pass_that_cannot_read_one_log_is_no_sign_of_life_either(scene: Scene) -> None:
+    scene.cluster.plan("llm", Run(steps=1_000))
+    scene.cluster.submit(scene.spec)
+    scene.clock.sleep(5)
+    engine, listed = scene.engine, scene.cluster.jobs
+    assert list(pass_once(lambda: engine.tick(owner="once"), Settings(), engine.store, engine)) == []
+    (seen,) = engine.store.watches()
+    scene.cluster.jobs = lambda: [replace(one, log=scene.folder) for one in listed()]  # type: ignore[method-assign]
+    scene.clock.sleep(60)
+    pass_once(lambda: engine.tick(owner="once"), Settings(), engine.store, engine)
+    (degraded,) = engine.store.watches()
+    assert degraded.whole_at == seen.at
+    assert "its log cannot be read" in degraded.trouble[0]
+
+
+def test_what_is_remarked_reaches_the_store(scene: Scene, dogs: Dogs) -> None:
+    scene.cluster.plan("llm", Run(steps=1_000))
+    dog = dogs(Store(scene.folder / "nightshift.db", scene.clock))
+    scene.cluster.submit(scene.spec)
+    passes(dog, scene, 2)
+    scene.cluster.cordon("node01", "firmware, by hand")
+    scene.clock.sleep(60)
+    dog.look()
+    (said,) = dog.engine.store.remarks()
+    assert said.text == "node node01: allocated -> draining (firmware, by hand), job 1 runs there"
+    assert passes(dog, scene, 1)[0].whole, "it is no trouble"
 
 
 def test_a_silent_scheduler_is_no_sign_of_life_however_long_it_lasts(scene: Scene, dogs: Dogs) -> None:
