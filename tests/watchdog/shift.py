@@ -11,7 +11,7 @@ from assistant.config import Settings, WatchSettings
 from assistant.diagnose.knowledge import Knowledge
 from assistant.engine import Engine
 from assistant.policy import Mode, Policy, load_policy
-from assistant.ports import JumpingClock
+from assistant.ports import JumpingClock, Reply
 from assistant.records import Diagnosis, Incident, IncidentState, JobSpec, Node
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.simulated_run import Run
@@ -54,6 +54,7 @@ class Shift:
         self.folder, self.clock = folder, JumpingClock(START)
         self.cluster = RackedCluster(self.clock, folder, nodes=nodes)
         self.cluster.per_rack = per_rack
+        self.cluster.answers["true"] = lambda node: Reply(node, True, 0, "", "")
         self.stop_file = folder / "stop"
         self.terms: dict[str, Any] = {"mode": mode, "kill_switch": (self.stop_file,), "min_healthy_share": 0.5, **terms}
         self.submitted_at: list[float] = []
