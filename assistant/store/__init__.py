@@ -9,6 +9,7 @@ from assistant.store.approvals import Approval, ApprovalRows
 from assistant.store.audit import AuditRow, Broken
 from assistant.store.budgets import Attempt, BudgetRows
 from assistant.store.calls import PastCall
+from assistant.store.evaluations import EvaluationRows, EvaluationRun
 from assistant.store.incidents import IncidentRows
 from assistant.store.leaders import LeaderRows, Leadership
 from assistant.store.ledger import LedgerRows
@@ -28,6 +29,7 @@ __all__ = [
     "AuditRow",
     "Broken",
     "Count",
+    "EvaluationRun",
     "Leadership",
     "Memory",
     "Near",
@@ -44,6 +46,7 @@ class Store(
     IncidentRows,
     ApprovalRows,
     BudgetRows,
+    EvaluationRows,
     RuleRows,
     LeaderRows,
     LedgerRows,

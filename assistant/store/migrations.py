@@ -212,6 +212,20 @@ def m0013_watches(db: Database) -> None:
     )
 
 
+def m0014_evaluations(db: Database) -> None:
+    """What datasets took in past evaluations."""
+    _script(
+        db,
+        """
+        CREATE TABLE evaluations (
+            run TEXT NOT NULL, dataset TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, infer_s REAL NOT NULL,
+            metric_s REAL NOT NULL, model TEXT NOT NULL, model_bytes INTEGER NOT NULL, at TEXT NOT NULL,
+            PRIMARY KEY (run, dataset, first, last));
+        CREATE INDEX evaluations_by_time ON evaluations(at)
+        """,
+    )
+
+
 STEPS: tuple[Callable[[Database], None], ...] = (
     m0001_incidents,
     m0002_evidence_and_diagnoses,
@@ -226,6 +240,7 @@ STEPS: tuple[Callable[[Database], None], ...] = (
     m0011_templates,
     m0012_leaders,
     m0013_watches,
+    m0014_evaluations,
 )
 """Every step ever released, oldest first."""
 
