@@ -29,7 +29,7 @@ from assistant.evaluation.records import Dataset
 
 __all__ = ["PLACEHOLDERS", "Suite", "load_suite"]
 
-PLACEHOLDERS = frozenset({"model", "data", "dataset", "first", "last", "out", "score", "python"})
+PLACEHOLDERS = frozenset({"model", "data", "dataset", "first", "last", "count", "out", "score", "python", "pieces", "cache"})
 """What a command may hold in braces."""
 _PLACEHOLDER = re.compile(r"\{\{\w+\}\}|\{([a-z_]+)\}")
 # braces around anything but a name, as in JSON, stay as they are
@@ -169,10 +169,11 @@ def _dataset(path: Path, entry: _Entry, number: int, defaults: _Defaults, items:
         raise ContentError(f"{path}:{line_of(path, 'dataset', number)}: {entry.name} has no `infer` command, nor has [defaults]")
     for key, command in (("infer", made.infer), ("metric", made.metric)):
         used = _placeholders(path, key, command, trail if getattr(entry, key) is not None else (("defaults", 0),))
-        if key == "infer" and "out" not in used:
+        if key == "infer" and not {"out", "pieces"} & used:
             raise wrong(path, key, "has no {out}: where would its output go?", trail=trail)
         if key == "infer":
-            ranged = {"first", "last"} <= used
+            # a program that is told its pieces one by one is told their ranges and outputs as well
+            ranged = {"first", "last"} <= used or "pieces" in used
     if pick("split") and not ranged:
         raise wrong(path, "split", f"{entry.name} cannot be split: its `infer` has no {{first}} and {{last}}", trail=trail)
     return replace(

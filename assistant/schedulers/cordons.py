@@ -40,20 +40,20 @@ def must_uncordon(node: str, before: str | None) -> bool:
     return before is not None
 
 
-def shown(name: str, partition: str, *, job: str | None, cordon: str | None, down: str | None) -> Node:
+def shown(name: str, partition: str, *, jobs: tuple[str, ...], cordon: str | None, down: str | None) -> Node:
     """Return a node as the port shows it.
 
     Args:
         name: Its name.
         partition: Its partition.
-        job: The job that runs on it.
+        jobs: The jobs that run on it.
         cordon: The reason of its cordon.
         down: Why it is dead.
     """
     if down is not None:
         state = NodeState.DOWN
     elif cordon is not None:
-        state = NodeState.DRAINING if job else NodeState.DRAINED
+        state = NodeState.DRAINING if jobs else NodeState.DRAINED
     else:
-        state = NodeState.ALLOCATED if job else NodeState.IDLE
-    return Node(name, state, partition, cordon or down or "", (job,) if job else ())
+        state = NodeState.ALLOCATED if jobs else NodeState.IDLE
+    return Node(name, state, partition, cordon or down or "", jobs)

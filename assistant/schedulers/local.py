@@ -2,7 +2,7 @@
 
 There is no daemon. Whoever asks (`jobs()`, `nodes()`, `submit()`) first makes one cheap scheduling pass under a lock: jobs whose
 supervisor reported are closed, jobs whose supervisor vanished are given up, pending ones that fit are started in order of
-submission.
+submission. A job has its nodes for itself unless it asks for a share of one (see `local_sharing`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from assistant.records import Job, JobSpec, Node
 from assistant.schedulers import local_files as files
 from assistant.schedulers.cordons import must_cordon, must_uncordon, shown
 from assistant.schedulers.local_jobs import JobFolders, reap
+from assistant.schedulers.local_sharing import Share, share_of
 
 UP_SINCE = timedelta(days=9)
 """How long ago the virtual nodes booted: a boot right before a failure would be a finding."""
@@ -31,7 +32,16 @@ class LocalScheduler:
 
     name = "local"
 
-    def __init__(self, folder: Path, clock: Clock, nodes: int | Sequence[str] = 4, partition: str = "demo") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        clock: Clock,
+        nodes: int | Sequence[str] = 4,
+        partition: str = "demo",
+        *,
+        gpus: int = 1,
+        cpus: int = 4,
+    ) -> None:
         """Open the cluster in `folder`, or make one there.
 
         Args:
@@ -39,6 +49,8 @@ class LocalScheduler:
             clock: For times in the records; processes live in real time.
             nodes: How many nodes, or their names, of a new cluster; one that exists keeps its own.
             partition: The only one of a new cluster.
+            gpus: Of each node of a new cluster, for jobs that share nodes.
+            cpus: Likewise.
         """
         self.folder = folder.absolute()
         self.clock = clock
@@ -47,7 +59,7 @@ class LocalScheduler:
         with files.locked(self.folder):
             if files.read_json(self.folder / "cluster.json") is None:
                 names = [f"node{number:02}" for number in range(1, nodes + 1)] if isinstance(nodes, int) else sorted(nodes)
-                cluster = {"partition": partition, "nodes": names, "cordons": {}, "next_id": 1}
+                cluster = {"partition": partition, "nodes": names, "cordons": {}, "next_id": 1, "gpus": gpus, "cpus": cpus}
                 files.write_json(self.folder / "cluster.json", cluster)
                 for name in names:
                     self._make_node(name)
@@ -141,7 +153,7 @@ class LocalScheduler:
         with files.locked(self.folder):
             self._pass()
             cluster, busy = self._cluster(), self._busy()
-        return [self._node(name, cluster, busy.get(name)) for name in cluster["nodes"]]
+        return [self._node(name, cluster, busy.get(name, ())) for name in cluster["nodes"]]
 
     def cordon(self, node: str, reason: str) -> None:
         """Take a node out of scheduling; a job on it goes on.
@@ -195,18 +207,20 @@ class LocalScheduler:
         if not pending:
             return
         cluster = self._cluster()
-        unusable = {*self._busy(), *cluster["cordons"], *(name for name in cluster["nodes"] if self._is_down(name))}
+        unusable = {*cluster["cordons"], *(name for name in cluster["nodes"] if self._is_down(name))}
+        used = self._used()
         for job_id in pending:
-            spec, begun = self._jobs.spec(job_id), self._jobs.begun(job_id)
-            if begun is not None:
-                self._start(job_id, spec, begun)
-                unusable |= set(begun)
-                continue
-            free = [name for name in cluster["nodes"] if name not in unusable and name not in spec.exclude]
-            if len(free) < spec.nodes:
+            spec, begun, share = self._jobs.spec(job_id), self._jobs.begun(job_id), share_of(self._jobs.spec(job_id))
+            allowed = [
+                name for name in cluster["nodes"] if name not in unusable and name not in spec.exclude and share.may_run_on(name)
+            ]
+            free = begun or [name for name in allowed if share.fits(used.get(name), cluster.get("gpus", 1), cluster.get("cpus", 4))]
+            if len(free) >= spec.nodes:
+                self._start(job_id, spec, free[: spec.nodes])
+                for name in free[: spec.nodes]:
+                    used[name] = used.get(name, Share()) + share
+            elif share.whole:
                 break  # first come, first served: a later, smaller job does not overtake
-            self._start(job_id, spec, free[: spec.nodes])
-            unusable |= set(free[: spec.nodes])
 
     def _start(self, job_id: str, spec: JobSpec, nodes: list[str]) -> None:
         at, cpus = self.clock.now(), spec.nodes * spec.ranks_per_node
@@ -252,11 +266,22 @@ class LocalScheduler:
     def _is_down(self, node: str) -> bool:
         return (self.node_folder(node) / "down").exists()
 
-    def _busy(self) -> dict[str, str]:
-        """Return the job that runs on each node that has one."""
-        statuses = ((job_id, self._jobs.status(job_id)) for job_id in self._jobs.ids())
-        return {node: job_id for job_id, status in statuses if status["state"] == "running" for node in status["nodes"]}
+    def _busy(self) -> dict[str, tuple[str, ...]]:
+        """Return the jobs that run on each node that has some."""
+        found: dict[str, tuple[str, ...]] = {}
+        for job_id in self._jobs.ids():
+            status = self._jobs.status(job_id)
+            for node in status["nodes"] if status["state"] == "running" else ():
+                found[node] = (*found.get(node, ()), job_id)
+        return found
 
-    def _node(self, name: str, cluster: Mapping[str, Any], job_id: str | None) -> Node:
+    def _used(self) -> dict[str, Share]:
+        """Return what the jobs on each node take of it."""
+        used = {}
+        for node, jobs in self._busy().items():
+            used[node] = sum((share_of(self._jobs.spec(job_id)) for job_id in jobs), Share())
+        return used
+
+    def _node(self, name: str, cluster: Mapping[str, Any], jobs: tuple[str, ...]) -> Node:
         down = (self.node_folder(name) / "down").read_text(encoding="utf-8") if self._is_down(name) else None
-        return shown(name, cluster["partition"], job=job_id, cordon=cluster["cordons"].get(name), down=down)
+        return shown(name, cluster["partition"], jobs=jobs, cordon=cluster["cordons"].get(name), down=down)

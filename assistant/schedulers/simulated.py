@@ -312,4 +312,5 @@ class SimulatedCluster:
                 file.writelines(f"{line}\n" for line in lines)
 
     def _node(self, name: str) -> Node:
-        return shown(name, self.partition, job=self._busy.get(name), cordon=self._cordons.get(name), down=self._down.get(name))
+        jobs = (self._busy[name],) if name in self._busy else ()
+        return shown(name, self.partition, jobs=jobs, cordon=self._cordons.get(name), down=self._down.get(name))

@@ -1,0 +1,74 @@
+"""What was asked of a run, kept in its folder so that it can go on with nothing but that."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from assistant.errors import UsageError
+from assistant.evaluation.files import read_json, write_json
+from assistant.evaluation.layout import RunFolder
+from assistant.evaluation.records import Dataset, Estimate
+from assistant.evaluation.staging import Model
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An evaluation as it was asked for."""
+
+    model: Model
+    datasets: tuple[Dataset, ...]
+    estimates: Mapping[str, Estimate]
+    """By dataset."""
+    memory: str
+    """Folder in a node's memory; {node} is its name."""
+    nodes: int = 1
+    gpus_per_node: int = 1
+    cpus_per_node: int = 4
+    title: str = ""
+    from_storage: bool = False
+    """Read the model where it lies, copy it nowhere."""
+    python: str = sys.executable
+    """On the nodes."""
+    partition: str = ""
+    metric_partition: str = ""
+    """Empty: the same."""
+    gpu_option: str = "--gres=gpu:{gpus}"
+    no_gpu_option: str = "--gres=none"
+    options: tuple[str, ...] = field(default_factory=tuple)
+    """More options of the scheduler, for all jobs."""
+    retries: int = 2
+    """How often a piece or a metric that failed is tried again."""
+    infer_timeout_s: float = 4 * 3600.0
+    """For one piece."""
+    load_s: float = 30.0
+    fetch_s: float = 120.0
+
+    def dataset(self, name: str) -> Dataset:
+        """Return a dataset of the suite."""
+        return next(one for one in self.datasets if one.name == name)
+
+    def save(self, folder: RunFolder) -> None:
+        """Write it into the folder of its run."""
+        write_json(folder.asked, asdict(self))
+
+
+def load_asked(folder: RunFolder) -> Asked:
+    """Return what was asked of a run.
+
+    Raises:
+        UsageError: There is no such run.
+    """
+    found = read_json(folder.asked)
+    if found is None:
+        raise UsageError(f"there is no evaluation {folder.id!r}: {folder.asked} is missing; nightshift evaluate --runs lists them")
+    known: dict[str, Any] = {
+        **found,
+        "model": Model(**found["model"]),
+        "datasets": tuple(Dataset(**one) for one in found["datasets"]),
+        "estimates": {name: Estimate(**one) for name, one in found["estimates"].items()},
+        "options": tuple(found["options"]),
+    }
+    return Asked(**known)

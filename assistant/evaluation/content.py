@@ -1,0 +1,107 @@
+"""What a model consists of: its files with sizes and digests, listed at the source, compared with every copy."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+BLOCK = 8 << 20
+SUMS = "SHA256SUMS"
+"""A file beside the model's own, as `sha256sum` writes it: the copies are then compared with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One file."""
+
+    size: int
+    digest: str = ""
+    """`sha256:…` or `blake2b:…`; empty where it is not known yet."""
+
+
+class WrongContent(Exception):
+    """A copy is not what the source has, or is said to have."""
+
+
+def listing(source: Path) -> dict[str, Entry]:
+    """Return the files of a model by relative path; a model of one file has one entry with its name. Links are followed.
+
+    Raises:
+        FileNotFoundError: There is nothing.
+        OSError: Something in it cannot be read, or is neither file nor folder.
+    """
+    if source.is_file():
+        return {source.name: Entry(source.stat().st_size)}
+    if not source.is_dir():
+        raise FileNotFoundError(f"{source} does not exist")
+    found = {str(path.relative_to(source)): Entry(path.stat().st_size) for path in _files(source, frozenset())}
+    if not found:
+        raise FileNotFoundError(f"{source} holds no file")
+    sums = _sums(source / SUMS)
+    return {name: Entry(one.size, sums.get(name, "")) for name, one in found.items()}
+
+
+def total(files: Mapping[str, Entry]) -> int:
+    """Return the size of all files together."""
+    return sum(one.size for one in files.values())
+
+
+def new_digest(known: str) -> Any:
+    """Return an empty digest of the kind that a known one has; blake2b where none is known."""
+    return hashlib.sha256() if known.startswith("sha256:") else hashlib.blake2b(digest_size=20)
+
+
+def shown(digest: Any) -> str:
+    """Return a digest with its kind."""
+    return f"{digest.name}:{digest.hexdigest()}"
+
+
+def digest_of(path: Path, known: str = "") -> str:
+    """Return the digest of a file's content, of the kind that `known` has."""
+    digest = new_digest(known)
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            digest.update(block)
+    return shown(digest)
+
+
+def compare(copy: Mapping[str, Entry], wanted: Mapping[str, Entry]) -> None:
+    """Make sure that a copy is what is wanted; digests count where both sides know one of the same kind.
+
+    Raises:
+        WrongContent: It is not; the message names the first file.
+    """
+    missing, more = sorted(set(wanted) - set(copy)), sorted(set(copy) - set(wanted))
+    if missing or more:
+        raise WrongContent(f"{missing[0]} is missing in the copy" if missing else f"{more[0]} is in the copy, not in the source")
+    for name, one in wanted.items():
+        if copy[name].size != one.size:
+            raise WrongContent(f"{name} has {copy[name].size} bytes in the copy, {one.size} are wanted")
+        kinds = {digest.partition(":")[0] for digest in (copy[name].digest, one.digest)}
+        if len(kinds) == 1 and copy[name].digest != one.digest:
+            raise WrongContent(f"{name} has the wrong content: {copy[name].digest} was read, {one.digest} is wanted")
+
+
+def _files(folder: Path, above: frozenset[str]) -> Iterator[Path]:
+    here = above | {os.path.realpath(folder)}
+    for path in sorted(folder.iterdir()):
+        if path.is_dir():
+            if os.path.realpath(path) in here:
+                raise OSError(f"{path} leads back to a folder above it")
+            yield from _files(path, here)
+        elif path.is_file():
+            yield path
+        else:
+            raise OSError(f"{path} is neither file nor folder, or a link to nothing")
+
+
+def _sums(path: Path) -> dict[str, str]:
+    if not path.is_file():
+        return {}
+    found = re.findall(r"^([0-9a-f]{64}) [ *](?:\./)?(.+)$", path.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+    return {name: f"sha256:{digest}" for digest, name in found}

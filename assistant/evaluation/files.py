@@ -1,0 +1,136 @@
+"""Files that several machines read and write: JSON by atomic rename, claims that exactly one wins, locks that die with us."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Return what a file holds; None where there is none, or where it is damaged: nobody then has finished writing it."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def write_json(path: Path, value: object) -> None:
+    """Replace a file as a whole; it survives a crash of the machine once this returns."""
+    beside = _beside(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with beside.open("w", encoding="utf-8") as file:
+        json.dump(value, file)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
+def claim(path: Path, owner: str) -> str:
+    """Write who owns something unless it is owned already; return the owner. Of several at once exactly one wins."""
+    beside = _beside(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside.write_text(owner, encoding="utf-8")
+    try:
+        path.hardlink_to(beside)
+    except FileExistsError:
+        return path.read_text(encoding="utf-8")
+    finally:
+        beside.unlink()
+    return owner
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.{time.monotonic_ns()}")
+
+
+def append(path: Path, record: object) -> None:
+    """Add a record to a file of JSON lines, on the disk when this returns."""
+    with path.open("ab") as file:
+        file.write(json.dumps(record).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def records(path: Path) -> Iterator[dict[str, Any]]:
+    """Return the records of a file of JSON lines; the half of a line that a crash left at its end is skipped."""
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return
+    for line in lines:
+        try:
+            yield json.loads(line)
+        except ValueError:
+            continue
+
+
+@contextmanager
+def locked(path: Path, *, wait_s: float | None = None) -> Iterator[IO[bytes]]:
+    """Hold a lock file, made where it is missing; whoever holds it may remove it.
+
+    Args:
+        path: The file.
+        wait_s: How long to wait for another holder; None waits for as long as it lives.
+
+    Raises:
+        TimeoutError: Another process still held it after `wait_s`.
+    """
+    deadline = None if wait_s is None else time.monotonic() + wait_s
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            file = path.open("ab")
+        except FileNotFoundError:
+            continue  # the folder went between the two
+        try:
+            _wait(file, deadline, path)
+            if _is_still(file, path):
+                yield file
+                return
+        finally:
+            file.close()
+
+
+def is_held(path: Path) -> bool:
+    """Whether a living process holds a lock file."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    return False
+
+
+def _wait(file: IO[bytes], deadline: float | None, path: Path) -> None:
+    if deadline is None:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        return
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{path} is held by another process") from None
+            time.sleep(0.02)
+        else:
+            return
+
+
+def _is_still(file: IO[bytes], path: Path) -> bool:
+    """Whether the file that we hold is the one that lies there: its last holder may have removed it."""
+    try:
+        there = path.stat()
+    except FileNotFoundError:
+        return False
+    ours = os.fstat(file.fileno())
+    return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)

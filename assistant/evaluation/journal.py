@@ -1,0 +1,165 @@
+"""What the coordinator did, a line an event, on the disk before it goes on; and what all of it together means.
+
+    submit     about to hand a job to the scheduler: its number, kind, node, pieces or datasets
+    submitted  the scheduler's id of it
+    taken      pieces that a trial will not begin
+    ended      how a job ended; `failures` of pieces or datasets; `strike` names a node that may be at fault
+    sunk       a dataset is given up, and why
+    lost       a node went; `back`: it may be used again
+    finished   nothing is left to do
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from assistant.evaluation.files import append, records
+from assistant.evaluation.layout import RunFolder
+from assistant.evaluation.records import Piece
+
+STAGE, TRIAL, METRIC, CLEAN = "stage", "trial", "metric", "clean"
+
+
+@dataclass
+class JobNote:
+    """A job of ours."""
+
+    number: int
+    kind: str
+    node: str
+    """Where it has to run; empty: anywhere."""
+    at: float
+    """Seconds since the epoch when it was handed in."""
+    pieces: tuple[Piece, ...] = ()
+    datasets: tuple[str, ...] = ()
+    seconds: float = 0.0
+    """Expected."""
+    gpus: int = 0
+    job_id: str = ""
+    """Empty while it is not known whether it was submitted."""
+    taken: frozenset[Piece] = frozenset()
+    state: str = ""
+    """How it ended; empty while it has not."""
+
+    @property
+    def live(self) -> bool:
+        """Whether it has not ended."""
+        return not self.state
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A piece of a dataset, or its metric, that failed."""
+
+    dataset: str
+    piece: Piece | None
+    """None: its metric."""
+    node: str
+    why: str
+    final: bool = False
+
+
+@dataclass
+class State:
+    """All that is known of a run besides its outputs."""
+
+    jobs: dict[int, JobNote] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+    sunk: dict[str, str] = field(default_factory=dict)
+    """Datasets that are given up, and why."""
+    strikes: dict[str, int] = field(default_factory=dict)
+    """Jobs of a node that ended without a piece to blame."""
+    unfit: dict[str, str] = field(default_factory=dict)
+    """Nodes that the model cannot be put on, and why."""
+    ready: dict[str, bool] = field(default_factory=dict)
+    """Nodes on which the model lies."""
+    touched: set[str] = field(default_factory=set)
+    """Nodes whose memory may hold something of ours."""
+    begun: float = 0.0
+    finished: float = 0.0
+
+    def live(self, kind: str = "") -> Iterator[JobNote]:
+        """Return the jobs that have not ended, of a kind."""
+        return (note for note in self.jobs.values() if note.live and kind in ("", note.kind))
+
+    def apply(self, event: Mapping[str, Any]) -> None:
+        """Take an event in."""
+        getattr(self, f"_{event['event']}")(event)
+
+    def _submit(self, event: Mapping[str, Any]) -> None:
+        number = event["number"]
+        self.jobs[number] = JobNote(
+            number,
+            event["kind"],
+            event["node"],
+            event["at"],
+            tuple(Piece(*one) for one in event.get("pieces", ())),
+            tuple(event.get("datasets", ())),
+            event.get("seconds", 0.0),
+            event.get("gpus", 0),
+        )
+        self.begun = self.begun or event["at"]
+        if event["node"] and event["kind"] in (STAGE, TRIAL):
+            self.touched.add(event["node"])
+
+    def _submitted(self, event: Mapping[str, Any]) -> None:
+        self.jobs[event["number"]].job_id = event["job"]
+
+    def _taken(self, event: Mapping[str, Any]) -> None:
+        note = self.jobs[event["number"]]
+        note.taken = note.taken | {Piece(*one) for one in event["pieces"]}
+
+    def _ended(self, event: Mapping[str, Any]) -> None:
+        note = self.jobs[event["number"]]
+        note.state, node = event["state"], event.get("node", note.node)
+        for one in event.get("failures", ()):
+            piece = Piece(*one["piece"]) if one.get("piece") else None
+            self.failures.append(Failure(one["dataset"], piece, one.get("node", node), one["why"], one.get("final", False)))
+        if event.get("strike"):
+            self.strikes[node] = self.strikes.get(node, 0) + 1
+        elif note.kind in (TRIAL, STAGE) and event["state"] == "completed":
+            self.strikes.pop(node, None)
+        if event.get("unfit"):
+            self.unfit[node] = event["unfit"]
+        if note.kind == STAGE and node:
+            self.touched.add(node)
+            self.ready[node] = bool(event.get("staged"))
+        if note.kind == CLEAN and event["state"] == "completed":
+            self.touched.discard(node)
+            self.ready.pop(node, None)
+
+    def _sunk(self, event: Mapping[str, Any]) -> None:
+        self.sunk[event["dataset"]] = event["why"]
+
+    def _lost(self, event: Mapping[str, Any]) -> None:
+        self.ready.pop(event["node"], None)
+
+    def _finished(self, event: Mapping[str, Any]) -> None:
+        self.finished = event["at"]
+
+    def _resumed(self, event: Mapping[str, Any]) -> None:
+        """Another coordinator took over; nothing follows from that."""
+
+
+class Journal:
+    """The events of a run and what they mean."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        """Read what is there."""
+        self._path = folder.journal
+        self.state = State()
+        for event in records(self._path):
+            self.state.apply(event)
+
+    def write(self, event: str, **more: object) -> None:
+        """Write an event down, then take it in."""
+        record = {"event": event, **more}
+        append(self._path, record)
+        self.state.apply(record)
+
+
+def listed(pieces: Sequence[Piece]) -> list[list[object]]:
+    """Return pieces as JSON values."""
+    return [[one.dataset, one.first, one.last] for one in pieces]

@@ -1,0 +1,117 @@
+"""Run a program that is not trusted, or not trusted to end: nothing of it is left when this returns.
+
+A small process of ours (`assistant.evaluation.jail`) stands between: it enters name spaces without network, with process ids of
+their own, and ends with everything inside. Where the kernel does not let us, it says so and goes on with what there is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+TAIL_BYTES = 4000
+GRACE_S = 5.0
+"""How long the jail may take beyond the limit, to start and to clear up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a program may use; it is ended, or its calls fail, beyond that."""
+
+    wall_s: float
+    cpu_s: int = 3600
+    """Of each process."""
+    memory_bytes: int = 4 << 30
+    """Address space of each process."""
+    processes: int = 64
+    file_bytes: int = 1 << 30
+    closed: bool = True
+    """Whether network, other processes and other users' files are out of reach; False only ends it in time and as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a program ended."""
+
+    status: int
+    """Exit status; negative for a signal."""
+    seconds: float
+    timed_out: bool
+    tail: str
+    """The end of what it said."""
+    missing: tuple[str, ...] = ()
+    """Protections that this machine did not give."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ended well and in time."""
+        return self.status == 0 and not self.timed_out
+
+    @property
+    def why(self) -> str:
+        """What to tell people."""
+        if self.timed_out:
+            return f"it did not end within {self.seconds:.0f} s and was killed with everything it had started"
+        how = f"was ended by {signal.Signals(-self.status).name}" if self.status < 0 else f"ended with exit status {self.status}"
+        return f"it {how}: {self.tail.strip()[-500:] or 'it said nothing'}"
+
+
+def run(words: Sequence[str], limits: Limits, *, folder: Path, environment: Mapping[str, str] | None = None) -> Ended:
+    """Run a program to its end, or to the end of its time.
+
+    Args:
+        words: Program and arguments.
+        limits: What it may use.
+        folder: Where it works; of a closed one the only place it may write to. Its output is kept there in `said`.
+        environment: All that it sees; default: ours.
+    """
+    begun = time.monotonic()
+    report = folder / ".jail.json"
+    said = folder / "said"
+    spec = json.dumps({"words": list(words), "limits": asdict(limits), "folder": str(folder), "report": str(report)})
+    with said.open("wb") as output:
+        jail = subprocess.Popen(
+            [sys.executable, "-m", "assistant.evaluation.jail"],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**(os.environ if environment is None else environment), "PYTHONPATH": _source()},
+            start_new_session=True,
+        )
+        try:
+            jail.communicate(spec.encode(), timeout=limits.wall_s + GRACE_S)
+        except subprocess.TimeoutExpired:
+            pass  # it hangs itself, which the kernel ends with all that is in its name space
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(jail.pid, signal.SIGKILL)
+            jail.wait()
+    told: dict[str, Any] = json.loads(report.read_text(encoding="utf-8")) if report.exists() else {}
+    report.unlink(missing_ok=True)
+    return Ended(
+        status=told.get("status", jail.returncode),
+        seconds=time.monotonic() - begun,
+        timed_out=told.get("timed_out", not told),
+        tail=_tail(said),
+        missing=tuple(told.get("missing", ())),
+    )
+
+
+def _source() -> str:
+    own = str(Path(__file__).resolve().parents[2])
+    return os.pathsep.join(filter(None, [own, os.environ.get("PYTHONPATH")]))
+
+
+def _tail(path: Path) -> str:
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - TAIL_BYTES))
+        return file.read().decode(errors="replace")

@@ -1,0 +1,250 @@
+"""Copy a model from remote storage into a node's memory: once a node, whole or not at all, compared with what it should be.
+
+Whoever needs the model takes its lock. The first one copies, all others find it there. A copy that crashed holds no lock, so
+the next one begins anew.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from assistant.evaluation import content
+from assistant.evaluation.commands import argv
+from assistant.evaluation.content import Entry, WrongContent
+from assistant.evaluation.files import claim, read_json, write_json
+from assistant.evaluation.room import RESERVE_BYTES, room, size_text
+from assistant.evaluation.shelf import KEEP_S, Shelf
+
+READERS = 4
+"""Files that are read side by side."""
+
+
+class StagingError(Exception):
+    """A model could not be put into the memory of this node; `kind` tells what may help."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        """Build it.
+
+        Args:
+            kind: `room` (another node), `content` or `source` (look at the storage).
+            message: For people.
+        """
+        super().__init__(message)
+        self.kind = kind
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model at its source."""
+
+    source: str
+    """A path, or what the fetch command calls it."""
+    fetch: str = ""
+    """Command that copies it, with {source} and {target}; empty: we copy the path ourselves."""
+    size_bytes: int | None = None
+    """Where the source cannot be asked; else its files are."""
+    limit_bytes: int | None = None
+    """What the site allows in a node's memory."""
+    digests: str = ""
+    """File of a run in which the first copy writes what it read, for the others to compare; empty where there is none."""
+
+    @property
+    def key(self) -> str:
+        """Name of its place in a node's memory: other content, other place."""
+        marks = [self.source, self.fetch]
+        if not self.fetch:
+            path = Path(self.source)
+            for one in [path, *sorted(path.rglob("*"))] if path.is_dir() else [path]:
+                with suppress(OSError):
+                    marks.append(f"{one} {one.stat().st_size} {one.stat().st_mtime_ns}")
+        return hashlib.blake2b("\n".join(marks).encode(), digest_size=10).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A model in the memory of this node."""
+
+    path: Path
+    size_bytes: int
+    seconds: float
+    """Of the copy; 0 where it lay there already."""
+    fetched: bool
+
+
+def stage(model: Model, shelf: Shelf, run: str, *, keep_s: float = KEEP_S) -> Staged:
+    """Make sure that a model lies in this node's memory and is ordered by a run; waits while another process copies it.
+
+    Raises:
+        StagingError: It does not fit, cannot be read, or is not what it should be; nothing of it is left.
+    """
+    shelf.sweep()
+    try:
+        with shelf.held(model.key) as folder:
+            found = shelf.model(model.key)
+            if found is not None:
+                staged = Staged(found, (read_json(folder / "whole.json") or {}).get("size", 0), 0.0, fetched=False)
+            else:
+                staged = _copied(model, folder)
+            shelf.order(model.key, run, keep_s=keep_s)
+            return staged
+    except StagingError:
+        shelf.sweep()
+        raise
+
+
+@contextmanager
+def staged_for(model: Model, shelf: Shelf, run: str) -> Iterator[tuple[Path, Staged]]:
+    """Use a model from this node's memory, put there first where it is missing.
+
+    Raises:
+        StagingError: It cannot be put there.
+    """
+    while True:
+        staged = stage(model, shelf, run)
+        try:
+            with shelf.used(model.key, run) as path:
+                yield path, staged
+                return
+        except FileNotFoundError as error:
+            if str(shelf.folder(model.key)) not in str(error):
+                raise  # not ours: what the reader itself could not find
+
+
+def _copied(model: Model, folder: Path) -> Staged:
+    begun = time.monotonic()
+    shutil.rmtree(folder, ignore_errors=True)
+    name = Path(model.source).name or "model"
+    part = folder / "part"
+    try:
+        wanted = content.listing(Path(model.source)) if not model.fetch else None
+    except OSError as error:
+        raise StagingError("source", f"model {model.source} cannot be read: {error}") from error
+    size = content.total(wanted) if wanted is not None else model.size_bytes
+    _fits(model, folder, size)
+    part.mkdir(parents=True)
+    try:
+        if wanted is None:
+            read = _fetched(model, part / name)
+        else:
+            alone = Path(model.source).is_file()
+            read = _files_copied(Path(model.source), part if alone else part / name, wanted)
+            content.compare(read, wanted)
+        _as_others_read(model, read)
+    except WrongContent as error:
+        raise StagingError("content", f"model {model.source} was not copied whole: {error}; nothing of it was kept") from error
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StagingError("room", _no_room(model, size, folder)) from error
+        raise StagingError("source", f"model {model.source} cannot be copied: {error}") from error
+    part.rename(folder / "model")
+    write_json(folder / "whole.json", {"name": name, "size": content.total(read)})
+    return Staged(folder / "model" / name, content.total(read), time.monotonic() - begun, fetched=True)
+
+
+def _fits(model: Model, folder: Path, size: int | None) -> None:
+    if size is not None and size + RESERVE_BYTES > room(folder, given=model.limit_bytes).free_bytes:
+        raise StagingError("room", _no_room(model, size, folder))
+
+
+def _no_room(model: Model, size: int | None, folder: Path) -> str:
+    limit = room(folder, given=model.limit_bytes)
+    wanted = f"needs {size_text(size)} and {size_text(RESERVE_BYTES)} to spare" if size is not None else "is larger than that"
+    return (
+        f"model {model.source} does not fit into the memory of this node: {limit.what} leaves {size_text(limit.free_bytes)}, it "
+        f"{wanted}. Free memory, ask for more of it, or read the model from storage with --from-storage"
+    )
+
+
+def _files_copied(source: Path, target: Path, files: Mapping[str, Entry]) -> dict[str, Entry]:
+    """Copy files, several at a time, each read back and compared; return what was read."""
+
+    def one(name: str) -> tuple[str, Entry]:
+        origin = source if source.is_file() else source / name
+        return name, _file_copied(origin, target / name, files[name].digest)
+
+    largest_first = sorted(files, key=lambda name: -files[name].size)
+    with ThreadPoolExecutor(min(READERS, len(files))) as readers:
+        return dict(readers.map(one, largest_first))
+
+
+def _file_copied(origin: Path, target: Path, known: str) -> Entry:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    beside = target.with_name(f"{target.name}.part")
+    digest, size = content.new_digest(known), 0
+    with origin.open("rb") as file, beside.open("wb") as copy:
+        while block := file.read(content.BLOCK):
+            digest.update(block)
+            copy.write(block)
+            size += len(block)
+    read = content.shown(digest)
+    if content.digest_of(beside, read) != read:
+        raise WrongContent(f"{target.name} reads otherwise from this node's memory than it was written")
+    beside.replace(target)
+    return Entry(size, read)
+
+
+def _fetched(model: Model, target: Path) -> dict[str, Entry]:
+    """Run the site's command and return what it brought; it is ended when it brings more than fits."""
+    words = argv(model.fetch, {"source": model.source, "target": str(target)}, "fetch command")
+    try:
+        process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+        )
+    except OSError as error:
+        raise StagingError("source", f"fetch command {words[0]!r} cannot be started: {error}") from error
+    said = b""
+    while process.poll() is None:
+        with suppress(subprocess.TimeoutExpired):
+            said = process.communicate(timeout=0.5)[1]
+        if process.returncode is None and room(target.parent, given=_left(model, target)).free_bytes < RESERVE_BYTES:
+            os.killpg(process.pid, 9)
+            process.wait()
+            raise StagingError("room", _no_room(model, None, target.parent))
+    said = said or (process.stderr.read() if process.stderr and not process.stderr.closed else b"")
+    if process.returncode:
+        words_said = said.decode(errors="replace").strip()[-300:] or "it said nothing"
+        raise StagingError("source", f"fetch command ended with exit status {process.returncode}: {words_said}")
+    try:
+        found = content.listing(target)
+    except FileNotFoundError:
+        raise StagingError("source", f"fetch command ended well and left nothing at {target}") from None
+    base = target if target.is_dir() else target.parent
+    return {name: Entry(one.size, content.digest_of(base / name, one.digest)) for name, one in found.items()}
+
+
+def _left(model: Model, target: Path) -> int | None:
+    """Return how much of the site's limit what lies there has left; None without a limit."""
+    if model.limit_bytes is None:
+        return None
+    try:
+        return model.limit_bytes - content.total(content.listing(target))
+    except OSError:
+        return model.limit_bytes
+
+
+def _as_others_read(model: Model, read: Mapping[str, Entry]) -> None:
+    """Compare with what the first copy of this run read, or be the first.
+
+    Raises:
+        WrongContent: Another node read something else.
+    """
+    if not model.digests:
+        return
+    import json
+
+    mine = json.dumps({name: [one.size, one.digest] for name, one in sorted(read.items())})
+    first = json.loads(claim(Path(model.digests), mine))
+    try:
+        content.compare(read, {name: Entry(size, digest) for name, (size, digest) in first.items()})
+    except WrongContent as error:
+        raise WrongContent(f"another node of this run read it otherwise: {error}") from error
