@@ -57,6 +57,8 @@ class Job:
     reason: str = ""
     """The scheduler's own words on why it is in this state."""
     spec: JobSpec | None = None
+    step_exit_code: int | None = None
+    """The highest of its steps; None where the scheduler does not tell. A script may go on behind a step that failed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from operator import itemgetter
 
 from assistant.records import Job
@@ -32,8 +33,8 @@ ACCOUNTED_COLUMNS = (
     "NNodes",
 )
 """Columns of sacct; the last one, and the first, never hold a newline."""
-NEWER_ACCOUNTED_COLUMNS = ("Restarts", "StdOut")
-"""Of 23.02 and 24.11; asked for where `sacct --helpformat` names them."""
+NEWER_ACCOUNTED_COLUMNS = ("DerivedExitCode", "Restarts", "StdOut")
+"""Two of them of 23.02 and 24.11; asked for where `sacct --helpformat` names them."""
 PICKED_COLUMNS = ("JobID", "JobIDRaw", *ACCOUNTED_COLUMNS[2:-1], *NEWER_ACCOUNTED_COLUMNS)
 """What a job is made of, in the order in which `_accounted_row` takes it."""
 
@@ -70,7 +71,7 @@ def accounted_rows(text: str, marks: Marks, columns: Sequence[str]) -> list[Row]
 
 def _accounted_row(picked: Sequence[str], earlier: int) -> Row:
     job_id, raw_id, state_text, status, submitted, started, ended, user, partition, node_text, *rest = picked
-    work_dir, comment, name, line, reason, restarts, stdout = rest
+    work_dir, comment, name, line, reason, steps, restarts, stdout = rest
     job = job_of(
         job_id=job_id,
         raw_id=raw_id,
@@ -86,6 +87,9 @@ def _accounted_row(picked: Sequence[str], earlier: int) -> Row:
         attempt=int(restarts) if restarts.isdecimal() else earlier,
         comment=value(comment) or option_in(line, COMMENT),
     )
+    worst = steps.partition(":")[0]
+    if worst.isdecimal():
+        job = replace(job, step_exit_code=int(worst))
     return Row(job, raw_id, "", "", line)
 
 

@@ -120,6 +120,7 @@ class Watcher:
         remarks: list[Remark] = []
         events = ended_badly(jobs, known=there, since=self._since, now=now)
         running = {(job.id, job.attempt): job for job in jobs if job.state is JobState.RUNNING and job.log is not None}
+        remarks += _failed_steps(jobs, self._since)
         self._forget(jobs, running)
         views, trouble = self._read(running, there, now)
         by_task = self._usual_by_task()
@@ -249,6 +250,15 @@ class Watcher:
         events, said = self._nodes.look(nodes, jobs, now)
         remarks += said
         return events, []
+
+
+def _failed_steps(jobs: Sequence[Job], since: datetime) -> list[Remark]:
+    """Return a remark for each job that completed although a step of it failed: its script may have meant to go on."""
+    return [
+        Remark(f"job {job.id}.{job.attempt} step", f"job {job.id} completed, but a step of it ended with {job.step_exit_code}")
+        for job in jobs
+        if job.state is JobState.COMPLETED and job.step_exit_code and job.ended is not None and job.ended >= since
+    ]
 
 
 def _remark(view: View, about: str, text: str) -> Remark:

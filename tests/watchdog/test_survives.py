@@ -152,6 +152,16 @@ def test_an_end_that_the_accounting_tells_late_is_one_failure_dated_to_its_end(t
     assert (event.kind, event.at) == (EventKind.JOB_ENDED, ended)
 
 
+def test_a_job_that_completed_although_a_step_failed_is_remarked_once_and_no_failure(training: Training) -> None:
+    training.lives(300)
+    training.trains = False
+    training.shows(state=JobState.COMPLETED, ended=training.clock.now(), exit_code=0, step_exit_code=1)
+    assert training.look() == []
+    assert [one.text for one in training.watcher.remarks] == ["job 7 completed, but a step of it ended with 1"]
+    assert training.look() == []
+    assert training.watcher.remarks == ()
+
+
 def test_a_controller_that_restarts_makes_no_failures(training: Training) -> None:
     training.lives(300)
     training.queue.silent = True
