@@ -11,18 +11,19 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import cast
 
 from assistant.errors import Unavailable
 from assistant.logs.task import steady_name
 from assistant.ports import Clock, Scheduler
 from assistant.records import Event, EventKind, Job, JobState
-from assistant.watch.hang import HangLimits, Suspicion
+from assistant.watch.findings import failed_steps, hang_of, late_saves_of, remark_on, slowness_of, spike_of
+from assistant.watch.hang import HangLimits
 from assistant.watch.known import Attempt, Known
 from assistant.watch.loss import SpikeLimits
 from assistant.watch.nodes import NodeTrack
-from assistant.watch.pace import PaceLimits, Slow
-from assistant.watch.queue import about, ended_badly
+from assistant.watch.pace import PaceLimits
+from assistant.watch.queue import ended_badly
 from assistant.watch.readers import Readable, Readers
 from assistant.watch.saves import SaveLimits
 from assistant.watch.unseen import Remark, Trouble
@@ -39,10 +40,6 @@ NODES_EVERY = timedelta(seconds=60)
 KEPT_RUNS = 8
 """Of each task: usual step times of runs that are over."""
 MOST_TASKS = 2_000
-RESTART_S = 300.0
-"""What a job takes to its first step where that was not seen."""
-TOLD_AFTER_S = 4 * 3600.0
-"""After so long a person is told of a slow job even where a restart does not pay."""
 Task = tuple[str, str, int]
 
 
@@ -120,7 +117,7 @@ class Watcher:
         remarks: list[Remark] = []
         events = ended_badly(jobs, known=there, since=self._since, now=now)
         running = {(job.id, job.attempt): job for job in jobs if job.state is JobState.RUNNING and job.log is not None}
-        remarks += _failed_steps(jobs, self._since)
+        remarks += failed_steps(jobs, self._since)
         self._forget(jobs, running)
         views, trouble = self._read(running, there, now)
         by_task = self._usual_by_task()
@@ -199,11 +196,11 @@ class Watcher:
     ) -> list[Event]:
         job = view.job
         raised = self._raised.setdefault((job.id, job.attempt), set())
-        found = [self._still(view, now, remarks), _ran_away(view, now)]
+        found = [self._still(view, now, remarks), spike_of(view, now)]
         if found == [None, None]:
             task = _task(job)
             peers = [usual for other, usual in by_task.get(task, ()) if other is not view] + self._runs.usual.get(task, [])
-            found += [_slow(view, now, peers, remarks), _late(view, self._saves, now)]
+            found += [slowness_of(view, now, peers, remarks), late_saves_of(view, self._saves, now)]
         events = [event for event in found if event is not None and event.kind not in raised and not known.covers(job, event.kind)]
         raised |= {event.kind for event in events}
         return events
@@ -216,7 +213,7 @@ class Watcher:
             if view.beat_at is not None and view.output_at is not None and suspicion is None:
                 behind_s = (view.beat_at - view.output_at).total_seconds()
                 if behind_s > self._limits.hang.silent_s:
-                    remarks.append(_remark(view, "beats only", "makes steps by its heartbeat and writes no log any more"))
+                    remarks.append(remark_on(view, "beats only", "makes steps by its heartbeat and writes no log any more"))
             return None
         witness: Witness | None = None
         if self._second is not None:
@@ -225,11 +222,11 @@ class Watcher:
                 return None  # the answer is under way
             if witness.vote is Vote.WORKING:
                 view.excused_until = now + timedelta(seconds=max(suspicion.limit_s, self._limits.hang.told_s))
-                remarks.append(_remark(view, "silent", f"is silent and at work: {witness.text}"))
+                remarks.append(remark_on(view, "silent", f"is silent and at work: {witness.text}"))
                 return None
         if not suspicion.certain and (witness is None or witness.vote is not Vote.HUNG):
             return None
-        return _hang(view, suspicion, witness)
+        return hang_of(view, suspicion, witness)
 
     def _usual_by_task(self) -> dict[Task, list[tuple[View, float]]]:
         found: dict[Task, list[tuple[View, float]]] = {}
@@ -252,19 +249,6 @@ class Watcher:
         return events, []
 
 
-def _failed_steps(jobs: Sequence[Job], since: datetime) -> list[Remark]:
-    """Return a remark for each job that completed although a step of it failed: its script may have meant to go on."""
-    return [
-        Remark(f"job {job.id}.{job.attempt} step", f"job {job.id} completed, but a step of it ended with {job.step_exit_code}")
-        for job in jobs
-        if job.state is JobState.COMPLETED and job.step_exit_code and job.ended is not None and job.ended >= since
-    ]
-
-
-def _remark(view: View, about: str, text: str) -> Remark:
-    return Remark(f"job {view.job.id}.{view.job.attempt} {about}", f"job {view.job.id} {text}")
-
-
 def opened_or_later(job: Job, limits: ViewLimits, *, metrics: bool) -> View:
     """Return the view of a job; where its log cannot be seen now, one that begins at the log's start once it can."""
     try:
@@ -275,85 +259,3 @@ def opened_or_later(job: Job, limits: ViewLimits, *, metrics: bool) -> View:
 
 def _task(job: Job) -> Task:
     return job.user, steady_name(job.name), len(job.nodes)
-
-
-def _hang(view: View, suspicion: Suspicion, witness: Witness | None) -> Event:
-    job = view.job
-    detail: dict[str, Any] = {
-        **about(job),
-        "silent_s": round(suspicion.still_s, 1),
-        "step": view.last.step if view.last is not None else (view.beat.step if view.beat is not None else None),
-        "how": str(suspicion.how),
-        "phase": str(suspicion.phase),
-        "limit_s": round(suspicion.limit_s, 1),
-        "longest_s": dict(view.cadence.told()),
-    }
-    if witness is not None:
-        detail |= {"vote": str(witness.vote), "witness": witness.text, "suspects": list(witness.suspects), **witness.facts}
-    return Event(EventKind.HANG, job.id, None, suspicion.since, detail, job.attempt)
-
-
-def _ran_away(view: View, now: datetime) -> Event | None:
-    spike, job = view.spike, view.job
-    if spike is None:
-        return None
-    detail = {
-        **about(job),
-        "step": spike.step,
-        "level": spike.level,
-        "height": str(spike.height),
-        "grad_norm_rose": spike.grad_norm_rose,
-    }
-    return Event(EventKind.LOSS_SPIKE, job.id, None, view.onset or now, detail, job.attempt)
-
-
-def _slow(view: View, now: datetime, peers: Sequence[float], remarks: list[Remark]) -> Event | None:
-    slow, job = view.pace.slow(now, peers), view.job
-    if slow is None:
-        return None
-    restart_s = _restart_s(view)
-    pays = slow.worth_restarting(restart_s)
-    lost_h = slow.lost_s * max(1, len(job.nodes)) / 3600
-    if not pays and (now - slow.since).total_seconds() < TOLD_AFTER_S:
-        text = f"is {slow.ratio:.1f} times slower than {_whom(slow)} since {slow.since:%H:%M}"
-        remarks.append(_remark(view, "slow", text))
-        return None
-    detail = {
-        **about(job),
-        "ratio": round(slow.ratio, 2),
-        "against": slow.against,
-        "since": slow.since.isoformat(),
-        "lost_s": round(slow.lost_s),
-        "lost_node_h": round(lost_h, 2),
-        "restart_s": round(restart_s),
-        "restart_pays": pays,
-        "step": view.last.step if view.last is not None else None,
-    }
-    return Event(EventKind.SLOW_JOB, job.id, None, slow.since, detail, job.attempt)
-
-
-def _whom(slow: Slow) -> str:
-    return "before" if slow.against == "itself" else "its peers"
-
-
-def _restart_s(view: View) -> float:
-    """Return what a restart costs: the way to the first step, and the steps since the last checkpoint once more."""
-    start_s = view.first_step_s if view.first_step_s is not None else RESTART_S
-    usual = view.cadence.usual_step_s
-    saves = view.saves
-    since = saves.newest_step - saves.steps[-1] if saves.steps else 0
-    return start_s + since * usual
-
-
-def _late(view: View, limits: SaveLimits, now: datetime) -> Event | None:
-    late, job = view.saves.late(limits, now), view.job
-    if late is None:
-        return None
-    detail = {
-        **about(job),
-        "last_step": late.last_step,
-        "every_steps": late.every_steps,
-        "steps_since": late.steps_since,
-        "last_at": late.last_at.isoformat(),
-    }
-    return Event(EventKind.CHECKPOINTS_LATE, job.id, None, now, detail, job.attempt)
