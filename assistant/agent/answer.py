@@ -81,6 +81,8 @@ class Answer:
     notes: tuple[str, ...] = ()
     """What the reader should know: something did not answer, a sentence is not supported."""
     figures: Mapping[str, float] = field(default_factory=dict)
+    begun: str = ""
+    """What a model had said when it was ended in the middle of its answer; held against nothing. This is the answer without it."""
 
 
 def _short(value: Any) -> str:

@@ -35,7 +35,7 @@ from assistant.agent.toolbox import MOST_CHARACTERS, Offer, Toolbox, offers
 from assistant.agent.turn import Asked, Turn
 from assistant.agent.wording import harmless, question_of
 from assistant.content.reading import shipped
-from assistant.errors import ModelError, NightshiftError
+from assistant.errors import ModelError, NightshiftError, Unavailable
 from assistant.gate import Gate
 from assistant.llm.chat import ToolChat
 from assistant.ports import Clock
@@ -145,13 +145,16 @@ class ModelAgent:
         wanted = shown_source(words)
         if wanted is not None and (self._sources or self._shown):
             return self._show(question, wanted)
+        begun: list[str] = []
         try:
-            answer = self._asked(words, trusted=trusted, heard=heard)
+            answer = self._asked(words, trusted=trusted, heard=_keeping(begun, heard) if heard is not None else None)
         except FAILURES as error:
             logger.info("the model did not answer: %s", error)
             answer = self._semantic.ask(question, trusted=trusted, heard=heard)
             self._shown = answer.sources
             answer = _with_proposals(answer, self._proposed)
+            if isinstance(error, Unavailable):  # else it was whole, and did not stand
+                answer = replace(answer, begun=harmless("".join(begun)).strip())
             why = " ".join(harmless(str(error)).split())[:300].rstrip(".")
             return _noted(answer, f"{self.mode} did not answer ({why}); this is the answer without a model")
         self._shown = ()
@@ -229,6 +232,17 @@ class ModelAgent:
             if isinstance(saver, SqliteSaver):
                 saver.conn.close()
         return _last_words(state["messages"])
+
+
+def _keeping(begun: list[str], heard: Heard) -> Heard:
+    """Return what hears and keeps the text of the turn that is not over yet."""
+
+    def listening(what: Source | str) -> None:
+        if isinstance(what, str):
+            begun[:] = [*begun, what] if what else []
+        heard(what)
+
+    return listening
 
 
 def _last_words(messages: Sequence[Any]) -> _Said:

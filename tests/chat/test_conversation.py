@@ -25,6 +25,7 @@ from assistant.doors.chat.widgets.plain import Plain
 from assistant.doors.chat.widgets.prompt import Prompt
 from assistant.doors.chat.widgets.proposal import ProposalCard
 from assistant.doors.chat.widgets.spoken import Spoken
+from assistant.doors.chat.widgets.told import BEGUN
 from assistant.doors.chat.widgets.welcome import Welcome, examples
 from assistant.engine import Engine
 from assistant.errors import Unavailable
@@ -205,7 +206,8 @@ async def test_a_model_that_dies_in_the_middle_of_an_answer_is_answered_for(brok
         assert "the process of the model ended" in seen
         assert "this is the answer without a model" in seen
         assert "ecc_error" in seen
-        assert "draft" not in seen
+        assert "not held against the evidence yet" not in seen
+        assert f"{BEGUN}\nJob 1 died of an\n" in seen
 
 
 async def test_an_agent_that_breaks_is_told_and_the_next_question_is_answered(broken: Scene) -> None:

@@ -33,6 +33,7 @@ ANSWER = Answer(
     (Proposal("cordon_node", {"node": "node02"}, "scontrol update NodeName=node02 State=DRAIN", 7),),
     ("status of job 1",),
     ("node03 did not answer",),
+    begun="Job 1 died of an",
 )
 
 
@@ -162,6 +163,7 @@ def test_an_export_can_be_shared() -> None:
     assert "\\<script\\>" in page
     for part in ("why did job 1 die?", "scontrol update NodeName=node02 State=DRAIN", "deny by chat:bob", "`show_job(job=1)`"):
         assert part in page
+    assert "> Job 1 died of an\n" in page
     for part in ("no log yet", "node03 did not answer", "evidence 3, 4", "the store is locked", "2026-01-05 02:00:00 UTC"):
         assert part in page
 

@@ -91,6 +91,11 @@ def _entry(entry: Entry, came: Mapping[int, str]) -> Iterator[str]:
 
 
 def _answer(answer: Answer, came: Mapping[int, str]) -> Iterator[str]:
+    if answer.begun:
+        yield "*A model was ended in the middle of this; it is held against nothing:*"
+        yield ""
+        yield "\n".join(f"> {line}" for line in tamed(answer.begun).splitlines())
+        yield ""
     if answer.mode.startswith("model:"):
         yield tamed(answer.text)
         yield ""

@@ -243,4 +243,5 @@ def _answer(found: Mapping[str, Any]) -> Answer:
         ),
         tuple(str(option) for option in found.get("options", ())),
         tuple(str(note) for note in found.get("notes", ())),
+        begun=str(found.get("begun", "")),
     )

@@ -16,6 +16,7 @@ from assistant.doors.chat.widgets.spoken import Spoken
 from assistant.doors.cli.output import clean
 
 DRAFT = "draft, not held against the evidence yet"
+BEGUN = "the model was ended in the middle of this; it is held against nothing"
 
 
 class Told(Vertical):
@@ -60,7 +61,10 @@ class Told(Vertical):
 
 def _parts(answer: Answer) -> list[Widget]:
     by_model = answer.mode.startswith("model:")
-    parts: list[Widget] = [Spoken(answer.text, classes="answer") if by_model else Plain(answer.text, cites=True, classes="answer")]
+    parts: list[Widget] = []
+    if answer.begun:
+        parts += [Static(BEGUN, classes="draft-title"), Spoken(answer.begun, classes="draft")]
+    parts.append(Spoken(answer.text, classes="answer") if by_model else Plain(answer.text, cites=True, classes="answer"))
     if answer.options:
         parts.append(Options(answer.options))
     parts += [ProposalCard(one) for one in answer.proposals]
