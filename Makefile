@@ -54,8 +54,9 @@ drill: $(STAMP)  ## the demo with every fault, one after the other
 test: $(STAMP)   ## run all tests but those on a real cluster
 	$(BIN)/pytest -n $(JOBS) -m "not live"
 
-chaos: $(STAMP)  ## random nights on a simulated cluster until 3,000 incidents are over (ten minutes); INCIDENTS=N
+chaos: $(STAMP)  ## random nights on a simulated cluster until 3,000 incidents are over, and 500 with threads; INCIDENTS=N
 	$(BIN)/python -m tests.chaos.run --incidents $(or $(INCIDENTS),3000) --first $(or $(FIRST),1)
+	$(BIN)/python -m tests.chaos.run --threads --incidents 500 --first $(or $(FIRST),1)
 
 deps-chat:       ## install tmux, with which the chat is tested in a real terminal (apt-get, root)
 	@command -v tmux >/dev/null || apt-get install --yes --quiet=2 tmux >/dev/null

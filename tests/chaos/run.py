@@ -2,6 +2,7 @@
 
 python -m tests.chaos.run --incidents 3000        as many seeds as that takes
 python -m tests.chaos.run --seed 17 --story       one seed, with what happened
+python -m tests.chaos.run --threads --incidents 500    with the daemon's own pool of threads
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from assistant.store import Store
 from tests.chaos.dice import something
 from tests.chaos.judge import counted
+from tests.chaos.threads import ThreadedWorld
 from tests.chaos.world import World
 
 STEPS = 120
@@ -43,9 +45,16 @@ class Played:
         return "\n".join([f"seed {self.seed}: {len(self.wrong)} wrong", *self.wrong[:20], again])
 
 
-def play(seed: int, folder: Path, steps: int = STEPS) -> Played:
-    """Let things happen by the dice of a seed, lift the faults, and return what came of it."""
-    world = World(folder, seed)
+def play(seed: int, folder: Path, steps: int = STEPS, *, threads: bool = False) -> Played:
+    """Let things happen by the dice of a seed, lift the faults, and return what came of it.
+
+    Args:
+        seed: Of the dice.
+        folder: For the store and the logs.
+        steps: How many things happen.
+        threads: Whether incidents are worked on by the daemon's own pool; then a seed is not quite the same night again.
+    """
+    world = ThreadedWorld(folder, seed) if threads else World(folder, seed)
     try:
         for _ in range(steps):
             something(world)
@@ -66,6 +75,7 @@ def main() -> int:
     asked.add_argument("--seed", type=int, help="only this one")
     asked.add_argument("--steps", type=int, default=STEPS)
     asked.add_argument("--story", action="store_true")
+    asked.add_argument("--threads", action="store_true", help="work on incidents in the daemon's own pool")
     wanted = asked.parse_args()
     logging.disable(logging.CRITICAL)
     began, seed, failed = time.monotonic(), wanted.seed if wanted.seed is not None else wanted.first, 0
@@ -73,7 +83,7 @@ def main() -> int:
     changes = deaths = 0
     while True:
         with tempfile.TemporaryDirectory() as folder:
-            played = play(seed, Path(folder), wanted.steps)
+            played = play(seed, Path(folder), wanted.steps, threads=wanted.threads)
         ends, changes, deaths = ends + played.ends, changes + played.changes, deaths + played.deaths
         failed += bool(played.wrong)
         if wanted.story:

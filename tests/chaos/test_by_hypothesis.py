@@ -86,6 +86,10 @@ class ChaosMachine(RuleBasedStateMachine):
     def kill_switch(self, on: bool) -> None:
         self.world.set_kill_switch(on)
 
+    @rule(on=st.booleans())
+    def breaker(self, on: bool) -> None:
+        self.world.set_breaker(on)
+
     @rule(mode=st.sampled_from(list(Mode)))
     def policy(self, mode: Mode) -> None:
         self.world.change_policy(mode)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -30,7 +31,7 @@ class Blow(StrEnum):
 class BrittleStore(Store):
     """A store that is hit at a chosen write."""
 
-    def __init__(self, path: Path, clock: JumpingClock) -> None:
+    def __init__(self, path: Path, clock: JumpingClock, *, busy_timeout_s: float = 0.0) -> None:
         self.blow: Blow | None = None
         self.due = 0
         """Writes that are left until the blow."""
@@ -38,9 +39,10 @@ class BrittleStore(Store):
         """Writes that a full disk still refuses."""
         self.paused: Callable[[], None] = lambda: None
         """What the world does while this process sleeps."""
-        self._depth = 0
-        self._dead = False
-        super().__init__(path, clock, busy_timeout_s=0.0)
+        self._here = threading.local()
+        self.dead = False
+        """Whether its process has died."""
+        super().__init__(path, clock, busy_timeout_s=busy_timeout_s)
         # processes die here, machines do not: what is committed stays without waiting for a disk
         self._connection().execute("PRAGMA synchronous = OFF")
 
@@ -50,24 +52,24 @@ class BrittleStore(Store):
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        if self._dead:
+        if self.dead:
             raise Killed
-        self._depth += 1
+        self._here.depth = depth = getattr(self._here, "depth", 0) + 1
         falls = None
         try:
             with super().transaction() as connection:
                 yield connection
-                if self._depth == 1:
+                if depth == 1:
                     falls = self._falling()
                 if falls is Blow.DIES_BEFORE:
-                    self._dead = True
+                    self.dead = True
                     raise Killed
                 if falls is Blow.FULL:
                     raise StoreError(f"{self.path}: the disk is full; the last step was not written")
         finally:
-            self._depth -= 1
+            self._here.depth -= 1
         if falls is Blow.DIES_AFTER:
-            self._dead = True
+            self.dead = True
             raise Killed
         if falls is Blow.PAUSES:
             self.paused()

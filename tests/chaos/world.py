@@ -50,12 +50,17 @@ class PeopleCluster(UnreliableCluster):
 class World:
     """Everything that there is."""
 
+    cluster_of: type[PeopleCluster] = PeopleCluster
+    dog_of: type[PassingWatchdog] = PassingWatchdog
+    busy_s: float = 0.0
+    """How long a store waits for another that writes."""
+
     def __init__(self, folder: Path, seed: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.path, self.seed = folder, folder / "nightshift.db", seed
         self.random = Random(seed)
         self.clock = JumpingClock(START)
-        self.cluster = PeopleCluster(self.clock, folder, NODES, random=Random(seed + 1))
+        self.cluster = self.cluster_of(self.clock, folder, NODES, random=Random(seed + 1))
         self.names = [node.name for node in self.cluster.nodes()]
         self.stop_file = folder / "stop"
         self.protected = {self.names[-1]}
@@ -151,9 +156,9 @@ class World:
     def _started(self, name: str) -> PassingWatchdog:
         self._born += 1
         owner = f"watch@{name}:{self._born}.1"
-        store = BrittleStore(self.path, self.clock)
+        store = BrittleStore(self.path, self.clock, busy_timeout_s=self.busy_s)
         store.paused = lambda: self._meanwhile(name)
-        dog = PassingWatchdog(self._engine(store), owner)
+        dog = self.dog_of(self._engine(store), owner)
         self._policies[owner] = dog.engine.gate.policy
         self.all_dogs.append(dog)
         return dog
