@@ -58,8 +58,9 @@ chaos: $(STAMP)  ## random nights on a simulated cluster until 3,000 incidents a
 	$(BIN)/python -m tests.chaos.run --incidents $(or $(INCIDENTS),3000) --first $(or $(FIRST),1)
 	$(BIN)/python -m tests.chaos.run --threads --incidents 500 --first $(or $(FIRST),1)
 
-deps-chat:       ## install tmux, with which the chat is tested in a real terminal (apt-get, root)
-	@command -v tmux >/dev/null || apt-get install --yes --quiet=2 tmux >/dev/null
+deps-chat:       ## install tmux and OpenSSH, with which the chat is tested in real terminals (apt-get, root)
+	@{ command -v tmux && command -v ssh && [ -x /usr/sbin/sshd ]; } >/dev/null || \
+	  apt-get install --yes --quiet=2 tmux openssh-client openssh-server >/dev/null
 
 pictures: $(STAMP) ## keep what the chat looks like now; tests compare with it
 	NIGHTSHIFT_PICTURES=write $(BIN)/pytest -q tests/chat/test_pictures.py
