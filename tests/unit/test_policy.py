@@ -49,6 +49,7 @@ class Case:
     """A Tuesday."""
     past: tuple[PastChange, ...] = ()
     stopped_by: str | None = None
+    breaker: str = ""
     why: str = ""
     """Words that the reason must hold."""
     out: tuple[str, ...] = ()
@@ -61,6 +62,8 @@ class CaseFile:
     case: tuple[Case, ...]
     fleet: Mapping[str, Any] = field(default_factory=dict)
     """Number of nodes by partition, named <partition>01, …"""
+    per_rack: int = 0
+    """Nodes of a partition that stand in one rack, named <partition>-rack1, …; 0: no rack is known."""
 
 
 def cases() -> list[Any]:
@@ -76,10 +79,19 @@ def fleet(file: CaseFile, case: Case) -> list[Node]:
     return [Node(name, NodeState.DOWN if name in case.out else NodeState.IDLE, partition) for name, partition in names]
 
 
+def racks(file: CaseFile) -> dict[str, str]:
+    sizes = {partition: int(size) for partition, size in file.fleet.items()} if file.per_rack else {}
+    return {
+        f"{partition}{number:02}": f"{partition}-rack{(number - 1) // file.per_rack + 1}"
+        for partition, size in sizes.items()
+        for number in range(1, size + 1)
+    }
+
+
 @pytest.mark.parametrize(("file", "case"), cases())
 def test_the_policy_decides_as_the_case_says(file: CaseFile, case: Case) -> None:
     request = Request(Risk[case.risk.upper()], case.kind, case.by, case.targets, case.approved_by)
-    situation = Situation(case.now, fleet(file, case), case.past, case.stopped_by)
+    situation = Situation(case.now, fleet(file, case), case.past, case.stopped_by, case.breaker or None, racks(file))
     decision = decide(request, file.policy, situation)
     assert (decision.verdict, decision.rule) == (case.verdict, case.rule), decision.why
     assert case.why in decision.why

@@ -220,6 +220,7 @@ def test_cordons_that_run_out_stay_while_it_is_open(tmp_path: Path) -> None:
     shift.clock.sleep(30 * 3600)
     shift.passes(600)
     assert [one.reason for one in shift.cluster.nodes() if one.name == node.name] == [node.reason]
+    assert not [call for call in shift.store.calls() if call.tool in ("uncordon_node", "renew_cordon")], "not even tried"
     assert shift.cluster.job("1").state is JobState.FAILED
 
 
