@@ -1,12 +1,12 @@
 """What the coordinator did, a line an event, on the disk before it goes on; and what all of it together means.
 
-    submit     about to hand a job to the scheduler: its number, kind, node, pieces or datasets
-    submitted  the scheduler's id of it
-    taken      pieces that a trial will not begin
-    ended      how a job ended; `failures` of pieces or datasets; `strike` names a node that may be at fault
-    sunk       a dataset is given up, and why
-    lost       a node went; `back`: it may be used again
-    finished   nothing is left to do
+submit     about to hand a job to the scheduler: its number, kind, node, pieces or datasets
+submitted  the scheduler's id of it
+taken      pieces that a trial will not begin
+ended      how a job ended; `failures` of pieces or datasets; `strike` names a node that may be at fault
+sunk       a dataset is given up, and why
+lost       a node went; `back`: it may be used again
+finished   nothing is left to do
 """
 
 from __future__ import annotations
@@ -71,6 +71,8 @@ class State:
     """Datasets that are given up, and why."""
     strikes: dict[str, int] = field(default_factory=dict)
     """Jobs of a node that ended without a piece to blame."""
+    whys: dict[str, str] = field(default_factory=dict)
+    """How the last of them ended."""
     unfit: dict[str, str] = field(default_factory=dict)
     """Nodes that the model cannot be put on, and why."""
     ready: dict[str, bool] = field(default_factory=dict)
@@ -119,6 +121,7 @@ class State:
             self.failures.append(Failure(one["dataset"], piece, one.get("node", node), one["why"], one.get("final", False)))
         if event.get("strike"):
             self.strikes[node] = self.strikes.get(node, 0) + 1
+            self.whys[node] = event.get("why", "")
         elif note.kind in (TRIAL, STAGE) and event["state"] == "completed":
             self.strikes.pop(node, None)
         if event.get("unfit"):

@@ -34,7 +34,9 @@ def is_complete(dataset: Dataset, made: Iterable[Piece]) -> bool:
     return not gaps(dataset, made)
 
 
-def corrected(estimates: Mapping[str, Estimate], seen: Sequence[tuple[Piece, float]], items: Mapping[str, int]) -> dict[str, Estimate]:
+def corrected(
+    estimates: Mapping[str, Estimate], seen: Sequence[tuple[Piece, float]], items: Mapping[str, int]
+) -> dict[str, Estimate]:
     """Return estimates after what was measured: a dataset's own seconds count most, for others what all have in common.
 
     Args:

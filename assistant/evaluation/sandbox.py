@@ -98,7 +98,7 @@ def run(words: Sequence[str], limits: Limits, *, folder: Path, environment: Mapp
     told: dict[str, Any] = json.loads(report.read_text(encoding="utf-8")) if report.exists() else {}
     report.unlink(missing_ok=True)
     return Ended(
-        status=told.get("status", jail.returncode),
+        status=int(told["status"]) if told else int(jail.returncode or 0),
         seconds=time.monotonic() - begun,
         timed_out=told.get("timed_out", not told),
         tail=_tail(said),

@@ -37,6 +37,9 @@ def _clean(work: Work) -> int:
     with suppress(OSError):
         work.cache.parent.rmdir()
     gone = work.shelf.give_up(work.run.id)
+    if "{node}" in work.asked["memory"]:
+        with suppress(OSError):
+            work.memory.parent.rmdir()  # of nodes that share one memory the last one takes the folder of all
     work.run.node(work.node).unlink(missing_ok=True)
     work.tell("cleaned", gone=gone)
     return 0

@@ -1,0 +1,47 @@
+"""Inference of the small evaluator: `python -m assistant.evaluation.demo.infer MODEL [MS]`, pieces on stdin, see `serving`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from assistant.evaluation.demo.model import Model, load
+
+BATCH = 32
+
+
+def main() -> None:
+    """Load the model, then answer for each piece."""
+    model = load(Path(sys.argv[1]))
+    item_ms = float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
+    _say({"ready": True})
+    for line in sys.stdin:
+        try:
+            _evaluate(model, json.loads(line), item_ms)
+        except (OSError, ValueError, KeyError) as error:
+            _say({"ok": False, "error": f"{type(error).__name__}: {error}"})
+        else:
+            _say({"ok": True})
+
+
+def _evaluate(model: Model, piece: dict[str, Any], item_ms: float) -> None:
+    lines = Path(piece["data"]).read_text(encoding="utf-8").splitlines()[piece["first"] : piece["last"]]
+    found = [json.loads(line) for line in lines]
+    with Path(piece["out"]).open("w", encoding="utf-8") as out:
+        for at in range(0, len(found), BATCH):
+            part = found[at : at + BATCH]
+            for item, answer in zip(part, model.answer([item["prompt"] for item in part]), strict=True):
+                out.write(json.dumps({**item, "given": answer}) + "\n")
+            time.sleep(item_ms * len(part) / 1000)
+
+
+def _say(record: object) -> None:
+    sys.stdout.write(json.dumps(record) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""Metrics of the small evaluator: `python -m assistant.evaluation.demo.score exact|programs OUTPUTS SCORE [SECONDS]`.
+
+`exact` compares answers. `programs` runs each answer with its tests in a process of its own: it belongs into the sandbox.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+PROGRAM_S = 5.0
+
+
+def main() -> None:
+    """Score a file of outputs."""
+    kind, outputs, score = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+    found = [json.loads(line) for line in outputs.read_text(encoding="utf-8").splitlines()]
+    right = sum(_passes(item) if kind == "programs" else item["given"] == item["answer"] for item in found)
+    time.sleep(float(sys.argv[4]) if len(sys.argv) > 4 else 0.0)
+    score.write_text(json.dumps({"score": right / len(found), "right": right, "items": len(found)}), encoding="utf-8")
+
+
+def _passes(item: dict[str, Any]) -> bool:
+    code = "\n".join([item["given"], *(f"assert {test}" for test in item["tests"])])
+    try:
+        done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, timeout=PROGRAM_S, check=False)
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Which nodes a run uses: those that carry the model, those that get it, those that went; more come when some are lost."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from assistant.evaluation.asked import Asked
+from assistant.evaluation.journal import STAGE, TRIAL, State
+from assistant.records import Node, NodeState
+
+STRIKES = 3
+"""So many jobs that ended without a piece to blame, and a node is used no more."""
+
+
+class Fleet:
+    """The nodes of a run, as of the last look."""
+
+    def __init__(self, asked: Asked, state: State) -> None:
+        """Look after the nodes of a run; `state` grows while it runs."""
+        self._asked, self._state = asked, state
+        self._nodes: dict[str, Node] = {}
+
+    def look(self, nodes: Sequence[Node]) -> None:
+        """See how the cluster stands."""
+        partition = self._asked.partition
+        self._nodes = {one.name: one for one in nodes if not partition or partition in one.partition.split(",")}
+
+    @property
+    def gone(self) -> set[str]:
+        """Nodes of ours that cannot start a job now."""
+        return {name for name in self._state.touched if not self._is_up(name)}
+
+    def lost(self) -> list[str]:
+        """Return the nodes that carried the model and went since the last look."""
+        return [name for name in list(self._state.ready) if not self._is_up(name)]
+
+    def ready(self) -> list[str]:
+        """Return the nodes where trials may run, in the order of their names."""
+        if self._asked.from_storage:
+            return [name for name in sorted(self._nodes) if self._is_good(name)][: self._asked.nodes]
+        return [name for name, staged in sorted(self._state.ready.items()) if staged and self._is_good(name)]
+
+    @property
+    def size(self) -> int:
+        """How many nodes work or are about to."""
+        return len(set(self.ready()) | {note.node for note in self._state.live(STAGE)})
+
+    def free_slots(self) -> Iterator[tuple[str, int]]:
+        """Return the nodes that carry the model, each with its free GPUs as far as this run uses them; freest first."""
+        used: dict[str, int] = {}
+        for note in self._state.live(TRIAL):
+            used[note.node] = used.get(note.node, 0) + note.gpus
+        free = {name: self._asked.gpus_per_node - used.get(name, 0) for name in self.ready()}
+        return iter(sorted(free.items(), key=lambda pair: (-pair[1], pair[0])))
+
+    def wanted(self) -> list[str]:
+        """Return the nodes to put the model on now; an empty name lets the scheduler choose."""
+        staging = [note.node for note in self._state.live(STAGE)]
+        missing = self._asked.nodes - len(self.ready()) - len(staging)
+        usable = [name for name in self._candidates() if name not in staging]
+        idle = [name for name in usable if self._nodes[name].state is NodeState.IDLE]
+        chosen = idle[: max(0, missing)]
+        if not chosen and missing > 0 and usable and not self.ready() and not staging:
+            chosen = [""]  # all are taken by others: let the scheduler queue us
+        return chosen
+
+    def avoid(self) -> set[str]:
+        """Return the nodes that must not be chosen for us."""
+        return {name for name in self._nodes if name not in self._candidates()}
+
+    def others(self, nodes: Collection[str]) -> set[str]:
+        """Return the nodes of ours that are not among some; for these there is an alternative where it is not empty."""
+        return set(self.ready()) - set(nodes)
+
+    def may_work(self) -> bool:
+        """Whether a node can do something for the run now."""
+        return bool(self.ready() or self._candidates())
+
+    def may_come_back(self) -> bool:
+        """Whether a node that is out now could do something for the run when it is back."""
+        return any(not self._is_up(name) and not self._is_struck(name) and name not in self._state.unfit for name in self._nodes)
+
+    def reasons(self) -> list[str]:
+        """Return what is wrong with the nodes that are not used, one line each."""
+        found = [
+            f"{name}: {self._state.whys.get(name, 'its jobs ended before they began')}" for name in sorted(self._state.strikes)
+        ]
+        down = (one for one in self._nodes.values() if not self._is_up(one.name))
+        return [*found, *(f"{one.name} is {one.state.value}{f': {one.reason}' if one.reason else ''}" for one in down)]
+
+    def reachable(self, nodes: Sequence[Node]) -> set[str]:
+        """Return the nodes that could start a job."""
+        self.look(nodes)
+        return {name for name in self._nodes if self._is_up(name)}
+
+    def _candidates(self) -> list[str]:
+        return [name for name in sorted(self._nodes) if self._is_good(name) and not self._state.ready.get(name)]
+
+    def _is_good(self, name: str) -> bool:
+        return self._is_up(name) and not self._is_struck(name) and name not in self._state.unfit
+
+    def _is_struck(self, name: str) -> bool:
+        return self._state.strikes.get(name, 0) >= STRIKES
+
+    def _is_up(self, name: str) -> bool:
+        node = self._nodes.get(name)
+        return node is not None and node.state in (NodeState.IDLE, NodeState.ALLOCATED)

@@ -1,0 +1,147 @@
+"""Hand jobs of a run to the scheduler so that none is ever handed in twice: write the intent, submit, write the id.
+
+After a crash in between, the job is found again by the tag in its comment. Should two jobs of one number exist all the same, the
+first that starts owns the work and the other leaves.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from assistant.evaluation.asked import Asked
+from assistant.evaluation.files import read_json, write_json
+from assistant.evaluation.journal import CLEAN, METRIC, STAGE, TRIAL, Journal, listed
+from assistant.evaluation.layout import RunFolder
+from assistant.evaluation.records import Dataset, Piece, Trial
+from assistant.evaluation.room import RESERVE_BYTES
+from assistant.records import Job, JobSpec
+
+PROGRAMS = {STAGE: "stage", CLEAN: "stage", TRIAL: "trial", METRIC: "metric"}
+SOURCE = str(Path(__file__).resolve().parents[2])
+"""Where `assistant` is imported from, on the nodes too."""
+
+Submit = Callable[[JobSpec], str]
+"""Hands a job in and returns its id."""
+
+
+def tag_of(run: str, number: int) -> str:
+    """Return the word in a job's comment by which it is found again."""
+    return f"nightshift-evaluate:{run}:{number}"
+
+
+class Submitter:
+    """Makes and submits the jobs of a run."""
+
+    def __init__(self, folder: RunFolder, asked: Asked, journal: Journal, submit: Submit) -> None:
+        """Submit by a callable, which may ask a policy first."""
+        self._folder, self._asked, self._journal, self._submit = folder, asked, journal, submit
+
+    def stage(self, node: str, avoid: Sequence[str] = ()) -> None:
+        """Submit the precursor of a node; with an empty node the scheduler chooses one, not among those to avoid."""
+        self._send(STAGE, node, {"model": asdict(self._asked.model)}, exclude=avoid)
+
+    def clean(self, node: str) -> None:
+        """Submit what gives the memory of a node back."""
+        self._send(CLEAN, node, {})
+
+    def trial(self, node: str, trial: Trial) -> None:
+        """Submit a trial to a node."""
+        work = {
+            "model": asdict(self._asked.model),
+            "from_storage": self._asked.from_storage,
+            "pieces": [self._piece(one) for one in trial.pieces],
+        }
+        note = {"pieces": listed(trial.pieces), "seconds": trial.seconds, "gpus": trial.gpus}
+        self._send(TRIAL, node, work, note=note)
+
+    def metric(self, datasets: Sequence[Dataset], avoid: Sequence[str] = ()) -> None:
+        """Submit a job that scores datasets on CPUs."""
+        wanted = [
+            {
+                "name": one.name,
+                "items": one.items,
+                "metric": one.metric,
+                "data": one.data,
+                "timeout_s": one.metric_timeout_s,
+                "sandbox": one.sandbox,
+            }
+            for one in datasets
+        ]
+        note = {"datasets": [one.name for one in datasets]}
+        self._send(METRIC, "", {"datasets": wanted}, note=note, exclude=avoid)
+
+    def again(self, number: int) -> None:
+        """Submit a job whose first submission surely did not arrive."""
+        self._hand_in(number, self._spec_of(number))
+
+    def _piece(self, piece: Piece) -> dict[str, Any]:
+        dataset = self._asked.dataset(piece.dataset)
+        where = {"piece": [piece.dataset, piece.first, piece.last]}
+        return {**where, "infer": dataset.infer, "data": dataset.data, "timeout_s": self._asked.infer_timeout_s}
+
+    def _send(
+        self, kind: str, node: str, work: Mapping[str, Any], *, note: Mapping[str, Any] | None = None, exclude: Sequence[str] = ()
+    ) -> None:
+        number = max(self._journal.state.jobs, default=0) + 1
+        where = {"kind": kind, "number": number, "memory": self._asked.memory, "node": node, "exclude": list(exclude)}
+        write_json(self._folder.job(number) / "job.json", {**where, **work, "gpus": (note or {}).get("gpus", 0)})
+        self._journal.write("submit", number=number, kind=kind, node=node, at=time.time(), **(note or {}))
+        self._hand_in(number, self._spec_of(number))
+
+    def _hand_in(self, number: int, spec: JobSpec) -> None:
+        self._journal.write("submitted", number=number, job=self._submit(spec))
+
+    def _spec_of(self, number: int) -> JobSpec:
+        return spec_of(self._folder, self._asked, number)
+
+
+def spec_of(folder: RunFolder, asked: Asked, number: int) -> JobSpec:
+    """Return what submits a job of a run, from what its folder says."""
+    work = read_json(folder.job(number) / "job.json") or {}
+    kind: str = work["kind"]
+    place = folder.job(number)
+    path = os.pathsep.join([SOURCE, *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = shlex.join([asked.python, "-m", f"assistant.evaluation.{PROGRAMS[kind]}", str(place)])
+    gpus = asked.gpu_option.format(gpus=work["gpus"]) if kind == TRIAL else asked.no_gpu_option
+    memory = (asked.model.size_bytes or 0) + RESERVE_BYTES
+    options = [gpus, *([f"--nodelist={work['node']}"] if work["node"] else []), *asked.options]
+    if kind == STAGE and not any(one.startswith("--mem") for one in options):
+        options.append(f"--mem={-(-memory // (1 << 20))}M")
+    return JobSpec(
+        name=f"evaluate-{kind}",
+        script=f"#!/bin/bash\nexport PYTHONPATH={shlex.quote(path)}\nexec {command}\n",
+        work_dir=folder.path,
+        log=str(place / "log"),
+        partition=(asked.metric_partition if kind == METRIC else "") or asked.partition,
+        exclude=tuple(work["exclude"]),
+        comment=tag_of(folder.id, number),
+        options=tuple(one for one in options if one),
+    )
+
+
+def by_number(jobs: Sequence[Job], folder: RunFolder) -> dict[int, Job]:
+    """Return the scheduler's jobs of a run by our number; of several with one number the one that does the work."""
+    found: dict[int, Job] = {}
+    start = tag_of(folder.id, 0)[:-1]
+    for job in jobs:
+        word = next((word for word in job.comment.split() if word.startswith(start)), "")
+        number = word.removeprefix(start)
+        if not number.isdecimal():
+            continue
+        before = found.get(int(number))
+        if before is None or before.id != _owner(folder, int(number)):
+            found[int(number)] = job
+    return found
+
+
+def _owner(folder: RunFolder, number: int) -> str:
+    try:
+        return (folder.job(number) / "owner").read_text(encoding="utf-8")
+    except OSError:
+        return ""
