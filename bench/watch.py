@@ -21,6 +21,7 @@ import threading
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 from assistant.config import Settings, WatchSettings
 from assistant.doors.watchdog.arenas import few_arenas
@@ -30,6 +31,7 @@ from assistant.ports import JumpingClock, SystemClock
 from assistant.records import JobSpec
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.simulated_run import Run
+from assistant.store import Store
 from assistant.wiring import build
 from bench._busy_night import BusyNight, Writer
 
@@ -88,6 +90,19 @@ def _line(name: str, value: float, limit: float, unit: str, more: str = "") -> b
     return value > limit
 
 
+class Night(NamedTuple):
+    """What was measured on the large cluster."""
+
+    busy_share: float
+    """Of a core, while every job writes its log and none dies."""
+    still_share: float
+    """The same while nobody writes."""
+    looks: int
+    """How often all jobs were listed in a time of quiet."""
+    quiet_mb: float
+    died: dict[str, datetime]
+
+
 def main() -> int:
     """Measure, print, and return 1 when a figure is over its limit."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -105,42 +120,65 @@ def main() -> int:
         cluster = BusyNight(folder, nodes=options.nodes, jobs=options.jobs)
         held = memory_mb() - held
         dog = watchdog(folder, cluster)
-        with Writer(folder):
-            runs = threading.Thread(target=dog.run)
-            runs.start()
-            time.sleep(QUIET_S)
-            before, began, asked = cpu_s(), time.monotonic(), cluster.asked
-            time.sleep(QUIET_S)
-            share = (cpu_s() - before) / (time.monotonic() - began)
-            looks, quiet_mb = cluster.asked - asked, memory_mb()
-            died = {}
-            for _ in range(int(options.failures * options.minutes)):
-                died[cluster.die()] = SystemClock().now()
-                time.sleep(60 / options.failures)
-            time.sleep(DIAGNOSED_S)
-            dog.stop()
-            runs.join()
+        night = measured(folder, cluster, dog, options.failures, options.minutes)
         dog.close()
-        store = dog.engine.store
-        opened, diagnosed = [], []
-        for job, at in died.items():
-            for incident in store.incidents(job=job, limit=1):
-                opened.append((incident.opened - at).total_seconds())
-                found = store.stages(incident.id).get("diagnosed")
-                if found is not None:
-                    diagnosed.append((found - incident.opened).total_seconds())
-        print(f"{options.nodes:,} nodes, {options.jobs:,} jobs writing logs, {len(died)} of them died in {options.minutes:g} min:")
-        over = len(opened) != len(died) or len(diagnosed) != len(died)
-        print(f"  {len(opened)} became incidents, {len(diagnosed)} were diagnosed; {looks} looks in {QUIET_S:g} s of quiet")
-        over |= _line(
-            "  from the failure to the incident, worst", max(opened, default=1e9), OPEN_S, "s", f"median {_median(opened):.2f} s"
-        )
-        over |= _line("  from the incident to its diagnosis, worst", max(diagnosed, default=1e9), DIAGNOSED_S, "s")
-        over |= _line("  the same, median", _median(diagnosed), MEDIAN_S, "s")
-        over |= _line("  CPU while nothing happens", share, CPU_SHARE, "", "of one core")
-        over |= _line("  memory", memory_mb() - held, MEMORY_MB, "MB", f"quiet: {quiet_mb - held:.0f} MB")
+        died = f"{len(night.died)} of them died in {options.minutes:g} min"
+        print(f"{options.nodes:,} nodes, {options.jobs:,} jobs writing logs, {died}:")
+        over = told(dog.engine.store, night, held)
     over |= month(options.days)
     return int(over)
+
+
+def measured(folder: Path, cluster: BusyNight, dog: Watchdog, failures: int, minutes: float) -> Night:
+    """Let the watch run: first in quiet, then jobs die, at last nobody writes any more."""
+    died = {}
+    runs = threading.Thread(target=dog.run)
+    with Writer(folder):
+        runs.start()
+        time.sleep(QUIET_S)
+        asked = cluster.asked
+        busy_share = share_of_a_core(QUIET_S)
+        looks, quiet_mb = cluster.asked - asked, memory_mb()
+        for _ in range(int(failures * minutes)):
+            died[cluster.die()] = SystemClock().now()
+            time.sleep(60 / failures)
+        time.sleep(DIAGNOSED_S)
+    time.sleep(DIAGNOSED_S)
+    still_share = share_of_a_core(QUIET_S)
+    dog.stop()
+    runs.join()
+    return Night(busy_share, still_share, looks, quiet_mb, died)
+
+
+def share_of_a_core(seconds: float) -> float:
+    """Wait, and return how much of a core this process used meanwhile."""
+    before, began = cpu_s(), time.monotonic()
+    time.sleep(seconds)
+    return (cpu_s() - before) / (time.monotonic() - began)
+
+
+def told(store: Store, night: Night, held_mb: float) -> bool:
+    """Print the figures of the large cluster, and return whether one is over its limit."""
+    opened, diagnosed = [], []
+    for job, at in night.died.items():
+        for incident in store.incidents(job=job, limit=1):
+            opened.append((incident.opened - at).total_seconds())
+            found = store.stages(incident.id).get("diagnosed")
+            if found is not None:
+                diagnosed.append((found - incident.opened).total_seconds())
+    became = f"{len(opened)} became incidents, {len(diagnosed)} were diagnosed"
+    print(f"  {became}; {night.looks} queries of jobs in {QUIET_S:g} s of quiet, one each {POLL_S:g} s")
+    over = len(opened) != len(night.died) or len(diagnosed) != len(night.died)
+    middle = f"median {_median(opened):.2f} s"
+    over |= _line("  from the failure to the incident, worst", max(opened, default=1e9), OPEN_S, "s", middle)
+    over |= _line("  from the incident to its diagnosis, worst", max(diagnosed, default=1e9), DIAGNOSED_S, "s")
+    over |= _line("  the same, median", _median(diagnosed), MEDIAN_S, "s")
+    over |= _line("  CPU while no job dies and all write", night.busy_share, CPU_SHARE, "", "of one core")
+    over |= _line(
+        "  CPU while nobody writes", night.still_share, CPU_SHARE, "", "of one core: what a look costs that finds nothing new"
+    )
+    over |= _line("  memory", memory_mb() - held_mb, MEMORY_MB, "MB", f"quiet: {night.quiet_mb - held_mb:.0f} MB")
+    return over
 
 
 def month(days: int) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from assistant.errors import Unavailable
+from assistant.logs.tail import Follower
 from assistant.ports import JumpingClock
 from assistant.records import Event, EventKind, JobSpec, JobState
 from assistant.schedulers.simulated import SimulatedCluster
@@ -158,6 +159,30 @@ def test_one_query_of_the_scheduler_a_look(watched: Callable[..., Watched]) -> N
     cluster.job = lambda job_id: asked.append("job") or job(job_id)  # type: ignore[method-assign,func-returns-value]
     looks(scene, 100)
     assert asked == ["jobs"] * 10
+
+
+def test_a_look_reads_only_the_logs_that_changed(
+    watched: Callable[..., Watched], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, watcher, clock = watched(Run(steps=1000))
+    logs = [tmp_path / f"{number}.log" for number in range(200)]
+    for log in logs:
+        log.write_text("step 1 loss 2.0\n")
+    one = cluster.job("1")
+    cluster.jobs = lambda: [replace(one, id=log.stem, log=log, state=JobState.RUNNING) for log in logs]  # type: ignore[method-assign]
+    watcher.look(known=())
+    read: list[str] = []
+    news = Follower.news
+    monkeypatch.setattr(Follower, "news", lambda self: read.append(self.path.name) or news(self))  # type: ignore[func-returns-value]
+    clock.sleep(10)
+    watcher.look(known=())
+    assert read == []
+    for log in logs[5:8]:
+        with log.open("a") as file:
+            file.write("step 2 loss 1.9\n")
+    clock.sleep(10)
+    watcher.look(known=())
+    assert sorted(read) == ["5.log", "6.log", "7.log"]
 
 
 def test_a_log_without_steps_that_is_silent_gets_twice_the_time(watched: Callable[..., Watched], tmp_path: Path) -> None:
