@@ -53,7 +53,6 @@ class View:
     """One attempt."""
 
     job: Job
-    follower: Follower
     limits: ViewLimits
     beside: Path | None = None
     """Where its own metrics.jsonl would lie; None where it shares the folder with others."""
@@ -85,11 +84,12 @@ class View:
     _steps_seen: array[int] = field(default_factory=lambda: array("q"))
     _seen_at: array[float] = field(default_factory=lambda: array("d"))
     _from_file: bool = False
+    _follower: Follower | None = None
     _from_the_middle: bool = False
     """Whether its first steps were not seen."""
 
     def __post_init__(self) -> None:
-        """Begin with no step."""
+        """Begin with no step; no file is touched, since a mount may hang."""
         self.loss, self.pace, self.saves = LossTrack(self.limits.spike), PaceTrack(self.limits.pace), SaveTrack()
         self.heart = heartbeat_path(self.job)
 
@@ -134,8 +134,19 @@ class View:
         )
         return suspicion_of(signs, self.cadence, self.limits.hang, now)
 
+    def _opened(self) -> Follower:
+        """Return what follows the log, at first from near its end: the detectors need its last steps, not its history."""
+        if self._follower is None:
+            log = self.job.log or Path()
+            status = _status(log)
+            size = status.st_size if status is not None else 0
+            self._follower = Follower(log, Position(offset=max(0, size - LOOKED_BACK_BYTES)))
+            self._from_the_middle = size > 0
+        return self._follower
+
     def _read_log(self, now: datetime) -> None:
-        status = _status(self.follower.path)
+        follower = self._opened()
+        status = _status(follower.path)
         if status is None:
             self._begin(self.job.started or now)
             return
@@ -143,7 +154,7 @@ class View:
         size = (status.st_ino, status.st_size, status.st_mtime_ns)
         if size == self._size:
             return
-        news = self.follower.news()
+        news = follower.news()
         self._size = size
         if news.restarted:
             self._forget()
@@ -279,21 +290,15 @@ class View:
             self.phase = beat.phase or self.phase
 
 
-def opened(job: Job, limits: ViewLimits, *, metrics: bool) -> View:
-    """Start near the end of a log: the detectors need its last steps, not its history.
+def view_of(job: Job, limits: ViewLimits, *, metrics: bool) -> View:
+    """Begin to remember an attempt.
 
     Args:
         job: With a log.
         limits: The site's.
         metrics: Whether a metrics.jsonl in its work folder is surely its own.
     """
-    log = job.log or Path()
-    status = _status(log)
-    start = max(0, status.st_size - LOOKED_BACK_BYTES) if status is not None else 0
-    beside = job.work_dir / "metrics.jsonl" if metrics and job.work_dir is not None else None
-    view = View(job, Follower(log, Position(offset=start)), limits, beside)
-    view._from_the_middle = status is not None and status.st_size > 0
-    return view
+    return View(job, limits, job.work_dir / "metrics.jsonl" if metrics and job.work_dir is not None else None)
 
 
 def _follow(path: Path, job: Job) -> Follower | None:

@@ -27,7 +27,7 @@ from assistant.watch.queue import ended_badly
 from assistant.watch.readers import Readable, Readers
 from assistant.watch.saves import SaveLimits
 from assistant.watch.unseen import Remark, Trouble
-from assistant.watch.view import View, ViewLimits, opened
+from assistant.watch.view import View, ViewLimits, view_of
 from assistant.watch.witness import SecondLook, Vote, Witness
 
 logger = logging.getLogger(__name__)
@@ -184,7 +184,7 @@ class Watcher:
             view = self._views.get(attempt)
             if view is None or view.job.submitted != job.submitted or view.job.log != job.log:
                 # the id was given to another job, or its log is another file now
-                view = self._views[attempt] = opened_or_later(job, self._limits, metrics=folders[job.work_dir] == 1)
+                view = self._views[attempt] = view_of(job, self._limits, metrics=folders[job.work_dir] == 1)
                 self._raised.pop(attempt, None)
             view.job = job
             due.append(view)
@@ -247,14 +247,6 @@ class Watcher:
         events, said = self._nodes.look(nodes, jobs, now)
         remarks += said
         return events, []
-
-
-def opened_or_later(job: Job, limits: ViewLimits, *, metrics: bool) -> View:
-    """Return the view of a job; where its log cannot be seen now, one that begins at the log's start once it can."""
-    try:
-        return opened(job, limits, metrics=metrics)
-    except OSError:
-        return opened(job, limits, metrics=False)
 
 
 def _task(job: Job) -> Task:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from assistant.doors.watchdog import loop
 from assistant.doors.watchdog.loop import Watchdog
 from assistant.doors.watchdog.passed import Passed
 from assistant.errors import Fenced, Unavailable
@@ -152,6 +154,41 @@ def test_an_incident_that_hangs_holds_up_no_other(scene: Scene, dogs: Dogs, monk
     assert dog.look().in_flight >= 1
     free.set()
     passes(dog, scene, lambda: any("node02 did not answer" in trouble for trouble in dog.look().trouble))
+
+
+def test_work_that_never_ends_is_told_of_and_does_not_keep_the_watch_from_ending(
+    scene: Scene, dogs: Dogs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "HANGS_S", 0.05)
+    dog = dogs("watch@a:1.1", patience_s=0.1)
+    dog._pool._relief_s = 0.05
+    free = threading.Event()
+    monkeypatch.setattr(dog.engine, "work", lambda *_, **__: free.wait(30))
+    scene.cluster.submit(scene.spec)
+    passes(dog, scene, lambda: bool(states(scene)))
+    passes(dog, scene, lambda: any("incident 1: in work for 0 min" in one for one in dog.look().troubles))
+    began = time.monotonic()
+    dog.finish()
+    assert time.monotonic() - began < 5
+    free.set()
+
+
+def test_what_is_being_made_is_finished_before_it_ends(scene: Scene, dogs: Dogs, monkeypatch: pytest.MonkeyPatch) -> None:
+    dog = dogs("watch@a:1.1", patience_s=0.1)
+    begun, finished, working = threading.Event(), [], dog.engine.work
+
+    def slow(number: int, **more: Any) -> object:
+        begun.set()
+        time.sleep(0.5)
+        finished.append(number)
+        return working(number, **more)
+
+    monkeypatch.setattr(dog.engine, "work", slow)
+    scene.cluster.submit(scene.spec)
+    passes(dog, scene, begun.is_set)
+    dog.stop()
+    dog.finish()
+    assert finished == [1]
 
 
 def test_it_stops_between_two_stages_and_another_goes_on_exactly_there(scene: Scene, dogs: Dogs) -> None:

@@ -8,10 +8,13 @@ tests/doors/test_watch_service.py; kill -9 at every write: tests/scenarios and t
 from __future__ import annotations
 
 import sqlite3
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,9 +29,11 @@ from assistant.ports import JumpingClock
 from assistant.records import Event, EventKind, IncidentState, Job, JobState, Node, NodeState
 from assistant.schedulers.simulated_run import Run
 from assistant.store import Store
+from assistant.watch import view
 from assistant.watch.hang import HangLimits
 from assistant.watch.known import Known
 from assistant.watch.loss import SpikeLimits
+from assistant.watch.readers import Readers
 from assistant.watch.watcher import Watcher
 from tests.chaos.watches import Blow, BrittleStore, PassingWatchdog
 from tests.scenarios.scene import Scene
@@ -212,6 +217,52 @@ def test_a_failure_that_is_seen_again_and_again_adds_one_row_although_our_clock_
         clock.sleep(2)
     assert len(store.incidents()) == 1
     assert len(store.events(1)) == 1
+
+
+def test_a_mount_that_hangs_when_a_job_is_first_seen_holds_up_no_look(
+    training: Training, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free, stat = threading.Event(), view._status
+
+    def hanging(path: Path) -> Any:
+        if "hung" in path.parts:
+            free.wait(20)
+        return stat(path)
+
+    monkeypatch.setattr(view, "_status", hanging)
+    watcher = Watcher(
+        training.queue,  # type: ignore[arg-type]
+        training.clock,
+        hang=HangLimits(silent_s=HANG_S, factor=5),
+        spike=SpikeLimits(persist_steps=20),
+        since=NOON,
+        readers=Readers(deadline_s=0.1),
+    )
+    training.queue.listed = [replace(training.job, id=str(number), log=tmp_path / "hung" / f"{number}.log") for number in range(9)]
+    training.queue.listed += [training.job]
+    began = time.monotonic()
+    assert watcher.look(known=Known({})) == []
+    assert time.monotonic() - began < 5
+    assert any("did not answer" in one.text for one in watcher.trouble)
+    free.set()
+
+
+def test_a_log_whose_file_system_fails_when_it_is_first_seen_is_told_and_no_end_of_the_watch(
+    training: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stat = view._status
+
+    def failing(path: Path) -> Any:
+        if path == training.log:
+            raise OSError(5, "Input/output error")
+        return stat(path)
+
+    monkeypatch.setattr(view, "_status", failing)
+    assert training.look() == []
+    assert [one.about for one in training.watcher.trouble] == ["the log of job 7"]
+    monkeypatch.setattr(view, "_status", stat)
+    assert training.look() == []
+    assert training.watcher.trouble == ()
 
 
 @pytest.fixture

@@ -11,11 +11,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 
+from assistant.doors.watchdog.crew import Crew
 from assistant.doors.watchdog.passed import Beat, Passed
 from assistant.doors.watchdog.sight import Judged, Sight
 from assistant.engine import Engine
@@ -28,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 WORKERS = 8
 """Incidents that are worked on side by side."""
+HANGS_S = 900.0
+"""Work that takes longer is told of: every question has a deadline, but a read from a storage that hangs has none."""
 PATIENCE_S = 2.0
 """How long a pass waits for the incidents it gave out, before it goes on without them."""
 
@@ -47,7 +50,7 @@ class Watchdog:
 
     def __post_init__(self) -> None:
         self.leader = Leader(self.engine.store, self.owner, clock=self.engine.clock)
-        self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="incident")
+        self._pool = Crew(self.workers)
         self._flying: dict[int | str, Future[object]] = {}
         self._stopping = threading.Event()
         self._sight = Sight(self.engine.store, self.owner)
@@ -129,6 +132,7 @@ class Watchdog:
 
     def _give_out(self) -> None:
         """Let every unfinished incident be worked on that is not in flight, and wait a little for them."""
+        self._pool.relieve()
         for one in self._unfinished():
             self._fly(one.id, partial(self.engine.work, one.id, owner=self.owner, until=self._stopping.is_set))
         self._fly("allowed calls", self.engine.make_allowed)
@@ -137,6 +141,10 @@ class Watchdog:
         self._fly("good runs", self._learn)
         wait(list(self._flying.values()), self.patience_s)
         self._flying = {what: flight for what, flight in self._flying.items() if not flight.done()}
+        busy_s = self._pool.busy_s()
+        for what, flight in self._flying.items():
+            if (for_s := busy_s.get(flight, 0.0)) > HANGS_S:
+                self._note(Trouble(_named(what), f"{_named(what)}: in work for {for_s / 60:.0f} min, what it waits for may hang"))
 
     def _learn(self) -> None:
         """Study a job that ended well; what it taught is worth a remark."""
