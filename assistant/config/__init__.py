@@ -3,6 +3,16 @@
 from __future__ import annotations
 
 from assistant.config.loading import Loaded, config_files, load
-from assistant.config.settings import ModelSettings, Settings, SlurmSettings, SshSettings, WatchSettings
+from assistant.config.settings import EvaluationSettings, ModelSettings, Settings, SlurmSettings, SshSettings, WatchSettings
 
-__all__ = ["Loaded", "ModelSettings", "Settings", "SlurmSettings", "SshSettings", "WatchSettings", "config_files", "load"]
+__all__ = [
+    "EvaluationSettings",
+    "Loaded",
+    "ModelSettings",
+    "Settings",
+    "SlurmSettings",
+    "SshSettings",
+    "WatchSettings",
+    "config_files",
+    "load",
+]

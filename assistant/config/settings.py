@@ -14,7 +14,16 @@ from assistant.config.checks import above as _above
 from assistant.config.checks import one_of as _one_of
 from assistant.config.outward import HeartbeatSettings, MetricsSettings, NotifySettings
 
-__all__ = ["SCHEDULERS", "TRANSPORTS", "ModelSettings", "Settings", "SlurmSettings", "SshSettings", "WatchSettings"]
+__all__ = [
+    "SCHEDULERS",
+    "TRANSPORTS",
+    "EvaluationSettings",
+    "ModelSettings",
+    "Settings",
+    "SlurmSettings",
+    "SshSettings",
+    "WatchSettings",
+]
 
 SCHEDULERS = ("local", "simulated", "slurm")
 TRANSPORTS = ("local", "ssh", "recorded")
@@ -101,6 +110,50 @@ class SlurmSettings:
 
 
 @dataclass(frozen=True)
+class EvaluationSettings:
+    """What `nightshift evaluate` may use."""
+
+    folder: Path | None = None
+    """Where runs keep their outputs; all nodes must see it. Default: evaluations in the state folder."""
+    memory: str = ""
+    """Folder in a node's memory for models; {node} is its name. Default: one of this user's own in /dev/shm."""
+    memory_limit_gib: float = 0.0
+    """What models may take of a node's memory; 0: what is free."""
+    fetch: str = ""
+    """Command that copies a model from {source} to {target}, where the nodes do not see it as files."""
+    gpus_per_node: int = 1
+    """How many trials run side by side on a node."""
+    cpus_per_node: int = 4
+    """How many metrics do."""
+    gpu_option: str = "--gres=gpu:{gpus}"
+    """The scheduler's option that asks for GPUs."""
+    no_gpu_option: str = "--gres=none"
+    """The one that asks for none; empty where there is no such option."""
+    partition: str = ""
+    """Where trials run; default: the scheduler's own choice."""
+    metric_partition: str = ""
+    """Where metrics run; default: where trials do."""
+    options: tuple[str, ...] = ()
+    """More options of the scheduler for each job, as words: account, QOS, time."""
+    python: str = ""
+    """The Python of the nodes; default: the one that runs Nightshift."""
+    load_s: float = 30.0
+    """Seconds from a node's memory into a GPU, for plans."""
+    fetch_s: float = 120.0
+    """Seconds from storage into a node's memory, for plans."""
+    poll_s: float = 2.0
+    """Seconds between two looks at the scheduler."""
+
+    def __post_init__(self) -> None:
+        _above("evaluation.memory_limit_gib", self.memory_limit_gib, -1)
+        _above("evaluation.gpus_per_node", self.gpus_per_node, 0)
+        _above("evaluation.cpus_per_node", self.cpus_per_node, 0)
+        _above("evaluation.load_s", self.load_s, -1)
+        _above("evaluation.fetch_s", self.fetch_s, -1)
+        _above("evaluation.poll_s", self.poll_s, 0)
+
+
+@dataclass(frozen=True)
 class ModelSettings:
     """The language model, where there is one; without it rules, memory and the embedded model do their work alone."""
 
@@ -163,6 +216,8 @@ class Settings:
     """How Slurm is reached and with whose rights; for `scheduler = "slurm"`."""
     ssh: SshSettings = field(default_factory=SshSettings)
     """How nodes are reached over SSH."""
+    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+    """What evaluations may use."""
     model: ModelSettings = field(default_factory=ModelSettings)
     """The language model."""
     log: str = "auto"

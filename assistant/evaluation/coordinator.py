@@ -59,6 +59,10 @@ class Planner(Protocol):
         ...
 
 
+Estimator = Callable[[Sequence[tuple[Piece, float]]], Mapping[str, Estimate]]
+"""Returns estimates after pieces of this run took so many seconds."""
+
+
 class Stuck(NightshiftError):
     """A run cannot go on: nothing that could evaluate is left."""
 
@@ -75,6 +79,7 @@ class Coordinator:
         *,
         submit: Submit | None = None,
         cancel: Callable[[str], None] | None = None,
+        estimator: Estimator | None = None,
     ) -> None:
         """Go on with the run in a folder.
 
@@ -85,6 +90,7 @@ class Coordinator:
             planner: Makes trials.
             submit: Hands a job in; default: straight to the scheduler.
             cancel: Ends a job; default likewise.
+            estimator: Estimates after what was measured; default: from this run alone.
         """
         self.folder, self.scheduler, self.clock = folder, scheduler, clock
         self.asked = load_asked(folder)
@@ -95,6 +101,7 @@ class Coordinator:
         self.patience_s = PATIENCE_S
         self.uncleaned: tuple[str, ...] = ()
         self._planner = planner
+        self._estimator = estimator
         self._send = Submitter(folder, self.asked, self.journal, submit or scheduler.submit)
         self._follow = Follower(folder, scheduler, self.journal, self._send, cancel or scheduler.cancel)
         self._queue: list[Trial] = []
@@ -198,7 +205,8 @@ class Coordinator:
                 told = read_json(self.folder.made(piece))
                 self._made[piece] = told.get("seconds") if told is not None else None
         seen = [(piece, seconds) for piece, seconds in self._made.items() if seconds is not None]
-        self.estimates = corrected(self.asked.estimates, seen, self._items)
+        own = self._estimator
+        self.estimates = own(seen) if own is not None else corrected(self.asked.estimates, seen, self._items)
 
     def _sink(self) -> None:
         """Give up datasets of which something failed too often."""

@@ -1,0 +1,147 @@
+"""The results of a run: a line a dataset, as a table, as JSON, as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from assistant.evaluation.asked import Asked, load_asked
+from assistant.evaluation.files import read_json
+from assistant.evaluation.journal import Journal, State
+from assistant.evaluation.layout import RunFolder
+from assistant.evaluation.progress import duration
+from assistant.evaluation.records import Dataset, Piece
+
+COLUMNS = ("dataset", "score", "items", "state", "infer_s", "metric_s", "why")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of one dataset."""
+
+    dataset: str
+    state: str
+    """`scored`, `given up`, `waiting`."""
+    score: float | None
+    items: int
+    infer_s: float
+    """On GPUs, all pieces together, as far as it is known."""
+    metric_s: float | None
+    nodes: tuple[str, ...]
+    """Where it was evaluated."""
+    why: str = ""
+    """Why it has no score."""
+    unprotected: tuple[str, ...] = ()
+    """Protections that the sandbox of its metric did not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What came of a run."""
+
+    run: str
+    title: str
+    model: str
+    state: str
+    """`finished`, or `unfinished`: it can be gone on with."""
+    seconds: float
+    """From the first job to the end of the last one."""
+    results: tuple[Result, ...]
+
+    @property
+    def scored(self) -> int:
+        """How many datasets have a score."""
+        return sum(one.score is not None for one in self.results)
+
+    @property
+    def given_up(self) -> tuple[Result, ...]:
+        """Datasets without a score that will get none."""
+        return tuple(one for one in self.results if one.state == "given up")
+
+
+def report_of(path: Path) -> Report:
+    """Return what came of the run in a folder, so far.
+
+    Raises:
+        UsageError: There is no such run.
+    """
+    folder = RunFolder(path)
+    asked, state = load_asked(folder), Journal(folder).state
+    made = list(folder.pieces())
+    results = tuple(_result(folder, one, state, made) for one in asked.datasets)
+    return Report(
+        folder.id,
+        asked.title,
+        asked.model.source,
+        "finished" if state.finished else "unfinished",
+        _seconds(folder, asked, state),
+        results,
+    )
+
+
+def _result(folder: RunFolder, dataset: Dataset, state: State, made: Sequence[Piece]) -> Result:
+    told = [found for one in made if one.dataset == dataset.name and (found := read_json(folder.made(one))) is not None]
+    score = read_json(folder.score(dataset.name)) or {}
+    why = state.sunk.get(dataset.name, "")
+    return Result(
+        dataset.name,
+        "scored" if score else "given up" if why else "waiting",
+        score.get("score"),
+        dataset.items,
+        sum(one.get("seconds") or 0.0 for one in told),
+        score.get("metric_s"),
+        tuple(sorted({str(one["node"]) for one in told})),
+        why,
+        tuple(score.get("unprotected", ())),
+    )
+
+
+def _seconds(folder: RunFolder, asked: Asked, state: State) -> float:
+    if not state.begun:
+        return 0.0
+    scores = [read_json(folder.score(one.name)) or {} for one in asked.datasets]
+    last = state.finished or max((one.get("at", state.begun) for one in scores), default=state.begun)
+    return max(0.0, float(last) - state.begun)
+
+
+def rows(report: Report) -> list[tuple[object, ...]]:
+    """Return the rows of a table with `COLUMNS`."""
+    return [
+        (
+            one.dataset,
+            f"{one.score:.4f}" if one.score is not None else "",
+            one.items,
+            one.state,
+            f"{one.infer_s:.1f}",
+            f"{one.metric_s:.1f}" if one.metric_s is not None else "",
+            one.why,
+        )
+        for one in report.results
+    ]
+
+
+def markdown(report: Report) -> str:
+    """Return the report as a Markdown document."""
+    lines = [
+        f"# {report.title or report.run}",
+        "",
+        f"Model `{report.model}`, run `{report.run}`, {report.state}: {report.scored} of {len(report.results)} datasets scored in "
+        f"{duration(report.seconds)}.",
+        "",
+        "| Dataset | Score | Items | GPU time | Metric time |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    for one in report.results:
+        score = f"{one.score:.4f}" if one.score is not None else one.state
+        metric = duration(one.metric_s) if one.metric_s is not None else ""
+        lines.append(f"| {_cell(one.dataset)} | {score} | {one.items:,} | {duration(one.infer_s)} | {metric} |")
+    failed = [f"- `{one.dataset}`: {_cell(one.why)}" for one in report.given_up]
+    open_ = sorted({what for one in report.results for what in one.unprotected})
+    lines += ["", "Without a score:", "", *failed] if failed else []
+    lines += ["", "Metrics ran with less protection than wanted:", "", *(f"- {what}" for what in open_)] if open_ else []
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
