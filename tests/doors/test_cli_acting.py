@@ -36,16 +36,20 @@ iteration() { echo " iteration $1/100 | lm loss: 4.0 | grad norm: 1.0 |"; }
 if [ -z "$NIGHTSHIFT_ATTEMPT" ]; then
   for step in 1 2 3 4 5; do iteration $step; done
   echo "[rank0]: RuntimeError: CUDA error: uncorrectable ECC error encountered"
+  echo "[$(date '+%a %b %e %H:%M:%S %Y')] NVRM: Xid (PCI:0000:0f:00): 48, pid=812, DBE ECC error" >> $NIGHTSHIFT_NODE_DIR/kernel.log
   exit 1
 fi
 for step in $(seq 20); do iteration $step; done
 """
-"""Fails once, trains when it is started again."""
+"""Fails once, as its log and the kernel of its node say, and trains when it is started again."""
 
 
 @pytest.fixture
-def scheduler(store_path: Path) -> LocalScheduler:
-    """The local scheduler of the command line."""
+def scheduler(store_path: Path, home: Path) -> LocalScheduler:
+    """The local scheduler of the command line, whose nodes have kernel logs of their own."""
+    config = home / "xdg_config_home" / "nightshift" / "config.toml"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text('[commands]\nkernel_log = ["cat", "kernel.log"]\n', encoding="utf-8")
     return LocalScheduler(store_path.parent / "local", SystemClock())
 
 
