@@ -236,3 +236,12 @@ def test_it_is_told_shown_in_the_figures_and_in_the_first_line_of_the_chat(tmp_p
     shown = _store_parts(read_store(shift.store, shift.clock.now()))
     assert "breaker open" in shown[0].text
     assert "breaker open" not in calm[0].text
+
+
+def test_what_was_counted_before_the_reset_counts_no_more(tmp_path: Path) -> None:
+    shift = stormy(tmp_path)
+    shift.passes(90)
+    assert why_open(shift.store)
+    reset_breaker(shift.store, why="", by=ADA)
+    shift.passes(60)
+    assert why_open(shift.store) is None
