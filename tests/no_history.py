@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from assistant.errors import UsageError
-from assistant.records import Call, Decision, Diagnosis, Evidence, Incident, Outcome
+from assistant.records import Call, Decision, Diagnosis, Evidence, Incident, Outcome, Sighting
 from assistant.tooling import Question
 
 
@@ -40,6 +40,9 @@ class NoHistory:
         return None
 
     def decisions(self, call: int, /) -> Sequence[Decision]:
+        return ()
+
+    def sightings(self, since: datetime, node: str | None = None) -> Sequence[Sighting]:
         return ()
 
     def approvals(self) -> Sequence[Question]:
