@@ -29,6 +29,8 @@ def test_a_good_run_teaches_filters_once_and_they_fold_the_next_log_of_the_task(
     assert (learned.task, learned.state, learned.by, learned.hits) == (task, RuleState.TRIAL, "templates", 0)
     assert store.template_runs(task) == {"1.0"}
     assert store.incidents() == []
+    assert [one.text for one in scene.engine.good_runs.taken_remarks()] == [f"job 1 ended well and taught 1 filters: {learned.id}"]
+    assert scene.engine.good_runs.taken_remarks() == []
 
     scene.engine.store.close()
     scene.started()
