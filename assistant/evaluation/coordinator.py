@@ -23,7 +23,7 @@ from assistant.evaluation.journal import METRIC, TRIAL, JobNote, Journal, State,
 from assistant.evaluation.layout import RunFolder
 from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Plan, Trial
 from assistant.evaluation.remaining import corrected, gaps, is_complete, is_far, seconds_of
-from assistant.evaluation.submitting import Submit, Submitter
+from assistant.evaluation.submitting import Cancel, Submit, Submitter
 from assistant.evaluation.trial import TAKEN
 from assistant.ports import Clock, Scheduler
 
@@ -78,7 +78,7 @@ class Coordinator:
         planner: Planner,
         *,
         submit: Submit | None = None,
-        cancel: Callable[[str], None] | None = None,
+        cancel: Cancel | None = None,
         estimator: Estimator | None = None,
     ) -> None:
         """Go on with the run in a folder.
@@ -102,8 +102,8 @@ class Coordinator:
         self.uncleaned: tuple[str, ...] = ()
         self._planner = planner
         self._estimator = estimator
-        self._send = Submitter(folder, self.asked, self.journal, submit or scheduler.submit)
-        self._follow = Follower(folder, scheduler, self.journal, self._send, cancel or scheduler.cancel)
+        self._send = Submitter(folder, self.asked, self.journal, submit or (lambda _, spec: scheduler.submit(spec)))
+        self._follow = Follower(folder, scheduler, self.journal, self._send, cancel or (lambda _, job: scheduler.cancel(job)))
         self._queue: list[Trial] = []
         self._planned_on: tuple[object, ...] = ()
         self._planned_with = self.estimates

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 from assistant.errors import ToolError
 from assistant.evaluation.endings import ending
 from assistant.evaluation.journal import JobNote, Journal
 from assistant.evaluation.layout import RunFolder
-from assistant.evaluation.submitting import Submitter, by_number
+from assistant.evaluation.submitting import Cancel, Submitter, by_number
 from assistant.ports import Scheduler
 from assistant.records import Job, JobState
 
@@ -22,9 +21,7 @@ LOOKS = 3
 class Follower:
     """Knows how the jobs of a run stand."""
 
-    def __init__(
-        self, folder: RunFolder, scheduler: Scheduler, journal: Journal, submitter: Submitter, cancel: Callable[[str], None]
-    ) -> None:
+    def __init__(self, folder: RunFolder, scheduler: Scheduler, journal: Journal, submitter: Submitter, cancel: Cancel) -> None:
         """Follow the jobs that a journal tells of."""
         self._folder, self._scheduler, self._journal, self._submitter = folder, scheduler, journal, submitter
         self._cancel = cancel
@@ -57,7 +54,7 @@ class Follower:
         if not note.job_id:
             return
         try:
-            self._cancel(note.job_id)
+            self._cancel(note.number, note.job_id)
         except ToolError as error:
             logger.warning("run=%s job=%s cannot be ended: %s", self._folder.id, note.job_id, error)
 

@@ -26,8 +26,10 @@ PROGRAMS = {STAGE: "stage", CLEAN: "stage", TRIAL: "trial", METRIC: "metric"}
 SOURCE = str(Path(__file__).resolve().parents[2])
 """Where `assistant` is imported from, on the nodes too."""
 
-Submit = Callable[[JobSpec], str]
-"""Hands a job in and returns its id."""
+Submit = Callable[[int, JobSpec], str]
+"""Hands a job of a number in and returns its id."""
+Cancel = Callable[[int, str], None]
+"""Ends the job of a number that has an id."""
 
 
 def tag_of(run: str, number: int) -> str:
@@ -95,7 +97,7 @@ class Submitter:
         self._hand_in(number, self._spec_of(number))
 
     def _hand_in(self, number: int, spec: JobSpec) -> None:
-        self._journal.write("submitted", number=number, job=self._submit(spec))
+        self._journal.write("submitted", number=number, job=self._submit(number, spec))
 
     def _spec_of(self, number: int) -> JobSpec:
         return spec_of(self._folder, self._asked, number)
