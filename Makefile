@@ -78,10 +78,11 @@ deps-tools:      ## put promtool, which checks the alert rules, into .tools (fro
 	@cd .tools && { apt-get download --quiet=2 prometheus || { apt-get update --quiet=2 && apt-get download --quiet=2 prometheus; }; } >/dev/null
 	@cd .tools && dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool && rm prometheus_*.deb
 
-deps-torch: $(TORCH_VENV)/.nightshift-installed ## create .venv-torch, with which the cluster's tests run gloo, too (190 MB)
+deps-torch: $(TORCH_VENV)/.nightshift-installed ## create .venv-torch, with which the cluster's tests run gloo and the checkpoints' tests run torch, too (400 MB)
 $(TORCH_VENV)/.nightshift-installed:
 	$(PYTHON) -m venv $(TORCH_VENV)
-	$(TORCH_VENV)/bin/python -m pip install --quiet --retries 1 --extra-index-url $(TORCH_INDEX) torch==2.13.0
+	$(TORCH_VENV)/bin/python -m pip install --quiet --retries 1 --extra-index-url $(TORCH_INDEX) torch==2.13.0 xxhash \
+	  transformers accelerate lightning || $(TORCH_VENV)/bin/python -m pip install --quiet --retries 1 torch==2.13.0
 	@touch $@
 
 test-cluster: $(STAMP) ## run the tests on a real Slurm cluster, which is started and stopped

@@ -1,0 +1,31 @@
+"""Checkpoints in the background that are whole or do not exist; for any training loop. docs/checkpoints.md shows how.
+
+Imports nothing of Nightshift. PyTorch and NumPy are needed only for states that hold their tensors or arrays.
+"""
+
+from assistant.training.checkpoints.checkpointer import AsyncCheckpointer
+from assistant.training.checkpoints.errors import (
+    CheckpointError,
+    Damaged,
+    FolderInUse,
+    LoadRefused,
+    NewerManifest,
+    OtherLayout,
+    SaveFailed,
+    UnsupportedState,
+)
+from assistant.training.checkpoints.loading import Loaded, Refusal
+
+__all__ = [
+    "AsyncCheckpointer",
+    "CheckpointError",
+    "Damaged",
+    "FolderInUse",
+    "LoadRefused",
+    "Loaded",
+    "NewerManifest",
+    "OtherLayout",
+    "Refusal",
+    "SaveFailed",
+    "UnsupportedState",
+]

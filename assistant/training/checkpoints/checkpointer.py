@@ -1,0 +1,204 @@
+"""`AsyncCheckpointer`: checkpoints that cost the training one copy in memory, and that are whole or do not exist."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from assistant.training.checkpoints.checksums import best
+from assistant.training.checkpoints.controls import Controls, Signals, Wish
+from assistant.training.checkpoints.errors import CheckpointError
+from assistant.training.checkpoints.hands import ProcessHand, ThreadHand
+from assistant.training.checkpoints.loading import Loaded, load_newest
+from assistant.training.checkpoints.metrics import Metrics
+from assistant.training.checkpoints.orders import Setup
+from assistant.training.checkpoints.ranks import ranks_of
+from assistant.training.checkpoints.saving import Saver, Saves
+from assistant.training.heartbeat import Heartbeat
+
+WRITERS = {"process": ProcessHand, "thread": ThreadHand}
+
+
+class AsyncCheckpointer:
+    """Saves in the background.
+
+    with AsyncCheckpointer("/ckpt/run7", every=200, keep=3) as checkpoints:
+        loaded = checkpoints.load_latest({"model": model, "optimizer": optimizer})
+        for step in range(loaded.step + 1 if loaded else 1, 10_001):
+            loss = train(step)
+            if checkpoints.step(step, {"model": model, "optimizer": optimizer}, loss=loss):
+                break
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        every: int = 0,
+        keep: int | None = 3,
+        keep_every: int = 0,
+        writer: str = "process",
+        patience_s: float = 600.0,
+        rank: int | None = None,
+        world: int | None = None,
+        agree: Callable[[int], int] | None = None,
+        metrics: str | Path | None = "metrics.jsonl",
+        heartbeat: Heartbeat | None = None,
+    ) -> None:
+        """Take the folder; all ranks together.
+
+        Args:
+            path: The checkpoint folder; made when it is missing.
+            every: Steps between two saves of `step`; 0: only when asked.
+            keep: How many of the newest checkpoints stay, at least one; None: all.
+            keep_every: Checkpoints of steps that this divides stay for ever; 0: none.
+            writer: `process`, which outlives a trainer that is killed, or `thread`.
+            patience_s: How long to wait for the storage, for other ranks, and for a writer that still persists what a dead run left.
+            rank: Ours; None: as torch.distributed, torchrun or Slurm says.
+            world: How many ranks there are; None likewise.
+            agree: Returns the highest number over all ranks, for jobs without torch.distributed.
+            metrics: File for a line a step, written by rank 0; None: nowhere.
+            heartbeat: Beats for the watchdog; None: as the environment says.
+
+        Raises:
+            FolderInUse: Another run saves there.
+            CheckpointError: The folder cannot be written, or other ranks did not come.
+            ValueError: An argument makes no sense.
+        """
+        if (keep is not None and keep < 1) or every < 0 or keep_every < 0 or writer not in WRITERS:
+            raise ValueError(f"keep={keep}, every={every}, keep_every={keep_every}, writer={writer!r}: keep is 1 or more or None, "
+                             f"every and keep_every are 0 or more, writer is one of {', '.join(WRITERS)}")  # fmt: skip
+        self.root, self.every = Path(path).absolute(), every
+        self._ranks = ranks_of(self.root, rank, world, agree)
+        setup = Setup(str(self.root), self._ranks.rank, self._ranks.world, keep, keep_every, best(), patience_s)
+        self._saver = Saver(self._ranks, setup, WRITERS[writer])
+        leads = self._ranks.rank == 0
+        self._metrics = Metrics(Path(metrics).absolute() if metrics is not None and leads else None)
+        self._heartbeat = heartbeat if heartbeat is not None else Heartbeat.of_environment()
+        self._controls = Controls(self.root, leads=leads)
+        self._steps = False
+        self._signals = Signals(self._heard)
+
+    @property
+    def saves(self) -> Saves:
+        """Counters: how many saves, how long they blocked training, how often and how long one waited for the one before."""
+        return self._saver.saves
+
+    def save(self, step: int, state: Any) -> float:
+        """Take a snapshot and return; a writer persists it meanwhile. All ranks together.
+
+        Waits first while the snapshot before is still being written: `saves.waits` counts that.
+
+        Args:
+            step: How many steps the state has seen.
+            state: For PyTorch a dictionary with names of modules, optimisers, tensors and plain values; else NumPy arrays and plain
+                values in dictionaries, lists and tuples.
+
+        Returns:
+            Seconds that the training was blocked.
+
+        Raises:
+            SaveFailed: An earlier save was not committed; says which. This one was not begun; the checkpointer can be used on.
+            UnsupportedState: The state holds what cannot be saved; names the place.
+        """
+        return self._saver.save(step, state)
+
+    def step(
+        self,
+        step: int,
+        state: Any | Callable[[], Any],
+        *,
+        loss: float | None = None,
+        tokens: int | None = None,
+        **more: float,
+    ) -> bool:
+        """End a step: beat, write metrics, and save when it is time or somebody asks for it. All ranks together.
+
+        Args:
+            step: The step that is over.
+            state: As for `save`, or a function that returns it.
+            loss: Of this step, for metrics.jsonl.
+            tokens: Of this step over all ranks, for metrics.jsonl.
+            **more: Further numbers for metrics.jsonl, such as grad_norm.
+
+        Returns:
+            Whether the training is to stop; all that was asked to be saved is on the disk then.
+
+        Raises:
+            SaveFailed: An earlier save was not committed, or this one where it was waited for.
+            UnsupportedState: The state holds what cannot be saved.
+        """
+        self._steps = True
+        wish = max(self._controls.wish(step), Wish.SAVE if self.every and step % self.every == 0 else Wish.NOTHING)
+        if self._ranks.agrees:
+            wish = Wish(self._ranks.highest(wish))
+        elif wish > Wish.SAVE or not (self.every and step % self.every == 0):
+            wish = Wish.NOTHING  # the others would not come to this save
+        self._heartbeat.beat(step, "checkpoint" if wish else "training")
+        blocked_s = 0.0
+        if wish:
+            begun = time.perf_counter()
+            self.save(step, state() if callable(state) else state)
+            if wish >= Wish.FLUSH:
+                self.flush()
+            self._controls.obeyed(wish, step)
+            blocked_s = time.perf_counter() - begun
+            self._heartbeat.beat(step, "training")
+        elif self._ranks.world == 1:
+            self._saver.look()
+        self._metrics.step(step, loss=loss, tokens=tokens, save_s=blocked_s, more=more)
+        return wish is Wish.STOP
+
+    def flush(self) -> None:
+        """Wait until the last snapshot is committed.
+
+        Raises:
+            SaveFailed: It is not; says why.
+        """
+        self._saver.flush()
+
+    def load_latest(self, state: Any = None, *, before: int | None = None) -> Loaded | None:
+        """Load the newest checkpoint that is whole; one that is damaged is passed over, with the reason in `refused`.
+
+        All ranks together. See `loading.load_newest` for arguments and errors.
+        """
+        self._saver.flush()
+        return load_newest(self.root, self._ranks, state, before)
+
+    def close(self) -> None:
+        """Wait until the last snapshot is committed and end the writer.
+
+        Raises:
+            SaveFailed: The last snapshot was not committed.
+        """
+        self._signals.close()
+        try:
+            self._saver.flush()
+        finally:
+            self._saver.close()
+
+    def __enter__(self) -> AsyncCheckpointer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None:
+            self.close()
+            return
+        self._signals.close()
+        try:
+            self.close()
+        except CheckpointError as problem:
+            sys.stderr.write(f"checkpoint: {problem}\n")  # what the training died of counts more
+
+    def _heard(self, number: int) -> bool:
+        """Note a signal; without a step that will look, persist what is under way and let the signal end us."""
+        if self._steps:
+            self._controls.asked = max(self._controls.asked, Wish.STOP if number == signal.SIGTERM else Wish.FLUSH)
+            return True
+        return self._saver.drain_for_signal()
+

@@ -1,0 +1,102 @@
+"""Choose the newest checkpoint that is whole: its manifest is read, all its files are read through, else the one before it."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from assistant.training.checkpoints import manifest
+from assistant.training.checkpoints.errors import CheckpointError, Damaged, OtherLayout
+from assistant.training.checkpoints.manifest import Manifest
+from assistant.training.checkpoints.ranks import Ranks
+
+logger = logging.getLogger(__name__)
+
+
+class Refusal(NamedTuple):
+    """A checkpoint that was passed over."""
+
+    step: int
+    reason: str
+
+
+class Loaded(NamedTuple):
+    """What training goes on with."""
+
+    step: int
+    state: Any
+    path: Path
+    refused: tuple[Refusal, ...]
+    """Newer ones that are damaged, newest first."""
+
+
+def load_newest(root: Path, ranks: Ranks, state: Any = None, before: int | None = None) -> Loaded | None:
+    """Return the newest checkpoint that is whole, or None when there is none at all; all ranks together.
+
+    Args:
+        root: The checkpoint folder.
+        ranks: Of this job.
+        state: For PyTorch: what to load into, as it is given to `save`.
+        before: Only steps before this one, for instance before a loss spike.
+
+    Raises:
+        NewerManifest: A newer version saved it; older ones are not taken instead, because that would lose steps.
+        OtherLayout: It is of another model, or of another number of ranks that it cannot be cut for.
+        Damaged: There are some and none is whole.
+        CheckpointError: The folder cannot be read.
+    """
+    refused: list[Refusal] = []
+    for step in reversed(_steps(root)):
+        if before is not None and step >= before:
+            continue
+        folder = manifest.folder_of(root, step)
+        try:
+            found = manifest.read(folder)
+            _verify(folder, found, ranks)
+            return Loaded(step, _state(folder, found, ranks, state), folder, tuple(refused))
+        except Damaged as error:
+            logger.warning("checkpoint of step %d is passed over: %s", step, error)
+            refused.append(Refusal(step, str(error)))
+        except OSError as error:
+            raise CheckpointError(f"{folder} cannot be read now: {error}; wait until the storage answers") from error
+    if refused:
+        raise Damaged(f"no checkpoint in {root} is whole: {'; '.join(f'step {step}: {why}' for step, why in refused)}")
+    return None
+
+
+def _steps(root: Path) -> list[int]:
+    try:
+        return manifest.committed(root)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise CheckpointError(f"{root} cannot be read: {error.strerror or error}") from error
+
+
+def _verify(folder: Path, found: Manifest, ranks: Ranks) -> None:
+    """Read the files through; ranks that can agree share the work."""
+    names = sorted(found.files)
+    problems = manifest.problems(folder, found, names[ranks.rank :: ranks.world] if ranks.agrees else names)
+    if ranks.highest(len(problems)):
+        raise Damaged("; ".join(problems) or "another rank found a damaged file")
+
+
+def _state(folder: Path, found: Manifest, ranks: Ranks, state: Any) -> Any:
+    shards = folder / found.shards
+    if found.layout == "arrays":
+        if found.world != ranks.world:
+            raise OtherLayout(
+                f"{folder} was saved by {found.world} ranks and this job has {ranks.world}: each rank saved its own arrays, "
+                "which cannot be cut anew"
+            )
+        from assistant.training.checkpoints.arrays import read_state
+
+        return read_state(shards, ranks.rank, found.attempt)
+    if found.layout != "dcp":
+        raise OtherLayout(f"{folder} has the layout {found.layout!r}; known are arrays and dcp")
+    try:
+        from assistant.training.checkpoints.tensors_load import load_state
+    except ImportError as error:
+        raise OtherLayout(f"{folder} holds tensors of PyTorch, which is not installed here: {error}") from error
+    return load_state(shards, state, getattr(ranks, "group", None))

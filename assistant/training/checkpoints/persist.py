@@ -1,0 +1,192 @@
+"""Persist one snapshot in two phases: all shards of all ranks on the disk, then the manifest. Runs in the writer.
+
+    <step>/attempt-…/           each rank writes its shards here
+    <step>/attempt-…/1.begun    a rank has begun; ranks but the first
+    <step>/attempt-…/1.ack      its shards are on the disk: their sizes and checksums, or why they are not
+    <step>/manifest.json        written by rank 0 when all have acknowledged this very attempt
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from assistant.training.checkpoints import manifest as manifests
+from assistant.training.checkpoints.errors import LoadRefused
+from assistant.training.checkpoints.lock import FolderLock
+from assistant.training.checkpoints.orders import Done, Layout, Order, Setup
+from assistant.training.checkpoints.removal import committed_attempt, remove, remove_attempts, remove_unfinished
+from assistant.training.checkpoints.retention import to_delete
+from assistant.training.checkpoints.segments import Written, replace_file, sync_folder, write_file
+
+POLL_S = 0.02
+ORPHAN_S = 5.0
+"""How long a writer whose trainer is dead waits for ranks that have not begun, or when another run wants the folder."""
+SLACK_BYTES = 1 << 20
+
+
+class Refused(Exception):
+    """The save cannot be committed; says why."""
+
+
+class Persister:
+    """Writes the snapshots of one rank."""
+
+    def __init__(self, setup: Setup, orphaned: Callable[[], bool] = lambda: False) -> None:
+        """Know the run.
+
+        Args:
+            setup: Of this rank.
+            orphaned: Whether the trainer is dead.
+        """
+        self.setup, self.root, self.orphaned = setup, Path(setup.root), orphaned
+        self.layout: Layout | None = None
+        self.buffer = memoryview(b"")
+        self.lock = FolderLock(self.root)
+
+    def open(self) -> None:
+        """Take the folder and remove what killed saves left in it; on rank 0.
+
+        Raises:
+            FolderInUse: Another run writes into it.
+            OSError: It cannot be written.
+        """
+        if self.setup.rank == 0:
+            self.root.mkdir(parents=True, exist_ok=True)
+            self.lock.claim(self.setup.patience_s)
+            remove_unfinished(self.root)
+
+    def persist(self, order: Order) -> Done:
+        """Write and commit; never raises for what a file system does."""
+        begun = time.perf_counter()
+        folder = manifests.folder_of(self.root, order.step)
+        shards = folder / (manifests.ATTEMPT + order.attempt)
+        try:
+            written = self._write_shards(shards, order)
+            if self.setup.rank == 0:
+                self._commit(folder, shards, order, written, begun)
+            else:
+                self._acknowledge(shards, {"files": written})
+                self._await_commit(folder, shards, order)
+        except (OSError, Refused) as error:
+            reason = str(error) if isinstance(error, Refused) else _in_words(error, self.root)
+            self._give_up(shards, reason)
+            return Done(order.step, reason)
+        return Done(order.step, "", False, time.perf_counter() - begun, sum(size for size, _ in written.values()))
+
+    def _write_shards(self, shards: Path, order: Order) -> dict[str, Written]:
+        assert self.layout is not None
+        if self.setup.rank == 0:
+            self.lock.check()
+        elif not self.root.is_dir():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.root))
+        shards.parent.mkdir(exist_ok=True)
+        shards.mkdir(exist_ok=True)
+        need = self.layout.size_bytes + sum(map(len, order.fresh.values())) + SLACK_BYTES
+        state = os.statvfs(shards)
+        if (free := state.f_bavail * state.f_frsize) < need:
+            raise Refused(f"the disk is full: it takes {need:,} bytes, {self.root} has {free:,}; older checkpoints were kept")
+        if self.setup.rank:
+            (shards / f"{self.setup.rank}.begun").touch()
+        files = {**self.layout.files, **{name: [content] for name, content in order.fresh.items()}}
+        written = {
+            f"{shards.name}/{name}": write_file(shards / name, segments, self.buffer, self.setup.checksum)
+            for name, segments in files.items()
+        }
+        sync_folder(shards)
+        return written
+
+    def _commit(self, folder: Path, shards: Path, order: Order, written: dict[str, Written], begun: float) -> None:
+        assert self.layout is not None
+        everything = dict(written)
+        for rank in range(1, self.setup.world):
+            everything |= self._acknowledged(shards, rank)
+        sync_folder(folder)
+        sync_folder(self.root)
+        cost = {"persist_s": round(time.perf_counter() - begun, 4), "bytes": sum(size for size, _ in everything.values())}
+        self.lock.check()
+        manifests.write(
+            folder,
+            manifests.Manifest(
+                *(order.step, self.setup.world, self.layout.kind, order.attempt, self.setup.checksum, everything),
+                {**order.save, **cost, "saved_at": round(time.time(), 3)},
+            ),
+        )
+        self._tidy(folder, shards)
+
+    def _acknowledged(self, shards: Path, rank: int) -> dict[str, Written]:
+        path = shards / f"{rank}.ack"
+        self._wait(path.exists, f"rank {rank} did not finish its part", (shards / f"{rank}.begun").exists)
+        said = json.loads(path.read_bytes())
+        if "error" in said:
+            raise Refused(f"rank {rank}: {said['error']}")
+        return {name: Written(*about) for name, about in said["files"].items()}
+
+    def _acknowledge(self, shards: Path, said: object) -> None:
+        replace_file(shards / f"{self.setup.rank}.ack", json.dumps(said).encode())
+
+    def _await_commit(self, folder: Path, shards: Path, order: Order) -> None:
+        def over() -> bool:
+            return _is_committed(folder, order) or not shards.exists() or self.orphaned()
+
+        self._wait(over, "rank 0 did not commit")
+        if not shards.exists() and not _is_committed(folder, order):
+            raise Refused("rank 0 gave it up; its log says why")
+
+    def _wait(self, over: Callable[[], bool], otherwise: str, comes: Callable[[], bool] = lambda: True) -> None:
+        begun, pause = time.monotonic(), POLL_S / 4
+        while not over():
+            spent = time.monotonic() - begun
+            hopeless = self.orphaned() and (not comes() or self.lock.is_wanted())
+            if spent > (ORPHAN_S if hopeless else self.setup.patience_s):
+                raise Refused(f"{otherwise} within {spent:.0f} seconds")
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.2)
+
+    def _give_up(self, shards: Path, reason: str) -> None:
+        try:
+            if self.setup.rank:
+                self._acknowledge(shards, {"error": reason})
+                return
+            shutil.rmtree(shards, ignore_errors=True)
+            shards.parent.rmdir()
+        except OSError:
+            return  # it holds a committed attempt, or the file system is gone
+
+    def _tidy(self, folder: Path, shards: Path) -> None:
+        """Remove what the new checkpoint makes needless; what cannot be removed stays for the next time."""
+        for left in (*shards.glob("*.ack"), *shards.glob("*.begun")):
+            left.unlink(missing_ok=True)
+        remove_attempts(folder, shards.name.removeprefix(manifests.ATTEMPT))
+        for step in to_delete(
+            manifests.committed(self.root), keep=self.setup.keep, keep_every=self.setup.keep_every, healthy=self._healthy
+        ):
+            remove(manifests.folder_of(self.root, step))
+
+    def _healthy(self, step: int) -> bool:
+        folder = manifests.folder_of(self.root, step)
+        try:
+            return not manifests.problems(folder, manifests.read(folder), contents=False)
+        except (LoadRefused, OSError):
+            return False
+
+
+def _is_committed(folder: Path, order: Order) -> bool:
+    try:
+        return committed_attempt(folder) == order.attempt
+    except (OSError, ValueError):
+        return False
+
+
+def _in_words(error: OSError, root: Path) -> str:
+    where = error.filename or root
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"the disk is full ({error.strerror}, {where}); older checkpoints were kept"
+    if error.errno == errno.ENOENT:
+        return f"{where} is gone ({error.strerror}): is the file system mounted?"
+    return f"{where}: {error.strerror or error}"

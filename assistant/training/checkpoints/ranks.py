@@ -1,0 +1,142 @@
+"""What the ranks of a job must agree on: the run they are, what a save does, and when to save at the operator's word."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from assistant.training.checkpoints.errors import CheckpointError
+
+FOLDER = ".ranks"
+POLL_S = 0.05
+
+
+class Ranks(Protocol):
+    """The ranks that save together."""
+
+    rank: int
+    world: int
+    agrees: bool
+    """Whether `highest` reaches the others."""
+
+    def run(self, error: str, patience_s: float) -> str:
+        """Return a name for this run that is the same on all ranks and was never used; all call it once.
+
+        Args:
+            error: On rank 0 why it cannot begin; the others then raise it.
+            patience_s: How long to wait for the others.
+        """
+
+    def highest(self, number: int) -> int:
+        """Return the highest of the numbers that all ranks pass; all call it together."""
+
+
+class Alone:
+    """A job of one rank."""
+
+    rank, world, agrees = 0, 1, True
+
+    def run(self, error: str, patience_s: float) -> str:
+        """Return a new name."""
+        return secrets.token_hex(5)
+
+    def highest(self, number: int) -> int:
+        """Return the number."""
+        return number
+
+
+class ByFiles:
+    """Ranks that share nothing but the checkpoint folder; they meet there once."""
+
+    def __init__(self, root: Path, rank: int, world: int, agree: Callable[[int], int] | None) -> None:
+        """Know the place.
+
+        Args:
+            root: The checkpoint folder.
+            rank: Ours, 0 to `world` - 1.
+            world: How many there are.
+            agree: Returns the highest number over all ranks; None where there is no way to.
+        """
+        self.rank, self.world, self.agrees, self._agree = rank, world, agree is not None, agree
+        self._folder = root / FOLDER
+
+    def highest(self, number: int) -> int:
+        """Return the highest number, or our own where there is no way to agree."""
+        return self._agree(number) if self._agree else number
+
+    def run(self, error: str, patience_s: float) -> str:
+        """Meet in the folder: each leaves a word that only it knows, rank 0 answers all of them."""
+        until = time.monotonic() + patience_s
+        try:
+            return self._lead(error, until) if self.rank == 0 else self._follow(until)
+        except OSError as problem:
+            raise CheckpointError(f"the ranks cannot meet in {self._folder}: {problem}") from problem
+
+    def _lead(self, error: str, until: float) -> str:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for left in self._folder.glob("*.json"):
+            left.unlink(missing_ok=True)
+        run, words = secrets.token_hex(5), dict[str, Any]()
+        while len(words) < self.world - 1:
+            _pause(until, f"{self.world - 1 - len(words)} of {self.world} ranks did not come to {self._folder}")
+            paths = {rank: self._folder / f"{rank}.json" for rank in range(1, self.world)}
+            words = {str(rank): said for rank, path in paths.items() if (said := _read(path))}
+        _put(self._folder / "run.json", {"run": run, "error": error, "words": words})
+        return run
+
+    def _follow(self, until: float) -> str:
+        word, own = secrets.token_hex(8), self._folder / f"{self.rank}.json"
+        while True:
+            said = _read(self._folder / "run.json")
+            if said and said["words"].get(str(self.rank), {}).get("word") == word:
+                if said["error"]:
+                    raise CheckpointError(said["error"])
+                return str(said["run"])
+            if self._folder.is_dir() and not own.exists():
+                _put(own, {"word": word})
+            _pause(until, f"rank 0 did not come to {self._folder}")
+
+
+def ranks_of(root: Path, rank: int | None, world: int | None, agree: Callable[[int], int] | None) -> Ranks:
+    """Return the ranks of this job: of torch.distributed where it is initialised, as given, else as torchrun or Slurm says."""
+    from assistant.training.checkpoints import distributed
+
+    if world is None and distributed.is_there():
+        return distributed.ByTorch()
+    own, size = _of_environment(os.environ)
+    own, size = own if rank is None else rank, size if world is None else world
+    if not 0 <= own < size:
+        raise ValueError(f"rank {own} is none of a world of {size}")
+    return Alone() if size == 1 else ByFiles(root, own, size, agree)
+
+
+def _of_environment(environment: Mapping[str, str]) -> tuple[int, int]:
+    for rank, world in (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")):
+        if environment.get(rank, "").isdecimal() and environment.get(world, "").isdecimal():
+            return int(environment[rank]), int(environment[world])
+    return 0, 1
+
+
+def _pause(until: float, otherwise: str) -> None:
+    if time.monotonic() > until:
+        raise CheckpointError(f"{otherwise} in time; did all of them start?")
+    time.sleep(POLL_S)
+
+
+def _put(path: Path, said: Mapping[str, Any]) -> None:
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    beside.write_text(json.dumps(said), encoding="utf-8")
+    beside.replace(path)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        said = json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return said if isinstance(said, dict) else {}

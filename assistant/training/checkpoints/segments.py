@@ -1,0 +1,140 @@
+"""Files as lists of pieces: bytes that are given, and spans of the host buffer. One thread writes while another sums up.
+
+Written pages are handed to the disk every 32 MiB, so that the fsync at the end finds little left, and the page cache is not
+filled with what nobody reads again.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from assistant.training.checkpoints.checksums import CHUNK_BYTES, running
+
+HAND_OVER_BYTES = 32 << 20
+
+
+class Span(NamedTuple):
+    """A piece of the host buffer."""
+
+    offset: int
+    length: int
+
+
+class Written(NamedTuple):
+    """What the manifest says of a file."""
+
+    size: int
+    checksum: int
+
+
+Segments = Sequence["bytes | Span"]
+
+
+def size_of(segments: Segments) -> int:
+    """Return how many bytes a file will have."""
+    return sum(piece.length if isinstance(piece, Span) else len(piece) for piece in segments)
+
+
+def write_file(path: Path, segments: Segments, buffer: memoryview, checksum: str) -> Written:
+    """Write a new file and wait until the disk has it.
+
+    Args:
+        path: Must not exist.
+        segments: What it holds, in order.
+        buffer: What the spans point into; must not change meanwhile.
+        checksum: Name of the checksum.
+
+    Raises:
+        OSError: The file system refused; what was written stays for the caller to remove.
+    """
+    summing = _Summing(segments, buffer, checksum)
+    summing.start()
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            size = _write(descriptor, segments, buffer)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    finally:
+        summing.join()
+    return Written(size, summing.value)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the disk has the names in a folder."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Put a file in the place of another at one stroke, on the disk when this returns."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with beside.open("wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        beside.replace(path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def _blocks(segments: Segments, buffer: memoryview) -> Iterator[memoryview]:
+    for piece in segments:
+        whole = buffer[piece.offset : piece.offset + piece.length] if isinstance(piece, Span) else memoryview(piece)
+        for begin in range(0, len(whole), CHUNK_BYTES):
+            yield whole[begin : begin + CHUNK_BYTES]
+
+
+def _write(descriptor: int, segments: Segments, buffer: memoryview) -> int:
+    written = handed = 0
+    waiting: list[memoryview] = []
+    for block in _blocks(segments, buffer):
+        waiting.append(block)
+        if len(waiting) >= 64 or len(block) >= CHUNK_BYTES // 2:
+            written += _write_all(descriptor, waiting)
+            waiting = []
+        if written - handed >= HAND_OVER_BYTES:
+            _hand_over(descriptor, handed, written - handed)
+            handed = written
+    return written + _write_all(descriptor, waiting)
+
+
+def _write_all(descriptor: int, blocks: list[memoryview]) -> int:
+    total = 0
+    while blocks:
+        count = os.writev(descriptor, blocks)
+        total += count
+        while blocks and count >= len(blocks[0]):
+            count -= len(blocks.pop(0))
+        if count:
+            blocks[0] = blocks[0][count:]
+    return total
+
+
+def _hand_over(descriptor: int, offset: int, length: int) -> None:
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_DONTNEED)
+
+
+class _Summing(threading.Thread):
+    def __init__(self, segments: Segments, buffer: memoryview, checksum: str) -> None:
+        super().__init__(name="checksum", daemon=True)
+        self._blocks, self._sum = _blocks(segments, buffer), running(checksum)
+        self.value = 0
+
+    def run(self) -> None:
+        assert self._sum is not None
+        for block in self._blocks:
+            self._sum.update(block)
+        self.value = self._sum.intdigest()
