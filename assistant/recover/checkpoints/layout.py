@@ -76,6 +76,8 @@ LAST_NUMBER = re.compile(r"(\d+)(?!.*\d)")
 DISTCP = re.compile(r"(?:^|/)__\d+_\d+\.distcp$")
 PLAIN_SUFFIXES = frozenset((".pt", ".pth", ".npz", ".bin", ".safetensors"))
 NOT_A_CHECKPOINT = re.compile(r"^(?:optim|opt_|sched|rng|tokenizer)|-of-\d+", re.IGNORECASE)
+OURS = re.compile(r"\.npz$|^attempt-[0-9a-f]+-\d+/")
+"""Files of assistant.training: the demo's shards, and the folder of one save of AsyncCheckpointer."""
 TRACKERS = {
     "latest_checkpointed_iteration.txt": re.compile(r"(\d+)"),
     "latest": re.compile(r"global_?step_?(\d+)"),
@@ -139,7 +141,7 @@ def _directory_format(name: str, files: Mapping[str, FileStat]) -> tuple[Format,
         if match is None:
             continue
         step = int(match.group(1))
-        if layout is Format.MEGATRON and ("manifest.json" in files or any(file.endswith(".npz") for file in files)):
+        if layout is Format.MEGATRON and any(file == "manifest.json" or OURS.search(file) for file in files):
             return Format.NIGHTSHIFT, step
         if layout is Format.INTERNEVO and not _looks_like_internevo(files):
             break

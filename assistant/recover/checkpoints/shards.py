@@ -6,8 +6,8 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from assistant.recover.checkpoints.files import crc32_of
 from assistant.recover.checkpoints.layout import DISTCP, Entry, Format
+from assistant.recover.checkpoints.manifest import manifest_problems
 
 METADATA_FILES = re.compile(rb"__\d+_\d+\.distcp")
 MEGATRON_RANK = re.compile(r"^(mp_rank_\d+(?:_\d+)*)/(.+)$")
@@ -35,7 +35,7 @@ def missing_problems(entry: Entry, *, read_bytes: int = 0) -> list[str]:
     if leftovers:
         problems.append(f"holds unfinished files: {named(leftovers)}")
     if entry.format is Format.NIGHTSHIFT:
-        return problems + _manifest(entry, read_bytes)
+        return problems + manifest_problems(entry, read_bytes)
     check = CHECKS.get(entry.format)
     return problems + (check(entry) if check else [])
 
@@ -197,29 +197,6 @@ def _nemo(entry: Entry) -> list[str]:
     problems = ["its -unfinished marker is still there: the save did not finish"] if marker.exists() or other.exists() else []
     if entry.path.is_dir() and any(DISTCP.search(name) for name in entry.files):
         problems += _dcp(entry)
-    return problems
-
-
-def _manifest(entry: Entry, read_bytes: int) -> list[str]:
-    """Check size and CRC of every file that a manifest lists."""
-    if "manifest.json" not in entry.files:
-        return ["has no manifest.json: the save did not finish, it is written last"]
-    try:
-        files = json.loads(entry.file("manifest.json").read_bytes())["files"]
-        wanted = {str(name): (int(about["size"]), int(about["crc32"])) for name, about in files.items()}
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return ["manifest.json cannot be read: the save did not finish"]
-    problems = []
-    for name, (size, crc) in wanted.items():
-        have = entry.files.get(name)
-        if have is None:
-            problems.append(f"{name} is missing")
-        elif have.size != size:
-            problems.append(f"{name} has {have.size:,} bytes, its manifest says {size:,}")
-        elif size <= read_bytes:
-            read_bytes -= size
-            if crc32_of(entry.file(name)) != crc:
-                problems.append(f"{name} is damaged: its CRC-32 is not the one in the manifest")
     return problems
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import tempfile
@@ -42,10 +43,8 @@ class HostBuffer:
         """Give it back; what still points into it keeps the memory alive until it is gone."""
         self.unpin()
         self.view.release()
-        try:
+        with contextlib.suppress(BufferError):  # arrays or tensors over it are freed a moment later, and the memory with them
             self._map.close()
-        except BufferError:
-            pass  # arrays or tensors over it are freed a moment later, and the memory with them
         os.close(self.descriptor)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from assistant.training.checkpoints.checksums import best
 from assistant.training.checkpoints.controls import Controls, Signals, Wish
 from assistant.training.checkpoints.errors import CheckpointError
-from assistant.training.checkpoints.hands import ProcessHand, ThreadHand
+from assistant.training.checkpoints.hands import Hand, ProcessHand, ThreadHand
 from assistant.training.checkpoints.loading import Loaded, load_newest
 from assistant.training.checkpoints.metrics import Metrics
 from assistant.training.checkpoints.orders import Setup
@@ -21,7 +21,7 @@ from assistant.training.checkpoints.ranks import ranks_of
 from assistant.training.checkpoints.saving import Saver, Saves
 from assistant.training.heartbeat import Heartbeat
 
-WRITERS = {"process": ProcessHand, "thread": ThreadHand}
+WRITERS: dict[str, Callable[[Setup], Hand]] = {"process": ProcessHand, "thread": ThreadHand}
 
 
 class AsyncCheckpointer:
@@ -58,7 +58,7 @@ class AsyncCheckpointer:
             keep: How many of the newest checkpoints stay, at least one; None: all.
             keep_every: Checkpoints of steps that this divides stay for ever; 0: none.
             writer: `process`, which outlives a trainer that is killed, or `thread`.
-            patience_s: How long to wait for the storage, for other ranks, and for a writer that still persists what a dead run left.
+            patience_s: How long to wait for the storage, for other ranks, and for a writer that still persists for a dead run.
             rank: Ours; None: as torch.distributed, torchrun or Slurm says.
             world: How many ranks there are; None likewise.
             agree: Returns the highest number over all ranks, for jobs without torch.distributed.
@@ -201,4 +201,3 @@ class AsyncCheckpointer:
             self._controls.asked = max(self._controls.asked, Wish.STOP if number == signal.SIGTERM else Wish.FLUSH)
             return True
         return self._saver.drain_for_signal()
-

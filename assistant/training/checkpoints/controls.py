@@ -1,4 +1,4 @@
-"""What an operator or the scheduler asks of a running job: save now, save and stop; by files in the checkpoint folder or by signals.
+"""What an operator or the scheduler asks of a running job: save now, save and stop; by files in its folder or by signals.
 
     touch <checkpoints>/save-now         save at the next step and go on
     touch <checkpoints>/stop             save at the next step, wait until it is on the disk, and stop

@@ -1,13 +1,13 @@
 """What can go wrong with a checkpoint, each with the step it belongs to.
 
-    CheckpointError
-    ├── SaveFailed         a save was not committed; the checkpoints before it are untouched
-    ├── UnsupportedState   the state holds something that no checkpoint can hold; nothing was written
-    ├── FolderInUse        another run writes into this folder
-    └── LoadRefused        a checkpoint must not be loaded
-        ├── Damaged        a file is missing, cut short or changed
-        ├── NewerManifest  written by a newer version
-        └── OtherLayout    saved by another number of ranks, or with other names, shapes or kinds
+CheckpointError
+├── SaveFailed         a save was not committed; the checkpoints before it are untouched
+├── UnsupportedState   the state holds something that no checkpoint can hold; nothing was written
+├── FolderInUse        another run writes into this folder
+└── LoadRefused        a checkpoint must not be loaded
+    ├── Damaged        a file is missing, cut short or changed
+    ├── NewerManifest  written by a newer version
+    └── OtherLayout    saved by another number of ranks, or with other names, shapes or kinds
 """
 
 from __future__ import annotations

@@ -50,8 +50,11 @@ class ProcessHand:
         path = os.pathsep.join(filter(None, (str(PACKAGE), os.environ.get("PYTHONPATH", ""))))
         self._process = subprocess.Popen(
             [sys.executable, "-m", "assistant.training.checkpoints.writer", str(theirs.fileno())],
-            **{"pass_fds": [theirs.fileno()], "start_new_session": True, "env": {**os.environ, "PYTHONPATH": path}},
-            **{"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "close_fds": True},
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": path},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
         )
         theirs.close()
         self._channel = ours

@@ -22,12 +22,11 @@ def check_tensor(name: str, tensor: torch.Tensor) -> tuple[object, ...]:
     Raises:
         UnsupportedState: It has no plain memory that could be copied.
     """
+    placed: tuple[object, ...] = ()
     if isinstance(tensor, DTensor):
         placed = (str(tensor.device_mesh), tensor.placements, tuple(tensor.to_local().shape))
-    else:
-        placed = ()
+    kind = "on the meta device" if tensor.device.type == "meta" else f"a tensor of layout {tensor.layout}, {tensor.dtype}"
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type == "meta":
-        kind = "on the meta device" if tensor.device.type == "meta" else f"a tensor of layout {tensor.layout}, {tensor.dtype}"
         raise UnsupportedState(f"{name} is {kind}: save it as dense tensors")
     return (name, tensor.dtype, tuple(tensor.shape), *placed)
 
@@ -52,7 +51,9 @@ def numbered_in(value: object, path: list[object]) -> Iterator[list[object]]:
     if isinstance(value, dict):
         for key, item in value.items():
             if type(key) not in (str, int):
-                raise UnsupportedState(f"{'.'.join(map(str, path))} has the key {key!r}: keys of a PyTorch state are text or numbers")
+                raise UnsupportedState(
+                    f"{'.'.join(map(str, path))} has the key {key!r}: keys of a PyTorch state are text or numbers"
+                )
             yield from numbered_in(item, [*path, key])
         if any(type(key) is int for key in value):
             if not all(type(key) is int for key in value):
@@ -72,7 +73,7 @@ def pickled(value: Any) -> bytes:
 
 def _foreign(value: object, place: str) -> str | None:
     """Return the place and kind of the first thing that cannot be saved."""
-    if isinstance(value, PLAIN) or isinstance(value, torch.Tensor):
+    if isinstance(value, (*PLAIN, torch.Tensor)):
         return None
     if isinstance(value, dict):
         inner = [(key, f"{place}.{key}") for key in value] + [(item, f"{place}.{key}") for key, item in value.items()]

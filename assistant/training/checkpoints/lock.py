@@ -6,6 +6,7 @@ file each second, and only a file that stays as it is for some seconds is taken 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -14,6 +15,7 @@ import socket
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 from assistant.training.checkpoints.errors import FolderInUse
 
@@ -65,7 +67,9 @@ class FolderLock:
         """
         mine, there = os.fstat(self._descriptor), self.path.stat()
         if (mine.st_ino, mine.st_dev) != (there.st_ino, there.st_dev):
-            raise FileNotFoundError(errno.ENOENT, "another folder has come in its place; is the file system mounted?", str(self.path))
+            raise FileNotFoundError(
+                errno.ENOENT, "another folder has come in its place; is the file system mounted?", str(self.path)
+            )
 
     def is_wanted(self) -> bool:
         """Tell whether another run waits for the folder."""
@@ -76,10 +80,8 @@ class FolderLock:
         if self._descriptor < 0:
             return
         self._over.set()
-        try:
+        with contextlib.suppress(OSError):  # the folder is gone, and the lock with it
             self._write({})
-        except OSError:
-            pass  # the folder is gone, and the lock with it
         os.close(self._descriptor)
         self._descriptor = -1
 
@@ -112,14 +114,14 @@ class FolderLock:
         where = f"pid {holder.get('pid', '?')} on {holder.get('host', '?')}" if holder else "another process"
         return f"{self.path.parent} is written by {where}: two runs must not save into one folder; name another, or end that one"
 
-    def _read(self) -> dict[str, object] | dict[str, int]:
+    def _read(self) -> dict[str, Any]:
         try:
             said = json.loads(os.pread(self._descriptor, 4096, 0))
         except ValueError:
             return {}
         return said if isinstance(said, dict) else {}
 
-    def _write(self, holder: dict[str, object]) -> None:
+    def _write(self, holder: dict[str, Any]) -> None:
         text = json.dumps(holder).encode()
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, text, 0)

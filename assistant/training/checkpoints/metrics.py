@@ -1,6 +1,6 @@
 """`metrics.jsonl`: one line a step, which Nightshift's watch reads where the log itself names no loss.
 
-    {"step": 1200, "loss": 2.31, "tokens_per_s": 81000.0, "save_s": 0.14, "at": "2026-01-05T02:00:00+00:00"}
+{"step": 1200, "loss": 2.31, "tokens_per_s": 81000.0, "save_s": 0.14, "at": "2026-01-05T02:00:00+00:00"}
 """
 
 from __future__ import annotations

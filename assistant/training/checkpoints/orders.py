@@ -100,7 +100,7 @@ def receive(channel: socket.socket) -> tuple[Message, int | None]:
     header += _exactly(channel, HEADER.size - len(header)) if len(header) < HEADER.size and header else b""
     if not header:
         raise EOFError
-    message: Message = pickle.loads(_exactly(channel, *HEADER.unpack(header)))  # noqa: S301 - our own process wrote it
+    message: Message = pickle.loads(_exactly(channel, *HEADER.unpack(header)))
     return message, descriptors[0] if descriptors else None
 
 

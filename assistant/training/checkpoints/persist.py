@@ -1,9 +1,9 @@
 """Persist one snapshot in two phases: all shards of all ranks on the disk, then the manifest. Runs in the writer.
 
-    <step>/attempt-…/           each rank writes its shards here
-    <step>/attempt-…/1.begun    a rank has begun; ranks but the first
-    <step>/attempt-…/1.ack      its shards are on the disk: their sizes and checksums, or why they are not
-    <step>/manifest.json        written by rank 0 when all have acknowledged this very attempt
+<step>/attempt-…/           each rank writes its shards here
+<step>/attempt-…/1.begun    a rank has begun; ranks but the first
+<step>/attempt-…/1.ack      its shards are on the disk: their sizes and checksums, or why they are not
+<step>/manifest.json        written by rank 0 when all have acknowledged this very attempt
 """
 
 from __future__ import annotations

@@ -196,4 +196,3 @@ def pin(buffer: HostBuffer) -> None:
     runtime = torch.cuda.cudart()
     if int(runtime.cudaHostRegister(address, buffer.size, 0)) == 0:
         buffer.unpin = lambda: runtime.cudaHostUnregister(address)
-

@@ -37,17 +37,18 @@ def load_state(shards: Path, state: dict[str, Any] | None, group: Any) -> dict[s
     have = flatten_state_dict(plain_state(state))[0] if state is not None else {}
     _check(shards, have, metadata)
     wanted = {name: _place(have.get(name), about) for name, about in metadata.state_dict_metadata.items()}
+    planner = _Planner()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         dcp.load(
             wanted,
             storage_reader=reader,
-            planner=_Planner(wanted),
+            planner=planner,
             **({"no_dist": True} if group is None else {"process_group": group}),
         )
     loaded: dict[str, Any] = {}
     for name, path in metadata.planner_data.items():
-        set_element(loaded, path, wanted[name])
+        set_element(loaded, path, planner.values.get(name, wanted[name]))
     for path in loaded.pop(NUMBERED, ()):
         _number(loaded, path)
     for key, value in (state or {}).items():
@@ -57,15 +58,15 @@ def load_state(shards: Path, state: dict[str, Any] | None, group: Any) -> dict[s
     return loaded
 
 
-class _Planner(DefaultLoadPlanner):
-    """Puts what is no tensor where the tensors are."""
+class _Planner(DefaultLoadPlanner):  # type: ignore[misc]
+    """Keeps what is no tensor."""
 
-    def __init__(self, wanted: dict[str, Any]) -> None:
-        super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
-        self._wanted = wanted
+    def __init__(self) -> None:
+        super().__init__(flatten_state_dict=False)
+        self.values: dict[str, Any] = {}
 
     def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
-        self._wanted[read_item.dest_index.fqn] = torch.load(value, weights_only=False)
+        self.values[read_item.dest_index.fqn] = torch.load(value, weights_only=False)
 
 
 def _number(loaded: dict[str, Any], path: list[Any]) -> None:

@@ -54,7 +54,6 @@ class Wrapping(NamedTuple):
 
 def wrapping(item: WriteItem) -> Wrapping:
     """Return what stands around the data of a tensor, or of the part that an item writes."""
-    assert item.tensor_data is not None and item.tensor_data.chunk is not None
     return _wrapping(tuple(item.tensor_data.chunk.sizes), item.tensor_data.properties.dtype)
 
 
