@@ -18,6 +18,7 @@ from assistant.schedulers.simulated_faults import Change
 from assistant.store import Store
 from assistant.store.breaker import why_open
 from assistant.tooling import tag_of
+from tests.chaos.judge_nodes import one_sided, same_nodes
 
 if TYPE_CHECKING:
     from tests.chaos.world import World
@@ -81,6 +82,9 @@ class Judge:
         self._look_at_decision(effect, call)
         if change.kind == "submit":
             self._look_at_restart(effect)
+        if effect.tool == "cordon_node" and str(call["by"]).startswith("playbook:") and effect.incident is not None:
+            with Store(world.path, world.clock) as store:
+                self._say_if(one_sided(store, effect.incident, change.target))
         if change.kind == "cancel" and call["undoes"] is not None:
             world.note_cancelled(change.target)
         elif change.kind == "cancel":
@@ -208,6 +212,9 @@ class Judge:
         alive = [job.id for job in world.cluster.true_jobs() if job.name == new.name and not job.state.ended]
         if len(alive) > 1:
             self._say(f"{effect.change}: jobs {', '.join(alive)} of {new.name} are alive at once")
+        with Store(world.path, world.clock) as store:
+            diagnosis = store.diagnosis(number or 0)
+        self._say_if(same_nodes(diagnosis, old, new, world.cluster.out_of_service()))
         self._look_at_budget(effect, new.name, directives.restarts)
 
     def _is_between(self, old: Job, job: Job, new: Job) -> bool:
@@ -244,6 +251,10 @@ class Judge:
             return connection.execute(sql, given).fetchall()
         finally:
             connection.close()
+
+    def _say_if(self, what: str) -> None:
+        if what:
+            self._say(what)
 
     def _say(self, what: str) -> None:
         said = f"{self.world.clock.now():%d %H:%M:%S} {what}"

@@ -18,7 +18,7 @@ from assistant.engine import Engine
 from assistant.errors import NightshiftError
 from assistant.policy import Mode, Policy, load_policy
 from assistant.policy.terms import Protected, Window
-from assistant.ports import JumpingClock
+from assistant.ports import JumpingClock, Reply
 from assistant.records import CallStatus, Job, JobSpec, JobState, Verdict
 from assistant.schedulers.simulated_faults import Loss, UnreliableCluster
 from assistant.store import Store
@@ -43,6 +43,9 @@ class PeopleCluster(UnreliableCluster):
     def reason_of(self, node: str) -> str | None:
         return self._cordons.get(node)
 
+    def out_of_service(self) -> set[str]:
+        return {*self._cordons, *self._down}
+
     def true_jobs(self) -> list[Job]:
         return list(self._jobs.values())
 
@@ -61,6 +64,7 @@ class World:
         self.random = Random(seed)
         self.clock = JumpingClock(START)
         self.cluster = self.cluster_of(self.clock, folder, NODES, random=Random(seed + 1))
+        self.cluster.answers["true"] = lambda node: Reply(node, True, 0, "", "")
         self.names = [node.name for node in self.cluster.nodes()]
         self.stop_file = folder / "stop"
         self.protected = {self.names[-1]}
