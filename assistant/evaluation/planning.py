@@ -1,0 +1,242 @@
+"""Plan an evaluation: small datasets share a trial, large ones are split by range, long metrics come first, all slots end together.
+
+The slots that machines have are filled on paper (`packing`): the small datasets first, and the large ones, which can be cut
+anywhere, make up for their differences. Then each slot's pieces become a few trials, the first ones longest: a trial costs loading
+the model once, so there are only as many as keep that small. Whichever slot is free takes the next trial, so where estimates are
+right the evaluation runs as planned, and where they are wrong it still balances itself; `replan` does the rest.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from assistant.errors import UsageError
+from assistant.evaluation.bound import lower_bound
+from assistant.evaluation.packing import SHORT_METRIC, Bundle, Slot, gather, level, pour, spread
+from assistant.evaluation.pieces import Work, open_work, work_of
+from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Plan, Trial
+
+__all__ = ["Running", "plan", "replan", "trials_for"]
+
+_LOADS_SHARE = 0.015
+"""Of the makespan at most that goes into loading the model again; more trials adapt better, fewer load less."""
+_MOST_ROUNDS = 4
+_CHUNK = 0.9
+"""Of a slot's share: larger datasets are split; what is left of the slot is filled with small ones."""
+_PIECES_OF_CHUNK = 4
+_LEVEL = 0.004
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A trial that has a slot; its pieces that can still be taken away are left out."""
+
+    trial: Trial
+    left_s: float
+    """Expected seconds until its slot is free."""
+
+
+def plan(
+    datasets: Sequence[Dataset],
+    estimates: Mapping[str, Estimate],
+    machines: Machines,
+    *,
+    done: Iterable[Piece] = (),
+    running: Sequence[Running] = (),
+) -> Plan:
+    """Return trials for what is left of datasets: each open item in exactly one of them.
+
+    Args:
+        datasets: Of the suite, with unique names.
+        estimates: By their names.
+        machines: What there is; all nodes are alike.
+        done: Pieces that are left out.
+        running: Trials that hold slots; their pieces are left out, too.
+
+    Raises:
+        UsageError: A dataset needs more GPUs than a node has.
+    """
+    skip = [*done, *(piece for one in running for piece in one.trial.pieces)]
+    works = open_work(datasets, estimates, skip)
+    if not works:
+        return Plan((), max((one.left_s for one in running), default=0.0), 0.0)
+    trials, ends_s = _planned(works, machines, running)
+    return Plan(trials, machines.fetch_s + ends_s, lower_bound(_whole(works), _left(works), machines))
+
+
+def trials_for(
+    pieces: Iterable[Piece], datasets: Mapping[str, Dataset], estimates: Mapping[str, Estimate], machines: Machines
+) -> Sequence[Trial]:
+    """Return trials of just these pieces, cut or together, in the order in which free slots should take them.
+
+    Args:
+        pieces: Which items are left; no two of them share one.
+        datasets: By their names.
+        estimates: By their names.
+        machines: What there is for them.
+
+    Raises:
+        UsageError: A dataset needs more GPUs than a node has.
+    """
+    works = [work_of(datasets[one.dataset], estimates[one.dataset], one.first, one.last) for one in pieces]
+    return _planned(works, machines, ())[0] if works else ()
+
+
+def replan(
+    datasets: Sequence[Dataset],
+    estimates: Mapping[str, Estimate],
+    machines: Machines,
+    *,
+    running: Sequence[Running],
+    done: Iterable[Piece],
+) -> Plan:
+    """Return trials for what is neither done nor running, with what is known by now: later estimates, other nodes.
+
+    Args:
+        datasets: Of the suite.
+        estimates: As they are now.
+        machines: The nodes that there are now.
+        running: Trials that go on. One whose pieces can be taken away is given without those that it has not begun.
+        done: Pieces whose output is there; those of a lost node that it had finished among them.
+
+    Raises:
+        UsageError: A dataset needs more GPUs than a node has.
+    """
+    return plan(datasets, estimates, machines, done=done, running=running)
+
+
+def _planned(works: Sequence[Work], machines: Machines, running: Sequence[Running]) -> tuple[list[Trial], float]:
+    """Return the trials, and when the last metric ends."""
+    for work in works:
+        if work.dataset.gpus > machines.gpus_per_node:
+            name, gpus = work.dataset.name, work.dataset.gpus
+            raise UsageError(f"{name} needs {gpus} GPUs of one node, and nodes have {machines.gpus_per_node}")
+    slots = _slots(machines, running)
+    share = _share(works, slots, machines)
+    fluid = [one for one in works if _is_fluid(one, share)]
+    cut = [part for work in works if not _is_fluid(work, share) for part in work.cut(_most(work, share, machines))]
+    bundles = gather([one for one in cut if one.dataset.gpus > 1], slots, share / 2, machines.load_s)
+    begins = [slot.busy_s for slot in slots]
+    spread([one for one in cut if one.dataset.gpus == 1], slots)
+    spread([part for work in pour(fluid, slots) for part in work.cut(share / 16)], slots)
+    level(slots, _LEVEL * share, share)
+    for slot in slots:
+        slot.works.sort(key=lambda one: (-one.metric_s, -one.seconds))
+    rounds = _rounds(share, machines)
+    trials = [_trial(bundle.works, share, machines, bundle.gpus) for bundle in bundles]
+    trials += _singles(slots, begins, rounds, share, machines)
+    return trials, _end(slots, begins, bundles, rounds, machines)
+
+
+def _rounds(share: float, machines: Machines) -> int:
+    return max(1, min(_MOST_ROUNDS, 1 + int(_LOADS_SHARE * share / max(machines.load_s, 1e-9))))
+
+
+def _slots(machines: Machines, running: Sequence[Running]) -> list[Slot]:
+    slots = [Slot(node) for node in range(machines.nodes) for _ in range(machines.gpus_per_node)]
+    left = [one.left_s for one in running for _ in range(one.trial.gpus)]
+    # where they run is not asked for; filling node by node keeps whole nodes free for datasets that need them
+    for slot, seconds in zip(slots, left, strict=False):
+        slot.busy_s = seconds
+    return slots
+
+
+def _share(works: Sequence[Work], slots: Sequence[Slot], machines: Machines) -> float:
+    """Return the seconds of work that each slot gets if all end together."""
+    gpus = len(slots)
+    total = sum(work.seconds * work.dataset.gpus for work in works) + sum(slot.busy_s for slot in slots)
+    return max(total / gpus, machines.load_s, 1e-6)
+
+
+def _is_fluid(work: Work, share: float) -> bool:
+    """Whether slots may be filled up with it: large, cut anywhere, and its metric may come late."""
+    return work.can_be_cut and work.dataset.gpus == 1 and work.seconds > share / 2 and work.metric_s <= SHORT_METRIC * share
+
+
+def _most(work: Work, share: float, machines: Machines) -> float:
+    """Return the most seconds of inference that one slot should have of a dataset: its metric has to fit behind."""
+    if machines.nodes * (machines.gpus_per_node // work.dataset.gpus) == 1:
+        return math.inf
+    most = _CHUNK * share - work.prepare_s
+    return max(min(most, share - work.metric_s - work.prepare_s), 2 * work.prepare_s, machines.load_s, share / 16)
+
+
+def _trial(works: Sequence[Work], share: float, machines: Machines, gpus: int = 1) -> Trial:
+    """Return the trial of some works, cut into pieces that leave something to take away from it."""
+    most = max(share / _PIECES_OF_CHUNK, 8 * machines.load_s)
+    pieces = tuple(piece for work in works for piece in work.pieces(most, feel_out=_unknown(work)))
+    return Trial(pieces, _seconds(works), max((one.metric_s for one in works), default=0.0), gpus)
+
+
+def _unknown(work: Work) -> bool:
+    """Whether it was never measured, and pieces cost nothing beyond their items."""
+    return not work.known and "{pieces}" in work.dataset.infer
+
+
+def _seconds(works: Sequence[Work]) -> float:
+    prepared = {one.dataset.name: one.prepare_s for one in works}
+    return sum(prepared.values()) + sum(one.infer_s for one in works)
+
+
+def _singles(slots: Sequence[Slot], begins: Sequence[float], rounds: int, share: float, machines: Machines) -> list[Trial]:
+    """Return the trials of slots in the order in which they should begin, so that each slot takes the one that was made for it."""
+    found: list[tuple[float, float, float, int, Trial]] = []
+    for at, slot in zip(begins, slots, strict=True):
+        begin = at
+        for works in _parted(slot.works, rounds) if slot.works else ():
+            trial = _trial(works, share, machines)
+            found.append((begin, -trial.tail_s, -trial.seconds, len(found), trial))
+            begin += machines.load_s + trial.seconds
+    return [trial for *_, trial in sorted(found)]
+
+
+def _parted(works: Sequence[Work], rounds: int) -> list[list[Work]]:
+    """Part a slot's work into rounds, each half as long as the one before."""
+    total = sum(one.seconds for one in works)
+    parts: list[list[Work]] = [[]]
+    gone, edge = 0.0, total * 2 ** (rounds - 1) / (2**rounds - 1)
+    for work in works:
+        if parts[-1] and len(parts) < rounds and gone + work.seconds / 2 > edge:
+            parts.append([])
+            edge = gone + (total - gone) * 2 ** (rounds - len(parts)) / (2 ** (rounds - len(parts) + 1) - 1)
+        parts[-1].append(work)
+        gone += work.seconds
+    return [part for part in parts if part]
+
+
+def _end(slots: Sequence[Slot], begins: Sequence[float], bundles: Sequence[Bundle], rounds: int, machines: Machines) -> float:
+    """Return when the last metric ends, if all takes what is expected, from when the model is in the nodes' memory."""
+    queues = [(one.begins_s, [one.works]) for one in bundles]
+    queues += [(at, _parted(slot.works, rounds)) for at, slot in zip(begins, slots, strict=True) if slot.works]
+    ends: dict[str, tuple[float, float]] = {}
+    last = max(begins)
+    for begin, parts in queues:
+        at = begin
+        for part in parts:
+            at += machines.load_s
+            for work in part:
+                at += work.seconds
+                ends[work.dataset.name] = (max(ends.get(work.dataset.name, (0.0, 0.0))[0], at), work.metric_s)
+        last = max(last, at)
+    free = [0.0] * max(1, min(len(ends), machines.nodes * machines.cpus_per_node))
+    for at, seconds in sorted(ends.values()):
+        end = max(at, free[0]) + seconds
+        heapq.heapreplace(free, end)
+        last = max(last, end)
+    return last
+
+
+def _whole(works: Sequence[Work]) -> list[Dataset]:
+    return list({one.dataset.name: one.dataset for one in works}.values())
+
+
+def _left(works: Sequence[Work]) -> dict[str, Estimate]:
+    found: dict[str, Estimate] = {}
+    for one in works:
+        before = found.get(one.dataset.name)
+        infer = one.infer_s + (before.infer_s if before is not None else 0.0)
+        found[one.dataset.name] = Estimate(one.prepare_s, infer, one.metric_s)
+    return found

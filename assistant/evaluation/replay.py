@@ -1,0 +1,103 @@
+"""What a simulated evaluation is told, what its planner may know, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from assistant.evaluation.records import Machines, Piece, Trial
+
+__all__ = ["Begun", "Change", "Outcome", "Phase", "Planner", "Rules", "Situation", "Span"]
+
+
+class Phase(StrEnum):
+    """What holds a GPU or a processor."""
+
+    LOAD = "load"
+    PREPARE = "prepare"
+    INFER = "infer"
+    METRIC = "metric"
+    """On the GPU that inferred."""
+    APART = "apart"
+    """A metric on a processor, with no GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What held one GPU or processor of a node, and how long."""
+
+    node: int
+    slot: int
+    phase: Phase
+    begin: float
+    end: float
+    piece: Piece | None = None
+    """None for loading; of a metric its dataset, whole."""
+    whole: bool = True
+    """False: the node was lost before its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How trials work."""
+
+    staged: bool
+    """Each node reads the model once into its memory; else each trial reads it from remote storage."""
+    apart: bool
+    """Metrics are computed on processors; else by the trial that made the last output of a dataset, which holds its GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A node goes or comes."""
+
+    at_s: float
+    node: int
+    lost: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A trial that has its GPUs."""
+
+    piece: Piece | None
+    """What it is at; None while it loads or when it is just done with one."""
+    seconds: float
+    """For how long."""
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What a planner may know when it is asked for other trials."""
+
+    now: float
+    machines: Machines
+    """With the nodes that there are now."""
+    done: Sequence[Piece]
+    running: Sequence[Begun]
+    measured: Sequence[tuple[Piece, float]]
+    """Seconds of inference of each piece done."""
+    nodes_changed: bool
+
+
+Planner = Callable[[Situation], Sequence[Trial] | None]
+"""Asked when a piece is done and when nodes change; None leaves all as it is, else all that has not begun is taken away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of it."""
+
+    makespan_s: float
+    """Until the last output and score; infinite where no node was left to make them."""
+    spans: Sequence[Span]
+    reads: Sequence[tuple[float, Mapping[int, tuple[int, float]]]]
+    """When the sharing of the storage changed: readers of each node and the rate of each."""
+    trials: int
+
+    @property
+    def gpu_hours(self) -> float:
+        """Hours for which GPUs were held."""
+        return sum(one.end - one.begin for one in self.spans if one.phase is not Phase.APART) / 3600

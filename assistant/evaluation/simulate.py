@@ -1,0 +1,294 @@
+"""Replay an evaluation: GPUs that take trials, a storage that readers share, processors for metrics, nodes that go and come.
+
+Nothing here decides anything: trials are taken in the order in which they stand, each by the first GPU that is free, metrics by the
+first processor, long ones first. What an evaluation does beyond that is in its `Rules` and in the planner that it may have.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Trial
+from assistant.evaluation.replay import Begun, Change, Outcome, Phase, Planner, Rules, Situation, Span
+from assistant.evaluation.storage import Reads, Storage
+
+__all__ = ["simulate"]
+
+
+@dataclass(slots=True)
+class _Node:
+    number: int
+    free: list[int]
+    cpus: list[int]
+    staged: bool = False
+    lost: bool = False
+    prepared: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Run:
+    number: int
+    node: _Node
+    slots: list[int]
+    pieces: deque[Piece]
+    trial: Trial
+    steps: Iterator[float | None] = field(default_factory=lambda: iter(()))
+    begun: Piece | None = None
+    since: tuple[Phase, float, Piece | None] | None = None
+    lost: bool = False
+
+
+def simulate(
+    datasets: Sequence[Dataset],
+    truth: Mapping[str, Estimate],
+    machines: Machines,
+    storage: Storage,
+    trials: Sequence[Trial],
+    rules: Rules,
+    *,
+    changes: Sequence[Change] = (),
+    planner: Planner | None = None,
+) -> Outcome:
+    """Return what happens.
+
+    Args:
+        datasets: Of the suite.
+        truth: What they really take.
+        machines: `fetch_s` is left out: reading follows from the storage.
+        storage: Its limits, and the size of the model.
+        trials: In the order in which they are taken; each item of the datasets in one of them.
+        rules: How trials work.
+        changes: Nodes that go or come, by their numbers; a new number is a new node.
+        planner: Asked for other trials.
+    """
+    return _Simulation(datasets, truth, machines, storage, rules, planner).run(trials, changes)
+
+
+class _Simulation:
+    def __init__(
+        self,
+        datasets: Sequence[Dataset],
+        truth: Mapping[str, Estimate],
+        machines: Machines,
+        storage: Storage,
+        rules: Rules,
+        planner: Planner | None,
+    ) -> None:
+        self.truth = truth
+        self.items = {one.name: one.items for one in datasets}
+        self.machines, self.rules, self.planner = machines, rules, planner
+        self.reads = Reads(storage)
+        self.now = 0.0
+        self.timers: list[tuple[float, int, Callable[[], None]]] = []
+        self.nodes: dict[int, _Node] = {}
+        self.queue: deque[Trial] = deque()
+        self.runs: dict[int, _Run] = {}
+        self.counter = 0
+        self.left = {one.name: one.items for one in datasets}
+        self.metrics: list[tuple[float, str]] = []
+        self.scoring: dict[tuple[int, int], str] = {}
+        self.done: list[Piece] = []
+        self.measured: list[tuple[Piece, float]] = []
+        self.spans: list[Span] = []
+        self.last = 0.0
+        self.begun = 0
+
+    def run(self, trials: Sequence[Trial], changes: Sequence[Change]) -> Outcome:
+        self.queue.extend(trials)
+        for node in range(self.machines.nodes):
+            self._join(node)
+        for change in changes:
+            self._after(change.at_s, lambda change=change: self._change(change))  # type: ignore[misc]
+        self._fill()
+        while not self._over():
+            end = self.reads.next_end()
+            if end is not None and (not self.timers or end[0] <= self.timers[0][0]):
+                self._pass(end[0])
+                self.reads.end(end[1])
+                self._has_read(end[1], end[2])
+            elif self.timers:
+                at, _, what = heapq.heappop(self.timers)
+                self._pass(at)
+                what()
+            else:
+                self.last = math.inf
+                break
+            self._fill()
+        return Outcome(self.last, self.spans, self.reads.samples, self.begun)
+
+    def _over(self) -> bool:
+        return not any(self.left.values()) and not self.runs and not self.metrics and not self.scoring
+
+    def _pass(self, at: float) -> None:
+        self.reads.advance(at)
+        self.now = at
+
+    def _after(self, seconds: float, what: Callable[[], None]) -> None:
+        self.counter += 1
+        heapq.heappush(self.timers, (self.now + seconds, self.counter, what))
+
+    # nodes
+
+    def _join(self, number: int) -> None:
+        node = _Node(number, list(range(self.machines.gpus_per_node)), list(range(self.machines.cpus_per_node)))
+        self.nodes[number] = node
+        if self.rules.staged:
+            self.reads.begin(number, -1)
+        else:
+            node.staged = True
+
+    def _change(self, change: Change) -> None:
+        if change.lost and change.node in self.nodes:
+            self._lose(self.nodes.pop(change.node))
+        elif not change.lost and change.node not in self.nodes:
+            self._join(change.node)
+        self._ask(nodes_changed=True)
+
+    def _lose(self, node: _Node) -> None:
+        node.lost = True
+        self.reads.stop(node.number)
+        for run in [one for one in self.runs.values() if one.node is node]:
+            run.lost = True
+            self._note(run, whole=False)
+            del self.runs[run.number]
+            pieces = ([run.begun] if run.begun is not None else []) + list(run.pieces)
+            if pieces:
+                self.queue.appendleft(Trial(tuple(pieces), run.trial.seconds, run.trial.tail_s, run.trial.gpus))
+        for key in [key for key in self.scoring if key[0] == node.number]:
+            name = self.scoring.pop(key)
+            heapq.heappush(self.metrics, (-self.truth[name].metric_s, name))
+
+    def _has_read(self, node: int, reader: int) -> None:
+        if reader == -1:
+            self.nodes[node].staged = True
+        else:
+            self._step(self.runs[reader])
+
+    # what waits takes what is free
+
+    def _fill(self) -> None:
+        ready = sorted(
+            (one for one in self.nodes.values() if one.staged and one.free), key=lambda one: (-len(one.free), one.number)
+        )
+        heap = [(-len(one.free), one.number) for one in ready]
+        heapq.heapify(heap)
+        while heap and self.queue:
+            _, number = heapq.heappop(heap)
+            node = self.nodes[number]
+            trial = next((one for one in self.queue if one.gpus <= len(node.free)), None)
+            if trial is None:
+                continue
+            if trial is self.queue[0]:
+                self.queue.popleft()
+            else:
+                self.queue.remove(trial)
+            self._begin(node, trial)
+            if node.free:
+                heapq.heappush(heap, (-len(node.free), number))
+        while self.metrics:
+            node_free = next((one for one in self.nodes.values() if one.cpus), None)
+            if node_free is None:
+                return
+            _, name = heapq.heappop(self.metrics)
+            self._score(node_free, name)
+
+    def _begin(self, node: _Node, trial: Trial) -> None:
+        self.counter += 1
+        self.begun += 1
+        slots = [node.free.pop(0) for _ in range(trial.gpus)]
+        run = _Run(self.counter, node, slots, deque(trial.pieces), trial)
+        run.steps = self._life(run)
+        self.runs[run.number] = run
+        self._step(run)
+
+    # a trial
+
+    def _life(self, run: _Run) -> Iterator[float | None]:
+        """Yield the seconds of what a trial does next, None for reading the model."""
+        run.since = (Phase.LOAD, self.now, None)
+        if not self.rules.staged:
+            yield None
+        yield self.machines.load_s
+        while run.pieces:
+            piece = run.begun = run.pieces.popleft()
+            truth = self.truth[piece.dataset]
+            if piece.dataset not in run.node.prepared:
+                yield from self._hold(run, Phase.PREPARE, piece, truth.prepare_s)
+                run.node.prepared.add(piece.dataset)
+            seconds = truth.infer_s * piece.items / self.items[piece.dataset]
+            yield from self._hold(run, Phase.INFER, piece, seconds)
+            is_last = self.left[piece.dataset] == piece.items
+            if is_last and truth.metric_s > 0 and not self.rules.apart:
+                yield from self._hold(run, Phase.METRIC, piece, truth.metric_s)
+            run.begun = None
+            self.left[piece.dataset] -= piece.items
+            self.done.append(piece)
+            self.measured.append((piece, seconds))
+            self.last = self.now
+            if is_last and truth.metric_s > 0 and self.rules.apart:
+                heapq.heappush(self.metrics, (-truth.metric_s, piece.dataset))
+            self._ask(nodes_changed=False)
+
+    def _hold(self, run: _Run, phase: Phase, piece: Piece, seconds: float) -> Iterator[float]:
+        self._note(run)
+        run.since = (phase, self.now, piece)
+        yield seconds
+
+    def _step(self, run: _Run) -> None:
+        if run.lost:
+            return
+        try:
+            seconds = next(run.steps)
+        except StopIteration:
+            self._note(run)
+            del self.runs[run.number]
+            run.node.free.extend(run.slots)
+            return
+        if seconds is None:
+            self.reads.begin(run.node.number, run.number)
+        else:
+            self._after(seconds, lambda: self._step(run))
+
+    def _note(self, run: _Run, *, whole: bool = True) -> None:
+        if run.since is not None:
+            phase, begin, piece = run.since
+            self.spans += [Span(run.node.number, slot, phase, begin, self.now, piece, whole) for slot in run.slots]
+        run.since = None
+
+    # metrics apart
+
+    def _score(self, node: _Node, name: str) -> None:
+        cpu = node.cpus.pop()
+        self.scoring[(node.number, cpu)] = name
+        begin = self.now
+
+        def end() -> None:
+            if node.lost:
+                return
+            del self.scoring[(node.number, cpu)]
+            node.cpus.append(cpu)
+            self.spans.append(Span(node.number, cpu, Phase.APART, begin, self.now, Piece(name, 0, self.items[name])))
+            self.last = self.now
+
+        self._after(self.truth[name].metric_s, end)
+
+    # planning again
+
+    def _ask(self, *, nodes_changed: bool) -> None:
+        if self.planner is None:
+            return
+        running = [
+            Begun(run.begun, self.now - run.since[1] if run.since is not None else 0.0, run.trial.gpus)
+            for run in self.runs.values()
+        ]
+        machines = Machines(len(self.nodes), self.machines.gpus_per_node, self.machines.cpus_per_node, self.machines.load_s, 0.0)
+        asked = Situation(self.now, machines, self.done, running, self.measured, nodes_changed)
+        trials = self.planner(asked) if self.nodes else None
+        if trials is not None:
+            for run in self.runs.values():
+                run.pieces.clear()
+            self.queue = deque(trials)
