@@ -32,7 +32,7 @@ WORKERS = 8
 HANGS_S = 900.0
 """Work that takes longer is told of: every question has a deadline, but a read from a storage that hangs has none."""
 PATIENCE_S = 2.0
-"""How long a pass waits for the incidents it gave out, before it goes on without them."""
+"""How long a pass waits for the incidents it gave out, before it goes on without them; a quarter of the poll where that is less."""
 
 
 @dataclass
@@ -45,10 +45,14 @@ class Watchdog:
     poll_s: float
     beats: Sequence[Beat] = ()
     workers: int = WORKERS
-    patience_s: float = PATIENCE_S
+    patience_s: float = -1.0
+    """How long a pass waits; negative: as PATIENCE_S says."""
     leader: Leader = field(init=False)
 
     def __post_init__(self) -> None:
+        if self.patience_s < 0:
+            # the next look must not be late because something is worked on
+            self.patience_s = min(PATIENCE_S, self.poll_s / 4)
         self.leader = Leader(self.engine.store, self.owner, clock=self.engine.clock)
         self._pool = Crew(self.workers)
         self._flying: dict[int | str, Future[object]] = {}
