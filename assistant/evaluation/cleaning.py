@@ -31,7 +31,7 @@ class Cleaner:
         """End all jobs of the run, give the memory of its nodes back, and return the nodes where that was not possible."""
         state = self._journal.state
         for note in list(state.live()):
-            if note.kind != CLEAN:
+            if note.kind != CLEAN and not self._follower.is_ending(note):
                 self._follower.cancel(note)
         deadline = clock.ticks() + wait_s
         while True:

@@ -6,7 +6,7 @@ import logging
 
 from assistant.errors import ToolError
 from assistant.evaluation.endings import ending
-from assistant.evaluation.journal import JobNote, Journal
+from assistant.evaluation.journal import METRIC, TRIAL, JobNote, Journal
 from assistant.evaluation.layout import RunFolder
 from assistant.evaluation.submitting import Cancel, Submitter, by_number
 from assistant.ports import Scheduler
@@ -57,6 +57,12 @@ class Follower:
             self._cancel(note.number, note.job_id)
         except ToolError as error:
             logger.warning("run=%s job=%s cannot be ended: %s", self._folder.id, note.job_id, error)
+
+    def is_ending(self, note: JobNote) -> bool:
+        """Whether all that a job was to do is done, so that it ends by itself."""
+        if note.kind == METRIC:
+            return all(self._folder.score(name).exists() for name in note.datasets)
+        return note.kind == TRIAL and all(piece in note.taken or self._folder.out(piece).exists() for piece in note.pieces)
 
     def is_pending(self, note: JobNote) -> bool:
         """Whether a job waits for its node."""

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from assistant.evaluation.files import append, records
+from assistant.evaluation import files
 from assistant.evaluation.layout import RunFolder
 from assistant.evaluation.records import Piece
 
@@ -153,13 +153,13 @@ class Journal:
         """Read what is there."""
         self._path = folder.journal
         self.state = State()
-        for event in records(self._path):
+        for event in files.records(self._path):
             self.state.apply(event)
 
     def write(self, event: str, **more: object) -> None:
         """Write an event down, then take it in."""
         record = {"event": event, **more}
-        append(self._path, record)
+        files.append(self._path, record)
         self.state.apply(record)
 
 

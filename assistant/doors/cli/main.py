@@ -35,6 +35,7 @@ COMMANDS = {
     "nodes": Entry(f"{_HERE}.nodes:nodes_app", "List, check, cordon and uncordon nodes.", _LOOK),
     "status": Entry(f"{_HERE}.status:status_app", "Show whether a watch is alive and what waits.", _LOOK),
     "backtest": Entry(f"{_HERE}.backtest:backtest_app", "Replay history and report what Nightshift would have done.", _LOOK),
+    "evaluate": Entry(f"{_HERE}.evaluate:evaluate_app", "Evaluate a checkpoint on many datasets, each node loading it once.", _ACT),
     "recover": Entry(f"{_HERE}.recover:recover_app", "Bring a failed job back by its playbook.", _ACT),
     "resume": Entry(f"{_HERE}.recover:resume_app", "Go on with every unfinished incident.", _ACT),
     "watch": Entry(f"{_HERE}.watch:watch_app", "Watch the cluster for failed, hanging and diverging jobs.", _ACT),
