@@ -30,9 +30,26 @@ MEMORY = (
     "of which 1.12 GiB is free.",
 )
 WORKER = ("RuntimeError: DataLoader worker (pid 41873) is killed by signal: Killed.",)
+NVLINK = ("[rank3]: RuntimeError: CUDA error: uncorrectable NVLink error detected during the execution",)
+"""Of a machine; which one nobody says."""
 PREEMPTED = ("slurmstepd: error: *** STEP 1.0 ON node01 CANCELLED AT 2026-01-05T02:00:55 DUE TO PREEMPTION ***",)
 
-KINDS = ("ecc", "dead node", "nccl", "bug", "memory", "worker", "storage", "preempted", "hang", "spike", "wordless", "well")
+KINDS = (
+    "ecc",
+    "dead node",
+    "nccl",
+    "bug",
+    "memory",
+    "worker",
+    "storage",
+    "preempted",
+    "hang",
+    "spike",
+    "wordless",
+    "nvlink",
+    "named",
+    "well",
+)
 
 
 def runs_of(kind: str, random: Random, nodes: list[str], checkpoints: Path) -> list[Run]:
@@ -45,6 +62,7 @@ def runs_of(kind: str, random: Random, nodes: list[str], checkpoints: Path) -> l
         checkpoints: The job's folder.
     """
     at, node = random.choice((25, 50, 70)), random.choice(nodes)
+    early = nodes[nodes.index(node) % 4]  # one of those that jobs get first
     cut = (40,) if random.random() < 0.2 else ()
     well = Run(checkpoints=checkpoints)
     dying = replace(well, fails_at=at, cut=cut)
@@ -60,6 +78,8 @@ def runs_of(kind: str, random: Random, nodes: list[str], checkpoints: Path) -> l
         "hang": replace(well, hangs_at=at),
         "spike": replace(well, spikes_at=at, steps=200),
         "wordless": dying,
+        "nvlink": replace(dying, lines=NVLINK),
+        "named": replace(dying, lines=(f"srun: error: Node failure on {early}",), only_on=early),
         "well": well,
     }[kind]
     if random.random() < 0.25:
