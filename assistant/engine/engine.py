@@ -16,6 +16,7 @@ from assistant.diagnose.opinion import Opinion
 from assistant.diagnose.verdict import judge
 from assistant.engine import ledger, routine
 from assistant.engine.advice import hand_over
+from assistant.engine.again import back_off, refutation
 from assistant.engine.breaker import HELD, TAKEN_UP, held_by, how_it_stands, stale
 from assistant.engine.confirm import confirm_recovered
 from assistant.engine.gather import gather, parent_of, probe, suspected
@@ -42,7 +43,7 @@ from assistant.records import (
     Risk,
     Verdict,
 )
-from assistant.recover.budget import Budget, failing_step, fingerprint, made_progress, refuted, restart_budget
+from assistant.recover.budget import Budget, failing_step, fingerprint, made_progress, restart_budget
 from assistant.recover.directives import Directives, read_directives
 from assistant.recover.playbook import Ended, run_playbook
 from assistant.recover.situation import situation
@@ -294,35 +295,18 @@ class Engine:
         self._credit_progress(incident, diagnosis, job)
         chosen, why = self.playbook_for(diagnosis, job)
         if chosen is not None and chosen.restarts and by is None and not chosen.can_move:
-            refutation = self._refuted(incident, diagnosis)
+            refutation = refutation(self.store, incident, diagnosis)
             chosen, why = (None, refutation) if refutation else (chosen, why)
         if chosen is None:
             self._escalate(incident, why)
             return False
-        if by is None and (waits := self._backs_off(chosen, diagnosis, job)):
+        if by is None and chosen.restarts and (waits := back_off(self.budget(chosen, diagnosis, job), self.clock.now())):
             self._note_state(incident, IncidentState.DIAGNOSED, waits)
             return False
         note = f"playbook {chosen.name}: {chosen.title}"
         self.store.set_state(incident.id, IncidentState.RECOVERING, note=note, playbook=chosen.name, digest=chosen.digest)
         self.store.mark_stage(incident.id, "planned")
         return True
-
-    def _refuted(self, incident: Incident, diagnosis: Diagnosis) -> str:
-        """Return why nothing is done on a theory that the restart before has refuted; empty when it has not."""
-        before = self.store.incident(incident.parent) if incident.parent is not None else None
-        theory = self.store.diagnosis(before.id) if before is not None else None
-        if before is None or theory is None or before.state is not IncidentState.ESCALATED or incident.kind is EventKind.REQUESTED:
-            return ""
-        if not refuted(theory, diagnosis):
-            return ""
-        return f"no restart is left on this theory: that of incident {before.id} rested on it and did not hold ({before.note})"
-
-    def _backs_off(self, playbook: Playbook, diagnosis: Diagnosis, job: Job | None) -> str:
-        """Return the note for a restart that has to wait; empty when it need not."""
-        budget = self.budget(playbook, diagnosis, job) if playbook.restarts else None
-        if budget is None or budget.not_before is None or budget.not_before <= self.clock.now():
-            return ""
-        return f"backs off: {budget.why}, not before {budget.not_before:%H:%M:%S}"
 
     def _credit_progress(self, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> None:
         """Forget the restarts before this attempt when it went past the step at which the one before had failed."""
@@ -341,7 +325,7 @@ class Engine:
         if chosen is None or chosen.digest != incident.playbook_digest:
             self._escalate(incident, f"playbook {incident.playbook} changed or vanished while it ran; go on by hand")
             return False
-        refuted_before = bool(self._refuted(incident, diagnosis))
+        refuted_before = bool(refutation(self.store, incident, diagnosis))
         values = situation(incident, diagnosis, job, now=incident.opened, refuted=refuted_before)
         try:
             # one look and no waiting: whoever calls decides when to look again
