@@ -295,8 +295,8 @@ class Engine:
         self._credit_progress(incident, diagnosis, job)
         chosen, why = self.playbook_for(diagnosis, job)
         if chosen is not None and chosen.restarts and by is None and not chosen.can_move:
-            refutation = refutation(self.store, incident, diagnosis)
-            chosen, why = (None, refutation) if refutation else (chosen, why)
+            said = refutation(self.store, incident, diagnosis)
+            chosen, why = (None, said) if said else (chosen, why)
         if chosen is None:
             self._escalate(incident, why)
             return False
