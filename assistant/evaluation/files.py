@@ -53,8 +53,9 @@ def _beside(path: Path) -> Path:
 
 def append(path: Path, record: object) -> None:
     """Add a record to a file of JSON lines, on the disk when this returns."""
-    with path.open("ab") as file:
-        file.write(json.dumps(record).encode() + b"\n")
+    with path.open("a+b") as file:
+        torn = file.tell() > 0 and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n"
+        file.write((b"\n" if torn else b"") + json.dumps(record).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
 

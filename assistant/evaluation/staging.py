@@ -10,6 +10,7 @@ import errno
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -202,15 +203,8 @@ def _fetched(model: Model, target: Path) -> dict[str, Entry]:
         )
     except OSError as error:
         raise StagingError("source", f"fetch command {words[0]!r} cannot be started: {error}") from error
-    said = b""
-    while process.poll() is None:
-        with suppress(subprocess.TimeoutExpired):
-            said = process.communicate(timeout=0.5)[1]
-        if process.returncode is None and room(target.parent, given=_left(model, target)).free_bytes < RESERVE_BYTES:
-            os.killpg(process.pid, 9)
-            process.wait()
-            raise StagingError("room", _no_room(model, None, target.parent))
-    said = said or (process.stderr.read() if process.stderr and not process.stderr.closed else b"")
+    with process:
+        said = _watched(process, model, target)
     if process.returncode:
         words_said = said.decode(errors="replace").strip()[-300:] or "it said nothing"
         raise StagingError("source", f"fetch command ended with exit status {process.returncode}: {words_said}")
@@ -220,6 +214,20 @@ def _fetched(model: Model, target: Path) -> dict[str, Entry]:
         raise StagingError("source", f"fetch command ended well and left nothing at {target}") from None
     base = target if target.is_dir() else target.parent
     return {name: Entry(one.size, content.digest_of(base / name, one.digest)) for name, one in found.items()}
+
+
+def _watched(process: subprocess.Popen[bytes], model: Model, target: Path) -> bytes:
+    """Return what a fetch command complained about, when it has ended.
+
+    Raises:
+        StagingError: It brought more than fits, and was ended.
+    """
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            return process.communicate(timeout=0.5)[1]
+        if room(target.parent, given=_left(model, target)).free_bytes < RESERVE_BYTES:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise StagingError("room", _no_room(model, None, target.parent))
 
 
 def _left(model: Model, target: Path) -> int | None:
