@@ -24,6 +24,7 @@ evaluate_app = app(help="Evaluate a checkpoint on many datasets, each node loadi
     epilog=examples(
         "nightshift evaluate --demo",
         "nightshift evaluate --model /ckpt/7b-step4000 --suite nightly.toml --nodes 4",
+        "nightshift evaluate --simulate --suite nightly.toml --nodes 4",
         "nightshift evaluate --resume nightly-20260301-120000",
         "nightshift evaluate --clean    # after a crash: give node memory back",
     )
@@ -34,6 +35,7 @@ def evaluate(
     suite: Annotated[Path | None, typer.Option("--suite", metavar="FILE", help="What it is evaluated on.")] = None,
     nodes: Annotated[int, typer.Option("--nodes", min=1, metavar="N", help="How many nodes to use.")] = 1,
     resume: Annotated[str, typer.Option("--resume", metavar="RUN", help="Go on with a run; what is done stays done.")] = "",
+    simulate: Annotated[bool, typer.Option("--simulate", help="Only reckon how long it would take, in several ways.")] = False,
     from_storage: Annotated[
         bool, typer.Option("--from-storage", help="Let trials read the model where it lies; copy it to no node.")
     ] = False,
@@ -43,6 +45,7 @@ def evaluate(
         bool, typer.Option("--clean", help="End what runs of crashed coordinators left, and free the memory of their nodes.")
     ] = False,
     demo: Annotated[bool, typer.Option("--demo", help="Train a tiny model and evaluate it for real, on this machine.")] = False,
+    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="With --simulate: draw the GPUs over time.")] = None,
     markdown: Annotated[Path | None, typer.Option("--markdown", metavar="FILE", help="Also write the results as Markdown.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -55,7 +58,12 @@ def evaluate(
     Exit code 0 when every dataset has a score, 1 when some were given up or no node was left, 75 when the run is at work elsewhere.
     """
     door = door_of(context)
-    _check(model, suite, resume, one_of=(demo, runs, clean))
+    _check(model, suite, resume, svg, one_of=(demo, simulate, runs, clean))
+    if simulate:
+        from assistant.doors.cli.evaluate_simulate import simulate as simulated
+
+        simulated(door, suite, nodes=nodes, as_json=as_json, svg=svg)
+        return
     from assistant.doors.cli import evaluate_run as running
 
     if runs:
@@ -80,13 +88,15 @@ def evaluate(
     raise typer.Exit(Exit.DONE if report.scored == len(report.results) else Exit.ERROR)
 
 
-def _check(model: str, suite: Path | None, resume: str, *, one_of: tuple[bool, ...]) -> None:
-    demo, runs, clean = one_of
+def _check(model: str, suite: Path | None, resume: str, svg: Path | None, *, one_of: tuple[bool, ...]) -> None:
+    demo, simulate, runs, clean = one_of
     if sum(one_of) > 1:
-        raise UsageError("--demo, --runs and --clean are different things: give one of them")
-    if resume and (suite is not None or model or demo or runs):
+        raise UsageError("--demo, --simulate, --runs and --clean are different things: give one of them")
+    if resume and (suite is not None or model or demo or simulate or runs):
         raise UsageError("--resume goes on with a run as it was asked for: it goes with --clean only")
-    if suite is None and not (resume or demo or runs or clean):
+    if svg is not None and not simulate:
+        raise UsageError("--svg draws what --simulate reckons: give both")
+    if suite is None and not (resume or demo or simulate or runs or clean):
         raise UsageError("name a suite with --suite FILE, or see it work: nightshift evaluate --demo")
 
 
