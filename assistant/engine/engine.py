@@ -152,7 +152,7 @@ class Engine:
             Unavailable: The scheduler did not answer: the look was blind, and nothing may be concluded from it.
         """
         before = {incident.id for incident in self.store.incidents(open_only=True, limit=10_000)}
-        seen = [self.open(event) for event in self.watcher.look(known=self._known())]
+        seen = [self.open(event) for event in self.watcher.found(known=self._known())]
         open_if_due(self.store, self.gate.policy)
         return [incident for incident in seen if incident.id not in before]
 

@@ -29,7 +29,7 @@ class NodeTrack:
         """Return events for nodes that are down although a job still runs there, and remarks on all that changed.
 
         Nodes that went down together (a rack, a switch) make one event, about the first by name, with all in its detail. A state
-        that is unknown changes nothing: neither down nor back.
+        that is unknown changes nothing: neither down nor back. Whoever has told of an event adds its nodes to `told`.
 
         Args:
             nodes: All of the cluster.
@@ -56,7 +56,6 @@ class NodeTrack:
             since = self.down.setdefault(node.name, now)
             if job is not None and node.name not in self.told and now - since >= FOR_SURE:
                 fresh.append(node.name)
-        self.told.update(fresh)
         return ([self._event(fresh, running, {node.name: node.reason for node in nodes})] if fresh else []), remarks
 
     def _event(self, fresh: Sequence[str], running: Mapping[str, Job], reasons: Mapping[str, str]) -> Event:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import cast
@@ -103,7 +103,13 @@ class Watcher:
         """What the last look found worth saying that the one before had not said."""
 
     def look(self, *, known: Known | Collection[Attempt] = ()) -> list[Event]:
-        """Return what is new.
+        """Return what is new; see `found`."""
+        return list(self.found(known=known))
+
+    def found(self, *, known: Known | Collection[Attempt] = ()) -> Iterator[Event]:
+        """Yield what is new as soon as it is seen: what ended before any log is read.
+
+        An event counts as told once the next one is asked for: whoever breaks off since it could not be written down sees it again.
 
         Args:
             known: The incidents there are; of mere attempts nothing at all is news.
@@ -115,21 +121,20 @@ class Watcher:
         self.trouble, self.remarks = (), ()
         now, jobs = self._now(), self._listed()
         remarks: list[Remark] = []
-        events = ended_badly(jobs, known=there, since=self._since, now=now)
+        yield from ended_badly(jobs, known=there, since=self._since, now=now)
         running = {(job.id, job.attempt): job for job in jobs if job.state is JobState.RUNNING and job.log is not None}
         remarks += failed_steps(jobs, self._since)
         self._forget(jobs, running)
         views, trouble = self._read(running, there, now)
         by_task = self._usual_by_task()
         for view in views:
-            events += self._judged(view, there, now, by_task, remarks)
-        found, blind = self._look_at_nodes(jobs, now, remarks)
+            yield from self._judged(view, there, now, by_task, remarks)
+        blind = yield from self._look_at_nodes(jobs, now, remarks)
         self.trouble = (*trouble, *blind)
         self.remarks = tuple(remark for remark in remarks if remark.about not in self._said)
         self._said = frozenset(remark.about for remark in remarks)
         for remark in self.remarks:
             logger.info("%s", remark.text)
-        return events + found
 
     def _now(self) -> datetime:
         """Return the time; where it was set since the last look, all that was seen before is moved along."""
@@ -193,7 +198,7 @@ class Watcher:
 
     def _judged(
         self, view: View, known: Known, now: datetime, by_task: dict[Task, list[tuple[View, float]]], remarks: list[Remark]
-    ) -> list[Event]:
+    ) -> Iterator[Event]:
         job = view.job
         raised = self._raised.setdefault((job.id, job.attempt), set())
         found = [self._still(view, now, remarks), spike_of(view, now)]
@@ -201,9 +206,10 @@ class Watcher:
             task = _task(job)
             peers = [usual for other, usual in by_task.get(task, ()) if other is not view] + self._runs.usual.get(task, [])
             found += [slowness_of(view, now, peers, remarks), late_saves_of(view, self._saves, now)]
-        events = [event for event in found if event is not None and event.kind not in raised and not known.covers(job, event.kind)]
-        raised |= {event.kind for event in events}
-        return events
+        for event in found:
+            if event is not None and event.kind not in raised and not known.covers(job, event.kind):
+                yield event
+                raised.add(event.kind)
 
     def _still(self, view: View, now: datetime, remarks: list[Remark]) -> Event | None:
         if self._trusted_from is not None and now < self._trusted_from:
@@ -235,18 +241,21 @@ class Watcher:
                 found.setdefault(_task(view.job), []).append((view, usual))
         return found
 
-    def _look_at_nodes(self, jobs: Sequence[Job], now: datetime, remarks: list[Remark]) -> tuple[list[Event], list[Trouble]]:
+    def _look_at_nodes(self, jobs: Sequence[Job], now: datetime, remarks: list[Remark]) -> Generator[Event, None, list[Trouble]]:
         if now - self._nodes_at < NODES_EVERY:
-            return [], self._nodes_unseen
+            return self._nodes_unseen
         self._nodes_at, self._nodes_unseen = now, []
         try:
             nodes = self._scheduler.nodes()
         except Unavailable as error:
             self._nodes_unseen = [Trouble("states of nodes", f"the states of nodes are not known: {error}")]
-            return [], self._nodes_unseen
+            return self._nodes_unseen
         events, said = self._nodes.look(nodes, jobs, now)
         remarks += said
-        return events, []
+        for event in events:
+            yield event
+            self._nodes.told.update(event.detail["nodes"])
+        return []
 
 
 def _task(job: Job) -> Task:

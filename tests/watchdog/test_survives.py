@@ -23,7 +23,7 @@ from assistant.doors.watchdog.loop import Watchdog
 from assistant.doors.watchdog.once import pass_once
 from assistant.doors.watchdog.passed import Passed
 from assistant.engine.leadership import Leader
-from assistant.errors import Unavailable
+from assistant.errors import StoreError, Unavailable
 from assistant.policy import Mode
 from assistant.ports import JumpingClock
 from assistant.records import Event, EventKind, IncidentState, Job, JobState, Node, NodeState
@@ -310,6 +310,26 @@ def test_a_store_that_is_locked_is_waited_for_and_no_pass_of_that_time_is_a_sign
     passes(dog, scene, 100)
     assert [one.state for one in dog.engine.store.incidents()] == [IncidentState.RECOVERED]
     assert [change.partition(" ")[0] for change in scene.cluster.changes] == ["submit", "cordon", "submit"]
+
+
+def test_what_could_not_be_written_down_is_noticed_again(scene: Scene, dogs: Dogs) -> None:
+    scene.cluster.plan("llm", Run(steps=1_000, hangs_at=30))
+    store = BrittleStore(scene.folder / "nightshift.db", scene.clock)
+    dog = dogs(store)
+    scene.cluster.submit(scene.spec)
+    opening = store.open_incident
+    refused: list[object] = []
+
+    def full(*given: Any, **named: Any) -> Any:
+        if len(refused) < 3:
+            refused.append(given)
+            raise StoreError("the disk is full")
+        return opening(*given, **named)
+
+    store.open_incident = full  # type: ignore[method-assign]
+    passes(dog, scene, 200)
+    assert len(refused) == 3
+    assert [one.kind for one in store.incidents()][-1:] == [EventKind.HANG]
 
 
 @pytest.mark.parametrize("write", range(0, 60, 4))
