@@ -23,7 +23,7 @@ from assistant.evaluation.layout import RunFolder
 from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Plan, Trial
 from assistant.evaluation.remaining import gaps
 from assistant.evaluation.staging import Model
-from assistant.ports import SystemClock
+from assistant.ports import Scheduler, SystemClock
 from assistant.schedulers.local import LocalScheduler
 
 INFER = """\
@@ -70,10 +70,20 @@ def plan(
 class World:
     """A cluster, a model, a run, and what ran."""
 
-    def __init__(self, root: Path, *, nodes: int = 2, items: Mapping[str, int] | None = None, cpus: int = 3) -> None:
-        """Make them, or find them again."""
+    def __init__(
+        self,
+        root: Path,
+        *,
+        nodes: int = 2,
+        items: Mapping[str, int] | None = None,
+        scheduler: Scheduler | None = None,
+        memory: str = "",
+    ) -> None:
+        """Make them, or find them again; on the embedded scheduler unless another is given."""
         self.root = root
-        self.cluster = LocalScheduler(root / "cluster", SystemClock(), nodes=nodes, cpus=cpus)
+        self.memory = memory or str(root / "memory" / "{node}")
+        self.cluster = LocalScheduler(root / "cluster", SystemClock(), nodes=nodes, cpus=3)
+        self.scheduler = scheduler or self.cluster
         self.folder = RunFolder(root / "runs" / "run")
         self.nodes = nodes
         if not self.folder.asked.exists():
@@ -94,7 +104,7 @@ class World:
             Model(str(self.root / "model"), fetch, MEMORY_BYTES, digests=str(self.folder.digests)),
             datasets,
             {one.name: Estimate(0.0, one.items * 0.01, 0.1) for one in datasets},
-            memory=str(self.root / "memory" / "{node}"),
+            memory=self.memory,
             nodes=self.nodes,
             cpus_per_node=2,
             load_s=0.0,
@@ -115,7 +125,7 @@ class World:
 
     def coordinator(self) -> Coordinator:
         """Return a coordinator that goes on with the run."""
-        return Coordinator(self.folder, self.cluster, SystemClock(), plan)
+        return Coordinator(self.folder, self.scheduler, SystemClock(), plan)
 
     def run(self, look: Callable[[Coordinator], None] | None = None) -> Coordinator:
         """Run to the end."""
