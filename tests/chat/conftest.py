@@ -54,7 +54,7 @@ def scene(tmp_path: Path) -> Scene:
 def broken(scene: Scene) -> Scene:
     """A job has died of a GPU; the cordon of its node waits for a yes."""
     scene.cluster.submit(scene.spec)
-    scene.watch(600)
+    scene.watch(120)
     assert scene.engine.store.approvals()
     return scene
 

@@ -26,10 +26,13 @@ def exchange(app: ChatApp, number: int) -> Exchange:
     return next(one for one in conversation(app).query(Exchange) if one.number == number)
 
 
-def seen_text(app: ChatApp) -> str:
-    """Return all that the conversation holds, on the screen or scrolled away."""
+def seen_text(app: ChatApp, number: int | None = None) -> str:
+    """Return all that the conversation holds, or one exchange of it, on the screen or scrolled away."""
+    exchanges = [one for one in conversation(app).query(Exchange) if one.number == number]
+    if number is not None and not exchanges:
+        return ""
     texts = []
-    for one in conversation(app).query("*"):
+    for one in (exchanges[0] if exchanges else conversation(app)).query("*"):
         if isinstance(one, Spoken):
             texts.append(one.source)
         elif isinstance(one, (Static, Plain)) and one.display:

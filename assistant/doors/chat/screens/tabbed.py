@@ -43,7 +43,7 @@ class Tabbed(Screen[None]):
     """Name and title of each tab; the first is shown first, and beside the others where there is room."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q", "dismiss", "Back"),
-        *(Binding(str(number), f"number({number})", show=False) for number in range(1, 10)),
+        *(Binding(str(number), f"number({number})", show=False) for number in range(1, 7)),
         Binding("left_square_bracket", "turn(-1)", show=False),
         Binding("right_square_bracket", "turn(1)", show=False),
         *panel_keys("app.", show=False),
