@@ -59,16 +59,24 @@ class Model:
     digests: str = ""
     """File of a run in which the first copy writes what it read, for the others to compare; empty where there is none."""
 
+    mark: str = ""
+    """Tells this content from another one under the same name; see `mark_of`."""
+
     @property
     def key(self) -> str:
-        """Name of its place in a node's memory: other content, other place."""
-        marks = [self.source, self.fetch]
-        if not self.fetch:
-            path = Path(self.source)
-            for one in [path, *sorted(path.rglob("*"))] if path.is_dir() else [path]:
-                with suppress(OSError):
-                    marks.append(f"{one} {one.stat().st_size} {one.stat().st_mtime_ns}")
-        return hashlib.blake2b("\n".join(marks).encode(), digest_size=10).hexdigest()
+        """Name of its place in a node's memory: other content, other place. The source is not asked for it."""
+        return hashlib.blake2b("\n".join([self.source, self.fetch, self.mark]).encode(), digest_size=10).hexdigest()
+
+
+def mark_of(source: Path) -> str:
+    """Return what tells the files of a model from those that were there before: names, sizes, times.
+
+    Raises:
+        OSError: They cannot be listed.
+    """
+    base = source.parent if source.is_file() else source
+    times = (f"{name} {one.size} {(base / name).stat().st_mtime_ns}" for name, one in sorted(content.listing(source).items()))
+    return hashlib.blake2b("\n".join(times).encode(), digest_size=10).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ import pytest
 from assistant.evaluation.content import Entry, WrongContent, compare, listing
 from assistant.evaluation.room import room
 from assistant.evaluation.shelf import Shelf
-from assistant.evaluation.staging import Model, StagingError, stage, staged_for
+from assistant.evaluation.staging import Model, StagingError, mark_of, stage, staged_for
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,9 +59,10 @@ def test_a_model_of_one_file_keeps_its_name(tmp_path: Path, shelf: Shelf) -> Non
 
 
 def test_a_model_that_was_saved_anew_under_the_same_path_is_copied_anew(model: Model, shelf: Shelf) -> None:
-    before = stage(model, shelf, "run").path
-    (Path(model.source) / "weights").write_bytes(b"later")
-    after = stage(model, shelf, "run").path
+    source = Path(model.source)
+    before = stage(replace(model, mark=mark_of(source)), shelf, "run").path
+    (source / "weights").write_bytes(b"later")
+    after = stage(replace(model, mark=mark_of(source)), shelf, "run").path
     assert (after / "weights").read_bytes() == b"later"
     assert before != after
 

@@ -15,7 +15,7 @@ from assistant.evaluation.asked import Asked
 from assistant.evaluation.content import listing, total
 from assistant.evaluation.layout import RunFolder
 from assistant.evaluation.priors import Measured, Priors
-from assistant.evaluation.staging import Model
+from assistant.evaluation.staging import Model, mark_of
 from assistant.evaluation.suite import load_suite
 
 if TYPE_CHECKING:
@@ -63,7 +63,10 @@ def prepare(engine: Engine, settings: Settings, wish: Wish) -> RunFolder:
         raise UsageError(f"--nodes {wish.nodes}: the scheduler has {len(known)} that may be used; a run takes more when they come")
     folder = RunFolder(runs_folder(settings) / _name(suite.title, engine))
     limit = int(wanted.memory_limit_gib * (1 << 30)) or None
-    model = Model(source if wanted.fetch else str(Path(source).absolute()), wanted.fetch, size, limit, str(folder.digests))
+    # behind a fetch command nobody can tell whether it is still the same, so each run fetches its own
+    mark = folder.id if wanted.fetch else mark_of(Path(source))
+    place = source if wanted.fetch else str(Path(source).absolute())
+    model = Model(place, wanted.fetch, size, limit, str(folder.digests), mark)
     learned = priors.learn(suite.datasets, past(engine), run=folder.id, model_bytes=size or 0)
     Asked(
         model,
