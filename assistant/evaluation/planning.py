@@ -26,7 +26,8 @@ _LOADS_SHARE = 0.015
 _MOST_ROUNDS = 4
 _CHUNK = 0.9
 """Of a slot's share: larger datasets are split; what is left of the slot is filled with small ones."""
-_PIECES_OF_CHUNK = 4
+_PIECES_OF_SHARE = 4
+_PIECES_SERVED = 16
 _LEVEL = 0.004
 
 
@@ -166,14 +167,24 @@ def _most(work: Work, share: float, machines: Machines) -> float:
 
 def _trial(works: Sequence[Work], share: float, machines: Machines, gpus: int = 1) -> Trial:
     """Return the trial of some works, cut into pieces that leave something to take away from it."""
-    most = max(share / _PIECES_OF_CHUNK, 8 * machines.load_s)
-    pieces = tuple(piece for work in works for piece in work.pieces(most, feel_out=_unknown(work)))
+    pieces = tuple(
+        piece
+        for work in works
+        for piece in work.pieces(_most_of_piece(work, share, machines), feel_out=not work.known and _is_served(work))
+    )
     return Trial(pieces, _seconds(works), max((one.metric_s for one in works), default=0.0), gpus)
 
 
-def _unknown(work: Work) -> bool:
-    """Whether it was never measured, and pieces cost nothing beyond their items."""
-    return not work.known and "{pieces}" in work.dataset.infer
+def _most_of_piece(work: Work, share: float, machines: Machines) -> float:
+    """Return the longest that a piece should take: what is lost with a node, and what cannot be taken from a trial any more."""
+    if _is_served(work):
+        return max(share / _PIECES_SERVED, machines.load_s)
+    return max(share / _PIECES_OF_SHARE, 8 * machines.load_s)
+
+
+def _is_served(work: Work) -> bool:
+    """Whether one process takes piece after piece, so that another piece costs nothing; else each loads the model."""
+    return "{pieces}" in work.dataset.infer
 
 
 def _seconds(works: Sequence[Work]) -> float:

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from assistant.evaluation.planning import Running, replan
 from assistant.evaluation.priors import Measured, Priors
-from assistant.evaluation.records import Dataset, Estimate, Machines, Trial
-from assistant.evaluation.replay import Begun, Rules, Situation
+from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Trial
+from assistant.evaluation.replay import Begun, Orders, Rules, Situation
+from assistant.evaluation.shedding import Holding, to_shed
 
 __all__ = ["Elastic", "held"]
 
@@ -44,28 +45,45 @@ class Elastic:
         self.seen = 0
         self.plans = 0
 
-    def __call__(self, now: Situation) -> Sequence[Trial] | None:
-        """Return other trials, or None where the plan holds."""
+    def __call__(self, now: Situation) -> Orders | None:
+        """Return what should change, or None where the plan holds."""
         new = now.measured[self.seen :]
         self.seen = len(now.measured)
-        off = any(self._is_off(piece.dataset, piece.items, seconds) for piece, seconds in new)
-        if not off and not now.nodes_changed:
+        off = any(self._is_off(piece, seconds) for piece, seconds in new)
+        if not off and not now.nodes_changed and not now.idle:
             return None
-        measured = [Measured(_RUN, piece.dataset, piece.items, seconds) for piece, seconds in now.measured]
-        self.expected = self.before.learn(self.datasets, measured, run=_RUN).estimates(self.datasets)
+        if off:
+            measured = [Measured(_RUN, piece.dataset, piece.items, seconds) for piece, seconds in now.measured]
+            self.expected = self.before.learn(self.datasets, measured, run=_RUN).estimates(self.datasets)
+        there = replace(self.machines, nodes=now.machines.nodes)
+        datasets, expected, machines = held(self.rules, self.datasets, self.expected, there)
+        holding = {one.number: self._holding(one, expected) for one in now.running}
+        waiting = sum(self._seconds(piece, expected) * trial.gpus for trial in now.waiting for piece in trial.pieces)
+        taken = to_shed(holding, waiting, machines.nodes * machines.gpus_per_node, machines.load_s)
+        if not taken and not (now.waiting and (off or now.nodes_changed)):
+            return None
         self.plans += 1
-        staged = replace(self.machines, nodes=now.machines.nodes)
-        datasets, expected, machines = held(self.rules, self.datasets, self.expected, staged)
-        running = [self._running(one) for one in now.running]
-        return replan(datasets, expected, replace(machines, fetch_s=0.0), running=running, done=now.done).trials
+        running = [self._running(one, holding[one.number], taken.get(one.number, ())) for one in now.running]
+        machines = replace(machines, fetch_s=0.0)
+        return Orders(replan(datasets, expected, machines, running=running, done=now.done).trials, taken)
 
-    def _is_off(self, dataset: str, items: int, seconds: float) -> bool:
-        expected = self.expected[dataset].infer_s * items / self.items[dataset]
+    def _is_off(self, piece: Piece, seconds: float) -> bool:
+        expected = self._seconds(piece, self.expected)
         return expected <= 0 < seconds or (seconds > 0 and abs(math.log(seconds / expected)) > _OFF)
 
-    def _running(self, begun: Begun) -> Running:
-        if begun.piece is None:
-            return Running(Trial((), 0.0, 0.0, begun.gpus), 0.0)
-        expected = self.expected[begun.piece.dataset].infer_s * begun.piece.items / self.items[begun.piece.dataset]
-        left = max(0.0, expected - begun.seconds)
-        return Running(Trial((begun.piece,), left, 0.0, begun.gpus), left)
+    def _seconds(self, piece: Piece, expected: Mapping[str, Estimate]) -> float:
+        return expected[piece.dataset].infer_s * piece.items / self.items[piece.dataset]
+
+    def _holding(self, one: Begun, expected: Mapping[str, Estimate]) -> Holding:
+        unbegun = [(piece, self._seconds(piece, expected)) for piece in one.unbegun]
+        if one.piece is not None:
+            return Holding(max(0.0, self._seconds(one.piece, expected) - one.seconds), unbegun, one.gpus)
+        # a trial that still loads keeps its first piece: else pieces could go round for ever without one being begun
+        return Holding(unbegun[0][1] if unbegun else 0.0, unbegun[1:], one.gpus)
+
+    def _running(self, one: Begun, holding: Holding, taken: Sequence[Piece]) -> Running:
+        kept = [(piece, seconds) for piece, seconds in holding.unbegun if piece not in taken]
+        first = one.piece if one.piece is not None else one.unbegun[0] if one.unbegun else None
+        pieces = tuple(piece for piece in [first, *(piece for piece, _ in kept)] if piece is not None)
+        left = holding.begun_s + sum(seconds for _, seconds in kept)
+        return Running(Trial(pieces, left, 0.0, one.gpus), left)

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from assistant.evaluation.records import Machines, Piece, Trial
 
-__all__ = ["Begun", "Change", "Outcome", "Phase", "Planner", "Rules", "Situation", "Span"]
+__all__ = ["Begun", "Change", "Orders", "Outcome", "Phase", "Planner", "Rules", "Situation", "Span"]
 
 
 class Phase(StrEnum):
@@ -61,11 +61,24 @@ class Change:
 class Begun:
     """A trial that has its GPUs."""
 
+    number: int
     piece: Piece | None
     """What it is at; None while it loads or when it is just done with one."""
     seconds: float
     """For how long."""
     gpus: int
+    unbegun: Sequence[Piece]
+    """What it still has behind that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What a planner wants."""
+
+    trials: Sequence[Trial]
+    """Instead of those that wait."""
+    taken: Mapping[int, Sequence[Piece]]
+    """By the number of a trial, pieces that it has not begun and that are in other trials now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +90,16 @@ class Situation:
     """With the nodes that there are now."""
     done: Sequence[Piece]
     running: Sequence[Begun]
+    waiting: Sequence[Trial]
+    idle: int
+    """GPUs that nothing waits for."""
     measured: Sequence[tuple[Piece, float]]
     """Seconds of inference of each piece done."""
     nodes_changed: bool
 
 
-Planner = Callable[[Situation], Sequence[Trial] | None]
-"""Asked when a piece is done and when nodes change; None leaves all as it is, else all that has not begun is taken away."""
+Planner = Callable[[Situation], Orders | None]
+"""Asked when a piece or a trial is done and when nodes change; None leaves all as it is."""
 
 
 @dataclass(frozen=True, slots=True)

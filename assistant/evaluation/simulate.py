@@ -165,6 +165,8 @@ class _Simulation:
     def _has_read(self, node: int, reader: int) -> None:
         if reader == -1:
             self.nodes[node].staged = True
+            if not self.queue:
+                self._ask(nodes_changed=False)
         else:
             self._step(self.runs[reader])
 
@@ -247,6 +249,8 @@ class _Simulation:
             self._note(run)
             del self.runs[run.number]
             run.node.free.extend(run.slots)
+            if not self.queue:
+                self._ask(nodes_changed=False)
             return
         if seconds is None:
             self.reads.begin(run.node.number, run.number)
@@ -282,13 +286,17 @@ class _Simulation:
         if self.planner is None:
             return
         running = [
-            Begun(run.begun, self.now - run.since[1] if run.since is not None else 0.0, run.trial.gpus)
+            Begun(
+                run.number, run.begun, self.now - run.since[1] if run.since is not None else 0.0, run.trial.gpus, tuple(run.pieces)
+            )
             for run in self.runs.values()
         ]
-        machines = Machines(len(self.nodes), self.machines.gpus_per_node, self.machines.cpus_per_node, self.machines.load_s, 0.0)
-        asked = Situation(self.now, machines, self.done, running, self.measured, nodes_changed)
-        trials = self.planner(asked) if self.nodes else None
-        if trials is not None:
-            for run in self.runs.values():
-                run.pieces.clear()
-            self.queue = deque(trials)
+        there = Machines(len(self.nodes), self.machines.gpus_per_node, self.machines.cpus_per_node, self.machines.load_s, 0.0)
+        idle = 0 if self.queue else sum(len(node.free) for node in self.nodes.values() if node.staged)
+        asked = Situation(self.now, there, self.done, running, tuple(self.queue), idle, self.measured, nodes_changed)
+        orders = self.planner(asked) if self.nodes else None
+        if orders is not None:
+            for number, taken in orders.taken.items():
+                run = self.runs[number]
+                run.pieces = deque(piece for piece in run.pieces if piece not in taken)
+            self.queue = deque(orders.trials)

@@ -116,7 +116,7 @@ def test_slots_that_are_still_busy_get_less() -> None:
 
 def test_what_was_never_measured_is_felt_out_in_smaller_pieces_where_pieces_cost_nothing() -> None:
     served, alone = (Dataset("a", 1000, command) for command in ("serve {pieces}", "run {out}"))
-    for one, known, pieces in ((served, 0, 4), (served, 1, 1), (alone, 0, 1)):
+    for one, known, pieces in ((served, 0, 10), (served, 1, 7), (alone, 0, 1)):
         found = plan([one], {"a": Estimate(0, 100, 0, known)}, machines(1, 1))
         assert sum(len(trial.pieces) for trial in found.trials) == pieces
 

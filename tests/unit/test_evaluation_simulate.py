@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 from collections import defaultdict
 from dataclasses import replace
 
@@ -111,6 +112,18 @@ def test_any_strategy_does_each_item_once_holds_no_slot_twice_and_keeps_the_boun
 
 
 @given(worlds(), st.sampled_from([one for one in STRATEGIES if one.planned]), st.data())
+@settings(deadline=None, max_examples=100)
+def test_with_wrong_priors_each_item_is_done_once_all_the_same(world: World, strategy: object, data: st.DataObject) -> None:
+    sets, there = told(world), world[2]
+    factors = st.sampled_from([0.0, 0.01, 0.5, 1.0, 3.0, 100.0])
+    truth = {name: replace(one, infer_s=one.infer_s * data.draw(factors)) for name, one in world[1].items()}
+    name = getattr(strategy, "name", "")
+    found = compare(sets, PRIORS, there, storage_of(there), truth=truth, names=[name])
+    check(found.outcomes[name], sets, there, storage_of(there))
+    assert found.outcomes[name].makespan_s >= found.bound_s * (1 - NEAR)
+
+
+@given(worlds(), st.sampled_from([one for one in STRATEGIES if one.planned]), st.data())
 @settings(deadline=None, max_examples=60)
 def test_nothing_is_lost_with_nodes_that_go_and_come(world: World, strategy: object, data: st.DataObject) -> None:
     sets, there = told(world), world[2]
@@ -162,7 +175,7 @@ def test_a_trial_of_humaneval_beside_seven_others_has_the_shares_of_the_paper() 
 def test_a_lost_node_costs_no_more_than_its_part() -> None:
     whole = compare(SUITE, PRIORS, machines(4), STORAGE, names=["all"]).outcomes["all"].makespan_s
     lost = compare(SUITE, PRIORS, machines(4), STORAGE, names=["all"], changes=[Change(whole / 2, 3, lost=True)]).outcomes["all"]
-    assert whole < lost.makespan_s < 1.3 * whole
+    assert whole < lost.makespan_s < (1 / 2 + 4 / 3 / 2 + 0.06) * whole
 
 
 def test_a_node_that_joins_makes_it_shorter() -> None:
@@ -170,7 +183,7 @@ def test_a_node_that_joins_makes_it_shorter() -> None:
     joined = compare(SUITE, PRIORS, machines(1), STORAGE, names=["all"], changes=[Change(alone / 10, 1, lost=False)]).outcomes[
         "all"
     ]
-    assert joined.makespan_s < 0.65 * alone
+    assert joined.makespan_s < (1 / 10 + 9 / 10 / 2 + 0.03) * alone
 
 
 def test_where_no_node_is_left_it_never_ends() -> None:
@@ -178,21 +191,31 @@ def test_where_no_node_is_left_it_never_ends() -> None:
     assert math.isinf(outcome.makespan_s)
 
 
-@pytest.mark.parametrize("wrong", ["rte", "gsm8k", "humaneval"])
+@pytest.mark.parametrize("wrong", ["rte", "gsm8k", "humaneval", "alpaca-eval"])
 @pytest.mark.parametrize("factor", [0.01, 100])
 def test_a_prior_wrong_by_a_hundred_is_corrected_while_it_runs(wrong: str, factor: float) -> None:
     truth = PRIORS.estimates(SUITE)
     truth[wrong] = replace(truth[wrong], infer_s=truth[wrong].infer_s * factor)
     there = machines(4)
     found = compare(SUITE, PRIORS, there, STORAGE, truth=truth, names=["all"])
-    assert found.over_bound("all") < 0.35
+    assert found.over_bound("all") < 0.2
     check(found.outcomes["all"], SUITE, there, STORAGE)
 
 
 @pytest.mark.parametrize("factor", [0.1, 10])
 def test_a_model_that_is_slower_or_faster_by_ten_is_corrected_while_it_runs(factor: float) -> None:
     truth = {name: replace(one, infer_s=one.infer_s * factor) for name, one in PRIORS.estimates(SUITE).items()}
-    assert compare(SUITE, PRIORS, machines(4), STORAGE, truth=truth, names=["all"]).over_bound("all") < 0.2
+    assert compare(SUITE, PRIORS, machines(4), STORAGE, truth=truth, names=["all"]).over_bound("all") < 0.15
+
+
+@pytest.mark.parametrize(("nodes", "over"), [(1, 0.06), (4, 0.12)])
+def test_priors_that_are_all_off_by_a_third_cost_little(nodes: int, over: float) -> None:
+    for seed in range(5):
+        draw = random.Random(seed)
+        truth = {
+            name: replace(one, infer_s=one.infer_s * math.exp(draw.gauss(0, 0.3))) for name, one in PRIORS.estimates(SUITE).items()
+        }
+        assert compare(SUITE, PRIORS, machines(nodes), STORAGE, truth=truth, names=["all"]).over_bound("all") < over
 
 
 def test_an_evaluation_that_goes_as_planned_is_not_planned_again() -> None:
