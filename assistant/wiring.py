@@ -194,15 +194,13 @@ def _model_name(settings: Settings) -> str:
 
 
 def chooser_for(site: Path | None = None) -> ToolChooser:
-    """Return what chooses the tool for a sentence: words, and the embedded encoder where it works."""
-    from assistant.agent.chooser import BlendedChooser, Choice, WordChooser
-    from assistant.llm.embedded import intents
+    """Return what chooses the tool for a sentence: cues and words, and what was learnt from sentences where the encoder works."""
+    from assistant.agent.chooser import BlendedChooser, WordChooser
+    from assistant.agent.reader import reader
 
-    words, found = WordChooser.load(site), intents(site, "question")
-    if found is None:
-        return words
-
-    return BlendedChooser(words, lambda sentence: [Choice(one.name, one.share) for one in found.choose(sentence)], name=found.name)
+    words = WordChooser.load(site)
+    learnt = reader(words)
+    return words if learnt is None else BlendedChooser(words, learnt.choose, name=learnt.name)
 
 
 class Agent(Protocol):

@@ -21,11 +21,11 @@ from itertools import cycle
 from pathlib import Path
 
 from assistant.agent.chooser import BlendedChooser, Choice, Intent, WordChooser, concepts, intents
+from assistant.agent.reader import reader
 from assistant.agent.semantic import SemanticAgent
 from assistant.doors.agent_bench import load_cases
 from assistant.doors.agent_states import open_state
 from assistant.engine.by_words import RecoveryByWords
-from assistant.llm.embedded import intents as meanings
 from assistant.wiring import chooser_for
 
 CASES = Path(__file__).parents[1] / "tests" / "cases" / "agent"
@@ -46,12 +46,9 @@ def many(known: Mapping[str, Intent], wanted: int) -> dict[str, Intent]:
 
 
 def blended(words: WordChooser) -> Callable[[str], Sequence[Choice]]:
-    """Return the choice by words and, where the encoder works, by meaning."""
-    meant = meanings(None, "question")
-    if meant is None:
-        return words.choose
-    both = BlendedChooser(words, lambda text: [Choice(one.name, one.share) for one in meant.choose(text)], name=meant.name)
-    return both.choose
+    """Return the choice by words and, where the encoder works, by what was learnt from sentences."""
+    learnt = reader(words)
+    return words.choose if learnt is None else BlendedChooser(words, learnt.choose, name=learnt.name).choose
 
 
 def median_ms(run: Callable[[str], object], texts: Sequence[str]) -> float:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from assistant.agent.cues import parsed, stem, strength
-from assistant.agent.spelling import Spelling
+from assistant.agent.spelling import WORDS, Spelling
 from assistant.content.reading import build, read_toml, shipped
 
 SHARPNESS = 11.0
@@ -23,11 +23,10 @@ DOUBT = 4.0
 FOREIGN, MISSING = 5.0, 2.0
 """What a name that fits nothing, and one that is missing, take away."""
 NEAREST = 3
-MEANING = 0.6
-"""How much of a vote an encoder has beside the words."""
+MEANING = 0.8
+"""How much of a vote what was learnt has beside words and cues; set on wordings from which nothing was learnt."""
 DOUBTED = -4.0
 _FLOOR = 1e-4
-_SOMETHING = "Xid 79"
 SLOTS = ("{job}", "{node}", "{incident}", "{text}")
 _WORD = re.compile(r"\{\w+\}|[a-z][a-z0-9_]*(?:'s)?|\?")
 _FILLER_WORDS = """
@@ -125,7 +124,7 @@ def concepts(site: Path | None = None) -> Mapping[str, tuple[str, ...]]:
 def spelling(site: Path | None = None) -> Spelling:
     """Return what mends slips, by the words of the known sentences and of the concepts."""
     path = _file("concepts.toml", site)
-    words = build(_ConceptFile, read_toml(path), path).concept.values()
+    words = (*build(_ConceptFile, read_toml(path), path).concept.values(), _learned_words())
     said = (says for intent in intents(site).values() for says in intent.says)
     return Spelling(word for text in (*said, *words) for word in re.findall(r"(?<![{\w])[a-z]+(?![}\w])", text.lower()))
 
@@ -137,7 +136,7 @@ class WordChooser:
 
     def __init__(self, known: Mapping[str, Intent], meant: Mapping[str, tuple[str, ...]]) -> None:
         self._known, self._concepts = known, meant
-        bags = [(intent.name, self._bag(says)) for intent in known.values() for says in intent.says]
+        bags = [(intent.name, self.bag(says)) for intent in known.values() for says in intent.says]
         spread: dict[str, set[str]] = defaultdict(set)
         for name, bag in bags:
             for feature in bag:
@@ -163,8 +162,8 @@ class WordChooser:
 
     def choose(self, sentence: str) -> Sequence[Choice]:
         """Return the readings, likeliest first."""
-        bag = self._bag(sentence)
-        nearness, present = self._nearness(bag), self._present(sentence, bag)
+        bag = self.bag(sentence)
+        nearness, present = self._nearness(bag), self.present(sentence, bag)
         scores = {
             name: SHARPNESS * nearness.get(name, 0.0)
             + CUED * strength(self._cues[name], present, self._telling)
@@ -185,7 +184,8 @@ class WordChooser:
             of[self._examples[number][0]].append(score)
         return {name: _nearest(scores) for name, scores in of.items()}
 
-    def _present(self, sentence: str, bag: Mapping[str, float]) -> frozenset[str]:
+    def present(self, sentence: str, bag: Mapping[str, float]) -> frozenset[str]:
+        """Return the stems, concepts and kinds of names of a sentence, and whether it asks or orders."""
         slots = {slot if number == 1 else f"{slot}{number}" for slot in SLOTS for number in range(1, sentence.count(slot) + 1)}
         words = [word for word in _WORD.findall(sentence.lower()) if word not in _GREETINGS]
         mood = "{ask}" if not words or words[0] in _ASKING or (words[-1] == "?" and words[0] not in _ORDERING) else "{order}"
@@ -194,7 +194,8 @@ class WordChooser:
                 slots.add(slot)
         return frozenset({feature[2:] for feature in bag if feature[:2] in ("w ", "c ")} | slots | {mood})
 
-    def _bag(self, sentence: str) -> Mapping[str, float]:
+    def bag(self, sentence: str) -> Mapping[str, float]:
+        """Return what words say of a sentence: `w` stems, `c` concepts, `b` pairs, `s` the first word, `p` parts of words."""
         lower = sentence.lower()
         joined = re.sub(r"[^\w{}]+", "-", lower)
         words = [word.removesuffix("'s") for word in _WORD.findall(lower)]
@@ -233,7 +234,7 @@ class WordChooser:
 
 
 class BlendedChooser:
-    """Lets words and an encoder vote: one knows the cues, the other what words mean that nobody wrote down."""
+    """Lets cues and a reader vote: the first know what needs a name, the other what words mean that nobody wrote down."""
 
     def __init__(
         self, words: ToolChooser, meaning: Callable[[str], Sequence[Choice]], *, name: str, share: float = MEANING
@@ -244,8 +245,7 @@ class BlendedChooser:
     def choose(self, sentence: str) -> Sequence[Choice]:
         """Return the readings, likeliest first."""
         words = {choice.intent: choice.probability for choice in self._words.choose(sentence)}
-        # the encoder learnt from sentences with something in their slots
-        meant = {choice.intent: choice.probability for choice in self._meaning(sentence.replace("{text}", _SOMETHING))}
+        meant = {choice.intent: choice.probability for choice in self._meaning(sentence)}
         if not meant:
             return [Choice(name, words[name]) for name in words]
         scores = {
@@ -291,6 +291,13 @@ def _sentences(site: Path | None) -> Mapping[str, Sequence[str]]:
         return {}
     texts = {tool: text for tool, text in read_toml(path).items() if isinstance(text, str)}
     return {tool: [_slotted(line) for line in text.splitlines() if line.strip()] for tool, text in texts.items()}
+
+
+def _learned_words() -> str:
+    try:
+        return WORDS.read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def _slotted(line: str) -> str:

@@ -1,4 +1,4 @@
-"""Whether a sentence orders something or asks: what it cannot mean by its form."""
+"""Whether a sentence orders something or asks, or would lift the rules: what it cannot mean by its form."""
 
 from __future__ import annotations
 
@@ -28,6 +28,26 @@ _RESTARTS = re.compile(
 )
 """An order that may name a checkpoint, and asks for none."""
 _CHECKPOINTS = frozenset({"checkpoints", "newest_checkpoint", "plan"})
+
+_RULES = (
+    r"(?:rules?|instructions?|polic(?:y|ies)|limits?|limitations?|restrictions?|guidelines?|safeguards?|safety|guard ?rails?"
+    r"|prompts?|approvals?|permissions?)"
+)
+_LIFTS = re.compile(
+    rf"\b(?:ignore|forget|disregard|bypass|circumvent|override|overrule|suspend|drop|skip)\b (?:\w+ ){{0,3}}{_RULES}\b"
+    rf"|\b(?:no|without) (?:any )?(?:more )?(?:rules|restrictions|limits|safeguards)\b.*\b(?:apply|now|any ?more|for you)\b"
+    r"|\byou(?: are|'re|r) (?:now |hereby |from now on )*(?:in (?:the )?)?(?:act|acting|admin|root|god|developer|debug|unrestricted"
+    r"|unlimited|autonomous|jailbroken?|dan)\b(?: mode)?"
+    r"|\b(?:enter|switch (?:yourself )?(?:in)?to|go (?:in)?to|change (?:in)?to) (?:act|admin|root|god|developer|free) mode\b"
+    r"|^\W*(?:system|admin|administrator|root|developer)(?: (?:message|prompt|override|note|notice))?\s*[:>\]]",
+    re.IGNORECASE,
+)
+"""Words that would take a rule away, or claim to speak with more authority than who asks has."""
+
+
+def lifting(sentence: str) -> bool:
+    """Tell whether a sentence tries to talk the rules away; who asks about them does not."""
+    return bool(_LIFTS.search(sentence)) and not _ASKS.match(sentence)
 
 
 def barred(sentence: str) -> frozenset[str]:

@@ -40,7 +40,10 @@ _SEARCHED = re.compile(
     r"(?:the (?:word|text|string) )?([A-Za-z][\w.:-]{2,60})",
     re.I,
 )
-_COMMON = "the a an in of log logs errors error all any lines job out me my its this that what why how which where there help and"
+_COMMON = """
+the a an in of log logs errors error all any lines job out me my its this that what why how which where there help and since from
+for with within over today yesterday tonight now last per by at on to is are was were it them us you something anything everything
+"""
 _NEVER_SEARCHED = frozenset(_COMMON.split())
 
 

@@ -13,7 +13,7 @@ from assistant.agent.answer import Answer, Heard, Kind
 from assistant.agent.chooser import Choice, Intent, ToolChooser, WordChooser, intents, spelling
 from assistant.agent.dialogue import Dialogue, chosen, completed, follow_up, shown_source
 from assistant.agent.inventory import Inventory, inventory
-from assistant.agent.mood import CHANGING, barred
+from assistant.agent.mood import CHANGING, barred, lifting
 from assistant.agent.naming import Names, read_names
 from assistant.agent.pointing import pointed, variants
 from assistant.agent.recovering import RecoveringTurn, Recovery
@@ -39,6 +39,10 @@ _SAYS_LITTLE = frozenset({"approve", "out_of_scope"})
 NEAR = 0.4
 """How near the second reading must be; a lonely one is taken, but for a change."""
 NOT_UNDERSTOOD = "I did not understand that. I know the jobs, nodes, logs, checkpoints and incidents of this cluster; ask: help"
+NO_RULE_LIFTED = (
+    "No words lift the rules: the policy is in mode {mode}, only the site's policy file changes that, and a person answers "
+    "requests with nightshift approve or deny. Nothing was done. Ask for one thing by its name, or: which mode are you in"
+)
 MOST_SHOWN = 60_000
 
 
@@ -93,6 +97,8 @@ class SemanticAgent:
         wanted = shown_source(words)
         if wanted is not None and self.state.sources:
             return self._source(wanted)
+        if lifting(words):
+            return Answer(NO_RULE_LIFTED.format(mode=self._gate.policy.mode), Kind.REFUSED, MODE, "refused")
         known = inventory(self._gate)
         names = pointed(read_names(words, known), self.state, known)
         meant = follow_up(words, names, self.state)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
+WORDS = Path(__file__).parent / "words.txt"
+"""Words of the sentences from which the choice of a tool was learned; training/encoder/questions.py writes them."""
 SHORTEST = 4
 """Letters of a word that may be mended; shorter ones are near too many others."""
 _WORD = re.compile(r"(?<![{\w])[a-z]+(?![}\w'])", re.IGNORECASE)

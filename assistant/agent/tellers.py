@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
-from assistant.agent import tell_about, tell_changes, tell_incidents, tell_jobs, tell_logs, tell_nodes
+from assistant.agent import tell_about, tell_changes, tell_incidents, tell_jobs, tell_logs, tell_nodes, tell_running
 from assistant.agent.turn import Turn
 
 Teller = Callable[[Turn], Iterator[str]]
@@ -14,6 +14,8 @@ TELLERS: Mapping[str, Teller] = MappingProxyType(
         "explain_job": tell_jobs.explain_job,
         "job_status": tell_jobs.job_status,
         "progress": tell_jobs.progress,
+        "gpu_use": tell_running.gpu_use,
+        "stacks": tell_running.stacks,
         "compare_jobs": tell_jobs.compare_jobs,
         "failed_jobs": tell_jobs.failed_jobs,
         "list_jobs": tell_jobs.list_jobs,
@@ -69,6 +71,8 @@ READINGS: Mapping[str, str] = MappingProxyType(
         "list_jobs": "list jobs",
         "job_status": "status of job {job}",
         "progress": "how far is job {job}",
+        "gpu_use": "what are the GPUs of {job} doing",
+        "stacks": "where are the ranks of {job}",
         "plan": "what would you do about {job}",
         "recover": "restart job {job}",
         "cordon": "cordon node {node}",

@@ -41,6 +41,8 @@ TOOLS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "list_jobs": ("list_jobs",),
         "job_status": ("show_job", "list_jobs"),
         "progress": ("job_progress", "tail_log", "search_log"),
+        "gpu_use": ("gpu_activity",),
+        "stacks": ("stack_classes",),
         "plan": ("plan_recovery",),
         "recover": ("propose_resubmit_job", "plan_recovery"),
         "cordon": ("propose_cordon_node",),

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import lines as data
 import numpy as np
+import questions
 import sentences as asked
 
 from assistant.llm import prepared
@@ -125,6 +126,7 @@ def build(base: Path, seeds: Sequence[Path], out: Path, kept: float = 1.0) -> di
     save_ranker(words.weights, out / WORDS)
     found = figures(encoder, heads, words)
     save_heads(replace(heads, about={**heads.about, "figures": found}), out / HEADS)
+    questions.renew(out)
     return found
 
 

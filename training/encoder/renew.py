@@ -1,4 +1,4 @@
-"""Fit anew, without training the encoder, what can be: who is the root, the heads for sentences, the words' model. No PyTorch.
+"""Fit anew what can be without training the encoder: the heads for root lines and sentences, the words' model, the chat's reader.
 
 python renew.py [--folder FOLDER]
 
@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import lines as data
+import questions
 from build import digest_of_data, figures, of_roots, of_sentences, with_trained_root
 
 from assistant.llm.encoder import FOLDER, HEADS, WORDS, LlamaEncoder
@@ -33,6 +34,7 @@ def renew(folder: Path) -> dict[str, dict[str, float]]:
     save_ranker(words.weights, folder / WORDS)
     found = figures(encoder, heads, words)
     save_heads(replace(heads, about={**heads.about, "digest": digest_of_data(), "figures": found}), folder / HEADS)
+    questions.renew(folder)
     return found
 
 
