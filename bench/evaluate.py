@@ -2,12 +2,13 @@
 
     python -m bench.evaluate [--quick] [--nodes 1 --nodes 4]
 
-Both run on the embedded scheduler, in this process' own run, with the same datasets in the same order. A GPU is a slot, and computing
-on it is a rest of 20 ms an item beside a small real model; metrics rest likewise, so the figures hold on a machine of few cores.
-Everything else is real: the store passes so many bytes a second to a node and in all, jobs are processes, the model is copied and read.
+Both run on the embedded scheduler, one after the other, with the same datasets in the same order. A GPU is a slot, and computing on
+it is a rest of 20 ms an item beside a small real model; metrics rest likewise, so the figures hold on a machine of few cores. All
+else is real: the store passes so many bytes a second to a node and in all, jobs are processes, the model is copied and read.
 
 The baseline is the paper's: a job per dataset, which reads the model from the store itself and holds its slot until its metric is
-there. Of the 40 datasets most are short and some long, as in the paper's suite; expected times are off by up to 30 %, as priors are.
+there. Its jobs load for about a third of their time and score for about a fifth, as the paper says of HumanEval (29.5 and 19 %). Of
+the 40 datasets most are short and some long; expected times are off by up to 30 %, as priors are.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ ITEM_MS = 20.0
 TARGETS = {1: 1.3, 4: 1.8}
 GPUS = {1: 4, 4: 1}
 """Slots of a node: four at once in either case, as many as two cores carry."""
-MODEL_MB, NODE_MB_S, TOTAL_MB_S = 60, 40.0, 80.0
-"""Scaled from the paper's 7B: alone a node reads the model in seconds, eight readers on one link wait eight times as long."""
+MODEL_MB, NODE_MB_S, TOTAL_MB_S = 30, 40.0, 80.0
+"""Scaled from the paper's 7B: alone a node reads the model in a second, and four readers on one link wait four times as long."""
 LOADED_S = 0.7
 """From memory until the small model answers: a Python with NumPy starts."""
 
@@ -64,8 +65,8 @@ def cases(quick: bool) -> list[Case]:
     scale, count = (0.4, 16) if quick else (1.0, 40)
     found = []
     for number in range(count):
-        infer = draw.uniform(0.6, 2.5) if number % 8 else draw.uniform(6, 14)
-        metric = draw.uniform(3, 9) if number % 6 == 1 else draw.uniform(0.1, 0.6)
+        infer = draw.uniform(0.8, 3.5) if number % 8 else draw.uniform(8, 16)
+        metric = draw.uniform(5, 11) if number % 6 == 1 else draw.uniform(0.1, 0.6)
         found.append(Case(f"d{number:02}", infer * scale, metric * scale))
     draw.shuffle(found)
     return found
@@ -166,9 +167,9 @@ def measure(nodes: int, found: list[Case]) -> bool:
     ratio = before / after
     least = sum(one.infer_s for one in found) / (nodes * GPUS[nodes])
     met = ratio >= TARGETS[nodes]
-    said = f"{before:7.1f} s one job per dataset   {after:7.1f} s coordinated   {ratio:.2f}x"
+    verdict = f"target {TARGETS[nodes]}x {'met' if met else 'MISSED'}; GPU work alone {least:.1f} s"
     print(
-        f"{nodes} nodes x {GPUS[nodes]} GPUs: {said}, target {TARGETS[nodes]}x {'met' if met else 'MISSED'}; GPU work alone {least:.1f} s"
+        f"{nodes} nodes x {GPUS[nodes]} GPUs: {before:7.1f} s one job per dataset  {after:7.1f} s coordinated  {ratio:.2f}x, {verdict}"
     )
     return met
 
@@ -182,10 +183,10 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, action="append", choices=sorted(TARGETS), help="default: one and four")
     options = parser.parse_args()
     found = cases(options.quick)
-    print(
-        f"{len(found)} datasets, {sum(one.infer_s for one in found):.0f} s on GPUs, {sum(one.metric_s for one in found):.0f} s of metrics"
-    )
-    return 0 if all([measure(nodes, found) for nodes in options.nodes or sorted(TARGETS)]) else 1
+    infer, metric = sum(one.infer_s for one in found), sum(one.metric_s for one in found)
+    print(f"{len(found)} datasets, {infer:.0f} s on GPUs, {metric:.0f} s of metrics")
+    met = [measure(nodes, found) for nodes in options.nodes or sorted(TARGETS)]
+    return 0 if all(met) else 1
 
 
 if __name__ == "__main__":
