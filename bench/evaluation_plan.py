@@ -74,9 +74,8 @@ def wrong_priors(sets: list[Dataset], priors: Priors, nodes: int, draws: int = 5
             expected = priors.estimates(sets)
             truth = {name: replace(one, infer_s=one.infer_s * math.exp(draw.gauss(0, spread))) for name, one in expected.items()}
             over.append(compare(sets, priors, there, storage, truth=truth, names=["all"]).over_bound("all"))
-        print(
-            f"  priors off by a factor of e^(0±{spread}), {nodes} x 8 GPUs: {100 * min(over):.1f} to {100 * max(over):.1f} % above the bound"
-        )
+        least, most = 100 * min(over), 100 * max(over)
+        print(f"  priors off by a factor of e^(0±{spread}), {nodes} x 8 GPUs: {least:.1f} to {most:.1f} % above the bound")
 
 
 def main() -> int:

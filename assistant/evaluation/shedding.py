@@ -44,15 +44,15 @@ def to_shed(running: Mapping[int, Holding], waiting_s: float, slots: int, load_s
     fair = (sum(one.left_s * one.gpus for one in running.values()) + waiting_s) / max(1, slots)
     found: dict[int, list[Piece]] = {}
     for number, one in running.items():
-        left = one.left_s
-        if left <= fair * (1 + _SLACK) + 2 * load_s:
+        if one.left_s <= fair * (1 + _SLACK) + 2 * load_s:
             continue
         chosen: list[Piece] = []
+        taken_s = 0.0
         for piece, seconds in reversed(one.unbegun):
-            if left <= fair:
+            if one.left_s - taken_s <= fair:
                 break
-            chosen.insert(0, piece)
-            left -= seconds
-        if one.left_s - left > load_s:
-            found[number] = chosen
+            chosen.append(piece)
+            taken_s += seconds
+        if taken_s > load_s:
+            found[number] = chosen[::-1]
     return found
