@@ -84,7 +84,7 @@ def changed(name: str, table: Any) -> Callable[[Path], None]:
     return change
 
 
-TROUBLES = {
+TROUBLES: dict[str, tuple[Callable[[Path], None], str]] = {
     "missing": (Path.unlink, "cannot be read"),
     "cut": (cut, "broken"),
     "huge": (huge, "larger"),
