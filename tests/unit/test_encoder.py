@@ -66,10 +66,10 @@ def test_it_finds_the_root_line_and_its_reason_in_wordings_that_training_never_s
 ) -> None:
     found = judged(cases, ranker)
     assert found.root >= 0.89
-    assert found.reason >= 0.77
-    assert found.named >= 0.84
+    assert found.reason >= 0.79
+    assert found.named >= 0.85
     assert found.sure_right >= 0.92
-    assert found.sure >= 0.3
+    assert found.sure >= 0.35
 
 
 def test_it_is_better_than_words_alone(cases: list[Excerpt], ranker: EncoderRanker) -> None:
