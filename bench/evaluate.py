@@ -169,7 +169,7 @@ def measure(nodes: int, found: list[Case]) -> bool:
     met = ratio >= TARGETS[nodes]
     verdict = f"target {TARGETS[nodes]}x {'met' if met else 'MISSED'}; GPU work alone {least:.1f} s"
     print(
-        f"{nodes} nodes x {GPUS[nodes]} GPUs: {before:7.1f} s one job per dataset  {after:7.1f} s coordinated  {ratio:.2f}x, {verdict}"
+        f"{nodes} nodes x {GPUS[nodes]} GPUs: {before:.1f} s a job per dataset, {after:.1f} s coordinated: {ratio:.2f}x, {verdict}"
     )
     return met
 

@@ -43,6 +43,8 @@ class Asked:
     """How often a piece or a metric that failed is tried again."""
     infer_timeout_s: float = 4 * 3600.0
     """For one piece."""
+    stage_timeout_s: int = 3600
+    """For a precursor: a storage that hangs must not hold a run for ever."""
     load_s: float = 30.0
     fetch_s: float = 120.0
 

@@ -35,6 +35,10 @@ PATIENCE_S = 900.0
 """How long a run without a usable node waits for one to come back."""
 
 
+PENDING_S = 600.0
+"""How long a job may wait for its node, which others use, before its work goes to another node of ours."""
+
+
 class Planner(Protocol):
     """Makes trials of what is left."""
 
@@ -109,6 +113,8 @@ class Coordinator:
         self._planned_with = self.estimates
         self._items = {one.name: one.items for one in self.asked.datasets}
         self._made: dict[Piece, float | None] = {}
+        self._scored: set[str] = set()
+        self._seen_all = False
         self._idle_since: float | None = None
 
     @property
@@ -168,8 +174,9 @@ class Coordinator:
         Raises:
             Stuck: Nothing that could evaluate is left.
         """
+        active = list(self.state.live())
         self._follow.look()
-        self._see_outputs()
+        self._see_outputs(active)
         self._sink()
         if self.is_done():
             return True
@@ -189,7 +196,7 @@ class Coordinator:
 
     def has_ended(self, dataset: Dataset) -> bool:
         """Whether a dataset has a score or is given up."""
-        return dataset.name in self.state.sunk or self.folder.score(dataset.name).exists()
+        return dataset.name in self.state.sunk or dataset.name in self._scored
 
     def left(self) -> list[Piece]:
         """Return ranges that have no output and are in nobody's hands."""
@@ -199,11 +206,16 @@ class Coordinator:
     def _open(self) -> list[Dataset]:
         return [one for one in self.asked.datasets if one.name not in self.state.sunk]
 
-    def _see_outputs(self) -> None:
-        for piece in self.folder.pieces():
+    def _see_outputs(self, active: Sequence[JobNote]) -> None:
+        """Look for outputs and scores: of everything at first, then of the jobs that were active since the last look."""
+        names = {piece.dataset for note in active for piece in note.pieces} if self._seen_all else None
+        for piece in self.folder.pieces(names):
             if piece not in self._made and piece.dataset in self._items:
                 told = read_json(self.folder.made(piece))
                 self._made[piece] = told.get("seconds") if told is not None else None
+        due = {name for note in active for name in note.datasets} if self._seen_all else set(self._items)
+        self._scored |= {name for name in due - self._scored if self.folder.score(name).exists()}
+        self._seen_all = True
         seen = [(piece, seconds) for piece, seconds in self._made.items() if seconds is not None]
         own = self._estimator
         self.estimates = own(seen) if own is not None else corrected(self.asked.estimates, seen, self._items)
@@ -222,7 +234,8 @@ class Coordinator:
             logger.warning("run=%s node=%s is lost", self.folder.id, node)
         gone = self.fleet.gone
         for note in list(self.state.live()):
-            if note.node in gone and self._follow.is_pending(note):
+            late = time.time() - note.at > PENDING_S and bool(self.fleet.others({note.node}))
+            if note.node and (note.node in gone or late) and self._follow.is_pending(note):
                 self._follow.cancel(note)
 
     def _stage(self) -> None:

@@ -37,10 +37,16 @@ MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE, MOUNT_ATTR_RDONLY = 442, -100, 0x8000, 1
 NOBODY = 65534
 POLL_S = 0.02
 _libc = ctypes.CDLL(None, use_errno=True)
+_stopped: list[bool] = []
+"""Not empty once we were told to end, or who started us has died."""
 
 
 def main() -> None:
     """Run what standard input says."""
+    signal.signal(signal.SIGTERM, _stop)
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if len(sys.argv) > 1 and os.getppid() != int(sys.argv[1]):
+        return  # who started us has died before we could ask to be told
     spec: dict[str, Any] = json.loads(sys.stdin.buffer.read())
     limits, missing = spec["limits"], list[str]()
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -49,12 +55,17 @@ def main() -> None:
         missing += _read_only(spec["folder"])
     init = os.fork()
     if init == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         os._exit(_init(spec))
     status, timed_out = _wait(init, limits["wall_s"])
     _end_orphans()
     told = {"status": status, "timed_out": timed_out, "missing": missing + _said(Path(spec["folder"]))}
     Path(spec["report"]).write_text(json.dumps(told), encoding="utf-8")
+
+
+def _stop(*_: object) -> None:
+    _stopped.append(True)
 
 
 def _enter() -> list[str]:
@@ -96,10 +107,10 @@ def _wait(child: int, wall_s: float) -> tuple[int, bool]:
         if pid:
             status = os.waitstatus_to_exitcode(raw)
             return (128 - status if status > 128 else status), False
-        if time.monotonic() > deadline:
+        if time.monotonic() > deadline or _stopped:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-            return -int(signal.SIGKILL), True
+            return -int(signal.SIGKILL), not _stopped
         time.sleep(pause)
         pause = min(POLL_S, pause * 2)
 

@@ -15,7 +15,7 @@ Names of datasets are quoted, so that none leads out of its folder.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -85,10 +85,12 @@ class RunFolder:
         """Return where a job says why a piece failed."""
         return self.job(number) / "failed" / f"{name_of(piece.dataset)}.{piece.first}-{piece.last}.json"
 
-    def pieces(self) -> Iterator[Piece]:
-        """Return all pieces whose output is there."""
-        for folder in sorted((self.path / "out").glob("*")):
-            for path in sorted(folder.iterdir()):
+    def pieces(self, datasets: Iterable[str] | None = None) -> Iterator[Piece]:
+        """Return the pieces whose output is there, of some datasets or of all."""
+        root = self.path / "out"
+        names = sorted(path.name for path in root.glob("*")) if datasets is None else sorted(map(name_of, datasets))
+        for name in names:
+            for path in sorted((root / name).glob("*")):
                 first, _, last = path.name.partition("-")
                 if first.isdecimal() and last.isdecimal():
-                    yield Piece(unquote(folder.name), int(first), int(last))
+                    yield Piece(unquote(name), int(first), int(last))

@@ -63,7 +63,7 @@ def progress_of(run: Coordinator) -> Progress:
     made = sum(piece.items for piece in run.made if piece.dataset not in run.state.sunk)
     activities = tuple(sorted((_activity(run, note) for note in run.state.live()), key=lambda one: (one.node, one.number)))
     return Progress(
-        scored=sum(run.folder.score(name).exists() for name in items),
+        scored=sum(run.has_ended(one) for one in run.asked.datasets) - len(run.state.sunk),
         given_up=len(run.state.sunk),
         datasets=len(items),
         items_done=min(made, sum(one.items for one in open_items)),

@@ -65,45 +65,69 @@ class Ended:
         return f"it {how}: {self.tail.strip()[-500:] or 'it said nothing'}"
 
 
-def run(words: Sequence[str], limits: Limits, *, folder: Path, environment: Mapping[str, str] | None = None) -> Ended:
-    """Run a program to its end, or to the end of its time.
+class Program:
+    """A program that was started; it ends with the process that started it, and with all that it has started itself."""
 
-    Args:
-        words: Program and arguments.
-        limits: What it may use.
-        folder: Where it works; of a closed one the only place it may write to. Its output is kept there in `said`.
-        environment: All that it sees; default: ours.
-    """
-    begun = time.monotonic()
-    report = folder / ".jail.json"
-    said = folder / "said"
-    spec = json.dumps({"words": list(words), "limits": asdict(limits), "folder": str(folder), "report": str(report)})
-    with said.open("wb") as output:
-        jail = subprocess.Popen(
-            [sys.executable, "-m", "assistant.evaluation.jail"],
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**(os.environ if environment is None else environment), "PYTHONPATH": _source()},
-            start_new_session=True,
-        )
+    def __init__(self, words: Sequence[str], limits: Limits, *, folder: Path, environment: Mapping[str, str] | None = None) -> None:
+        """Start a program.
+
+        Args:
+            words: Program and arguments.
+            limits: What it may use.
+            folder: Where it works; of a closed one the only place it may write to. Its output is kept there in `said`.
+            environment: All that it sees; default: ours.
+        """
+        self._begun, self._folder, self._limits = time.monotonic(), folder, limits
+        self._report, self._said = folder / ".jail.json", folder / "said"
+        spec = {"words": list(words), "limits": asdict(limits), "folder": str(folder), "report": str(self._report)}
+        with self._said.open("wb") as output:
+            self._jail = subprocess.Popen(
+                [sys.executable, "-m", "assistant.evaluation.jail", str(os.getpid())],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**(os.environ if environment is None else environment), "PYTHONPATH": _source()},
+                start_new_session=True,
+            )
+        assert self._jail.stdin is not None
+        with suppress(BrokenPipeError), self._jail.stdin as words_in:
+            words_in.write(json.dumps(spec).encode())
+
+    def wait(self, seconds: float) -> Ended | None:
+        """Return how it ended; None when it has not within so many seconds."""
         try:
-            jail.communicate(spec.encode(), timeout=limits.wall_s + GRACE_S)
+            self._jail.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
-            pass  # it hangs itself, which the kernel ends with all that is in its name space
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(jail.pid, signal.SIGKILL)
-            jail.wait()
-    told: dict[str, Any] = json.loads(report.read_text(encoding="utf-8")) if report.exists() else {}
-    report.unlink(missing_ok=True)
-    return Ended(
-        status=int(told["status"]) if told else int(jail.returncode or 0),
-        seconds=time.monotonic() - begun,
-        timed_out=told.get("timed_out", not told),
-        tail=_tail(said),
-        missing=tuple(told.get("missing", ())),
-    )
+            return None
+        return self._ended()
+
+    def kill(self) -> Ended:
+        """End it with everything it has started."""
+        self._jail.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self._jail.wait(timeout=GRACE_S)
+        with suppress(ProcessLookupError):
+            os.killpg(self._jail.pid, signal.SIGKILL)
+        self._jail.wait()
+        return self._ended()
+
+    def _ended(self) -> Ended:
+        told: dict[str, Any] = json.loads(self._report.read_text(encoding="utf-8")) if self._report.exists() else {}
+        self._report.unlink(missing_ok=True)
+        return Ended(
+            status=int(told["status"]) if told else int(self._jail.returncode or 0),
+            seconds=time.monotonic() - self._begun,
+            timed_out=told.get("timed_out", not told),
+            tail=_tail(self._said),
+            missing=tuple(told.get("missing", ())),
+        )
+
+
+def run(words: Sequence[str], limits: Limits, *, folder: Path, environment: Mapping[str, str] | None = None) -> Ended:
+    """Run a program to its end, or to the end of its time; arguments as for `Program`."""
+    program = Program(words, limits, folder=folder, environment=environment)
+    # the jail keeps the time itself; should it hang, the kernel ends with it all that is in its name space
+    return program.wait(limits.wall_s + GRACE_S) or program.kill()
 
 
 def _source() -> str:

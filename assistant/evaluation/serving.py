@@ -10,6 +10,7 @@ Other lines on its standard output are passed on to the log.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import select
@@ -20,6 +21,11 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
+
+
+def end_with_parent() -> None:
+    """Ask the kernel to kill this process when the one that started it dies; for a child, before it becomes its program."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 class ServerError(Exception):
@@ -39,7 +45,12 @@ class Server:
         begun = time.monotonic()
         try:
             self._process = subprocess.Popen(
-                words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True
+                words,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=environment,
+                start_new_session=True,
+                preexec_fn=end_with_parent,  # noqa: PLW1509
             )
         except OSError as error:
             raise ServerError(f"{words[0]} cannot be started: {error}") from error

@@ -2,7 +2,7 @@
 
     <root>/<key>.lock        held while the model is copied, counted or removed: one remote read at a time
     <root>/<key>/model/      the model, there only when it is whole
-    <root>/<key>/part/       being copied; what a crash left of it is removed by the next holder of the lock
+    <root>/<key>/part.…/     being copied; what a crash left of it is removed by the next holder of the lock
     <root>/<key>/whole.json  sizes and digests of the files
     <root>/<key>/users/      one locked file a process that reads it: the kernel drops the lock when the process dies
     <root>/<key>/orders/     one file a run that wants it kept, with the time until which that counts

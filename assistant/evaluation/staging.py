@@ -10,12 +10,11 @@ import errno
 import hashlib
 import os
 import shutil
-import signal
-import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,8 +23,11 @@ from assistant.evaluation.commands import argv
 from assistant.evaluation.content import Entry, WrongContent
 from assistant.evaluation.files import claim, read_json, write_json
 from assistant.evaluation.room import RESERVE_BYTES, room, size_text
+from assistant.evaluation.sandbox import Limits, Program
 from assistant.evaluation.shelf import KEEP_S, Shelf
 
+FETCH_S = 6 * 3600.0
+"""How long a fetch command may take; the precursor's own time limit is shorter as a rule."""
 READERS = 4
 """Files that are read side by side."""
 
@@ -133,7 +135,7 @@ def _copied(model: Model, folder: Path) -> Staged:
     begun = time.monotonic()
     shutil.rmtree(folder, ignore_errors=True)
     name = Path(model.source).name or "model"
-    part = folder / "part"
+    part = folder / f"part.{os.getpid()}.{time.monotonic_ns()}"  # a writer that outlived its precursor must not meet ours
     try:
         wanted = content.listing(Path(model.source)) if not model.fetch else None
     except OSError as error:
@@ -203,39 +205,22 @@ def _file_copied(origin: Path, target: Path, known: str) -> Entry:
 
 
 def _fetched(model: Model, target: Path) -> dict[str, Entry]:
-    """Run the site's command and return what it brought; it is ended when it brings more than fits."""
+    """Run the site's command and return what it brought; it is ended when it brings more than fits, and when we are."""
     words = argv(model.fetch, {"source": model.source, "target": str(target)}, "fetch command")
-    try:
-        process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
-        )
-    except OSError as error:
-        raise StagingError("source", f"fetch command {words[0]!r} cannot be started: {error}") from error
-    with process:
-        said = _watched(process, model, target)
-    if process.returncode:
-        words_said = said.decode(errors="replace").strip()[-300:] or "it said nothing"
-        raise StagingError("source", f"fetch command ended with exit status {process.returncode}: {words_said}")
+    with tempfile.TemporaryDirectory(prefix="nightshift-fetch-") as scratch:
+        program = Program(words, Limits(wall_s=FETCH_S, closed=False), folder=Path(scratch))
+        while (ended := program.wait(0.2)) is None:
+            if room(target.parent, given=_left(model, target)).free_bytes < RESERVE_BYTES:
+                program.kill()
+                raise StagingError("room", _no_room(model, None, target.parent))
+    if not ended.ok:
+        raise StagingError("source", f"fetch command {words[0]!r} failed: {ended.why}")
     try:
         found = content.listing(target)
     except FileNotFoundError:
-        raise StagingError("source", f"fetch command ended well and left nothing at {target}") from None
+        raise StagingError("source", f"fetch command {words[0]!r} ended well and left nothing at {target}") from None
     base = target if target.is_dir() else target.parent
     return {name: Entry(one.size, content.digest_of(base / name, one.digest)) for name, one in found.items()}
-
-
-def _watched(process: subprocess.Popen[bytes], model: Model, target: Path) -> bytes:
-    """Return what a fetch command complained about, when it has ended.
-
-    Raises:
-        StagingError: It brought more than fits, and was ended.
-    """
-    while True:
-        with suppress(subprocess.TimeoutExpired):
-            return process.communicate(timeout=0.5)[1]
-        if room(target.parent, given=_left(model, target)).free_bytes < RESERVE_BYTES:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise StagingError("room", _no_room(model, None, target.parent))
 
 
 def _left(model: Model, target: Path) -> int | None:

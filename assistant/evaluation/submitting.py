@@ -123,6 +123,7 @@ def spec_of(folder: RunFolder, asked: Asked, number: int) -> JobSpec:
         partition=(asked.metric_partition if kind == METRIC else "") or asked.partition,
         exclude=tuple(work["exclude"]),
         comment=tag_of(folder.id, number),
+        time_limit_s=asked.stage_timeout_s if kind in (STAGE, CLEAN) else None,
         options=tuple(one for one in options if one),
     )
 

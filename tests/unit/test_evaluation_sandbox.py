@@ -7,7 +7,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,25 @@ def test_one_that_never_ends_is_killed_in_time_with_all_it_started(folder: Path,
     assert "did not end within" in ended.why
     assert ended.seconds < 5
     assert naps() == []
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_when_who_started_it_is_killed_all_of_it_ends(folder: Path, closed: bool) -> None:
+    code = (
+        "import sys; from pathlib import Path; from assistant.evaluation.sandbox import Limits, run\n"
+        f"run(['/bin/sh', '-c', 'touch begun; setsid {NAPS} & {NAPS}'], Limits(60, closed={closed}), folder=Path(sys.argv[1]))"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(folder)], cwd=Path(__file__).parents[2]) as starter:
+        until(lambda: (folder / "begun").exists() and len(naps()) == 2)
+        starter.kill()
+    until(lambda: naps() == [])
+
+
+def until(wanted: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not wanted():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_one_that_forks_without_end_comes_to_its_limit(folder: Path) -> None:

@@ -227,7 +227,7 @@ def test_a_command_that_brings_more_than_fits_is_ended(tmp_path: Path, shelf: Sh
     [
         ("/bin/sh -c 'echo no such key >&2; exit 3'", "exit status 3: no such key"),
         ("/bin/true", "ended well and left nothing"),
-        ("no-such-program {source}", "cannot be started"),
+        ("no-such-program {source}", "no-such-program: cannot be started"),
     ],
 )
 def test_a_fetch_command_that_fails_is_quoted(shelf: Shelf, fetch: str, message: str) -> None:
