@@ -57,13 +57,14 @@ class Elastic:
             self.expected = self.before.learn(self.datasets, measured, run=_RUN).estimates(self.datasets)
         there = replace(self.machines, nodes=now.machines.nodes)
         datasets, expected, machines = held(self.rules, self.datasets, self.expected, there)
-        holding = {one.number: self._holding(one, expected) for one in now.running}
+        begun = now.running()
+        holding = {one.number: self._holding(one, expected) for one in begun}
         waiting = sum(self._seconds(piece, expected) * trial.gpus for trial in now.waiting for piece in trial.pieces)
         taken = to_shed(holding, waiting, machines.nodes * machines.gpus_per_node, machines.load_s)
         if not taken and not (now.waiting and (off or now.nodes_changed)):
             return None
         self.plans += 1
-        running = [self._running(one, holding[one.number], taken.get(one.number, ())) for one in now.running]
+        running = [self._running(one, holding[one.number], taken.get(one.number, ())) for one in begun]
         machines = replace(machines, fetch_s=0.0)
         return Orders(replan(datasets, expected, machines, running=running, done=now.done).trials, taken)
 

@@ -89,7 +89,8 @@ class Situation:
     machines: Machines
     """With the nodes that there are now."""
     done: Sequence[Piece]
-    running: Sequence[Begun]
+    running: Callable[[], Sequence[Begun]]
+    """Lists the trials that have their GPUs: a function, for most pieces change nothing and the list is long."""
     waiting: Sequence[Trial]
     idle: int
     """GPUs that nothing waits for."""

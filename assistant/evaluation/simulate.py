@@ -285,18 +285,20 @@ class _Simulation:
     def _ask(self, *, nodes_changed: bool) -> None:
         if self.planner is None:
             return
-        running = [
-            Begun(
-                run.number, run.begun, self.now - run.since[1] if run.since is not None else 0.0, run.trial.gpus, tuple(run.pieces)
-            )
-            for run in self.runs.values()
-        ]
         there = Machines(len(self.nodes), self.machines.gpus_per_node, self.machines.cpus_per_node, self.machines.load_s, 0.0)
         idle = 0 if self.queue else sum(len(node.free) for node in self.nodes.values() if node.staged)
-        asked = Situation(self.now, there, self.done, running, tuple(self.queue), idle, self.measured, nodes_changed)
+        asked = Situation(self.now, there, self.done, self._running, self.queue, idle, self.measured, nodes_changed)
         orders = self.planner(asked) if self.nodes else None
         if orders is not None:
             for number, taken in orders.taken.items():
                 run = self.runs[number]
                 run.pieces = deque(piece for piece in run.pieces if piece not in taken)
             self.queue = deque(orders.trials)
+
+    def _running(self) -> list[Begun]:
+        return [
+            Begun(
+                run.number, run.begun, self.now - run.since[1] if run.since is not None else 0.0, run.trial.gpus, tuple(run.pieces)
+            )
+            for run in self.runs.values()
+        ]
