@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -125,19 +128,23 @@ def test_two_coordinators_never_work_on_one_run(cli: Run, suite: Path, home: Pat
     assert "another nightshift evaluate is at work on run" in said.err
 
 
-def test_after_a_killed_coordinator_clean_ends_its_jobs_and_frees_the_memory(cli: Run, suite: Path, home: Path) -> None:
-    (suite.parent / "infer.sh").write_text(f"touch {home}/begun; sleep 60\n")
-    words = ["--quiet", "evaluate", "--suite", str(suite)]
-    import os
-    import sys
+@contextmanager
+def at_work(suite: Path, home: Path) -> Iterator[subprocess.Popen[str]]:
+    """Run the command in a process of its own until a trial has begun; `let_on` lets the trial end."""
+    infer = suite.parent / "infer.sh"
+    infer.write_text(f"touch {home}/begun; until test -e {home}/let_on; do sleep 0.1; done\n{infer.read_text()}")
+    words = [sys.executable, "-m", "assistant", "evaluate", "--suite", str(suite)]
+    with subprocess.Popen(words, cwd=Path(__file__).parents[2], stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 60
+        while not (home / "begun").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        yield process
 
-    killed = subprocess.Popen([sys.executable, "-m", "assistant", *words], env=dict(os.environ), cwd=Path(__file__).parents[2])
-    deadline = time.monotonic() + 40
-    while not (home / "begun").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    killed.kill()
-    killed.wait()
+
+def test_after_a_killed_coordinator_clean_ends_its_jobs_and_frees_the_memory(cli: Run, suite: Path, home: Path) -> None:
+    with at_work(suite, home) as process:
+        process.kill()
     assert list((home / "memory").rglob("weights"))
     said = cli("evaluate", "--clean")
     assert said.code == 0, said.err
@@ -145,6 +152,47 @@ def test_after_a_killed_coordinator_clean_ends_its_jobs_and_frees_the_memory(cli
     assert not list((home / "memory").rglob("weights"))
     cluster = LocalScheduler(home / "xdg_state_home" / "nightshift" / "local", SystemClock())
     assert all(job.state.ended for job in cluster.jobs())
+
+
+def test_after_a_killed_coordinator_resume_submits_nothing_again_and_leaves_no_call_open(
+    cli: Run, suite: Path, home: Path, store_path: Path
+) -> None:
+    with at_work(suite, home) as process:
+        process.kill()
+    (home / "let_on").touch()
+    run = cli("evaluate", "--runs", "--json").objects[0]["run"]
+    said = cli("--quiet", "evaluate", "--resume", run, "--json")
+    assert said.code == 0, said.err
+    assert [one["score"] for one in said.objects[0]["results"]] == [12.0, 8.0]
+    cluster = LocalScheduler(home / "xdg_state_home" / "nightshift" / "local", SystemClock())
+    numbers = [job.comment.split()[0] for job in cluster.jobs()]
+    assert len(numbers) == len(set(numbers))
+    with Store(store_path, SystemClock()) as store:
+        assert store.calls(status=CallStatus.INTENT) == []
+
+
+def test_ctrl_c_leaves_the_jobs_and_says_how_to_go_on(suite: Path, home: Path) -> None:
+    with at_work(suite, home) as process:
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == Exit.INTERRUPTED
+    assert "nightshift evaluate --resume nightly-" in said
+    cluster = LocalScheduler(home / "xdg_state_home" / "nightshift" / "local", SystemClock())
+    assert any(not job.state.ended for job in cluster.jobs())
+
+
+def test_a_job_is_ended_by_taking_its_call_back(cli: Run, suite: Path, home: Path, store_path: Path) -> None:
+    with at_work(suite, home) as process:
+        process.kill()
+    with Store(store_path, SystemClock()) as store:
+        last = [call for call in store.calls() if call.tool == "submit_evaluation_job"][-1]
+    said = cli("undo", last.id, "--yes")
+    assert said.code == 0, said.err
+    cluster = LocalScheduler(home / "xdg_state_home" / "nightshift" / "local", SystemClock())
+    deadline = time.monotonic() + 20
+    while any(not job.state.ended for job in cluster.jobs()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from typing import Any
 
 from assistant.evaluation import files
 from assistant.evaluation.asked import Asked, load_asked
-from assistant.evaluation.coordinator import Coordinator
+from assistant.evaluation.coordinator import Coordinator, Planner
 from assistant.evaluation.layout import RunFolder
 from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Plan, Trial
 from assistant.evaluation.remaining import gaps
@@ -123,9 +123,9 @@ class World:
         """Let something go wrong, or be slow."""
         (self.root / what).write_text(str(text))
 
-    def coordinator(self) -> Coordinator:
+    def coordinator(self, planner: Planner = plan) -> Coordinator:
         """Return a coordinator that goes on with the run."""
-        return Coordinator(self.folder, self.scheduler, SystemClock(), plan)
+        return Coordinator(self.folder, self.scheduler, SystemClock(), planner)
 
     def run(self, look: Callable[[Coordinator], None] | None = None) -> Coordinator:
         """Run to the end."""

@@ -13,6 +13,8 @@ import pytest
 
 from assistant.evaluation.coordinator import Coordinator, Stuck
 from assistant.evaluation.journal import CLEAN, STAGE, Journal
+from assistant.evaluation.planned import planner
+from assistant.evaluation.records import Estimate
 from assistant.evaluation.shelf import Shelf
 from tests.scenarios.evaluating import World
 
@@ -182,6 +184,22 @@ def test_a_trial_that_runs_long_hands_over_what_it_has_not_begun(tmp_path: Path)
         assert {words[3] for words in world.ran("infer") if words[0] == "a"} == {"node01", "node02"}
         assert all(count == 1 for count in world.times("infer").values())
         assert any(note.taken for note in run.state.jobs.values())
+    finally:
+        world.close()
+
+
+def test_priors_wrong_by_a_hundred_either_way_cost_time_and_nothing_else(tmp_path: Path) -> None:
+    world = World(tmp_path, items={"a": 60, "b": 20, "c": 20})
+    seconds = {"a": 0.01, "b": 40.0, "c": 40.0}
+    world.ask(estimates={name: Estimate(0.0, wrong, 0.1) for name, wrong in seconds.items()})
+    world.let("slow.a", 0.5)
+    try:
+        run = world.coordinator(planner)
+        run.run(poll_s=0.05)
+        assert world.scores() == {"a": 60.0, "b": 20.0, "c": 20.0}
+        assert all(count == 1 for count in world.times("infer").values())
+        assert run.estimates["b"].infer_s < 4.0
+        assert world.left_in_memory() == []
     finally:
         world.close()
 

@@ -56,12 +56,13 @@ def _table() -> Iterator[Callable[[Coordinator], None]]:
     with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as screen:
 
         def look(run: Coordinator) -> None:
-            screen.update(_drawn(progress_of(run)), refresh=True)
+            screen.update(drawn(progress_of(run)), refresh=True)
 
         yield look
 
 
-def _drawn(found: Progress) -> Any:
+def drawn(found: Progress) -> Any:
+    """Return a run as rich shows it: a line on the whole, a row for each job and each idle node."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
