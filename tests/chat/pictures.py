@@ -8,10 +8,15 @@ from importlib.metadata import version
 from pathlib import Path
 
 from textual.app import App
+from textual.pilot import Pilot
 
 KEPT = Path(__file__).parent / "pictures"
 MADE_WITH = KEPT / "made_with.txt"
 """What drew the pictures: another version may draw the same screen otherwise, and then they say nothing."""
+WRITES = os.environ.get("NIGHTSHIFT_PICTURES") == "write"
+PATIENCE_S, LOOK_S = 10.0, 0.05
+STILL = 8
+"""Looks in a row that must show the same before a picture is kept."""
 _CHANCE = re.compile(r"terminal-\d+-")
 """Textual names styles and clips after a checksum of the whole picture: a small change would touch every line."""
 
@@ -23,7 +28,7 @@ def drawn_by() -> str:
 
 def other_drawer() -> str:
     """Return why the kept pictures cannot be compared with what is drawn here; empty when they can."""
-    if os.environ.get("NIGHTSHIFT_PICTURES") == "write" or not MADE_WITH.exists():
+    if WRITES or not MADE_WITH.exists():
         return ""
     made, here = MADE_WITH.read_text(encoding="utf-8"), drawn_by()
     return "" if made == here else f"the pictures are of {made.split()}, here is {here.split()}: make pictures"
@@ -34,24 +39,42 @@ def picture_of(app: App[int]) -> str:
     return _CHANCE.sub("terminal-", app.export_screenshot()).strip() + "\n"
 
 
-def compare(app: App[int], name: str, seen_in: Path) -> None:
-    """Compare the screen with the kept picture of a name.
+async def compare(pilot: Pilot[int], name: str, seen_in: Path) -> None:
+    """Wait until the screen looks as the kept picture of a name.
 
     Args:
-        app: As it stands.
+        pilot: Of the application.
         name: Of the file, without `.svg`.
-        seen_in: Where to leave what is seen, when it differs.
+        seen_in: Where to leave what is seen, when it stays different.
 
     Raises:
-        AssertionError: They differ, or there is none; the message says where both are.
+        AssertionError: It does, or there is no picture; the message says where both are.
     """
-    seen, path = picture_of(app), KEPT / f"{name}.svg"
-    if os.environ.get("NIGHTSHIFT_PICTURES") == "write":
+    path = KEPT / f"{name}.svg"
+    if WRITES:
         path.parent.mkdir(exist_ok=True)
         MADE_WITH.write_text(drawn_by(), encoding="utf-8")
-        path.write_text(seen, encoding="utf-8")
+        path.write_text(await _still(pilot), encoding="utf-8")
         return
-    if not path.exists() or path.read_text(encoding="utf-8") != seen:
-        left = seen_in / f"{name}.svg"
-        left.write_text(seen, encoding="utf-8")
-        raise AssertionError(f"the screen is not as in {path}; it is in {left}. When it is right: make pictures")
+    kept = path.read_text(encoding="utf-8") if path.exists() else ""
+    seen = picture_of(pilot.app)
+    for _ in range(int(PATIENCE_S / LOOK_S)):
+        if seen == kept:
+            return
+        await pilot.pause(LOOK_S)
+        seen = picture_of(pilot.app)
+    left = seen_in / f"{name}.svg"
+    left.write_text(seen, encoding="utf-8")
+    raise AssertionError(f"the screen is not as in {path}; it is in {left}. When it is right: make pictures")
+
+
+async def _still(pilot: Pilot[int]) -> str:
+    """Return the picture once nothing moves any more."""
+    same, before = 0, ""
+    for _ in range(int(PATIENCE_S / LOOK_S)):
+        await pilot.pause(LOOK_S)
+        now = picture_of(pilot.app)
+        same, before = (same + 1 if now == before else 0), now
+        if same == STILL:
+            return now
+    raise AssertionError("the screen never comes to rest")

@@ -89,7 +89,7 @@ class LogScreen(Screen[None]):
     def on_resize(self, event: events.Resize) -> None:
         """Leave out what has no room."""
         self.set_class(event.size.width < WIDE, "-narrow")
-        self.set_class(event.size.height < LOW, "-low")
+        self.set_class(event.size.height < LOW, "-flat")
         self._show_ranks()
         self._show_state()
 
