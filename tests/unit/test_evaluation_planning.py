@@ -176,3 +176,10 @@ def test_processors_bound_many_metrics() -> None:
     sets = [Dataset(f"d{n}", 4, "run {out}") for n in range(10)]
     estimates = {one.name: Estimate(0, 4, 100) for one in sets}
     assert lower_bound(sets, estimates, Machines(1, 1, 2, 1, 2)) == 3 + 4 + 1000 / 2
+
+
+def test_of_a_dataset_that_cannot_be_split_a_part_is_not_enough() -> None:
+    one = [Dataset("a", 10, "run {out}", split=False)]
+    found = plan(one, {"a": Estimate(0, 10, 0)}, machines(1), done=[Piece("a", 0, 9)])
+    assert [trial.pieces for trial in found.trials] == [(Piece("a", 0, 10),)]
+    assert plan(one, {"a": Estimate(0, 10, 0)}, machines(1), done=[Piece("a", 0, 10)]).trials == ()

@@ -280,3 +280,14 @@ def test_the_bound_is_of_what_is_true_and_not_of_what_was_expected() -> None:
     found = compare(one, PRIORS, machines(1), STORAGE, truth=truth)
     assert found.bound_s == lower_bound(one, truth, machines(1)) > 60
     assert isinstance(found.outcomes["all"].spans[-1].piece, Piece | None)
+
+
+def test_a_metric_whose_node_is_lost_is_computed_elsewhere() -> None:
+    one = [Dataset("a", 1, "run {out}", infer_s=10, metric_s=100, prepare_s=0)]
+    there = Machines(2, 1, 1, 0, 1)
+    whole = compare(one, PRIORS, there, storage_of(there), names=["all"]).outcomes["all"]
+    scored = next(span for span in whole.spans if span.phase is Phase.APART)
+    lost = [Change(scored.begin + 60, scored.node, lost=True)]
+    again = compare(one, PRIORS, there, storage_of(there), names=["all"], changes=lost).outcomes["all"]
+    assert again.makespan_s == pytest.approx(whole.makespan_s + 60)
+    assert [span.node for span in again.spans if span.phase is Phase.APART] == [1 - scored.node]
