@@ -25,7 +25,7 @@ LLAMA_BUILD := -DLLAVA_BUILD=OFF -DCMAKE_PROJECT_llama.cpp_INCLUDE=$(CURDIR)/pac
 NO_LLAMA := llama-cpp-python could not be built (it needs a C++ compiler and cmake): GGUF models are off, all else works; \
 then try: make deps-llama
 
-.PHONY: help deps deps-llama deps-chat pictures screenshots deps-cluster deps-tools deps-torch model model-heads tiny-model demo drill test chaos test-cluster check format bench clean build
+.PHONY: help deps deps-llama deps-chat pictures screenshots deps-cluster deps-tools deps-torch model model-heads tiny-model demo drill test chaos chaos-checkpoints test-cluster check format bench clean build
 
 help:            ## print this list
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -57,6 +57,9 @@ test: $(STAMP)   ## run all tests but those on a real cluster
 chaos: $(STAMP)  ## random nights on a simulated cluster until 3,000 incidents are over, and 500 with threads; INCIDENTS=N
 	$(BIN)/python -m tests.chaos.run --incidents $(or $(INCIDENTS),3000) --first $(or $(FIRST),1)
 	$(BIN)/python -m tests.chaos.run --threads --incidents 500 --first $(or $(FIRST),1)
+
+chaos-checkpoints: $(STAMP) ## kill -9 saving trainers at 200 random moments (minutes); KILLS=N
+	$(BIN)/python -m tests.chaos.kills --kills $(or $(KILLS),200) --first $(or $(FIRST),1)
 
 deps-chat:       ## install tmux and OpenSSH, with which the chat is tested in real terminals (apt-get, root)
 	@{ command -v tmux && command -v ssh && [ -x /usr/sbin/sshd ]; } >/dev/null || \

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -107,15 +107,17 @@ def dcp_async(kind: AsyncCheckpointerType) -> Callable[[Path, State], Any]:
     return run
 
 
-def ours(writer: str) -> Callable[[Path, State], Any]:
+def ours(writer: str, *, overlap: bool = False) -> Callable[[Path, State], Any]:
     """AsyncCheckpointer with one of its writers."""
+    name = f"ours, {writer}, overlap" if overlap else f"ours, {writer}"
 
     @contextmanager
     def run(folder: Path, state: State) -> Iterator[Save]:
-        with AsyncCheckpointer(folder, keep=None, writer=writer, metrics=None) as checkpoints:
-            yield lambda step: void(checkpoints.save(step, state))
+        whole = {"model": state, "optimizer": stepper(state)}
+        with AsyncCheckpointer(folder, keep=None, writer=writer, metrics=None, overlap=overlap) as checkpoints:
+            yield lambda step: void(checkpoints.save(step, whole))
             checkpoints.flush()
-            say(persisted=f"ours, {writer}", bytes_s=checkpoints.saves.size_bytes / checkpoints.saves.persist_s)
+            say(persisted=name, bytes_s=checkpoints.saves.size_bytes / checkpoints.saves.persist_s)
 
     return run
 
@@ -127,6 +129,7 @@ WAYS = {
     "DCP asynchronous, process": dcp_async(AsyncCheckpointerType.PROCESS),
     "ours, thread": ours("thread"),
     "ours, process": ours("process"),
+    "ours, process, overlap": ours("process", overlap=True),
 }
 
 
@@ -134,14 +137,38 @@ def void(_: object) -> None:
     """Forget a value."""
 
 
-def train(state: State, work: torch.Tensor, seconds: float) -> int:
-    """Compute for some seconds and change the state, as steps do; return how many products of matrices that were."""
-    until, count = time.perf_counter() + seconds, 0
-    while time.perf_counter() < until:
-        torch.mm(work, work)
-        count += 1
-    next(iter(state.values())).add_(1)
-    return count
+STEP_S = 0.5
+_STEPPERS: dict[int, torch.optim.Optimizer] = {}
+
+
+def stepper(state: State) -> torch.optim.Optimizer:
+    """Return the optimiser of a state; its step changes nothing, so that only what waits in it takes time."""
+    if id(state) not in _STEPPERS:
+        _STEPPERS[id(state)] = torch.optim.SGD(list(state.values()))
+    return _STEPPERS[id(state)]
+
+
+class Trained(NamedTuple):
+    """What some seconds of training came to."""
+
+    products: int
+    """Of matrices."""
+    waited_s: float
+    """In steps of the optimiser."""
+
+
+def train(state: State, work: torch.Tensor, seconds: float) -> Trained:
+    """Compute for some seconds, with a step of the optimiser each half a second."""
+    until, count, waited_s = time.perf_counter() + seconds, 0, 0.0
+    while (now := time.perf_counter()) < until:
+        end = min(until, now + STEP_S)
+        while time.perf_counter() < end:
+            torch.mm(work, work)
+            count += 1
+        begun = time.perf_counter()
+        stepper(state).step()
+        waited_s += time.perf_counter() - begun
+    return Trained(count, waited_s)
 
 
 def blocked(name: str, root: Path, state: State, saves: int, work: torch.Tensor) -> None:
@@ -153,7 +180,7 @@ def blocked(name: str, root: Path, state: State, saves: int, work: torch.Tensor)
         for step in range(saves + 1):
             begun = time.perf_counter()
             save(step)
-            took.append(time.perf_counter() - begun)
+            took.append(time.perf_counter() - begun + train(state, work, STEP_S).waited_s)
             # until the disk is quiet: what a save has to wait for the one before is measured by the intervals
             size = sum(tensor.nbytes for tensor in state.values())
             deadline = time.perf_counter() + 120
@@ -171,14 +198,14 @@ def slowdown(name: str, root: Path, state: State, interval_s: float, work: torch
     folder.mkdir()
     rounds = 4
     begun = time.perf_counter()
-    alone = train(state, work, interval_s * 2) / (time.perf_counter() - begun)
+    alone = train(state, work, interval_s * 2).products / (time.perf_counter() - begun)
     with WAYS[name](folder, state) as save:
         save(0)
         train(state, work, interval_s)
         begun, done = time.perf_counter(), 0
         for step in range(1, rounds + 1):
             save(step)
-            done += train(state, work, interval_s)
+            done += train(state, work, interval_s).products
             _forget(folder, step - 1)
         spent = time.perf_counter() - begun
     say(way=name, interval_s=interval_s, lost_share=max(0.0, 1 - done / spent / alone))
@@ -214,11 +241,12 @@ def main(root: Path, gigabytes: float, saves: int, intervals: list[float]) -> No
     work = torch.rand(512, 512)
     say(state_bytes=size, threads=torch.get_num_threads())
     for name in WAYS:
+        dist.barrier()
         say(dd_bytes_s=dd(root, size))
         blocked(name, root, state, saves, work)
     say(dd_bytes_s=dd(root, size))
     for interval_s in intervals:
-        for name in ("torch.save", "DCP asynchronous, process", "ours, thread", "ours, process"):
+        for name in ("torch.save", "DCP asynchronous, process", "ours, thread", "ours, process", "ours, process, overlap"):
             slowdown(name, root, state, interval_s, work)
     dist.destroy_process_group()
 

@@ -1,4 +1,4 @@
-"""`nightshift checkpoints`: which ones there are, which of them may be loaded, and why not the others."""
+"""`nightshift checkpoints`: which ones there are, which of them may be loaded, why not the others, and how often to save."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from assistant.records import Checkpoint
     from assistant.recover.checkpoints.inventory import Inventory
 
-checkpoints_app = app(help="List and verify checkpoints.", no_args_is_help=True)
+checkpoints_app = app(help="List and verify checkpoints, and say how often to save.", no_args_is_help=True)
 
 Target = Annotated[str, typer.Argument(metavar="PATH|JOB", help="A checkpoint folder, one checkpoint, or the id of a job.")]
 
@@ -100,6 +100,34 @@ def verify_checkpoints(
             print_line(f"{one.path}: step {one.step}: {_health(one)}", colour="green" if one.healthy else "red")
     if bad:
         raise typer.Exit(Exit.ERROR)
+
+
+@checkpoints_app.command(
+    "advise",
+    epilog=examples(
+        "nightshift checkpoints advise --job 4821", "nightshift checkpoints advise --job 4821 --mtbf-hours 36 --json | jq .every_s"
+    ),
+)
+def advise_interval(
+    context: typer.Context,
+    job: Annotated[str, typer.Option("--job", metavar="ID", help="The job.")],
+    save_seconds: Annotated[float, typer.Option(min=0.0, help="What a save costs; else as measured.", show_default=False)] = 0.0,
+    mtbf_hours: Annotated[float, typer.Option(min=0.0, help="Time between failures; else as seen.", show_default=False)] = 0.0,
+    gpus_per_node: Annotated[int, typer.Option(min=1, help="GPUs of each node.")] = 8,
+    as_json: Json = False,
+) -> None:
+    """Say how often a job should save, and what each minute costs in GPU-hours.
+
+    By Young's formula, with Daly's beside it: from what a save costs, as the job's checkpoints, metrics or log tell, and from the
+    time between failures, as the incidents of its task tell, else those of the cluster.
+    """
+    from assistant.doors.cli.advice import advice_for, found_or_none, print_advice
+
+    engine = door_of(context).engine()
+    shown = engine.scheduler.job(job)
+    found = None if save_seconds else found_or_none(lambda: _inventory(context, job)[0])
+    advice = advice_for(engine, shown, found, now=now(), cost_s=save_seconds, between_h=mtbf_hours, gpus_per_node=gpus_per_node)
+    print_advice(shown, advice, as_json)
 
 
 def _health(checkpoint: Checkpoint) -> str:

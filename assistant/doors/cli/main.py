@@ -31,7 +31,7 @@ COMMANDS = {
     "incidents": Entry(f"{_HERE}.incidents:incidents_app", "List incidents, newest first.", _LOOK),
     "incident": Entry(f"{_HERE}.corrections:incident_app", "Show, report, correct or close one incident.", _LOOK),
     "logs": Entry(f"{_HERE}.logs:logs_app", "Read, compress or search a log.", _LOOK),
-    "checkpoints": Entry(f"{_HERE}.checkpoints:checkpoints_app", "List and verify checkpoints.", _LOOK),
+    "checkpoints": Entry(f"{_HERE}.checkpoints:checkpoints_app", "List and verify checkpoints, and say how often to save.", _LOOK),
     "nodes": Entry(f"{_HERE}.nodes:nodes_app", "List, check, cordon and uncordon nodes.", _LOOK),
     "status": Entry(f"{_HERE}.status:status_app", "Show whether a watch is alive and what waits.", _LOOK),
     "backtest": Entry(f"{_HERE}.backtest:backtest_app", "Replay history and report what Nightshift would have done.", _LOOK),

@@ -43,6 +43,7 @@ class AsyncCheckpointer:
         keep: int | None = 3,
         keep_every: int = 0,
         writer: str = "process",
+        overlap: bool = False,
         patience_s: float = 600.0,
         rank: int | None = None,
         world: int | None = None,
@@ -58,6 +59,8 @@ class AsyncCheckpointer:
             keep: How many of the newest checkpoints stay, at least one; None: all.
             keep_every: Checkpoints of steps that this divides stay for ever; 0: none.
             writer: `process`, which outlives a trainer that is killed, or `thread`.
+            overlap: Copy parameters and the tensors of optimisers while training goes on to the optimiser's next step, which
+                waits for the copy. For states of PyTorch that hold optimisers as such; only their steps may change these tensors.
             patience_s: How long to wait for the storage, for other ranks, and for a writer that still persists for a dead run.
             rank: Ours; None: as torch.distributed, torchrun or Slurm says.
             world: How many ranks there are; None likewise.
@@ -76,13 +79,18 @@ class AsyncCheckpointer:
         self.root, self.every = Path(path).absolute(), every
         self._ranks = ranks_of(self.root, rank, world, agree)
         setup = Setup(str(self.root), self._ranks.rank, self._ranks.world, keep, keep_every, best(), patience_s)
-        self._saver = Saver(self._ranks, setup, WRITERS[writer])
+        self._saver = Saver(self._ranks, setup, WRITERS[writer], overlap=overlap)
         leads = self._ranks.rank == 0
         self._metrics = Metrics(Path(metrics).absolute() if metrics is not None and leads else None)
         self._heartbeat = heartbeat if heartbeat is not None else Heartbeat.of_environment()
         self._controls = Controls(self.root, leads=leads)
         self._steps = False
         self._signals = Signals(self._heard)
+
+    @property
+    def blocked_s(self) -> float:
+        """Seconds that training has waited: for saves, and with `overlap` in steps of optimisers as well."""
+        return self._saver.blocked_s
 
     @property
     def saves(self) -> Saves:

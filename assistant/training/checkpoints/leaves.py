@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import io
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -40,28 +39,6 @@ def check_value(name: str, value: object) -> tuple[object, ...]:
     if (found := _foreign(value, name)) is not None:
         raise UnsupportedState(f"{found}: a checkpoint holds {SHOWN}")
     return (name,)
-
-
-def numbered_in(value: object, path: list[object]) -> Iterator[list[object]]:
-    """Return the paths of the dictionaries whose keys are numbers, the inner ones first.
-
-    Raises:
-        UnsupportedState: A key is neither text nor a number.
-    """
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if type(key) not in (str, int):
-                raise UnsupportedState(
-                    f"{'.'.join(map(str, path))} has the key {key!r}: keys of a PyTorch state are text or numbers"
-                )
-            yield from numbered_in(item, [*path, key])
-        if any(type(key) is int for key in value):
-            if not all(type(key) is int for key in value):
-                raise UnsupportedState(f"{'.'.join(map(str, path))} has keys of text and numbers at once")
-            yield path
-    elif isinstance(value, (list, tuple)) and any(isinstance(item, (dict, list, tuple)) for item in value):
-        for number, item in enumerate(value):
-            yield from numbered_in(item, [*path, number])
 
 
 def pickled(value: Any) -> bytes:

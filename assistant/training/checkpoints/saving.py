@@ -5,14 +5,17 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 from assistant.training.checkpoints.buffer import HostBuffer
 from assistant.training.checkpoints.errors import CheckpointError, SaveFailed, UnsupportedState
 from assistant.training.checkpoints.hands import Hand
 from assistant.training.checkpoints.orders import Done, Layout, Order, Setup
 from assistant.training.checkpoints.ranks import Ranks
+
+if TYPE_CHECKING:
+    from assistant.training.checkpoints.overlap import BackgroundCopy
 
 SAME, CHANGED, UNSUPPORTED, FAILED = range(4)
 """What the ranks find before a save; the worst counts for all."""
@@ -63,13 +66,14 @@ class Sketch(Protocol):
 class Saver:
     """Takes snapshots of one rank."""
 
-    def __init__(self, ranks: Ranks, setup: Setup, hand: Callable[[Setup], Hand]) -> None:
+    def __init__(self, ranks: Ranks, setup: Setup, hand: Callable[[Setup], Hand], *, overlap: bool = False) -> None:
         """Start the writer and agree on the run.
 
         Raises:
             CheckpointError: The folder cannot be had, or other ranks did not come.
         """
-        self._ranks, self._setup = ranks, setup
+        self._ranks, self._setup, self._overlap = ranks, setup, overlap
+        self._copying: BackgroundCopy | None = None
         problem: CheckpointError | None = None
         try:
             self._hand: Hand | None = hand(setup)
@@ -109,7 +113,7 @@ class Saver:
             fresh = self._sketch.copy(attempt)  # type: ignore[union-attr]
             blocked_s = time.perf_counter() - begun
             cost = {"blocked_s": round(blocked_s, 4), "wait_s": round(waited_s, 4)}
-            self._writer().submit(Order(step, attempt, fresh, cost))
+            self._hand_over(Order(step, attempt, fresh, cost))
             self._under_way = step
         finally:
             self._busy = False
@@ -121,13 +125,53 @@ class Saver:
             self.drain_for_signal()
         return blocked_s
 
+    def _hand_over(self, order: Order) -> None:
+        """Give an order to the writer, at once or when what is copied beside the training is copied."""
+        later, optimizers = getattr(self._sketch, "later", ()), getattr(self._sketch, "optimizers", ())
+        if not later:
+            self._writer().submit(order)
+            return
+        from assistant.training.checkpoints.overlap import BackgroundCopy
+
+        if self._copying is None:
+            self._copying = BackgroundCopy()
+        blocked_s, writer = order.save["blocked_s"], self._writer()
+
+        def submit(waited_s: float) -> None:
+            writer.submit(replace(order, save={**order.save, "blocked_s": round(blocked_s + waited_s, 4)}))
+
+        self._copying.hook(optimizers)
+        self._copying.start(order.step, later, submit)
+
+    def _await_copy(self) -> None:
+        """Wait until nothing is copied beside the training.
+
+        Raises:
+            SaveFailed: The snapshot is worth nothing; says why.
+        """
+        if self._copying is None:
+            return
+        self._copying.wait()
+        problem, step = self._copying.take_problem(), self._under_way
+        if problem is not None:
+            self._under_way = None
+            if isinstance(problem, SaveFailed):
+                raise problem
+            raise SaveFailed(step if step is not None else -1, f"it could not be copied: {problem}") from problem
+
+    @property
+    def blocked_s(self) -> float:
+        """Seconds that training has waited, by saves and by steps of optimisers."""
+        return self.saves.blocked_s + (self._copying.waited_s if self._copying is not None else 0.0)
+
     def look(self) -> None:
         """Raise what became of the save under way, where that is known.
 
         Raises:
             SaveFailed: It was not committed.
         """
-        if self._under_way is not None:
+        if self._under_way is not None and (self._copying is None or not self._copying.is_busy):
+            self._await_copy()
             self._take(self._wait(0.0), missing_is_fine=True)
 
     def flush(self) -> None:
@@ -153,6 +197,8 @@ class Saver:
 
     def close(self) -> None:
         """End the writer after what is under way."""
+        if self._copying is not None:
+            self._copying.wait()
         if self._hand is not None:
             self._hand.close()
             self._hand = None
@@ -168,6 +214,7 @@ class Saver:
             return None, 0.0
         begun = time.perf_counter()
         try:
+            self._await_copy()
             done = self._wait(0.0)
             if done is None:
                 self.saves.waits += counts
@@ -227,7 +274,8 @@ class Saver:
 
         if self._ranks.world > 1 and not isinstance(self._ranks, ByTorch):
             raise UnsupportedState("tensors of several ranks need torch.distributed: call init_process_group first")
-        return TensorSketch(self._ranks.rank, self._ranks if isinstance(self._ranks, ByTorch) else None)
+        ranks = self._ranks if isinstance(self._ranks, ByTorch) else None
+        return TensorSketch(self._ranks.rank, ranks, overlaps=self._overlap)
 
     def _lay_out(self) -> None:
         assert self._sketch is not None

@@ -21,16 +21,16 @@ from torch.distributed.checkpoint.stateful import Stateful
 from assistant.training.checkpoints.buffer import HostBuffer
 from assistant.training.checkpoints.distributed import ByTorch
 from assistant.training.checkpoints.errors import UnsupportedState
-from assistant.training.checkpoints.leaves import check_tensor, check_value, numbered_in, pickled
+from assistant.training.checkpoints.leaves import check_tensor, check_value, pickled
 from assistant.training.checkpoints.orders import Layout
+from assistant.training.checkpoints.overlap import storages_of
 from assistant.training.checkpoints.segments import Span
+from assistant.training.checkpoints.structure import KEY, described
 from assistant.training.checkpoints.wrappings import wrapping
 
 KIND = "dcp"
 METADATA = ".metadata"
 ALIGNED = 64
-NUMBERED = "numbered_keys"
-"""Saved beside the state: the dictionaries whose keys are numbers, such as an optimiser's state; DCP makes text of them."""
 
 
 def plain_state(state: object) -> dict[str, Any]:
@@ -42,8 +42,8 @@ def plain_state(state: object) -> dict[str, Any]:
     if not isinstance(state, dict) or not all(isinstance(key, str) for key in state):
         raise UnsupportedState("the state must be a dictionary with names, such as {'model': model, 'optimizer': optimizer}")
     plain = {key: value.state_dict() if isinstance(value, Stateful) else value for key, value in state.items()}
-    numbered = list(numbered_in(plain, []))
-    return {**plain, NUMBERED: numbered} if numbered else plain
+    text = described(plain)
+    return {**plain, KEY: text} if text else plain
 
 
 def shards_of(rank: int) -> str:
@@ -60,9 +60,12 @@ class TensorSketch:
 
     kind = KIND
 
-    def __init__(self, rank: int, ranks: ByTorch | None) -> None:
+    def __init__(self, rank: int, ranks: ByTorch | None, *, overlaps: bool = False) -> None:
         """Know the others; None for a job of one process."""
-        self._rank, self._ranks = rank, ranks
+        self._rank, self._ranks, self._overlaps = rank, ranks, overlaps
+        self._optimizers: list[torch.optim.Optimizer] = []
+        self.later: list[tuple[torch.Tensor, torch.Tensor]] = []
+        """What `copy` has left to be copied until an optimiser makes its next step."""
         self._planner = DefaultSavePlanner()
         self._signature: list[tuple[object, ...]] | None = None
         self._items: list[WriteItem] = []
@@ -73,13 +76,14 @@ class TensorSketch:
         self._lengths: list[int] = []
         self.size_bytes = 0
 
-    def inspect(self, state: object) -> bool:
+    def inspect(self, state: Any) -> bool:
         """Take a state; True when it is not laid out as the one before.
 
         Raises:
             UnsupportedState: It holds what cannot be saved; names the place.
         """
         self._planner.set_up_planner(plain_state(state), is_coordinator=self._rank == 0)
+        self._optimizers = [value for value in state.values() if isinstance(value, torch.optim.Optimizer)] if self._overlaps else []
         signature = [
             check_tensor(name, value) if isinstance(value, torch.Tensor) else check_value(name, value)
             for name, value in self._planner.state_dict.items()
@@ -104,7 +108,7 @@ class TensorSketch:
             self._offsets.append(offset)
             offset += length + -length % ALIGNED
         self.size_bytes, self._metadata, self._lengths = offset, metadata, []
-        return Layout(KIND, {shards_of(self._rank): segments})
+        return Layout(KIND, {shards_of(self._rank): segments} if segments else {})
 
     def bind(self, buffer: HostBuffer) -> None:
         """Make ready to copy into a buffer; it is pinned where CUDA is."""
@@ -122,21 +126,32 @@ class TensorSketch:
     def copy(self, attempt: str) -> dict[str, bytes]:
         """Copy the last state into the buffer and return what is saved beside it."""
         on_device = False
+        later = storages_of(self._optimizers)
+        self.later = []
         with torch.no_grad():
             for view, item in zip(self._views, self._items, strict=True):
                 data = self._planner.resolve_data(item)
-                if view is not None and isinstance(data, torch.Tensor):
-                    view.copy_(data.detach(), non_blocking=True)
-                    on_device = on_device or data.is_cuda
+                if view is None:
+                    continue
+                if data.untyped_storage().data_ptr() in later:
+                    self.later.append((view, data.detach()))
+                    continue
+                view.copy_(data.detach(), non_blocking=True)
+                on_device = on_device or data.is_cuda
         if on_device:
             torch.cuda.current_stream().synchronize()
         fresh = self._beside(attempt) if self._metadata is not None else {}
         self._planner.state_dict = {}  # it would keep the training's tensors alive
         return fresh
 
+    @property
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        """Those of the last state, where their steps wait for copies."""
+        return self._optimizers
+
     def release(self) -> None:
         """Let go of the buffer."""
-        self._views = []
+        self._views, self.later = [], []
 
     def _planned(self) -> tuple[list[SavePlan], Metadata | None]:
         """Return the plans of all ranks; the metadata on rank 0 only."""

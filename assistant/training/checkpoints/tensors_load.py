@@ -15,8 +15,9 @@ from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadat
 from torch.distributed.checkpoint.planner import ReadItem
 from torch.distributed.checkpoint.stateful import Stateful
 
+from assistant.training.checkpoints import structure
 from assistant.training.checkpoints.errors import OtherLayout
-from assistant.training.checkpoints.tensors import NUMBERED, plain_state
+from assistant.training.checkpoints.tensors import plain_state
 
 SHOWN = 3
 
@@ -49,8 +50,8 @@ def load_state(shards: Path, state: dict[str, Any] | None, group: Any) -> dict[s
     loaded: dict[str, Any] = {}
     for name, path in metadata.planner_data.items():
         set_element(loaded, path, planner.values.get(name, wanted[name]))
-    for path in loaded.pop(NUMBERED, ()):
-        _number(loaded, path)
+    if text := loaded.pop(structure.KEY, ""):
+        structure.restore(loaded, text)
     for key, value in (state or {}).items():
         if isinstance(value, Stateful):
             value.load_state_dict(loaded[key])
@@ -69,18 +70,6 @@ class _Planner(DefaultLoadPlanner):  # type: ignore[misc]
         self.values[read_item.dest_index.fqn] = torch.load(value, weights_only=False)
 
 
-def _number(loaded: dict[str, Any], path: list[Any]) -> None:
-    """Make the keys of a dictionary numbers again: DCP keeps them as text."""
-    place: Any = loaded
-    for key in path[:-1]:
-        place = place[key if isinstance(place, list) else str(key)] if not _has(place, key) else place[key]
-    place[path[-1]] = {int(key): value for key, value in place[path[-1]].items()}
-
-
-def _has(place: Any, key: object) -> bool:
-    return isinstance(place, dict) and key in place
-
-
 def _place(value: object, about: object) -> object:
     if not isinstance(about, TensorStorageMetadata):
         return None
@@ -92,9 +81,11 @@ def _check(shards: Path, have: dict[str, Any], metadata: Metadata) -> None:
     tops = {str(path[0]) for path in metadata.planner_data.values()}
     problems = []
     for name, value in have.items():
+        if name == structure.KEY:
+            continue
         about = saved.get(name)
         if not isinstance(value, torch.Tensor):
-            if name.split(".")[0] not in tops:
+            if not any(name == top or name.startswith(f"{top}.") for top in tops):
                 problems.append(f"has no {name}")
         elif about is None:
             problems.append(f"has no {name}")
