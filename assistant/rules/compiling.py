@@ -21,6 +21,9 @@ from assistant.errors import ContentError
 
 logger = logging.getLogger(__name__)
 
+KEPT = 64
+"""Compiled files that stay in the cache, those used last: each version of the rules makes one of up to 5 MB."""
+
 
 class Expression(NamedTuple):
     """One pattern as Hyperscan gets it."""
@@ -129,6 +132,8 @@ def _load(path: Path) -> Any | None:
     except hyperscan.error as error:
         logger.debug("cache=%s cannot be used: %s", path, error)
         return None
+    with contextlib.suppress(OSError):
+        os.utime(path)  # used now: others are forgotten first
     return loaded
 
 
@@ -140,8 +145,15 @@ def _save(path: Path, serialised: bytes) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(hashlib.sha256(serialised).digest() + serialised)
         Path(temporary).replace(path)
+        _forget_oldest(path.parent)
     except OSError as error:
         logger.debug("cache=%s cannot be written: %s", path, error)
         if temporary is not None:
             with contextlib.suppress(OSError):
                 Path(temporary).unlink()
+
+
+def _forget_oldest(folder: Path) -> None:
+    by_age = sorted(folder.glob("patterns-*.hs"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    for path in by_age[KEPT:]:
+        path.unlink(missing_ok=True)

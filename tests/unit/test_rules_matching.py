@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -132,3 +133,17 @@ def test_a_loosened_pattern_matches_whatever_the_digits(text: str, digits: list[
 )
 def test_only_what_stands_for_digits_is_loosened(pattern: str, loose: str) -> None:
     assert any_digits(pattern) == loose
+
+
+def test_of_compiled_patterns_those_used_last_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("assistant.rules.compiling.KEPT", 3)
+    for number, word in enumerate(("one", "two", "three")):
+        before = set(tmp_path.iterdir())
+        database([(0, Expression("x", word, False))], tmp_path)
+        (made,) = set(tmp_path.iterdir()) - before
+        os.utime(made, (1_000 + number, 1_000 + number))
+    database([(0, Expression("x", "one", False))], tmp_path)  # read again: now the newest
+    first = max(tmp_path.iterdir(), key=lambda path: path.stat().st_mtime)
+    database([(0, Expression("x", "four", False))], tmp_path)
+    assert len(list(tmp_path.iterdir())) == 3
+    assert first.exists()
