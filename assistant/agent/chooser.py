@@ -23,7 +23,7 @@ DOUBT = 4.0
 FOREIGN, MISSING = 5.0, 2.0
 """What a name that fits nothing, and one that is missing, take away."""
 NEAREST = 3
-MEANING = 0.8
+MEANING = 0.85
 """How much of a vote what was learnt has beside words and cues; set on wordings from which nothing was learnt."""
 DOUBTED = -4.0
 _FLOOR = 1e-4
