@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
 
 from assistant.errors import NightshiftError, Unavailable
 from assistant.evaluation.asked import load_asked
 from assistant.evaluation.choices import failed_nodes, grouped, why_sunk
 from assistant.evaluation.cleaning import Cleaner
 from assistant.evaluation.elastic import to_take
-from assistant.evaluation.files import claim, read_json
+from assistant.evaluation.files import claim
 from assistant.evaluation.fleet import Fleet
 from assistant.evaluation.following import Follower
 from assistant.evaluation.journal import METRIC, TRIAL, JobNote, Journal, State, listed
 from assistant.evaluation.layout import RunFolder
+from assistant.evaluation.outputs import Outputs
+from assistant.evaluation.planned import Estimator, Planner
 from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Plan, Trial
 from assistant.evaluation.remaining import corrected, gaps, is_complete, is_far, seconds_of
 from assistant.evaluation.submitting import Cancel, Submit, Submitter
@@ -33,38 +34,8 @@ SILENT_S = 1800.0
 """How long the scheduler may not answer before we leave; the run can be gone on with."""
 PATIENCE_S = 900.0
 """How long a run without a usable node waits for one to come back."""
-
-
 PENDING_S = 600.0
 """How long a job may wait for its node, which others use, before its work goes to another node of ours."""
-
-
-class Planner(Protocol):
-    """Makes trials of what is left."""
-
-    def __call__(
-        self,
-        datasets: Sequence[Dataset],
-        estimates: Mapping[str, Estimate],
-        machines: Machines,
-        *,
-        running: Sequence[tuple[Trial, float]],
-        done: Iterable[Piece],
-    ) -> Plan:
-        """Return trials, in the order in which free slots take them, of all that is neither done nor running.
-
-        Args:
-            datasets: Those that are not given up.
-            estimates: As they are now.
-            machines: What there is now.
-            running: Trials that hold slots, each with the seconds that it still needs.
-            done: Pieces that have an output.
-        """
-        ...
-
-
-Estimator = Callable[[Sequence[tuple[Piece, float]]], Mapping[str, Estimate]]
-"""Returns estimates after pieces of this run took so many seconds."""
 
 
 class Stuck(NightshiftError):
@@ -100,6 +71,7 @@ class Coordinator:
         self.asked = load_asked(folder)
         self.journal = Journal(folder)
         self.fleet = Fleet(self.asked, self.state)
+        self.outputs = Outputs(folder, self.asked.datasets)
         self.estimates: Mapping[str, Estimate] = self.asked.estimates
         self.plan = Plan((), 0.0, 0.0)
         self.patience_s = PATIENCE_S
@@ -112,20 +84,12 @@ class Coordinator:
         self._planned_on: tuple[object, ...] = ()
         self._planned_with = self.estimates
         self._items = {one.name: one.items for one in self.asked.datasets}
-        self._made: dict[Piece, float | None] = {}
-        self._scored: set[str] = set()
-        self._seen_all = False
         self._idle_since: float | None = None
 
     @property
     def state(self) -> State:
         """What is known of the run."""
         return self.journal.state
-
-    @property
-    def made(self) -> Mapping[Piece, float | None]:
-        """Pieces that have an output, with their seconds on the GPU where those are known."""
-        return self._made
 
     def run(self, *, poll_s: float = 2.0, look: Callable[[Coordinator], None] | None = None) -> None:
         """Run to the end, and give the memory of all nodes back; `uncleaned` has those that could not be reached.
@@ -196,28 +160,22 @@ class Coordinator:
 
     def has_ended(self, dataset: Dataset) -> bool:
         """Whether a dataset has a score or is given up."""
-        return dataset.name in self.state.sunk or dataset.name in self._scored
+        return dataset.name in self.state.sunk or self.outputs.has_score(dataset.name)
 
     def left(self) -> list[Piece]:
         """Return ranges that have no output and are in nobody's hands."""
-        covered = [*self._made, *(piece for note in self.state.live(TRIAL) for piece in note.pieces if piece not in note.taken)]
+        covered = [
+            *self.outputs.made,
+            *(piece for note in self.state.live(TRIAL) for piece in note.held),
+        ]
         return [piece for one in self._open() for piece in gaps(one, covered)]
 
     def _open(self) -> list[Dataset]:
         return [one for one in self.asked.datasets if one.name not in self.state.sunk]
 
     def _see_outputs(self, active: Sequence[JobNote]) -> None:
-        """Look for outputs and scores: of everything at first, then of the jobs that were active since the last look."""
-        names = {piece.dataset for note in active for piece in note.pieces} if self._seen_all else None
-        for piece in self.folder.pieces(names):
-            if piece not in self._made and piece.dataset in self._items:
-                told = read_json(self.folder.made(piece))
-                self._made[piece] = told.get("seconds") if told is not None else None
-        due = {name for note in active for name in note.datasets} if self._seen_all else set(self._items)
-        self._scored |= {name for name in due - self._scored if self.folder.score(name).exists()}
-        self._seen_all = True
-        seen = [(piece, seconds) for piece, seconds in self._made.items() if seconds is not None]
-        own = self._estimator
+        self.outputs.look(active)
+        seen, own = self.outputs.seen, self._estimator
         self.estimates = own(seen) if own is not None else corrected(self.asked.estimates, seen, self._items)
 
     def _sink(self) -> None:
@@ -247,7 +205,7 @@ class Coordinator:
     def _score(self) -> None:
         busy = {name for note in self.state.live(METRIC) for name in note.datasets}
         waiting = [one for one in self.asked.datasets if one.name not in busy and not self.has_ended(one)]
-        waiting = [one for one in waiting if is_complete(one, self._made)]
+        waiting = [one for one in waiting if is_complete(one, self.outputs.made)]
         slots = self.asked.cpus_per_node * max(1, self.fleet.size) - sum(1 for _ in self.state.live(METRIC))
         for group in grouped(waiting, self.estimates, slots):
             names = {one.name for one in group}
@@ -265,14 +223,13 @@ class Coordinator:
         asked = self.asked
         machines = Machines(max(1, self.fleet.size), asked.gpus_per_node, asked.cpus_per_node, asked.load_s, asked.fetch_s)
         running = [self._running(note) for note in self.state.live(TRIAL)]
-        self.plan = self._planner(self._open(), self.estimates, machines, running=running, done=list(self._made))
+        self.plan = self._planner(self._open(), self.estimates, machines, running=running, done=list(self.outputs.made))
         self._queue = list(self.plan.trials)
 
     def _running(self, note: JobNote) -> tuple[Trial, float]:
         """Return a trial as it holds a slot, with the seconds that it still needs."""
-        held = tuple(piece for piece in note.pieces if piece not in note.taken)
-        needed = sum(self._seconds(piece) for piece in held if piece not in self._made)
-        return Trial(held, note.seconds, 0.0, max(1, note.gpus)), needed
+        needed = sum(self._seconds(piece) for piece in note.held if piece not in self.outputs.made)
+        return Trial(note.held, note.seconds, 0.0, max(1, note.gpus)), needed
 
     def _seconds(self, piece: Piece) -> float:
         return seconds_of(piece, self.estimates, self._items)
@@ -309,7 +266,7 @@ class Coordinator:
         self._dispatch()
 
     def _unbegun(self, note: JobNote) -> list[Piece]:
-        waiting = (piece for piece in note.pieces if piece not in note.taken and piece not in self._made)
+        waiting = (piece for piece in note.held if piece not in self.outputs.made)
         return [piece for piece in waiting if not self.folder.begun(note.number, piece).exists()]
 
     def _must_go_on(self) -> None:

@@ -22,14 +22,15 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def write_json(path: Path, value: object) -> None:
-    """Replace a file as a whole; it survives a crash of the machine once this returns."""
+def write_json(path: Path, value: object, *, durable: bool = True) -> None:
+    """Replace a file as a whole; where it has to be durable it survives a crash of the machine once this returns."""
     beside = _beside(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with beside.open("w", encoding="utf-8") as file:
         json.dump(value, file)
-        file.flush()
-        os.fsync(file.fileno())
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
     beside.replace(path)
 
 

@@ -44,6 +44,11 @@ class JobNote:
     """How it ended; empty while it has not."""
 
     @property
+    def held(self) -> tuple[Piece, ...]:
+        """Its pieces without those that were taken away from it."""
+        return tuple(piece for piece in self.pieces if piece not in self.taken)
+
+    @property
     def live(self) -> bool:
         """Whether it has not ended."""
         return not self.state

@@ -3,10 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
 
 from assistant.evaluation.planning import Running, replan
 from assistant.evaluation.priors import Measured, Priors
 from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Plan, Trial
+
+
+class Planner(Protocol):
+    """Makes trials of what is left."""
+
+    def __call__(
+        self,
+        datasets: Sequence[Dataset],
+        estimates: Mapping[str, Estimate],
+        machines: Machines,
+        *,
+        running: Sequence[tuple[Trial, float]],
+        done: Iterable[Piece],
+    ) -> Plan:
+        """Return trials, in the order in which free slots take them, of all that is neither done nor running.
+
+        Args:
+            datasets: Those that are not given up.
+            estimates: As they are now.
+            machines: What there is now.
+            running: Trials that hold slots, each with the seconds that it still needs.
+            done: Pieces that have an output.
+        """
+        ...
+
+
+Estimator = Callable[[Sequence[tuple[Piece, float]]], Mapping[str, Estimate]]
+"""Returns estimates after pieces of this run took so many seconds."""
 
 
 def planner(
@@ -21,9 +50,7 @@ def planner(
     return replan(datasets, estimates, machines, running=[Running(trial, left) for trial, left in running], done=done)
 
 
-def estimator(
-    priors: Priors, datasets: Sequence[Dataset], past: Sequence[Measured], *, run: str, model_bytes: int
-) -> Callable[[Sequence[tuple[Piece, float]]], Mapping[str, Estimate]]:
+def estimator(priors: Priors, datasets: Sequence[Dataset], past: Sequence[Measured], *, run: str, model_bytes: int) -> Estimator:
     """Return what estimates datasets after what past evaluations and this one measured."""
 
     def estimates(seen: Sequence[tuple[Piece, float]]) -> Mapping[str, Estimate]:

@@ -60,7 +60,7 @@ def progress_of(run: Coordinator) -> Progress:
     """Return how a run stands as of its last look."""
     items = {one.name: one.items for one in run.asked.datasets}
     open_items = [one for one in run.asked.datasets if one.name not in run.state.sunk]
-    made = sum(piece.items for piece in run.made if piece.dataset not in run.state.sunk)
+    made = sum(piece.items for piece in run.outputs.made if piece.dataset not in run.state.sunk)
     activities = tuple(sorted((_activity(run, note) for note in run.state.live()), key=lambda one: (one.node, one.number)))
     return Progress(
         scored=sum(run.has_ended(one) for one in run.asked.datasets) - len(run.state.sunk),
@@ -79,8 +79,8 @@ def _left(run: Coordinator, items: Mapping[str, int]) -> float | None:
     slots = len(run.fleet.ready()) * run.asked.gpus_per_node
     if not slots:
         return None
-    held = [piece for note in run.state.live(TRIAL) for piece in note.pieces if piece not in note.taken]
-    waiting = [piece for piece in [*held, *run.left()] if piece not in run.made]
+    held = [piece for note in run.state.live(TRIAL) for piece in note.held]
+    waiting = [piece for piece in [*held, *run.left()] if piece not in run.outputs.made]
     work = sum(seconds_of(piece, run.estimates, items) for piece in waiting)
     metrics = [run.estimates[one.name].metric_s for one in run.asked.datasets if not run.has_ended(one)]
     return work / slots + max(metrics, default=0.0)

@@ -54,7 +54,7 @@ class Shelf:
 
     def order(self, key: str, run: str, *, keep_s: float = KEEP_S) -> None:
         """Let a run want a model, or want it on."""
-        write_json(self.folder(key) / "orders" / run, {"until": time.time() + keep_s})
+        write_json(self.folder(key) / "orders" / run, {"until": time.time() + keep_s}, durable=False)
 
     @contextmanager
     def used(self, key: str, run: str) -> Iterator[Path]:

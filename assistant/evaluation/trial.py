@@ -66,7 +66,7 @@ class Runner:
         if final.is_dir() and part.is_dir():
             shutil.rmtree(final)  # a folder cannot replace another one that holds something
         part.replace(final)
-        write_json(self.work.run.made(piece), made)
+        write_json(self.work.run.made(piece), made, durable=False)
 
     def _values(self, asked: dict[str, Any], piece: Piece, part: Path) -> dict[str, str]:
         return {

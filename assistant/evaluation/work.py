@@ -44,7 +44,7 @@ class Work:
     def tell(self, phase: str, **more: object) -> None:
         """Write how it stands."""
         told = {"phase": phase, "node": self.node, "job": self.job_id, "begun": self.begun, "at": time.time(), **more}
-        write_json(self.folder / "status.json", told)
+        write_json(self.folder / "status.json", told, durable=False)
 
     @property
     def model(self) -> Model:

@@ -18,8 +18,9 @@ from typing import Any
 
 from assistant.evaluation import files
 from assistant.evaluation.asked import Asked, load_asked
-from assistant.evaluation.coordinator import Coordinator, Planner
+from assistant.evaluation.coordinator import Coordinator
 from assistant.evaluation.layout import RunFolder
+from assistant.evaluation.planned import Planner
 from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Plan, Trial
 from assistant.evaluation.remaining import gaps
 from assistant.evaluation.staging import Model
