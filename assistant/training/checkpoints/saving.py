@@ -5,62 +5,22 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from assistant.training.checkpoints.buffer import HostBuffer
-from assistant.training.checkpoints.errors import CheckpointError, SaveFailed, UnsupportedState
+from assistant.training.checkpoints.counters import Saves
+from assistant.training.checkpoints.errors import CheckpointError, SaveFailed
 from assistant.training.checkpoints.hands import Hand
-from assistant.training.checkpoints.orders import Done, Layout, Order, Setup
+from assistant.training.checkpoints.orders import Done, Order, Setup
 from assistant.training.checkpoints.ranks import Ranks
+from assistant.training.checkpoints.sketches import Sketch, sketch_for
 
 if TYPE_CHECKING:
     from assistant.training.checkpoints.overlap import BackgroundCopy
 
 SAME, CHANGED, UNSUPPORTED, FAILED = range(4)
 """What the ranks find before a save; the worst counts for all."""
-
-
-@dataclass
-class Saves:
-    """Counters of a run; times in seconds."""
-
-    count: int = 0
-    """Snapshots taken."""
-    committed: int = 0
-    blocked_s: float = 0.0
-    """Of the training, over all saves."""
-    last_blocked_s: float = 0.0
-    waits: int = 0
-    """Saves that came while the one before was still being written: save less often, or on a faster disk."""
-    waited_s: float = 0.0
-    """Part of `blocked_s`."""
-    persist_s: float = 0.0
-    """Of the last one that was committed, in the background."""
-    size_bytes: int = 0
-    """Of the last one that was committed, this rank's part."""
-
-
-class Sketch(Protocol):
-    """How the state of one rank lies in the host buffer; `arrays` and `tensors` have one each."""
-
-    kind: str
-    size_bytes: int
-
-    def inspect(self, state: object) -> bool:
-        """Take a state; True when it is not laid out as the one before."""
-
-    def lay_out(self) -> Layout:
-        """Place the last state."""
-
-    def bind(self, buffer: HostBuffer) -> None:
-        """Make ready to copy into a buffer."""
-
-    def copy(self, attempt: str) -> dict[str, bytes]:
-        """Copy the last state into the buffer and return what is saved beside it."""
-
-    def release(self) -> None:
-        """Let go of the buffer."""
 
 
 class Saver:
@@ -251,7 +211,7 @@ class Saver:
 
     def _inspect(self, state: Any) -> tuple[CheckpointError | None, int]:
         try:
-            sketch = self._sketch_for(state)
+            sketch = sketch_for(state, self._sketch, self._ranks, overlap=self._overlap)
             changed = sketch.inspect(state)
         except CheckpointError as error:
             return error, UNSUPPORTED
@@ -260,22 +220,6 @@ class Saver:
             self._sketch.release()
         self._sketch = sketch
         return None, CHANGED if changed else SAME
-
-    def _sketch_for(self, state: Any) -> Sketch:
-        kind = "dcp" if "torch" in sys.modules and _has_tensors(state) else "arrays"
-        if self._sketch is not None and self._sketch.kind == kind:
-            return self._sketch
-        if kind == "arrays":
-            from assistant.training.checkpoints.arrays import ArraySketch
-
-            return ArraySketch(self._ranks.rank)
-        from assistant.training.checkpoints.distributed import ByTorch
-        from assistant.training.checkpoints.tensors import TensorSketch
-
-        if self._ranks.world > 1 and not isinstance(self._ranks, ByTorch):
-            raise UnsupportedState("tensors of several ranks need torch.distributed: call init_process_group first")
-        ranks = self._ranks if isinstance(self._ranks, ByTorch) else None
-        return TensorSketch(self._ranks.rank, ranks, overlaps=self._overlap)
 
     def _lay_out(self) -> None:
         assert self._sketch is not None
@@ -292,14 +236,3 @@ class Saver:
         if self._hand is None:
             raise CheckpointError("this checkpointer is closed")
         return self._hand
-
-
-def _has_tensors(value: object) -> bool:
-    """Tell whether PyTorch has to save a state: it holds tensors, or something with a state_dict."""
-    import torch
-
-    if isinstance(value, torch.Tensor) or hasattr(value, "state_dict"):
-        return True
-    if isinstance(value, dict):
-        return any(map(_has_tensors, value.values()))
-    return isinstance(value, (list, tuple)) and any(map(_has_tensors, value[:64]))
