@@ -80,7 +80,7 @@ class LlamaEncoder:
         import numpy as np
 
         with self._lock:
-            new = sorted({text for text in seen if text and text not in self._kept}, key=len)
+            new = sorted({text for text in seen if text and text not in self._kept}, key=lambda text: (len(text), text))
             found = {text: self._kept[text] for text in seen if text in self._kept}
             for start in range(0, len(new), _AT_ONCE):
                 part = new[start : start + _AT_ONCE]

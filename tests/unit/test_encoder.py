@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -107,6 +110,20 @@ def test_a_text_has_the_same_vector_alone_and_among_others(encoder: LlamaEncoder
     together, alone = LlamaEncoder().embed(lines), [LlamaEncoder.embed(encoder, [line])[0] for line in lines[:10]]
     for one, other in zip(together, alone, strict=False):
         assert sum(a * b for a, b in zip(one, other, strict=True)) > 0.999
+
+
+def test_the_same_texts_give_the_same_bytes_in_every_process() -> None:
+    code = (
+        "import hashlib; from assistant.llm.encoder import LlamaEncoder; from bench.encoder import real_lines;"
+        "print(hashlib.sha256(LlamaEncoder().vectors(real_lines(60)).tobytes()).hexdigest())"
+    )
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, check=True, capture_output=True, text=True
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(told) == 1
 
 
 @pytest.mark.parametrize(
