@@ -2,10 +2,10 @@
 
     python -m bench.checkpoints [--gb 1] [--saves 5] [--intervals 5,20] [--folder .]
 
-Blocked: seconds that a save holds up the loop, the disk being quiet, with what the optimiser's next step waits for it; the
-first one, which takes its memory, stands apart. Lost: the share of the computing that is lost when each way saves at an interval, against no
-saves at all. Persisted: bytes a second from the snapshot to the committed checkpoint, against dd with fsync before and after.
-Needs a Python with torch: `make deps-torch`.
+Blocked: seconds that a save holds up the loop, the disk being quiet, with what the optimiser's next step waits for it; the first
+one, which takes its memory, stands apart. Lost: the share of the computing that is lost when each way saves at an interval,
+against no saves at all. Persisted: bytes a second from the snapshot to the committed checkpoint, against dd with fsync before and
+after. Needs a Python with torch: `make deps-torch`.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ PROGRAMS = dict(re.findall(r"<!-- test: (\S+) -->\n```python\n(.*?)```", PAGE, r
 
 pytestmark = [
     pytest.mark.torch,
+    pytest.mark.slow,
     pytest.mark.skipif(
         not (TORCH / "bin/python").exists(), reason=f"there is no torch in {TORCH}: make deps-torch, or NIGHTSHIFT_TORCH"
     ),
