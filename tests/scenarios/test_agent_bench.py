@@ -51,4 +51,6 @@ def test_with_the_encoder_nearly_all_tasks_are_done() -> None:
     assert found["third"].success >= 0.98
     assert found["fourth"].tool >= 0.93
     assert found["fourth"].success >= 0.94
+    assert found["fifth"].tool >= 0.96
+    assert found["fifth"].success >= 0.95
     assert [one.faults for one in done if any("changed the cluster" in fault for fault in one.faults)] == []

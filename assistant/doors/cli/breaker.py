@@ -19,7 +19,10 @@ Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="Kept in the aud
 
 @breaker_app.command("show", epilog=examples("nightshift breaker show", "nightshift breaker show --json"))
 def show_breaker(context: typer.Context, as_json: Json = False) -> None:
-    """Show whether the breaker is open, since when and why, and what the last hour brought that counts for it."""
+    """Show whether the breaker is open, since when and why.
+
+    Also what the last hour brought that counts for it.
+    """
     from assistant.policy import load_policy
     from assistant.store.breaker import count_lately, last_period
 
@@ -60,7 +63,10 @@ def reset(context: typer.Context, why: Why = "", as_json: Json = False) -> None:
 
 @breaker_app.command("open", epilog=examples('nightshift breaker open --why "the storage is being moved"'))
 def open_by_hand(context: typer.Context, why: Why = "", as_json: Json = False) -> None:
-    """Stop all changes but those that a person makes, until it is reset; incidents are still noticed and diagnosed."""
+    """Stop all changes but those that a person makes, until it is reset.
+
+    Incidents are still noticed and diagnosed.
+    """
     from assistant.store.breaker import open_breaker
 
     done = open_breaker(door_of(context).store, why=why or "opened by hand", by=f"cli:{user()}")
