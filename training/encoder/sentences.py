@@ -15,6 +15,8 @@ from bench.encoder import sentences
 
 KNOWLEDGE = Path(__file__).parents[2] / "knowledge"
 FURTHER = Path(__file__).parent / "sentences.toml"
+TRAINED = Path(__file__).parent / "trained.toml"
+"""Sentences that the encoder itself learns from: kept, so that what the chat knows can grow without another encoder."""
 HEADS = ("intent", "question")
 """Tools by knowledge/intents.toml, and what the chat answers by knowledge/questions.toml."""
 HELD_EACH = 4
@@ -58,6 +60,20 @@ def pool(head: str) -> Mapping[str, Sequence[str]]:
         for entry in _questions():
             found[entry["name"]] += [text for tool in entry.get("like", ()) for text in tools[tool]]
     return {want: list(dict.fromkeys(texts)) for want, texts in found.items()}
+
+
+def trained(head: str) -> Mapping[str, Sequence[str]]:
+    """Return what the encoder is trained on, by what is wanted: `pool` as it was kept last by `keep_trained`."""
+    return {want: _split(texts) for want, texts in tomllib.loads(TRAINED.read_text(encoding="utf-8"))[head].items()}
+
+
+def keep_trained() -> None:
+    """Let the next training be on what is known now: `python -c "import sentences; sentences.keep_trained()"`."""
+    tables = []
+    for head in HEADS:
+        said = (f"{want} = '''\n{chr(10).join(texts)}\n'''\n" for want, texts in pool(head).items())
+        tables.append(f"[{head}]\n" + "\n".join(said))
+    TRAINED.write_text("# Written by sentences.keep_trained.\n\n" + "\n".join(tables), encoding="utf-8")
 
 
 def _is_held(text: str) -> bool:

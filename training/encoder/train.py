@@ -74,7 +74,7 @@ class Draw:
         self._chance = random.Random(seed)
         self.pool = data.pool().by_reason
         self.reasons = (*sorted(set(self.pool) - {NONE}), NONE)
-        self.sentences = {head: asked.pool(head) for head in asked.HEADS}
+        self.sentences = {head: asked.trained(head) for head in asked.HEADS}
         self.wants = {head: tuple(found) for head, found in self.sentences.items()}
         self._cascades = [line for own in self.pool.values() for line in own if 0.0 < line.root < CITED]
         self._share = [math.sqrt(len(self.pool[reason])) for reason in self.reasons[:-1]]
