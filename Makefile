@@ -25,7 +25,7 @@ LLAMA_BUILD := -DLLAVA_BUILD=OFF -DCMAKE_PROJECT_llama.cpp_INCLUDE=$(CURDIR)/pac
 NO_LLAMA := llama-cpp-python could not be built (it needs a C++ compiler and cmake): GGUF models are off, all else works; \
 then try: make deps-llama
 
-.PHONY: help deps deps-llama deps-chat pictures screenshots deps-cluster deps-tools deps-torch model model-heads tiny-model demo drill test chaos chaos-checkpoints test-cluster check format bench clean build
+.PHONY: help deps deps-llama deps-chat pictures screenshots deps-cluster deps-tools deps-torch model model-heads tiny-model demo drill test test-slow chaos chaos-checkpoints test-cluster check format bench clean build
 
 help:            ## print this list
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -51,8 +51,11 @@ demo: $(STAMP)   ## a real training job fails, Nightshift brings it back
 drill: $(STAMP)  ## the demo with every fault, one after the other
 	$(BIN)/nightshift demo --all
 
-test: $(STAMP)   ## run all tests but those on a real cluster
-	$(BIN)/pytest -n $(JOBS) -m "not live"
+test: $(STAMP)   ## run all tests but the slow ones and those on a real cluster
+	$(BIN)/pytest -n $(JOBS) -m "not live and not slow"
+
+test-slow: $(STAMP) ## run the slow tests: real processes, terminals, trainers and models
+	$(BIN)/pytest -n $(JOBS) -m "slow and not live"
 
 chaos: $(STAMP)  ## random nights on a simulated cluster until 3,000 incidents are over, and 500 with threads; INCIDENTS=N
 	$(BIN)/python -m tests.chaos.run --incidents $(or $(INCIDENTS),3000) --first $(or $(FIRST),1)
@@ -81,7 +84,7 @@ deps-tools:      ## put promtool, which checks the alert rules, into .tools (fro
 	@cd .tools && { apt-get download --quiet=2 prometheus || { apt-get update --quiet=2 && apt-get download --quiet=2 prometheus; }; } >/dev/null
 	@cd .tools && dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool && rm prometheus_*.deb
 
-deps-torch: $(TORCH_VENV)/.nightshift-installed ## create .venv-torch, with which the cluster's tests run gloo and the checkpoints' tests run torch, too (400 MB)
+deps-torch: $(TORCH_VENV)/.nightshift-installed ## create .venv-torch, with which the cluster's tests run gloo and the checkpoints' tests run torch, too (1.2 GB)
 $(TORCH_VENV)/.nightshift-installed:
 	$(PYTHON) -m venv $(TORCH_VENV)
 	$(TORCH_VENV)/bin/python -m pip install --quiet --retries 1 --extra-index-url $(TORCH_INDEX) torch==2.13.0 xxhash \

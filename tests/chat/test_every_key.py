@@ -295,7 +295,8 @@ def fits(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
 
 
 def _is_read(app: Any) -> bool:
-    return getattr(app.screen, "seen", True) is not None
+    counted = all(one.bars for one in app.screen.query(RankHistogram) if one.has_focus)
+    return counted and getattr(app.screen, "seen", True) is not None
 
 
 async def pressed(pilot: Pilot[Any], key: str) -> None:

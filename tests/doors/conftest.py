@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,6 +17,10 @@ from assistant.doors.cli.main import main
 from assistant.ports import JumpingClock
 from assistant.records import Call, CallStatus, Decision, Event, EventKind, Verdict
 from assistant.store import Store
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # a shell that starts the tests in the background makes them deaf to Ctrl-C, and with them what they start
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
