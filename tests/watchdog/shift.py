@@ -19,17 +19,6 @@ from assistant.store import Store
 from assistant.wiring import build
 from tests.scenarios.scene import ECC, START, XID
 
-NCCL = (
-    "[rank1]:[E105 02:01:11.12 ProcessGroupNCCL.cpp:607] [Rank 1] Watchdog caught collective operation timeout: "
-    "WorkNCCL(SeqNum=51, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=600000) ran for 600097 milliseconds before "
-    "timing out.",
-)
-BUG = (
-    "Traceback (most recent call last):",
-    '  File "/opt/train/pretrain.py", line 88, in main',
-    "    loss = model(batch) + None",
-    "TypeError: unsupported operand type(s) for +: 'float' and 'NoneType'",
-)
 ADA = "cli:ada"
 _KNOWLEDGE: list[Knowledge] = []
 

@@ -19,7 +19,8 @@ from assistant.records import CallStatus, IncidentState, JobState, Verdict
 from assistant.schedulers.simulated_run import Run
 from assistant.store import Count
 from assistant.store.breaker import last_period, open_breaker, reset_breaker, why_open
-from tests.watchdog.shift import ADA, BUG, NCCL, Shift, broken_gpu
+from tests.chaos.failures import BUG, NCCL
+from tests.watchdog.shift import ADA, Shift, broken_gpu
 
 DIES = Run(fails_at=30, lines=NCCL)
 

@@ -10,7 +10,8 @@ import pytest
 from assistant.policy import KindTerms, Limits, Mode, PlaceLimits, Window
 from assistant.records import CallStatus, IncidentState, Verdict
 from assistant.schedulers.simulated_run import Run
-from tests.watchdog.shift import ADA, NCCL, Shift, broken_gpu
+from tests.chaos.failures import NCCL
+from tests.watchdog.shift import ADA, Shift, broken_gpu
 
 DIES = Run(fails_at=30, lines=NCCL)
 

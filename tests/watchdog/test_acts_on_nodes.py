@@ -10,8 +10,9 @@ from assistant.ports import Reply
 from assistant.records import IncidentState, NodeState
 from assistant.recover.leases import parse
 from assistant.schedulers.simulated_run import Run
+from tests.chaos.failures import NCCL
 from tests.scenarios.scene import XID
-from tests.watchdog.shift import NCCL, Shift, broken_gpu
+from tests.watchdog.shift import Shift, broken_gpu
 
 TOLD = ("srun: error: Node failure on node02",)
 BROKEN = Run(fails_at=50, lines=TOLD)

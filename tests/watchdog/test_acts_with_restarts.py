@@ -10,7 +10,8 @@ import pytest
 from assistant.content.playbooks import playbooks
 from assistant.records import IncidentState, JobState
 from assistant.schedulers.simulated_run import Run
-from tests.watchdog.shift import BUG, NCCL, Shift, broken_gpu
+from tests.chaos.failures import BUG, NCCL
+from tests.watchdog.shift import Shift, broken_gpu
 
 WORKER = ("RuntimeError: DataLoader worker (pid 41873) is killed by signal: Killed.",)
 NVLINK = ("[rank3]: RuntimeError: CUDA error: uncorrectable NVLink error detected during the execution",)

@@ -125,22 +125,13 @@ class Commands:
             desk.drive(incident.id, asked=True)
             return standing(engine, incident.id)
 
-        def answered(yes: bool) -> None:
-            if yes:
-                desk.act(number, f"recover {job}", work)
-            else:
-                desk.tell(Noted(number, f"Job {code(job)} was left as it is."))
+        def look(engine: Engine, then: Callable[[bool], None]) -> Message:
+            waits = waiting_for(engine, job)
+            if waits is not None:
+                return Noted(number, standing(engine, waits))
+            return AskRecovery(recovery_of(engine, by=desk.by, job=job), then)
 
-        def plan(engine: Engine) -> Message:
-            try:
-                waits = waiting_for(engine, job)
-                if waits is not None:
-                    return Noted(number, standing(engine, waits))
-                return AskRecovery(recovery_of(engine, by=desk.by, job=job), answered)
-            except NightshiftError as error:
-                return NotAnswered(number, str(error))
-
-        desk.read(f"recovery {job}", plan, lambda message: message, lane="nodes")
+        self._once_agreed(number, f"recover {job}", f"Job {code(job)}", look, work, lane="nodes")
 
     def _undo(self, given: Given) -> None:
         desk, call, number = self._app.desk, int(given.first), self._talk.begin()
@@ -151,20 +142,38 @@ class Commands:
                 f"Call {call} was taken back." if outcome.ok else f"Call {call} could not be taken back: {escaped(outcome.error)}"
             )
 
+        def look(engine: Engine, then: Callable[[bool], None]) -> Message:
+            seen = undo_of(engine, call, desk.by)
+            return AskUndo(seen, then) if seen.text else NotAnswered(number, f"call {call} cannot be taken back: {seen.why}")
+
+        self._once_agreed(number, f"undo {call}", f"Call {call}", look, work)
+
+    def _once_agreed(
+        self,
+        number: int,
+        kind: str,
+        about: str,
+        look: Callable[[Engine, Callable[[bool], None]], Message],
+        work: Callable[[Engine], str],
+        *,
+        lane: str = "read",
+    ) -> None:
+        """Show what a command would change, by the message of `look`, and do it once the person has said yes to that."""
+        desk = self._app.desk
+
         def answered(yes: bool) -> None:
             if yes:
-                desk.act(number, f"undo {call}", work)
+                desk.act(number, kind, work)
             else:
-                desk.tell(Noted(number, f"Call {call} was left as it is."))
+                desk.tell(Noted(number, f"{about} was left as it is."))
 
-        def look(engine: Engine) -> Message:
+        def asked(engine: Engine) -> Message:
             try:
-                seen = undo_of(engine, call, desk.by)
+                return look(engine, answered)
             except NightshiftError as error:
                 return NotAnswered(number, str(error))
-            return AskUndo(seen, answered) if seen.text else NotAnswered(number, f"call {call} cannot be taken back: {seen.why}")
 
-        desk.read(f"undo {call}", look, lambda message: message)
+        desk.read(kind, asked, lambda message: message, lane=lane)
 
     def _model(self, given: Given) -> None:
         self._app.post_message(Noted(self._talk.begin(), escaped(who(self._talk.answers))))
