@@ -66,9 +66,14 @@ class Database:
             self._prepare(self._connection())
 
     def close(self) -> None:
-        """Close the connections of all threads; the next use opens a new one."""
+        """Close the connections of all threads; the next use opens a new one.
+
+        One that another thread uses at this moment is closed when that use ends.
+        """
         with self._open_lock:
-            for _, connection in self._open:
+            # to close under a running statement ends the whole process: a user elsewhere is the last to hold its own
+            me = threading.current_thread()
+            for connection in [kept for thread, kept in self._open if thread is me or not thread.is_alive()]:
                 connection.close()
             self._open.clear()
             self._local = threading.local()

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -197,6 +198,27 @@ def test_the_connections_of_threads_that_are_over_are_closed(store: Store) -> No
         thread.start()
         thread.join()
     assert len(store._open) == 2
+
+
+def test_a_store_that_is_closed_while_another_thread_reads_lets_it_finish(store: Store) -> None:
+    counting = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 300000) SELECT max(i) AS most FROM n"
+    for _ in range(5):
+        begun = threading.Event()
+        counted: list[int] = []
+
+        def count(begun: threading.Event = begun, counted: list[int] = counted) -> None:
+            store.rows("SELECT 1")
+            begun.set()
+            counted.append(store.rows(counting)[0]["most"])
+
+        reader = threading.Thread(target=count)
+        reader.start()
+        begun.wait(10)
+        time.sleep(0.01)
+        store.close()
+        reader.join(10)
+        assert counted == [300_000]
+    assert store.incidents() == []
 
 
 def test_a_state_that_ends_an_incident_closes_it_and_frees_it(store: Store) -> None:
