@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import select
+import selectors
 import signal
 import subprocess
 import sys
@@ -105,8 +105,10 @@ class Server:
     def _read(self, deadline: float, timeout_s: float) -> None:
         assert self._process.stdout is not None
         left = deadline - time.monotonic()
-        if left <= 0 or not select.select([self._process.stdout], [], [], left)[0]:
-            raise ServerError(f"it did not answer within {timeout_s:.0f} s")
+        with selectors.DefaultSelector() as waiting:  # select() itself fails where many files are open
+            waiting.register(self._process.stdout, selectors.EVENT_READ)
+            if left <= 0 or not waiting.select(left):
+                raise ServerError(f"it did not answer within {timeout_s:.0f} s")
         block = os.read(self._process.stdout.fileno(), 1 << 16)
         if not block:
             raise ServerError(self._ended())

@@ -34,9 +34,14 @@ class Status(NamedTuple):
     """One sentence."""
 
 
-@cache
 def encoder(folder: Path = FOLDER) -> LlamaEncoder | None:
     """Return the encoder, loaded and tried once; None where it does not work; `status` says why."""
+    return _loaded(folder)
+
+
+@cache
+def _loaded(folder: Path) -> LlamaEncoder | None:
+    # a function with a default would be kept once for each way to call it, and the model with it
     try:
         found = LlamaEncoder(folder)
         found.check()

@@ -133,9 +133,9 @@ class LlamaEncoder:
         except (ImportError, OSError, RuntimeError) as error:
             raise ContentError(f"llama-cpp-python cannot be loaded ({error}); build it with: make deps-llama") from error
         sizes: dict[str, Any] = {
-            "n_ctx": 512,
-            "n_batch": 512,
-            "n_ubatch": 512,
+            "n_ctx": MOST_TOKENS + 2,
+            "n_batch": MOST_TOKENS + 2,
+            "n_ubatch": MOST_TOKENS + 2,
             "n_threads": self._threads,
             "n_threads_batch": self._threads,
         }

@@ -98,6 +98,8 @@ async def log(scene: Scene, *sources: Path, cited: Sequence[Cited] = (), keys: S
     app = LogApp(*sources, cited=cited)
     async with app.run_test(size=(120, 23)) as pilot:
         await ready(pilot, app)
+        if len(sources) > 1:
+            await until(pilot, lambda: app.log_screen.has_class("-ranks"), "the ranks, which several logs show by themselves")
         for key in keys:
             await pressed(pilot, key)
         yield scene, app, pilot
