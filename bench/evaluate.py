@@ -7,8 +7,8 @@ it is a rest of 20 ms an item beside a small real model; metrics rest likewise, 
 else is real: the store passes so many bytes a second to a node and in all, jobs are processes, the model is copied and read.
 
 The baseline is the paper's: a job per dataset, which reads the model from the store itself and holds its slot until its metric is
-there. Its jobs load for about a third of their time and score for about a fifth, as the paper says of HumanEval (29.5 and 19 %). Of
-the 40 datasets most are short and some long; expected times are off by up to 30 %, as priors are.
+there. Of its time about a quarter each is loading and scoring; the paper says 29.5 and 19 % of HumanEval. Of the 63 datasets, as
+many as the paper evaluates, most are short and some long; expected times are off by up to 30 %, as priors are.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Case:
 def cases(quick: bool) -> list[Case]:
     """Return the datasets, shuffled as a suite lists them: three in four short, a few long, one in six with a long metric."""
     draw = random.Random(63)
-    scale, count = (0.4, 16) if quick else (1.0, 40)
+    scale, count = (0.4, 16) if quick else (1.0, 63)
     found = []
     for number in range(count):
         infer = draw.uniform(0.8, 3.5) if number % 8 else draw.uniform(8, 16)

@@ -14,7 +14,7 @@ from assistant.errors import NightshiftError, Unavailable
 from assistant.evaluation.asked import load_asked
 from assistant.evaluation.choices import failed_nodes, grouped, why_sunk
 from assistant.evaluation.cleaning import Cleaner
-from assistant.evaluation.elastic import to_take
+from assistant.evaluation.elastic import LEAST_S, holding
 from assistant.evaluation.files import claim
 from assistant.evaluation.fleet import Fleet
 from assistant.evaluation.following import Follower
@@ -24,6 +24,7 @@ from assistant.evaluation.outputs import Outputs
 from assistant.evaluation.planned import Estimator, Planner
 from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Plan, Trial
 from assistant.evaluation.remaining import corrected, gaps, is_complete, is_far, seconds_of
+from assistant.evaluation.shedding import to_shed
 from assistant.evaluation.submitting import Cancel, Submit, Submitter
 from assistant.evaluation.trial import TAKEN
 from assistant.ports import Clock, Scheduler
@@ -82,8 +83,11 @@ class Coordinator:
         self._follow = Follower(folder, scheduler, self.journal, self._send, cancel or (lambda _, job: scheduler.cancel(job)))
         self._queue: list[Trial] = []
         self._planned_on: tuple[object, ...] = ()
-        self._planned_with = self.estimates
+        self._planned_with = self._shed_with = self.estimates
+        self._shed_on = self.fleet.size
         self._items = {one.name: one.items for one in self.asked.datasets}
+        self._crowded: set[str] = set()
+        """Nodes on which jobs of ours waited in vain: they come last."""
         self._idle_since: float | None = None
 
     @property
@@ -149,8 +153,8 @@ class Coordinator:
         self._stage()
         self._score()
         self._plan()
+        self._shed()
         self._dispatch()
-        self._split()
         self._must_go_on()
         return False
 
@@ -194,6 +198,7 @@ class Coordinator:
         for note in list(self.state.live()):
             late = time.time() - note.at > PENDING_S and bool(self.fleet.others({note.node}))
             if note.node and (note.node in gone or late) and self._follow.is_pending(note):
+                self._crowded.add(note.node)
                 self._follow.cancel(note)
 
     def _stage(self) -> None:
@@ -235,7 +240,7 @@ class Coordinator:
         return seconds_of(piece, self.estimates, self._items)
 
     def _dispatch(self) -> None:
-        for node, free in self.fleet.free_slots():
+        for node, free in sorted(self.fleet.free_slots(), key=lambda one: one[0] in self._crowded):
             slots = free
             while slots > 0:
                 place = next((n for n, one in enumerate(self._queue) if one.gpus <= slots and self._may_run(one, node)), None)
@@ -251,23 +256,29 @@ class Coordinator:
         failed = failed_nodes(trial, self.state.failures)
         return node not in failed or not self.fleet.others(failed)
 
-    def _split(self) -> None:
-        """Where slots are free and nothing waits, take from the longest trial what it has not begun."""
-        if self._queue or self.left() or not any(free > 0 for _, free in self.fleet.free_slots()):
-            return
-        offers = [(note, to_take(self._unbegun(note), self._seconds, self.asked.load_s)) for note in self.state.live(TRIAL)]
-        note, chosen = max(offers, key=lambda one: sum(map(self._seconds, one[1])), default=(None, []))
-        won = [piece for piece in chosen if note and claim(self.folder.begun(note.number, piece), TAKEN) == TAKEN]
-        if note is None or not won:
-            return
-        self.journal.write("taken", number=note.number, pieces=listed(won))
-        logger.info("run=%s trial=%d runs long: %d pieces go to other slots", self.folder.id, note.number, len(won))
-        self._plan()
-        self._dispatch()
+    def _shed(self) -> None:
+        """Take from trials that would run on when the others are done what they have not begun.
 
-    def _unbegun(self, note: JobNote) -> list[Piece]:
-        waiting = (piece for piece in note.held if piece not in self.outputs.made)
-        return [piece for piece in waiting if not self.folder.begun(note.number, piece).exists()]
+        That is looked at where slots are left free, and where nodes or estimates changed so much that trials came to be unlike.
+        """
+        held = {piece.dataset for note in self.state.live(TRIAL) for piece in note.held}
+        changed = self.fleet.size != self._shed_on or is_far(self._shed_with, self.estimates, held)
+        idle = sum(max(0, free) for _, free in self.fleet.free_slots()) > sum(one.gpus for one in self._queue)
+        if not (changed or idle):
+            return
+        self._shed_on, self._shed_with = self.fleet.size, self.estimates
+        now, made = time.time(), self.outputs.made
+        running = {note.number: holding(self.folder, note, made, self._seconds, now) for note in self.state.live(TRIAL)}
+        waiting_s = sum(one.seconds * one.gpus for one in self._queue)
+        slots = max(1, self.fleet.size) * self.asked.gpus_per_node
+        for number, chosen in to_shed(running, waiting_s, slots, self.asked.load_s).items():
+            if sum(map(self._seconds, chosen)) < LEAST_S:
+                continue
+            won = [piece for piece in chosen if claim(self.folder.begun(number, piece), TAKEN) == TAKEN]
+            if won:
+                self.journal.write("taken", number=number, pieces=listed(won))
+                logger.info("run=%s trial=%d runs long: %d pieces go to other slots", self.folder.id, number, len(won))
+        self._plan()
 
     def _must_go_on(self) -> None:
         """Make sure that something runs or may run.

@@ -1,28 +1,43 @@
-"""What to take from a trial that runs long: of the pieces that it has not begun, about half of the time, from its end. Pure."""
+"""What a running trial still has to do, as the files of its job tell it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container
+from pathlib import Path
 
+from assistant.evaluation.journal import JobNote
+from assistant.evaluation.layout import RunFolder
 from assistant.evaluation.records import Piece
+from assistant.evaluation.shedding import Holding
 
 LEAST_S = 2.0
 """Less is not worth a job of its own."""
 
 
-def to_take(unbegun: Sequence[Piece], seconds_of: Callable[[Piece], float], load_s: float) -> list[Piece]:
-    """Return the pieces to take away, none where another slot would not be done sooner.
+def holding(folder: RunFolder, note: JobNote, made: Container[Piece], seconds_of: Callable[[Piece], float], now: float) -> Holding:
+    """Return what a trial still has to do.
+
+    A trial that has begun nothing keeps its first piece: else pieces could go round without one being begun.
 
     Args:
-        unbegun: In the order in which the trial takes them; something before them still runs.
+        folder: Of the run.
+        note: The trial's job.
+        made: Pieces that have an output.
         seconds_of: Expected of a piece on the GPU.
-        load_s: What another trial needs first.
+        now: Seconds since the epoch.
     """
-    seconds = [seconds_of(piece) for piece in unbegun]
-    whole, taken, chosen = sum(seconds), 0.0, list[Piece]()
-    for piece, one in zip(reversed(unbegun), reversed(seconds), strict=True):
-        if chosen and taken + one > whole / 2:
-            break
-        chosen.append(piece)
-        taken += one
-    return list(reversed(chosen)) if taken > max(LEAST_S, load_s) else []
+    waiting = [piece for piece in note.held if piece not in made and not folder.failed(note.number, piece).exists()]
+    since = {piece: _since(folder.begun(note.number, piece)) for piece in waiting}
+    at_work = {piece: begun for piece, begun in since.items() if begun is not None}
+    begun_s = sum(max(0.0, seconds_of(piece) - max(0.0, now - begun)) for piece, begun in at_work.items())
+    unbegun = [(piece, seconds_of(piece)) for piece in waiting if piece not in at_work]
+    if unbegun and len(unbegun) == len(note.held):
+        begun_s, unbegun = unbegun[0][1], unbegun[1:]
+    return Holding(begun_s, unbegun, max(1, note.gpus))
+
+
+def _since(claim: Path) -> float | None:
+    try:
+        return claim.stat().st_mtime
+    except FileNotFoundError:
+        return None

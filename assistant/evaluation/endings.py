@@ -29,7 +29,7 @@ def ending(folder: RunFolder, note: JobNote, job: Job | None) -> dict[str, Any]:
     node = note.node or (job.nodes[0] if job is not None and job.nodes else str(status.get("node", "")))
     event: dict[str, Any] = {"number": note.number, "state": job.state.value if job is not None else UNKNOWN, "node": node}
     if note.kind == STAGE:
-        return event | _staged(folder, node, job)
+        return event | _staged(folder, note, node, job)
     if note.kind == TRIAL:
         return event | _tried(folder, note, job, status)
     if note.kind == METRIC:
@@ -37,13 +37,16 @@ def ending(folder: RunFolder, note: JobNote, job: Job | None) -> dict[str, Any]:
     return event
 
 
-def _staged(folder: RunFolder, node: str, job: Job | None) -> dict[str, Any]:
+def _staged(folder: RunFolder, note: JobNote, node: str, job: Job | None) -> dict[str, Any]:
     told = read_json(folder.node(node)) if node else None
     if told is not None and job is not None and told.get("job") == job.id:
         if told["ok"]:
             return {"staged": True}
         return {"staged": False, "strike": node, **({"unfit": told["why"]} if told["kind"] == "room" else {"why": told["why"]})}
-    return {"staged": False, "strike": node, "why": _how(job)}
+    why = f"{_how(job)}{_last_words(folder.job(note.number))}"
+    if job is not None and job.state is JobState.FAILED and not (folder.job(note.number) / "log").exists():
+        why += f"; it left no log in {folder.path}, which every node must see under this path (setting evaluation.folder)"
+    return {"staged": False, "strike": node, "why": why}
 
 
 def _tried(folder: RunFolder, note: JobNote, job: Job | None, status: dict[str, Any]) -> dict[str, Any]:

@@ -34,6 +34,7 @@ class Point:
     dataset: str
     infer: float | None
     metric: float | None
+    prepare: float | None = None
     model_bytes: int = 0
 
 
@@ -44,6 +45,7 @@ class Learned:
     speed: float
     own: Mapping[str, float]
     metric: Mapping[str, float]
+    prepare: Mapping[str, float]
     runs: Mapping[str, int]
     """In how many runs each dataset was measured."""
 
@@ -70,10 +72,12 @@ def learned(points: Iterable[Point], run: str, model_bytes: int) -> Learned:
     speeds[run] = before + (_median(mine) - before) * many / (many + _SPEED_K) if mine else before
     own = _shrunk((p.dataset, value - speeds[p.run]) for p, value in inferred)
     metric = _shrunk((p.dataset, p.metric) for p in points if p.metric is not None)
+    prepare = _shrunk((p.dataset, p.prepare) for p in points if p.prepare is not None)
     runs: dict[str, set[str]] = defaultdict(set)
     for p in points:
         runs[p.dataset].add(p.run)
-    return Learned(math.exp(speeds[run]), _factors(own), _factors(metric), {name: len(found) for name, found in runs.items()})
+    known = {name: len(found) for name, found in runs.items()}
+    return Learned(math.exp(speeds[run]), _factors(own), _factors(metric), _factors(prepare), known)
 
 
 def _factors(logarithms: Mapping[str, float]) -> dict[str, float]:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from assistant.evaluation.planning import Running, replan
 from assistant.evaluation.priors import Measured, Priors
-from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Plan, Trial
+from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Plan, Took, Trial
 
 
 class Planner(Protocol):
@@ -34,7 +34,7 @@ class Planner(Protocol):
         ...
 
 
-Estimator = Callable[[Sequence[tuple[Piece, float]]], Mapping[str, Estimate]]
+Estimator = Callable[[Sequence[Took]], Mapping[str, Estimate]]
 """Returns estimates after pieces of this run took so many seconds."""
 
 
@@ -53,8 +53,11 @@ def planner(
 def estimator(priors: Priors, datasets: Sequence[Dataset], past: Sequence[Measured], *, run: str, model_bytes: int) -> Estimator:
     """Return what estimates datasets after what past evaluations and this one measured."""
 
-    def estimates(seen: Sequence[tuple[Piece, float]]) -> Mapping[str, Estimate]:
-        own = [Measured(run, piece.dataset, piece.items, seconds, model_bytes=model_bytes) for piece, seconds in seen]
+    def estimates(seen: Sequence[Took]) -> Mapping[str, Estimate]:
+        own = [
+            Measured(run, one.piece.dataset, one.piece.items, one.infer_s, prepare_s=one.prepare_s, model_bytes=model_bytes)
+            for one in seen
+        ]
         learned = priors.learn(datasets, [*past, *own], run=run, model_bytes=model_bytes)
         return learned.estimates(datasets)
 

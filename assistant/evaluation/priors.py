@@ -60,6 +60,8 @@ class Measured:
     """0: not measured."""
     metric_s: float = 0.0
     """0: not measured, or none."""
+    prepare_s: float = 0.0
+    """0: not measured, or it was prepared before."""
     model_bytes: int = 0
 
 
@@ -75,6 +77,8 @@ class Priors:
     """By dataset, the same for inference beyond the speed."""
     metric: Mapping[str, float] = field(default_factory=dict)
     """By dataset, measured seconds of the metric over the prior's."""
+    prepare: Mapping[str, float] = field(default_factory=dict)
+    """The same for preparing it on a node."""
     runs: Mapping[str, int] = field(default_factory=dict)
     """By dataset, how many evaluations measured it."""
 
@@ -92,7 +96,7 @@ class Priors:
             if one.name in known:
                 raise wrong(path, "name", f"{one.name!r} is there twice", trail=(("dataset", number),))
             known[one.name] = one
-        return cls(found.unit, known, 1.0, {}, {}, {})
+        return cls(found.unit, known)
 
     def factor(self, dataset: str) -> int:
         """Return how many units an item of a dataset has; one of an unknown name is taken for one that is written."""
@@ -122,7 +126,8 @@ class Priors:
         before = self.before(dataset)
         infer = before.infer_s * self.speed * self.own.get(dataset.name, 1.0) / speed
         metric = before.metric_s * self.metric.get(dataset.name, 1.0)
-        return replace(before, infer_s=infer, metric_s=metric, runs=self.runs.get(dataset.name, 0))
+        prepare = before.prepare_s * self.prepare.get(dataset.name, 1.0)
+        return replace(before, prepare_s=prepare, infer_s=infer, metric_s=metric, runs=self.runs.get(dataset.name, 0))
 
     def estimates(self, datasets: Iterable[Dataset], speed: float = 1.0) -> dict[str, Estimate]:
         """Return the estimates of several datasets by their names."""
@@ -137,7 +142,7 @@ class Priors:
             run: The evaluation that estimates are wanted for: its speed is its own as soon as it measured anything.
             model_bytes: Size of its model: until then it is taken to be as fast as past models of about that size; 0: of all.
         """
-        fresh = replace(self, speed=1.0, own={}, metric={}, runs={})
+        fresh = replace(self, speed=1.0, own={}, metric={}, prepare={}, runs={})
         by_name = {one.name: fresh.before(one) for one in datasets}
         items = {one.name: one.items for one in datasets}
         for name, kept in self.known.items():
@@ -148,9 +153,10 @@ class Priors:
             if one.dataset in by_name and one.items > 0:
                 share, before = one.items / items[one.dataset], by_name[one.dataset]
                 infer, metric = ratio(one.infer_s, before.infer_s * share), ratio(one.metric_s, before.metric_s * share)
-                points.append(Point(one.run, one.dataset, infer, metric, one.model_bytes))
+                prepare = ratio(one.prepare_s, before.prepare_s) if before.prepare_s > 0 else None
+                points.append(Point(one.run, one.dataset, infer, metric, prepare, one.model_bytes))
         found = learned(points, run, model_bytes)
-        return replace(fresh, speed=found.speed, own=found.own, metric=found.metric, runs=found.runs)
+        return replace(fresh, speed=found.speed, own=found.own, metric=found.metric, prepare=found.prepare, runs=found.runs)
 
 
 def _given(said: float | None, prior: float) -> float:

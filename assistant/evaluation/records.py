@@ -64,6 +64,17 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
+class Took:
+    """How long a piece took that is done."""
+
+    piece: Piece
+    infer_s: float
+    """With reading and tokenising it, where the command did not tell how long that took."""
+    prepare_s: float = 0.0
+    """0: the command did not tell, or the node had it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Trial:
     """What one GPU job evaluates, in this order."""
 

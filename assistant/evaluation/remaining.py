@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
-from assistant.evaluation.records import Dataset, Estimate, Piece
+from assistant.evaluation.records import Dataset, Estimate, Piece, Took
 
 FEW = 3
 """So many datasets must have been seen before they say something about the others."""
@@ -34,27 +34,26 @@ def is_complete(dataset: Dataset, made: Iterable[Piece]) -> bool:
     return not gaps(dataset, made)
 
 
-def corrected(
-    estimates: Mapping[str, Estimate], seen: Sequence[tuple[Piece, float]], items: Mapping[str, int]
-) -> dict[str, Estimate]:
+def corrected(estimates: Mapping[str, Estimate], seen: Sequence[Took], items: Mapping[str, int]) -> dict[str, Estimate]:
     """Return estimates after what was measured: a dataset's own seconds count most, for others what all have in common.
 
     Args:
         estimates: Before the run.
-        seen: Pieces that are done, with their seconds on the GPU.
+        seen: Pieces that are done.
         items: Of each dataset.
     """
     seconds: dict[str, float] = {}
     counts: dict[str, int] = {}
-    for piece, taken in seen:
-        seconds[piece.dataset] = seconds.get(piece.dataset, 0.0) + taken
-        counts[piece.dataset] = counts.get(piece.dataset, 0) + piece.items
+    for one in seen:
+        name = one.piece.dataset
+        seconds[name] = seconds.get(name, 0.0) + one.infer_s
+        counts[name] = counts.get(name, 0) + one.piece.items
     measured = {name: seconds[name] / max(1, counts[name]) * items[name] for name in seconds}
     ratios = [measured[name] / estimates[name].infer_s for name in measured if estimates[name].infer_s > 0]
     common = median(ratios) if len(ratios) >= FEW else 1.0
     found = {}
-    for name, one in estimates.items():
-        found[name] = replace(one, infer_s=measured.get(name, one.infer_s * common))
+    for name, before in estimates.items():
+        found[name] = replace(before, infer_s=measured.get(name, before.infer_s * common))
     return found
 
 

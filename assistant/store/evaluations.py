@@ -28,6 +28,8 @@ class EvaluationRun:
     model_bytes: int
     """0: not known."""
     at: datetime
+    prepare_s: float = 0.0
+    """0 where that is not known, or the node had it."""
 
     @property
     def items(self) -> int:
@@ -40,11 +42,14 @@ class EvaluationRows(AuditRows):
 
     def keep_evaluation(self, rows: Iterable[EvaluationRun]) -> None:
         """Keep what pieces took; a piece of the same run again replaces what was kept of it."""
-        sql = "INSERT OR REPLACE INTO evaluations VALUES (?,?,?,?,?,?,?,?,?)"
+        sql = "INSERT OR REPLACE INTO evaluations VALUES (?,?,?,?,?,?,?,?,?,?)"
         with self.transaction() as connection:
             connection.executemany(
                 sql,
-                [(r.run, r.dataset, r.first, r.last, r.infer_s, r.metric_s, r.model, r.model_bytes, time_text(r.at)) for r in rows],
+                [
+                    (r.run, r.dataset, r.first, r.last, r.infer_s, r.metric_s, r.model, r.model_bytes, time_text(r.at), r.prepare_s)
+                    for r in rows
+                ],
             )
 
     def evaluations(self, limit: int = 20_000) -> list[EvaluationRun]:
@@ -61,6 +66,7 @@ class EvaluationRows(AuditRows):
                 row["model"],
                 row["model_bytes"],
                 datetime.fromisoformat(row["at"]),
+                row["prepare_s"],
             )
             for row in found
         ]

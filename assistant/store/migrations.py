@@ -226,6 +226,11 @@ def m0014_evaluations(db: Database) -> None:
     )
 
 
+def m0015_prepared(db: Database) -> None:
+    """How long reading and tokenising a dataset took, where a command told it."""
+    _script(db, "ALTER TABLE evaluations ADD COLUMN prepare_s REAL NOT NULL DEFAULT 0")
+
+
 STEPS: tuple[Callable[[Database], None], ...] = (
     m0001_incidents,
     m0002_evidence_and_diagnoses,
@@ -241,6 +246,7 @@ STEPS: tuple[Callable[[Database], None], ...] = (
     m0012_leaders,
     m0013_watches,
     m0014_evaluations,
+    m0015_prepared,
 )
 """Every step ever released, oldest first."""
 

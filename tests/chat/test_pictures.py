@@ -12,6 +12,7 @@ from textual.widgets import Input, TextArea
 
 from assistant.doors.chat.app import ChatApp
 from assistant.doors.chat.screens.log import LogScreen
+from assistant.doors.chat.screens.recovery import RecoveryScreen
 from assistant.doors.chat.screens.tabbed import Tabbed
 from assistant.doors.chat.themes import DARK, LIGHT
 from assistant.doors.chat.widgets.log_view import LogView
@@ -30,6 +31,7 @@ TOUR = (
     ("incident", ("escape", "escape", "f2", "enter"), False),
     ("playbook", ("5",), True),
     ("log", ("1", "l"), False),
+    ("recovery", ("escape", "r"), False),
     ("keys", ("escape", "escape", "escape", "f1"), True),
 )
 """Screens one after the other: the keys that lead from one to the next, and whether one look is enough."""
@@ -79,6 +81,8 @@ async def test_screens_look_as_they_did(
         await until(pilot, lambda: app.talk.answers, "who answers")
         for screen, keys, once in TOUR:
             await walked(app, pilot, keys)
+            if screen == "recovery":
+                await until(pilot, lambda: isinstance(app.screen, RecoveryScreen), "the plan")
             if look == "dark" or not once:
                 await compare(pilot, f"{screen}-{size[0]}x{size[1]}-{look}", tmp_path)
 

@@ -16,6 +16,7 @@ from assistant.evaluation.journal import CLEAN, STAGE, Journal
 from assistant.evaluation.planned import planner
 from assistant.evaluation.records import Estimate
 from assistant.evaluation.shelf import Shelf
+from assistant.records import JobSpec, JobState
 from tests.scenarios.evaluating import World
 
 ALL = {"a": 20.0, "b": 10.0, "c": 5.0}
@@ -298,3 +299,30 @@ def test_a_coordinator_that_only_cleans_ends_the_jobs_and_frees_the_memory(world
     assert all(job.state.ended for job in world.cluster.jobs())
     assert world.left_in_memory() == []
     assert CLEAN in kinds(world)
+
+
+def test_work_that_waits_for_a_node_which_others_hold_goes_to_another_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("assistant.evaluation.coordinator.PENDING_S", 0.4)
+    world = World(tmp_path, items=dict.fromkeys("abcdef", 10))
+    for name in "abcdef":
+        world.let(f"slow.{name}", 0.3)
+    held: list[str] = []
+    states: list[JobState] = []
+
+    def look(run: Coordinator) -> None:
+        if not held and all(run.state.ready.get(node) for node in ("node01", "node02")):
+            spec = JobSpec("other", "#!/bin/sh\nexec sleep 12\n", work_dir=tmp_path, options=("--nodelist=node01",))
+            held.append(world.cluster.submit(spec))
+        if run.is_done() and not states:
+            states.append(world.cluster.job(held[0]).state)
+
+    try:
+        run = world.run(look)
+        assert world.scores() == dict.fromkeys("abcdef", 10.0)
+        assert states == [JobState.RUNNING]
+        assert all(count == 1 for count in world.times("infer").values())
+        assert run.state.strikes == {}
+    finally:
+        world.close()

@@ -120,6 +120,27 @@ def test_sharded_states_are_written_by_all_ranks_and_load_on_another_number_of_t
         assert run(tmp_path, SHARDED, tmp_path / "c", "load", ranks=ranks) == saved
 
 
+SIGNALLED = """
+import os, signal, sys, torch, torch.distributed as dist
+from assistant.training.checkpoints import AsyncCheckpointer
+dist.init_process_group("gloo"); me = dist.get_rank(); state = {"weights": torch.arange(8.0)}
+with AsyncCheckpointer(sys.argv[1], metrics=None) as checkpoints:
+    for step in range(1, 100):
+        if (step, me) in {(7, 1), (20, 0)}:
+            os.kill(os.getpid(), signal.SIGUSR2 if step == 7 else signal.SIGTERM)
+        if checkpoints.step(step, state):
+            break
+print(f"rank {me} ended after step {step}")
+dist.destroy_process_group()
+"""
+
+
+def test_a_signal_to_one_rank_is_obeyed_by_all_at_the_same_step(tmp_path: Path) -> None:
+    said = run(tmp_path, SIGNALLED, tmp_path / "c", ranks=2)
+    assert sorted(said.splitlines()) == ["rank 0 ended after step 20", "rank 1 ended after step 20"]
+    assert healthy_steps(tmp_path / "c") == [7, 20]
+
+
 ALONE = ROOT / "tests" / "unit" / "torch_checkpoints_alone.py"
 CASES = re.findall(r"^def (held_\w+)", ALONE.read_text(encoding="utf-8"), re.MULTILINE)
 

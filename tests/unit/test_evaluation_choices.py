@@ -1,8 +1,9 @@
-"""What an evaluation decides, as pure functions: what is left, what is given up, what is taken from a long trial."""
+"""What an evaluation decides, as pure functions: what is left, what is given up, what the end of a job means."""
 
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,13 @@ import pytest
 from assistant.errors import ContentError
 from assistant.evaluation.choices import failed_nodes, grouped, why_sunk
 from assistant.evaluation.commands import argv
-from assistant.evaluation.elastic import to_take
-from assistant.evaluation.journal import Failure, Journal
+from assistant.evaluation.endings import ending
+from assistant.evaluation.journal import STAGE, Failure, JobNote, Journal
 from assistant.evaluation.layout import RunFolder, name_of
 from assistant.evaluation.metric import cover, joined
-from assistant.evaluation.records import Dataset, Estimate, Piece, Trial
+from assistant.evaluation.records import Dataset, Estimate, Piece, Took, Trial
 from assistant.evaluation.remaining import corrected, gaps, is_far
+from assistant.records import Job, JobState
 
 A = Dataset("a", 100, "infer {out}")
 
@@ -81,20 +83,12 @@ def test_long_metrics_come_first_and_alone_and_short_ones_share_a_job_where_slot
     assert grouped(sets, estimates, 0) == []
 
 
-def test_about_half_of_what_a_long_trial_has_not_begun_is_taken_from_its_end() -> None:
-    pieces = [Piece("a", at, at + 10) for at in range(0, 100, 10)]
-    assert to_take(pieces, lambda piece: 10.0, 5.0) == pieces[5:]
-    assert to_take(pieces[:1], lambda piece: 10.0, 5.0) == pieces[:1]
-    assert to_take(pieces[:1], lambda piece: 10.0, 30.0) == []
-    assert to_take([], lambda piece: 10.0, 0.0) == []
-
-
 def test_a_prior_that_is_wrong_by_a_hundred_is_replaced_by_what_was_measured() -> None:
     before = {name: Estimate(0, 10.0, 1) for name in "abcd"}
     items = dict.fromkeys("abcd", 100)
-    after = corrected(before, [(Piece("a", 0, 10), 100.0)], items)
+    after = corrected(before, [Took(Piece("a", 0, 10), 100.0)], items)
     assert (after["a"].infer_s, after["b"].infer_s) == (1000.0, 10.0)
-    after = corrected(before, [(Piece(name, 0, 10), 100.0) for name in "abc"], items)
+    after = corrected(before, [Took(Piece(name, 0, 10), 100.0) for name in "abc"], items)
     assert after["d"].infer_s == 1000.0
     assert is_far(before, after, ["d"])
     assert not is_far(after, after, "abcd")
@@ -135,3 +129,22 @@ def test_a_journal_whose_last_line_was_cut_is_read_without_it(tmp_path: Path) ->
     assert [note.job_id for note in again.state.live()] == [""]
     again.write("submitted", number=1, job="7")
     assert [note.job_id for note in Journal(folder).state.live()] == ["7"]
+
+
+@pytest.mark.parametrize(
+    ("state", "log", "why"),
+    [
+        (JobState.FAILED, "", "it left no log in .*, which every node must see under this path"),
+        (JobState.FAILED, "No module named numpy\n", "exit status 1: No module named numpy$"),
+        (JobState.NODE_FAIL, "", "^job 12 is node_fail, exit status 1$"),
+    ],
+)
+def test_a_precursor_that_failed_says_what_to_look_at(tmp_path: Path, state: JobState, log: str, why: str) -> None:
+    folder = RunFolder(tmp_path)
+    folder.job(1).mkdir(parents=True)
+    if log:
+        (folder.job(1) / "log").write_text(log)
+    job = Job("12", "evaluate-stage", "ada", state, "train", ("n1",), None, None, None, None, None, 1, None)
+    event = ending(folder, JobNote(1, STAGE, "n1", 0.0), job)
+    assert not event["staged"]
+    assert re.search(why, event["why"])

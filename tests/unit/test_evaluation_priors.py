@@ -11,8 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assistant.errors import ContentError
+from assistant.evaluation.files import write_json
+from assistant.evaluation.layout import RunFolder
+from assistant.evaluation.outputs import took
 from assistant.evaluation.priors import Measured, Priors
-from assistant.evaluation.records import Dataset
+from assistant.evaluation.records import Dataset, Piece, Took
 from assistant.ports import JumpingClock
 from assistant.store import EvaluationRun, Store
 
@@ -24,7 +27,7 @@ UNIT = PRIORS.unit
 def piece(dataset: str, factor: float, run: str = "now", *, items: int = 50, size: int = 0) -> Measured:
     one = next(one for one in SETS if one.name == dataset)
     before = PRIORS.before(one)
-    return Measured(run, dataset, items, before.infer_s * items / one.items * factor, 0.0, size)
+    return Measured(run, dataset, items, before.infer_s * items / one.items * factor, model_bytes=size)
 
 
 def off(priors: Priors, dataset: str) -> float:
@@ -149,3 +152,28 @@ def test_the_store_keeps_what_pieces_took_and_a_piece_again_replaces_it(tmp_path
         assert store.evaluations() == [again, second]
         assert store.evaluations(1) == [again]
     assert again.items == 10
+
+
+def test_what_a_command_tells_of_preparing_is_kept_apart_from_inference() -> None:
+    before = PRIORS.estimate(Dataset("gsm8k", 1319, "x"))
+    told = [Measured("now", "gsm8k", 20, before.infer_s * 20 / 1319, prepare_s=before.prepare_s * 10)]
+    told += [Measured("now", "gsm8k", 20, before.infer_s * 20 / 1319)]  # on the same node: nothing to prepare
+    found = PRIORS.learn(SETS, told, run="now").estimate(Dataset("gsm8k", 1319, "x"))
+    assert found.prepare_s == pytest.approx(before.prepare_s * 10, rel=0.15)
+    assert found.infer_s == pytest.approx(before.infer_s)
+
+
+def test_a_piece_that_says_nonsense_of_its_time_spoils_nothing(tmp_path: Path) -> None:
+    folder, piece = RunFolder(tmp_path), Piece("a", 0, 5)
+    told: list[tuple[object, Took | None]] = [
+        ({"seconds": 5.0, "prepare_s": 2.0}, Took(piece, 3.0, 2.0)),
+        ({"seconds": 5.0, "prepare_s": 9.0}, Took(piece, 0.0, 5.0)),
+        ({"seconds": 5.0, "prepare_s": "x"}, Took(piece, 5.0)),
+        ({"seconds": 5.0, "prepare_s": -1}, Took(piece, 5.0)),
+        ({"seconds": None}, None),
+    ]
+    for record, wanted in told:
+        write_json(folder.made(piece), record)
+        assert took(folder, piece) == wanted
+    folder.made(piece).unlink()
+    assert took(folder, piece) is None

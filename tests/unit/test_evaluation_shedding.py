@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from assistant.evaluation.elastic import holding as left_of
+from assistant.evaluation.files import claim, write_json
+from assistant.evaluation.journal import TRIAL, JobNote
+from assistant.evaluation.layout import RunFolder
 from assistant.evaluation.records import Piece
 from assistant.evaluation.shedding import Holding, to_shed
 
@@ -52,3 +59,34 @@ def test_only_trials_above_the_fair_share_give_and_none_but_their_last_pieces(
         assert one.left_s > fair * (1 - 1e-9)
         assert taken == [piece for piece, _ in one.unbegun][-len(taken) :]
         assert sum(seconds for piece, seconds in one.unbegun if piece in taken) > load_s * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("begun", "failed", "made", "begun_s", "unbegun"),
+    [
+        ({}, (), (), 10.0, (1, 2, 3)),  # it loads: its first piece stays
+        ({0: 4}, (), (), 6.0, (1, 2, 3)),
+        ({0: 40}, (), (), 0.0, (1, 2, 3)),  # longer than expected: it may end at any moment
+        ({0: -5}, (), (), 10.0, (1, 2, 3)),  # a node whose clock is ahead
+        ({0: 30, 1: 3}, (), (0,), 7.0, (2, 3)),
+        ({0: 30, 1: 3}, (0,), (), 7.0, (2, 3)),  # what failed holds nothing up
+        ({0: 40, 1: 30, 2: 20, 3: 10}, (), (0, 1, 2, 3), 0.0, ()),
+    ],
+)
+def test_what_a_trial_still_has_to_do(
+    begun: dict[int, float],
+    failed: tuple[int, ...],
+    made: tuple[int, ...],
+    begun_s: float,
+    unbegun: tuple[int, ...],
+    tmp_path: Path,
+) -> None:
+    folder, now = RunFolder(tmp_path), 1_800_000_000.0
+    note = JobNote(7, TRIAL, "n1", now, tuple(pieces(0, 1, 2, 3)), gpus=2)
+    for number, seconds in begun.items():
+        claim(folder.begun(7, pieces(number)[0]), "job")
+        os.utime(folder.begun(7, pieces(number)[0]), (now - seconds, now - seconds))
+    for number in failed:
+        write_json(folder.failed(7, pieces(number)[0]), {"why": "no"})
+    found = left_of(folder, note, pieces(*made), lambda _: 10.0, now)
+    assert (found.begun_s, [piece for piece, _ in found.unbegun], found.gpus) == (begun_s, pieces(*unbegun), 2)

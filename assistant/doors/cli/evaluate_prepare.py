@@ -94,7 +94,8 @@ def prepare(engine: Engine, settings: Settings, wish: Wish) -> RunFolder:
 def past(engine: Engine) -> list[Measured]:
     """Return what datasets took in past evaluations."""
     return [
-        Measured(one.run, one.dataset, one.items, one.infer_s, one.metric_s, one.model_bytes) for one in engine.store.evaluations()
+        Measured(one.run, one.dataset, one.items, one.infer_s, one.metric_s, one.prepare_s, one.model_bytes)
+        for one in engine.store.evaluations()
     ]
 
 

@@ -19,6 +19,7 @@ from assistant.evaluation.coordinator import Coordinator
 from assistant.evaluation.files import is_held, locked, read_json
 from assistant.evaluation.journal import Journal
 from assistant.evaluation.layout import RunFolder
+from assistant.evaluation.outputs import took
 from assistant.evaluation.planned import estimator, planner
 from assistant.evaluation.priors import Priors
 from assistant.evaluation.results import Report, markdown, report_of
@@ -163,10 +164,10 @@ def _keep(engine: Engine, folder: RunFolder) -> None:
     items = {one.name: one.items for one in asked.datasets}
     rows = []
     for piece in folder.pieces():
-        seconds = (read_json(folder.made(piece)) or {}).get("seconds")
-        if seconds is None or piece.dataset not in items:
+        found = took(folder, piece)
+        if found is None or piece.dataset not in items:
             continue
-        share = piece.items / items[piece.dataset]
-        row = (folder.id, piece.dataset, piece.first, piece.last, seconds, metrics[piece.dataset] * share)
-        rows.append(EvaluationRun(*row, asked.model.source, asked.model.size_bytes or 0, now))
+        metric_s = metrics[piece.dataset] * piece.items / items[piece.dataset]
+        row = (folder.id, piece.dataset, piece.first, piece.last, found.infer_s, metric_s)
+        rows.append(EvaluationRun(*row, asked.model.source, asked.model.size_bytes or 0, now, found.prepare_s))
     engine.store.keep_evaluation(rows)

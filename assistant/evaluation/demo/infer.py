@@ -20,22 +20,26 @@ def main() -> None:
     _say({"ready": True})
     for line in sys.stdin:
         try:
-            _evaluate(model, json.loads(line), item_ms)
+            prepare_s = _evaluate(model, json.loads(line), item_ms)
         except (OSError, ValueError, KeyError) as error:
             _say({"ok": False, "error": f"{type(error).__name__}: {error}"})
         else:
-            _say({"ok": True})
+            _say({"ok": True, "prepare_s": prepare_s})
 
 
-def _evaluate(model: Model, piece: dict[str, Any], item_ms: float) -> None:
+def _evaluate(model: Model, piece: dict[str, Any], item_ms: float) -> float:
+    """Write the answers and return how long reading the questions took."""
+    begun = time.monotonic()
     lines = Path(piece["data"]).read_text(encoding="utf-8").splitlines()[piece["first"] : piece["last"]]
     found = [json.loads(line) for line in lines]
+    prepare_s = time.monotonic() - begun
     with Path(piece["out"]).open("w", encoding="utf-8") as out:
         for at in range(0, len(found), BATCH):
             part = found[at : at + BATCH]
             for item, answer in zip(part, model.answer([item["prompt"] for item in part]), strict=True):
                 out.write(json.dumps({**item, "given": answer}) + "\n")
             time.sleep(item_ms * len(part) / 1000)
+    return prepare_s
 
 
 def _say(record: object) -> None:
