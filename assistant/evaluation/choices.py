@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from assistant.evaluation.journal import Failure
 from assistant.evaluation.records import Dataset, Estimate, Piece, Trial
 
-SHORT_S, SHORTS_S = 10.0, 60.0
-"""Metrics shorter than the first share a job, of the second in all."""
+SHORT_S = 10.0
+"""Metrics shorter than this share a job where slots are few."""
+LEAST_SHORTS_S, MOST_SHORTS_S = 5.0, 60.0
+"""Seconds of metrics that share a job, in all: what each processor has to do of what waits now, within these bounds."""
 
 
 def overlap(one: Piece, other: Piece) -> bool:
@@ -34,8 +36,17 @@ def _same(one: Failure, other: Failure) -> bool:
     return overlap(one.piece, other.piece)
 
 
-def grouped(datasets: Sequence[Dataset], estimates: Mapping[str, Estimate], slots: int) -> list[list[Dataset]]:
-    """Return datasets as metric jobs take them, long ones first and alone, short ones together where slots are few."""
+def grouped(datasets: Sequence[Dataset], estimates: Mapping[str, Estimate], slots: int, cpus: int) -> list[list[Dataset]]:
+    """Return datasets as metric jobs take them, long ones first and alone, short ones together where slots are few.
+
+    Args:
+        datasets: Whose outputs are there.
+        estimates: Of their metrics.
+        slots: Processors that are free; so many jobs at most.
+        cpus: All processors: those that are busy will take what is left here.
+    """
+    share_s = sum(estimates[one.name].metric_s for one in datasets) / max(1, cpus)
+    most_s = min(max(share_s, LEAST_SHORTS_S), MOST_SHORTS_S)
     ordered = sorted(datasets, key=lambda one: -estimates[one.name].metric_s)
     groups: list[list[Dataset]] = []
     room = 0.0
@@ -43,7 +54,7 @@ def grouped(datasets: Sequence[Dataset], estimates: Mapping[str, Estimate], slot
         seconds = estimates[one.name].metric_s
         if seconds > SHORT_S or room < seconds or len(ordered) <= slots:
             groups.append([one])
-            room = SHORTS_S - seconds if seconds <= SHORT_S else 0.0
+            room = most_s - seconds if seconds <= SHORT_S else 0.0
         else:
             groups[-1].append(one)
             room -= max(seconds, 1.0)

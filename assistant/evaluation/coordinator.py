@@ -211,8 +211,8 @@ class Coordinator:
         busy = {name for note in self.state.live(METRIC) for name in note.datasets}
         waiting = [one for one in self.asked.datasets if one.name not in busy and not self.has_ended(one)]
         waiting = [one for one in waiting if is_complete(one, self.outputs.made)]
-        slots = self.asked.cpus_per_node * max(1, self.fleet.size) - sum(1 for _ in self.state.live(METRIC))
-        for group in grouped(waiting, self.estimates, slots):
+        cpus = self.asked.cpus_per_node * max(1, self.fleet.size)
+        for group in grouped(waiting, self.estimates, cpus - sum(1 for _ in self.state.live(METRIC)), cpus):
             names = {one.name for one in group}
             failed = {one.node for one in self.state.failures if one.dataset in names and one.piece is None and one.node}
             self._send.metric(group, sorted(failed) if self.fleet.others(failed) else ())

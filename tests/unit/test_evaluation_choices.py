@@ -77,10 +77,17 @@ def test_long_metrics_come_first_and_alone_and_short_ones_share_a_job_where_slot
     sets = [Dataset(f"d{number}", 1, "infer {out}") for number in range(6)]
     seconds = [1.0, 100.0, 2.0, 30.0, 1.0, 1.0]
     estimates = {one.name: Estimate(0, 0, metric) for one, metric in zip(sets, seconds, strict=True)}
-    groups = [[one.name for one in group] for group in grouped(sets, estimates, 3)]
+    groups = [[one.name for one in group] for group in grouped(sets, estimates, 3, 3)]
     assert groups == [["d1"], ["d3"], ["d2", "d0", "d4", "d5"]]
-    assert len(grouped(sets, estimates, 6)) == 6
-    assert grouped(sets, estimates, 0) == []
+    assert len(grouped(sets, estimates, 6, 6)) == 6
+    assert grouped(sets, estimates, 0, 3) == []
+
+
+@pytest.mark.parametrize(("cpus", "together"), [(1, 7), (4, 3), (20, 1)])
+def test_short_metrics_share_a_job_no_longer_than_each_processor_has_to_do(cpus: int, together: int) -> None:
+    sets = [Dataset(f"d{number:02}", 1, "infer {out}") for number in range(12)]
+    estimates = {one.name: Estimate(0, 0, 8.0) for one in sets}
+    assert [len(group) for group in grouped(sets, estimates, 1, cpus)] == [together]
 
 
 def test_a_prior_that_is_wrong_by_a_hundred_is_replaced_by_what_was_measured() -> None:
