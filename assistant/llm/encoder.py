@@ -8,7 +8,8 @@ from __future__ import annotations
 import atexit
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -140,7 +141,8 @@ class LlamaEncoder:
             "n_threads_batch": self._threads,
         }
         try:
-            found = Llama(str(self._path), embedding=True, flash_attn=True, verbose=False, **sizes)
+            with _room_for_few():
+                found = Llama(str(self._path), embedding=True, flash_attn=True, verbose=False, **sizes)
         except (ValueError, RuntimeError, AssertionError) as error:
             raise ContentError(f"{self._path}: llama.cpp does not load it: {error}") from error
         # at the very end of a process it cannot free itself any more, and says so
@@ -152,6 +154,23 @@ class LlamaEncoder:
             return digest_of(self._path)
         except OSError as error:
             raise ContentError(f"{self._path}: cannot be read: {error.strerror}; install again") from error
+
+
+@contextmanager
+def _room_for_few() -> Iterator[None]:
+    """Let a model that is loaded meanwhile make room for as many texts as we give it at once.
+
+    By itself llama-cpp-python asks llama.cpp for one sequence a token of the batch, which sets aside 30 MB for logits that an
+    encoder does not even have; no argument says otherwise.
+    """
+    from llama_cpp import llama_cpp
+
+    asked = llama_cpp.llama_max_parallel_sequences
+    llama_cpp.llama_max_parallel_sequences = lambda: _AT_ONCE
+    try:
+        yield
+    finally:
+        llama_cpp.llama_max_parallel_sequences = asked
 
 
 def _digest_in(folder: Path) -> str:

@@ -34,18 +34,20 @@ def other_drawer() -> str:
     return "" if made == here else f"the pictures are of {made.split()}, here is {here.split()}: make pictures"
 
 
-def picture_of(app: App[int]) -> str:
-    """Return what is on the screen as SVG, without what is different by chance."""
-    return _CHANCE.sub("terminal-", app.export_screenshot()).strip() + "\n"
+def picture_of(app: App[int], by_chance: str = "") -> str:
+    """Return what is on the screen as SVG, without what is different by chance, such as a random name."""
+    drawn = _CHANCE.sub("terminal-", app.export_screenshot()).strip() + "\n"
+    return drawn.replace(by_chance, "0" * len(by_chance)) if by_chance else drawn
 
 
-async def compare(pilot: Pilot[int], name: str, seen_in: Path) -> None:
+async def compare(pilot: Pilot[int], name: str, seen_in: Path, by_chance: str = "") -> None:
     """Wait until the screen looks as the kept picture of a name.
 
     Args:
         pilot: Of the application.
         name: Of the file, without `.svg`.
         seen_in: Where to leave what is seen, when it stays different.
+        by_chance: A name of always the same length that differs from run to run.
 
     Raises:
         AssertionError: It does, or there is no picture; the message says where both are.
@@ -54,26 +56,26 @@ async def compare(pilot: Pilot[int], name: str, seen_in: Path) -> None:
     if WRITES:
         path.parent.mkdir(exist_ok=True)
         MADE_WITH.write_text(drawn_by(), encoding="utf-8")
-        path.write_text(await _still(pilot), encoding="utf-8")
+        path.write_text(await _still(pilot, by_chance), encoding="utf-8")
         return
     kept = path.read_text(encoding="utf-8") if path.exists() else ""
-    seen = picture_of(pilot.app)
+    seen = picture_of(pilot.app, by_chance)
     for _ in range(int(PATIENCE_S / LOOK_S)):
         if seen == kept:
             return
         await pilot.pause(LOOK_S)
-        seen = picture_of(pilot.app)
+        seen = picture_of(pilot.app, by_chance)
     left = seen_in / f"{name}.svg"
     left.write_text(seen, encoding="utf-8")
     raise AssertionError(f"the screen is not as in {path}; it is in {left}. When it is right: make pictures")
 
 
-async def _still(pilot: Pilot[int]) -> str:
+async def _still(pilot: Pilot[int], by_chance: str) -> str:
     """Return the picture once nothing moves any more."""
     same, before = 0, ""
     for _ in range(int(PATIENCE_S / LOOK_S)):
         await pilot.pause(LOOK_S)
-        now = picture_of(pilot.app)
+        now = picture_of(pilot.app, by_chance)
         same, before = (same + 1 if now == before else 0), now
         if same == STILL:
             return now

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,8 @@ from assistant.doors.chat.screens.recovery import RecoveryScreen
 from assistant.doors.chat.screens.tabbed import Tabbed
 from assistant.doors.chat.themes import DARK, LIGHT
 from assistant.doors.chat.widgets.log_view import LogView
+from assistant.policy import Mode
+from assistant.records import Event, EventKind
 from tests.chat.conftest import opened
 from tests.chat.pictures import compare, other_drawer
 from tests.chat.waiting import until
@@ -31,7 +34,6 @@ TOUR = (
     ("incident", ("escape", "escape", "f2", "enter"), False),
     ("playbook", ("5",), True),
     ("log", ("1", "l"), False),
-    ("recovery", ("escape", "r"), False),
     ("keys", ("escape", "escape", "escape", "f1"), True),
 )
 """Screens one after the other: the keys that lead from one to the next, and whether one look is enough."""
@@ -51,6 +53,13 @@ def _same_everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder whose path, which the screen shows, is everywhere of the same length."""
+    with tempfile.TemporaryDirectory(prefix="scene-", dir="/tmp") as name:
+        yield Path(name)
+
+
 def at_rest(app: ChatApp) -> bool:
     """Tell whether all that the screen reads is there."""
     for blinking in (*app.screen.query(Input), *app.screen.query(TextArea)):
@@ -59,6 +68,10 @@ def at_rest(app: ChatApp) -> bool:
         view = app.screen.query_one(LogView)
         return view.row is not None and view.state.numbered and not view.state.doing
     return not isinstance(app.screen, Tabbed) or getattr(app.screen, "seen", None) is not None
+
+
+def _put_on(app: ChatApp, look: str) -> None:
+    app.theme, app.animation_level = LIGHT.name if look == "light" else DARK.name, "none"
 
 
 async def walked(app: ChatApp, pilot: Pilot[int], keys: tuple[str, ...]) -> None:
@@ -77,14 +90,30 @@ async def test_screens_look_as_they_did(
     if look == "no-colour":
         monkeypatch.setenv("NO_COLOR", "1")
     async with opened(broken, size) as (app, pilot):
-        app.theme, app.animation_level = LIGHT.name if look == "light" else DARK.name, "none"
+        _put_on(app, look)
         await until(pilot, lambda: app.talk.answers, "who answers")
         for screen, keys, once in TOUR:
             await walked(app, pilot, keys)
-            if screen == "recovery":
-                await until(pilot, lambda: isinstance(app.screen, RecoveryScreen), "the plan")
             if look == "dark" or not once:
                 await compare(pilot, f"{screen}-{size[0]}x{size[1]}-{look}", tmp_path)
+
+
+@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_the_plan_of_a_recovery_looks_as_it_did(
+    short_folder: Path, size: tuple[int, int], look: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if look == "no-colour":
+        monkeypatch.setenv("NO_COLOR", "1")
+    scene = Scene(short_folder, mode=Mode.PROPOSE)
+    scene.cluster.submit(scene.spec)
+    scene.clock.sleep(120)
+    scene.engine.open(Event(EventKind.JOB_ENDED, "1", None, scene.clock.now()))
+    async with opened(scene, size) as (app, pilot):
+        _put_on(app, look)
+        await walked(app, pilot, ("f2", "enter", "r"))
+        await until(pilot, lambda: isinstance(app.screen, RecoveryScreen), "the plan")
+        await compare(pilot, f"recovery-{size[0]}x{size[1]}-{look}", tmp_path, short_folder.name)
 
 
 async def test_a_quiet_night_looks_as_it_did(scene: Scene, tmp_path: Path) -> None:

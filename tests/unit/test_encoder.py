@@ -278,3 +278,13 @@ def test_broken_heads_of_the_site_leave_the_shipped_ones(tmp_path: Path, encoder
     said: list[str] = []
     assert open_heads(encoder, tmp_path, warn=said.append).about == heads.about
     assert "shipped heads are used" in said[0]
+
+
+def test_room_is_made_for_the_texts_of_one_batch_and_only_while_it_loads() -> None:
+    from llama_cpp import llama_cpp
+
+    asked = llama_cpp.llama_max_parallel_sequences
+    own = LlamaEncoder()
+    own.check()
+    assert own._model.context_params.n_seq_max == _AT_ONCE
+    assert llama_cpp.llama_max_parallel_sequences is asked

@@ -110,6 +110,6 @@ def _facts(step: Planned) -> Iterator[Content]:
 
 def _end(seen: RecoverySeen) -> Content:
     counts = ((seen.count(verdict), words) for verdict, (words, _) in POLICY.items())
-    changes = "; ".join(f"{count} {'change' if count == 1 else 'changes'} {words}" for count, words in counts if count)
+    changes = "; ".join(f"{words}: {count} {'change' if count == 1 else 'changes'}" for count, words in counts if count)
     note = clean(seen.plan.note)
     return Content(f"Mode {seen.mode}: {changes or 'nothing would be changed'}. {note[:1].upper()}{note[1:]}.")
