@@ -56,6 +56,16 @@ def excerpts(folder: Path, each: int = EACH, seed: int = 0) -> list[Excerpt]:
     ]
 
 
+def names(folder: Path) -> dict[str, str]:
+    """Return the generator's names of reasons by ours.
+
+    Raises:
+        FileNotFoundError: The generator is not there.
+        ValueError: It has a reason that we do not know.
+    """
+    return {reason_of(name): name for name in _module(folder / "gen.py").ROOT}
+
+
 def known_wordings(cases: Sequence[Excerpt]) -> set[str]:
     """Return the root wordings, as the encoder sees them, that are like a line that training may see."""
     data = _module(ROOT / "training" / "encoder" / "lines.py")

@@ -16,6 +16,7 @@ from assistant.content.reasons import reasons
 from assistant.errors import ContentError
 from assistant.llm import embedded, prepared, refitting
 from assistant.llm.encoder import (
+    _AT_ONCE,
     DIGEST,
     DIMS,
     FOLDER,
