@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assistant.evaluation.asked import Asked, load_asked
+from assistant.evaluation.bound import lower_bound
 from assistant.evaluation.files import read_json
 from assistant.evaluation.journal import Journal, State
 from assistant.evaluation.layout import RunFolder
 from assistant.evaluation.progress import duration
-from assistant.evaluation.records import Dataset, Piece
+from assistant.evaluation.records import Dataset, Estimate, Machines, Piece
 
 COLUMNS = ("dataset", "score", "items", "state", "infer_s", "metric_s", "why")
 
@@ -47,6 +48,8 @@ class Report:
     """`finished`, or `unfinished`: it can be gone on with."""
     seconds: float
     """From the first job to the end of the last one."""
+    bound_s: float
+    """No schedule on as many nodes could have been shorter, for what inference and metrics took; loading is not counted in."""
     results: tuple[Result, ...]
 
     @property
@@ -76,8 +79,15 @@ def report_of(path: Path) -> Report:
         asked.model.source,
         "finished" if state.finished else "unfinished",
         _seconds(folder, asked, state),
+        _bound(asked, results),
         results,
     )
+
+
+def _bound(asked: Asked, results: Sequence[Result]) -> float:
+    took = {one.dataset: Estimate(0.0, one.infer_s, one.metric_s or 0.0) for one in results if one.state == "scored"}
+    machines = Machines(asked.nodes, asked.gpus_per_node, asked.cpus_per_node, load_s=0.0, fetch_s=0.0)
+    return lower_bound([one for one in asked.datasets if one.name in took], took, machines)
 
 
 def _result(folder: RunFolder, dataset: Dataset, state: State, made: Sequence[Piece]) -> Result:
@@ -127,7 +137,7 @@ def markdown(report: Report) -> str:
         f"# {report.title or report.run}",
         "",
         f"Model `{report.model}`, run `{report.run}`, {report.state}: {report.scored} of {len(report.results)} datasets scored in "
-        f"{duration(report.seconds)}.",
+        f"{duration(report.seconds)}; lower bound {duration(report.bound_s)}.",
         "",
         "| Dataset | Score | Items | GPU time | Metric time |",
         "| --- | ---: | ---: | ---: | ---: |",

@@ -73,13 +73,15 @@ def test_a_suite_is_scored_and_told_as_a_table_json_and_markdown(cli: Run, suite
     (report,) = said.objects
     assert {one["dataset"]: one["score"] for one in report["results"]} == {"easy": 12.0, "hard": 8.0}
     assert (report["state"], report["title"]) == ("finished", "nightly")
+    assert 0 < report["bound_s"] <= report["seconds"]
     assert "| easy | 12.0000 | 12 |" in (home / "out.md").read_text()
     assert not list((home / "memory").rglob("weights"))
     listed = cli("evaluate", "--runs")
     assert report["run"] in listed.out
     again = cli("--quiet", "evaluate", "--resume", report["run"])
     assert again.code == 0
-    assert "2 of 2 datasets scored" in again.out
+    assert "2 of 2 datasets scored in " in again.out
+    assert ", lower bound " in again.out
 
 
 def test_every_job_is_a_call_in_the_audit_and_counts_for_no_limit(cli: Run, suite: Path, store_path: Path) -> None:

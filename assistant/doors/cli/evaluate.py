@@ -109,7 +109,8 @@ def _print(report: Report, as_json: bool) -> None:
 
     print_table(COLUMNS, rows(report))
     lost = f", {len(report.given_up)} given up" if report.given_up else ""
-    print_line(f"{report.run}: {report.scored} of {len(report.results)} datasets scored{lost} in {duration(report.seconds)}")
+    took = f"{duration(report.seconds)}, lower bound {duration(report.bound_s)}"
+    print_line(f"{report.run}: {report.scored} of {len(report.results)} datasets scored{lost} in {took}")
     for what in sorted({what for one in report.results for what in one.unprotected}):
         print_line(f"sandbox: {what}")
 
