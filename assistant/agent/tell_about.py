@@ -73,6 +73,8 @@ def mode(turn: Turn) -> Iterator[str]:
         if switches
         else "No kill switch is configured."
     )
+    if (breaker := turn.gate.breaker) is not None:
+        yield f"The breaker is open {breaker}. Nightshift changes nothing by itself before: nightshift breaker reset"
 
 
 def help_(turn: Turn) -> Iterator[str]:

@@ -66,6 +66,11 @@ class Gate:
         """What may be done."""
         return self._policy
 
+    @property
+    def breaker(self) -> str | None:
+        """Since when and why the breaker is open, None when it is not."""
+        return why_open(self._store)
+
     def on(self, store: Store, approver: Approver) -> Gate:
         """Return a gate like this one that writes to another store, for rehearsals."""
         return Gate(store, self._context_for, self._policy, approver, find=self._find)

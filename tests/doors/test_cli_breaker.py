@@ -50,3 +50,15 @@ def test_status_warns_of_it_with_the_command(cli: Run, store_path: Path) -> None
         said = cli("status")
     assert said.code == 1
     assert "60 incidents were the machine's fault: nightshift breaker reset" in said.out.splitlines()[0]
+
+
+def test_the_doctor_and_the_answer_about_the_mode_tell_of_it(cli: Run, store_path: Path) -> None:
+    with Store(store_path, SystemClock()) as store:
+        open_breaker(store, why="the storage is being moved", by="cli:ada")
+    (found,) = [one for one in cli("doctor", "--json").objects if one["name"] == "breaker"]
+    assert found["health"] == "warn"
+    assert "the storage is being moved" in found["text"]
+    assert "nightshift breaker reset" in cli("ask", "which mode are you in?").out
+    cli("breaker", "reset")
+    assert not [one for one in cli("doctor", "--json").objects if one["name"] == "breaker"]
+    assert "breaker" not in cli("ask", "which mode are you in?").out

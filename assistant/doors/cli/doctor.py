@@ -181,9 +181,14 @@ def _disk(door: Door) -> Iterator[Finding]:
 
 
 def _store(door: Door) -> Iterator[Finding]:
+    from assistant.store.breaker import why_open
+
     with door.store.transaction():
         incidents = len(door.store.incidents(open_only=True, limit=10_000))
     yield Finding("store", Health.OK, f"{door.store.path}, {incidents} open incidents")
+    breaker = why_open(door.store)
+    if breaker is not None:
+        yield Finding("breaker", Health.WARN, f"open {breaker}: the watch changes nothing", "nightshift breaker show, then reset")
     broken = door.store.verify()
     if broken is not None:
         yield Finding(
