@@ -108,6 +108,8 @@ class Desk:
         """Stop looking. What hangs is not waited for."""
         self._closed.set()
         self._changed.set()
+        for lane in self._lanes.values():
+            lane.close()
 
     @property
     def engine(self) -> Engine:

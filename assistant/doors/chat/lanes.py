@@ -13,6 +13,8 @@ from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
 
+_END = ""
+
 
 class Lane:
     """Does one thing after the other; a newer request of a kind replaces one of that kind that still waits."""
@@ -30,12 +32,15 @@ class Lane:
         self._work: dict[str, Callable[[], object]] = {}
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._closed = False
         self.busy = False
         """Whether it is at work."""
 
     def ask(self, kind: str, work: Callable[[], object]) -> None:
         """Let the lane do something soon; `kind` tells what it replaces among what waits."""
         with self._lock:
+            if self._closed:
+                return
             waits = kind in self._work
             self._work[kind] = work
             if not waits:
@@ -44,9 +49,14 @@ class Lane:
                 self._thread = threading.Thread(target=self._run, name=f"chat-{self.name}", daemon=True)
                 self._thread.start()
 
+    def close(self) -> None:
+        """Let the thread end after what was asked before; what is asked later is not done. Waits for nothing."""
+        with self._lock:
+            self._closed = True
+            self._waiting.put(_END)
+
     def _run(self) -> None:
-        while True:
-            kind = self._waiting.get()
+        while (kind := self._waiting.get()) != _END:
             with self._lock:
                 work = self._work.pop(kind)
             self.busy = True

@@ -74,6 +74,7 @@ class Talk:
         done = threading.Event()
         self._lane.ask("end", done.set)
         done.wait(ENDS_S)
+        self._lane.close()
 
     def answers_are(self, answers: str) -> None:
         """Say what answers from now on."""
