@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import argparse
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+GONE_S = 30.0
+"""How long to try to remove the folder of trainers that were killed."""
 
 
 @dataclass
@@ -76,12 +80,25 @@ def _note(told: Told, said: Sequence[str], *, survives: bool) -> None:
         told.outlived += 1
 
 
+@contextmanager
+def _folder() -> Iterator[str]:
+    """A folder that is removed at the end, also where the writer of the last trainer is still at work in it."""
+    name = tempfile.mkdtemp(prefix="nightshift-kills-")
+    try:
+        yield name
+    finally:
+        deadline = time.monotonic() + GONE_S
+        while Path(name).exists() and time.monotonic() < deadline:
+            shutil.rmtree(name, ignore_errors=True)
+            time.sleep(0.05)
+
+
 def run(kills: int, seed: int) -> Told:
     """Kill so often, in one folder for one rank with either writer and for two ranks."""
     dice = random.Random(seed)
     every = Told()
     for world, writer, share in ((1, "process", 0.6), (1, "thread", 0.2), (2, "process", 0.2)):
-        with tempfile.TemporaryDirectory(prefix="nightshift-kills-") as name:
+        with _folder() as name:
             told = Told()
             while told.kills < max(1, round(kills * share)) and not told.problems:
                 one_life(Path(name) / "checkpoints", seed, dice, told, world=world, writer=writer)
