@@ -62,7 +62,7 @@ def spec(devcluster: DevCluster, request: pytest.FixtureRequest) -> JobSpec:
 
 def started(slurm: SlurmScheduler, spec: JobSpec) -> Job:
     job_id = slurm.submit(spec)
-    until(lambda: slurm.job(job_id).state is JobState.RUNNING, 20)
+    until(lambda: slurm.job(job_id).state is JobState.RUNNING, 60)  # nodes that the test before had used may take a while
     until(lambda: (slurm.job(job_id).log or Path()).is_file(), 10)
     return slurm.job(job_id)
 
