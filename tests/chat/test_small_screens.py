@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from textual.command import Command, CommandPalette
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList, Static
@@ -118,6 +120,15 @@ async def test_a_question_that_waits_no_more_is_said(broken: Scene) -> None:
     async with opened(broken) as (app, pilot):
         app.post_message(OpenApproval(77))
         await until(pilot, lambda: any("waits no more" in one.message for one in app._notifications))
+
+
+async def test_a_question_younger_than_what_was_read_of_the_store_is_asked(broken: Scene) -> None:
+    async with opened(broken) as (app, pilot):
+        assert app.store_seen is not None
+        app.store_seen = replace(app.store_seen, approvals=())
+        app.post_message(OpenApproval(1))
+        await until(pilot, lambda: isinstance(app.screen, ApprovalScreen), "the question")
+        assert [one.approval.id for one in app.store_seen.approvals] == [1]
 
 
 async def test_the_keys_of_the_screen_below_are_listed(broken: Scene) -> None:

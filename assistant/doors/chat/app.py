@@ -20,7 +20,7 @@ from assistant.doors.chat.screens.approval import ApprovalScreen
 from assistant.doors.chat.screens.keys import KeysScreen
 from assistant.doors.chat.screens.main import MainScreen
 from assistant.doors.chat.screens.playbook import PlaybookScreen
-from assistant.doors.chat.seen import ClusterSeen, StoreSeen
+from assistant.doors.chat.seen import ClusterSeen, StoreSeen, read_store
 from assistant.doors.chat.sessions import Talks
 from assistant.doors.chat.talk import Talk
 from assistant.doors.chat.themes import DARK, LIGHT, THEMES
@@ -88,7 +88,8 @@ class ChatApp(App[int]):
 
     def on_store_read(self, message: messages.StoreRead) -> None:
         """Show what the store says."""
-        self.store_seen = message.seen
+        if self.store_seen is None or message.seen.at >= self.store_seen.at:  # two threads may read it
+            self.store_seen = message.seen
         self._status("trouble", "")
 
     def on_cluster_read(self, message: messages.ClusterRead) -> None:
@@ -184,17 +185,31 @@ class ChatApp(App[int]):
 
     def on_open_approval(self, message: messages.OpenApproval) -> None:
         """Ask the person about a change."""
-        seen = self.store_seen
-        found = [one for one in seen.approvals if one.approval.id == message.approval] if seen is not None else []
-        if not found:
+        if not self._asks(message.approval):  # it may be younger than what was read last
+            self.desk.read(
+                f"approval {message.approval}",
+                lambda engine: read_store(engine.store, self.desk.now()),
+                lambda seen: messages.ApprovalLookedFor(message.approval, seen),
+            )
+
+    def on_approval_looked_for(self, message: messages.ApprovalLookedFor) -> None:
+        """Ask, or say that nothing waits."""
+        self.store_seen = message.seen
+        if not self._asks(message.approval):
             self.notify(f"Approval {message.approval} waits no more.", severity="warning")
-            return
+
+    def _asks(self, approval: int) -> bool:
+        """Ask about an approval that waits as far as is known; tell whether it does."""
+        seen = self.store_seen
+        found = next((one for one in seen.approvals if one.approval.id == approval), None) if seen is not None else None
 
         def answered(answer: tuple[Verdict, str] | None) -> None:
             if answer is not None:
-                self.desk.settle(message.approval, *answer)
+                self.desk.settle(approval, *answer)
 
-        self.push_screen(ApprovalScreen(found[0], self.desk.now()), answered)
+        if found is not None:
+            self.push_screen(ApprovalScreen(found, self.desk.now()), answered)
+        return found is not None
 
     def on_ask_recovery(self, message: messages.AskRecovery) -> None:
         """Ask the person whether a playbook may begin."""

@@ -178,6 +178,14 @@ class OpenApproval(Message):
         self.approval = approval
 
 
+class ApprovalLookedFor(Message):
+    """The store was read anew to find what waits for a yes."""
+
+    def __init__(self, approval: int, seen: StoreSeen) -> None:
+        super().__init__()
+        self.approval, self.seen = approval, seen
+
+
 class OpenJob(Message):
     """Show a job."""
 
