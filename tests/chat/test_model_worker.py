@@ -111,8 +111,9 @@ async def test_a_worker_that_is_killed_in_the_middle_of_an_answer(night: Night, 
         assert (told.mode, told.intent) == ("semantic", "job_status")
         assert "4830" in told.text
         assert "running" in told.text
+        begun = f"{BEGUN} {' '.join(told.begun.split())}"
+        await until(pilot, lambda: begun in " ".join(seen_text(app).split()), begun)
         seen = " ".join(seen_text(app).split())
-        assert f"{BEGUN} {told.begun}" in seen
         assert "ended by SIGKILL" in seen
         assert "this is the answer without a model" in seen
 
