@@ -14,10 +14,10 @@ from assistant.errors import NightshiftError, Unavailable
 from assistant.evaluation.asked import load_asked
 from assistant.evaluation.choices import failed_nodes, grouped, why_sunk
 from assistant.evaluation.cleaning import Cleaner
-from assistant.evaluation.elastic import LEAST_S, holding
 from assistant.evaluation.files import claim
 from assistant.evaluation.fleet import Fleet
 from assistant.evaluation.following import Follower
+from assistant.evaluation.holdings import LEAST_S, holding
 from assistant.evaluation.journal import METRIC, TRIAL, JobNote, Journal, State, listed
 from assistant.evaluation.layout import RunFolder
 from assistant.evaluation.outputs import Outputs

@@ -41,6 +41,7 @@ _SHORT = 250
 _AT_ONCE = 8
 """Texts computed together: more do not go faster."""
 _KEPT = 4096
+_LOADING = threading.Lock()
 MEANING = 0.5
 """Exponent of what the encoder says beside the words' model; the mean of both is better than either on every suite."""
 _LEAST = 1e-4
@@ -165,12 +166,13 @@ def _room_for_few() -> Iterator[None]:
     """
     from llama_cpp import llama_cpp
 
-    asked = llama_cpp.llama_max_parallel_sequences
-    llama_cpp.llama_max_parallel_sequences = lambda: _AT_ONCE
-    try:
-        yield
-    finally:
-        llama_cpp.llama_max_parallel_sequences = asked
+    with _LOADING:
+        asked = llama_cpp.llama_max_parallel_sequences
+        llama_cpp.llama_max_parallel_sequences = lambda: _AT_ONCE
+        try:
+            yield
+        finally:
+            llama_cpp.llama_max_parallel_sequences = asked
 
 
 def _digest_in(folder: Path) -> str:

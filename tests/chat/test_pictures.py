@@ -53,6 +53,22 @@ def _same_everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
+@pytest.fixture(params=SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def size(request: pytest.FixtureRequest) -> tuple[int, int]:
+    """Columns and rows of the terminal."""
+    found: tuple[int, int] = request.param
+    return found
+
+
+@pytest.fixture(params=LOOKS)
+def look(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How the terminal is coloured."""
+    found: str = request.param
+    if found == "no-colour":
+        monkeypatch.setenv("NO_COLOR", "1")
+    return found
+
+
 @pytest.fixture
 def short_folder() -> Iterator[Path]:
     """A folder whose path, which the screen shows, is everywhere of the same length."""
@@ -82,13 +98,7 @@ async def walked(app: ChatApp, pilot: Pilot[int], keys: tuple[str, ...]) -> None
     await until(pilot, lambda: at_rest(app), "all that is read")
 
 
-@pytest.mark.parametrize("look", LOOKS)
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-async def test_screens_look_as_they_did(
-    broken: Scene, size: tuple[int, int], look: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if look == "no-colour":
-        monkeypatch.setenv("NO_COLOR", "1")
+async def test_screens_look_as_they_did(broken: Scene, size: tuple[int, int], look: str, tmp_path: Path) -> None:
     async with opened(broken, size) as (app, pilot):
         _put_on(app, look)
         await until(pilot, lambda: app.talk.answers, "who answers")
@@ -98,13 +108,7 @@ async def test_screens_look_as_they_did(
                 await compare(pilot, f"{screen}-{size[0]}x{size[1]}-{look}", tmp_path)
 
 
-@pytest.mark.parametrize("look", LOOKS)
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-async def test_the_plan_of_a_recovery_looks_as_it_did(
-    short_folder: Path, size: tuple[int, int], look: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if look == "no-colour":
-        monkeypatch.setenv("NO_COLOR", "1")
+async def test_the_plan_of_a_recovery_looks_as_it_did(short_folder: Path, size: tuple[int, int], look: str, tmp_path: Path) -> None:
     scene = Scene(short_folder, mode=Mode.PROPOSE)
     scene.cluster.submit(scene.spec)
     scene.clock.sleep(120)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assistant.evaluation.elastic import holding as left_of
 from assistant.evaluation.files import claim, write_json
+from assistant.evaluation.holdings import holding as left_of
 from assistant.evaluation.journal import TRIAL, JobNote
 from assistant.evaluation.layout import RunFolder
 from assistant.evaluation.records import Piece

@@ -88,9 +88,13 @@ class ChatApp(App[int]):
 
     def on_store_read(self, message: messages.StoreRead) -> None:
         """Show what the store says."""
-        if self.store_seen is None or message.seen.at >= self.store_seen.at:  # two threads may read it
-            self.store_seen = message.seen
+        self._saw(message.seen)
         self._status("trouble", "")
+
+    def _saw(self, seen: StoreSeen) -> None:
+        """Take what was read of the store, unless something younger was taken: two threads read it."""
+        if self.store_seen is None or seen.at >= self.store_seen.at:
+            self.store_seen = seen
 
     def on_cluster_read(self, message: messages.ClusterRead) -> None:
         """Show what the scheduler says."""
@@ -194,7 +198,7 @@ class ChatApp(App[int]):
 
     def on_approval_looked_for(self, message: messages.ApprovalLookedFor) -> None:
         """Ask, or say that nothing waits."""
-        self.store_seen = message.seen
+        self._saw(message.seen)
         if not self._asks(message.approval):
             self.notify(f"Approval {message.approval} waits no more.", severity="warning")
 
