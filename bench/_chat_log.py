@@ -15,6 +15,7 @@ SIZE_MB = 100
 """Of the log before it grows."""
 TYPED = ("k", "k", "\x15", "j", "\x04", "k", "\x1b[5~", "G", "k", "j", "F")
 """Leave the end, up and down by lines and pages, to the end again, and follow."""
+_NAP_S = 0.05
 _FOOT = re.compile(r"(following · )?line ([\d,]+) · \d+%")
 
 
@@ -34,28 +35,31 @@ class Grown(NamedTuple):
     """Lines a second that came meanwhile."""
     behind: float
     """Seconds by which the end that is shown is behind that of the file, at most."""
+    late: float
+    """Seconds by which this process, which only waits, was woken too late in the worst hundredth of its naps meanwhile."""
 
 
 def keys_while_it_grows(terminal: Terminal, path: Path, writer: Writer, rate: int, count: int) -> Grown:
     """Press keys in the viewer that is open on a log; a key counts until the foot says where it led to."""
     begin, before = time.perf_counter(), _lines(path)
     writer.go.set()
-    times, behind, foot = [], 0.0, Foot(follows=True, line=0)
+    times, naps, behind, foot = [], [], 0.0, Foot(follows=True, line=0)
     for number in range(count):
         key = TYPED[number % len(TYPED)]
-        time.sleep(0.05)
+        asleep = time.perf_counter()
+        time.sleep(_NAP_S)
+        naps.append(time.perf_counter() - asleep - _NAP_S)
         while terminal.read(0.0):
             pass
-        began = time.perf_counter()
-        lines = _lines(path) if key == "F" else 0
+        size, began = path.stat().st_size, time.perf_counter()
         terminal.type(key)
         foot, seen = _answer(terminal, key, foot)
         times.append(seen - began)
         if key == "F":
-            behind = max(behind, (lines - foot.line) / rate)
+            behind = max(behind, (_lines(path, size) - foot.line) / rate)
     spent = time.perf_counter() - begin
     writer.stop.set()
-    return Grown(sorted(times), (_lines(path) - before) / spent, behind)
+    return Grown(sorted(times), (_lines(path) - before) / spent, behind, sorted(naps)[int(count * 0.99)])
 
 
 def _answer(terminal: Terminal, key: str, before: Foot) -> tuple[Foot, float]:
@@ -78,6 +82,11 @@ def begin(path: Path, rate: int) -> Writer:
     return Writer(path, rate)
 
 
-def _lines(path: Path) -> int:
+def _lines(path: Path, size: int | None = None) -> int:
+    """Return how many lines the first `size` bytes of a file hold; the whole file without it."""
+    left = path.stat().st_size if size is None else size
+    found = 0
     with path.open("rb") as file:
-        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+        while left > 0 and (block := file.read(min(left, 1 << 20))):
+            found, left = found + block.count(b"\n"), left - len(block)
+    return found

@@ -10,7 +10,7 @@ from pathlib import Path
 from assistant.config import Settings
 from assistant.doors.chat.app import ChatApp
 from assistant.doors.chat.desk import Desk
-from assistant.doors.chat.memory import give_back
+from assistant.doors.chat.memory import Garbage, give_back
 from assistant.doors.chat.start import FromSettings
 from assistant.engine import Engine
 from assistant.ports import SystemClock
@@ -114,7 +114,8 @@ def main(folder: Path) -> None:
     settings = Settings(state_folder=folder, store=folder / "nightshift.db")
     starts = OnBusyCluster(settings, folder)
     give_back()
-    ChatApp(lambda post: Desk(starts, post, by="chat:bench", owner="chat:bench@here:1.1", clock=SystemClock())).run()
+    clock = SystemClock()
+    ChatApp(lambda post: Desk(starts, post, by="chat:bench", owner="chat:bench@here:1.1", clock=clock), garbage=Garbage()).run()
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ class Terminal:
             start_new_session=True,
         )
         os.close(slave)
-        self.written = b""
+        self.written = bytearray()  # grows in place: copying it anew for each piece would count as the program's delay
 
     def __enter__(self) -> Terminal:
         return self

@@ -1,13 +1,14 @@
 """The chat in a real terminal: first paint, key to screen on a large cluster and in a growing log, what others write, memory.
 
-    python -m bench.chat [--keys 110] [--starts 5] [--others 5] [--rate 10000]
+    python -m bench.chat [--keys 330] [--starts 5] [--others 5] [--rate 10000]
 
 First paint is from the start of the process until the prompt is on the screen; store, scheduler and encoder are read behind it.
 For all else a cluster of 2,000 nodes and 5,000 jobs, of which 50 change with every look, and 200 incidents are in the chat; the
 patterns of logs are compiled before, as they are since the first diagnosis.
 
 A key's time is from the key to the first byte that the terminal gets; in the log viewer, which writes without keys as well, to the
-line of the foot that says where the key led to. What other processes write is timed from the moment that the store keeps of it.
+line of the foot that says where the key led to; 99 % of the keys have to keep the limit. What other processes write is timed from
+the moment that the store keeps of it.
 """
 
 from __future__ import annotations
@@ -70,9 +71,10 @@ def _line(name: str, value: float, limit: float, unit: str, more: str = "") -> b
 
 
 def _times(name: str, times: Sequence[float], more: str = "") -> bool:
-    """Print the times of keys; tell whether the limit was not kept."""
-    late = ", ".join(f"{share} %: {times[int(len(times) * share / 100)] * 1000:.0f} ms" for share in (95, 99))
-    return _line(f"  {name}, median", statistics.median(times) * 1000, KEY_S * 1000, "ms", ", ".join(filter(None, (late, more))))
+    """Print the times of keys, ascending; tell whether 99 % of them were not within the limit."""
+    found = f"median {statistics.median(times) * 1000:.0f} ms, worst {times[-1] * 1000:.0f} ms"
+    late = times[int(len(times) * 0.99)] * 1000
+    return _line(f"  {name}, 99 %", late, KEY_S * 1000, "ms", ", ".join(filter(None, (found, more))))
 
 
 def _on_large_cluster(folder: Path, options: argparse.Namespace) -> int:
@@ -103,7 +105,8 @@ def _on_large_cluster(folder: Path, options: argparse.Namespace) -> int:
             terminal.until(lambda shown: "following" in shown, "the log")
             terminal.quiet(0.3)
             grown = keys_while_it_grows(terminal, folder / LOG, writer, options.rate, options.keys)
-            came = f"while {grown.rate:,.0f} lines/s come; the end is shown {grown.behind:.1f} s late at most"
+            came = f"while {grown.rate:,.0f} lines/s come; the end is shown {grown.behind:.1f} s late at most; "
+            came += f"the machine itself is {grown.late * 1000:.0f} ms late in 1 % of an idle process's naps"
             over += _times("in a log that grows", grown.times, came)
             over += _line("  memory", terminal.memory_mb(), MEMORY_MB, "MB")
     writer.end()
@@ -113,7 +116,7 @@ def _on_large_cluster(folder: Path, options: argparse.Namespace) -> int:
 def main() -> int:
     """Measure, print, and return 1 when a figure is over its limit."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--keys", type=int, default=110)
+    parser.add_argument("--keys", type=int, default=330)
     parser.add_argument("--starts", type=int, default=5)
     parser.add_argument("--others", type=int, default=5, help="times that another process writes to the store")
     parser.add_argument("--rate", type=int, default=10_000, help="lines appended a second")

@@ -2,8 +2,9 @@
 
     python -m bench.log_view [--size-mb 1000] [--seconds 8] [--rate 10000]
 
-The application runs as it does on a terminal, only that what it draws goes nowhere. A key's time runs from the press until the
-screen shows its line. Memory is the peak resident size of the process, Textual, Hyperscan and all patterns included.
+The application runs as it does on a terminal, only that what it draws goes nowhere; garbage is left for the pauses, as in the chat.
+A key's time runs from the press until the screen shows its line. Memory is the peak resident size of the process, Textual,
+Hyperscan and all patterns included.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from textual.app import App
 from textual.geometry import Region
 from textual.strip import Strip
 
+from assistant.doors.chat.memory import Garbage
 from assistant.doors.chat.screens.log import LogScreen
 from assistant.doors.chat.widgets.log_view import LogView
 from bench.training_log import write
@@ -40,8 +42,10 @@ class _Viewer(App[None]):
         self._path = path
         self.drawn = 0
         self.drawing = asyncio.Event()
+        self._garbage = Garbage()
 
     def on_mount(self) -> None:
+        self._garbage.take_over()
         screen = LogScreen([self._path], title="bench")
         self.push_screen(screen)
         self.call_after_refresh(self._count_drawings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import NamedTuple
 
-MOST = 16 << 20
+MOST = 8 << 20
 """Bytes that all pages together may take."""
 _PER_LINE = 40
 """What Python adds to the bytes of a line."""

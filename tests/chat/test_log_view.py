@@ -7,11 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.style import Style
 
 from assistant.doors.chat.log_pattern import caseless, finder, highlighter
-from assistant.doors.chat.log_rows import Cited, RanksCounted
+from assistant.doors.chat.log_rows import Cited, LogRow, RanksCounted
+from assistant.doors.chat.widgets.log_paint import Look
+from assistant.doors.chat.widgets.log_strips import KEPT, LogStrips
 from assistant.doors.chat.widgets.rank_histogram import RankHistogram, bars_of
 from assistant.logs.marks import NO_RANK
+from assistant.logs.merged import Place
 from assistant.logs.rank_counts import RankTally
 from tests.chat.log_world import LogApp, ready
 from tests.chat.waiting import until
@@ -84,6 +88,35 @@ async def test_keys_move_as_in_less_and_vi(numbered: Path) -> None:
             await until(pilot, on_line(app, wanted), f"{key} to lead to {wanted}, not {app.number}")
             assert any(row.endswith(f"line number {wanted}") for row in app.rows)
         assert not app.view.following
+
+
+async def test_pages_and_the_end_are_at_hand_before_a_key_leads_there(numbered: Path) -> None:
+    app = LogApp(numbered, line=2500)
+    async with app.run_test(size=SIZE) as pilot:
+        await ready(pilot, app)
+        height = app.view.size.height
+        for pages in (1, 1, -1, -1, -1):
+            await until(pilot, lambda: app.view.pages_at_hand, "the rows around")
+            at = app.number
+            app.view.action_page(pages)
+            assert app.number == at + pages * height, "without a wait"
+        with numbered.open("a") as file:
+            file.write("".join(f"line number {n}\n" for n in range(5001, 6001)))
+        await until(pilot, lambda: app.view.state.rows == 6000, "the appended lines")
+        app.view.action_bottom()
+        assert app.number == 6000, "without a wait"
+        assert app.rows[0].endswith(f"line number {6001 - height}")
+        assert app.rows[-1].endswith("line number 6000")
+
+
+def test_of_too_many_rows_those_near_stay() -> None:
+    strips = LogStrips(lambda: Look(80, 4, 0, 0, wrap=False, pattern=None, style=lambda _: Style()), {})
+    near = range(100, 160)
+    strips.take(100, [LogRow(Place(0, n), f"line {n}") for n in near], near=near)
+    for first in range(5_000, 5_000 + 3 * KEPT, 50):
+        strips.take(first, [LogRow(Place(0, first + n), "end") for n in range(50)], near=near)
+        assert all(row in strips.rows for row in (*near, *range(first, first + 50)))
+    assert len(strips.rows) <= KEPT + 50 + len(near)
 
 
 async def test_a_line_is_jumped_to_by_number(numbered: Path) -> None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
+from textual import events
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.message import Message
@@ -15,6 +16,7 @@ from assistant.agent.wording import MOST_CHARACTERS
 from assistant.content.playbooks import Playbook
 from assistant.doors.chat import messages
 from assistant.doors.chat.desk import Desk
+from assistant.doors.chat.memory import PAUSE_S, Garbage
 from assistant.doors.chat.palette import PROVIDERS
 from assistant.doors.chat.screens.approval import ApprovalScreen
 from assistant.doors.chat.screens.keys import KeysScreen
@@ -54,10 +56,19 @@ class ChatApp(App[int]):
         Binding("ctrl+t", "other_theme", "Light or dark", show=False),
     ]
 
-    store_seen: reactive[StoreSeen | None] = reactive(None)
-    cluster_seen: reactive[ClusterSeen | None] = reactive(None)
+    # whoever shows them watches them: without `repaint=False` the whole screen is drawn anew for each look
+    store_seen: reactive[StoreSeen | None] = reactive(None, repaint=False)
+    cluster_seen: reactive[ClusterSeen | None] = reactive(None, repaint=False)
 
-    def __init__(self, make_desk: MakesDesk, *, thread: str = "", theme: str = DARK.name, talks: Talks | None = None) -> None:
+    def __init__(
+        self,
+        make_desk: MakesDesk,
+        *,
+        thread: str = "",
+        theme: str = DARK.name,
+        talks: Talks | None = None,
+        garbage: Garbage | None = None,
+    ) -> None:
         """Prepare the application.
 
         Args:
@@ -65,6 +76,7 @@ class ChatApp(App[int]):
             thread: Name of the conversation.
             theme: With which it starts.
             talks: Where conversations are kept; None keeps none.
+            garbage: Looks for garbage while nobody types; without it Python does when it likes.
         """
         super().__init__()
         for one in THEMES:
@@ -73,6 +85,7 @@ class ChatApp(App[int]):
         self.desk = make_desk(self.post_message)
         self._thread = thread
         self.talk = Talk(self, thread, talks)
+        self._garbage = garbage
 
     def on_mount(self) -> None:
         """Show the first screen, and wake what stands behind it when that is painted."""
@@ -80,11 +93,20 @@ class ChatApp(App[int]):
         self.push_screen(self.main)
         self.call_after_refresh(self.desk.open, self._thread)
         self.call_after_refresh(self.talk.open)
+        if self._garbage is not None:
+            self._garbage.take_over()
+            self.set_interval(PAUSE_S / 2, self._garbage.look_if_quiet)
 
     def on_unmount(self) -> None:
         """Stop looking."""
         self.desk.close()
         self.talk.close()
+
+    async def on_event(self, event: events.Event) -> None:
+        """Note that somebody is there."""
+        if self._garbage is not None and isinstance(event, events.InputEvent):
+            self._garbage.touched()
+        await super().on_event(event)
 
     def on_store_read(self, message: messages.StoreRead) -> None:
         """Show what the store says."""
@@ -115,6 +137,8 @@ class ChatApp(App[int]):
         """Say who answers."""
         self._status("answers", message.mode)
         self.talk.answers_are(message.mode)
+        if self._garbage is not None:
+            self._garbage.look()  # what was loaded stays
 
     def _status(self, name: str, value: str) -> None:
         for bar in self.main.query(StatusBar):

@@ -19,7 +19,6 @@ from assistant.doors.chat.messages import (
     OpenNodes,
 )
 from assistant.doors.chat.slash import Given, Known, Takes
-from assistant.doors.chat.widgets.jobs_panel import ordered
 from assistant.doors.chat.widgets.welcome import who
 from assistant.doors.chat.words import about, short
 from assistant.errors import NightshiftError, UsageError
@@ -73,7 +72,7 @@ class Commands:
                 if row.call is not None and row.undo and row.what in (f"call.{CallStatus.DONE}", "outcome"):
                     yield Known(str(row.call), short(row.preview, 100))
         elif kind is Takes.JOB and cluster is not None:
-            for job in ordered(cluster.jobs):
+            for job in cluster.foremost:
                 yield Known(job.id, f"{short(job.name, 40)}  {job.state}")
         elif kind is Takes.NODE and cluster is not None:
             for node in cluster.nodes:

@@ -27,7 +27,7 @@ from assistant.doors.chat.messages import (
     StoreRead,
     Trouble,
 )
-from assistant.doors.chat.seen import ClusterSeen, read_store
+from assistant.doors.chat.seen import ClusterSeen, cluster_seen, read_store
 from assistant.errors import NightshiftError, Unavailable
 from assistant.ports import Clock
 from assistant.records import EventKind, IncidentState, Verdict
@@ -266,8 +266,8 @@ class Desk:
         scheduler = self.engine.scheduler
         while not self._closed.is_set():
             try:
-                jobs, nodes = tuple(scheduler.jobs()), tuple(scheduler.nodes())
-                self._cluster = ClusterSeen(self.now(), jobs, nodes)
+                jobs, nodes = scheduler.jobs(), scheduler.nodes()
+                self._cluster = cluster_seen(self.now(), jobs, nodes)
             except Unavailable as error:
                 self._cluster = dataclasses.replace(self._cluster, trouble=str(error))
             self._tell(ClusterRead(self._cluster))

@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import logging
 import queue
+import sys
 import threading
 from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
 
 _END = ""
+SWITCH_S = 0.001
+"""Seconds after which a thread at work lets another one run."""
+
+
+def let_screens_run() -> None:
+    """Let the screens' thread have the interpreter soon: with 5 ms it waits several times a key while a lane is at work."""
+    sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_S))
 
 
 class Lane:
@@ -46,6 +54,7 @@ class Lane:
             if not waits:
                 self._waiting.put(kind)
             if self._thread is None:
+                let_screens_run()
                 self._thread = threading.Thread(target=self._run, name=f"chat-{self.name}", daemon=True)
                 self._thread.start()
 

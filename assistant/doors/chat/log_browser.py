@@ -47,7 +47,8 @@ class LogBrowser:
         self.sources = tuple(sources)
         self.cursor = (0, -1)
         """Row and generation."""
-        self.following = 0
+        self.height = 50
+        """Rows of the screen."""
         self.trouble = ""
         self._cited = [Place(*pair) for pair in cited]
         self._cache = PageCache()
@@ -69,7 +70,6 @@ class LogBrowser:
         self._wanted: Place | None = None
         self._to_first_found = False
         self._looked = 0
-        self._height = 50
         self._laid_out = self._counted = 0.0
         self._stale = False
         self._patterns: Patterns | None = None
@@ -123,18 +123,17 @@ class LogBrowser:
 
     def read(self, first: int, count: int) -> RowsRead:
         """Return rows."""
-        self._height = max(count, 1)
         return RowsRead(self._generation, *self._rows(first, count))
 
     def news(self) -> list[News]:
         """Return what changed since the last call."""
         told, self._waiting = self._waiting, []
         state = self._state()
-        if self._last is None or replace(self._last, window=(0, ())) != state:
-            around = max(state.rows - self._height, 0) if self.following else state.anchor - self._height
+        if self._last is None or replace(self._last, window=(0, ()), end=(0, ())) != state:
             moved = self._last is None or self._last.generation != state.generation
-            rows = self._rows(around, 2 * self._height) if moved or self.following else (0, ())
-            self._last = replace(state, window=rows)
+            window = self._rows(state.anchor - self.height, 2 * self.height) if moved else (0, ())
+            end = self._rows(max(state.rows - 2 * self.height, 0), 2 * self.height)
+            self._last = replace(state, window=window, end=end)
             told.insert(0, self._last)
         return told + self._counts()
 

@@ -7,13 +7,13 @@ behind, and looks for growth ten times a second. Only this thread touches the do
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
+from assistant.doors.chat.lanes import let_screens_run
 from assistant.doors.chat.log_browser import LogBrowser
 from assistant.doors.chat.log_rows import News
 from assistant.errors import InputError
@@ -24,8 +24,6 @@ REPORT_S = 0.1
 """Seconds between two reports of how the log stands."""
 LOOK_S = 0.1
 """Seconds between two looks for growth."""
-SWITCH_S = 0.001
-"""Seconds after which a thread at work lets another one run."""
 QUIET_S = 0.3
 """Seconds after a key in which nothing is read that nobody waits for: the screen needs the interpreter."""
 
@@ -52,8 +50,7 @@ class LogReader:
 
     def start(self) -> None:
         """Begin to read."""
-        # with 5 ms the screen waits for the interpreter several times a key while this thread is at work
-        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_S))
+        let_screens_run()
         # not a worker of Textual: a file server that hangs must not keep the operator from leaving
         self._thread = threading.Thread(target=self._run, name="log-reader", daemon=True)
         self._thread.start()
@@ -82,9 +79,9 @@ class LogReader:
         if by_hand:
             self._touched = time.monotonic()
 
-    def follow(self, rows: int) -> None:
-        """Send the last rows along whenever the log grows; 0 stops that."""
-        self._browser.following = rows
+    def see(self, height: int) -> None:
+        """Say how many rows the screen has."""
+        self._browser.height = max(height, 1)
 
     def go_to(self, number: int, source: int | None = None) -> None:
         """Ask for the row of a line by its number; of the file under the cursor when none is named."""

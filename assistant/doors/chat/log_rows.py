@@ -50,7 +50,9 @@ class LogState:
     anchor: int = 0
     """Where the line that the cursor was on stands in this generation."""
     window: tuple[int, tuple[LogRow, ...]] = (0, ())
-    """Number of the first row, and rows: those around the anchor, or the last ones while following."""
+    """Number of the first row, and rows: those around the anchor when the generation is new."""
+    end: tuple[int, tuple[LogRow, ...]] = (0, ())
+    """The last rows, likewise: a jump to the end, and following, find them at hand."""
     lines: int = 0
     """Lines that are known."""
     size_bytes: int = 0

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from assistant.records import Call, CallStatus, Incident, IncidentState, Job, JobState, Node, Risk
+from assistant.records import Call, CallStatus, Incident, IncidentState, Job, JobState, Node, NodeState, Risk
 from assistant.store import Approval, AuditRow, Store
 from assistant.store.breaker import why_open
 from assistant.tooling import found
 
 MOST_INCIDENTS = 200
 MOST_HAPPENED = 300
+
+OUT = (NodeState.DOWN, NodeState.DRAINED, NodeState.DRAINING)
+"""States of nodes that no job can use."""
+_NODES_FIRST = (*OUT, NodeState.UNKNOWN, NodeState.ALLOCATED, NodeState.IDLE)
+_JOBS_FIRST = {JobState.RUNNING: 1, JobState.PENDING: 2, JobState.UNKNOWN: 1, JobState.COMPLETED: 4, JobState.CANCELLED: 3}
 
 _SILENT = frozenset(
     {"incident.claimed", "incident.released", "decision", *(f"call.{status}" for status in CallStatus if status != "undone")}
@@ -94,7 +100,38 @@ class ClusterSeen:
     nodes: tuple[Node, ...] = ()
     trouble: str = ""
     """Why it does not answer now; jobs and nodes are then those of `at`."""
-    counts: dict[JobState, int] = field(default_factory=dict)
+    foremost: tuple[Job, ...] = ()
+    """The jobs in the order in which an operator wants them: what failed, what runs, what waits, what is over."""
+    states: Mapping[JobState, int] = field(default_factory=dict)
+    """How many jobs are in each state."""
+    groups: Mapping[tuple[NodeState, str], tuple[str, ...]] = field(default_factory=dict)
+    """Names of nodes by state and reason: what is out of service first, and of that the largest part first."""
+
+    @property
+    def out(self) -> int:
+        """How many nodes are out of service."""
+        return sum(len(names) for (state, _), names in self.groups.items() if state in OUT)
+
+
+def cluster_seen(at: datetime, jobs: Sequence[Job], nodes: Sequence[Node]) -> ClusterSeen:
+    """Return what the scheduler said at a time, ordered and counted: thousands of jobs are no work for the screens' thread."""
+    foremost = sorted(jobs, key=lambda job: 0 if job.state.failed else _JOBS_FIRST.get(job.state, 3))
+    return ClusterSeen(
+        at,
+        tuple(jobs),
+        tuple(nodes),
+        foremost=tuple(foremost),
+        states=Counter(job.state for job in jobs),
+        groups=_grouped(nodes),
+    )
+
+
+def _grouped(nodes: Sequence[Node]) -> dict[tuple[NodeState, str], tuple[str, ...]]:
+    found: dict[tuple[NodeState, str], list[str]] = defaultdict(list)
+    for node in nodes:
+        found[node.state, node.reason].append(node.name)
+    order = sorted(found, key=lambda key: (_NODES_FIRST.index(key[0]), -len(found[key])))
+    return {key: tuple(found[key]) for key in order}
 
 
 def read_store(store: Store, now: datetime) -> StoreSeen:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from assistant.config import Settings
 from assistant.doors.chat.app import ChatApp
 from assistant.doors.chat.desk import Desk
-from assistant.doors.chat.memory import give_back
+from assistant.doors.chat.memory import Garbage, give_back
 from assistant.doors.chat.sessions import Talks, checked
 from assistant.doors.chat.themes import DARK
 from assistant.errors import UsageError
@@ -82,7 +82,8 @@ def app_on(settings: Settings, *, thread: str = "", resume: bool = False, model:
     starts, clock = FromSettings(settings, model=model), SystemClock()
     talks = Talks(settings.state_folder / "conversations")
     name = begun(talks, thread, resume=resume, now=clock.now())
-    return ChatApp(lambda post: Desk(starts, post, by=by, owner=owner_name(by), clock=clock), thread=name, talks=talks)
+    owner = owner_name(by)
+    return ChatApp(lambda post: Desk(starts, post, by=by, owner=owner, clock=clock), thread=name, talks=talks, garbage=Garbage())
 
 
 def begun(talks: Talks, name: str, *, resume: bool, now: datetime) -> str:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
+from textual.screen import Screen
 from textual.widget import Widget
 
 from assistant.doors.chat.about_incident import IncidentSeen, SeenUndo, read_incident, undo_of
 from assistant.doors.chat.about_recovery import recovery_of
+from assistant.doors.chat.covered import covered
 from assistant.doors.chat.curves import CurvesSeen, incident_curves
 from assistant.doors.chat.messages import OpenApproval, OpenIncident, OpenJob, OpenNodes, Told
 from assistant.doors.chat.places import first_place, log_of, place_of, rival_place, text_place
@@ -89,7 +91,7 @@ class IncidentScreen(Tabbed):
         self._store_read(None)
 
     def _store_read(self, _seen: StoreSeen | None) -> None:
-        if self.is_current:
+        if not covered(self):
             known, now = self._jobs(), self.desk.now()
             self.ask("incident", lambda engine: read_incident(engine, self.incident, known, now), Read)
 
@@ -264,8 +266,14 @@ class IncidentScreen(Tabbed):
 
     def on_recovery_planned(self, message: RecoveryPlanned) -> None:
         """Ask."""
-        if self.is_current:
-            self.app.push_screen(RecoveryScreen(message.seen), lambda yes: self._work() if yes else None)
+        self._ask_person(RecoveryScreen(message.seen), lambda yes: self._work() if yes else None)
+
+    def _ask_person(self, question: Screen[bool], answered: Callable[[bool | None], None]) -> None:
+        """Ask, unless the person went on to another screen: a question that jumps under their hands is answered by accident."""
+        if self.app.screen is self:
+            self.app.push_screen(question, answered)
+        else:
+            self.notify(f"What you asked for on incident {self.incident} was looked at; ask there again to see it.", timeout=10)
 
     def _work(self) -> None:
         self.desk.go_on(self.incident, asked=True)
@@ -289,7 +297,7 @@ class IncidentScreen(Tabbed):
             if yes:
                 self._take_back(seen)
 
-        self.app.push_screen(UndoScreen(seen), answered)
+        self._ask_person(UndoScreen(seen), answered)
 
     def _take_back(self, seen: SeenUndo) -> None:
         by = self.desk.by

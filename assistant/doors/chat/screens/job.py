@@ -10,6 +10,7 @@ from textual.widget import Widget
 from textual.widgets import DataTable
 
 from assistant.doors.chat.about_job import CheckpointsSeen, JobSeen, read_checkpoints, read_job
+from assistant.doors.chat.covered import covered
 from assistant.doors.chat.curves import CurvesSeen, job_curves
 from assistant.doors.chat.messages import Latest, OpenIncident, OpenNodes
 from assistant.doors.chat.places import Place
@@ -80,11 +81,17 @@ class JobScreen(Tabbed):
         """Follow store and scheduler."""
         super().on_mount()
         self.watch(self.app, "store_seen", self._look, init=False)
-        self.watch(self.app, "cluster_seen", self._look)
+        self.watch(self.app, "cluster_seen", self._look, init=False)
         by = self.desk.by
         self.ask("checkpoints", lambda engine: read_checkpoints(engine, self.job, by), CheckpointsRead, lane="nodes")
 
+    def on_screen_resume(self) -> None:
+        """Read, at first and what has happened while something lay on top."""
+        self._look(None)
+
     def _look(self, _seen: object) -> None:
+        if covered(self):
+            return
         known, now = self._known(), self.desk.now()
         self.ask("job", lambda engine: read_job(engine, self.job, known, now), Read)
 

@@ -23,6 +23,7 @@ from assistant.doors.chat.widgets.nodes_panel import NodesPanel
 from assistant.doors.chat.widgets.panel import Panel
 from assistant.doors.chat.widgets.prompt import Prompt
 from assistant.doors.chat.widgets.status_bar import StatusBar
+from assistant.doors.chat.widgets.welcome import Welcome
 
 PANELS: tuple[type[Panel], ...] = (IncidentsPanel, ApprovalsPanel, HappenedPanel, JobsPanel, NodesPanel)
 
@@ -62,8 +63,8 @@ class MainScreen(Screen[None]):
 
     def on_screen_resume(self) -> None:
         """Show what was read while another screen covered this one."""
-        for panel in self.query(Panel):
-            panel.look()
+        for widget in (*self.query(StatusBar), *self.query(Welcome), *self.query(Panel)):
+            widget.look()
 
     def _answered(self, seen: StoreSeen | None) -> None:
         """Go back to the conversation when the last question that filled the screen is answered."""

@@ -13,6 +13,7 @@ from textual.widget import Widget
 from textual.widgets import DataTable
 
 from assistant.doors.chat.about_nodes import HealthSeen, KernelSeen, NodesSeen, read_health, read_kernel, read_nodes
+from assistant.doors.chat.covered import covered
 from assistant.doors.chat.messages import Latest, OpenIncident, OpenNodes
 from assistant.doors.chat.places import Place, text_place
 from assistant.doors.chat.screens.tabbed import Tabbed
@@ -76,13 +77,19 @@ class NodesScreen(Tabbed):
         """Follow store and scheduler."""
         super().on_mount()
         self.watch(self.app, "store_seen", self._look, init=False)
-        self.watch(self.app, "cluster_seen", self._look)
+        self.watch(self.app, "cluster_seen", self._look, init=False)
 
     def on_unmount(self) -> None:
         """Throw away the texts that were written to be read."""
         self._texts.cleanup()
 
+    def on_screen_resume(self) -> None:
+        """Read, at first and what has happened while something lay on top."""
+        self._look(None)
+
     def _look(self, _seen: object) -> None:
+        if covered(self):
+            return
         cluster: ClusterSeen | None = self.app.cluster_seen  # type: ignore[attr-defined]
         known = cluster.nodes if cluster is not None and cluster.at is not None else None
         now = self.desk.now()

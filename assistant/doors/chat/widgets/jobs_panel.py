@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 
 from textual.widgets import DataTable
@@ -12,11 +11,10 @@ from assistant.doors.chat.seen import ClusterSeen
 from assistant.doors.chat.widgets.panel import Panel
 from assistant.doors.chat.widgets.rows import Cell, Row
 from assistant.doors.chat.words import JOBS, age, clock, folded, short
-from assistant.records import Job, JobState
+from assistant.records import Job
 
 MOST = 200
 """Rows; the palette finds the others."""
-_ORDER = {JobState.RUNNING: 1, JobState.PENDING: 2, JobState.UNKNOWN: 1, JobState.COMPLETED: 4, JobState.CANCELLED: 3}
 
 
 class JobsPanel(Panel):
@@ -32,7 +30,7 @@ class JobsPanel(Panel):
         if seen.at is None:
             self.count(0, calm=f"The scheduler does not answer: {short(seen.trouble, 200)}" if seen.trouble else "Asking…")
             return
-        chosen = ordered(seen.jobs)[:MOST]
+        chosen = seen.foremost[:MOST]
         self.table.show([row_of(job, seen.at) for job in chosen])
         self.count(len(chosen), of=len(seen.jobs))
         self.set_class(bool(seen.trouble), "-stale")
@@ -43,11 +41,6 @@ class JobsPanel(Panel):
         """Open the job."""
         event.stop()
         self.post_message(OpenJob(str(event.row_key.value)))
-
-
-def ordered(jobs: Sequence[Job]) -> list[Job]:
-    """Return jobs as an operator wants them: what failed, what runs, what waits, what is over; the newest first in each part."""
-    return sorted(jobs, key=lambda job: 0 if job.state.failed else _ORDER.get(job.state, 3))
 
 
 def row_of(job: Job, now: datetime) -> Row:

@@ -10,7 +10,7 @@ from assistant.doors.chat.log_rows import Cited, LogRow
 from assistant.doors.chat.widgets.log_paint import Look, rows_of_text
 from assistant.logs.merged import Place
 
-KEPT = 2_000
+KEPT = 500
 """Rows that are kept in memory."""
 
 
@@ -29,10 +29,11 @@ class LogStrips:
         self._look = look
         self._strips: dict[int, list[Strip]] = {}
 
-    def take(self, first: int, rows: Sequence[LogRow]) -> None:
-        """Keep rows; those that are the same need not be drawn again."""
+    def take(self, first: int, rows: Sequence[LogRow], *, near: range) -> None:
+        """Keep rows; those that are the same need not be drawn again. Of too many, those that are `near` stay."""
         if len(self.rows) > KEPT:
-            self.clear()
+            for far in [row for row in self.rows if row not in near]:
+                self.forget(far)
         for place, row in enumerate(rows, first):
             if self.rows.get(place) != row:
                 self.rows[place] = row

@@ -126,7 +126,7 @@ class LogView(ScrollView, can_focus=True):
 
     def on_mount(self) -> None:
         """Begin to read."""
-        self._reader.follow(self._height if self.following else 0)
+        self._reader.see(self._height)
         self._reader.start()
         line, source = self._start
         if line is not None:
@@ -200,6 +200,7 @@ class LogView(ScrollView, can_focus=True):
             for last in (before.rows - 1, state.rows - 1):  # its writer may have gone on with it
                 self._shown.forget(last)
         self._take_rows(state.generation, *state.window)
+        self._take_rows(state.generation, *state.end)
         self._resize_rows()
         if self.following:
             self._go(state.rows - 1, end=True)
@@ -218,7 +219,7 @@ class LogView(ScrollView, can_focus=True):
     def _take_rows(self, generation: int, first: int, rows: Sequence[LogRow]) -> None:
         if generation != self.state.generation or not rows:
             return
-        self._shown.take(first, rows)
+        self._shown.take(first, rows, near=self._near)
         top = round(self.scroll_y)
         if first < top + self._height and first + len(rows) > top:
             self.refresh()
@@ -263,12 +264,23 @@ class LogView(ScrollView, can_focus=True):
     def _height(self) -> int:
         return max(self.scrollable_content_region.height, 1)
 
-    def _fetch(self) -> None:
-        """Ask for the rows in sight that were not read yet."""
+    @property
+    def _near(self) -> range:
+        """The rows in sight, and two pages before and behind them."""
         top, height = round(self.scroll_y), self._height
-        last = min(top + height, self.state.rows)
-        if any(row not in self._shown.rows for row in range(top, last)):
-            self._reader.rows(top - height, 3 * height)
+        return range(max(top - 2 * height, 0), min(top + 3 * height, self.state.rows))
+
+    def _fetch(self) -> None:
+        """Ask for rows while the next page is not at hand: a key that leads to rows that have to be read waits for them."""
+        if not self.pages_at_hand:
+            near = self._near
+            self._reader.rows(near.start, len(near))
+
+    @property
+    def pages_at_hand(self) -> bool:
+        """Whether the rows in sight, and those of the page before and behind them, were read."""
+        near, top, height = self._near, round(self.scroll_y), self._height
+        return all(row in self._shown.rows for row in range(max(top - height, near.start), min(top + 2 * height, near.stop)))
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Keep the cursor in sight when the wheel or the bar moves the rows."""
@@ -302,7 +314,7 @@ class LogView(ScrollView, can_focus=True):
     def on_resize(self) -> None:
         """Draw anew in the new width and keep the cursor in sight."""
         self._resize_rows()
-        self._reader.follow(self._height if self.following else 0)
+        self._reader.see(self._height)
         self._repaint()
         self._go(self.cursor, end=self.following)
 
@@ -326,7 +338,15 @@ class LogView(ScrollView, can_focus=True):
     def render_lines(self, crop: Region) -> list[Strip]:
         """Draw what is in sight."""
         self._table = self._shown.table(round(self.scroll_y), self._height, self.cursor, self.state.rows) if self.wrap else []
-        return super().render_lines(crop)
+        if self.opacity != 1.0 or self.styles.tint.a:
+            return super().render_lines(crop)
+        # Strips as they are kept, with what Textual remembers of each: its own way makes new ones of all that is in sight for each
+        # row that the log moves. There are no borders, no padding and no links here that it would be needed for.
+        style, (_, background), (left, right) = self._style("text"), self.background_colors, crop.column_span
+        strips = [self.render_line(y).adjust_cell_length(self.region.width, style) for y in crop.line_range]
+        for line_filter in self.get_line_filters():
+            strips = [strip.apply_filter(line_filter, background) for strip in strips]
+        return [strip.crop(left, right) for strip in strips] if left else strips
 
     def render_line(self, y: int) -> Strip:
         """Draw one line of the screen."""
@@ -335,7 +355,7 @@ class LogView(ScrollView, can_focus=True):
         )
         strips = self._shown.strips(row)
         if part >= len(strips):
-            return Strip.blank(self.size.width, self.rich_style)
+            return Strip.blank(self.size.width, self._style("text"))
         strip = strips[part]
         if row == self.cursor:
             strip = over(strip, self._style("cursor"))
@@ -369,7 +389,6 @@ class LogView(ScrollView, can_focus=True):
     def _stop_following(self) -> None:
         if self.following:
             self.following = False
-            self._reader.follow(0)
             self.changes += 1
 
     def action_move(self, rows: int) -> None:
@@ -399,7 +418,6 @@ class LogView(ScrollView, can_focus=True):
     def action_follow(self) -> None:
         """Stay at the end while the log grows, or stop that."""
         self.following = not self.following
-        self._reader.follow(self._height if self.following else 0)
         if self.following:
             self._go(self.state.rows - 1, end=True)
         self.changes += 1

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from rich.text import Text
@@ -18,10 +17,8 @@ from assistant.doors.chat.messages import OpenNodes
 from assistant.doors.chat.seen import ClusterSeen
 from assistant.doors.chat.widgets.panel import Panel
 from assistant.doors.chat.words import NODES, folded, short
-from assistant.nodeset import expand
-from assistant.records import Node, NodeState
+from assistant.records import NodeState
 
-_ORDER = (NodeState.DOWN, NodeState.DRAINED, NodeState.DRAINING, NodeState.UNKNOWN, NodeState.ALLOCATED, NodeState.IDLE)
 MOST_LEAVES = 512
 """Nodes that are listed one by one under a line."""
 
@@ -44,7 +41,7 @@ class NodesPanel(Panel):
         super().__init__()
         self.branches: NodeTree = NodeTree("nodes")
         self.branches.show_root, self.branches.guide_depth = False, 2
-        self._groups: dict[tuple[NodeState, str], tuple[str, ...]] = {}
+        self._groups: Mapping[tuple[NodeState, str], tuple[str, ...]] = {}
 
     def compose(self) -> ComposeResult:
         """Put the tree into the box."""
@@ -65,13 +62,12 @@ class NodesPanel(Panel):
         """Show the nodes."""
         if seen is None or seen.at is None:
             return
-        groups = grouped(seen.nodes)
-        if groups != self._groups:
-            self._draw(groups)
+        if seen.groups != self._groups:
+            self._draw(seen.groups)
         self.count(len(seen.nodes))
         self.set_class(bool(seen.trouble), "-stale")
 
-    def _draw(self, groups: dict[tuple[NodeState, str], tuple[str, ...]]) -> None:
+    def _draw(self, groups: Mapping[tuple[NodeState, str], tuple[str, ...]]) -> None:
         opened = {str(line.data) for line in self.branches.root.children if line.is_expanded}
         at = self.branches.cursor_line
         self.branches.clear()
@@ -112,17 +108,3 @@ class NodesPanel(Panel):
         event.stop()
         if not event.node.allow_expand and event.node.data:
             self.post_message(OpenNodes(str(event.node.data)))
-
-
-def grouped(nodes: Sequence[Node]) -> dict[tuple[NodeState, str], tuple[str, ...]]:
-    """Return the names of nodes by state and reason: what is out of service first, and of that the largest part first."""
-    found: dict[tuple[NodeState, str], list[str]] = defaultdict(list)
-    for node in nodes:
-        found[node.state, node.reason].append(node.name)
-    order = sorted(found, key=lambda key: (_ORDER.index(key[0]), -len(found[key])))
-    return {key: tuple(found[key]) for key in order}
-
-
-def names_of(text: str) -> list[str]:
-    """Return the names of a folded set."""
-    return expand(text)

@@ -9,6 +9,7 @@ from textual.containers import Vertical
 from textual.widget import Widget
 from textual.widgets import Static
 
+from assistant.doors.chat.covered import covered
 from assistant.doors.chat.seen import ClusterSeen, StoreSeen
 from assistant.doors.chat.widgets.rows import Rows
 
@@ -44,8 +45,8 @@ class Panel(Vertical):
         self.look()
 
     def look(self) -> None:
-        """Show what is seen now, unless another screen covers this one: nobody sees it then, and keys come first."""
-        if self.app.screen is not self.screen and not self.app.screen.is_modal:
+        """Show what is seen now."""
+        if covered(self):
             return
         store: StoreSeen | None = self.app.store_seen  # type: ignore[attr-defined]
         cluster: ClusterSeen | None = self.app.cluster_seen  # type: ignore[attr-defined]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
@@ -12,6 +11,7 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widgets import Static
 
+from assistant.doors.chat.covered import covered
 from assistant.doors.chat.seen import ClusterSeen, StoreSeen
 from assistant.doors.chat.words import clock
 from assistant.records import JobState, NodeState
@@ -38,23 +38,26 @@ class StatusBar(Static):
 
     def on_mount(self) -> None:
         """Follow what the desk reads."""
-        self.watch(self.app, "store_seen", self._redraw, init=False)
-        self.watch(self.app, "cluster_seen", self._redraw, init=False)
-        self._redraw()
+        self.watch(self.app, "store_seen", self.look, init=False)
+        self.watch(self.app, "cluster_seen", self.look, init=False)
+        self.look()
 
     def watch_answers(self) -> None:
         """Say it."""
-        self._redraw()
+        self.look()
 
     def watch_mode(self) -> None:
         """Say it."""
-        self._redraw()
+        self.look()
 
     def watch_trouble(self) -> None:
         """Say it."""
-        self._redraw()
+        self.look()
 
-    def _redraw(self) -> None:
+    def look(self) -> None:
+        """Show what is seen now."""
+        if covered(self):
+            return
         store: StoreSeen | None = self.app.store_seen  # type: ignore[attr-defined]
         cluster: ClusterSeen | None = self.app.cluster_seen  # type: ignore[attr-defined]
         left = [Part(" Nightshift ", "$primary bold")]
@@ -64,11 +67,11 @@ class StatusBar(Static):
         self._places = _places_of(left)
         right = [Content.styled(text, "$text-muted") for text in (self.answers, self.MODES.get(self.mode, self.mode)) if text]
         shown = Content(GAP).join(Content.styled(part.text, part.style) for part in left)
-        self.update(_spread(shown, Content(" · ").join(right), self.size.width))
+        self.update(_spread(shown, Content(" · ").join(right), self.size.width), layout=False)  # always one line of the whole width
 
     def on_resize(self) -> None:
         """Fill the line."""
-        self._redraw()
+        self.look()
 
     async def on_click(self, event: events.Click) -> None:
         """Open the panel of what was clicked."""
@@ -119,11 +122,9 @@ def _cluster_parts(seen: ClusterSeen | None) -> list[Part]:
     if seen.trouble:
         since = f" since {clock(seen.at, seen.at)}" if seen.at is not None else ""
         return [Part(f"! scheduler silent{since}", "$warning", "jobs")]
-    states = Counter(job.state for job in seen.jobs)
-    out = sum(node.state in _OUT for node in seen.nodes)
-    parts = [Part(f"{states[JobState.RUNNING]:,} running", "$text-muted", "jobs")]
-    if out:
-        parts.append(Part(f"{out:,} of {len(seen.nodes):,} nodes out", "$warning", "nodes"))
+    parts = [Part(f"{seen.states.get(JobState.RUNNING, 0):,} running", "$text-muted", "jobs")]
+    if seen.out:
+        parts.append(Part(f"{seen.out:,} of {len(seen.nodes):,} nodes out", "$warning", "nodes"))
     else:
         parts.append(Part(f"{len(seen.nodes):,} nodes", "$text-muted", "nodes"))
     return parts

@@ -5,13 +5,13 @@ from __future__ import annotations
 from textual.content import Content
 from textual.widgets import Static
 
-from assistant.doors.chat.seen import ClusterSeen, StoreSeen
+from assistant.doors.chat.covered import covered
+from assistant.doors.chat.seen import OUT, ClusterSeen, StoreSeen
 from assistant.doors.chat.widgets.options import Options
 from assistant.doors.chat.widgets.plain import MUTED, link
-from assistant.records import JobState, NodeState
+from assistant.records import JobState
 
 WHAT = "Nightshift finds out why training jobs fail and brings them back."
-_OUT = (NodeState.DOWN, NodeState.DRAINED, NodeState.DRAINING)
 
 
 class Welcome(Static):
@@ -21,28 +21,34 @@ class Welcome(Static):
         super().__init__("", markup=False)
         self.answers = ""
         self.examples: tuple[str, ...] = ()
+        self._lines: list[Content] = []
 
     def on_mount(self) -> None:
         """Follow what the desk reads."""
-        self.watch(self.app, "store_seen", self._draw, init=False)
-        self.watch(self.app, "cluster_seen", self._draw, init=False)
-        self._draw()
+        self.watch(self.app, "store_seen", self.look, init=False)
+        self.watch(self.app, "cluster_seen", self.look, init=False)
+        self.look()
 
     def says(self, answers: str) -> None:
         """Say what answers questions."""
         self.answers = answers
-        self._draw()
+        self.look()
 
     def action_ask(self, place: int) -> None:
         """Ask one of the examples."""
         self.post_message(Options.Chosen(self.examples[place]))
 
-    def _draw(self) -> None:
+    def look(self) -> None:
+        """Show what fits now."""
+        if covered(self):
+            return
         self.examples = examples(self.app.store_seen, self.app.cluster_seen)  # type: ignore[attr-defined]
         lines = [Content.styled(WHAT, "bold"), Content.styled(who(self.answers), MUTED), Content("")]
         lines += [Content.styled(f"{place + 1}  ", "$accent") + link(one, "ask", place) for place, one in enumerate(self.examples)]
         lines += [Content(""), Content.styled("A number and Enter asks it; / lists commands, F1 keys.", MUTED)]
-        self.update(Content("\n").join(lines))
+        if lines != self._lines:
+            self._lines = lines
+            self.update(Content("\n").join(lines))
 
 
 def who(answers: str) -> str:
@@ -69,10 +75,10 @@ def examples(store: StoreSeen | None, cluster: ClusterSeen | None) -> tuple[str,
             break
     if store is not None and store.approvals:
         found.append("what waits for me?")
-    out = next((node for node in cluster.nodes if node.state in _OUT), None) if cluster is not None else None
+    out = next((node for node in cluster.nodes if node.state in OUT), None) if cluster is not None else None
     if out is not None:
         found.append(f"why is node {out.name} out of service?")
-    running = [job for job in cluster.jobs if job.state is JobState.RUNNING] if cluster is not None else []
-    if running:
-        found.append(f"how far is job {running[-1].id}?")
+    running = next((job for job in reversed(cluster.jobs) if job.state is JobState.RUNNING), None) if cluster is not None else None
+    if running is not None:
+        found.append(f"how far is job {running.id}?")
     return tuple([*found, "what is wrong now?", "which jobs failed today?", "which nodes are out of service?"][:3])
