@@ -6,31 +6,17 @@ from collections.abc import Sequence
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
-from textual.widgets import Static
 
 from assistant.agent.answer import Answer, Source
 from assistant.doors.chat.sessions import Entry, What
+from assistant.doors.chat.widgets.earlier import Earlier
 from assistant.doors.chat.widgets.exchange import Exchange
-from assistant.doors.chat.widgets.plain import Plain, link
+from assistant.doors.chat.widgets.plain import Plain
 from assistant.doors.chat.widgets.welcome import Welcome
 
 MOST_LAID_OUT = 24
 """Exchanges that are laid out; older ones are when somebody asks for them."""
 MORE = 12
-
-
-class Earlier(Static):
-    """Stands for exchanges that are not laid out."""
-
-    def show(self, count: int) -> None:
-        """Say how many there are."""
-        self.display = count > 0
-        self.update(link(f"… {count:,} earlier", "earlier"))
-
-    async def action_earlier(self) -> None:
-        """Lay out some of them."""
-        if isinstance(self.parent, Conversation):
-            await self.parent.show_earlier()
 
 
 class Conversation(VerticalScroll):
@@ -138,6 +124,11 @@ class Conversation(VerticalScroll):
             for one in shown:
                 await one.remove()
         self._count()
+
+    async def on_earlier_wanted(self, message: Earlier.Wanted) -> None:
+        """Lay out older exchanges."""
+        message.stop()
+        await self.show_earlier()
 
     async def show_earlier(self, count: int = MORE) -> None:
         """Lay out older exchanges, above those that are."""

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
-from rich.segment import Segment
-from rich.style import Style
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
-from textual.containers import Grid, Vertical
+from textual.containers import Vertical
 from textual.content import Content
-from textual.strip import Strip
 from textual.widgets import Static
-from textual_hires_canvas import Canvas
-from textual_plot import HiResMode, PlotWidget
+from textual_plot import HiResMode
 from textual_plot.axis_formatter import NumericAxisFormatter
-from textual_plot.plot_widget import Legend
 
 from assistant.doors.chat.curves import TITLES, CurvesSeen, line_of, not_numbers, runs_of
+from assistant.doors.chat.widgets.plot import Plot
 from assistant.records import MetricPoint
 
 _COLOURS = ("primary", "success", "secondary")
@@ -31,33 +25,6 @@ class Powers(NumericAxisFormatter):
     def get_labels_for_ticks(self, ticks: Sequence[float]) -> list[str]:
         """Return the labels of powers of ten."""
         return [f"{10**tick:.3g}" for tick in ticks]
-
-
-class Drawing(Canvas):
-    """A canvas whose every cell has a style: without one Textual cannot draw it in a terminal without colour."""
-
-    def render_line(self, y: int) -> Strip:
-        """Return a line."""
-        return Strip([Segment(text, style or Style.null(), control) for text, style, control in super().render_line(y)])
-
-
-class Plot(PlotWidget, inherit_bindings=False):
-    """The drawing; only keys that nothing else uses."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("+", "zoom_x_in", "Zoom", show=False),
-        Binding("-", "zoom_x_out", show=False),
-        Binding("left", "pan_left", show=False),
-        Binding("right", "pan_right", show=False),
-        Binding("0", "reset_scales", show=False),
-    ]
-
-    def compose(self) -> ComposeResult:
-        """Lay out drawing, margins and legend, as the widget expects them."""
-        with Grid():
-            for name in ("margin-top", "margin-left", "plot", "margin-bottom"):
-                yield Drawing(1, 1, id=name)
-        yield Legend(id="legend")
 
 
 class Curve(Vertical):

@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Tree
 from textual.widgets.tree import TreeNode
 
-from assistant.doors.chat.keys import vi_keys
 from assistant.doors.chat.messages import OpenNodes
 from assistant.doors.chat.seen import ClusterSeen
+from assistant.doors.chat.widgets.node_tree import NodeTree
 from assistant.doors.chat.widgets.panel import Panel
 from assistant.doors.chat.words import NODES, folded, short
 from assistant.records import NodeState
 
 MOST_LEAVES = 512
 """Nodes that are listed one by one under a line."""
-
-
-class NodeTree(Tree[str]):
-    """A tree with the keys of vi."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        *vi_keys(down="cursor_down", up="cursor_up", first="scroll_home", last="scroll_end"),
-        Binding("l", "toggle_node", show=False),
-    ]
 
 
 class NodesPanel(Panel):
