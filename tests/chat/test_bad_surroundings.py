@@ -24,6 +24,7 @@ def told(app: ChatApp) -> list[Notification]:
     return list(app._notifications)
 
 
+@pytest.mark.slow
 async def test_a_storm_of_resizes_leaves_it_whole(broken: Scene) -> None:
     async with opened(broken) as (app, pilot):
         await pilot.press("f2", "enter")

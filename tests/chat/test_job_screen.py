@@ -181,6 +181,7 @@ async def test_a_set_that_is_none_is_said(broken: Scene) -> None:
         assert app.screen is app.main
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "last"), [(OpenJob("1"), "checkpoints"), (OpenNodes("node[01-08]"), "health")], ids=["job", "nodes"]
 )
