@@ -37,7 +37,7 @@ seq "$4" "$(($5 - 1))" > "$6"
 """
 METRIC = """\
 echo "metric $2 $SLURMD_NODENAME" >> "$1/ran"
-test -e "$1/endless.$2" && { sleep 600 & setsid sleep 600 & sleep 600; }
+test -e "$1/endless.$2" && { s=$(cat "$1/endless.$2"); sleep "$s" & setsid sleep "$s" & sleep "$s"; }
 test -e "$1/unscored.$2" && exit 5
 echo "{\\"score\\": $(wc -l < "$3")}" > "$4"
 """

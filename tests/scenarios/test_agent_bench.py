@@ -32,6 +32,7 @@ def test_there_are_enough_cases_of_every_kind() -> None:
     assert tags >= {"easy", "medium", "hard", "chain", "long", "injection", "no answer", "ask back", "count", "compare", "refuse"}
 
 
+@pytest.mark.slow
 def test_with_words_alone_most_tasks_are_done() -> None:
     found = {share.name: share for share in shares(scored(WordChooser.load()))}
     assert found["all"].success >= 0.89
@@ -40,6 +41,7 @@ def test_with_words_alone_most_tasks_are_done() -> None:
     assert found["fourth"].success >= 0.72
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(encoder() is None, reason="the embedded encoder does not run here")
 def test_with_the_encoder_nearly_all_tasks_are_done() -> None:
     done = scored(chooser_for())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -89,20 +90,21 @@ def test_a_metric_that_fails_is_tried_again_and_then_given_up(world: World) -> N
 
 @pytest.mark.parametrize("closed", [False, True])
 def test_a_metric_that_never_ends_and_forks_is_killed_with_all_it_started(world: World, closed: bool) -> None:
-    world.let("endless.b")
+    seconds = f"600.{os.getpid()}{int(closed)}"  # like no other sleep of this machine
+    world.let("endless.b", seconds)
     world.root.chmod(0o755)
     world.of("b", metric_timeout_s=1.5, sandbox=closed)
     # a program in the sandbox may write nowhere else, so it cannot note that it ran
     if closed:
-        world.of("b", metric="/bin/sh -c 'sleep 600 & setsid sleep 600 & sleep 600'")
+        world.of("b", metric=f"/bin/sh -c 'sleep {seconds} & setsid sleep {seconds} & sleep {seconds}'")
     run = world.run()
     assert world.scores() == {"a": 20.0, "c": 5.0}
     assert "did not end within" in run.state.sunk["b"]
-    assert not sleepers()
+    assert not sleepers(seconds)
 
 
-def sleepers() -> list[str]:
-    found = subprocess.run(["pgrep", "-fx", "sleep 600"], capture_output=True, text=True, check=False)
+def sleepers(seconds: str) -> list[str]:
+    found = subprocess.run(["pgrep", "-fx", f"sleep {seconds}"], capture_output=True, text=True, check=False)
     return found.stdout.split()
 
 
