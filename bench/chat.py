@@ -31,10 +31,11 @@ from bench._terminal import Terminal
 
 PAINT_S, KEY_S, MEMORY_MB = 1.0, 0.050, 200.0
 PROMPT = "commands"
+# not beyond the end of a list, where a key has nothing to draw
 MOVES = (
     ("typing", "", "abcde "),
-    ("moving in the jobs", "\x1b[15~", "jjjjk"),
-    ("moving in the incidents", "\x1bOQ", "jjjjk"),
+    ("moving in the jobs", "\x1b[15~", "jjjkk"),
+    ("moving in the incidents", "\x1bOQ", "jjjkk"),
 )
 
 
