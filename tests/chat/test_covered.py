@@ -14,6 +14,7 @@ from assistant.doors.chat.widgets.status_bar import StatusBar
 from assistant.doors.chat.widgets.welcome import Welcome
 from assistant.records import Verdict
 from tests.chat.conftest import opened
+from tests.chat.typing_in import say
 from tests.chat.waiting import until
 from tests.scenarios.scene import Scene
 
@@ -85,4 +86,20 @@ async def test_a_question_does_not_jump_over_a_screen_that_was_opened_meanwhile(
         await until(pilot, lambda: any("ask there again" in one.message for one in app._notifications), "a word about it")
         assert isinstance(app.screen, PlaybookScreen)
         await pilot.press("escape", "r")
+        await until(pilot, lambda: isinstance(app.screen, RecoveryScreen), "the question")
+
+
+async def test_nor_does_one_of_a_command(broken: Scene) -> None:
+    refuse(broken)
+    async with opened(broken) as (app, pilot):
+        held = threading.Event()
+        app.desk.read("held", lambda _engine: held.wait(20), lambda _: Told("held", ok=True), lane="nodes")
+        await say(pilot, "/recover 1")
+        app.post_message(OpenPlaybook(next(iter(app.playbooks()))))
+        await until(pilot, lambda: isinstance(app.screen, PlaybookScreen), "a screen on top")
+        held.set()
+        await until(pilot, lambda: any("ask there again" in one.message for one in app._notifications), "a word about it")
+        assert isinstance(app.screen, PlaybookScreen)
+        await pilot.press("escape")
+        await say(pilot, "/recover 1")
         await until(pilot, lambda: isinstance(app.screen, RecoveryScreen), "the question")

@@ -11,10 +11,12 @@ from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.reactive import reactive
+from textual.screen import Screen
 
 from assistant.agent.wording import MOST_CHARACTERS
 from assistant.content.playbooks import Playbook
 from assistant.doors.chat import messages
+from assistant.doors.chat.asking import asked_on
 from assistant.doors.chat.desk import Desk
 from assistant.doors.chat.memory import PAUSE_S, Garbage
 from assistant.doors.chat.palette import PROVIDERS
@@ -243,13 +245,19 @@ class ChatApp(App[int]):
         """Ask the person whether a playbook may begin."""
         from assistant.doors.chat.screens.recovery import RecoveryScreen
 
-        self.push_screen(RecoveryScreen(message.seen), lambda yes: message.then(bool(yes)))
+        self._ask_person(RecoveryScreen(message.seen), message.then)
 
     def on_ask_undo(self, message: messages.AskUndo) -> None:
         """Ask the person whether a change is taken back."""
         from assistant.doors.chat.screens.undo import UndoScreen
 
-        self.push_screen(UndoScreen(message.seen), lambda yes: message.then(bool(yes)))
+        self._ask_person(UndoScreen(message.seen), message.then)
+
+    def _ask_person(self, question: Screen[bool], then: Callable[[bool], None]) -> None:
+        """Ask on the conversation's screen, or say where to ask again."""
+        if not asked_on(self.main, question, lambda yes: then(bool(yes))):
+            self.notify("What you asked for in the conversation was looked at; ask there again to see it.", timeout=10)
+            then(False)
 
     def on_deliver(self, message: messages.Deliver) -> None:
         """Hand over what was read for a screen, if it is still there."""

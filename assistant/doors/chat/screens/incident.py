@@ -13,6 +13,7 @@ from textual.widget import Widget
 
 from assistant.doors.chat.about_incident import IncidentSeen, SeenUndo, read_incident, undo_of
 from assistant.doors.chat.about_recovery import recovery_of
+from assistant.doors.chat.asking import asked_on
 from assistant.doors.chat.covered import covered
 from assistant.doors.chat.curves import CurvesSeen, incident_curves
 from assistant.doors.chat.messages import OpenApproval, OpenIncident, OpenJob, OpenNodes, Told
@@ -269,10 +270,8 @@ class IncidentScreen(Tabbed):
         self._ask_person(RecoveryScreen(message.seen), lambda yes: self._work() if yes else None)
 
     def _ask_person(self, question: Screen[bool], answered: Callable[[bool | None], None]) -> None:
-        """Ask, unless the person went on to another screen: a question that jumps under their hands is answered by accident."""
-        if self.app.screen is self:
-            self.app.push_screen(question, answered)
-        else:
+        """Ask, or say where to ask again."""
+        if not asked_on(self, question, answered):
             self.notify(f"What you asked for on incident {self.incident} was looked at; ask there again to see it.", timeout=10)
 
     def _work(self) -> None:
