@@ -1,11 +1,11 @@
-"""What is asked before a call: the policy's question, the preview for people, the kill switch."""
+"""What is asked before a call: the policy's question and the preview for people."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from assistant.gate.kill_switch import stopped_by
 from assistant.gate.targets import Reach
 from assistant.policy import Request
 from assistant.records import Decision
@@ -41,16 +41,3 @@ def shared_arguments(undo: Tool, arguments: Mapping[str, Any], value: Any) -> di
     made = value if isinstance(value, Mapping) else {}
     both = {**arguments, **{name: item for name, item in made.items() if item is not None}}
     return {name: both[name] for name in undo.arguments if name in both}
-
-
-def stopped_by(kill_switch: Iterable[Path]) -> str | None:
-    """Return the kill switch file that exists, None when none does; one that cannot be looked at counts as set."""
-    for path in kill_switch:
-        try:
-            path.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError as error:
-            return f"{path} (cannot be looked at: {error.strerror}; so it counts as set)"
-        return str(path)
-    return None
