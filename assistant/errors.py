@@ -6,6 +6,7 @@
     │   ├── ContentError           2   a playbook, reason, filter or fault file is wrong
     │   └── InputError             2   a path to read is missing, unreadable, empty or no log
     ├── Denied                     3   the policy or a person refused the call
+    │   └── ChangesStopped         3   kill switch, or no whole policy: the call and its approval stay, and go on afterwards
     ├── Parked                     4   the call waits for an approval
     ├── StoreError                 1   the store cannot be opened, read or written
     │   ├── StoreBusy             75   another process holds it: try again later
@@ -49,6 +50,10 @@ class Denied(NightshiftError):
     """The policy, the kill switch or a person refused the call."""
 
     exit_code = 3
+
+
+class ChangesStopped(Denied):
+    """No change is made for now: a kill switch is set or the policy is not whole; the call goes on once that is over."""
 
 
 class Parked(NightshiftError):

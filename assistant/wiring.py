@@ -21,7 +21,7 @@ from assistant.engine.second_look import NodeLook
 from assistant.errors import ConfigError
 from assistant.gate import Gate, Park
 from assistant.llm.embedded import EmbeddedEmbedder
-from assistant.policy import Policy, load_policy
+from assistant.policy import Policy, PolicyInForce
 from assistant.ports import Approver, Clock, Describer, Scheduler, SystemClock, Transport
 from assistant.store import Store
 from assistant.tooling import Context
@@ -52,7 +52,7 @@ def build(
     clock: Clock | None = None,
     scheduler: Scheduler | None = None,
     transport: Transport | None = None,
-    policy: Policy | None = None,
+    policy: Policy | PolicyInForce | None = None,
     store: Store | None = None,
     since: datetime | None = None,
 ) -> Engine:
@@ -64,7 +64,7 @@ def build(
         clock: Another clock than the machine's.
         scheduler: Another scheduler than that of the settings.
         transport: Another transport than that of the settings.
-        policy: Another policy than that of the files.
+        policy: Another policy than that of the site's files, which are read anew for each decision.
         store: Another store than that of the settings.
         since: Jobs that ended before this are history; default: when the store was made.
     """
@@ -94,7 +94,7 @@ def build(
         )
 
     asked = approver(store) if approver is not None else Park(store, expires_after_s=settings.approval_expires_h * 3600)
-    gate = Gate(store, context_for, policy or load_policy(settings.content), asked)
+    gate = Gate(store, context_for, policy or PolicyInForce(settings.content, record=store), asked)
     watch = settings.watch
     watcher = Watcher(
         scheduler,

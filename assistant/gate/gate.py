@@ -14,12 +14,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NoReturn
 
-from assistant.errors import Denied, Fenced, Parked, StoreBusy, ToolError, Unavailable, UsageError
-from assistant.gate.asking import Preview, request_of, shared_arguments, shown, stopped_by
+from assistant.errors import ChangesStopped, Denied, Fenced, Parked, StoreBusy, ToolError, Unavailable, UsageError
+from assistant.gate.asking import Preview, request_of, shared_arguments, shown
 from assistant.gate.breaker import open_if_due
 from assistant.gate.guarded import guarded
+from assistant.gate.kill_switch import stopped_by
+from assistant.gate.last_look import LastLook
 from assistant.gate.targets import Reach, reach_of
-from assistant.policy import Policy, Situation, decide, sits_at_a_door
+from assistant.policy import Policy, PolicyInForce, Request, Situation, decide
 from assistant.ports import Approver
 from assistant.records import Call, CallStatus, Decision, Outcome, Risk, Verdict
 from assistant.redact import MASK, redact_value
@@ -39,7 +41,7 @@ class Gate:
         self,
         store: Store,
         context_for: Callable[[int | None, str], Context],
-        policy: Policy,
+        policy: Policy | PolicyInForce,
         approver: Approver,
         *,
         find: Callable[[str], Tool] = find_tool,
@@ -49,13 +51,13 @@ class Gate:
         Args:
             store: Where every call is written down; its clock is the gate's.
             context_for: Gives the context of a call for its incident and tag.
-            policy: What may be done.
+            policy: What may be done; one in force is looked at anew for each decision and before each command.
             approver: Whom to ask.
             find: Gives a tool by its name.
         """
         self._store = store
         self._context_for = context_for
-        self._policy = policy
+        self.in_force = policy if isinstance(policy, PolicyInForce) else PolicyInForce.of(policy)
         self._approver = approver
         self._find = find
         # the agent's calls come from several threads; the cluster is changed by one at a time
@@ -63,8 +65,8 @@ class Gate:
 
     @property
     def policy(self) -> Policy:
-        """What may be done."""
-        return self._policy
+        """What may be done now; where the policy is not whole, the last whole one, and every change is refused."""
+        return self.in_force.policy
 
     @property
     def breaker(self) -> str | None:
@@ -73,7 +75,7 @@ class Gate:
 
     def on(self, store: Store, approver: Approver) -> Gate:
         """Return a gate like this one that writes to another store, for rehearsals."""
-        return Gate(store, self._context_for, self._policy, approver, find=self._find)
+        return Gate(store, self._context_for, self.in_force, approver, find=self._find)
 
     def call(
         self,
@@ -142,7 +144,7 @@ class Gate:
         context = replace(self._context_for(incident, tag_of(incident, 0)), by=by)
         reach = reach_of(checked, context.scheduler) if tool.risk > Risk.READ else None
         request = request_of(tool, by, reach, approved_by)
-        return Preview(shown(tool, context, checked), decide(request, self._policy, self._situation(reach, 0)))
+        return Preview(shown(tool, context, checked), self._decide(request, reach, 0))
 
     def resolve(self, call: Call) -> Outcome | None:
         """Find out, after a crash, what came of a call that has an intent and no outcome.
@@ -268,23 +270,29 @@ class Gate:
         with self._changing:
             decision = self._settle(call, tool, reach, approved_by)
             if decision.verdict is Verdict.ALLOW:
-                return self._run(call, tool, checked)
+                look = LastLook(decision, reach, self._now())
+                return self._run(call, tool, checked, lambda: self._must_still_be_allowed(call, tool, checked, approved_by, look))
         if decision.verdict is Verdict.DENY:
-            open_if_due(self._store, self._policy)
-            raise Denied(f"{call.preview}: refused by {decision.rule}: {decision.why}")
+            open_if_due(self._store, self.policy)
+            raise self._refusal(call, decision)(f"{call.preview}: refused by {decision.rule}: {decision.why}")
         return decision
 
     def _settle(self, call: Call, tool: Tool, reach: Reach, approved_by: str | None) -> Decision:
         """Decide and write the intent in one transaction, so that two processes cannot both take the last of a limit."""
         with self._store.transaction():
             request = request_of(tool, call.by, reach, approved_by)
-            decision = decide(request, self._policy, self._situation(reach, call.id))
+            decision = self._decide(request, reach, call.id)
             status = {Verdict.ALLOW: CallStatus.INTENT, Verdict.DENY: CallStatus.DENIED, Verdict.ASK: CallStatus.PENDING}
+            if waits := decision.verdict is Verdict.DENY and self._refusal(call, decision) is ChangesStopped:
+                status[Verdict.DENY] = CallStatus.PENDING
             before = self._store.call(call.id).status
             if before is not call.status:
                 raise StoreBusy(f"call {call.id} is {before}: another process goes on with it; ask again later")
             self._store.set_targets(call.id, reach.counted(), preview=call.preview)
-            self._store.write_decision(call.id, decision)
+            last = self._store.decisions(call.id)[-1:] if waits else []
+            # a call that waits for a switch to be lifted is refused in every pass, and said so once
+            if [(one.rule, one.why) for one in last] != [(decision.rule, decision.why)]:
+                self._store.write_decision(call.id, decision)
             if status[decision.verdict] is not before:
                 self._store.move_call(call.id, before, status[decision.verdict])
         logger.info("incident=%s call=%s %s %s by=%s", call.incident, call.id, decision.verdict, decision.rule, decision.by)
@@ -296,9 +304,21 @@ class Gate:
             self._store.move_call(call.id, CallStatus.PENDING, CallStatus.DENIED, by=answer.by)
         raise Denied(f"{call.preview}: {answer.by} said no" + (f": {answer.why}" if answer.why else ""))
 
-    def _run(self, call: Call, tool: Tool, checked: dict[str, Any]) -> Outcome:
+    def _refusal(self, call: Call, decision: Decision) -> type[Denied]:
+        """Return how a refusal is raised: as `ChangesStopped` where a person's yes, or a step, must outlast what refuses it."""
+        approval = self._store.approval_of(call.id)
+        answered = approval is not None and approval.verdict is not Verdict.DENY
+        stays = answered or (decision.rule == "policy" and None not in (call.incident, call.step))
+        return ChangesStopped if decision.rule in ("kill_switch", "policy") and stays else Denied
+
+    def _run(self, call: Call, tool: Tool, checked: dict[str, Any], check: Callable[[], None] | None = None) -> Outcome:
         try:
-            outcome = self._try(tool, checked, call)
+            outcome = self._try(tool, checked, call, check)
+        except Denied as error:
+            # refused right before its first command: nothing was done
+            after = CallStatus.PENDING if isinstance(error, ChangesStopped) else CallStatus.DENIED
+            self._store.move_call(call.id, CallStatus.INTENT, after)
+            raise
         except (Unavailable, Fenced):
             # it may have taken effect: no outcome is written, `resolve` finds out, of a watch that leads no more another's
             raise
@@ -307,42 +327,69 @@ class Gate:
             raise
         return self._ended(call, tool, outcome)
 
-    def _try(self, tool: Tool, checked: dict[str, Any], call: Call) -> Outcome:
+    def _try(self, tool: Tool, checked: dict[str, Any], call: Call, check: Callable[[], None] | None = None) -> Outcome:
         context = replace(self._context_for(call.incident, tag_of(call.incident, call.id)), by=call.by)
-        if tool.risk > Risk.READ:
-            context = replace(context, scheduler=guarded(context.scheduler, lambda: self._must_still_be_allowed(call.by)))
+        if check is not None:
+            context = replace(context, scheduler=guarded(context.scheduler, check))
         try:
             return Outcome(call.id, True, to_json(tool.run(context, **checked)), "", self._now())
         except ToolError as error:
             return Outcome(call.id, False, None, str(error), self._now())
 
-    def _must_still_be_allowed(self, by: str) -> None:
-        """Look once more right before a command: its tool may have worked for minutes, or this process may have slept.
+    def _must_still_be_allowed(
+        self, call: Call, tool: Tool, checked: Mapping[str, Any], approved_by: str | None, look: LastLook
+    ) -> None:
+        """Decide once more right before a command: its tool may have worked for minutes, or this process may have slept.
 
         Raises:
             Fenced: Another watch leads.
-            ToolError: The kill switch is set, or the breaker has opened.
+            Denied: It would not be allowed now, and no command was given yet.
+            ToolError: It would not be allowed now, after a first command, or what it is about is gone.
         """
         self._store.must_lead()
-        if not sits_at_a_door(by) and (why := why_open(self._store)) is not None:
-            raise ToolError(f"the breaker has opened meanwhile ({why}): the command was not given")
-        stopped = stopped_by(self._policy.kill_switch)
-        if stopped is not None:
-            raise ToolError(f"the kill switch {stopped} was set meanwhile: the command was not given")
+        if self._now() - look.at >= look.fresh_for:
+            look.reach = reach_of(checked, self._context_for(call.incident, tag_of(call.incident, call.id)).scheduler)
+            look.at = self._now()
+        request = request_of(tool, call.by, look.reach, approved_by)
+        decision = self._decide(request, look.reach, call.id, before=look.decision.at)
+        if decision.verdict is not Verdict.ALLOW or decision.policy != look.decision.policy:
+            self._store.write_decision(call.id, decision)
+        if decision.verdict is not Verdict.ALLOW:
+            why = f"{call.preview}: no longer allowed, {decision.rule}: {decision.why}; the command was not given"
+            raise (ToolError if look.commands else self._refusal(call, decision))(why)
+        look.decision = replace(decision, at=look.decision.at)
+        look.commands += 1
 
     def _ended(self, call: Call, tool: Tool, outcome: Outcome) -> Outcome:
         undo = f"nightshift undo {call.id}" if tool.undo and outcome.ok else ""
         self._store.write_outcome(outcome, undo=undo)
         if not outcome.ok and tool.risk > Risk.READ:
-            open_if_due(self._store, self._policy)
+            open_if_due(self._store, self.policy)
         logger.info("incident=%s call=%s tool=%s ok=%s", call.incident, call.id, tool.name, outcome.ok)
         return self._store.outcome(call.id) or outcome
 
-    def _situation(self, reach: Reach | None, own: int) -> Situation:
-        now = self._now()
+    def _decide(self, request: Request, reach: Reach | None, own: int, *, before: datetime | None = None) -> Decision:
+        """Ask the policy that is in force now about a call.
+
+        Args:
+            request: The question.
+            reach: What the call names; None for a reading one.
+            own: Id of the call, which does not count for its own limits.
+            before: Changes that were allowed later do not count: they were decided with this call counted.
+        """
+        standing, now = self.in_force.look(), self._now()
         past = [change for change in self._store.changes_since(now - timedelta(days=1)) if change.call != own]
-        stop, breaker = stopped_by(self._policy.kill_switch), why_open(self._store)
-        return Situation(now, reach.fleet if reach else (), past, stop, breaker, reach.racks if reach else {})
+        past = [change for change in past if before is None or change.at <= before]
+        situation = Situation(
+            now,
+            reach.fleet if reach else (),
+            past,
+            stopped_by(standing.policy.kill_switch),
+            why_open(self._store),
+            reach.racks if reach else {},
+            standing.problem,
+        )
+        return decide(request, standing.policy, situation)
 
     def _runnable(self, call: Call, tool: Tool, given: dict[str, Any] | None) -> dict[str, Any]:
         """Return the arguments that were written down, since they are what was approved."""

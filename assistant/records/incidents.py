@@ -103,6 +103,8 @@ class Decision:
     """`policy`, or the person who answered."""
     at: datetime
     why: str = ""
+    policy: str = ""
+    """Digest of the policy that it was decided under; empty for a person's answer, and where no policy could be read whole."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from assistant.store.incidents import IncidentRows
 from assistant.store.leaders import LeaderRows, Leadership
 from assistant.store.ledger import LedgerRows
 from assistant.store.memories import Memory, MemoryRows, Near
+from assistant.store.policies import PolicyRows
 from assistant.store.readings import ReadingRows
 from assistant.store.rules import RuleRows
 from assistant.store.sight import Said, SightRows, Unseen
@@ -50,6 +51,7 @@ class Store(
     RuleRows,
     LeaderRows,
     LedgerRows,
+    PolicyRows,
     ReadingRows,
     MemoryRows,
     SightRows,

@@ -107,8 +107,16 @@ class CallRows(AuditRows):
         about = self.call(call)
         with self.transaction() as connection:
             connection.execute(
-                "INSERT INTO decisions (call, verdict, rule, by, at, why) VALUES (?,?,?,?,?,?)",
-                [call, str(decision.verdict), decision.rule, clean(decision.by), time_text(decision.at), clean(decision.why)],
+                "INSERT INTO decisions (call, verdict, rule, by, at, why, policy) VALUES (?,?,?,?,?,?,?)",
+                [
+                    call,
+                    str(decision.verdict),
+                    decision.rule,
+                    clean(decision.by),
+                    time_text(decision.at),
+                    clean(decision.why),
+                    decision.policy,
+                ],
             )
             self.record(
                 "decision",
@@ -120,6 +128,7 @@ class CallRows(AuditRows):
                 rule=decision.rule,
                 preview=about.preview,
                 outcome=str(decision.verdict),
+                detail={"policy": decision.policy} if decision.policy else None,
             )
 
     def decisions(self, call: int) -> list[Decision]:

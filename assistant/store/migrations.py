@@ -231,6 +231,20 @@ def m0015_prepared(db: Database) -> None:
     _script(db, "ALTER TABLE evaluations ADD COLUMN prepare_s REAL NOT NULL DEFAULT 0")
 
 
+def m0016_policy_digest(db: Database) -> None:
+    """Under which policy a call was decided, and which one the process of a watch holds."""
+    _script(
+        db,
+        """
+        ALTER TABLE decisions ADD COLUMN policy TEXT NOT NULL DEFAULT '';
+        ALTER TABLE watches ADD COLUMN policy TEXT NOT NULL DEFAULT '';
+        ALTER TABLE watches ADD COLUMN mode TEXT NOT NULL DEFAULT '';
+        ALTER TABLE watches ADD COLUMN policy_problem TEXT NOT NULL DEFAULT '';
+        ALTER TABLE watches ADD COLUMN kill_switch TEXT NOT NULL DEFAULT '[]'
+        """,
+    )
+
+
 STEPS: tuple[Callable[[Database], None], ...] = (
     m0001_incidents,
     m0002_evidence_and_diagnoses,
@@ -247,6 +261,7 @@ STEPS: tuple[Callable[[Database], None], ...] = (
     m0013_watches,
     m0014_evaluations,
     m0015_prepared,
+    m0016_policy_digest,
 )
 """Every step ever released, oldest first."""
 

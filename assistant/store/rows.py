@@ -203,7 +203,7 @@ def call_of(row: sqlite3.Row) -> Call:
 
 def decision_of(row: sqlite3.Row) -> Decision:
     """Return the decision of a row."""
-    return Decision(Verdict(row["verdict"]), row["rule"], row["by"], _time(row["at"]), row["why"])
+    return Decision(Verdict(row["verdict"]), row["rule"], row["by"], _time(row["at"]), row["why"], row["policy"])
 
 
 def outcome_of(row: sqlite3.Row) -> Outcome:
