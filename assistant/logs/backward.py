@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from pathlib import Path
 
 from assistant.logs.lines import Line, clean
 from assistant.logs.reading import blocks, open_log
+from assistant.untrusted import open_regular
 
 _STEP = 1 << 20
 _MOST = 64 << 20
@@ -35,9 +37,9 @@ def last_lines(path: Path | str, count: int) -> list[Line]:
 
 
 def _from_end(path: Path, count: int) -> list[Line]:
-    size = path.stat().st_size
     tail = b""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
         while size > 0 and tail.count(b"\n") <= count and len(tail) < _MOST:
             step = min(_STEP, size)
             size -= step

@@ -59,6 +59,8 @@ class Job:
     spec: JobSpec | None = None
     step_exit_code: int | None = None
     """The highest of its steps; None where the scheduler does not tell. A script may go on behind a step that failed."""
+    account: str = ""
+    """The account of this machine with whose rights its files are read; empty where its processes run with our own."""
 
 
 @dataclass(frozen=True, slots=True)

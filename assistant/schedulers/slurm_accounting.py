@@ -148,6 +148,7 @@ def _finished_row(named: Mapping[str, str], job_id: str, name: str, earlier: int
         id=job_id,
         name=name,
         user=named.get("UserId", "").partition("(")[0],
+        account=named.get("UserId", "").partition("(")[0],
         state=end.state,
         partition=named.get("Partition", ""),
         nodes=nodes_of(named.get("NodeList", "")),

@@ -19,6 +19,7 @@ from assistant.logs.phases import Phase, phase_begun, phase_over
 from assistant.logs.spikes import Spike
 from assistant.logs.tail import Follower, Position
 from assistant.records import Job, MetricPoint
+from assistant.untrusted import status_of
 from assistant.watch.cadence import Cadence, rarest
 from assistant.watch.hang import HangLimits, Signs, Suspicion, suspicion_of
 from assistant.watch.heartbeat import Beat, heartbeat_path, last_beat, path_in
@@ -318,6 +319,6 @@ def _status(path: Path) -> stat_result | None:
         OSError: That cannot be told now.
     """
     try:
-        return path.stat()
+        return status_of(path)
     except (FileNotFoundError, NotADirectoryError):
         return None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assistant.errors import InputError
 from assistant.records import EventKind, Job, MetricPoint
+from assistant.untrusted import open_regular, read_end, status_of
 
 if TYPE_CHECKING:
     from assistant.doors.chat.about_incident import IncidentSeen
@@ -133,7 +134,7 @@ def read_on(run: Run, path: Path) -> Run:
     if not run.read_to or stamp[0] != run.stamp[0] or stamp[1] < run.read_to:
         return read_run(run.name, path)
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             file.seek(run.read_to)
             raw = file.read(MOST_BYTES)
     except OSError:
@@ -160,11 +161,9 @@ def _end_of(path: Path) -> _End:
     from assistant.logs.reading import open_log
 
     with open_log(path) as stream:
-        if stream.plain is not None and (size := path.stat().st_size) > MOST_BYTES:
-            with path.open("rb") as file:
-                file.seek(size - MOST_BYTES)
-                head, _, raw = file.read(MOST_BYTES).partition(b"\n")
-                return _End(raw[: raw.rfind(b"\n") + 1], size - MOST_BYTES + len(head) + 1, True)
+        if stream.plain is not None and (end := read_end(path, MOST_BYTES)).begin:
+            head, _, raw = end.raw.partition(b"\n")
+            return _End(raw[: raw.rfind(b"\n") + 1], end.begin + len(head) + 1, True)
         raw = b""
         while len(raw) < MOST_BYTES and (block := stream.read(1 << 20)):
             raw += block
@@ -174,7 +173,7 @@ def _end_of(path: Path) -> _End:
 
 def _stamp(path: Path) -> tuple[int, int, int]:
     try:
-        status = path.stat()
+        status = status_of(path)
     except OSError:
         return (0, 0, 0)
     return (status.st_ino, status.st_size, status.st_mtime_ns)
