@@ -6,7 +6,6 @@ itself, the digests of the rows that the transaction wrote (`seals`), and a mac 
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
@@ -26,8 +25,9 @@ from assistant.store.seals import (
     clear_touched,
     install_triggers,
     sealed_tables,
+    seals_text,
     touch_all,
-    touched_digests,
+    touched_seals,
 )
 from assistant.store.verification import FIRST, SEAL, SIGNED, Broken
 
@@ -82,7 +82,7 @@ class AuditRow:
     previous: str
     hash: str
     seals: str = ""
-    """JSON: by table and key the digests of the rows that were written, None for a removed one; empty for none."""
+    """JSON: by table and key the digests of the rows that were written, before and after; empty for none."""
     mac: str = ""
 
 
@@ -121,7 +121,7 @@ class AuditRows(Database):
             "detail": packed(detail or {}),
         }
         with self.transaction() as connection:
-            return self._append(connection, row, _seal_text(touched_digests(connection, self._tables())))
+            return self._append(connection, row, seals_text(touched_seals(connection, self._tables())))
 
     def _append(self, connection: sqlite3.Connection, row: Mapping[str, Any], seals: str) -> str:
         last = connection.execute("SELECT id, hash FROM audit ORDER BY id DESC LIMIT 1").fetchone()
@@ -174,9 +174,9 @@ class AuditRows(Database):
         clear_touched(connection)
 
     def _before_commit(self, connection: sqlite3.Connection) -> None:
-        digests = touched_digests(connection, self._tables())
-        if digests:
-            self._append(connection, self._entry(SEAL), _seal_text(digests))
+        seals = touched_seals(connection, self._tables())
+        if seals:
+            self._append(connection, self._entry(SEAL), seals_text(seals))
 
     def _after_migration(self, connection: sqlite3.Connection, tables: Container[str]) -> None:
         sealed = self._local.sealed = sealed_tables(connection)
@@ -243,14 +243,14 @@ class AuditRows(Database):
             notes.append(f"a new key was made at row {row['id']} ({row['at'][:19]}Z): rows before it hold by the chain alone")
         return notes
 
-    def sealed_digest(self, row: AuditRow, table: str, key: int) -> str | None:
-        """Return the digest that an audit row gives a table's row with an integer key; None when it gives none."""
-        digest = json.loads(row.seals or "{}").get(table, {}).get(f"[{key}]")
-        return None if digest is None else str(digest)
+    def call_broken(self, call: int, approval: int | None) -> str | None:
+        """Return why a call and an approval of it are not what the audit sealed, None when they are.
 
-
-def _seal_text(digests: Mapping[str, Mapping[str, str | None]]) -> str:
-    return json.dumps(digests, sort_keys=True, separators=(",", ":")) if digests else ""
+        Raises:
+            StoreError: The store's key cannot be read.
+        """
+        with self.snapshot() as connection:
+            return verification.call_broken(connection, read_key(key_path(self.path)), call, approval)
 
 
 def _readable_key(store: Path) -> StoreKey | None:

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from assistant.store import migrations
 from assistant.store.keys import StoreKey
-from assistant.store.seals import SealedTable, chain_hash, chain_mac, sealed_rows, sealed_tables
+from assistant.store.seals import (
+    SealedTable,
+    chain_hash,
+    chain_mac,
+    row_content,
+    row_digest,
+    sealed_rows,
+    sealed_tables,
+    seals_of,
+)
 
 if TYPE_CHECKING:
     from assistant.store.audit import AuditHead
@@ -24,7 +33,7 @@ SEAL = "seal"
 SIGNED = ("at", "by", "what", "incident", "call", "why", "rule", "preview", "outcome", "undo", "detail")
 """Columns of the audit under its hash, `seals` besides."""
 
-_Seals = dict[str, dict[str, tuple[str, int]]]
+_Sealed = dict[str, dict[str, tuple[str, int]]]
 """By table and key: the digest that counts, and the audit row that gives it."""
 
 
@@ -56,27 +65,31 @@ def _broken(connection: sqlite3.Connection, key: StoreKey | None, since: AuditHe
         yield from _broken_schema(connection)
     except sqlite3.Error as error:
         yield Broken(0, f"the schema cannot be read: {error}")
-    seals: _Seals = {}
+    sealed: _Sealed = {}
+    overwritten: list[Broken] = []
     try:
-        chain = next(_broken_chain(connection, key, since, seals), None)
+        chain = next(_broken_chain(connection, key, since, sealed, overwritten), None)
     except (sqlite3.Error, ValueError, TypeError, AttributeError) as error:
         chain = Broken(0, f"the audit cannot be read as it was written: {error}")
+    yield from overwritten
     if chain is not None:
         yield chain
         # the seals behind a broken row prove nothing
         return
     for table in sealed_tables(connection).values():
         try:
-            yield from _broken_table(connection, table, seals.pop(table.name, {}))
+            yield from _broken_table(connection, table, sealed.pop(table.name, {}))
         except (sqlite3.Error, ValueError, TypeError) as error:
             yield Broken(0, f"table {table.name} holds what Nightshift does not write: {error}")
-    for name, rows in seals.items():
+    for name, rows in sealed.items():
         for row_key, (_, row) in rows.items():
             yield Broken(row, f"{name} {_shown(row_key)} was removed with its table; audit row {row} holds its seal")
 
 
-def _broken_chain(connection: sqlite3.Connection, key: StoreKey | None, since: AuditHead | None, seals: _Seals) -> Iterator[Broken]:
-    """Yield breaks of the chain, of which only the first means something, and collect the seals."""
+def _broken_chain(
+    connection: sqlite3.Connection, key: StoreKey | None, since: AuditHead | None, sealed: _Sealed, overwritten: list[Broken]
+) -> Iterator[Broken]:
+    """Yield breaks of the chain, of which only the first counts; collect seals, and rows that were manipulated and written over."""
     first = connection.execute("SELECT min(id) FROM audit").fetchone()[0]
     # row 0 seals what a store is made with; stores from before there were seals begin with row 1
     previous, wanted = FIRST, 0 if first == 0 else 1
@@ -86,30 +99,77 @@ def _broken_chain(connection: sqlite3.Connection, key: StoreKey | None, since: A
             yield Broken(wanted, f"row {wanted} is missing")
         if row["previous"] != previous:
             yield Broken(number, f"row {number} does not follow row {number - 1}: that one was replaced")
-        signed = {name: row[name] for name in SIGNED}
-        if row["hash"] != chain_hash(previous, {**signed, "seals": row["seals"]} if row["seals"] else signed):
-            yield Broken(number, f"row {number} was changed after it was written")
-        if key is not None and number >= key.since and row["mac"] != chain_mac(key.secret, number, row["hash"]):
-            yield Broken(number, f"row {number} was not written with the store's key: somebody added or rewrote it")
+        why = _broken_row(row, key)
+        if why is not None:
+            yield Broken(number, why)
         if since is not None and number == since.row and row["hash"] != since.hash:
             yield Broken(number, f"row {number} has the hash {row['hash']}, but {since.hash} was kept: the audit was rewritten")
         previous, wanted = row["hash"], wanted + 1
-        for table, rows in json.loads(row["seals"] or "{}").items():
-            own = seals.setdefault(table, {})
-            for row_key, digest in rows.items():
-                if digest is None:
-                    own.pop(row_key, None)
-                else:
-                    own[row_key] = (digest, number)
+        overwritten += _collect(row, sealed)
     written = connection.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'audit'").fetchone()[0] or 0
     if written != wanted - 1:
         yield Broken(wanted, f"rows are missing at the end: rows up to {written} had been written")
     if since is not None and since.row >= wanted:
-        yield Broken(
-            wanted,
-            f"row {since.row} was kept, and the audit ends with row {wanted - 1}: rows were cut off, or the file "
-            "was replaced by an older copy",
-        )
+        why = f"row {since.row} was kept, and the audit ends with row {wanted - 1}: rows were cut off, or the file is an older copy"
+        yield Broken(wanted, why)
+
+
+def _broken_row(row: sqlite3.Row, key: StoreKey | None) -> str | None:
+    """Return why an audit row is not as it was written, None when hash and mac fit."""
+    signed = {name: row[name] for name in SIGNED}
+    if row["hash"] != chain_hash(row["previous"], {**signed, "seals": row["seals"]} if row["seals"] else signed):
+        return f"row {row['id']} was changed after it was written"
+    if key is not None and row["id"] >= key.since and row["mac"] != chain_mac(key.secret, row["id"], row["hash"]):
+        return f"row {row['id']} was not written with the store's key: somebody added or rewrote it"
+    return None
+
+
+def _collect(row: sqlite3.Row, sealed: _Sealed) -> Iterator[Broken]:
+    """Add the seals of an audit row, and yield rows that were not what the seal before says when Nightshift wrote over them."""
+    for table, rows in seals_of(row["seals"]).items():
+        own = sealed.setdefault(table, {})
+        for row_key, seal in rows.items():
+            before, at = own.get(row_key, ("", 0))
+            if seal.before != before:
+                what = f"changed past Nightshift after row {at}" if before else "added or brought back past Nightshift"
+                yield Broken(row["id"], f"{table} {_shown(row_key)} was {what}, before row {row['id']} wrote over it")
+            own[row_key] = (seal.after, row["id"])
+
+
+def call_broken(connection: sqlite3.Connection, key: StoreKey | None, call: int, approval: int | None) -> str | None:
+    """Return why a call, its decisions and an approval of it are not what the audit sealed, None when they are.
+
+    Only audit rows that the store's key vouches for count, so that writing the database alone does not make an approval.
+
+    Args:
+        connection: In a snapshot.
+        key: The store's key; without it nothing is vouched for.
+        call: The call.
+        approval: The approval that is to count; None for a call that a person allowed on the spot.
+    """
+    first = connection.execute("SELECT min(id) FROM audit WHERE call = ?", [call]).fetchone()[0]
+    if first is None or key is None:
+        return "the audit has no row about it" if key is not None else "the store's key is gone, so that nothing vouches for it"
+    sealed: _Sealed = {}
+    sql = (
+        "SELECT * FROM audit WHERE id >= ? AND (call = ? OR instr(seals, '\"calls\"') OR instr(seals, '\"approvals\"') "
+        "OR instr(seals, '\"decisions\"')) ORDER BY id"
+    )
+    for row in connection.execute(sql, [max(first, key.since), call]):
+        why = _broken_row(row, key)
+        overwritten = [] if why is not None else list(_collect(row, sealed))
+        if why is not None or (row["call"] == call and overwritten):
+            return f"audit {why}" if why is not None else overwritten[0].why
+    tables = sealed_tables(connection)
+    decisions = connection.execute("SELECT id FROM decisions WHERE call = ?", [call]).fetchall()
+    wanted = [("calls", call), *(("decisions", row[0]) for row in decisions)]
+    wanted += [("approvals", approval)] if approval is not None else []
+    for name, number in wanted:
+        row_key = f"[{number}]"
+        digest = row_digest(tables[name], row_key, row_content(connection, tables[name], row_key))
+        if sealed.get(name, {}).get(row_key, ("", 0))[0] != digest:
+            return f"{name} {number} is not what the audit sealed"
+    return None
 
 
 def _broken_table(connection: sqlite3.Connection, table: SealedTable, seals: dict[str, tuple[str, int]]) -> Iterator[Broken]:
