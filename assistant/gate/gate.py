@@ -227,6 +227,10 @@ class Gate:
             raise Parked(
                 f"{call.preview or call.tool} waits for approval {approval.id}; nightshift approve {approval.id}", approval.id
             )
+        if tool.risk > Risk.READ:
+            broken = self._store.call_broken(call.id, approval.id if approval is not None else None)
+            if broken is not None:
+                self._refuse(call, Decision(Verdict.DENY, "audit", "audit", self._now(), f"{broken}; run nightshift audit verify"))
         if approval is not None and self._now() < approval.expires:
             approved_by = approved_by or approval.by
         for decision in self._store.decisions(call.id):

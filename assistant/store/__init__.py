@@ -6,7 +6,7 @@ Every change of an incident, call, decision, outcome or approval appends a row t
 from __future__ import annotations
 
 from assistant.store.approvals import Approval, ApprovalRows
-from assistant.store.audit import AuditRow, Broken
+from assistant.store.audit import AuditHead, AuditRow
 from assistant.store.budgets import Attempt, BudgetRows
 from assistant.store.calls import PastCall
 from assistant.store.evaluations import EvaluationRows, EvaluationRun
@@ -22,11 +22,13 @@ from assistant.store.tallies import Count
 from assistant.store.tellings import Telling, TellingRows
 from assistant.store.templates import TemplateRows
 from assistant.store.trials import TrialRows
+from assistant.store.verification import Broken
 from assistant.store.watches import PassingWatch, WatchRows
 
 __all__ = [
     "Approval",
     "Attempt",
+    "AuditHead",
     "AuditRow",
     "Broken",
     "Count",

@@ -10,7 +10,7 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -117,16 +117,32 @@ class Database:
             if connection.in_transaction:
                 yield connection
                 return
+            self._before_begin(connection)
             connection.execute("BEGIN IMMEDIATE")
             try:
                 if self.fence is not None and not getattr(self._local, "unfenced", False):
                     self.fence(connection)
                 yield connection
+                self._before_commit(connection)
                 connection.execute("COMMIT")
             except BaseException:
                 # also a KeyboardInterrupt must leave no half-written step
                 _roll_back(connection)
                 raise
+
+    def _before_begin(self, connection: sqlite3.Connection) -> None:
+        """Prepare a connection for a transaction; the audit lets it list the rows that it writes."""
+
+    def _before_commit(self, connection: sqlite3.Connection) -> None:
+        """Add what a transaction must end with; the audit seals the rows that were written."""
+
+    def _after_migration(self, connection: sqlite3.Connection, tables: Container[str]) -> None:
+        """Add what follows a migration, in its transaction.
+
+        Args:
+            connection: Of the transaction.
+            tables: Names of the tables that were there before.
+        """
 
     @contextmanager
     def unfenced(self) -> Iterator[None]:
@@ -191,10 +207,12 @@ class Database:
         with self.transaction():
             # another process may have migrated while we waited for the lock
             if self._checked_pending(connection):
+                tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
                 migrations.apply(connection)
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 made_at = self.clock.now().isoformat()
                 connection.execute("INSERT OR IGNORE INTO properties (name, value) VALUES ('made_at', ?)", [made_at])
+                self._after_migration(connection, tables)
         logger.info("store=%s migrated", self.path)
 
     def _checked_pending(self, connection: sqlite3.Connection) -> list[str]:

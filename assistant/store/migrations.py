@@ -245,6 +245,18 @@ def m0016_policy_digest(db: Database) -> None:
     )
 
 
+def m0017_row_seals(db: Database) -> None:
+    """Digests of the rows that each transaction wrote, in the audit, and the mac of the store's key."""
+    _script(
+        db,
+        """
+        ALTER TABLE audit ADD COLUMN seals TEXT NOT NULL DEFAULT '';
+        ALTER TABLE audit ADD COLUMN mac TEXT NOT NULL DEFAULT '';
+        CREATE INDEX audit_by_call ON audit(call)
+        """,
+    )
+
+
 STEPS: tuple[Callable[[Database], None], ...] = (
     m0001_incidents,
     m0002_evidence_and_diagnoses,
@@ -262,6 +274,7 @@ STEPS: tuple[Callable[[Database], None], ...] = (
     m0014_evaluations,
     m0015_prepared,
     m0016_policy_digest,
+    m0017_row_seals,
 )
 """Every step ever released, oldest first."""
 
