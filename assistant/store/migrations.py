@@ -245,7 +245,19 @@ def m0016_policy_digest(db: Database) -> None:
     )
 
 
-def m0017_row_seals(db: Database) -> None:
+def m0017_frozen_commands(db: Database) -> None:
+    """The commands of a call as they were first decided on, and the digest that an approval asked about."""
+    _script(
+        db,
+        """
+        ALTER TABLE calls ADD COLUMN commands TEXT NOT NULL DEFAULT '[]';
+        ALTER TABLE calls ADD COLUMN digest TEXT NOT NULL DEFAULT '';
+        ALTER TABLE approvals ADD COLUMN digest TEXT NOT NULL DEFAULT ''
+        """,
+    )
+
+
+def m0018_row_seals(db: Database) -> None:
     """Digests of the rows that each transaction wrote, in the audit, and the mac of the store's key."""
     _script(
         db,
@@ -274,7 +286,8 @@ STEPS: tuple[Callable[[Database], None], ...] = (
     m0014_evaluations,
     m0015_prepared,
     m0016_policy_digest,
-    m0017_row_seals,
+    m0017_frozen_commands,
+    m0018_row_seals,
 )
 """Every step ever released, oldest first."""
 
