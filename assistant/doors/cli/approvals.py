@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from assistant.display import unambiguous
 from assistant.doors.cli.door import door_of, user
 from assistant.doors.cli.group import app, examples
 from assistant.doors.cli.options import Json
-from assistant.doors.cli.output import narrate, print_line, print_record, print_table
+from assistant.doors.cli.output import completions, narrate, print_line, print_record, print_table
 from assistant.doors.cli.times import age, now
 from assistant.errors import UsageError
 from assistant.records import Decision, Verdict
@@ -29,7 +30,7 @@ def approval_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str
     """Return ids of what waits for the shell to complete, with the call as help."""
     store = door_of(context).store
     waiting = store.approvals()
-    return [(str(one.id), store.call(one.call).preview) for one in waiting if str(one.id).startswith(incomplete)]
+    return completions(((str(one.id), store.call(one.call).preview) for one in waiting), incomplete)
 
 
 Id = Annotated[int, typer.Argument(metavar="ID", help="Id of the approval.", autocompletion=approval_ids)]
@@ -63,8 +64,8 @@ class TerminalApprover:
             from assistant.gate.approvers import Park
 
             return Park(self._store, expires_after_s=self._expires_after_s).ask(call, decision)
-        narrate(call.preview or call.tool)
-        narrate(f"  why: {call.why}")
+        narrate(unambiguous(call.preview or call.tool))
+        narrate(f"  why: {unambiguous(call.why)}")
         narrate(f"  digest: {call.digest[:SHORT_DIGEST]}")
         narrate(f"  the policy asks: {decision.rule}: {decision.why}")
         verdict = Verdict.ALLOW if typer.confirm("  do it?", default=False, err=True) else Verdict.DENY
@@ -91,8 +92,8 @@ def approvals(
 def _row(store: Store, one: Approval, asked: str, expires: str) -> tuple[object, ...]:
     call = store.call(one.call)
     answer = f"{one.verdict} by {one.by}" if one.verdict else ""
-    digest = one.digest[:SHORT_DIGEST]
-    return (one.id, call.incident, call.preview or call.tool, digest, call.why, one.rule, asked, expires, answer)
+    digest, change = one.digest[:SHORT_DIGEST], unambiguous(call.preview or call.tool)
+    return (one.id, call.incident, change, digest, unambiguous(call.why), one.rule, asked, expires, answer)
 
 
 @approve_app.command(
@@ -146,7 +147,7 @@ def _answer(context: typer.Context, number: int, verdict: Verdict, why: str, *, 
     if as_json:
         print_record(answered, about=call)
     else:
-        print_line(f"{'allowed' if verdict is Verdict.ALLOW else 'refused'}: {call.preview or call.tool}")
+        print_line(f"{'allowed' if verdict is Verdict.ALLOW else 'refused'}: {unambiguous(call.preview or call.tool)}")
         print_line(f"  digest: {answered.digest[:SHORT_DIGEST]}" if answered.digest else "")
     return call
 

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from assistant.doors.cli.exits import Exit, Nagios
-from assistant.doors.cli.output import narrate, print_line
+from assistant.doors.cli.output import narrate, narrate_block, print_line
 
 BAD_COMMAND_LINE: type[Exception] = typer.BadParameter.__mro__[2]
 """What the parser raises; Typer keeps the class in different places from version to version."""
@@ -40,7 +40,7 @@ def usage(error: Any) -> int:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "nightshift"
     if type(error).__name__ == "NoArgsIsHelpError":
-        narrate(error.format_message())
+        narrate_block(error.format_message())
         return Exit.USAGE
     message = error.format_message().rstrip(".")
     if getattr(error, "option_name", None) in _GLOBAL:
@@ -59,7 +59,7 @@ def crashed(kind: type[BaseException], error: BaseException, trace: TracebackTyp
     text = "".join(traceback.format_exception(kind, error, trace))
     narrate(f"nightshift: bug: {kind.__name__}: {error}")
     place = _keep(text)
-    narrate(f"the traceback is in {place}; please report it" if place else text)
+    narrate(f"the traceback is in {place}; please report it") if place else narrate_block(text)
     narrate("what was begun is kept: nightshift resume")
 
 

@@ -13,7 +13,7 @@ import typer
 from assistant.doors.cli.door import door_of
 from assistant.doors.cli.group import app, examples
 from assistant.doors.cli.options import Json
-from assistant.doors.cli.output import print_json, print_line
+from assistant.doors.cli.output import print_block, print_json
 from assistant.errors import ToolError, UsageError
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def compress(
     if as_json:
         print_json({"path": path, "lines": scan.lines_total, "bytes": scan.size_bytes, "truncated": scan.truncated, "text": text})
     else:
-        print_line(text.rstrip("\n"))
+        print_block(text.rstrip("\n"))
         if scan.truncated:
             door_of(context).say(f"{path}: the gzip file ends early; this is what could be read")
 
@@ -133,14 +133,14 @@ def _print_pack(context: typer.Context, path: str, tokens: int, task: str, as_js
     if as_json:
         print_json({"path": path, "tokens": packed.tokens, "left_out": packed.left_out, "text": packed.text})
     else:
-        print_line(packed.text)
+        print_block(packed.text)
 
 
 def _print(line: Line, numbers: bool, as_json: bool) -> None:
     if as_json:
         print_json({"line": line.number, "text": line.text})
     else:
-        print_line(f"{line.number}: {line.text}" if numbers else line.text)
+        print_block(f"{line.number}: {line.text}" if numbers else line.text)
 
 
 def _lines(path: str) -> Iterator[Line]:

@@ -98,8 +98,8 @@ def _print(found: Status) -> None:
                 "saw everything",
                 f"{local(found.last_whole_pass)}, {age(found.last_whole_pass, seen)}" if found.last_whole_pass else "",
             ),
-            ("degraded", "\n".join(found.trouble) or (f"{found.troubles} things" if found.troubles else "")),
-            ("set aside", "\n".join(found.aside)),
+            ("degraded", list(found.trouble) or (f"{found.troubles} things" if found.troubles else "")),
+            ("set aside", list(found.aside)),
             ("open", states or "none"),
             ("in work", found.in_flight or ""),
             ("waits for you", waiting),
@@ -107,7 +107,7 @@ def _print(found: Status) -> None:
             ("kill switch", found.kill_switch),
             ("breaker", f"open {found.breaker}" if found.breaker else ""),
             ("policy", f"mode {found.mode}" if found.mode else ""),
-            ("remarks", "\n".join(f"{local(one.at)}  {one.text}" for one in found.remarks)),
+            ("remarks", [f"{local(one.at)}  {one.text}" for one in found.remarks]),
             ("read from", found.source),
         ]
     )
