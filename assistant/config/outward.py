@@ -44,6 +44,8 @@ class About(StrEnum):
     """The owner of a job must change something."""
     BREAKER = "breaker"
     KILL_SWITCH = "kill_switch"
+    POLICY = "policy"
+    """The policy cannot be read whole, so every change is refused; or it is whole again."""
     BLIND = "blind"
     """No pass of the watch saw everything for a while."""
     LEADER = "leader"

@@ -90,6 +90,12 @@ class PolicyInForce:
         fixed._fixed = PolicyStanding(policy)
         return fixed
 
+    def amended(self, amend: Callable[[Policy], Policy]) -> PolicyInForce:
+        """Return the same policy with terms of another: read from the same files, missing and broken at the same time."""
+        if self._fixed is not None:
+            return PolicyInForce.of(amend(self._fixed.policy))
+        return PolicyInForce(self._site, record=self._record, amend=amend)
+
     @property
     def policy(self) -> Policy:
         """What `look` finds, without its problem."""

@@ -43,6 +43,7 @@ COMMANDS = {
     "approve": Entry(f"{_HERE}.approvals:approve_app", "Allow a call that waits.", _ACT),
     "deny": Entry(f"{_HERE}.approvals:deny_app", "Refuse a call that waits.", _ACT),
     "undo": Entry(f"{_HERE}.undo:undo_app", "Take back a change that Nightshift made.", _ACT),
+    "stop": Entry(f"{_HERE}.stop:stop_app", "Stop every change, or let changes be made again.", _ACT),
     "breaker": Entry(f"{_HERE}.breaker:breaker_app", "Show, reset or open the breaker that stops all changes.", _ACT),
     "rules": Entry(f"{_HERE}.rules:rules_app", "List, show, learn, test and retire signatures, herrings and filters.", _KNOW),
     "learn": Entry(f"{_HERE}.learn:learn_app", "Teach Nightshift from labelled logs.", _KNOW),

@@ -93,6 +93,7 @@ _PLURAL = {
     About.OWNER: "for owners",
     About.BREAKER: "about the breaker",
     About.KILL_SWITCH: "about the kill switch",
+    About.POLICY: "about the policy",
     About.BLIND: "about the watch's sight",
     About.LEADER: "changes of the leader",
 }
@@ -185,6 +186,7 @@ def _condition(row: AuditRow, _: Store) -> Notice | None:
         "blind": (About.BLIND, Severity.CRITICAL, "the watch is blind", "the watch sees everything again"),
         "partly_blind": (About.BLIND, Severity.WARNING, "the watch does not see everything", "the watch sees everything again"),
         "kill_switch": (About.KILL_SWITCH, Severity.WARNING, "the kill switch is set", "the kill switch is gone"),
+        "policy": (About.POLICY, Severity.CRITICAL, "no policy is in force: every change is refused", "the policy is whole again"),
         "breaker": (About.BREAKER, Severity.CRITICAL, "the breaker stopped all changes", "the breaker was reset"),
     }
     if name not in known:

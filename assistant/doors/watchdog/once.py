@@ -37,7 +37,10 @@ def pass_once(
     # one name for all passes of this host: each is a process of its own
     quiet = replace(settings, metrics=replace(settings.metrics, listen=""))
     owner = f"once@{socket.gethostname()}"
-    beats, sight = beats_of(quiet, store, owner=owner), Sight(store, owner)
+    beats, sight = (
+        beats_of(quiet, store, owner=owner, in_force=engine.gate.in_force if engine is not None else None),
+        Sight(store, owner),
+    )
     began, at, broken = time.monotonic(), store.clock.now(), "the pass was broken off"
     try:
         worked = tick()

@@ -22,6 +22,7 @@ from assistant.doors.watchdog.loop import Watchdog
 from assistant.doors.watchdog.systemd import Systemd
 from assistant.engine import Engine
 from assistant.engine.lease import owner_name
+from assistant.policy import short_digest
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ def serve(settings: Settings, engine: Engine, *, options: Sequence[str], program
         program: The command that runs Nightshift, as words.
     """
     owner = owner_name("watch")
-    beats = beats_of(settings, engine.store, owner=owner)
+    beats = beats_of(settings, engine.store, owner=owner, in_force=engine.gate.in_force)
     dog = Watchdog(engine, owner, settings.watch.poll_s, beats)
     asked: list[int] = []
 
@@ -47,7 +48,9 @@ def serve(settings: Settings, engine: Engine, *, options: Sequence[str], program
         dog.stop()
 
     before = {number: signal.signal(number, heard) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
-    logger.info("watches every %g s as %s, mode %s", settings.watch.poll_s, owner, engine.gate.policy.mode)
+    policy = engine.gate.in_force.look()
+    logger.info("watches every %g s as %s, mode %s", settings.watch.poll_s, owner, policy.mode)
+    logger.info("policy: digest %s, from %s", short_digest(policy.digest), ", ".join(map(str, policy.files)) or "no file")
     try:
         while True:
             dog.run()
