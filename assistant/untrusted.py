@@ -1,8 +1,8 @@
 """Open, read, parse and walk files that users of the cluster write: logs, trackers, manifests, metrics, checkpoints.
 
 Such a path may be a pipe, a device, a link to /etc/shadow, a sparse file of terabytes or a folder that links to itself, and may
-change while it is read. All of it is bounded in bytes, entries, depth and digits; a device is never opened, and a pipe never waited for.
-`reading_as` makes the kernel judge with the rights of the job's owner instead of ours.
+change while it is read. All of it is bounded in bytes, entries, depth and digits; a device is never opened, a pipe never waited
+for. `reading_as` makes the kernel judge with the rights of the job's owner instead of ours.
 """
 
 from __future__ import annotations

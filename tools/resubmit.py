@@ -26,6 +26,7 @@ from assistant.recover.restart import (
 from assistant.tooling import Context, tool
 from assistant.tools._meant import must_be_ours_to_restart
 from assistant.tools.checkpoints import choose_checkpoint
+from assistant.untrusted import reading_as
 
 NEWEST = ("last", "last_healthy")
 LEAD_STEPS = 100
@@ -223,11 +224,12 @@ def _checkpoint(context: Context, job: Job, wanted: str, *, read: bool) -> Check
             raise ToolError(f"job {job.id} cannot be restarted from a checkpoint: {choice['note']}")
         path = choice["path"]
     now = context.clock.now()
-    found = inventory(Path(path).parent, now=now)
-    listed = next((one for one in found.checkpoints if one.path == Path(path)), None)
-    if listed is None:
-        raise ToolError(f"checkpoint {path} is not there or is of no known format; list_checkpoints shows what is")
-    judged = examined(found, listed, now=now) if read else listed
+    with reading_as(job.account):
+        found = inventory(Path(path).parent, now=now)
+        listed = next((one for one in found.checkpoints if one.path == Path(path)), None)
+        if listed is None:
+            raise ToolError(f"checkpoint {path} is not there or is of no known format; list_checkpoints shows what is")
+        judged = examined(found, listed, now=now) if read else listed
     if not judged.healthy:
         raise ToolError(f"checkpoint {path} must not be loaded: {'; '.join(judged.problems)}")
     return judged

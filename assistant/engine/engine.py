@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 
 from assistant.content.playbooks import Playbook, choose_playbook, playbooks
-from assistant.diagnose.facts import gather as facts_of
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.opinion import Opinion
 from assistant.diagnose.verdict import judge
@@ -19,7 +18,7 @@ from assistant.engine.advice import hand_over
 from assistant.engine.again import back_off, refutation
 from assistant.engine.breaker import HELD, TAKEN_UP, held_by, how_it_stands, stale
 from assistant.engine.confirm import confirm_recovered
-from assistant.engine.gather import gather, parent_of, probe, suspected
+from assistant.engine.gather import gather, parent_of, probe, read_facts, suspected
 from assistant.engine.lease import kept_lease
 from assistant.engine.leases import WATCH, Leases, Settled
 from assistant.engine.left_open import settle_left_open
@@ -50,6 +49,7 @@ from assistant.recover.situation import situation
 from assistant.store import Store
 from assistant.store.breaker import why_open
 from assistant.tooling import find_tool
+from assistant.untrusted import reading_as
 from assistant.watch.known import Known
 from assistant.watch.watcher import Watcher
 
@@ -217,9 +217,10 @@ class Engine:
         """Gather evidence, diagnose and keep the diagnosis."""
         incident = self.store.incident(incident_id)
         job = self._job(incident.job)
-        case = gather(self.store, self.gate, incident, job)
-        knowledge = self.knowledge_of(routine.task_of(job))
-        facts = facts_of(case, knowledge)
+        with reading_as(job.account if job is not None else ""):
+            case = gather(self.store, self.gate, incident, job)
+            knowledge = self.knowledge_of(routine.task_of(job))
+            facts = read_facts(self.store, incident, case, knowledge)
         found = judge(facts, knowledge, self.opinions)
         if job is not None and _worth_probing(found, job) and (told := probe(self.store, self.gate, incident, job)):
             facts = replace(facts, case=replace(case, probes=told))

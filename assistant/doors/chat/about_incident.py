@@ -73,6 +73,14 @@ class IncidentSeen:
         return Path(str(told[-1])) if told and told[-1] else None
 
     @property
+    def account(self) -> str:
+        """With whose rights the job's files are read; empty: with our own."""
+        if self.job is not None:
+            return self.job.account
+        accounts = [str(one.facts.get("account", "")) for one in self.evidence if one.source == "job log"]
+        return accounts[-1] if accounts else ""
+
+    @property
     def changes(self) -> tuple[SeenCall, ...]:
         """Calls that change something, oldest first."""
         return tuple(one for one in self.calls if one.risk is not Risk.READ)

@@ -100,7 +100,7 @@ class Commands:
             raise UsageError(f"the scheduler knows no job {given.first}; /log and Tab lists those that it knows")
         if job.log is None:
             raise UsageError(f"job {job.id} is {job.state} and has no log yet")
-        self._app.push_screen(LogScreen([job.log], title=f"job {job.id} {short(job.name, 40)}"))
+        self._app.push_screen(LogScreen([job.log], title=f"job {job.id} {short(job.name, 40)}", account=job.account))
 
     def _approve(self, given: Given) -> None:
         self._app.post_message(OpenApproval(int(given.first)))

@@ -29,6 +29,8 @@ class Place:
     """1-based; None for the end."""
     cited: tuple[Cited, ...] = ()
     """Lines of that file that the verdict cites."""
+    account: str = ""
+    """With whose rights it is read; empty: with our own."""
 
 
 def place_of(seen: IncidentSeen, citation: Citation, folder: Path) -> Place:
@@ -45,7 +47,7 @@ def place_of(seen: IncidentSeen, citation: Citation, folder: Path) -> Place:
     cited = _cited(seen, citation.file)
     if citation.file == "metrics.jsonl":
         path = seen.job.work_dir / "metrics.jsonl" if seen.job is not None and seen.job.work_dir is not None else None
-        return Place(_there(path, citation.file), citation.file, citation.line, cited)
+        return Place(_there(path, citation.file), citation.file, citation.line, cited, seen.account)
     text = _kept(seen, citation.file)
     if text is None:
         return log_of(seen, citation.line)
@@ -61,7 +63,7 @@ def log_of(seen: IncidentSeen, line: int | None = None) -> Place:
     Raises:
         InputError: It is not known, or no longer there.
     """
-    return Place(_there(seen.log, "the job's log"), f"log of job {seen.incident.job}", line, _cited(seen, "job.log"))
+    return Place(_there(seen.log, "the job's log"), f"log of job {seen.incident.job}", line, _cited(seen, "job.log"), seen.account)
 
 
 def text_place(folder: Path, name: str, text: str) -> Place:

@@ -15,6 +15,7 @@ from assistant.doors.cli.group import app, examples
 from assistant.doors.cli.options import Json
 from assistant.doors.cli.output import print_block, print_json
 from assistant.errors import ToolError, UsageError
+from assistant.untrusted import reading_as
 
 if TYPE_CHECKING:
     from assistant.logs.lines import Line
@@ -36,6 +37,7 @@ def log_of(context: typer.Context, target: str) -> str:
     job = door_of(context).engine().scheduler.job(target)
     if job.log is None:
         raise ToolError(f"job {target} has no log yet: it is {job.state}")
+    context.with_resource(reading_as(job.account))  # until the command has ended
     return str(job.log)
 
 
@@ -111,7 +113,7 @@ def compress(
     else:
         print_block(text.rstrip("\n"))
         if scan.truncated:
-            door_of(context).say(f"{path}: the gzip file ends early; this is what could be read")
+            door_of(context).say(f"{path}: a gzip that ends early, or too long; this is what could be read")
 
 
 def _print_pack(context: typer.Context, path: str, tokens: int, task: str, as_json: bool) -> None:

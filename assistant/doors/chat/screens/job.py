@@ -147,7 +147,7 @@ class JobScreen(Tabbed):
         elif not job.log.is_file():
             self.notify(f"The log is not there: {job.log}", severity="warning", markup=False)
         else:
-            self.show_place(Place(job.log, f"log of job {self.job}"))
+            self.show_place(Place(job.log, f"log of job {self.job}", account=job.account))
 
     def action_why(self) -> None:
         """Ask the agent."""

@@ -49,6 +49,7 @@ class LogScreen(Screen[None]):
         cited: Sequence[Cited] = (),
         line: int | None = None,
         source: int | None = None,
+        account: str = "",
     ) -> None:
         """Show logs.
 
@@ -58,12 +59,13 @@ class LogScreen(Screen[None]):
             cited: Lines that a verdict rests on; routine lines are folded then.
             line: The line to start at; without it the first cited one, or else the end.
             source: Position of the file that `line` counts in.
+            account: With whose rights the logs are read.
         """
         super().__init__()
         self.log_title = title
         if line is None and cited:
             line, source = cited[0].line, cited[0].source
-        self._view = LogView(sources, cited=cited, line=line, source=source, folded=bool(cited), id="log-view")
+        self._view = LogView(sources, cited=cited, line=line, source=source, folded=bool(cited), account=account, id="log-view")
         self._asking = ""
         self._said: dict[str, Content] = {}
         self._ranks_wanted: bool | None = None

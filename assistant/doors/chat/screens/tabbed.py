@@ -146,13 +146,13 @@ class Tabbed(Screen[None]):
         """Open the log viewer there."""
         from assistant.doors.chat.screens.log import LogScreen
 
-        self.app.push_screen(LogScreen([place.path], title=place.title, cited=place.cited, line=place.line))
+        self.app.push_screen(LogScreen([place.path], title=place.title, cited=place.cited, line=place.line, account=place.account))
 
     def on_curves_view_line_chosen(self, message: CurvesView.LineChosen) -> None:
         """Open the log at the step that was asked for."""
         from assistant.doors.chat.places import Place
 
-        self.show_place(Place(message.path, f"log of {message.run}", message.line))
+        self.show_place(Place(message.path, f"log of {message.run}", message.line, account=message.account))
 
     def on_not_there(self, message: NotThere) -> None:
         """Say why it cannot be shown."""

@@ -24,9 +24,9 @@ class CurvesView(VerticalScroll):
     class LineChosen(Message):
         """The person wants to read the line that a point was drawn from."""
 
-        def __init__(self, run: str, path: Path, line: int | None) -> None:
+        def __init__(self, run: str, path: Path, line: int | None, account: str = "") -> None:
             super().__init__()
-            self.run, self.path, self.line = run, path, line
+            self.run, self.path, self.line, self.account = run, path, line, account
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "line", "Its line"),
@@ -83,7 +83,7 @@ class CurvesView(VerticalScroll):
         marked = self.seen.marks[0].step if self.seen.marks else run.points[-1].step
         point = [one for one in run.points if one.step <= marked][-1:] or [run.points[-1]]
         # of a log of which only the end was read, lines were counted from there
-        self.post_message(self.LineChosen(run.name, run.path, point[0].line if not run.note else None))
+        self.post_message(self.LineChosen(run.name, run.path, point[0].line if not run.note else None, run.account))
 
     def on_mount(self) -> None:
         """Follow the theme."""

@@ -95,6 +95,7 @@ class LogView(ScrollView, can_focus=True):
         line: int | None = None,
         source: int | None = None,
         folded: bool = False,
+        account: str = "",
         id: str | None = None,
     ) -> None:
         """Show logs.
@@ -105,6 +106,7 @@ class LogView(ScrollView, can_focus=True):
             line: The line to start at; without it the end, following.
             source: Position of the file that `line` counts in; the first one when there is none.
             folded: Whether to begin with routine lines folded.
+            account: With whose rights the logs are read.
             id: Of the widget.
         """
         super().__init__(id=id)
@@ -114,7 +116,7 @@ class LogView(ScrollView, can_focus=True):
         self.wrap = False
         self.note = ""
         """What the last key led to, where it did not lead anywhere."""
-        self._reader = LogReader(sources, self._post, cited=[(one.source, one.line) for one in cited])
+        self._reader = LogReader(sources, self._post, cited=[(one.source, one.line) for one in cited], account=account)
         self._start = (line, source)
         self._fold_first = folded
         self._shown = LogStrips(self._look, citations(cited))
