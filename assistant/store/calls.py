@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -11,9 +13,14 @@ from assistant.records import Call, CallStatus, Decision, Outcome
 from assistant.store.audit import AuditRows
 from assistant.store.rows import call_of, clean, decision_of, outcome_of, packed, time_text, unpacked
 
-__all__ = ["CallRows", "PastCall"]
+__all__ = ["CallRows", "PastCall", "command_digest"]
 
 _TOOK_PLACE = tuple(str(s) for s in (CallStatus.INTENT, CallStatus.DONE, CallStatus.FAILED, CallStatus.UNDONE))
+
+
+def command_digest(command: str) -> str:
+    """Return the SHA-256 (hex) of one command as it would run, before redaction, so that two secrets never count as one."""
+    return hashlib.sha256(command.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class PastCall(NamedTuple):
@@ -86,6 +93,27 @@ class CallRows(AuditRows):
         with self.transaction() as connection:
             connection.execute("UPDATE calls SET targets = ?, preview = ? WHERE id = ?", [packed(targets), clean(preview), call])
 
+    def freeze(self, call: int, preview: str, commands: Sequence[str]) -> Call:
+        """Keep the exact commands of a call, and return the call with its digest.
+
+        Args:
+            call: Its id.
+            preview: What people are shown: every command, and notes behind ` # `.
+            commands: The commands as they would run; only their digests are kept, since they may hold secrets.
+        """
+        shown, kept = clean(preview), [command_digest(command) for command in commands]
+        digest = hashlib.sha256(json.dumps([shown, kept]).encode("ascii")).hexdigest()
+        with self.transaction() as connection:
+            connection.execute(
+                "UPDATE calls SET preview = ?, commands = ?, digest = ? WHERE id = ?", [shown, json.dumps(kept), digest, call]
+            )
+        return self.call(call)
+
+    def frozen_commands(self, call: int) -> list[str]:
+        """Return the digests of a call's frozen commands, each as `command_digest` makes it, in the order of `freeze`."""
+        row = self.row("SELECT commands FROM calls WHERE id = ?", [call])
+        return [str(digest) for digest in json.loads(row["commands"])] if row is not None else []
+
     def set_call_status(self, call: int, status: CallStatus, *, by: str | None = None) -> None:
         """Change a call's status, whatever it was."""
         with self.transaction():
@@ -120,6 +148,7 @@ class CallRows(AuditRows):
                 rule=decision.rule,
                 preview=about.preview,
                 outcome=str(decision.verdict),
+                detail={"digest": about.digest} if about.digest else None,
             )
 
     def decisions(self, call: int) -> list[Decision]:

@@ -231,6 +231,18 @@ def m0015_prepared(db: Database) -> None:
     _script(db, "ALTER TABLE evaluations ADD COLUMN prepare_s REAL NOT NULL DEFAULT 0")
 
 
+def m0016_frozen_commands(db: Database) -> None:
+    """The commands of a call as they were first decided on, and the digest that an approval asked about."""
+    _script(
+        db,
+        """
+        ALTER TABLE calls ADD COLUMN commands TEXT NOT NULL DEFAULT '[]';
+        ALTER TABLE calls ADD COLUMN digest TEXT NOT NULL DEFAULT '';
+        ALTER TABLE approvals ADD COLUMN digest TEXT NOT NULL DEFAULT ''
+        """,
+    )
+
+
 STEPS: tuple[Callable[[Database], None], ...] = (
     m0001_incidents,
     m0002_evidence_and_diagnoses,
@@ -247,6 +259,7 @@ STEPS: tuple[Callable[[Database], None], ...] = (
     m0013_watches,
     m0014_evaluations,
     m0015_prepared,
+    m0016_frozen_commands,
 )
 """Every step ever released, oldest first."""
 

@@ -198,6 +198,7 @@ def call_of(row: sqlite3.Row) -> Call:
         status=CallStatus(row["status"]),
         step=row["step"],
         preview=row["preview"],
+        digest=row["digest"],
     )
 
 
