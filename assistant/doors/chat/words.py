@@ -57,6 +57,12 @@ RISKS: Mapping[Risk, tuple[str, str]] = {
     Risk.DISRUPT: ("ends something that runs", "error"),
 }
 """What a risk means in words, and its colour."""
+MODES: Mapping[str, str] = {
+    "observe": "mode observe: a person says yes to what they ask for themselves, nothing else is changed",
+    "propose": "mode propose: a person says yes to every change",
+    "act": "mode act: what the policy allows is done at once, the rest waits for a person",
+}
+"""What each mode of the policy means."""
 RISK_WORDS: Mapping[Risk, str] = {Risk.READ: "reads", Risk.CHANGE: "changes", Risk.DISRUPT: "ends a run"}
 """The same in a few cells."""
 

@@ -33,7 +33,7 @@ from assistant.doors.chat.widgets.playbook_view import PlaybookView
 from assistant.doors.chat.widgets.timeline import TimelineView
 from assistant.doors.chat.widgets.verdict import VerdictView, weighed
 from assistant.errors import NightshiftError
-from assistant.records import Citation, IncidentState, Job
+from assistant.records import Citation, EventKind, IncidentState, Job
 
 if TYPE_CHECKING:
     from assistant.engine import Engine
@@ -259,7 +259,7 @@ class IncidentScreen(Tabbed):
             self.action_approval()
             return
         if seen.incident.state is IncidentState.VERIFYING:  # only looked at: nothing is changed that was not shown
-            self._work()
+            self._work(asked=seen.incident.kind is EventKind.REQUESTED)
             return
         by = self.desk.by
         self.notify("Finding out what it takes; nothing is changed yet.", timeout=3)
@@ -274,8 +274,8 @@ class IncidentScreen(Tabbed):
         if not asked_on(self, question, answered):
             self.notify(f"What you asked for on incident {self.incident} was looked at; ask there again to see it.", timeout=10)
 
-    def _work(self) -> None:
-        self.desk.go_on(self.incident, asked=True)
+    def _work(self, *, asked: bool = True) -> None:
+        self.desk.go_on(self.incident, asked=asked)
         self.notify(f"Working on incident {self.incident}.")
 
     def action_undo(self) -> None:

@@ -20,7 +20,7 @@ from assistant.doors.cli.output import clean
 
 COLUMNS_FROM = 130
 """Cells from which all of it has room in one row; below the list it is told of the row that the cursor is on."""
-NO_UNDO = "cannot be taken back"
+NO_UNDO = "cannot be undone"
 
 
 class ApprovalsPanel(Panel):

@@ -32,12 +32,13 @@ class ProposalCard(Vertical):
         self.came = ""
         """What came of it; empty while it waits."""
         self._waited = False
+        self._change = Static(Content.styled(clean(proposal.preview or proposal.tool), "bold"), classes="change")
         self._facts = Static("", markup=False, classes="facts")
 
     def compose(self) -> ComposeResult:
         """Lay it out."""
         one = self.proposal
-        yield Static(Content.styled(clean(one.preview or one.tool), "bold"), classes="change")
+        yield self._change
         yield self._facts
         if one.approval is not None:
             with Horizontal(classes="answers"):
@@ -68,6 +69,8 @@ class ProposalCard(Vertical):
         found = next((one for one in seen.approvals if one.approval.id == self.proposal.approval), None)
         if found is not None:
             self._waited = True
+            # the stored command, which is the one that would run: not the agent's draft of it
+            self._change.update(Content.styled(clean(found.command), "bold"))
             self._facts.update(_facts(found, seen))
         elif self._waited:
             self.settled(_answer_of(self.proposal, seen))
@@ -91,10 +94,12 @@ def _facts(found: SeenApproval, seen: StoreSeen) -> Content:
     facts = (
         ("why", found.call.why or "nobody said why", ""),
         ("risk", risk, f"${colour}"),
-        ("undo", found.undo or "cannot be taken back", ""),
+        ("undo", found.undo or "cannot be undone", ""),
+        ("asks", f"{found.call.by}; {found.approval.rule}", MUTED),
         ("left", f"{age(found.approval.expires, seen.at)}, then it lapses", MUTED),
+        ("digest", found.digest, MUTED),
     )
-    lines = [Content.styled(f"{name:<6}", MUTED) + Content.styled(clean(text), style) for name, text, style in facts]
+    lines = [Content.styled(f"{name:<7}", MUTED) + Content.styled(clean(text), style) for name, text, style in facts if text]
     return Content("\n").join(lines)
 
 
