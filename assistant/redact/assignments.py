@@ -1,0 +1,222 @@
+r"""Secrets behind a name, in whatever syntax the name and the value are written.
+
+`NAME=value`, `name: value`, JSON and what JSON in a string looks like (`\"name\": \"value\"`), representations of Python's dicts,
+tuples and namespaces, XML, options of commands, `.netrc`, csh, HTTP headers, `{"name": ..., "value": ...}`, a value on the next line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from assistant.redact.values import Strength, is_harmless, is_secret_value, looks_random, strength_of
+
+__all__ = ["assignment_spans", "names_option", "names_secret"]
+
+_QUOTE = r"(?:\\{0,7}[\"'`]|&quot;|&\#3[49];|%22|%27|\\{1,4}u0022)"
+_ANCHOR = re.compile(
+    rf"""(?P<name>
+        (?: pass (?:words?|wo?r?d|phrases?|code|wort)? | pwd | psk | pat
+          | secrets? | signature | sig | sas | session (?:id)? | salt
+          | token | totp | otp | auth (?:orization|entication)? | api[_-]?keys? | keys?
+          | cred (?:ential)?s? | cookies? | community | csrf | xsrf | bearer | jwt | webhook | mnemonic | hmac | licen[cs]e | dsn )
+        (?:[_. -]? (?:value|data|string|str|b64|base64|raw|text|plain(?:text)?|prod(?:uction)?|dev|test|staging|new|old|current|default
+          |secondary|hash(?:ed)?|encoded|encrypted|header|env|id|url|uri|live|sandbox|prefix|[0-9]{{1,3}})){{0,2}}
+      )
+      (?P<close>{_QUOTE})? \]?
+      (?: (?P<pair>[ \t]{{0,24}} (?: [:=]> | := | -> | ={{1,2}} | :(?!:) | %3d | %3a ) [ \t]{{0,24}})
+        | (?P<field>,?\s{{0,40}}(?:-\s)?{_QUOTE}?value{_QUOTE}?[ \t]{{0,8}}[:=][ \t]{{0,8}})
+        | (?P<item>,[ \t]{{0,8}} (?=[bru]?{_QUOTE}))
+        | (?P<element>>)
+        | (?P<space>[ \t]{{1,8}} (?:(?:is[ ]set[ ]to|set[ ]to|is|was|to|provided|given|used)\b[ \t:=]{{1,4}})?)
+        | (?P<far>[ \t(\[][^\n:="'<>|]{{1,40}} [:=][ \t]{{0,8}})
+      )""",
+    re.VERBOSE,
+)
+"""On the text in small letters."""
+_OPENING = re.compile(rf"[bru]{{0,2}}(?P<quote>\\{{0,7}}(?:\"\"\"|'''|[\"'`])|&quot;|&#3[49];|%22|%27|\\{{1,4}}u0022)", re.IGNORECASE)
+_BARE = re.compile(r"[^\s\"'`<>]{1,4096}")
+_NEXT_PAIR = re.compile(r"[,;&|](?:[ \t]*[A-Za-z_][\w. -]{0,48}[=:]|[\"'])|&amp;|%26|\\[nrt\"']|\\\\n")
+_LINE_END = re.compile(r"[ \t]*(?:[|>][+-]?\d?)?[ \t]*\r?\n(?P<indent>[ \t]*)(?:- )?(?P<value>[^\s]{4,4096})[ \t]*(?=\r?\n|\Z)")
+_IDENTIFIER = re.compile(r"[\w.$-]{0,64}\Z")
+_SCHEME = re.compile(r"(?:basic|bearer|token|digest|negotiate|apikey|api-key|key|oauth|ntlm|splunk|sharedkey|hawk|genie-?key|bot|aws4-hmac-sha256)[ \t]+", re.I)
+_NAME_BEFORE = re.compile(r"(?:^|[^A-Za-z])(?P<word>api|access|secret|private|account|auth|license|service|master|signing|shared)[ -]\Z", re.I)
+_SETTER = re.compile(r"(?:\bsetenv|\bset(?:[ \t]+-[gxUu]{1,4}){1,2}|\bconfig(?:ure)? set)[ \t]+[\w.$-]{0,64}\Z")
+_NETRC = re.compile(r"\b(?:login|machine|account|user(?:name)?)[ \t]+\S{1,128}[ \t]+\Z|(?:\A|\n)[ \t]*\Z", re.IGNORECASE)
+_QUERY = re.compile(r"(?:[?&;]|%26|%3f)(?:[A-Za-z0-9_.-]{0,24})\Z", re.IGNORECASE)
+_WRAPPER = re.compile(r"[\w.]{0,40}(?:secret|str|bytes|b64\w{0,8}|quote|encode|password|token)\w{0,12}\((?=[bru]{0,2}[\"'])", re.IGNORECASE)
+_LONGEST_VALUE = 8_192
+"""Characters within which the closing quote of a value is looked for."""
+
+
+def assignment_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
+    """Yield (start, end) of values behind names of secrets.
+
+    Args:
+        text: As it is.
+        lowered: The same in small letters, character for character.
+    """
+    position = 0
+    while match := _ANCHOR.search(lowered, position):
+        span = _span(text, match)
+        if span is None:
+            position = match.end("name")
+            continue
+        yield span
+        position = max(span[1], match.end("name"))
+
+
+def names_secret(key: str) -> bool:
+    """Tell whether a key of a JSON object says that its text is a secret whatever it looks like."""
+    return strength_of(key) >= Strength.STRONG or key.lower().strip("_-") in _BARE_NAMES
+
+
+_BARE_NAMES = frozenset({"token", "pass", "authorization", "cookie", "set-cookie", "webhook"})
+
+
+def names_option(before: str, value: str) -> bool:
+    """Tell whether a text of a list is the name of a secret and the next its value: `["--password", "..."]`."""
+    if before.startswith("-"):
+        return strength_of(before) >= Strength.MEDIUM and "=" not in before and not value.startswith("-") and not is_harmless(value)
+    return len(before) <= 64 and strength_of(before) >= Strength.MEDIUM and is_secret_value(value, strength_of(before))
+
+
+def _span(text: str, match: re.Match[str]) -> tuple[int, int] | None:
+    """Return where the value of a name stands; None when the name or the value is harmless."""
+    start, kind = match.start("name"), match.lastgroup
+    before = text[max(start - 64, 0) : start]
+    prefix = _IDENTIFIER.search(before)
+    name = (prefix.group() if prefix else "") + text[start : match.end("name")]
+    strength = strength_of(name)
+    if strength is Strength.WEAK and (spaced := _NAME_BEFORE.search(before)):
+        strength = strength_of(f"{spaced['word']}_{name}")
+    if strength is Strength.WEAK and kind == "pair" and _QUERY.search(before):
+        return _query_value(text, match.end())
+    if strength is Strength.NONE:
+        return None
+    strength = _strength_here(text, match, name, before, strength)
+    if strength is Strength.NONE:
+        return None
+    return _value(text, match.end(), strength, closed=match["close"] is not None, pair=kind == "pair")
+
+
+def _strength_here(text: str, match: re.Match[str], name: str, before: str, strength: Strength) -> Strength:
+    """Return how much the value must look like a secret, given what stands between it and the name."""
+    kind = match.lastgroup
+    option = name.startswith("-")
+    if kind == "pair":
+        return Strength.STRONG if option and strength is Strength.MEDIUM else strength
+    if kind == "item":
+        return strength if match["close"] and strength >= Strength.MEDIUM else Strength.NONE
+    if kind == "field":
+        return strength if strength >= Strength.MEDIUM else Strength.NONE
+    if kind == "element":
+        closing = text.find("</", match.end(), match.end() + 512)
+        return strength if closing > 0 and "\n" not in text[match.end() : closing] else Strength.NONE
+    if kind == "space":
+        return _strength_after_space(text, match, name, before, strength)
+    value = _BARE.match(text, match.end())  # far: API key for bob: 0123
+    return strength if strength >= Strength.STRONG and value and looks_random(value.group(), 16) else Strength.NONE
+
+
+def _strength_after_space(text: str, match: re.Match[str], name: str, before: str, strength: Strength) -> Strength:
+    if name.startswith("-") or _SETTER.search(before):
+        return Strength.STRONG if strength is Strength.MEDIUM else strength
+    if strength is Strength.PASSWORD and _NETRC.search(before) and "\n" not in match["space"]:
+        return strength
+    value = _BARE.match(text, match.end())
+    shown = value.group() if value else ""
+    if strength is Strength.PASSWORD:
+        if text[match.end() : match.end() + 1] in ("'", '"') or (match["space"].strip() and _unlike_word(shown)):
+            return strength
+        return strength if looks_random(shown, 8) else Strength.NONE
+    if strength >= Strength.STRONG or (strength is Strength.MEDIUM and match["space"].strip()):
+        return strength if looks_random(shown, 16) else Strength.NONE
+    return strength if strength is Strength.MEDIUM and looks_random(shown, 20) else Strength.NONE
+
+
+def _unlike_word(value: str) -> bool:
+    return len(value) >= 6 and any(not sign.isalpha() for sign in value.rstrip(".,:;!?)"))
+
+
+def _query_value(text: str, start: int) -> tuple[int, int] | None:
+    value = re.compile(r"[^\s&\"'<>#;]{6,2048}").match(text, start)
+    return value.span() if value and not is_harmless(value.group()) and _unlike_word(value.group()) else None
+
+
+def _value(text: str, start: int, strength: Strength, *, closed: bool, pair: bool) -> tuple[int, int] | None:
+    if text.startswith("(", start) and _OPENING.match(text, start + 1):  # auth=('user', 'password')
+        end = text.find(")", start, start + 512)
+        return (start + 1, end) if end > 0 else None
+    opening = _OPENING.match(text, start)
+    if opening:
+        return _quoted(text, opening, strength)
+    if pair and start < len(text) and text[start] in "\r\n|>":
+        return _on_next_line(text, start, strength)
+    scheme = _SCHEME.match(text, start)
+    value = _BARE.match(text, scheme.end() if scheme else start)
+    if value is None:
+        return None
+    if value.group().startswith("[redacted]"):
+        return None
+    if call := _WRAPPER.match(text, value.start()):  # SecretStr('...')
+        return _quoted(text, _OPENING.match(text, call.end()), strength)
+    begin, end = value.start(), _end_of_bare(text, value, closed=closed)
+    bare = text[begin:end]
+    if scheme and not is_harmless(bare) and (strength >= Strength.STRONG or _unlike_word(bare) or len(bare) >= 12):
+        return begin, end
+    return (begin, end) if is_secret_value(bare, strength) else None
+
+
+def _quoted(text: str, opening: re.Match[str] | None, strength: Strength) -> tuple[int, int] | None:
+    """Return the value with its quotes, or what stands behind the word for the kind of a header."""
+    if opening is None:
+        return None
+    start, quote = opening.end(), opening["quote"]
+    limit = min(start + _LONGEST_VALUE, len(text))
+    end = text.find(quote, start, limit)
+    while end > start and len(quote) == 1 and text[end - 1] == "\\" and text[end - 2 : end] != "\\\\":
+        end = text.find(quote, end + 1, limit)
+    line = text.find("\n", start, limit)
+    if end < 0 or (0 <= line < end and len(quote) < 3):
+        bare = _BARE.match(text, start)  # no closing quote: it was cut off
+        end = bare.end() if bare else start
+        return (start, end) if bare and is_secret_value(bare.group(), strength) else None
+    value = text[start:end]
+    scheme = _SCHEME.match(value)
+    if scheme:
+        inner = value[scheme.end() :]
+        return (start + scheme.end(), end) if inner and not is_harmless(inner) else None
+    if value == "[redacted]" or not is_secret_value(value, strength):
+        return None
+    return opening.start(), end + len(quote)
+
+
+def _on_next_line(text: str, start: int, strength: Strength) -> tuple[int, int] | None:
+    following = _LINE_END.match(text, start)
+    if following is None or strength < Strength.STRONG:
+        return None
+    value = following["value"]
+    line = text.rfind("\n", 0, start) + 1
+    own = len(text[line:start]) - len(text[line:start].lstrip(" \t-"))
+    deeper = len(following["indent"].expandtabs()) > own
+    bare = value.strip("\"'")
+    if value.endswith((":", ",")) or "=" in bare.rstrip("=") or not is_secret_value(bare, strength):
+        return None
+    return following.span("value") if deeper or any(sign.isdigit() for sign in bare) or looks_random(bare, 8) else None
+
+
+def _end_of_bare(text: str, value: re.Match[str], *, closed: bool) -> int:
+    """Return where a value without quotes ends: before the next pair and what closes the list around it."""
+    whole = value.group()
+    following = _NEXT_PAIR.search(whole)
+    length = following.start() if following else len(whole)
+    if closed and not following:  # JSON and YAML in flow style: {"token": abc}
+        length = len(whole.rstrip("}]),;"))
+    trimmed = whole[:length].rstrip(",;")
+    while trimmed and trimmed[-1] in _PAIRS and trimmed.count(trimmed[-1]) > trimmed.count(_PAIRS[trimmed[-1]]):
+        trimmed = trimmed[:-1].rstrip(",;")
+    return value.start() + len(trimmed)
+
+
+_PAIRS = {")": "(", "]": "[", "}": "{"}
