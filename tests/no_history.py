@@ -18,6 +18,11 @@ class NoHistory:
     ) -> Sequence[Incident]:
         return ()
 
+    store_id = "teststore"
+
+    def runs_of(self, call: int, /) -> Sequence[str]:
+        return ()
+
     def incident(self, incident: int, /) -> Incident:
         raise UsageError(f"there is no incident {incident}")
 

@@ -17,15 +17,17 @@ from typing import Any, NoReturn
 from assistant.errors import Denied, Fenced, Parked, StoreBusy, ToolError, Unavailable, UsageError
 from assistant.gate.asking import Preview, request_of, shared_arguments, shown, stopped_by
 from assistant.gate.breaker import open_if_due
+from assistant.gate.exclusion import must_be_alone
 from assistant.gate.guarded import guarded
 from assistant.gate.targets import Reach, reach_of
 from assistant.policy import Policy, Situation, decide, sits_at_a_door
 from assistant.ports import Approver
-from assistant.records import Call, CallStatus, Decision, Outcome, Risk, Verdict
+from assistant.records import Call, CallStatus, Decision, Outcome, Risk, Verdict, tag_of
 from assistant.redact import MASK, redact_value
 from assistant.store import Store
 from assistant.store.breaker import why_open
-from assistant.tooling import Context, Tool, find_tool, tag_of, to_json
+from assistant.store.calls import STANDS
+from assistant.tooling import Context, Tool, find_tool, to_json
 
 __all__ = ["Gate"]
 
@@ -139,7 +141,7 @@ class Gate:
         """
         tool = self._find(tool_name)
         checked = tool.checked(arguments)
-        context = replace(self._context_for(incident, tag_of(incident, 0)), by=by)
+        context = replace(self._context_for(incident, tag_of(self._store.store_id, incident, 0)), by=by)
         reach = reach_of(checked, context.scheduler) if tool.risk > Risk.READ else None
         request = request_of(tool, by, reach, approved_by)
         return Preview(shown(tool, context, checked), decide(request, self._policy, self._situation(reach, 0)))
@@ -164,7 +166,7 @@ class Gate:
                 f"call {call.id} ({call.preview or call.tool}) was interrupted and {call.tool} cannot look it up; "
                 "see whether it happened, then close the incident"
             )
-        tag = tag_of(call.incident, call.id)
+        tag = self._tag(call)
         try:
             value = tool.find(self._context_for(call.incident, tag), tag, **tool.checked(call.arguments))
         except ToolError as error:
@@ -176,6 +178,16 @@ class Gate:
         if call.step is not None:
             return None
         return self._ended(call, tool, Outcome(call.id, False, None, "interrupted before it took effect", self._now()))
+
+    def give_up(self, call: Call) -> Outcome:
+        """End a call that surely did not take effect and whose step will not come again, so that it excludes no other any more.
+
+        Raises:
+            Unavailable: What it has begun cannot be taken back now.
+        """
+        return self._ended(
+            call, self._find(call.tool), Outcome(call.id, False, None, "interrupted before it took effect", self._now())
+        )
 
     def undo(self, call_id: int, by: str, *, why: str = "", approved_by: str | None = None) -> Outcome:
         """Take a call back by the undo of its tool, which goes the same way as any call, and mark the old one undone.
@@ -239,11 +251,17 @@ class Gate:
         if tool.risk is Risk.READ:
             return self._run(call, tool, checked)
         try:
-            context = replace(self._context_for(call.incident, tag_of(call.incident, call.id)), by=call.by)
+            context = replace(self._context_for(call.incident, self._tag(call)), by=call.by)
             reach = reach_of(checked, context.scheduler)
             call = replace(call, preview=shown(tool, context, checked))
+            standing = tool.standing(context, **checked) if tool.standing is not None else None
         except ToolError as error:
             return self._ended(call, tool, Outcome(call.id, False, None, str(error), self._now()))
+        if standing is not None:
+            # nothing would change: nobody is asked, and no limit counts it
+            why = "the cluster is as the call would make it: nothing is changed"
+            self._store.write_decision(call.id, Decision(Verdict.ALLOW, STANDS, "gate", self._now(), why))
+            return self._ended(call, tool, Outcome(call.id, True, to_json(standing), "", self._now()))
         ended = self._settled(call, tool, checked, reach, approved_by)
         if isinstance(ended, Outcome):
             return ended
@@ -270,6 +288,8 @@ class Gate:
             if decision.verdict is Verdict.ALLOW:
                 return self._run(call, tool, checked)
         if decision.verdict is Verdict.DENY:
+            if call.status is CallStatus.INTENT:
+                self._take_back(call, tool)
             open_if_due(self._store, self._policy)
             raise Denied(f"{call.preview}: refused by {decision.rule}: {decision.why}")
         return decision
@@ -283,6 +303,8 @@ class Gate:
             before = self._store.call(call.id).status
             if before is not call.status:
                 raise StoreBusy(f"call {call.id} is {before}: another process goes on with it; ask again later")
+            if decision.verdict is Verdict.ALLOW:
+                must_be_alone(self._store, call, tool.kind, reach)
             self._store.set_targets(call.id, reach.counted(), preview=call.preview)
             self._store.write_decision(call.id, decision)
             if status[decision.verdict] is not before:
@@ -308,7 +330,7 @@ class Gate:
         return self._ended(call, tool, outcome)
 
     def _try(self, tool: Tool, checked: dict[str, Any], call: Call) -> Outcome:
-        context = replace(self._context_for(call.incident, tag_of(call.incident, call.id)), by=call.by)
+        context = replace(self._context_for(call.incident, self._tag(call)), by=call.by)
         if tool.risk > Risk.READ:
             context = replace(context, scheduler=guarded(context.scheduler, lambda: self._must_still_be_allowed(call.by)))
         try:
@@ -331,12 +353,31 @@ class Gate:
             raise ToolError(f"the kill switch {stopped} was set meanwhile: the command was not given")
 
     def _ended(self, call: Call, tool: Tool, outcome: Outcome) -> Outcome:
+        if not outcome.ok:
+            self._take_back(call, tool)
         undo = f"nightshift undo {call.id}" if tool.undo and outcome.ok else ""
         self._store.write_outcome(outcome, undo=undo)
         if not outcome.ok and tool.risk > Risk.READ:
             open_if_due(self._store, self._policy)
         logger.info("incident=%s call=%s tool=%s ok=%s", call.incident, call.id, tool.name, outcome.ok)
         return self._store.outcome(call.id) or outcome
+
+    def _take_back(self, call: Call, tool: Tool) -> None:
+        """Take back what a call has begun that did not end well.
+
+        Raises:
+            Unavailable: It cannot be told whether that was done: the call stays undecided, and `resolve` tries again.
+        """
+        if tool.take_back is None or self._store.call(call.id).status is not CallStatus.INTENT:
+            return
+        tag = self._tag(call)
+        try:
+            tool.take_back(replace(self._context_for(call.incident, tag), by=call.by), tag, **tool.checked(call.arguments))
+        except ToolError as error:
+            logger.error("incident=%s call=%s could not be taken back: %s", call.incident, call.id, error)
+
+    def _tag(self, call: Call) -> str:
+        return tag_of(self._store.store_id, call.incident, call.id)
 
     def _situation(self, reach: Reach | None, own: int) -> Situation:
         now = self._now()

@@ -231,6 +231,11 @@ def m0015_prepared(db: Database) -> None:
     _script(db, "ALTER TABLE evaluations ADD COLUMN prepare_s REAL NOT NULL DEFAULT 0")
 
 
+def m0016_store_id(db: Database) -> None:
+    """A random id of the store, part of every tag, so that tags of two stores on one cluster are never the same."""
+    _script(db, "INSERT OR IGNORE INTO properties (name, value) VALUES ('store_id', lower(hex(randomblob(5))))")
+
+
 STEPS: tuple[Callable[[Database], None], ...] = (
     m0001_incidents,
     m0002_evidence_and_diagnoses,
@@ -247,6 +252,7 @@ STEPS: tuple[Callable[[Database], None], ...] = (
     m0013_watches,
     m0014_evaluations,
     m0015_prepared,
+    m0016_store_id,
 )
 """Every step ever released, oldest first."""
 
