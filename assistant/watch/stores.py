@@ -26,7 +26,7 @@ def stores_on_nodes(own: str, nodes: Iterable[Node]) -> list[Trouble]:
         Trouble(
             f"store {store}",
             f"another Nightshift (store {store}) has cordoned {', '.join(names[:5])}{' and more' if len(names) > 5 else ''}: this "
-            "one leaves them alone; one cluster needs one store, so stop one of the two, or uncordon what a store that is gone left",
+            "one leaves them alone. A cluster needs one store: stop one of the two, or uncordon what a store that is gone left",
         )
         for store, names in places.items()
     ]

@@ -232,8 +232,8 @@ class Judge:
 
     def _is_between(self, old: Job, job: Job, new: Job) -> bool:
         began = job.started is not None or not job.state.ended  # a claim that was withdrawn never ran
-        others = job.id not in (old.id, new.id) and old.ended is not None and job.submitted is not None
-        return others and began and job.submitted > old.ended
+        later = old.ended is not None and job.submitted is not None and job.submitted > old.ended
+        return job.id not in (old.id, new.id) and began and later
 
     def _look_at_budget(self, effect: Effect, name: str, said: int | None) -> None:
         cause = self._cause(effect)

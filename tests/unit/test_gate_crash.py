@@ -56,7 +56,7 @@ def test_after_a_crash_an_action_that_did_not_happen_is_made(world: World) -> No
     crashed(world, None)
     assert world.gate().resolve(world.store.call(1)) is None
     assert cordon(world.gate()).ok
-    assert world.reason() == "nightshift:1:1 ecc"
+    assert world.reason() == f"{world.tag(1, 1)} ecc"
 
 
 def test_after_a_crash_a_call_without_a_step_is_not_made_again(world: World) -> None:
