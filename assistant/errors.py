@@ -99,6 +99,10 @@ class StoreBusy(StoreError):
     exit_code = 75  # EX_TEMPFAIL: cron tries again
 
 
+class TargetBusy(StoreBusy):
+    """Another change of the same node, job or run has begun and is not decided yet; an approval of this one is kept."""
+
+
 class StoreTooNew(StoreError):
     """The store was written by a newer Nightshift; nothing was touched."""
 

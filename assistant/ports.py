@@ -42,6 +42,28 @@ class Scheduler(Protocol):
         """Submit a job and return its id."""
         ...
 
+    def release(self, job_id: str) -> None:
+        """Let a job begin that was submitted held; one that is not held is left alone.
+
+        Raises:
+            ToolError: It has ended, or the right to do it is missing.
+            Unavailable: Nobody can tell whether it was released.
+        """
+        ...
+
+    def withdraw(self, job_id: str) -> None:
+        """End a job that still waits; one that has begun or ended is left alone, so that no work can be lost.
+
+        Raises:
+            ToolError: The right to do it is missing.
+            Unavailable: Nobody can tell whether it was ended.
+        """
+        ...
+
+    def user_jobs(self, user: str) -> Sequence[Job]:
+        """Return all jobs of one user that the scheduler still knows, also of a user whom `jobs` leaves out; newest last."""
+        ...
+
     def cancel(self, job_id: str) -> None:
         """End a job; a job that has ended already is left alone."""
         ...

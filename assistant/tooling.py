@@ -11,7 +11,8 @@ how to undo it and how to find out, after a crash, whether it happened:
     def cordoned(context: Context, tag: str, node: str, reason: str) -> object | None: ...
 
 `lookup` gets the tag of the call and its arguments; it returns the call's value when the call took effect, None when it surely
-did not, and raises `Unavailable` when that cannot be told now.
+did not, and raises `Unavailable` when that cannot be told now. `withdraw` takes back what a call has begun and not finished.
+`stands` returns the call's value when there is nothing to change any more, so that nobody is asked about it.
 """
 
 from __future__ import annotations
@@ -46,7 +47,6 @@ __all__ = [
     "Tool",
     "find_tool",
     "found",
-    "tag_of",
     "to_json",
     "tool",
 ]
@@ -59,6 +59,15 @@ class History(Protocol):
         self, *, job: str | None = None, node: str | None = None, open_only: bool = False, limit: int = 50
     ) -> Sequence[Incident]:
         """Return incidents, newest first."""
+        ...
+
+    @property
+    def store_id(self) -> str:
+        """Random id of the store, made once with it: the part of tags that no other store has."""
+        ...
+
+    def runs_of(self, call: int, /) -> Sequence[str]:
+        """Return the keys (`records.run_of`) of the runs that a changing call is about, as looked up before it was made."""
         ...
 
     def incident(self, incident: int, /) -> Incident:
@@ -189,7 +198,7 @@ class Context:
     incident: int | None = None
     """The incident the call is made for."""
     tag: str = ""
-    """`nightshift:<incident>:<call>`: what a changing tool leaves on the thing it changes."""
+    """`nightshift:<store>:<incident>:<call>`: what a changing tool leaves on the thing it changes."""
     by: str = ""
     """Who made the call: `cli:alice`, `playbook:ecc_error`, `agent`."""
     site: Path | None = None
@@ -198,11 +207,6 @@ class Context:
     """Where counters are kept between checks; None where nothing is kept."""
     pipeline: Pipeline | None = None
     """Diagnosis, plans and the ledger of nodes; None where there is no engine around."""
-
-
-def tag_of(incident: int | None, call: int) -> str:
-    """Return the mark by which our own submissions and cordons are found again."""
-    return f"nightshift:{incident or 0}:{call}"
 
 
 @dataclass
@@ -221,6 +225,8 @@ class Tool:
     """Name of the tool that takes it back, called with the arguments that both have in common."""
     find: Callable[..., Any] | None = None
     show: Callable[..., str] | None = None
+    take_back: Callable[..., None] | None = None
+    standing: Callable[..., Any] | None = None
 
     def lookup(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Register how to find out whether a call took effect."""
@@ -230,6 +236,16 @@ class Tool:
     def preview(self, function: Callable[..., str]) -> Callable[..., str]:
         """Register how to print the exact change that a call would make."""
         self.show = function
+        return function
+
+    def withdraw(self, function: Callable[..., None]) -> Callable[..., None]:
+        """Register how to take back what an interrupted or failed call has left half done; it must not fail where nothing is."""
+        self.take_back = function
+        return function
+
+    def stands(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Register how to see that the cluster is already as the call would make it; None while there is something to change."""
+        self.standing = function
         return function
 
     def __call__(self, context: Context, /, *args: Any, **kwargs: Any) -> Any:

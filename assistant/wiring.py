@@ -81,7 +81,8 @@ def build(
             scheduler=scheduler,
             transport=transport,
             clock=clock,
-            random=random.Random(tag),
+            # without the store's random id: what a call does by chance can be repeated with another store
+            random=random.Random(":".join(tag.split(":")[-2:])),
             history=store,
             commands=commands,
             command_timeout_s=settings.command_timeout_s,
@@ -106,6 +107,7 @@ def build(
         since=since or store.made_at,
         # where time jumps, an answer must not depend on which thread is first
         second=NodeLook(gate, clock, beside=isinstance(clock, SystemClock)),
+        store_id=store.store_id,
     )
     embedder = EmbeddedEmbedder()
     memory = MemoryOpinion(store, embedder, lambda: reasons(settings.content))

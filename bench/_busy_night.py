@@ -17,6 +17,7 @@ from pathlib import Path
 from assistant.errors import ToolError
 from assistant.ports import Reply
 from assistant.records import Job, JobSpec, JobState, Node, NodeState
+from assistant.records.jobs import HELD
 
 EVERY_S = 10.0
 """Between two steps of a job."""
@@ -102,7 +103,23 @@ class BusyNight:
         free = [name for name in self._names if name not in self._cordons and name not in spec.exclude]
         job_id = self._start(spec.name, tuple(self._chance.sample(free, 2)), spec)
         self._jobs[job_id] = replace(self._jobs[job_id], comment=spec.comment)
+        if spec.hold:
+            self._jobs[job_id] = replace(self._jobs[job_id], state=JobState.PENDING, reason=f"{HELD}User", started=None)
         return job_id
+
+    def user_jobs(self, user: str) -> Sequence[Job]:
+        """Return the jobs of one user."""
+        return [job for job in self._jobs.values() if job.user == user]
+
+    def release(self, job_id: str) -> None:
+        """Start a job that was submitted held."""
+        if self._jobs[job_id].held:
+            self._jobs[job_id] = replace(self._jobs[job_id], state=JobState.RUNNING, reason="", started=datetime.now(UTC))
+
+    def withdraw(self, job_id: str) -> None:
+        """End a job that still waits."""
+        if self._jobs[job_id].state is JobState.PENDING:
+            self._jobs[job_id] = replace(self._jobs[job_id], state=JobState.CANCELLED, ended=datetime.now(UTC))
 
     def cancel(self, job_id: str) -> None:
         """End a job."""

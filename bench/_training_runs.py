@@ -311,6 +311,18 @@ class Queue:
         """Refuse."""
         raise ToolError("nothing is submitted here")
 
+    def user_jobs(self, user: str) -> Sequence[Job]:
+        """Return those of a user."""
+        return [job for job in self.shown if job.user == user]
+
+    def release(self, job_id: str) -> None:
+        """Refuse."""
+        raise ToolError("nothing is released here")
+
+    def withdraw(self, job_id: str) -> None:
+        """Refuse."""
+        raise ToolError("nothing is withdrawn here")
+
     def cancel(self, job_id: str) -> None:
         """Refuse."""
         raise ToolError("nothing is cancelled here")

@@ -9,6 +9,7 @@ from assistant.content.limits import limits
 from assistant.errors import ToolError
 from assistant.probing import Circumstances
 from assistant.records import Node, NodeState, Risk
+from assistant.recover.identity import owns_cordon
 from assistant.recover.leases import HOURS, expired, lease, ours, parse
 from assistant.tooling import Context, tool
 from assistant.tools._collective import proven_good, would_test
@@ -35,6 +36,10 @@ def cordon_node(context: Context, node: str, reason: str, hours: float = HOURS) 
     if before.state in OUT:
         return {"node": node, "cordoned": False, "reason": written, "note": f"out of scheduling already: {before.reason}"}
     context.scheduler.cordon(node, written)
+    standing = known(context, node).reason
+    if not _same(standing.partition(" (was: ")[0], written):
+        # two wrote at once: the scheduler keeps the last reason, and whose it is looks after the node
+        raise ToolError(f"node {node} was taken out of scheduling by somebody else at the same moment ({standing!r})")
     return {"node": node, "cordoned": True, "reason": written, "note": ""}
 
 
@@ -43,6 +48,16 @@ def cordoned(context: Context, tag: str, node: str, reason: str, hours: float = 
     """Return the answer when the node carries this call's tag."""
     now = known(context, node)
     return {"node": node, "cordoned": True, "reason": now.reason, "note": ""} if tag in now.reason.split() else None
+
+
+@cordon_node.stands
+def cordon_stands(context: Context, node: str, reason: str, hours: float = HOURS) -> dict[str, Any] | None:
+    """Return the answer when the node is out of scheduling already, by whomever: nobody needs to allow that once more."""
+    now = known(context, node)
+    if now.state not in OUT:
+        return None
+    written = _written(context, reason, hours)
+    return {"node": node, "cordoned": False, "reason": written, "note": f"out of scheduling already: {now.reason}"}
 
 
 @cordon_node.preview
@@ -69,11 +84,7 @@ def uncordon_node(context: Context, node: str, reason: str = "", force: str = ""
         return {"node": node, "reason_before": before.reason}
     if reason and not _same(before.reason, reason):
         raise ToolError(f"node {node} is out of scheduling for another reason now ({before.reason!r}), so it was left alone")
-    if not ours(before.reason):
-        raise ToolError(
-            f"node {node} was taken out of scheduling by somebody else ({before.reason!r}); ask them, or use the "
-            f"scheduler's own command"
-        )
+    _must_own(context, before)
     test = _must_pass(context, before) if not reason and not force else ""
     context.scheduler.uncordon(node)
     return {"node": node, "reason_before": before.reason, "test": test}
@@ -109,6 +120,7 @@ def renew_cordon(context: Context, node: str, hours: float = HOURS) -> dict[str,
     own = parse(before.reason)
     if own is None:
         raise ToolError(f"node {node} holds no lease of ours (reason: {before.reason or 'none'})")
+    _must_own(context, before)
     written = own.renewed(context.clock.now(), _hours(hours)).render()
     context.scheduler.cordon(node, written)
     return {"node": node, "reason": written, "reason_before": before.reason}
@@ -136,6 +148,7 @@ def renewing(context: Context, node: str, hours: float = HOURS) -> str:
 def cordon_leases(context: Context) -> dict[str, Any]:
     """List the cordons of Nightshift's own with their end; under `expired` the names of those that have run out."""
     now, nodes = context.clock.now(), context.scheduler.nodes()
+    nodes = [node for node in nodes if owns_cordon(context.history, node.name, node.reason)]
     leases = [(node, own) for node in nodes if (own := parse(node.reason)) is not None]
     rows = [
         {"node": node.name, "state": node.state.value, "why": own.why, "until": own.until, "by": own.by, "incident": own.incident}
@@ -154,6 +167,21 @@ def known(context: Context, node: str) -> Node:
     if found is None:
         raise ToolError(f"node {node!r} is unknown to the {context.scheduler.name} scheduler")
     return found
+
+
+def _must_own(context: Context, node: Node) -> None:
+    """Make sure that a call of this store took a node out of scheduling.
+
+    Raises:
+        ToolError: A person did, or Nightshift with another store.
+    """
+    if owns_cordon(context.history, node.name, node.reason):
+        return
+    by = "Nightshift with another store" if ours(node.reason) else "somebody else"
+    raise ToolError(
+        f"node {node.name} was taken out of scheduling by {by} ({node.reason!r}); ask them, or use the scheduler's own command: "
+        f"scontrol update NodeName={node.name} State=RESUME"
+    )
 
 
 def _written(context: Context, reason: str, hours: float) -> str:

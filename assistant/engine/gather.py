@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from assistant.diagnose.probed import as_text
 from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.gate import Gate
 from assistant.records import Diagnosis, Event, EventKind, Incident, Job, NodePattern, PatternKind
+from assistant.recover.identity import restart_of
 from assistant.store import Store
 from assistant.untrusted import is_regular, status_of, within
 
@@ -30,14 +30,12 @@ LOOK_S = 20.0
 """For a look at a file; a parallel file system under load takes a few seconds."""
 READ_S = 300.0
 """For a pass over a log of the largest size that is read, on a busy machine."""
-OURS = re.compile(r"\bnightshift:(\d+):(\d+)\b")
-"""The tag on a job that we submitted: incident and call."""
 
 
-def parent_of(job: Job | None) -> int | None:
-    """Return the incident whose restart a job was, None for a job that a person submitted."""
-    found = OURS.search(job.comment) if job is not None else None
-    return int(found.group(1)) or None if found else None
+def parent_of(store: Store, job: Job | None) -> int | None:
+    """Return the incident of this store whose restart a job was, None for a job that anybody else submitted."""
+    call = restart_of(store, job) if job is not None else None
+    return call.incident if call is not None else None
 
 
 def gather(store: Store, gate: Gate, incident: Incident, job: Job | None) -> Case:

@@ -17,17 +17,19 @@ from typing import Any, NoReturn
 from assistant.errors import ChangesStopped, Denied, Fenced, Parked, StoreBusy, ToolError, Unavailable, UsageError
 from assistant.gate.asking import Preview, request_of, shared_arguments, shown
 from assistant.gate.breaker import open_if_due
+from assistant.gate.exclusion import must_be_alone
 from assistant.gate.guarded import guarded
 from assistant.gate.kill_switch import stopped_by
 from assistant.gate.last_look import LastLook
 from assistant.gate.targets import Reach, reach_of
 from assistant.policy import Policy, PolicyInForce, Request, Situation, decide
 from assistant.ports import Approver
-from assistant.records import Call, CallStatus, Decision, Outcome, Risk, Verdict
+from assistant.records import Call, CallStatus, Decision, Outcome, Risk, Verdict, tag_of
 from assistant.redact import MASK, redact_value
 from assistant.store import Store
 from assistant.store.breaker import why_open
-from assistant.tooling import Context, Tool, find_tool, tag_of, to_json
+from assistant.store.calls import STANDS
+from assistant.tooling import Context, Tool, find_tool, to_json
 
 __all__ = ["Gate"]
 
@@ -141,7 +143,7 @@ class Gate:
         """
         tool = self._find(tool_name)
         checked = tool.checked(arguments)
-        context = replace(self._context_for(incident, tag_of(incident, 0)), by=by)
+        context = replace(self._context_for(incident, tag_of(self._store.store_id, incident, 0)), by=by)
         reach = reach_of(checked, context.scheduler) if tool.risk > Risk.READ else None
         request = request_of(tool, by, reach, approved_by)
         return Preview(shown(tool, context, checked), self._decide(request, reach, 0))
@@ -166,7 +168,7 @@ class Gate:
                 f"call {call.id} ({call.preview or call.tool}) was interrupted and {call.tool} cannot look it up; "
                 "see whether it happened, then close the incident"
             )
-        tag = tag_of(call.incident, call.id)
+        tag = self._tag(call)
         try:
             value = tool.find(self._context_for(call.incident, tag), tag, **tool.checked(call.arguments))
         except ToolError as error:
@@ -178,6 +180,16 @@ class Gate:
         if call.step is not None:
             return None
         return self._ended(call, tool, Outcome(call.id, False, None, "interrupted before it took effect", self._now()))
+
+    def give_up(self, call: Call) -> Outcome:
+        """End a call that surely did not take effect and whose step will not come again, so that it excludes no other any more.
+
+        Raises:
+            Unavailable: What it has begun cannot be taken back now.
+        """
+        return self._ended(
+            call, self._find(call.tool), Outcome(call.id, False, None, "interrupted before it took effect", self._now())
+        )
 
     def undo(self, call_id: int, by: str, *, why: str = "", approved_by: str | None = None) -> Outcome:
         """Take a call back by the undo of its tool, which goes the same way as any call, and mark the old one undone.
@@ -245,11 +257,17 @@ class Gate:
         if tool.risk is Risk.READ:
             return self._run(call, tool, checked)
         try:
-            context = replace(self._context_for(call.incident, tag_of(call.incident, call.id)), by=call.by)
+            context = replace(self._context_for(call.incident, self._tag(call)), by=call.by)
             reach = reach_of(checked, context.scheduler)
             call = replace(call, preview=shown(tool, context, checked))
+            standing = tool.standing(context, **checked) if tool.standing is not None else None
         except ToolError as error:
             return self._ended(call, tool, Outcome(call.id, False, None, str(error), self._now()))
+        if standing is not None:
+            # nothing would change: nobody is asked, and no limit counts it
+            why = "the cluster is as the call would make it: nothing is changed"
+            self._store.write_decision(call.id, Decision(Verdict.ALLOW, STANDS, "gate", self._now(), why))
+            return self._ended(call, tool, Outcome(call.id, True, to_json(standing), "", self._now()))
         ended = self._settled(call, tool, checked, reach, approved_by)
         if isinstance(ended, Outcome):
             return ended
@@ -277,6 +295,8 @@ class Gate:
                 look = LastLook(decision, reach, self._now())
                 return self._run(call, tool, checked, lambda: self._must_still_be_allowed(call, tool, checked, approved_by, look))
         if decision.verdict is Verdict.DENY:
+            if call.status is CallStatus.INTENT:
+                self._take_back(call, tool)
             open_if_due(self._store, self.policy)
             raise self._refusal(call, decision)(f"{call.preview}: refused by {decision.rule}: {decision.why}")
         return decision
@@ -292,6 +312,8 @@ class Gate:
             before = self._store.call(call.id).status
             if before is not call.status:
                 raise StoreBusy(f"call {call.id} is {before}: another process goes on with it; ask again later")
+            if decision.verdict is Verdict.ALLOW:
+                must_be_alone(self._store, call, tool.kind, reach)
             self._store.set_targets(call.id, reach.counted(), preview=call.preview)
             last = self._store.decisions(call.id)[-1:] if waits else []
             # a call that waits for a switch to be lifted is refused in every pass, and said so once
@@ -332,7 +354,7 @@ class Gate:
         return self._ended(call, tool, outcome)
 
     def _try(self, tool: Tool, checked: dict[str, Any], call: Call, check: Callable[[], None] | None = None) -> Outcome:
-        context = replace(self._context_for(call.incident, tag_of(call.incident, call.id)), by=call.by)
+        context = replace(self._context_for(call.incident, self._tag(call)), by=call.by)
         if check is not None:
             context = replace(context, scheduler=guarded(context.scheduler, check))
         try:
@@ -352,7 +374,7 @@ class Gate:
         """
         self._store.must_lead()
         if self._now() - look.at >= look.fresh_for:
-            look.reach = reach_of(checked, self._context_for(call.incident, tag_of(call.incident, call.id)).scheduler)
+            look.reach = reach_of(checked, self._context_for(call.incident, self._tag(call)).scheduler)
             look.at = self._now()
         request = request_of(tool, call.by, look.reach, approved_by)
         decision = self._decide(request, look.reach, call.id, before=look.decision.at)
@@ -365,12 +387,31 @@ class Gate:
         look.commands += 1
 
     def _ended(self, call: Call, tool: Tool, outcome: Outcome) -> Outcome:
+        if not outcome.ok:
+            self._take_back(call, tool)
         undo = f"nightshift undo {call.id}" if tool.undo and outcome.ok else ""
         self._store.write_outcome(outcome, undo=undo)
         if not outcome.ok and tool.risk > Risk.READ:
             open_if_due(self._store, self.policy)
         logger.info("incident=%s call=%s tool=%s ok=%s", call.incident, call.id, tool.name, outcome.ok)
         return self._store.outcome(call.id) or outcome
+
+    def _take_back(self, call: Call, tool: Tool) -> None:
+        """Take back what a call has begun that did not end well.
+
+        Raises:
+            Unavailable: It cannot be told whether that was done: the call stays undecided, and `resolve` tries again.
+        """
+        if tool.take_back is None or self._store.call(call.id).status is not CallStatus.INTENT:
+            return
+        tag = self._tag(call)
+        try:
+            tool.take_back(replace(self._context_for(call.incident, tag), by=call.by), tag, **tool.checked(call.arguments))
+        except ToolError as error:
+            logger.error("incident=%s call=%s could not be taken back: %s", call.incident, call.id, error)
+
+    def _tag(self, call: Call) -> str:
+        return tag_of(self._store.store_id, call.incident, call.id)
 
     def _decide(self, request: Request, reach: Reach | None, own: int, *, before: datetime | None = None) -> Decision:
         """Ask the policy that is in force now about a call.

@@ -10,8 +10,10 @@ from assistant.ports import Scheduler
 
 __all__ = ["COMMANDS", "guarded"]
 
-COMMANDS = frozenset({"submit", "cancel", "cordon", "uncordon", "requeue", "reserve", "unreserve", "move_dependent"})
-"""Methods of a scheduler, and of its optional ports, that change the cluster."""
+COMMANDS = frozenset({"submit", "release", "cancel", "cordon", "uncordon", "requeue", "reserve", "unreserve", "move_dependent"})
+"""Methods of a scheduler, and of its optional ports, that change the cluster.
+
+Not `withdraw`: taking back a job that never began has to work also when the kill switch was set meanwhile."""
 
 
 def guarded(scheduler: Scheduler, check: Callable[[], None]) -> Scheduler:

@@ -34,17 +34,26 @@ _ANCHOR = re.compile(
     re.VERBOSE,
 )
 """On the text in small letters."""
-_OPENING = re.compile(rf"[bru]{{0,2}}(?P<quote>\\{{0,7}}(?:\"\"\"|'''|[\"'`])|&quot;|&#3[49];|%22|%27|\\{{1,4}}u0022)", re.IGNORECASE)
+_OPENING = re.compile(
+    rf"[bru]{{0,2}}(?P<quote>\\{{0,7}}(?:\"\"\"|'''|[\"'`])|&quot;|&#3[49];|%22|%27|\\{{1,4}}u0022)", re.IGNORECASE
+)
 _BARE = re.compile(r"[^\s\"'`<>]{1,4096}")
 _NEXT_PAIR = re.compile(r"[,;&|](?:[ \t]*[A-Za-z_][\w. -]{0,48}[=:]|[\"'])|&amp;|%26|\\[nrt\"']|\\\\n")
 _LINE_END = re.compile(r"[ \t]*(?:[|>][+-]?\d?)?[ \t]*\r?\n(?P<indent>[ \t]*)(?:- )?(?P<value>[^\s]{4,4096})[ \t]*(?=\r?\n|\Z)")
 _IDENTIFIER = re.compile(r"[\w.$-]{0,64}\Z")
-_SCHEME = re.compile(r"(?:basic|bearer|token|digest|negotiate|apikey|api-key|key|oauth|ntlm|splunk|sharedkey|hawk|genie-?key|bot|aws4-hmac-sha256)[ \t]+", re.I)
-_NAME_BEFORE = re.compile(r"(?:^|[^A-Za-z])(?P<word>api|access|secret|private|account|auth|license|service|master|signing|shared)[ -]\Z", re.I)
+_SCHEME = re.compile(
+    r"(?:basic|bearer|token|digest|negotiate|apikey|api-key|key|oauth|ntlm|splunk|sharedkey|hawk|genie-?key|bot|aws4-hmac-sha256)[ \t]+",
+    re.I,
+)
+_NAME_BEFORE = re.compile(
+    r"(?:^|[^A-Za-z])(?P<word>api|access|secret|private|account|auth|license|service|master|signing|shared)[ -]\Z", re.I
+)
 _SETTER = re.compile(r"(?:\bsetenv|\bset(?:[ \t]+-[gxUu]{1,4}){1,2}|\bconfig(?:ure)? set)[ \t]+[\w.$-]{0,64}\Z")
 _NETRC = re.compile(r"\b(?:login|machine|account|user(?:name)?)[ \t]+\S{1,128}[ \t]+\Z|(?:\A|\n)[ \t]*\Z", re.IGNORECASE)
 _QUERY = re.compile(r"(?:[?&;]|%26|%3f)(?:[A-Za-z0-9_.-]{0,24})\Z", re.IGNORECASE)
-_WRAPPER = re.compile(r"[\w.]{0,40}(?:secret|str|bytes|b64\w{0,8}|quote|encode|password|token)\w{0,12}\((?=[bru]{0,2}[\"'])", re.IGNORECASE)
+_WRAPPER = re.compile(
+    r"[\w.]{0,40}(?:secret|str|bytes|b64\w{0,8}|quote|encode|password|token)\w{0,12}\((?=[bru]{0,2}[\"'])", re.IGNORECASE
+)
 _LONGEST_VALUE = 8_192
 """Characters within which the closing quote of a value is looked for."""
 

@@ -108,13 +108,17 @@ def _prefixed(text: str) -> Iterator[tuple[int, int]]:
     """Yield tokens of makers that nobody has listed: a short word, a mark, a long random tail of mixed letters and digits."""
     for match in _MARKED.finditer(text):
         tail = match["tail"]
-        mixed = any(sign.isupper() for sign in tail) and any(sign.islower() for sign in tail) and any(sign.isdigit() for sign in tail)
+        mixed = (
+            any(sign.isupper() for sign in tail) and any(sign.islower() for sign in tail) and any(sign.isdigit() for sign in tail)
+        )
         if mixed and looks_random(tail, 24):
             yield match.span()
 
 
 def _inside_word(text: str, start: int) -> bool:
-    return start > 0 and (text[start - 1].isalnum() or text[start - 1] == "_") and text[start - 2 : start] not in ("\\n", "\\t", "\\r")
+    return (
+        start > 0 and (text[start - 1].isalnum() or text[start - 1] == "_") and text[start - 2 : start] not in ("\\n", "\\t", "\\r")
+    )
 
 
 @cache

@@ -25,8 +25,35 @@ class Strength(IntEnum):
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 _PASSWORDS = ("password", "passwords", "passwd", "passphrase", "passphrases", "passcode", "pwd", "passwort", "passwrd", "passw")
-_STRONG = ("secret", "secrets", "credential", "credentials", "creds", "psk", "jwt", "mnemonic", "bearer", "apikey", "apikeys", "otp", "totp")
-_MEDIUM = ("auth", "authorization", "authentication", "session", "sessionid", "csrf", "xsrf", "cookie", "cookies", "webhook", "cred", "sas")
+_STRONG = (
+    "secret",
+    "secrets",
+    "credential",
+    "credentials",
+    "creds",
+    "psk",
+    "jwt",
+    "mnemonic",
+    "bearer",
+    "apikey",
+    "apikeys",
+    "otp",
+    "totp",
+)
+_MEDIUM = (
+    "auth",
+    "authorization",
+    "authentication",
+    "session",
+    "sessionid",
+    "csrf",
+    "xsrf",
+    "cookie",
+    "cookies",
+    "webhook",
+    "cred",
+    "sas",
+)
 _KEY_OF_SECRETS = frozenset(
     "api access secret private account auth encryption decryption crypto crypt signing shared master license licence routing "
     "integration service services subscription storage deploy deployment hmac session security consumer application app admin "
@@ -53,7 +80,9 @@ _GLUED_KEYS = frozenset(
     "api access secret private account auth ssh master license licence encryption shared signing routing service storage client deploy "
     "app consumer session security subscription integration hmac pass".split()
 )
-_GLUED_PASS = frozenset("ssh db user smtp mail ftp my admin root ldap sudo become pg login http proxy redis keystore store key".split())
+_GLUED_PASS = frozenset(
+    "ssh db user smtp mail ftp my admin root ldap sudo become pg login http proxy redis keystore store key".split()
+)
 
 
 def strength_of(name: str) -> Strength:
@@ -163,7 +192,9 @@ _PROSE = frozenset(
     "kerberos gssapi ldap oauth oauth2 password passwd token secret key login local optional denied info warn warning debug "
     "error: traceback critical fatal notice module class function object str int bytes bool float dict list tuple".split()
 )
-_NAMED_VALUE = re.compile(r"(?:.*[_.])?(?:password|passwd|passphrase|secret|token|key|auth|credentials?|creds|pwd)s?\Z", re.IGNORECASE)
+_NAMED_VALUE = re.compile(
+    r"(?:.*[_.])?(?:password|passwd|passphrase|secret|token|key|auth|credentials?|creds|pwd)s?\Z", re.IGNORECASE
+)
 
 
 def is_secret_value(value: str, strength: Strength) -> bool:
@@ -200,7 +231,9 @@ def is_harmless(value: str) -> bool:
     return _CODE.fullmatch(value) is not None
 
 
-_SWITCHES = frozenset("true false none null nil yes no on off undefined nan inf empty unset n/a default auto <pad> str string".split())
+_SWITCHES = frozenset(
+    "true false none null nil yes no on off undefined nan inf empty unset n/a default auto <pad> str string".split()
+)
 
 
 def _is_number(value: str) -> bool:

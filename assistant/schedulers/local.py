@@ -136,6 +136,32 @@ class LocalScheduler:
             self._pass()
         return job_id
 
+    def user_jobs(self, user: str) -> Sequence[Job]:
+        """Return the jobs of one user, newest last."""
+        return [job for job in self.jobs() if job.user == user]
+
+    def release(self, job_id: str) -> None:
+        """Let a held job begin; one that is not held is left alone.
+
+        Raises:
+            ToolError: There is none of that id, or it has ended.
+        """
+        with files.locked(self.folder):
+            self._known_job(job_id)
+            status = self._jobs.status(job_id)
+            if status["state"] not in ("pending", "running"):
+                raise ToolError(f"job {job_id} cannot be released: it is {status['state']}")
+            if status["state"] == "pending" and status.get("reason"):
+                self._jobs.set_status(job_id, {**status, "reason": ""})
+            self._pass()
+
+    def withdraw(self, job_id: str) -> None:
+        """End a job that still waits; one that has begun is left alone."""
+        with files.locked(self.folder):
+            self._known_job(job_id)
+            if self._jobs.status(job_id)["state"] == "pending":
+                self._jobs.close(job_id, {"state": "cancelled", "reason": "withdrawn"}, self.clock.now())
+
     def cancel(self, job_id: str) -> None:
         """Ask the job's supervisor to end it; one that ended already is left alone."""
         with files.locked(self.folder):
@@ -203,7 +229,7 @@ class LocalScheduler:
         for job_id, status in statuses.items():
             if status["state"] == "running":
                 self._look_after(job_id)
-        pending = [job_id for job_id in ids if statuses[job_id]["state"] == "pending"]
+        pending = [job_id for job_id in ids if statuses[job_id]["state"] == "pending" and not statuses[job_id].get("reason")]
         if not pending:
             return
         cluster = self._cluster()

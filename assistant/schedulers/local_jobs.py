@@ -14,6 +14,7 @@ from typing import Any
 
 from assistant.records import Job, JobSpec, JobState
 from assistant.schedulers import local_files as files
+from assistant.schedulers.cordons import HELD_BY_USER
 
 SOURCE = str(Path(__file__).resolve().parent.parent.parent)
 """Where `assistant` is imported from, for the supervisor and the ranks."""
@@ -66,7 +67,7 @@ class JobFolders:
         files.write_json(folder / "spec.json", stored)
         log = spec.work_dir.absolute() / spec.log.replace("%j", job_id) if spec.log else folder / "job.log"
         status: dict[str, Any] = {"state": "pending", "nodes": [], "log": str(log), "submitted": at.isoformat(), "started": None}
-        self.set_status(job_id, {**status, "user": spec.user or getpass.getuser()})
+        self.set_status(job_id, {**status, "user": spec.user or getpass.getuser(), "reason": HELD_BY_USER if spec.hold else ""})
 
     def close(self, job_id: str, end: Mapping[str, Any], at: datetime) -> None:
         """Write that a job is over, and how."""

@@ -61,6 +61,18 @@ class RecordedCluster:
         self.changes.append(f"submit {spec.name}")
         return str(len(self.changes))
 
+    def user_jobs(self, user: str) -> Sequence[Job]:
+        """Return the recorded jobs of one user."""
+        return [job for job in self.jobs() if job.user == user]
+
+    def release(self, job_id: str) -> None:
+        """Note a release."""
+        self.changes.append(f"release {job_id}")
+
+    def withdraw(self, job_id: str) -> None:
+        """Note a withdrawal."""
+        self.changes.append(f"withdraw {job_id}")
+
     def cancel(self, job_id: str) -> None:
         """Note a cancel."""
         self.changes.append(f"cancel {job_id}")

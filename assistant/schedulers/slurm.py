@@ -89,6 +89,42 @@ class SlurmScheduler:
         """
         return submit(self.commands, self.settings, spec)
 
+    def user_jobs(self, user: str) -> Sequence[Job]:
+        """Return all jobs of one user, newest last; of one that the settings leave out, what the controller still knows."""
+        if "*" in self._users() or user in self._users():
+            return [job for job in self.jobs() if job.user == user]
+        return [row.job for row in self._queue("--all", f"--user={user}")]
+
+    def release(self, job_id: str) -> None:
+        """Let a job begin that was submitted held; one that is not held is left alone.
+
+        Raises:
+            ToolError: It has ended, or the right to do it is missing.
+        """
+        row = self._row(job_id)
+        if row.job.state.ended:
+            raise ToolError(f"job {job_id} cannot be released: it is {row.job.state}")
+        if row.job.held:
+            done = self.commands.run("scontrol", "release", row.raw_id, before=self._as_owner(row.job.user))
+            if done.status:
+                raise refused(f"to release job {job_id}", done, JOB_RIGHTS)
+
+    def withdraw(self, job_id: str) -> None:
+        """End a job that still waits; Slurm itself leaves it alone when it has begun meanwhile.
+
+        Raises:
+            ToolError: The right to do it is missing.
+        """
+        row = self._row(job_id)
+        if row.job.state is JobState.PENDING:
+            done = self.commands.run("scancel", "--state=PENDING", row.job.id, before=self._as_owner(row.job.user))
+            if done.status and self._row(job_id).job.state is JobState.PENDING:
+                raise refused(f"to withdraw job {job_id}", done, JOB_RIGHTS)
+
+    def _as_owner(self, user: str) -> Sequence[str]:
+        """Return the words by which the site lets us submit for a user: the same rights end or release what was submitted so."""
+        return [word.replace("{user}", user) for word in self.settings.submit_as] if user not in ("", me()) else ()
+
     def cancel(self, job_id: str) -> None:
         """End a job; one that has ended already is left alone."""
         row = self._row(job_id)

@@ -240,6 +240,7 @@ def sbatch_words(spec: JobSpec, extra: Sequence[str] = (), *, by_name: bool = Tr
     words += [f"--exclude={','.join(spec.exclude)}"] if spec.exclude else []
     words += [f"--comment={' '.join(spec.comment.split())}"] if spec.comment else []
     words += [f"--time={-(-spec.time_limit_s // 60)}"] if spec.time_limit_s else []
+    words += ["--hold"] if spec.hold else []
     return words + _export(spec, by_name=by_name)
 
 

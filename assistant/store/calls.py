@@ -13,8 +13,10 @@ from assistant.records import Call, CallStatus, Decision, Outcome
 from assistant.store.audit import AuditRows
 from assistant.store.rows import call_of, clean, decision_of, outcome_of, packed, time_text, unpacked
 
-__all__ = ["CallRows", "PastCall", "command_digest"]
+__all__ = ["STANDS", "CallRows", "PastCall", "command_digest"]
 
+STANDS = "stands"
+"""Rule of the decision on a call that changes nothing, because the cluster is already as it would make it."""
 _TOOK_PLACE = tuple(str(s) for s in (CallStatus.INTENT, CallStatus.DONE, CallStatus.FAILED, CallStatus.UNDONE))
 
 
@@ -239,6 +241,20 @@ class CallRows(AuditRows):
         row = self.row("SELECT undoes FROM calls WHERE id = ?", [call])
         return None if row is None else row["undoes"]
 
+    def runs_of(self, call: int) -> list[str]:
+        """Return the keys (`records.run_of`) of the runs that a changing call is about; none for a call from before 0.16."""
+        row = self.row("SELECT targets FROM calls WHERE id = ?", [call])
+        return [] if row is None else list(unpacked(row["targets"]).get("runs", ()))
+
+    def undecided(self) -> list[PastCall]:
+        """Return the changing calls that have begun and have no outcome, oldest first, with the time at which each was allowed."""
+        rows = self.rows(
+            "SELECT *, coalesce((SELECT max(at) FROM decisions WHERE call = calls.id AND verdict = 'allow'), at) AS made "
+            "FROM calls WHERE kind != 'read' AND status = ? ORDER BY id",
+            [str(CallStatus.INTENT)],
+        )
+        return [PastCall(r["id"], r["kind"], unpacked(r["targets"]), datetime.fromisoformat(r["made"]), r["by"]) for r in rows]
+
     def changes_since(self, since: datetime) -> list[PastCall]:
         """Return the changing calls since a time that ran or may have run, oldest first; what the limits count.
 
@@ -247,8 +263,8 @@ class CallRows(AuditRows):
         marks = ", ".join("?" * len(_TOOK_PLACE))
         rows = self.rows(
             "SELECT *, coalesce((SELECT max(at) FROM decisions WHERE call = calls.id AND verdict = 'allow'), at) AS made "
-            f"FROM calls WHERE kind != 'read' AND status IN ({marks}) "
+            f"FROM calls WHERE kind != 'read' AND status IN ({marks}) AND id NOT IN (SELECT call FROM decisions WHERE rule = ?) "
             "AND (at >= ? OR id IN (SELECT call FROM decisions WHERE verdict = 'allow' AND at >= ?)) ORDER BY made, id",
-            [*_TOOK_PLACE, time_text(since), time_text(since)],
+            [*_TOOK_PLACE, STANDS, time_text(since), time_text(since)],
         )
         return [PastCall(r["id"], r["kind"], unpacked(r["targets"]), datetime.fromisoformat(r["made"]), r["by"]) for r in rows]

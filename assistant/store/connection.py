@@ -106,6 +106,11 @@ class Database:
         """When the store was made: what happened before that is history to us."""
         return datetime.fromisoformat(self.rows("SELECT value FROM properties WHERE name = 'made_at'")[0]["value"])
 
+    @property
+    def store_id(self) -> str:
+        """Random id of the store, 10 hexadecimal digits, made once with it: the part of tags that no other store has."""
+        return str(self.rows("SELECT value FROM properties WHERE name = 'store_id'")[0]["value"])
+
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Hold the store's write lock: all or nothing of what is written inside, and no other process writes meanwhile.

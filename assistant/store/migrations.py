@@ -257,7 +257,12 @@ def m0017_frozen_commands(db: Database) -> None:
     )
 
 
-def m0018_row_seals(db: Database) -> None:
+def m0018_store_id(db: Database) -> None:
+    """A random id of the store, part of every tag, so that tags of two stores on one cluster are never the same."""
+    _script(db, "INSERT OR IGNORE INTO properties (name, value) VALUES ('store_id', lower(hex(randomblob(5))))")
+
+
+def m0019_row_seals(db: Database) -> None:
     """Digests of the rows that each transaction wrote, in the audit, and the mac of the store's key."""
     _script(
         db,
@@ -287,7 +292,8 @@ STEPS: tuple[Callable[[Database], None], ...] = (
     m0015_prepared,
     m0016_policy_digest,
     m0017_frozen_commands,
-    m0018_row_seals,
+    m0018_store_id,
+    m0019_row_seals,
 )
 """Every step ever released, oldest first."""
 

@@ -57,7 +57,9 @@ def _name(call: ast.Call) -> str:
 
 
 def _unmarked(call: ast.Call) -> bool:
-    return any(word.arg == "markup" and isinstance(word.value, ast.Constant) and word.value.value is False for word in call.keywords)
+    return any(
+        word.arg == "markup" and isinstance(word.value, ast.Constant) and word.value.value is False for word in call.keywords
+    )
 
 
 def _builds_text(node: ast.expr) -> bool:

@@ -11,7 +11,7 @@ from assistant.errors import ToolError, Unavailable, UsageError
 from assistant.gate import Gate, Park
 from assistant.policy import Mode, Policy
 from assistant.ports import Approver, JumpingClock
-from assistant.records import JobSpec, NodeState, Risk
+from assistant.records import JobSpec, NodeState, Risk, tag_of
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.store import Store
 from assistant.tooling import Context, Tool, tool
@@ -123,6 +123,9 @@ class World:
 
     def reason(self, node: str = "n1") -> str:
         return next(one.reason for one in self.cluster.nodes() if one.name == node)
+
+    def tag(self, call: int, incident: int = 1) -> str:
+        return tag_of(self.store.store_id, incident, call)
 
     @property
     def statuses(self) -> list[str]:

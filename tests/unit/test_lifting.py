@@ -18,7 +18,7 @@ from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.simulated_run import Run
 from assistant.tooling import Context
 from assistant.tools.cordons import cordon_node, uncordon_node
-from tests.no_history import NoHistory
+from tests.no_history import MadeCalls, cordon_call
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -47,7 +47,15 @@ def cluster(tmp_path: Path) -> Reserving:
 
 @pytest.fixture
 def context(cluster: Reserving) -> Context:
-    made = Context(cluster, cluster, cluster.clock, random.Random(1), NoHistory(), tag="nightshift:3:9", by="cli:alice")
+    made = Context(
+        cluster,
+        cluster,
+        cluster.clock,
+        random.Random(1),
+        MadeCalls(cordon_call(9, 3, "node02")),
+        tag="nightshift:3:9",
+        by="cli:alice",
+    )
     cordon_node(made, node="node02", reason="x")
     cluster.changes.clear()
     return made

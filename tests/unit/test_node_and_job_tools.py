@@ -17,7 +17,7 @@ from assistant.schedulers.simulated_run import Run
 from assistant.tooling import Context, find_tool
 from assistant.tools.jobs import cancel_job, list_jobs, show_job
 from assistant.tools.nodes import check_nodes, cordon_node, kernel_log, node_states, uncordon_node
-from tests.no_history import NoHistory
+from tests.no_history import MadeCalls, cordon_call
 
 
 @pytest.fixture
@@ -32,7 +32,14 @@ def cluster(tmp_path: Path) -> SimulatedCluster:
 def context(cluster: SimulatedCluster) -> Context:
     commands = {"kernel_log": ("dmesg", "-T")}
     return Context(
-        cluster, cluster, cluster.clock, random.Random(1), NoHistory(), commands=commands, tag="nightshift:3:9", by="cli:alice"
+        cluster,
+        cluster,
+        cluster.clock,
+        random.Random(1),
+        MadeCalls(cordon_call(9, 3, "node02")),
+        commands=commands,
+        tag="nightshift:3:9",
+        by="cli:alice",
     )
 
 

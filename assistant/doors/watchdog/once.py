@@ -52,7 +52,7 @@ def pass_once(
         unseen = [Trouble("the pass", broken, Extent.ALL)] if broken else []
         remarks: list[Remark] = []
         if engine is not None:
-            unseen += engine.watcher.trouble
+            unseen += [*engine.watcher.trouble, *engine.taken_troubles()]
             remarks += [*engine.watcher.remarks, *engine.good_runs.taken_remarks()]
         sight.keep(remarks, at)
         judged = sight.judge(unseen, at)
