@@ -14,7 +14,7 @@ from pathlib import Path
 
 from assistant.errors import ContentError
 
-__all__ = ["read_trusted", "untrusted_because"]
+__all__ = ["must_be_trusted", "read_trusted", "untrusted_because"]
 
 MOST_BYTES = 4 << 20
 """Of a file: larger ones are no text that a person wrote."""
@@ -60,6 +60,17 @@ def read_trusted(path: Path, *, most_bytes: int = MOST_BYTES) -> bytes:
     if len(content) > most_bytes:
         raise ContentError(f"{path}: has more than {most_bytes} bytes, and grows")
     return content
+
+
+def must_be_trusted(path: Path) -> None:
+    """Do nothing for a regular file that only root or this account may write.
+
+    Raises:
+        ContentError: Others may write it, or a folder above it; it is no regular file; it cannot be looked at.
+    """
+    why = untrusted_because(path)
+    if why:
+        raise ContentError(why)
 
 
 def untrusted_because(path: Path) -> str:

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assistant.content.reading import build, read_toml, shipped
+from assistant.content.reading import build, knowledge_file, read_toml
 from assistant.errors import NightshiftError
 from assistant.redact import redact
 
@@ -108,8 +108,7 @@ def cases(site: Path | None = None) -> Cases:
     Raises:
         ContentError: The file is malformed.
     """
-    own = site / "knowledge" / "model_trials.toml" if site is not None else None
-    path = own if own is not None and own.is_file() else shipped("knowledge") / "model_trials.toml"
+    path = knowledge_file("model_trials.toml", site)
     return build(Cases, read_toml(path), path)
 
 

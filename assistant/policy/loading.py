@@ -147,8 +147,8 @@ def _parsed(path: Path, content: bytes) -> _Source:
         raise ContentError(f"{path}: is not valid TOML: {error}") from error
     except (ValueError, RecursionError) as error:
         raise ContentError(f"{path}: cannot be read as TOML: {error}") from error
-    _built({key: value for key, value in table.items() if key not in _DIRECTIVES}, path)
     _check_end(path, text, table)
+    _built({key: value for key, value in table.items() if key not in _DIRECTIVES}, path)
     return _Source(path, content, table)
 
 

@@ -108,7 +108,7 @@ def test_the_kill_switch_stops_an_evaluation_before_its_first_job(cli: Run, suit
     switch = home / "xdg_config_home" / "stop"
     content = home / "site" / "knowledge"
     content.mkdir(parents=True)
-    (content / "policy.toml").write_text(f'kill_switch = ["{switch}"]\n')
+    (content / "policy.toml").write_text(f'kill_switch = ["{switch}"]\n[end]\n')
     config = home / "xdg_config_home" / "nightshift" / "config.toml"
     config.write_text(f'content = "{home}/site"\n{config.read_text()}')
     switch.touch()

@@ -9,7 +9,7 @@ from typing import Any
 
 from assistant.errors import ToolError, Unavailable, UsageError
 from assistant.gate import Gate, Park
-from assistant.policy import Mode, Policy
+from assistant.policy import Mode, Policy, PolicyInForce
 from assistant.ports import Approver, JumpingClock
 from assistant.records import JobSpec, NodeState, Risk, tag_of
 from assistant.schedulers.simulated import SimulatedCluster
@@ -114,7 +114,7 @@ class World:
     cluster: SimulatedCluster
     clock: JumpingClock
 
-    def gate(self, policy: Policy | None = None, approver: Approver | None = None) -> Gate:
+    def gate(self, policy: Policy | PolicyInForce | None = None, approver: Approver | None = None) -> Gate:
         acting = policy or Policy(mode=Mode.ACT)
         return Gate(self.store, self.context, acting, approver or Park(self.store, expires_after_s=3600), find=find)
 

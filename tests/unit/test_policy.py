@@ -129,7 +129,7 @@ def test_a_site_without_extends_replaces_the_policy_as_a_whole(tmp_path: Path) -
 )
 def test_a_mistake_in_the_policy_names_its_place(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "knowledge").mkdir()
-    (tmp_path / "knowledge" / "policy.toml").write_text(text)
+    (tmp_path / "knowledge" / "policy.toml").write_text(f"{text}\n[end]\n")
     with pytest.raises(ContentError) as caught:
         load_policy(tmp_path)
     assert message in str(caught.value)

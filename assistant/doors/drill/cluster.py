@@ -8,6 +8,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from assistant.config import Settings, SlurmSettings, SshSettings, WatchSettings
@@ -114,11 +115,10 @@ class ClusterDrill:
         """
         try:
             for left in self.engine.store.calls(status=CallStatus.INTENT):
-                self._told(lambda left=left: self.engine.gate.resolve(left))
+                self._told(partial(self.engine.gate.resolve, left))
             for node, call in self.engine.store.nodes_out().items():
-                outcome = self._told(
-                    lambda call=call: self.engine.gate.undo(call, self.by, why="the drill is over", approved_by=self.by)
-                )
+                undo = partial(self.engine.gate.undo, call, self.by, why="the drill is over", approved_by=self.by)
+                outcome = self._told(undo)
                 if outcome is not None and not outcome.ok:
                     print(f"            {node} stays out: {outcome.error}", file=sys.stderr)  # noqa: T201
         finally:

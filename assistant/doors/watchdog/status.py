@@ -200,6 +200,7 @@ def _of_metrics(text: str, url: str) -> Status:
     if "nightshift_leader" not in found:
         raise Unavailable(f"{url}: answers, but with the metrics of something else")
     states = {one.labels["state"]: int(one.value) for one in samples if one.name == "nightshift_incidents_open" and one.value}
+    told = labels.get("nightshift_policy_info", {})
     return Status(
         leader=url if found["nightshift_leader"] else None,
         leads_since=None,
@@ -212,16 +213,11 @@ def _of_metrics(text: str, url: str) -> Status:
         nodes_cordoned=int(found.get("nightshift_nodes_cordoned", 0)),
         kill_switch="set there" if found.get("nightshift_kill_switch") else "",
         breaker="there" if found.get("nightshift_breaker") else "",
-        mode=labels.get("nightshift_policy_info", {}).get("mode", ""),
-        policy=labels.get("nightshift_policy_info", {}).get("digest", ""),
-        policy_problem="see `nightshift status` there" if _without_policy(labels) else "",
+        mode=told.get("mode", ""),
+        policy=told.get("digest", ""),
+        policy_problem="see `nightshift status` there" if told.get("mode") == "none" else "",
         source=url,
     )
-
-
-def _without_policy(labels: Mapping[str, Mapping[str, str]]) -> bool:
-    told = labels.get("nightshift_policy_info", {})
-    return "digest" in told and not told["digest"]
 
 
 def _moment(seconds: float | None) -> datetime | None:
