@@ -66,7 +66,18 @@ def fill(world: World) -> None:
     store.add_evidence(first.id, "dmesg", "n1: NVRM: Xid 48", {"xid": 48})
     store.add_diagnosis(
         first.id,
-        Diagnosis("ecc_error", Category.INFRASTRUCTURE, list(Action)[0], 0.9, DecidedBy.RULE, (), (), (), "n1 broke", "cordon it"),
+        Diagnosis(
+            "ecc_error",
+            Category.INFRASTRUCTURE,
+            Action.CORDON_AND_RESTART,
+            0.9,
+            DecidedBy.RULE,
+            (),
+            (),
+            (),
+            "n1 broke",
+            "cordon it",
+        ),
     )
     store.open_incident(Event(EventKind.HANG, "8", None, START))
     world.gate().call("cordon_node", {"node": "n1", "reason": "ecc"}, why="it broke", by="playbook:ecc", incident=1, step="aside")
