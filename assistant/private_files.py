@@ -5,6 +5,7 @@ A file that is there already and laxer is closed to others where it is ours; whe
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -32,6 +33,8 @@ def private_folder(folder: Path) -> Path:
             path.mkdir(mode=_FOLDER_MODE)
         except FileExistsError:
             continue
+    if not folder.is_dir():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder))
     return folder
 
 
@@ -100,7 +103,9 @@ def _close_to_others(path: Path, mode: int, descriptor: int | None = None) -> No
             f"{path}: wanted a file or folder that only we can open, found mode {stat.S_IMODE(about.st_mode):04o} of user "
             f"{about.st_uid}; have its owner run: chmod {mode:o} {path}"
         )
+    # what the owner may do stays: a store that was made read-only is not opened for writing
+    closed = stat.S_IMODE(about.st_mode) & ~_OTHERS
     if descriptor is None:
-        path.chmod(mode)
+        path.chmod(closed)
     else:
-        os.fchmod(descriptor, mode)
+        os.fchmod(descriptor, closed)

@@ -23,6 +23,7 @@ from assistant.gate import Gate, Park
 from assistant.llm.embedded import EmbeddedEmbedder
 from assistant.policy import Policy, PolicyInForce
 from assistant.ports import Approver, Clock, Describer, Scheduler, SystemClock, Transport
+from assistant.private_files import close_state_folder
 from assistant.store import Store
 from assistant.tooling import Context
 from assistant.watch.hang import HangLimits
@@ -42,6 +43,7 @@ def open_store(settings: Settings, clock: Clock | None = None) -> Store:
     Raises:
         StoreError: It cannot be opened; the message says why and what to do.
     """
+    close_state_folder(settings.state_folder)
     return Store(settings.store, clock or SystemClock(), busy_timeout_s=settings.busy_timeout_s)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from assistant.config.checks import above as _above
 from assistant.config.checks import one_of as _one_of
-from assistant.config.outward import HeartbeatSettings, MetricsSettings, NotifySettings
+from assistant.config.outward import AuditSettings, HeartbeatSettings, MetricsSettings, NotifySettings
 
 __all__ = [
     "SCHEDULERS",
@@ -228,6 +228,9 @@ class Settings:
     """Figures for Prometheus."""
     heartbeat: HeartbeatSettings = field(default_factory=HeartbeatSettings)
     """A sign of life."""
+
+    audit: AuditSettings = field(default_factory=AuditSettings)
+    """Where the head of the audit goes, so that tampering shows."""
 
     def __post_init__(self) -> None:
         _one_of("scheduler", self.scheduler, SCHEDULERS)

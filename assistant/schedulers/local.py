@@ -17,6 +17,7 @@ from typing import Any
 from assistant.errors import ToolError
 from assistant.nodeset import fold
 from assistant.ports import Clock
+from assistant.private_files import create_private, private_folder
 from assistant.records import Job, JobSpec, Node
 from assistant.schedulers import local_files as files
 from assistant.schedulers.cordons import must_cordon, must_uncordon, shown
@@ -55,7 +56,7 @@ class LocalScheduler:
         self.folder = folder.absolute()
         self.clock = clock
         self._jobs = JobFolders(self.folder / "jobs")
-        (self.folder / "jobs").mkdir(parents=True, exist_ok=True)
+        private_folder(self.folder / "jobs")
         with files.locked(self.folder):
             if files.read_json(self.folder / "cluster.json") is None:
                 names = [f"node{number:02}" for number in range(1, nodes + 1)] if isinstance(nodes, int) else sorted(nodes)
@@ -66,14 +67,15 @@ class LocalScheduler:
 
     def _make_node(self, name: str) -> None:
         folder = self.node_folder(name)
-        (folder / "armed").mkdir(parents=True, exist_ok=True)
+        private_folder(folder / "armed")
         at = (self.clock.now() - UP_SINCE).strftime("%a %b %e %H:%M:%S %Y")
         lines = (
             "Linux version 5.15.0-105-generic (buildd@lcy02) #115-Ubuntu SMP",
             "nvidia: loading out-of-tree module taints kernel.",
             "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024",
         )
-        (folder / "kernel.log").write_text("".join(f"[{at}] {line}\n" for line in lines), encoding="utf-8")
+        with create_private(folder / "kernel.log", encoding="utf-8") as file:
+            file.writelines(f"[{at}] {line}\n" for line in lines)
 
     def node_folder(self, node: str) -> Path:
         """Return the folder that stands for a node: its kernel.log, its armed faults, and where commands run."""
@@ -171,7 +173,7 @@ class LocalScheduler:
             if state == "pending":
                 self._jobs.close(job_id, {"state": "cancelled", "reason": "cancelled"}, at)
             elif state == "running":
-                (self.job_folder(job_id) / "cancel").touch()
+                create_private(self.job_folder(job_id) / "cancel").close()
                 files.say(self.folder, at, f"_slurm_rpc_kill_job: REQUEST_KILL_JOB JobId={job_id} uid {os.getuid()}")
 
     def nodes(self) -> Sequence[Node]:
@@ -212,7 +214,8 @@ class LocalScheduler:
         """Let a node die: its ranks are killed, its job ends as `node_fail`, no command reaches it."""
         with files.locked(self.folder):
             self._known_node(node)
-            (self.node_folder(node) / "down").write_text(reason, encoding="utf-8")
+            with create_private(self.node_folder(node) / "down", encoding="utf-8") as file:
+                file.write(reason)
 
     def set_up(self, node: str) -> None:
         """Let a dead node come back, empty."""

@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from assistant.private_files import append_private, create_private, private_folder
 from assistant.records import Job, JobSpec, JobState
 from assistant.schedulers import local_files as files
 from assistant.schedulers.cordons import HELD_BY_USER
@@ -60,8 +61,11 @@ class JobFolders:
     def write(self, job_id: str, spec: JobSpec, at: datetime) -> None:
         """Write a new job down as pending."""
         folder = self.of(job_id)
-        (folder / "rendezvous").mkdir(parents=True)
-        (folder / "script.sh").write_text(spec.script, encoding="utf-8")
+        private_folder(folder.parent)
+        folder.mkdir(mode=0o700)
+        (folder / "rendezvous").mkdir(mode=0o700)
+        with create_private(folder / "script.sh", encoding="utf-8") as file:
+            file.write(spec.script)
         stored = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}
         stored |= {"work_dir": str(spec.work_dir.absolute()), "environment": dict(spec.environment), "exclude": list(spec.exclude)}
         files.write_json(folder / "spec.json", stored)
@@ -140,7 +144,7 @@ def reap() -> None:
 def _spawn(folder: Path) -> int:
     """Start a supervisor in a session of its own and return its process id."""
     path = os.pathsep.join(filter(None, [SOURCE, os.environ.get("PYTHONPATH")]))
-    with (folder / "supervisor.log").open("ab") as output, Path(os.devnull).open("rb") as nothing:
+    with append_private(folder / "supervisor.log", "ab") as output, Path(os.devnull).open("rb") as nothing:
         # posix_spawn and not Popen: nobody here waits for it, and Popen complains when it is dropped.
         pid = os.posix_spawn(
             sys.executable,

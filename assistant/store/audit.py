@@ -7,7 +7,7 @@ itself, the digests of the rows that the transaction wrote (`seals`), and a mac 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -64,7 +64,7 @@ class AuditRow:
     at: datetime
     by: str
     what: str
-    """`incident.` opened, event, claimed, released, state; `diagnosis`; `call.<status>`; `decision`; `outcome`; `approval.` asked,
+    """`incident.` opened, event, claimed, state; `diagnosis`; `call.<status>`; `decision`; `outcome`; `approval.` asked,
     answered; `budget.` attempt, progress; `leader.` took_over, resigned; `watch.<condition>`, its outcome `on` or `off`; `seal`
     for rows that were written without an entry of their own; `audit.key` for a new key of the store."""
     incident: int | None
@@ -208,15 +208,23 @@ class AuditRows(Database):
         row = self.row("SELECT id, hash FROM audit ORDER BY id DESC LIMIT 1")
         return AuditHead(row["id"], row["hash"]) if row is not None else AuditHead(0, FIRST)
 
-    def verify(self, *, since: AuditHead | None = None) -> Broken | None:
+    def changed_since_row(self, row: int) -> bool:
+        """Tell whether the audit has the outcome of a change of the cluster, or an answer to an approval, behind a row."""
+        sql = (
+            "SELECT 1 FROM audit JOIN calls ON calls.id = audit.call WHERE audit.id > ? "
+            "AND (what = 'approval.answered' OR (what = 'outcome' AND calls.kind != 'read')) LIMIT 1"
+        )
+        return self.row(sql, [row]) is not None
+
+    def verify(self, *, since: Sequence[AuditHead] = ()) -> Broken | None:
         """Return the first thing that is not as Nightshift wrote it, None when all of it holds; see `broken_rows`."""
         return next(iter(self.broken_rows(since=since, most=1)), None)
 
-    def broken_rows(self, *, since: AuditHead | None = None, most: int = 20) -> list[Broken]:
+    def broken_rows(self, *, since: Sequence[AuditHead] = (), most: int = 20) -> list[Broken]:
         """Return what is not as Nightshift wrote it: in the audit, in any sealed row of any table, in the schema.
 
         Args:
-            since: A head that was kept elsewhere: its row must still be there with this hash. Only so does a file show that was
+            since: Heads that were kept elsewhere: each row must still be there with its hash. Only so does a file show that was
                 replaced by an older copy, or that somebody with the store's key rewrote from beginning to end.
             most: Stop after so many.
         """

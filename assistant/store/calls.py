@@ -74,8 +74,19 @@ class CallRows(AuditRows):
                 raise StoreError(f"step {call.step!r} of incident {call.incident} has a call already: a step is made once")
             row = connection.execute(f"INSERT INTO calls ({columns}) VALUES ({', '.join('?' * len(values))})", values)
             written = self.call(int(row.lastrowid or 0))
+            if kind != "read" and call.incident is not None:
+                self._record_owner(call.incident)
             self._record_call(written, {"step": call.step, "kind": kind, "undoes": undoes})
         return written
+
+    def _record_owner(self, incident: int) -> None:
+        """Record which process holds an incident of which a change is about to be made, once for each."""
+        held = self.row("SELECT owner FROM incidents WHERE id = ?", [incident])
+        last = self.row(
+            "SELECT by FROM audit WHERE incident = ? AND what = 'incident.claimed' ORDER BY id DESC LIMIT 1", [incident]
+        )
+        if held is not None and held["owner"] is not None and (last is None or last["by"] != clean(held["owner"])):
+            self.record("incident.claimed", by=held["owner"], incident=incident, why="a change is about to be made")
 
     def move_call(
         self, call: int, before: CallStatus, after: CallStatus, *, preview: str | None = None, by: str | None = None

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from assistant.errors import StoreBusy, StoreError, StoreTooNew
+from assistant.private_files import open_private, private_folder
 from assistant.store import migrations
 
 __all__ = ["APPLICATION_ID", "Database", "Now", "network_filesystem"]
@@ -294,8 +295,9 @@ def _is(error: sqlite3.Error, name: str) -> bool:
 
 def _make_file(path: Path) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        os.close(os.open(path, os.O_CREAT | os.O_RDONLY, 0o600))
+        private_folder(path.parent)
+        if not path.is_symlink() or not path.exists():
+            os.close(open_private(path, os.O_RDONLY))
     except OSError as error:
         raise StoreError(
             f"{path}: wanted to open or create the store, found: {error.filename}: {error.strerror}. "

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from assistant.errors import StoreError
 from assistant.private_files import open_private
 
-__all__ = ["StoreKey", "key_path", "make_key", "read_key"]
+__all__ = ["StoreKey", "copy_key", "key_path", "make_key", "read_key"]
 
 
 class StoreKey(NamedTuple):
@@ -50,6 +50,17 @@ def read_key(path: Path) -> StoreKey | None:
         ) from error
 
 
+def copy_key(store: Path, copy: Path) -> None:
+    """Let a copy of a store have its key, so that what was approved in it counts there; without a key nothing is copied.
+
+    Raises:
+        StoreError: The key cannot be read, or the copy's cannot be written.
+    """
+    key = read_key(key_path(store))
+    if key is not None:
+        _write(key_path(copy), key)
+
+
 def make_key(path: Path, since: int) -> StoreKey:
     """Make a key that vouches for audit rows from a number on; the caller holds the store's write lock.
 
@@ -57,6 +68,11 @@ def make_key(path: Path, since: int) -> StoreKey:
         StoreError: It cannot be written.
     """
     key = StoreKey(secrets.token_bytes(32), since)
+    _write(path, key)
+    return key
+
+
+def _write(path: Path, key: StoreKey) -> None:
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
         descriptor = open_private(new, os.O_WRONLY | os.O_TRUNC)
@@ -67,4 +83,3 @@ def make_key(path: Path, since: int) -> StoreKey:
         new.replace(path)
     except OSError as error:
         raise StoreError(f"{path}: wanted to write the store's key, found: {error.strerror}") from error
-    return key

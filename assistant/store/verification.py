@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -47,20 +47,20 @@ class Broken(NamedTuple):
 
 
 def broken_rows(
-    connection: sqlite3.Connection, key: StoreKey | None, *, since: AuditHead | None = None, most: int = 20
+    connection: sqlite3.Connection, key: StoreKey | None, *, since: Sequence[AuditHead] = (), most: int = 20
 ) -> list[Broken]:
     """Return what is not as Nightshift wrote it, at most so many; the chain first, then tables, then the schema.
 
     Args:
         connection: In a snapshot.
         key: The store's key; None leaves the macs unchecked.
-        since: A head that was kept elsewhere.
+        since: Heads that were kept elsewhere.
         most: Stop after so many.
     """
     return list(islice(_broken(connection, key, since), most))
 
 
-def _broken(connection: sqlite3.Connection, key: StoreKey | None, since: AuditHead | None) -> Iterator[Broken]:
+def _broken(connection: sqlite3.Connection, key: StoreKey | None, since: Sequence[AuditHead]) -> Iterator[Broken]:
     try:
         yield from _broken_schema(connection)
     except sqlite3.Error as error:
@@ -87,9 +87,12 @@ def _broken(connection: sqlite3.Connection, key: StoreKey | None, since: AuditHe
 
 
 def _broken_chain(
-    connection: sqlite3.Connection, key: StoreKey | None, since: AuditHead | None, sealed: _Sealed, overwritten: list[Broken]
+    connection: sqlite3.Connection, key: StoreKey | None, since: Sequence[AuditHead], sealed: _Sealed, overwritten: list[Broken]
 ) -> Iterator[Broken]:
     """Yield breaks of the chain, of which only the first counts; collect seals, and rows that were manipulated and written over."""
+    heads: dict[int, list[AuditHead]] = {}
+    for head in since:
+        heads.setdefault(head.row, []).append(head)
     first = connection.execute("SELECT min(id) FROM audit").fetchone()[0]
     # row 0 seals what a store is made with; stores from before there were seals begin with row 1
     previous, wanted = FIRST, 0 if first == 0 else 1
@@ -102,15 +105,17 @@ def _broken_chain(
         why = _broken_row(row, key)
         if why is not None:
             yield Broken(number, why)
-        if since is not None and number == since.row and row["hash"] != since.hash:
-            yield Broken(number, f"row {number} has the hash {row['hash']}, but {since.hash} was kept: the audit was rewritten")
+        for head in heads.get(number, ()):
+            if row["hash"] != head.hash:
+                yield Broken(number, f"row {number} has the hash {row['hash']}, but {head.hash} was kept: the audit was rewritten")
         previous, wanted = row["hash"], wanted + 1
         overwritten += _collect(row, sealed)
     written = connection.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'audit'").fetchone()[0] or 0
     if written != wanted - 1:
         yield Broken(wanted, f"rows are missing at the end: rows up to {written} had been written")
-    if since is not None and since.row >= wanted:
-        why = f"row {since.row} was kept, and the audit ends with row {wanted - 1}: rows were cut off, or the file is an older copy"
+    last = max(heads, default=0)
+    if last >= wanted:
+        why = f"row {last} was kept, and the audit ends with row {wanted - 1}: rows were cut off, or the file is an older copy"
         yield Broken(wanted, why)
 
 

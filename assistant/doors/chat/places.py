@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from assistant.doors.chat.log_rows import Cited
 from assistant.errors import InputError
+from assistant.private_files import create_private
 from assistant.records import Citation, Rival
 
 if TYPE_CHECKING:
@@ -90,7 +91,8 @@ def rival_place(rival: Rival) -> Citation | None:
 def written(folder: Path, name: str, text: str) -> Path:
     """Write a text into a file and return it."""
     path = folder / name
-    path.write_text(text, encoding="utf-8", errors="replace")
+    with create_private(path, encoding="utf-8", errors="replace") as file:
+        file.write(text)
     return path
 
 

@@ -69,8 +69,10 @@ class Door:
         """
         # not by way of wiring: reading commands start without the engine
         from assistant.ports import SystemClock
+        from assistant.private_files import close_state_folder
         from assistant.store import Store
 
+        close_state_folder(self.settings.state_folder)
         opened = Store(self.settings.store, SystemClock(), busy_timeout_s=self.settings.busy_timeout_s)
         self.at_end.append(opened.close)
         return opened

@@ -68,14 +68,16 @@ def _keep(text: str) -> Path | None:
     import tempfile
 
     from assistant.doors.cli.times import now
+    from assistant.errors import ConfigError
+    from assistant.private_files import append_private, private_folder
 
     home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
     for folder in (home / "nightshift", Path(tempfile.gettempdir()) / f"nightshift-{os.getuid()}"):
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with (folder / "crashes.log").open("a", encoding="utf-8", errors="backslashreplace") as log:
+            private_folder(folder)
+            with append_private(folder / "crashes.log", encoding="utf-8", errors="backslashreplace") as log:
                 log.write(f"--- {now().isoformat()} nightshift {' '.join(sys.argv[1:])}\n{text}\n")
-        except OSError:
+        except (OSError, ConfigError):
             continue
         return folder / "crashes.log"
     return None

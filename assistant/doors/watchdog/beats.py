@@ -52,6 +52,10 @@ def beats_of(settings: Settings, store: Store, *, owner: str = "", in_force: Pol
     # a new place begins with what happens after this moment, so places come before the first pass
     beats += _notifier(settings, store)
     beats += _metrics(settings, store, in_force)
+    if settings.audit.anchor:
+        from assistant.doors.watchdog.anchors import AuditAnchors
+
+        beats.append(AuditAnchors(settings, store))
     beats += _heartbeat(settings)
     if os.environ.get("NOTIFY_SOCKET"):
         beats.append(Systemd())

@@ -12,6 +12,7 @@ from textual.screen import Screen
 from textual.widgets import Footer, Input, Markdown
 
 from assistant.doors.cli.output import clean
+from assistant.private_files import create_private
 
 
 class ReportScreen(Screen[None]):
@@ -66,7 +67,7 @@ class ReportScreen(Screen[None]):
         """Write it; what is there already is not written over."""
         path = Path(event.value.strip()).expanduser()
         try:
-            with path.open("x", encoding="utf-8") as file:
+            with create_private(path, "x", encoding="utf-8") as file:
                 file.write(self.text)
         except (OSError, ValueError) as error:
             why = "it exists already" if isinstance(error, FileExistsError) else getattr(error, "strerror", "") or str(error)
