@@ -15,6 +15,7 @@ from textual.screen import Screen
 
 from assistant.agent.wording import MOST_CHARACTERS
 from assistant.content.playbooks import Playbook
+from assistant.display import line
 from assistant.doors.chat import messages
 from assistant.doors.chat.asking import asked_on
 from assistant.doors.chat.desk import Desk
@@ -129,7 +130,7 @@ class ChatApp(App[int]):
         if message.lane == "store":
             self._status("trouble", message.text)
         else:
-            self.notify(message.text, title=message.lane, severity="error", timeout=15, markup=False)
+            self.notify(line(message.text), title=message.lane, severity="error", timeout=15, markup=False)
 
     def on_engine_ready(self, message: messages.EngineReady) -> None:
         """Say how far Nightshift may go."""
@@ -210,7 +211,7 @@ class ChatApp(App[int]):
 
     def on_settled(self, message: messages.Settled) -> None:
         """Say what came of an approval."""
-        self.notify(message.text, severity="information" if message.won else "warning", markup=False)
+        self.notify(line(message.text), severity="information" if message.won else "warning", markup=False)
         self.talk.settled(message.approval, message.text)
 
     def on_open_approval(self, message: messages.OpenApproval) -> None:
@@ -226,7 +227,7 @@ class ChatApp(App[int]):
         """Ask, or say that nothing waits."""
         self._saw(message.seen)
         if not self._asks(message.approval):
-            self.notify(f"Approval {message.approval} waits no more.", severity="warning")
+            self.notify(line(f"Approval {message.approval} waits no more."), severity="warning", markup=False)
 
     def _asks(self, approval: int) -> bool:
         """Ask about an approval that waits as far as is known; tell whether it does."""
@@ -266,7 +267,7 @@ class ChatApp(App[int]):
 
     def on_told(self, message: messages.Told) -> None:
         """Say what came of what the person asked for."""
-        self.notify(message.text, severity="information" if message.ok else "error", timeout=10, markup=False)
+        self.notify(line(message.text), severity="information" if message.ok else "error", timeout=10, markup=False)
 
     def on_open_incident(self, message: messages.OpenIncident) -> None:
         """Show an incident."""
@@ -287,7 +288,7 @@ class ChatApp(App[int]):
         try:
             self.push_screen(NodesScreen(message.nodes))
         except NightshiftError as error:
-            self.notify(str(error), severity="warning", markup=False)
+            self.notify(line(str(error)), severity="warning", markup=False)
 
     def on_open_playbook(self, message: messages.OpenPlaybook) -> None:
         """Show a playbook."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import typer
 
+from assistant.display import block, shell_words
 from assistant.doors.cli.exits import Exit, Nagios
 from assistant.doors.cli.output import narrate, narrate_block, print_line
 
@@ -74,7 +75,7 @@ def _keep(text: str) -> Path | None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with (folder / "crashes.log").open("a", encoding="utf-8", errors="backslashreplace") as log:
-                log.write(f"--- {now().isoformat()} nightshift {' '.join(sys.argv[1:])}\n{text}\n")
+                log.write(f"--- {now().isoformat()} nightshift {shell_words(sys.argv[1:])}\n{block(text)}\n")
         except OSError:
             continue
         return folder / "crashes.log"

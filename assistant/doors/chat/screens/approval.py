@@ -12,9 +12,9 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
+from assistant.display import line, unambiguous
 from assistant.doors.chat.seen import SeenApproval, StoreSeen
 from assistant.doors.chat.words import RISKS, age
-from assistant.doors.cli.output import clean
 from assistant.records import Verdict
 
 
@@ -47,14 +47,16 @@ class ApprovalScreen(ModalScreen[tuple[Verdict, str] | None]):
 
     def on_mount(self) -> None:
         """Put no answer under the finger: whoever hits Enter by habit allows nothing."""
-        self.query_one("#approval").border_title = f"Approval {self.seen.approval.id}"
+        self.query_one("#approval").border_title = Content(line(f"Approval {self.seen.approval.id}"))
         self.query_one("#later").focus()
         self.watch(self.app, "store_seen", self._still_there, init=False)
 
     def _still_there(self, seen: StoreSeen | None) -> None:
         """Leave when somebody else was faster."""
         if seen is not None and self.seen.approval.id not in [one.approval.id for one in seen.approvals]:
-            self.app.notify(f"Approval {self.seen.approval.id} was answered elsewhere, or has expired.", timeout=8)
+            self.app.notify(
+                line(f"Approval {self.seen.approval.id} was answered elsewhere, or has expired."), timeout=8, markup=False
+            )
             self.dismiss(None)
 
     def action_allow(self) -> None:
@@ -89,7 +91,7 @@ class ApprovalScreen(ModalScreen[tuple[Verdict, str] | None]):
 
 
 def _change(seen: SeenApproval) -> Content:
-    return Content.styled(clean(seen.call.preview or f"{seen.call.tool} {dict(seen.call.arguments)}"), "bold")
+    return Content.styled(unambiguous(seen.call.preview or f"{seen.call.tool} {dict(seen.call.arguments)}"), "bold")
 
 
 def _facts(seen: SeenApproval, now: datetime) -> Content:
@@ -104,5 +106,7 @@ def _facts(seen: SeenApproval, now: datetime) -> Content:
         ("rule", f"{seen.approval.rule}: {seen.approval.why}".rstrip(": "), ""),
         ("left", f"{age(seen.approval.expires, now)}, then it lapses", ""),
     )
-    lines = [Content.styled(f"{name:<6}", "$text-muted") + Content.styled(clean(text), style) for name, text, style in facts]
+    lines = [
+        Content.styled(line(f"{name:<6}"), "$text-muted") + Content.styled(unambiguous(text), style) for name, text, style in facts
+    ]
     return Content("\n").join(lines)

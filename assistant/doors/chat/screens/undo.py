@@ -11,10 +11,10 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
+from assistant.display import line, unambiguous
 from assistant.doors.chat.about_incident import SeenUndo
 from assistant.doors.chat.widgets.heads import tint
 from assistant.doors.chat.words import RISKS
-from assistant.doors.cli.output import clean
 from assistant.records import Verdict
 
 
@@ -36,7 +36,9 @@ class UndoScreen(ModalScreen[bool]):
         """Lay out the question."""
         with Vertical(id="undo", classes="asks"):
             with VerticalScroll(classes="asks-text"):
-                yield Static(Content.styled(clean(self.seen.text or "This cannot be taken back."), "bold"), classes="asks-change")
+                yield Static(
+                    Content.styled(unambiguous(self.seen.text or "This cannot be taken back."), "bold"), classes="asks-change"
+                )
                 yield Static(_facts(self.seen))
             with Horizontal(classes="asks-buttons"):
                 if self.possible:
@@ -45,7 +47,7 @@ class UndoScreen(ModalScreen[bool]):
 
     def on_mount(self) -> None:
         """Put no answer under the finger."""
-        self.query_one("#undo").border_title = f"Take back call {self.seen.call.id}"
+        self.query_one("#undo").border_title = Content(line(f"Take back call {self.seen.call.id}"))
         self.query_one("#leave").focus()
 
     def action_undo(self) -> None:
@@ -71,5 +73,8 @@ def _facts(seen: SeenUndo) -> Content:
         ("policy", policy if seen.rule else "", ""),
         ("because", "" if seen.rule else seen.why, "$warning"),
     )
-    told = [(Content.styled(f"{name:<11}", "$foreground 60%"), Content.styled(clean(text), style)) for name, text, style in facts]
+    told = [
+        (Content.styled(line(f"{name:<11}"), "$foreground 60%"), Content.styled(unambiguous(text), style))
+        for name, text, style in facts
+    ]
     return Content("\n").join(name + text for name, text in told if text.plain)

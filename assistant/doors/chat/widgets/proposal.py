@@ -9,11 +9,11 @@ from textual.message import Message
 from textual.widgets import Button, Static
 
 from assistant.agent.answer import Proposal
+from assistant.display import line, unambiguous
 from assistant.doors.chat.messages import OpenApproval
 from assistant.doors.chat.seen import SeenApproval, StoreSeen
 from assistant.doors.chat.widgets.plain import MUTED
 from assistant.doors.chat.words import RISKS, age
-from assistant.doors.cli.output import clean
 
 
 class ProposalCard(Vertical):
@@ -37,7 +37,7 @@ class ProposalCard(Vertical):
     def compose(self) -> ComposeResult:
         """Lay it out."""
         one = self.proposal
-        yield Static(Content.styled(clean(one.preview or one.tool), "bold"), classes="change")
+        yield Static(Content.styled(unambiguous(one.preview or one.tool), "bold"), classes="change")
         yield self._facts
         if one.approval is not None:
             with Horizontal(classes="answers"):
@@ -50,16 +50,16 @@ class ProposalCard(Vertical):
         one = self.proposal
         if one.approval is None:
             self.border_title = "Not proposed" if one.why_not else "Done"
-            self._facts.update(clean(one.why_not))
+            self._facts.update(line(one.why_not))
             self.add_class("-over")
             return
-        self.border_title = f"Proposed, not done · approval {one.approval}"
+        self.border_title = Content(line(f"Proposed, not done · approval {one.approval}"))
         self.watch(self.app, "store_seen", self._seen)
 
     def settled(self, text: str) -> None:
         """Say what came of it; it cannot be answered any more."""
         self.came = text
-        self.border_subtitle = clean(text)[:60]
+        self.border_subtitle = Content(line(text, 60))
         self.add_class("-over")
 
     def _seen(self, seen: StoreSeen | None) -> None:
@@ -83,7 +83,7 @@ class ProposalCard(Vertical):
             self.post_message(self.Refuse(approval))
         else:
             self.add_class("-later")
-            self.border_subtitle = f"/approve {approval} when you are ready"
+            self.border_subtitle = Content(line(f"/approve {approval} when you are ready"))
 
 
 def _facts(found: SeenApproval, seen: StoreSeen) -> Content:
@@ -94,7 +94,7 @@ def _facts(found: SeenApproval, seen: StoreSeen) -> Content:
         ("undo", found.undo or "cannot be taken back", ""),
         ("left", f"{age(found.approval.expires, seen.at)}, then it lapses", MUTED),
     )
-    lines = [Content.styled(f"{name:<6}", MUTED) + Content.styled(clean(text), style) for name, text, style in facts]
+    lines = [Content.styled(line(f"{name:<6}"), MUTED) + Content.styled(unambiguous(text), style) for name, text, style in facts]
     return Content("\n").join(lines)
 
 
