@@ -65,7 +65,7 @@ def _unmarked(call: ast.Call) -> bool:
 
 
 def _builds_text(node: ast.expr) -> bool:
-    """Return whether an expression is text by its form, or of unknown sort: not the result of a call that builds a widget's content."""
+    """Return whether an expression may be text: it is no call that builds a widget's content."""
     return not (isinstance(node, (ast.Constant, ast.Call)) or (isinstance(node, ast.BinOp) and not _builds_text(node.left)))
 
 
