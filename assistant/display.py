@@ -8,8 +8,8 @@ Nightshift they stay as they are; the door that shows them calls the function of
     unambiguous        a line on which somebody decides: letters that only look like ASCII become escapes as well
     json_text          JSON for programs: valid, pure, and nothing lost
     markdown, markdown_code, markdown_fence, markdown_tamed    reports, exports
-    notice             a line for Slack, Teams, Discord, mail: no mention, no link text, no fence
-    prompt             a block for a language model
+    notice_line        a line for Slack, Teams, Discord, mail: no mention, no link text, no fence
+    prompt_data        a block for a language model
     shell_words        a command that a person copies
     file_stem          a part of a file's name
     removed            the one exception: text that is *read* (a question, a paste) loses such characters
@@ -36,8 +36,8 @@ __all__ = [
     "markdown_code",
     "markdown_fence",
     "markdown_tamed",
-    "notice",
-    "prompt",
+    "notice_line",
+    "prompt_data",
     "removed",
     "shell_words",
     "shorten",
@@ -92,7 +92,7 @@ def shorten(text: str, most: int) -> str:
 
 
 def removed(text: str) -> str:
-    """Return text without terminal sequences, control and invisible characters; newlines and tabs stay, `\r` becomes a newline.
+    r"""Return text without terminal sequences, control and invisible characters; newlines and tabs stay, `\r` becomes a newline.
 
     Only for text that is interpreted and not shown: a question, a paste into the prompt.
     """
@@ -171,7 +171,7 @@ def _escaped(sign: str) -> str:
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
-    """Return JSON of a value on one line (with `indent` on several): NaN and infinity are null, hidden characters `\\u` escapes.
+    r"""Return JSON of a value on one line (with `indent` on several): NaN and infinity are null, hidden characters `\u` escapes.
 
     Loading it gives the value again, without the characters themselves standing in a terminal or a log.
 
@@ -193,8 +193,11 @@ def _finite(value: Any) -> Any:
     return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-_PUNCTUATION = re.compile(r"([\\`*_\[\]<>#|~&$!{}])")
-_LINE_START = re.compile(r"^(\s*)(?:([-+=])|(\d+)([.)]))")
+_PUNCTUATION = re.compile(
+    r"[`*|]|\\(?=[!-/:-@\[-`{-~])|<(?=[A-Za-z/!?])|\](?=[(\[:])|&(?=#|[A-Za-z]{1,31}\d{0,2};)|~(?=~)|(?<=~)~|(?<!\w)_|_(?!\w)"
+)
+"""What begins markup where it stands; brackets, underscores within words and `a < b` stay readable."""
+_LINE_START = re.compile(r"^(\s*)(?:([-+=#>])|(\d+)([.)]))")
 _ADDRESS = re.compile(r"://|@|^\W*(?:www|mailto|xmpp)[.:]", re.IGNORECASE)
 _TICKS = re.compile(r"`+")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
@@ -203,7 +206,9 @@ _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 def markdown(text: object, most: int | None = None) -> str:
     """Return a line that Markdown shows as it is; addresses and mentions become code, which no service links or delivers."""
     shown = line(text, most)
-    parts = [markdown_code(part) if _ADDRESS.search(part) else _PUNCTUATION.sub(r"\\\1", part) for part in _SEPARATE.split(shown)]
+    parts = [
+        markdown_code(part) if _ADDRESS.search(part) else _PUNCTUATION.sub(r"\\\g<0>", part) for part in _SEPARATE.split(shown)
+    ]
     return _LINE_START.sub(
         lambda match: f"{match[1]}\\{match[2]}" if match[2] else f"{match[1]}{match[3]}\\{match[4]}", "".join(parts)
     )
@@ -233,8 +238,8 @@ _MENTION = re.compile(r"<(?=[!@#/:a-zA-Z])|(?<!\w)@(?=\w)|\](?=\()|\|(?=\|)")
 _FENCE = re.compile(r"`{3,}|~{3,}")
 
 
-def notice(text: object, most: int | None = None) -> str:
-    """Return a line that no chat service takes for a mention, a link with another text, a spoiler or a fence; nor mail for a header."""
+def notice_line(text: object, most: int | None = None) -> str:
+    """Return a line that no chat service takes for a mention, a link, a spoiler or a fence, nor mail for a header."""
     shown = _MENTION.sub(lambda match: f"{match.group()} ", line(text))
     shown = _FENCE.sub(lambda match: "'" * len(match.group()), shown)
     return shown if most is None else shorten(shown, most)
@@ -243,7 +248,7 @@ def notice(text: object, most: int | None = None) -> str:
 _DATA = re.compile(r"<(/?)(\s*data\b)", re.IGNORECASE)
 
 
-def prompt(source: object, text: object) -> str:
+def prompt_data(source: object, text: object) -> str:
     """Return text as a block of data for a language model: it cannot close the block, and the block's name cannot either."""
     name = line(source).replace('"', "'").replace("<", "‹").replace(">", "›")
     inner = _DATA.sub(r"‹\1\2", block(text))

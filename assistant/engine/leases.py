@@ -13,6 +13,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
+from assistant.display import shell_words
 from assistant.errors import Denied, Parked, StoreBusy, ToolError, Unavailable
 from assistant.gate import Gate
 from assistant.ports import Clock, Scheduler
@@ -225,7 +226,8 @@ class Leases:
     def _hand_over(self, node: str, why: str) -> Settled:
         note = (
             f"{node} stays out after {MOST_RENEWALS} renewals, and its cordon is not renewed any more: repair it and put it back "
-            f"(nightshift nodes uncordon {node}), or keep it out (nightshift nodes renew {node}). {why}"
+            f"({shell_words(['nightshift', 'nodes', 'uncordon', node])}), or keep it out "
+            f"({shell_words(['nightshift', 'nodes', 'renew', node])}). {why}"
         )
         with self.store.transaction():
             if self._handed_over(node) is not None:

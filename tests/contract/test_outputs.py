@@ -26,6 +26,8 @@ def safe(node: ast.expr | None) -> bool:
     match node:
         case None | ast.Constant():
             return True
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name.isupper()  # a constant of the code
         case ast.IfExp():
             return safe(node.body) and safe(node.orelse)
         case ast.BoolOp():
@@ -63,7 +65,7 @@ def _unmarked(call: ast.Call) -> bool:
 
 
 def _builds_text(node: ast.expr) -> bool:
-    """Return whether an expression is text by its form, or of unknown sort: not the result of a call that builds a widget's content."""
+    """Return whether an expression may be text: it is no call that builds a widget's content."""
     return not (isinstance(node, (ast.Constant, ast.Call)) or (isinstance(node, ast.BinOp) and not _builds_text(node.left)))
 
 
@@ -72,7 +74,7 @@ def flaws(tree: ast.AST) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and any(isinstance(at, ast.Attribute) and at.attr in TITLES for at in node.targets):
             # a title is parsed for markup unless it is Content
-            if not isinstance(node.value, (ast.Constant, ast.Call)):
+            if not (isinstance(node.value, ast.Call) or _constants(node.value)):
                 yield node.lineno, "title: markup is active; write Content(line(...))"
             continue
         if not isinstance(node, ast.Call):
@@ -88,10 +90,21 @@ def flaws(tree: ast.AST) -> Iterator[tuple[int, str]]:
         elif name == "notify" and first is not None:
             if not (isinstance(first, ast.Constant) or (_unmarked(node) and safe(first))):
                 yield node.lineno, "notify: not escaped, or without markup=False"
-        elif name in ("Static", "Label") and first is not None and _builds_text(first) and not (_unmarked(node) and safe(first)):
+        elif (
+            name in ("Static", "Label")
+            and first is not None
+            and _builds_text(first)
+            and not _constants(first)
+            and not (_unmarked(node) and safe(first))
+        ):
             yield node.lineno, f"{name}: not escaped, or without markup=False"
         elif name in ("print", "echo", "secho", "write") and first is not None and _is_stream(node) and not safe(first):
             yield node.lineno, f"{name}: not escaped"
+
+
+def _constants(node: ast.expr) -> bool:
+    """Return whether a title is made of constants and formatted numbers only."""
+    return safe(node) and not any(isinstance(part, ast.Call) for part in ast.walk(node))
 
 
 def _of(at: ast.expr, owner: str) -> bool:
@@ -101,7 +114,8 @@ def _of(at: ast.expr, owner: str) -> bool:
 def _is_stream(call: ast.Call) -> bool:
     """Return whether a call writes to the terminal; `file.write` is no output."""
     if isinstance(call.func, ast.Name):
-        return call.func.id == "print" and not any(word.arg == "file" for word in call.keywords)
+        at = [ast.unparse(word.value) for word in call.keywords if word.arg == "file"]
+        return call.func.id == "print" and all(one in ("sys.stdout", "sys.stderr") for one in at)
     return isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) in ("typer", "sys.stdout", "sys.stderr", "click")
 
 

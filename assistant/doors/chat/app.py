@@ -16,6 +16,7 @@ from textual.widgets import Button
 
 from assistant.agent.wording import MOST_CHARACTERS
 from assistant.content.playbooks import Playbook
+from assistant.display import line
 from assistant.doors.chat import messages
 from assistant.doors.chat.asking import asked_on
 from assistant.doors.chat.desk import Desk
@@ -156,7 +157,7 @@ class ChatApp(App[int]):
         if message.lane == "store":
             self._status("trouble", message.text)
         else:
-            self.notify(message.text, title=message.lane, severity="error", timeout=15, markup=False)
+            self.notify(line(message.text), title=message.lane, severity="error", timeout=15, markup=False)
 
     def on_engine_ready(self, message: messages.EngineReady) -> None:
         """Say how far Nightshift may go."""
@@ -238,7 +239,7 @@ class ChatApp(App[int]):
 
     def on_settled(self, message: messages.Settled) -> None:
         """Say what came of an approval."""
-        self.notify(message.text, severity="information" if message.won else "warning", markup=False)
+        self.notify(line(message.text), severity="information" if message.won else "warning", markup=False)
         if not message.waits:
             self.talk.settled(message.approval, message.text)
 
@@ -258,9 +259,10 @@ class ChatApp(App[int]):
         """Ask, or say that nothing waits."""
         self._saw(message.seen)
         if self.screen is not message.asked_on:
-            self.notify(f"Approval {message.approval} was looked at; ask there again to see it.", timeout=10)
+            text = f"Approval {message.approval} was looked at; ask there again to see it."
+            self.notify(line(text), timeout=10, markup=False)
         elif not self._asks(message.approval):
-            self.notify(f"Approval {message.approval} waits no more.", severity="warning")
+            self.notify(line(f"Approval {message.approval} waits no more."), severity="warning", markup=False)
 
     def _asks(self, approval: int) -> bool:
         """Ask about an approval that waits as far as is known; tell whether it does."""
@@ -317,7 +319,7 @@ class ChatApp(App[int]):
 
     def on_told(self, message: messages.Told) -> None:
         """Say what came of what the person asked for."""
-        self.notify(message.text, severity="information" if message.ok else "error", timeout=10, markup=False)
+        self.notify(line(message.text), severity="information" if message.ok else "error", timeout=10, markup=False)
 
     def on_open_incident(self, message: messages.OpenIncident) -> None:
         """Show an incident."""
@@ -338,7 +340,7 @@ class ChatApp(App[int]):
         try:
             self.push_screen(NodesScreen(message.nodes))
         except NightshiftError as error:
-            self.notify(str(error), severity="warning", markup=False)
+            self.notify(line(str(error)), severity="warning", markup=False)
 
     def on_open_playbook(self, message: messages.OpenPlaybook) -> None:
         """Show a playbook."""

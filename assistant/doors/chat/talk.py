@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assistant.agent.answer import Answer
+from assistant.display import line
 from assistant.doors.chat.commands import Commands
 from assistant.doors.chat.export import code, exported
 from assistant.doors.chat.lanes import Lane
@@ -93,7 +94,7 @@ class Talk:
             try:
                 self._commands.run(parse(text))
             except UsageError as error:
-                self._app.notify(str(error), severity="warning", markup=False)
+                self._app.notify(line(str(error)), severity="warning", markup=False)
                 self._prompt.fill(text)
             return
         wish = stop_wish(text)

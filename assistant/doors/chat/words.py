@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
-from assistant.doors.cli.output import clean
+from assistant.display import line, shorten
 from assistant.nodeset import fold
 from assistant.records import Incident, IncidentState, JobState, NodeState, Risk
 
@@ -96,10 +96,9 @@ def folded(nodes: Iterable[str], most: int = 3) -> str:
     names = list(nodes)
     text = fold(names) if names else ""
     parts = re.split(r",(?![^\[]*\])", text)
-    return text if len(parts) <= most else f"{','.join(parts[:most])},… ({len(names)})"
+    return line(text if len(parts) <= most else f"{','.join(parts[:most])},… ({len(names)})")
 
 
 def short(text: object, width: int) -> str:
-    """Return text on one line without what deceives a terminal, at most `width` characters."""
-    one_line = " ".join(clean(text).split())
-    return one_line if len(one_line) <= width else f"{one_line[: width - 1]}…"
+    """Return text on one line, escaped, at most `width` characters."""
+    return shorten(" ".join(filter(None, line(text).split(" "))), width)

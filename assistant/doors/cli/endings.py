@@ -9,6 +9,7 @@ from typing import Any
 
 import typer
 
+from assistant.display import block, shell_words
 from assistant.doors.cli.exits import Exit, Nagios
 from assistant.doors.cli.output import narrate, narrate_block, print_line
 
@@ -76,7 +77,7 @@ def _keep(text: str) -> Path | None:
         try:
             private_folder(folder)
             with append_private(folder / "crashes.log", encoding="utf-8", errors="backslashreplace") as log:
-                log.write(f"--- {now().isoformat()} nightshift {' '.join(sys.argv[1:])}\n{text}\n")
+                log.write(f"--- {now().isoformat()} nightshift {shell_words(sys.argv[1:])}\n{block(text)}\n")
         except (OSError, ConfigError):
             continue
         return folder / "crashes.log"

@@ -77,5 +77,5 @@ def drawn(found: Progress) -> Any:
     for one in rows[:MOST_ROWS]:
         what = f"{one.kind} {one.number}" if one.kind else ""
         table.add_row(*(Text(line(text)) for text in (one.node, what, one.what, one.place, duration(one.seconds) if what else "")))
-    more = [Text(f"and {len(rows) - MOST_ROWS} more jobs")] if len(rows) > MOST_ROWS else []
+    more = [Text(line(f"and {len(rows) - MOST_ROWS} more jobs"))] if len(rows) > MOST_ROWS else []
     return Group(Text(line(found.line), style="bold"), table, *more)

@@ -15,7 +15,7 @@ from assistant.doors.cli import endings, exits
 from assistant.doors.cli.door import Door
 from assistant.doors.cli.exits import Exit
 from assistant.doors.cli.group import Entry, LazyGroup, app
-from assistant.doors.cli.output import flush
+from assistant.doors.cli.output import flush, print_block, print_line
 from assistant.errors import NightshiftError
 
 _HERE = "assistant.doors.cli"
@@ -75,7 +75,7 @@ def _version(wanted: bool) -> None:
     if wanted:
         from assistant import __version__
 
-        typer.echo(f"nightshift {__version__}")
+        print_line(f"nightshift {__version__}")
         raise typer.Exit
 
 
@@ -100,7 +100,7 @@ def nightshift(
     context.obj = door = Door(config=config, store_path=store, quiet=quiet, verbose=verbose)
     context.call_on_close(door.close)
     if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+        print_block(context.get_help())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -21,10 +21,10 @@ def listen(verbosity: int, *, quiet: bool) -> None:
     class OneLine(logging.Formatter):
         """A message is one line; the lines of a traceback follow it, indented."""
 
-        def formatMessage(self, record: logging.LogRecord) -> str:
+        def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - its name in logging
             return line(super().formatMessage(record))
 
-        def formatException(self, ei: Any) -> str:
+        def formatException(self, ei: Any) -> str:  # noqa: N802
             return "\n".join(f"    {line(text)}" for text in super().formatException(ei).split("\n"))
 
     ours = logging.getLogger("assistant")

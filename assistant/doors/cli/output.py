@@ -155,7 +155,7 @@ def _room(stream: IO[str]) -> int:
 
 
 def _cell(value: object) -> str:
-    return line(str(value).strip(" ")) if value not in (None, "") else "-"
+    return " ".join(filter(None, line(value).split(" "))) if value not in (None, "") else "-"
 
 
 def _width(text: str) -> int:

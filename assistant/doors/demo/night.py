@@ -16,6 +16,7 @@ from pathlib import Path
 from assistant.config import Settings, load
 from assistant.content.faults import Fault, find_fault
 from assistant.content.reading import shipped
+from assistant.display import line
 from assistant.doors.demo.rehearsal import NODES, POLL_S, STEPS
 from assistant.engine.lease import owner_name
 from assistant.errors import NightshiftError
@@ -85,7 +86,7 @@ def keep_watch(fault: Fault, settings: Settings, run: Path, ended: threading.Eve
             try:
                 engine.tick(owner=owner_name("demo"))
             except NightshiftError as error:
-                print(error, file=sys.stderr, flush=True)  # noqa: T201 - its stderr is a file of the demo's folder
+                print(line(error), file=sys.stderr, flush=True)  # noqa: T201 - its stderr is a file of the demo's folder
     finally:
         for job in cluster.jobs():
             if not job.state.ended:

@@ -14,6 +14,7 @@ from pathlib import Path
 from assistant.config import Settings, SlurmSettings, SshSettings, WatchSettings
 from assistant.content.drills import Drill
 from assistant.content.faults import cluster_faults
+from assistant.display import line
 from assistant.doors.demo.rehearsal import Result, differences
 from assistant.doors.drill.rig import Rig
 from assistant.engine import Engine
@@ -102,7 +103,7 @@ class ClusterDrill:
                         break
                 except Unavailable as error:
                     # a blind pass: nothing may be concluded from it
-                    print(f"            {error}", file=sys.stderr)  # noqa: T201
+                    print(line(f"            {error}"), file=sys.stderr)  # noqa: T201
                 time.sleep(POLL_S)
         finally:
             self._heal()

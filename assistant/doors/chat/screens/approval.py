@@ -11,11 +11,11 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Input, Static
 
+from assistant.display import line, unambiguous
 from assistant.doors.chat.messages import OpenIncident
 from assistant.doors.chat.screens.consent import ConsentScreen
 from assistant.doors.chat.seen import SeenApproval, StoreSeen
 from assistant.doors.chat.words import MODES, RISKS, age
-from assistant.doors.cli.output import clean
 from assistant.records import Verdict
 
 
@@ -62,7 +62,7 @@ class ApprovalScreen(ConsentScreen[ApprovalAnswer | None]):
 
     def on_mount(self) -> None:
         """Follow what becomes of the approval."""
-        self.query_one("#approval").border_title = f"Approval {self.seen.approval.id}"
+        self.query_one("#approval").border_title = Content(line(f"Approval {self.seen.approval.id}"))
         self.watch(self.app, "store_seen", self._still_as_shown, init=False)
 
     def _still_as_shown(self, seen: StoreSeen | None) -> None:
@@ -71,7 +71,8 @@ class ApprovalScreen(ConsentScreen[ApprovalAnswer | None]):
             return
         now = next((one for one in seen.approvals if one.approval.id == self.seen.approval.id), None)
         if now is None:
-            self.app.notify(f"Approval {self.seen.approval.id} was answered elsewhere, or has expired.", timeout=8)
+            text = f"Approval {self.seen.approval.id} was answered elsewhere, or has expired."
+            self.app.notify(line(text), timeout=8, markup=False)
             self.dismiss(None)
         elif not now.same_change(self.seen) and not self._changed:
             self._changed = "The change is another one now: leave with Esc and open it again"
@@ -115,7 +116,7 @@ class ApprovalScreen(ConsentScreen[ApprovalAnswer | None]):
 
 
 def _change(seen: SeenApproval) -> Content:
-    return Content.styled(clean(seen.command), "bold")
+    return Content.styled(unambiguous(seen.command), "bold")
 
 
 def _facts(seen: SeenApproval, now: datetime, mode: str) -> Content:
@@ -133,6 +134,8 @@ def _facts(seen: SeenApproval, now: datetime, mode: str) -> Content:
         ("digest", seen.digest, "$text-muted"),
     )
     lines = [
-        Content.styled(f"{name:<8}", "$text-muted") + Content.styled(clean(text), style) for name, text, style in facts if text
+        Content.styled(line(f"{name:<8}"), "$text-muted") + Content.styled(unambiguous(text), style)
+        for name, text, style in facts
+        if text
     ]
     return Content("\n").join(lines)

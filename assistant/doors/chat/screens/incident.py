@@ -11,6 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widget import Widget
 
+from assistant.display import line
 from assistant.doors.chat.about_incident import IncidentSeen, SeenUndo, read_incident, undo_of
 from assistant.doors.chat.about_recovery import recovery_of
 from assistant.doors.chat.asking import asked_on
@@ -202,7 +203,7 @@ class IncidentScreen(Tabbed):
         if step is not None and step.calls:
             self._open_call(seen, f"call:{step.calls[-1]}")
         else:
-            self.notify(f"Step {name} has made no call.", markup=False)
+            self.notify(line(f"Step {name} has made no call."), markup=False)
 
     def _open_pattern(self, seen: IncidentSeen, key: str) -> None:
         pattern = seen.diagnosis.patterns[int(key.partition(":")[2])] if seen.diagnosis is not None else None
@@ -242,7 +243,7 @@ class IncidentScreen(Tabbed):
     def action_approval(self) -> None:
         """Open the question that waits."""
         if self.seen is None or not self.seen.approvals:
-            self.notify(f"Nothing of incident {self.incident} waits for you.")
+            self.notify(line(f"Nothing of incident {self.incident} waits for you."), markup=False)
             return
         self.post_message(OpenApproval(self.seen.approvals[0].id))
 
@@ -253,7 +254,11 @@ class IncidentScreen(Tabbed):
             return
         if seen.incident.state.ended:
             again = f"; to try again: nightshift recover {seen.incident.job} --again" if seen.incident.job else ""
-            self.notify(f"Incident {self.incident} is {seen.incident.state}: there is nothing to go on with{again}.", timeout=8)
+            self.notify(
+                line(f"Incident {self.incident} is {seen.incident.state}: there is nothing to go on with{again}."),
+                timeout=8,
+                markup=False,
+            )
             return
         if seen.approvals:
             self.action_approval()
@@ -272,18 +277,24 @@ class IncidentScreen(Tabbed):
     def _ask_person(self, question: Screen[bool], answered: Callable[[bool | None], None]) -> None:
         """Ask, or say where to ask again."""
         if not asked_on(self, question, answered):
-            self.notify(f"What you asked for on incident {self.incident} was looked at; ask there again to see it.", timeout=10)
+            self.notify(
+                line(f"What you asked for on incident {self.incident} was looked at; ask there again to see it."),
+                timeout=10,
+                markup=False,
+            )
 
     def _work(self, *, asked: bool = True) -> None:
         self.desk.go_on(self.incident, asked=asked)
-        self.notify(f"Working on incident {self.incident}.")
+        self.notify(line(f"Working on incident {self.incident}."), markup=False)
 
     def action_undo(self) -> None:
         """Show what taking back the change under the cursor would do, and ask."""
         call = self.query_one(ChangesView).call
         if self.shown != "changes" or call is None:
             self.shown = "changes"
-            self.notify("Choose a change, then u." if self.seen is not None and self.seen.changes else "Nothing was changed.")
+            self.notify(
+                "Choose a change, then u." if self.seen is not None and self.seen.changes else "Nothing was changed.", markup=False
+            )
             return
         by = self.desk.by
         self.ask("undo", lambda engine: undo_of(engine, call, by), UndoSeen)

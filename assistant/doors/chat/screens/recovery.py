@@ -11,11 +11,11 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
+from assistant.display import line, unambiguous
 from assistant.doors.chat.about_recovery import RecoverySeen
 from assistant.doors.chat.screens.consent import ConsentScreen
 from assistant.doors.chat.widgets.heads import tint
 from assistant.doors.chat.words import RISKS, short
-from assistant.doors.cli.output import clean
 from assistant.records import Verdict
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class RecoveryScreen(ConsentScreen[bool]):
 
     def on_mount(self) -> None:
         """Say what is recovered."""
-        self.query_one("#recovery").border_title = f"Recover {self.seen.about}"
+        self.query_one("#recovery").border_title = Content(line(f"Recover {self.seen.about}"))
 
     @property
     def target_name(self) -> str:
@@ -78,8 +78,8 @@ class RecoveryScreen(ConsentScreen[bool]):
 
 def _head(seen: RecoverySeen) -> Content:
     found = seen.plan.diagnosis
-    reason = Content.styled(f"{found.reason} {found.confidence:.0%}", "bold") + Content(
-        f"  playbook {seen.plan.playbook or 'none'}"
+    reason = Content.styled(line(f"{found.reason} {found.confidence:.0%}"), "bold") + Content(
+        line(f"  playbook {seen.plan.playbook or 'none'}")
     )
     return reason + Content(f"\n{short(found.summary, 240)}")
 
@@ -87,11 +87,11 @@ def _head(seen: RecoverySeen) -> Content:
 def _steps(seen: RecoverySeen) -> Iterator[Static]:
     for number, step in enumerate(seen.plan.steps, 1):
         if step.change:
-            yield Static(Content(f"{number}  ") + Content.styled(clean(step.preview), "bold"), classes="recovery-step")
+            yield Static(Content(line(f"{number}  ")) + Content.styled(unambiguous(step.preview), "bold"), classes="recovery-step")
             yield Static(Content("\n").join(_facts(step)), classes="recovery-facts")
         else:
             told = f"{number}  {short(step.preview, 160)}: {short(step.found, 160)}"
-            yield Static(Content.styled(told, "$foreground 60%"), classes="recovery-step")
+            yield Static(Content.styled(line(told), "$foreground 60%"), classes="recovery-step")
 
 
 def _facts(step: Planned) -> Iterator[Content]:
@@ -105,11 +105,11 @@ def _facts(step: Planned) -> Iterator[Content]:
     )
     for name, text, style in facts:
         if text:
-            yield Content.styled(f"{name:<8}", "$foreground 60%") + Content.styled(clean(text), style)
+            yield Content.styled(line(f"{name:<8}"), "$foreground 60%") + Content.styled(line(text), style)
 
 
 def _end(seen: RecoverySeen) -> Content:
     counts = ((seen.count(verdict), words) for verdict, (words, _) in POLICY.items())
     changes = "; ".join(f"{words}: {count} {'change' if count == 1 else 'changes'}" for count, words in counts if count)
-    note = clean(seen.plan.note)
-    return Content(f"Mode {seen.mode}: {changes or 'nothing would be changed'}. {note[:1].upper()}{note[1:]}.")
+    note = line(seen.plan.note)
+    return Content(line(f"Mode {seen.mode}: {changes or 'nothing would be changed'}. {note[:1].upper()}{note[1:]}."))

@@ -15,6 +15,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Footer, Static, Tab, Tabs
 
+from assistant.display import line
 from assistant.doors.chat.keys import panel_keys
 from assistant.doors.chat.messages import Deliver
 from assistant.errors import NightshiftError
@@ -63,7 +64,7 @@ class Tabbed(Screen[None]):
         with Horizontal(id="panes"):
             for (name, title), pane in zip(self.PANES, self.panes(), strict=True):
                 pane.id = f"pane-{name}"
-                pane.border_title = title
+                pane.border_title = Content(line(title))
                 yield pane.add_class("pane")
         yield Footer(show_command_palette=False)
 
@@ -156,4 +157,4 @@ class Tabbed(Screen[None]):
 
     def on_not_there(self, message: NotThere) -> None:
         """Say why it cannot be shown."""
-        self.notify(message.why, severity="warning", timeout=10, markup=False)
+        self.notify(line(message.why), severity="warning", timeout=10, markup=False)

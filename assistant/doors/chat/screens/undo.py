@@ -10,11 +10,11 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
+from assistant.display import line, unambiguous
 from assistant.doors.chat.about_incident import SeenUndo
 from assistant.doors.chat.screens.consent import ConsentScreen
 from assistant.doors.chat.widgets.heads import tint
 from assistant.doors.chat.words import RISKS
-from assistant.doors.cli.output import clean
 from assistant.records import Verdict
 
 
@@ -51,13 +51,15 @@ class UndoScreen(ConsentScreen[bool]):
         """Lay out the question."""
         with Vertical(id="undo", classes="asks consent"):
             with VerticalScroll(classes="asks-text"):
-                yield Static(Content.styled(clean(self.seen.text or "This cannot be taken back."), "bold"), classes="asks-change")
+                yield Static(
+                    Content.styled(unambiguous(self.seen.text or "This cannot be taken back."), "bold"), classes="asks-change"
+                )
                 yield Static(_facts(self.seen))
             yield from self.answer_widgets()
 
     def on_mount(self) -> None:
         """Say what is taken back."""
-        self.query_one("#undo").border_title = f"Take back call {self.seen.call.id}"
+        self.query_one("#undo").border_title = Content(line(f"Take back call {self.seen.call.id}"))
 
     def agreed(self) -> bool:
         """Return a yes."""
@@ -78,5 +80,8 @@ def _facts(seen: SeenUndo) -> Content:
         ("policy", policy if seen.rule else "", ""),
         ("because", "" if seen.rule else seen.why, "$warning"),
     )
-    told = [(Content.styled(f"{name:<11}", "$foreground 60%"), Content.styled(clean(text), style)) for name, text, style in facts]
+    told = [
+        (Content.styled(line(f"{name:<11}"), "$foreground 60%"), Content.styled(unambiguous(text), style))
+        for name, text, style in facts
+    ]
     return Content("\n").join(name + text for name, text in told if text.plain)

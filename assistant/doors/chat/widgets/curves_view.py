@@ -13,9 +13,9 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widgets import Static
 
+from assistant.display import line
 from assistant.doors.chat.curves import METRICS, CurvesSeen
 from assistant.doors.chat.widgets.curve import Curve
-from assistant.doors.cli.output import clean
 
 
 class CurvesView(VerticalScroll):
@@ -104,10 +104,11 @@ def legend(seen: CurvesSeen) -> Content:
         if run.points:
             colour = ("primary", "success", "secondary")[min(number, 2)]
             steps = f"{run.name}: steps {run.points[0].step:,} to {run.points[-1].step:,}"
-            parts.append(Content.from_markup(f"[${colour}]━ $text[/]", text=clean(steps)))
+            parts.append(Content.from_markup(f"[${colour}]━ $text[/]", text=line(steps)))
     parts += [
-        Content.from_markup(f"[${mark.colour}]│$text[/]", text=f"{mark.sign} {mark.label} {mark.step:,}") for mark in seen.marks
+        Content.from_markup(f"[${mark.colour}]│$text[/]", text=line(f"{mark.sign} {mark.label} {mark.step:,}"))
+        for mark in seen.marks
     ]
     if seen.note:
-        parts.append(Content.from_markup("[$foreground 60%]$text[/]", text=clean(seen.note)))
+        parts.append(Content.from_markup("[$foreground 60%]$text[/]", text=line(seen.note)))
     return Content("   ").join(parts) if parts else Content("No steps to draw.")

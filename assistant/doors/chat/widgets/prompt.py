@@ -12,9 +12,9 @@ from textual.message import Message
 from textual.widgets import TextArea
 
 from assistant.agent.wording import MOST_CHARACTERS
+from assistant.display import removed
 from assistant.doors.chat.slash import Known, Takes, offers
 from assistant.doors.chat.widgets.completion import Completion
-from assistant.doors.cli.output import clean
 
 TWICE_S = 1.0
 """Seconds within which a second Esc counts with the first."""
@@ -113,7 +113,7 @@ class Prompt(TextArea):
         if len(text) > MOST_CHARACTERS:
             self.post_message(self.TooLong(len(text)))
         else:
-            self.insert(clean(text.replace("\r\n", "\n").replace("\r", "\n")))
+            self.insert(removed(text))
 
     def _enter(self) -> bool:
         """Hand the line over; the name of a command is completed before, an argument only where the person chose one."""

@@ -9,11 +9,11 @@ from textual.message import Message
 from textual.widgets import Button, Static
 
 from assistant.agent.answer import Proposal
+from assistant.display import line, unambiguous
 from assistant.doors.chat.messages import OpenApproval
 from assistant.doors.chat.seen import SeenApproval, StoreSeen
 from assistant.doors.chat.widgets.plain import MUTED
 from assistant.doors.chat.words import RISKS, age
-from assistant.doors.cli.output import clean
 
 
 class ProposalCard(Vertical):
@@ -51,16 +51,16 @@ class ProposalCard(Vertical):
         one = self.proposal
         if one.approval is None:
             self.border_title = "Not proposed" if one.why_not else "Done"
-            self._facts.update(clean(one.why_not))
+            self._facts.update(line(one.why_not))
             self.add_class("-over")
             return
-        self.border_title = f"Proposed, not done · approval {one.approval}"
+        self.border_title = Content(line(f"Proposed, not done · approval {one.approval}"))
         self.watch(self.app, "store_seen", self._seen)
 
     def settled(self, text: str) -> None:
         """Say what came of it; it cannot be answered any more."""
         self.came = text
-        self.border_subtitle = clean(text)[:60]
+        self.border_subtitle = Content(line(text, 60))
         self.add_class("-over")
 
     def _seen(self, seen: StoreSeen | None) -> None:
@@ -86,7 +86,7 @@ class ProposalCard(Vertical):
             self.post_message(self.Refuse(approval))
         else:
             self.add_class("-later")
-            self.border_subtitle = f"/approve {approval} when you are ready"
+            self.border_subtitle = Content(line(f"/approve {approval} when you are ready"))
 
 
 def _facts(found: SeenApproval, seen: StoreSeen) -> Content:
@@ -99,7 +99,9 @@ def _facts(found: SeenApproval, seen: StoreSeen) -> Content:
         ("left", f"{age(found.approval.expires, seen.at)}, then it lapses", MUTED),
         ("digest", found.digest, MUTED),
     )
-    lines = [Content.styled(f"{name:<7}", MUTED) + Content.styled(clean(text), style) for name, text, style in facts if text]
+    lines = [
+        Content.styled(line(f"{name:<7}"), MUTED) + Content.styled(unambiguous(text), style) for name, text, style in facts if text
+    ]
     return Content("\n").join(lines)
 
 

@@ -7,8 +7,8 @@ import re
 from markdown_it import MarkdownIt
 from textual.widgets import Markdown
 
+from assistant.display import block, line
 from assistant.doors.chat.widgets.plain import Plain
-from assistant.doors.cli.output import clean
 
 _CITED = re.compile(r"(?<!\\)\[(\d{1,4})\](?!\()")
 _SOURCE = "source:"
@@ -24,7 +24,7 @@ class Spoken(Markdown):
 
     def __init__(self, text: str = "", *, classes: str | None = None) -> None:
         super().__init__(
-            _CITED.sub(rf"[\\[\1\\]]({_SOURCE}\1)", clean(text)), open_links=False, parser_factory=parser, classes=classes
+            _CITED.sub(rf"[\\[\1\\]]({_SOURCE}\1)", block(text)), open_links=False, parser_factory=parser, classes=classes
         )
 
     def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
@@ -33,4 +33,4 @@ class Spoken(Markdown):
         if event.href.startswith(_SOURCE):
             self.post_message(Plain.Cited(int(event.href.removeprefix(_SOURCE))))
         else:
-            self.app.notify(clean(event.href)[:200], title="This link leads to", markup=False)
+            self.app.notify(line(event.href, 200), title="This link leads to", markup=False)
