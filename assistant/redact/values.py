@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import IntEnum
+from functools import lru_cache
 
 __all__ = ["Strength", "is_harmless", "is_secret_value", "looks_random", "strength_of"]
 
@@ -53,9 +54,14 @@ _GLUED_KEYS = frozenset(
     "api access secret private account auth ssh master license licence encryption shared signing routing service storage client deploy "
     "app consumer session security subscription integration hmac pass".split()
 )
+_DULL_PASSES = frozenset(
+    "forward backward first second third single multi one two per last next test tests all by num n i max compiler fusion optimization "
+    "graph fx pre post grad did does must not each every another full final initial warmup eval train checks check hlo".split()
+)
 _GLUED_PASS = frozenset("ssh db user smtp mail ftp my admin root ldap sudo become pg login http proxy redis keystore store key".split())
 
 
+@lru_cache(maxsize=4096)
 def strength_of(name: str) -> Strength:
     """Return how much the name of a variable, field, option or header says that its value is a secret.
 
@@ -109,10 +115,12 @@ def _judge_key(glued: str, before: str, loud: bool) -> Strength:
     return Strength.STRONG if loud or before in _KEY_OF_SECRETS else Strength.WEAK
 
 
-def _judge_pass(glued: str, _before: str, loud: bool) -> Strength:
+def _judge_pass(glued: str, before: str, loud: bool) -> Strength:
     if glued:
         return Strength.PASSWORD if glued in _GLUED_PASS else Strength.NONE
-    return Strength.PASSWORD if loud or _before in _GLUED_PASS else Strength.MEDIUM
+    if before in _DULL_PASSES:
+        return Strength.NONE
+    return Strength.PASSWORD if loud or before else Strength.MEDIUM
 
 
 def _judge_short(glued: str, _before: str, loud: bool) -> Strength:
@@ -149,7 +157,7 @@ _PATH = re.compile(r"(?:~|\.{1,2}|[a-z]:)?/(?:[\w.@%{}$-]{1,64}/){0,12}[\w.@%{}$
 _WORD_LIKE = re.compile(r"[A-Za-z]{1,40}(?:[._/-][A-Za-z]{1,40}){0,8}", re.ASCII)
 _CODE = re.compile(
     r"(?:self|args|cfg|config|conf|os|settings|opts?|kwargs|ctx|context|env|this|params?)\.[\w.]{1,80}.{0,200}"
-    r"|[A-Za-z_][\w.]{0,80}[(\[].{0,400}|(?:Optional|Union|List|Dict|str|int|bytes|bool|float|None|object|Any)\b.{0,100}",
+    r"|[A-Za-z_][\w.]{0,80}[(\[].{0,400}|\[[A-Z_<]{1,60}[>\]]{1,4}|(?:Optional|Union|List|Dict|str|int|bytes|bool|float|None|object|Any)\b.{0,100}",
     re.ASCII,
 )
 
@@ -226,6 +234,9 @@ def _is_mixed(value: str) -> bool:
 _RUNS = re.compile(r"[A-Za-z0-9+/=_~]{8,}", re.ASCII)
 
 
+_HEX = re.compile(r"(?:[0-9a-f]{32,512}|[0-9A-F]{32,512})")
+
+
 def looks_random(value: str, least: int) -> bool:
     """Tell whether a value holds a run of letters and digits that no word, number or file name has.
 
@@ -235,6 +246,8 @@ def looks_random(value: str, least: int) -> bool:
     """
     for match in _RUNS.finditer(value[:4096]):
         run = match.group()
+        if _HEX.fullmatch(run) and not run.isdigit():
+            return True
         if len(run) >= least and _switches(run[:256]) * 5 >= min(len(run), 256) and len(set(run[:256])) >= min(8, least // 2):
             return True
     return False
