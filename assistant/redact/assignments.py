@@ -1,7 +1,8 @@
 r"""Secrets behind a name, in whatever syntax the name and the value are written.
 
-`NAME=value`, `name: value`, JSON and what JSON in a string looks like (`\"name\": \"value\"`), representations of Python's dicts,
-tuples and namespaces, XML, options of commands, `.netrc`, csh, HTTP headers, `{"name": ..., "value": ...}`, a value on the next line.
+`NAME=value`, `name: value`, JSON and JSON in a string (`\"name\": \"value\"`), representations of Python's dicts,
+tuples and namespaces, XML, options of commands, `.netrc`, csh, HTTP headers, `{"name": ..., "value": ...}`, a value on the
+next line.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ _ANCHOR = re.compile(
           | secrets? | signature | sig | sas | session (?:id)? | salt
           | token | totp | otp | auth (?:orization|entication)? | api[_-]?keys? | keys?
           | cred (?:ential)?s? | cookies? | community | csrf | xsrf | bearer | jwt | webhook | mnemonic | hmac | licen[cs]e | dsn )
-        (?:[_. -]? (?:value|data|string|str|b64|base64|raw|text|plain(?:text)?|prod(?:uction)?|dev|test|staging|new|old|current|default
-          |secondary|hash(?:ed)?|encoded|encrypted|header|env|id|url|uri|live|sandbox|prefix|[0-9]{{1,3}})){{0,2}}
+        (?:[_. -]? (?:value|data|string|str|b64|base64|raw|text|plain(?:text)?|prod(?:uction)?|dev|test|staging|new|old|current
+          |default|secondary|hash(?:ed)?|encoded|encrypted|header|env|id|url|uri|live|sandbox|prefix|[0-9]{{1,3}})){{0,2}}
       )
       (?P<close>{_QUOTE})? \]?
       (?: (?P<pair>[ \t]{{0,24}} (?: [:=]> | := | -> | ={{1,2}} | :(?!:) | \| | %3d | %3a ) [ \t]{{0,24}})
@@ -36,18 +37,27 @@ _ANCHOR = re.compile(
 )
 """On the text in small letters."""
 _FAR = re.compile(r"[ \t][^\n:=\"'<>|]{1,40}[:=][ \t]{0,8}")
-_OPENING = re.compile(rf"[bru]{{0,2}}(?P<quote>\\{{0,7}}(?:\"\"\"|'''|[\"'`])|&quot;|&#3[49];|%22|%27|\\{{1,4}}u0022)", re.IGNORECASE)
+_OPENING = re.compile(r"[bru]{0,2}(?P<quote>\\{0,7}(?:\"\"\"|'''|[\"'`])|&quot;|&#3[49];|%22|%27|\\{1,4}u0022)", re.IGNORECASE)
 _BARE = re.compile(r"[^\s\"'`<>\x00]{1,4096}")
 _NEXT_PAIR = re.compile(r"[,;&|](?:[ \t]*[A-Za-z_][\w. -]{0,48}[=:]|[\"'])|&amp;|%26|\\[nrt\"']|\\\\n")
 _LINE_END = re.compile(r"[ \t]*(?:[|>][+-]?\d?)?[ \t]*\r?\n(?P<indent>[ \t]*)(?:- )?(?P<value>[^\s]{4,4096})[ \t]*(?=\r?\n|\Z)")
 _NAME_SIGNS = string.ascii_letters + string.digits + "_.$-"
-_SCHEME = re.compile(r"(?:basic|bearer|token|digest|negotiate|apikey|api-key|key|oauth|ntlm|splunk|sharedkey|hawk|genie-?key|bot|aws4-hmac-sha256)[ \t]+", re.I)
-_NAME_BEFORE = re.compile(r"(?:^|[^A-Za-z])(?P<word>api|access|secret|private|account|auth|license|service|master|signing|shared)[ -]\Z", re.I)
+_SCHEME = re.compile(
+    r"(?:basic|bearer|token|digest|negotiate|apikey|api-key|key|oauth|ntlm|splunk|sharedkey|hawk|genie-?key|bot"
+    r"|aws4-hmac-sha256)[ \t]+",
+    re.I,
+)
+_NAME_BEFORE = re.compile(
+    r"(?:^|[^A-Za-z])(?P<word>api|access|secret|private|account|auth|license|service|master|signing|shared)[ -]\Z", re.I
+)
 _SETTER = re.compile(r"(?:\bsetenv|\bset(?:[ \t]+-[gxUu]{1,4}){1,2}|\bconfig(?:ure)? set)[ \t]+[\w.$-]{0,64}\Z")
 _NETRC = re.compile(r"\b(?:login|machine|account|user(?:name)?)[ \t]+\S{1,128}[ \t]+\Z|(?:\A|\n)[ \t]*\Z", re.IGNORECASE)
 _QUERY = re.compile(r"(?:[?&;]|%26|%3f)\Z", re.IGNORECASE)
+_QUERY_VALUE = re.compile(r"[^\s&\"'<>#;]{6,2048}")
 _QUERY_SIGNS = ("?", "&", ";", "6", "f", "F")
-_WRAPPER = re.compile(r"[\w.]{0,40}(?:secret|str|bytes|b64\w{0,8}|quote|encode|password|token)\w{0,12}\((?=[bru]{0,2}[\"'])", re.IGNORECASE)
+_WRAPPER = re.compile(
+    r"[\w.]{0,40}(?:secret|str|bytes|b64\w{0,8}|quote|encode|password|token)\w{0,12}\((?=[bru]{0,2}[\"'])", re.IGNORECASE
+)
 _LONG = re.compile(r"\\{0,7}[bru]?[\"'`]?[A-Za-z0-9+/_~.:-]{16}")
 _LONGEST_VALUE = 8_192
 """Characters within which the closing quote of a value is looked for."""
@@ -89,11 +99,12 @@ def _span(text: str, match: re.Match[str]) -> tuple[int, int] | None:
     """Return where the value of a name stands; None when the name or the value is harmless."""
     start, kind = match.start("name"), match.lastgroup
     before = text[max(start - 64, 0) : start]
-    name = before[len(before.rstrip(_NAME_SIGNS)) :] + text[start : match.end("name")]
+    outside = before.rstrip(_NAME_SIGNS)
+    name = before[len(outside) :] + text[start : match.end("name")]
     strength = strength_of(name)
     if strength is Strength.WEAK and before[-1:] in (" ", "-") and (spaced := _NAME_BEFORE.search(before)):
         strength = strength_of(f"{spaced['word']}_{name}")
-    if strength is Strength.WEAK and kind == "pair" and before[-1:] in _QUERY_SIGNS and _QUERY.search(before):
+    if strength is Strength.WEAK and kind == "pair" and outside[-1:] in _QUERY_SIGNS and _QUERY.search(outside):
         return _query_value(text, match.end())
     if strength is Strength.NONE:
         return None
@@ -157,7 +168,7 @@ def _unlike_word(value: str) -> bool:
 
 
 def _query_value(text: str, start: int) -> tuple[int, int] | None:
-    value = re.compile(r"[^\s&\"'<>#;]{6,2048}").match(text, start)
+    value = _QUERY_VALUE.match(text, start)
     return value.span() if value and not is_harmless(value.group()) and _unlike_word(value.group()) else None
 
 

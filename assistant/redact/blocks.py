@@ -1,4 +1,4 @@
-"""Keys of several lines: PEM, OpenSSH, PGP and PuTTY, whole or cut off at either end, also on one line with escaped newlines."""
+"""Find keys of several lines: PEM, OpenSSH, PGP and PuTTY, whole or cut off at either end, also with escaped newlines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ _ALONE = re.compile(
     r"[A-Za-z0-9+/]{64}(?:[A-Za-z0-9+/]{6}|[A-Za-z0-9+/]{12})?(?=[ \t\r\"',]{0,4}(?:\n|\Z))"
 )
 """A line out of the middle of a key: PEM has 64 characters, OpenSSH 70, old tools 76."""
-_KUBERNETES = re.compile(r"(?:string)?data:[ \t]*\n(?P<lines>(?:[ \t]+[\w.-]{1,253}:[ \t]*[^\n]{1,4096}(?:\n|\Z)){1,200})", re.IGNORECASE)
+_KUBERNETES = re.compile(
+    r"(?:string)?data:[ \t]*\n(?P<lines>(?:[ \t]+[\w.-]{1,253}:[ \t]*[^\n]{1,4096}(?:\n|\Z)){1,200})", re.IGNORECASE
+)
 _ENTRY = re.compile(r":[ \t]*(?P<value>[^\s][^\n]*)")
 _LONGEST = 20_000
 """Characters of the longest key: RSA of 16,384 bits is 12,700, and line marks come on top."""
@@ -45,10 +47,8 @@ def block_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
             continue
         following = bisect_left(starts, begin.end())
         closing = ends[following] if following < len(ends) else None
-        if closing and closing[0] - begin.end() <= _LONGEST:
-            last = closing[1]
-        else:
-            last = _behind(text, begin.end())
+        paired = closing is not None and closing[0] - begin.end() <= _LONGEST
+        last = closing[1] if closing and paired else _behind(text, begin.end())
         yield begin.start(), last
     yield from ((_before(text, start), end) for start, end in ends if start >= last or _tail_alone(text, start))
     yield from _putty_spans(text)

@@ -1,4 +1,4 @@
-"""Texts that are secrets by their own form, and the options of programs that take one; both are data in `knowledge/secrets.toml`."""
+"""Find texts that are secrets by their own form, and options of programs that take one; both stand in `knowledge/secrets.toml`."""
 
 from __future__ import annotations
 
@@ -110,7 +110,9 @@ def _prefixed(text: str) -> Iterator[tuple[int, int]]:
     """Yield tokens of makers that nobody has listed: a short word, a mark, a long random tail of mixed letters and digits."""
     for match in _MARKED.finditer(text):
         tail = match["tail"]
-        mixed = any(sign.isupper() for sign in tail) and any(sign.islower() for sign in tail) and any(sign.isdigit() for sign in tail)
+        mixed = (
+            any(sign.isupper() for sign in tail) and any(sign.islower() for sign in tail) and any(sign.isdigit() for sign in tail)
+        )
         if mixed and looks_random(tail, 24):
             yield match.span()
 

@@ -1,4 +1,4 @@
-"""Secrets in addresses: `scheme://user:password@host`, also with `@`, `/` or `:` in the password, and addresses without a scheme."""
+"""Find secrets in addresses: `scheme://user:password@host`, also with `@`, `/` or `:` in the password; also without a scheme."""
 
 from __future__ import annotations
 

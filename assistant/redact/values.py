@@ -26,39 +26,76 @@ class Strength(IntEnum):
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 _PASSWORDS = ("password", "passwords", "passwd", "passphrase", "passphrases", "passcode", "pwd", "passwort", "passwrd", "passw")
-_STRONG = ("secret", "secrets", "credential", "credentials", "creds", "psk", "jwt", "mnemonic", "bearer", "apikey", "apikeys", "otp", "totp")
-_MEDIUM = ("auth", "authorization", "authentication", "session", "sessionid", "csrf", "xsrf", "cookie", "cookies", "webhook", "cred", "sas")
+_STRONG = (
+    "secret",
+    "secrets",
+    "credential",
+    "credentials",
+    "creds",
+    "psk",
+    "jwt",
+    "mnemonic",
+    "bearer",
+    "apikey",
+    "apikeys",
+    "otp",
+    "totp",
+)
+_MEDIUM = (
+    "auth",
+    "authorization",
+    "authentication",
+    "session",
+    "sessionid",
+    "csrf",
+    "xsrf",
+    "cookie",
+    "cookies",
+    "webhook",
+    "cred",
+    "sas",
+)
 _KEY_OF_SECRETS = frozenset(
     "api access secret private account auth encryption decryption crypto crypt signing shared master license licence routing "
     "integration service services subscription storage deploy deployment hmac session security consumer application app admin "
-    "personal webhook client wandb comet neptune openai anthropic azure aws gcp stripe twilio sendgrid mailgun datadog dd newrelic "
+    "personal webhook client wandb comet neptune openai anthropic azure aws gcp stripe twilio sendgrid mailgun "
+    "datadog dd newrelic "
     "relic pagerduty opsgenie sentry rollbar algolia fernet jwt ssl tls ssh rsa pgp gpg munge vault unseal recovery root hf ngc "
-    "mistral cohere groq replicate together fireworks deepseek gemini google firebase maps serper tavily pinecone weaviate qdrant "
-    "langsmith langchain langfuse project ingest ingestion write function functions host system trial cdn kms aes des data wallet "
+    "mistral cohere groq replicate together fireworks deepseek gemini google firebase maps serper tavily pinecone "
+    "weaviate qdrant "
+    "langsmith langchain langfuse project ingest ingestion write function functions host system trial cdn kms aes "
+    "des data wallet "
     "signature license registration product activation slack discord telegram teams notify pushover dynatrace grafana influx "
     "splunk honeycomb elastic snyk sonar npm pypi docker github gitlab bitbucket digitalocean linode hetzner vultr cloudflare "
     "fastly heroku netlify vercel render supabase planetscale databricks snowflake mapbox airtable notion asana linear jira".split()
 )
 """Words before `key` that make it a secret; `_DULL_KEYS` come first."""
 _DULL_KEYS = frozenset(
-    "primary foreign sort cache partition state missing unexpected dict hash row index group join lookup map config metric sample "
-    "public dataset object bucket tensor layer param parameter weight query value attention kv q k v record field column hot store "
-    "pub answer label image text input output feature idempotency dedup order natural composite unique shard routing_hash env".split()
+    "primary foreign sort cache partition state missing unexpected dict hash row index group join lookup map "
+    "config metric sample "
+    "public dataset object bucket tensor layer param parameter weight query value attention kv q k v record field "
+    "column hot store "
+    "pub answer label image text input output feature idempotency dedup order natural composite unique shard env".split()
 )
 _DULL_TOKENS = frozenset(
-    "pad eos bos unk sep cls mask special stop image next prev previous per max min num number n total last first prompt completion "
+    "pad eos bos unk sep cls mask special stop image next prev previous per max min num number n total last first "
+    "prompt completion "
     "extra additional begin end start audio video tool think boundary word sub vocab new each every input output generated "
     "unexpected invalid unknown decoder encoder forced suppress bytes byte tokens pool class patch register time".split()
 )
 _GLUED_KEYS = frozenset(
-    "api access secret private account auth ssh master license licence encryption shared signing routing service storage client deploy "
+    "api access secret private account auth ssh master license licence encryption shared signing routing service "
+    "storage client deploy "
     "app consumer session security subscription integration hmac pass".split()
 )
 _DULL_PASSES = frozenset(
-    "forward backward first second third single multi one two per last next test tests all by num n i max compiler fusion optimization "
+    "forward backward first second third single multi one two per last next test tests all by num n i max compiler "
+    "fusion optimization "
     "graph fx pre post grad did does must not each every another full final initial warmup eval train checks check hlo".split()
 )
-_GLUED_PASS = frozenset("ssh db user smtp mail ftp my admin root ldap sudo become pg login http proxy redis keystore store key".split())
+_GLUED_PASS = frozenset(
+    "ssh db user smtp mail ftp my admin root ldap sudo become pg login http proxy redis keystore store key".split()
+)
 
 
 @lru_cache(maxsize=4096)
@@ -162,16 +199,23 @@ _CODE = re.compile(
 )
 
 _PROSE = frozenset(
-    "a an and any are as at be been before being but by can cannot could did do does enabled disabled empty error errors exists expected expired "
-    "expires expire fail failed failure file files for found from get given got has have if in incorrect input into invalid is it its "
-    "length malformed manager match mismatch missing must needed new no none not null nil of off ok on only option or out per please "
-    "prefix prompt provided read refresh refreshed rejected required requires revoked set should skipped string success that the then "
-    "there this to true false type undefined unknown unset unsupported updated use used user using valid validated validation value "
+    "a an and any are as at be been before being but by can cannot could did do does enabled disabled empty error "
+    "errors exists expected expired "
+    "expires expire fail failed failure file files for found from get given got has have if in incorrect input "
+    "into invalid is it its "
+    "length malformed manager match mismatch missing must needed new no none not null nil of off ok on only option "
+    "or out per please "
+    "prefix prompt provided read refresh refreshed rejected required requires revoked set should skipped string "
+    "success that the then "
+    "there this to true false type undefined unknown unset unsupported updated use used user using valid validated "
+    "validation value "
     "verified verification was were will with without wrong yes your you auto default defaults basic bearer digest negotiate "
     "kerberos gssapi ldap oauth oauth2 password passwd token secret key login local optional denied info warn warning debug "
     "error: traceback critical fatal notice module class function object str int bytes bool float dict list tuple".split()
 )
-_NAMED_VALUE = re.compile(r"(?:.*[_.])?(?:password|passwd|passphrase|secret|token|key|auth|credentials?|creds|pwd)s?\Z", re.IGNORECASE)
+_NAMED_VALUE = re.compile(
+    r"(?:.*[_.])?(?:password|passwd|passphrase|secret|token|key|auth|credentials?|creds|pwd)s?\Z", re.IGNORECASE
+)
 
 
 def is_secret_value(value: str, strength: Strength) -> bool:
@@ -208,7 +252,9 @@ def is_harmless(value: str) -> bool:
     return _CODE.fullmatch(value) is not None
 
 
-_SWITCHES = frozenset("true false none null nil yes no on off undefined nan inf empty unset n/a default auto <pad> str string".split())
+_SWITCHES = frozenset(
+    "true false none null nil yes no on off undefined nan inf empty unset n/a default auto <pad> str string".split()
+)
 
 
 def _is_number(value: str) -> bool:

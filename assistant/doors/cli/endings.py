@@ -56,7 +56,9 @@ def crashed(kind: type[BaseException], error: BaseException, trace: TracebackTyp
     """Keep the traceback of a bug in a file and say where; the interpreter then exits with 1."""
     import traceback
 
-    text = "".join(traceback.format_exception(kind, error, trace))
+    from assistant.redact import redact
+
+    text = redact("".join(traceback.format_exception(kind, error, trace)))
     narrate(f"nightshift: bug: {kind.__name__}: {error}")
     place = _keep(text)
     narrate(f"the traceback is in {place}; please report it" if place else text)
@@ -68,13 +70,14 @@ def _keep(text: str) -> Path | None:
     import tempfile
 
     from assistant.doors.cli.times import now
+    from assistant.redact import redact
 
     home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
     for folder in (home / "nightshift", Path(tempfile.gettempdir()) / f"nightshift-{os.getuid()}"):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with (folder / "crashes.log").open("a", encoding="utf-8", errors="backslashreplace") as log:
-                log.write(f"--- {now().isoformat()} nightshift {' '.join(sys.argv[1:])}\n{text}\n")
+                log.write(f"--- {now().isoformat()} nightshift {redact(' '.join(sys.argv[1:]))}\n{text}\n")
         except OSError:
             continue
         return folder / "crashes.log"

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import IO, Any, NoReturn
 
 from assistant.doors.cli.exits import Exit
+from assistant.redact import redact, redact_value
 
 SCHEMA = 1
 """Version of the JSON that commands print; it grows when a key changes its meaning or goes."""
@@ -45,8 +46,9 @@ STATE_COLOURS = {
 
 
 def clean(text: object) -> str:
-    """Return text without escape sequences, control and bidirectional characters; tabs and newlines stay."""
-    return _CONTROL.sub("", str(text))
+    """Return text without secrets, escape sequences, control and bidirectional characters; tabs and newlines stay."""
+    # control characters go first: they could stand inside a name such as `password`
+    return redact(_CONTROL.sub("", str(text)))
 
 
 def print_line(text: object = "", *, colour: str = "") -> None:
@@ -55,8 +57,8 @@ def print_line(text: object = "", *, colour: str = "") -> None:
 
 
 def print_json(record: Mapping[str, Any]) -> None:
-    """Write one result as a JSON object on one line, `schema` first; NaN and infinity become null."""
-    value = {"schema": SCHEMA, **record}
+    """Write one result as a JSON object on one line, `schema` first, without secrets; NaN and infinity become null."""
+    value = redact_value({"schema": SCHEMA, **record})
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except ValueError:
