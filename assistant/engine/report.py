@@ -11,6 +11,7 @@ from assistant.display import markdown, markdown_code, shorten
 from assistant.engine.brief import opening, told_lines
 from assistant.engine.times import times_of
 from assistant.records import Call, CallStatus, Diagnosis, Event, IncidentState, Outcome, Risk
+from assistant.redact import redact
 from assistant.store import Store
 from assistant.tooling import found
 
@@ -59,7 +60,7 @@ def report(store: Store, incident_id: int, *, summed_up: str = "", by: str = "")
     """
     head, *rest = _lines(store, incident_id)
     added = _summed_up(store, incident_id, summed_up, by) if summed_up else ()
-    return "\n".join([head, *added, *rest]) + "\n"
+    return redact("\n".join([head, *added, *rest])) + "\n"
 
 
 def _summed_up(store: Store, incident_id: int, text: str, by: str) -> Iterator[str]:

@@ -1,12 +1,14 @@
 r"""Secrets behind a name, in whatever syntax the name and the value are written.
 
-`NAME=value`, `name: value`, JSON and what JSON in a string looks like (`\"name\": \"value\"`), representations of Python's dicts,
-tuples and namespaces, XML, options of commands, `.netrc`, csh, HTTP headers, `{"name": ..., "value": ...}`, a value on the next line.
+`NAME=value`, `name: value`, JSON and JSON in a string (`\"name\": \"value\"`), representations of Python's dicts,
+tuples and namespaces, XML, options of commands, `.netrc`, csh, HTTP headers, `{"name": ..., "value": ...}`, a value on the
+next line.
 """
 
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Iterator
 
 from assistant.redact.values import Strength, is_harmless, is_secret_value, looks_random, strength_of
@@ -20,29 +22,29 @@ _ANCHOR = re.compile(
           | secrets? | signature | sig | sas | session (?:id)? | salt
           | token | totp | otp | auth (?:orization|entication)? | api[_-]?keys? | keys?
           | cred (?:ential)?s? | cookies? | community | csrf | xsrf | bearer | jwt | webhook | mnemonic | hmac | licen[cs]e | dsn )
-        (?:[_. -]? (?:value|data|string|str|b64|base64|raw|text|plain(?:text)?|prod(?:uction)?|dev|test|staging|new|old|current|default
-          |secondary|hash(?:ed)?|encoded|encrypted|header|env|id|url|uri|live|sandbox|prefix|[0-9]{{1,3}})){{0,2}}
+        (?:[_. -]? (?:value|data|string|str|b64|base64|raw|text|plain(?:text)?|prod(?:uction)?|dev|test|staging|new|old|current
+          |default|secondary|hash(?:ed)?|encoded|encrypted|header|env|id|url|uri|live|sandbox|prefix|[0-9]{{1,3}})){{0,2}}
       )
       (?P<close>{_QUOTE})? \]?
-      (?: (?P<pair>[ \t]{{0,24}} (?: [:=]> | := | -> | ={{1,2}} | :(?!:) | %3d | %3a ) [ \t]{{0,24}})
+      (?: (?P<pair>[ \t]{{0,24}} (?: [:=]> | := | -> | ={{1,2}} | :(?!:) | \| | %3d | %3a ) [ \t]{{0,24}})
         | (?P<field>,?\s{{0,40}}(?:-\s)?{_QUOTE}?value{_QUOTE}?[ \t]{{0,8}}[:=][ \t]{{0,8}})
         | (?P<item>,[ \t]{{0,8}} (?=[bru]?{_QUOTE}))
         | (?P<element>>)
-        | (?P<space>[ \t]{{1,8}} (?:(?:is[ ]set[ ]to|set[ ]to|is|was|to|provided|given|used)\b[ \t:=]{{1,4}})?)
-        | (?P<far>[ \t(\[][^\n:="'<>|]{{1,40}} [:=][ \t]{{0,8}})
+        | (?P<space>[ \t]{{1,8}} (?:(?:is[ ]set[ ]to|set[ ]to|is|was|provided|given|used)\b[ \t:=]{{1,4}})?)
+        | (?P<far>[ \t(\[._-][^\n:="'<>|]{{1,40}} [:=][ \t]{{0,8}})
       )""",
     re.VERBOSE,
 )
 """On the text in small letters."""
-_OPENING = re.compile(
-    rf"[bru]{{0,2}}(?P<quote>\\{{0,7}}(?:\"\"\"|'''|[\"'`])|&quot;|&#3[49];|%22|%27|\\{{1,4}}u0022)", re.IGNORECASE
-)
-_BARE = re.compile(r"[^\s\"'`<>]{1,4096}")
+_FAR = re.compile(r"[ \t][^\n:=\"'<>|]{1,40}[:=][ \t]{0,8}")
+_OPENING = re.compile(r"[bru]{0,2}(?P<quote>\\{0,7}(?:\"\"\"|'''|[\"'`])|&quot;|&#3[49];|%22|%27|\\{1,4}u0022)", re.IGNORECASE)
+_BARE = re.compile(r"[^\s\"'`<>\x00]{1,4096}")
 _NEXT_PAIR = re.compile(r"[,;&|](?:[ \t]*[A-Za-z_][\w. -]{0,48}[=:]|[\"'])|&amp;|%26|\\[nrt\"']|\\\\n")
 _LINE_END = re.compile(r"[ \t]*(?:[|>][+-]?\d?)?[ \t]*\r?\n(?P<indent>[ \t]*)(?:- )?(?P<value>[^\s]{4,4096})[ \t]*(?=\r?\n|\Z)")
-_IDENTIFIER = re.compile(r"[\w.$-]{0,64}\Z")
+_NAME_SIGNS = string.ascii_letters + string.digits + "_.$-"
 _SCHEME = re.compile(
-    r"(?:basic|bearer|token|digest|negotiate|apikey|api-key|key|oauth|ntlm|splunk|sharedkey|hawk|genie-?key|bot|aws4-hmac-sha256)[ \t]+",
+    r"(?:basic|bearer|token|digest|negotiate|apikey|api-key|key|oauth|ntlm|splunk|sharedkey|hawk|genie-?key|bot"
+    r"|aws4-hmac-sha256)[ \t]+",
     re.I,
 )
 _NAME_BEFORE = re.compile(
@@ -50,10 +52,13 @@ _NAME_BEFORE = re.compile(
 )
 _SETTER = re.compile(r"(?:\bsetenv|\bset(?:[ \t]+-[gxUu]{1,4}){1,2}|\bconfig(?:ure)? set)[ \t]+[\w.$-]{0,64}\Z")
 _NETRC = re.compile(r"\b(?:login|machine|account|user(?:name)?)[ \t]+\S{1,128}[ \t]+\Z|(?:\A|\n)[ \t]*\Z", re.IGNORECASE)
-_QUERY = re.compile(r"(?:[?&;]|%26|%3f)(?:[A-Za-z0-9_.-]{0,24})\Z", re.IGNORECASE)
+_QUERY = re.compile(r"(?:[?&;]|%26|%3f)\Z", re.IGNORECASE)
+_QUERY_VALUE = re.compile(r"[^\s&\"'<>#;]{6,2048}")
+_QUERY_SIGNS = ("?", "&", ";", "6", "f", "F")
 _WRAPPER = re.compile(
     r"[\w.]{0,40}(?:secret|str|bytes|b64\w{0,8}|quote|encode|password|token)\w{0,12}\((?=[bru]{0,2}[\"'])", re.IGNORECASE
 )
+_LONG = re.compile(r"\\{0,7}[bru]?[\"'`]?[A-Za-z0-9+/_~.:-]{16}")
 _LONGEST_VALUE = 8_192
 """Characters within which the closing quote of a value is looked for."""
 
@@ -94,25 +99,28 @@ def _span(text: str, match: re.Match[str]) -> tuple[int, int] | None:
     """Return where the value of a name stands; None when the name or the value is harmless."""
     start, kind = match.start("name"), match.lastgroup
     before = text[max(start - 64, 0) : start]
-    prefix = _IDENTIFIER.search(before)
-    name = (prefix.group() if prefix else "") + text[start : match.end("name")]
+    outside = before.rstrip(_NAME_SIGNS)
+    name = before[len(outside) :] + text[start : match.end("name")]
     strength = strength_of(name)
-    if strength is Strength.WEAK and (spaced := _NAME_BEFORE.search(before)):
+    if strength is Strength.WEAK and before[-1:] in (" ", "-") and (spaced := _NAME_BEFORE.search(before)):
         strength = strength_of(f"{spaced['word']}_{name}")
-    if strength is Strength.WEAK and kind == "pair" and _QUERY.search(before):
+    if strength is Strength.WEAK and kind == "pair" and outside[-1:] in _QUERY_SIGNS and _QUERY.search(outside):
         return _query_value(text, match.end())
     if strength is Strength.NONE:
         return None
-    strength = _strength_here(text, match, name, before, strength)
-    if strength is Strength.NONE:
-        return None
-    return _value(text, match.end(), strength, closed=match["close"] is not None, pair=kind == "pair")
+    here = _strength_here(text, match, name, before, strength)
+    span = _value(text, match.end(), here, closed=match["close"] is not None, pair=kind == "pair") if here else None
+    if span is None and kind == "space" and (distant := _FAR.match(text, match.end("name"))):
+        return _value(text, distant.end(), strength, closed=False, pair=False) if _far_strength(text, distant, strength) else None
+    return span
 
 
 def _strength_here(text: str, match: re.Match[str], name: str, before: str, strength: Strength) -> Strength:
     """Return how much the value must look like a secret, given what stands between it and the name."""
     kind = match.lastgroup
     option = name.startswith("-")
+    if kind == "pair" and strength is Strength.WEAK and not _LONG.match(text, match.end()):
+        return Strength.NONE
     if kind == "pair":
         return Strength.STRONG if option and strength is Strength.MEDIUM else strength
     if kind == "item":
@@ -124,11 +132,20 @@ def _strength_here(text: str, match: re.Match[str], name: str, before: str, stre
         return strength if closing > 0 and "\n" not in text[match.end() : closing] else Strength.NONE
     if kind == "space":
         return _strength_after_space(text, match, name, before, strength)
-    value = _BARE.match(text, match.end())  # far: API key for bob: 0123
+    return _far_strength(text, match, strength)
+
+
+def _far_strength(text: str, match: re.Match[str], strength: Strength) -> Strength:
+    """Return the strength where words stand between name and value: `API key for bob: 0123`."""
+    value = _BARE.match(text, match.end())
+    if strength is Strength.PASSWORD and value and _unlike_word(value.group()):
+        return strength
     return strength if strength >= Strength.STRONG and value and looks_random(value.group(), 16) else Strength.NONE
 
 
 def _strength_after_space(text: str, match: re.Match[str], name: str, before: str, strength: Strength) -> Strength:
+    if strength is Strength.WEAK and not name.startswith("-"):
+        return Strength.NONE
     if name.startswith("-") or _SETTER.search(before):
         return Strength.STRONG if strength is Strength.MEDIUM else strength
     if strength is Strength.PASSWORD and _NETRC.search(before) and "\n" not in match["space"]:
@@ -139,7 +156,9 @@ def _strength_after_space(text: str, match: re.Match[str], name: str, before: st
         if text[match.end() : match.end() + 1] in ("'", '"') or (match["space"].strip() and _unlike_word(shown)):
             return strength
         return strength if looks_random(shown, 8) else Strength.NONE
-    if strength >= Strength.STRONG or (strength is Strength.MEDIUM and match["space"].strip()):
+    if strength >= Strength.MEDIUM and match["space"].strip() and _unlike_word(shown) and any(sign.isdigit() for sign in shown):
+        return strength
+    if strength is Strength.STRONG:
         return strength if looks_random(shown, 16) else Strength.NONE
     return strength if strength is Strength.MEDIUM and looks_random(shown, 20) else Strength.NONE
 
@@ -149,7 +168,7 @@ def _unlike_word(value: str) -> bool:
 
 
 def _query_value(text: str, start: int) -> tuple[int, int] | None:
-    value = re.compile(r"[^\s&\"'<>#;]{6,2048}").match(text, start)
+    value = _QUERY_VALUE.match(text, start)
     return value.span() if value and not is_harmless(value.group()) and _unlike_word(value.group()) else None
 
 
@@ -172,9 +191,19 @@ def _value(text: str, start: int, strength: Strength, *, closed: bool, pair: boo
         return _quoted(text, _OPENING.match(text, call.end()), strength)
     begin, end = value.start(), _end_of_bare(text, value, closed=closed)
     bare = text[begin:end]
+    if scheme and scheme.group().strip().lower() in _SCHEMES_OF_MANY_PARTS:
+        return begin, _line_end(text, begin)
     if scheme and not is_harmless(bare) and (strength >= Strength.STRONG or _unlike_word(bare) or len(bare) >= 12):
         return begin, end
     return (begin, end) if is_secret_value(bare, strength) else None
+
+
+_SCHEMES_OF_MANY_PARTS = frozenset({"digest", "hawk", "oauth", "aws4-hmac-sha256"})
+
+
+def _line_end(text: str, start: int) -> int:
+    end = text.find("\n", start, start + _LONGEST_VALUE)
+    return min(start + _LONGEST_VALUE, len(text)) if end < 0 else end
 
 
 def _quoted(text: str, opening: re.Match[str] | None, strength: Strength) -> tuple[int, int] | None:

@@ -1,4 +1,4 @@
-"""Keys of several lines: PEM, OpenSSH, PGP and PuTTY, whole or cut off at either end, also on one line with escaped newlines."""
+"""Find keys of several lines: PEM, OpenSSH, PGP and PuTTY, whole or cut off at either end, also with escaped newlines."""
 
 from __future__ import annotations
 
@@ -9,6 +9,15 @@ from collections.abc import Iterator
 _BEGIN = re.compile(r"-----BEGIN (?:[A-Z0-9]{1,12} ){0,4}PRIVATE KEY(?: BLOCK)?-----|---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----")
 _END = re.compile(r"-----END (?:[A-Z0-9]{1,12} ){0,4}PRIVATE KEY(?: BLOCK)?-----|---- END SSH2 ENCRYPTED PRIVATE KEY ----")
 _PUTTY = re.compile(r"Private-Lines: *\d{1,3}|Private-MAC: *[0-9a-f]{20,}")
+_ALONE = re.compile(
+    r"(?<![A-Za-z0-9+/=._-])(?=[A-Za-z0-9+/]{0,40}[a-z])(?=[A-Za-z0-9+/]{0,40}[A-Z])(?=[A-Za-z0-9+/]{0,40}[0-9])"
+    r"[A-Za-z0-9+/]{64}(?:[A-Za-z0-9+/]{6}|[A-Za-z0-9+/]{12})?(?=[ \t\r\"',]{0,4}(?:\n|\Z))"
+)
+"""A line out of the middle of a key: PEM has 64 characters, OpenSSH 70, old tools 76."""
+_KUBERNETES = re.compile(
+    r"(?:string)?data:[ \t]*\n(?P<lines>(?:[ \t]+[\w.-]{1,253}:[ \t]*[^\n]{1,4096}(?:\n|\Z)){1,200})", re.IGNORECASE
+)
+_ENTRY = re.compile(r":[ \t]*(?P<value>[^\s][^\n]*)")
 _LONGEST = 20_000
 """Characters of the longest key: RSA of 16,384 bits is 12,700, and line marks come on top."""
 
@@ -24,6 +33,10 @@ _ESCAPED = re.compile(r"(?:[A-Za-z0-9+/=]{0,100}(?:\\{1,8}[nr])?){0,400}")
 
 def block_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
     """Yield (start, end) of keys, from the first to the last line."""
+    yield from (match.span() for match in _ALONE.finditer(text))
+    if "kind: secret" in lowered:
+        for block in _KUBERNETES.finditer(text):
+            yield from (entry.span("value") for entry in _ENTRY.finditer(text, block.start("lines"), block.end("lines")))
     if "private" not in lowered:
         return
     ends = [match.span() for match in _END.finditer(text)]
@@ -34,10 +47,8 @@ def block_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
             continue
         following = bisect_left(starts, begin.end())
         closing = ends[following] if following < len(ends) else None
-        if closing and closing[0] - begin.end() <= _LONGEST:
-            last = closing[1]
-        else:
-            last = _behind(text, begin.end())
+        paired = closing is not None and closing[0] - begin.end() <= _LONGEST
+        last = closing[1] if closing and paired else _behind(text, begin.end())
         yield begin.start(), last
     yield from ((_before(text, start), end) for start, end in ends if start >= last or _tail_alone(text, start))
     yield from _putty_spans(text)

@@ -36,7 +36,7 @@ def secret_spans(text: str) -> list[tuple[int, int]]:
 
     What was masked before is not reported. A span may reach over several lines.
     """
-    if len(text) < _SHORTEST:
+    if len(text) < _SHORTEST or (len(text) < _SHORTEST_TOKEN and text.isalnum()):
         return []
     lowered = _lowered(text)
     spans = [
@@ -51,6 +51,10 @@ def secret_spans(text: str) -> list[tuple[int, int]]:
 
 _SHORTEST = 6
 """Characters of the shortest text that can hold a secret behind its name: `pwd=ab`."""
+
+
+_SHORTEST_TOKEN = 16
+"""Characters of the shortest text that is a secret by its own form; most cells of tables are shorter."""
 
 
 def redact_value(value: Any) -> Any:

@@ -1,9 +1,9 @@
-"""Texts that are secrets by their own form, and the options of programs that take one; both are data in `knowledge/secrets.toml`."""
+"""Find texts that are secrets by their own form, and options of programs that take one; both stand in `knowledge/secrets.toml`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -71,16 +71,16 @@ def secret_forms() -> SecretForms:
 
 def token_spans(text: str) -> Iterator[tuple[int, int]]:
     """Yield (start, end) of texts that are secrets by their own form."""
-    beginnings, by_prefix = _beginnings()
-    position = 0
-    while match := beginnings.search(text, position):
-        position = match.end()
-        for token in by_prefix[match.group()]:
-            tail = _tail(token.characters, token.least).match(text, match.end())
-            if tail is not None and (token.inside or not _inside_word(text, match.start())):
-                yield (match.end() if token.keep else match.start()), tail.end()
-                position = tail.end()
-                break
+    for inside in (False, True):
+        beginnings, by_prefix = _beginnings(inside)
+        position = 0
+        while match := beginnings.search(text, position):
+            position = match.end()
+            for token in by_prefix[match.group()]:
+                if tail := _tail(token.characters, token.least).match(text, match.end()):
+                    yield (match.end() if token.keep else match.start()), tail.end()
+                    position = tail.end()
+                    break
     for form in secret_forms().form:
         if form.needs in text:
             yield from (match.span("secret") for match in _compiled(form.pattern).finditer(text))
@@ -90,11 +90,13 @@ def token_spans(text: str) -> Iterator[tuple[int, int]]:
 def command_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
     """Yield (start, end) of values of options such as `curl -u user:password`."""
     programs, options = _programs()
+    scanned: dict[str, int] = {}  # where each pattern has looked: lines may name a program a thousand times
     for match in programs.finditer(lowered):
         stop = text.find("\n", match.end(), match.end() + _LINE)
         stop = min(match.end() + _LINE, len(text)) if stop < 0 else stop
         for pattern in options[match.group("program")]:
-            for value in _compiled(pattern).finditer(text, match.end(), stop):
+            start, scanned[pattern] = max(match.end(), scanned.get(pattern, 0)), stop
+            for value in _compiled(pattern).finditer(text, start, stop):
                 if not is_harmless(value["secret"].strip("\"'")):
                     yield value.span("secret")
 
@@ -115,20 +117,29 @@ def _prefixed(text: str) -> Iterator[tuple[int, int]]:
             yield match.span()
 
 
-def _inside_word(text: str, start: int) -> bool:
-    return (
-        start > 0 and (text[start - 1].isalnum() or text[start - 1] == "_") and text[start - 2 : start] not in ("\\n", "\\t", "\\r")
-    )
+_BOUNDARY = r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt]))"
+"""No letter of the same word; the letter of an escape is none."""
 
 
 @cache
-def _beginnings() -> tuple[re.Pattern[str], dict[str, list[Token]]]:
+def _beginnings(inside: bool) -> tuple[re.Pattern[str], dict[str, list[Token]]]:
     by_prefix: dict[str, list[Token]] = {}
     for token in secret_forms().token:
-        for prefix in token.prefixes:
+        for prefix in token.prefixes if token.inside is inside else ():
             by_prefix.setdefault(prefix, []).append(token)
-    longest_first = sorted(by_prefix, key=lambda prefix: (-len(prefix), prefix))
-    return re.compile("|".join(map(re.escape, longest_first))), by_prefix
+    return re.compile(("" if inside else _BOUNDARY) + _any_of(by_prefix)), by_prefix
+
+
+def _any_of(words: Iterable[str]) -> str:
+    """Return a pattern of the longest of some words, as a tree: alternatives one by one would be tried at every place."""
+    heads: dict[str, list[str]] = {}
+    for word in words:
+        heads.setdefault(word[:1], []).append(word[1:])
+    branches = [re.escape(head) + _any_of(set(tails)) for head, tails in sorted(heads.items(), reverse=True) if head]
+    if not branches:
+        return ""
+    tree = branches[0] if len(branches) == 1 and "" not in heads else f"(?:{'|'.join(branches)})"
+    return f"{tree}?" if "" in heads else tree
 
 
 @cache
@@ -147,5 +158,4 @@ def _programs() -> tuple[re.Pattern[str], dict[str, list[str]]]:
     for option in secret_forms().option:
         for program in option.programs:
             options.setdefault(program, []).append(option.pattern)
-    names = "|".join(re.escape(program) for program in sorted(options, key=len, reverse=True))
-    return re.compile(rf"(?<![\w.-])(?P<program>{names})(?=[ \t\"',])"), options
+    return re.compile(rf"(?<![\w.-])(?P<program>{_any_of(options)})(?=[ \t\"',])"), options

@@ -1,4 +1,4 @@
-"""Secrets in addresses: `scheme://user:password@host`, also with `@`, `/` or `:` in the password, and addresses without a scheme."""
+"""Find secrets in addresses: `scheme://user:password@host`, also with `@`, `/` or `:` in the password; also without a scheme."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ _AUTHORITY = re.compile(r"://(?P<user>[^\s@'\"<>`]{0,512})@", re.ASCII)
 _MORE = re.compile(r"[^\s/@'\"<>`?#]{0,256}@(?=[\w.\[-])", re.ASCII)
 """A further part of a password that holds `@` itself."""
 _PORT = re.compile(r":\d{1,5}(?:[/?#]|\Z)")
+_PATH_SIGN = re.compile(r"[/?#]")
 _PLAIN_USERS = frozenset({"git", "ec2-user", "ubuntu", "root", "hg", "svn"})
 
 _BARE = re.compile(
@@ -42,8 +43,8 @@ def url_spans(text: str) -> Iterator[tuple[int, int]]:
 
 def _is_path(user: str) -> bool:
     """Tell whether what stands before `@` is host and path: `s3://bucket/checkpoint@step-100`."""
-    slash = user.find("/")
-    if slash < 0:
-        return "?" in user or "#" in user
+    first = _PATH_SIGN.search(user)
+    if first is None:
+        return False
     colon = user.find(":")
-    return colon < 0 or colon > slash or _PORT.match(user, colon) is not None
+    return colon < 0 or colon > first.start() or _PORT.match(user, colon) is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import IntEnum
+from functools import lru_cache
 
 __all__ = ["Strength", "is_harmless", "is_secret_value", "looks_random", "strength_of"]
 
@@ -57,34 +58,47 @@ _MEDIUM = (
 _KEY_OF_SECRETS = frozenset(
     "api access secret private account auth encryption decryption crypto crypt signing shared master license licence routing "
     "integration service services subscription storage deploy deployment hmac session security consumer application app admin "
-    "personal webhook client wandb comet neptune openai anthropic azure aws gcp stripe twilio sendgrid mailgun datadog dd newrelic "
+    "personal webhook client wandb comet neptune openai anthropic azure aws gcp stripe twilio sendgrid mailgun "
+    "datadog dd newrelic "
     "relic pagerduty opsgenie sentry rollbar algolia fernet jwt ssl tls ssh rsa pgp gpg munge vault unseal recovery root hf ngc "
-    "mistral cohere groq replicate together fireworks deepseek gemini google firebase maps serper tavily pinecone weaviate qdrant "
-    "langsmith langchain langfuse project ingest ingestion write function functions host system trial cdn kms aes des data wallet "
+    "mistral cohere groq replicate together fireworks deepseek gemini google firebase maps serper tavily pinecone "
+    "weaviate qdrant "
+    "langsmith langchain langfuse project ingest ingestion write function functions host system trial cdn kms aes "
+    "des data wallet "
     "signature license registration product activation slack discord telegram teams notify pushover dynatrace grafana influx "
     "splunk honeycomb elastic snyk sonar npm pypi docker github gitlab bitbucket digitalocean linode hetzner vultr cloudflare "
     "fastly heroku netlify vercel render supabase planetscale databricks snowflake mapbox airtable notion asana linear jira".split()
 )
 """Words before `key` that make it a secret; `_DULL_KEYS` come first."""
 _DULL_KEYS = frozenset(
-    "primary foreign sort cache partition state missing unexpected dict hash row index group join lookup map config metric sample "
-    "public dataset object bucket tensor layer param parameter weight query value attention kv q k v record field column hot store "
-    "pub answer label image text input output feature idempotency dedup order natural composite unique shard routing_hash env".split()
+    "primary foreign sort cache partition state missing unexpected dict hash row index group join lookup map "
+    "config metric sample "
+    "public dataset object bucket tensor layer param parameter weight query value attention kv q k v record field "
+    "column hot store "
+    "pub answer label image text input output feature idempotency dedup order natural composite unique shard env".split()
 )
 _DULL_TOKENS = frozenset(
-    "pad eos bos unk sep cls mask special stop image next prev previous per max min num number n total last first prompt completion "
+    "pad eos bos unk sep cls mask special stop image next prev previous per max min num number n total last first "
+    "prompt completion "
     "extra additional begin end start audio video tool think boundary word sub vocab new each every input output generated "
     "unexpected invalid unknown decoder encoder forced suppress bytes byte tokens pool class patch register time".split()
 )
 _GLUED_KEYS = frozenset(
-    "api access secret private account auth ssh master license licence encryption shared signing routing service storage client deploy "
+    "api access secret private account auth ssh master license licence encryption shared signing routing service "
+    "storage client deploy "
     "app consumer session security subscription integration hmac pass".split()
+)
+_DULL_PASSES = frozenset(
+    "forward backward first second third single multi one two per last next test tests all by num n i max compiler "
+    "fusion optimization "
+    "graph fx pre post grad did does must not each every another full final initial warmup eval train checks check hlo".split()
 )
 _GLUED_PASS = frozenset(
     "ssh db user smtp mail ftp my admin root ldap sudo become pg login http proxy redis keystore store key".split()
 )
 
 
+@lru_cache(maxsize=4096)
 def strength_of(name: str) -> Strength:
     """Return how much the name of a variable, field, option or header says that its value is a secret.
 
@@ -138,10 +152,12 @@ def _judge_key(glued: str, before: str, loud: bool) -> Strength:
     return Strength.STRONG if loud or before in _KEY_OF_SECRETS else Strength.WEAK
 
 
-def _judge_pass(glued: str, _before: str, loud: bool) -> Strength:
+def _judge_pass(glued: str, before: str, loud: bool) -> Strength:
     if glued:
         return Strength.PASSWORD if glued in _GLUED_PASS else Strength.NONE
-    return Strength.PASSWORD if loud or _before in _GLUED_PASS else Strength.MEDIUM
+    if before in _DULL_PASSES:
+        return Strength.NONE
+    return Strength.PASSWORD if loud or before else Strength.MEDIUM
 
 
 def _judge_short(glued: str, _before: str, loud: bool) -> Strength:
@@ -178,16 +194,21 @@ _PATH = re.compile(r"(?:~|\.{1,2}|[a-z]:)?/(?:[\w.@%{}$-]{1,64}/){0,12}[\w.@%{}$
 _WORD_LIKE = re.compile(r"[A-Za-z]{1,40}(?:[._/-][A-Za-z]{1,40}){0,8}", re.ASCII)
 _CODE = re.compile(
     r"(?:self|args|cfg|config|conf|os|settings|opts?|kwargs|ctx|context|env|this|params?)\.[\w.]{1,80}.{0,200}"
-    r"|[A-Za-z_][\w.]{0,80}[(\[].{0,400}|(?:Optional|Union|List|Dict|str|int|bytes|bool|float|None|object|Any)\b.{0,100}",
+    r"|[A-Za-z_][\w.]{0,80}[(\[].{0,400}|\[[A-Z_<]{1,60}[>\]]{1,4}|(?:Optional|Union|List|Dict|str|int|bytes|bool|float|None|object|Any)\b.{0,100}",
     re.ASCII,
 )
 
 _PROSE = frozenset(
-    "a an and any are as at be been before being but by can cannot could did do does enabled disabled empty error errors exists expected expired "
-    "expires expire fail failed failure file files for found from get given got has have if in incorrect input into invalid is it its "
-    "length malformed manager match mismatch missing must needed new no none not null nil of off ok on only option or out per please "
-    "prefix prompt provided read refresh refreshed rejected required requires revoked set should skipped string success that the then "
-    "there this to true false type undefined unknown unset unsupported updated use used user using valid validated validation value "
+    "a an and any are as at be been before being but by can cannot could did do does enabled disabled empty error "
+    "errors exists expected expired "
+    "expires expire fail failed failure file files for found from get given got has have if in incorrect input "
+    "into invalid is it its "
+    "length malformed manager match mismatch missing must needed new no none not null nil of off ok on only option "
+    "or out per please "
+    "prefix prompt provided read refresh refreshed rejected required requires revoked set should skipped string "
+    "success that the then "
+    "there this to true false type undefined unknown unset unsupported updated use used user using valid validated "
+    "validation value "
     "verified verification was were will with without wrong yes your you auto default defaults basic bearer digest negotiate "
     "kerberos gssapi ldap oauth oauth2 password passwd token secret key login local optional denied info warn warning debug "
     "error: traceback critical fatal notice module class function object str int bytes bool float dict list tuple".split()
@@ -259,6 +280,9 @@ def _is_mixed(value: str) -> bool:
 _RUNS = re.compile(r"[A-Za-z0-9+/=_~]{8,}", re.ASCII)
 
 
+_HEX = re.compile(r"(?:[0-9a-f]{32,512}|[0-9A-F]{32,512})")
+
+
 def looks_random(value: str, least: int) -> bool:
     """Tell whether a value holds a run of letters and digits that no word, number or file name has.
 
@@ -268,6 +292,8 @@ def looks_random(value: str, least: int) -> bool:
     """
     for match in _RUNS.finditer(value[:4096]):
         run = match.group()
+        if _HEX.fullmatch(run) and not run.isdigit():
+            return True
         if len(run) >= least and _switches(run[:256]) * 5 >= min(len(run), 256) and len(set(run[:256])) >= min(8, least // 2):
             return True
     return False

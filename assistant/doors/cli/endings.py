@@ -57,7 +57,9 @@ def crashed(kind: type[BaseException], error: BaseException, trace: TracebackTyp
     """Keep the traceback of a bug in a file and say where; the interpreter then exits with 1."""
     import traceback
 
-    text = "".join(traceback.format_exception(kind, error, trace))
+    from assistant.redact import redact
+
+    text = redact("".join(traceback.format_exception(kind, error, trace)))
     narrate(f"nightshift: bug: {kind.__name__}: {error}")
     place = _keep(text)
     narrate(f"the traceback is in {place}; please report it") if place else narrate_block(text)
@@ -71,13 +73,14 @@ def _keep(text: str) -> Path | None:
     from assistant.doors.cli.times import now
     from assistant.errors import ConfigError
     from assistant.private_files import append_private, private_folder
+    from assistant.redact import redact
 
     home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
     for folder in (home / "nightshift", Path(tempfile.gettempdir()) / f"nightshift-{os.getuid()}"):
         try:
             private_folder(folder)
             with append_private(folder / "crashes.log", encoding="utf-8", errors="backslashreplace") as log:
-                log.write(f"--- {now().isoformat()} nightshift {shell_words(sys.argv[1:])}\n{block(text)}\n")
+                log.write(f"--- {now().isoformat()} nightshift {redact(shell_words(sys.argv[1:]))}\n{block(text)}\n")
         except (OSError, ConfigError):
             continue
         return folder / "crashes.log"

@@ -9,7 +9,7 @@ import typer
 from assistant.doors.cli.door import door_of
 from assistant.doors.cli.group import app, examples
 from assistant.doors.cli.options import Json, Limit
-from assistant.doors.cli.output import completions, print_line, print_pairs, print_record, print_table
+from assistant.doors.cli.output import completions, print_json, print_line, print_pairs, print_table
 from assistant.doors.cli.times import age, local, now
 from assistant.nodeset import fold
 from assistant.records import JobState
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 jobs_app = app(help="List the jobs that the scheduler knows.")
 job_app = app(help="Show one job.", no_args_is_help=True)
+
+Spec = Annotated[bool, typer.Option("--spec", help="With --json: also script, environment and options, secrets masked.")]
 
 
 def job_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
@@ -34,6 +36,7 @@ def jobs(
     user: Annotated[str, typer.Option("--user", "-u", metavar="USER", help="Only those of this user.")] = "",
     partition: Annotated[str, typer.Option("--partition", "-p", metavar="NAME", help="Only those in this partition.")] = "",
     limit: Limit = 200,
+    spec: Spec = False,
     as_json: Json = False,
 ) -> None:
     """List the jobs that the scheduler knows.
@@ -47,7 +50,7 @@ def jobs(
     ][-limit:]
     if as_json:
         for job in found:
-            print_record(job)
+            print_json(_record(job, spec))
         return
     seen = now()
     rows = [
@@ -65,6 +68,7 @@ def job_group() -> None:
 def show_job(
     context: typer.Context,
     job: Annotated[str, typer.Argument(metavar="ID", help="Id of the job.", autocompletion=job_ids)],
+    spec: Spec = False,
     as_json: Json = False,
 ) -> None:
     """Show one job: where it ran, how it ended, its log, the incidents about it."""
@@ -72,12 +76,20 @@ def show_job(
     one = door.engine().scheduler.job(job)
     incidents = door.store.incidents(job=one.id)
     if as_json:
-        print_record(one, incidents=[incident.id for incident in incidents])
+        print_json({**_record(one, spec), "incidents": [incident.id for incident in incidents]})
         return
     print_pairs([*_pairs(one), ("incidents", ", ".join(f"{incident.id} ({incident.state})" for incident in incidents))])
     if not incidents and one.state.failed:
         print_line()
         print_line(f"no incident yet: nightshift recover {one.id} --dry-run")
+
+
+def _record(job: Job, with_spec: bool) -> dict[str, object]:
+    """Return a job for JSON; its script and environment belong to its user, so they come only when they are asked for."""
+    from assistant.tooling import to_json
+
+    record = to_json(job)
+    return record if with_spec else {key: value for key, value in record.items() if key != "spec"}
 
 
 def _pairs(job: Job) -> list[tuple[str, object]]:
