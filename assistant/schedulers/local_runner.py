@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from assistant import processes
 from assistant.nodeset import fold
 from assistant.schedulers import slurm_words
 from assistant.schedulers.local_files import claim, read_json, say, started_ticks, write_json
@@ -98,10 +99,10 @@ class Supervisor:
         world = per_node * len(self.nodes)
         for number in range(world):
             node = self.nodes[number // per_node]
-            process = subprocess.Popen(
+            process = processes.start(
                 ["bash", str(self.folder / "script.sh")],
                 cwd=self.launch["work_dir"],
-                env=self._environment(number, world, per_node, node),
+                environment=self._environment(number, world, per_node, node),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

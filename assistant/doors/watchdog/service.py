@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
+from assistant import processes
 from assistant.config import Settings
 from assistant.doors.watchdog.beats import beats_of
 from assistant.doors.watchdog.loop import Watchdog
@@ -67,8 +68,13 @@ def serve(settings: Settings, engine: Engine, *, options: Sequence[str], program
 def _right(program: Sequence[str]) -> bool:
     """Tell whether the new settings, policy and content are right; what is wrong is logged."""
     try:
-        check = subprocess.run(
-            [*program, "config", "check"], capture_output=True, text=True, timeout=CHECK_S, check=False, stdin=subprocess.DEVNULL
+        check = processes.run(
+            [*program, "config", "check"],
+            environment=processes.own_environment(),
+            capture_output=True,
+            text=True,
+            timeout=CHECK_S,
+            stdin=subprocess.DEVNULL,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         logger.error("the new settings could not be checked, the old ones stay: %s", error)
