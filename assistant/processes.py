@@ -20,9 +20,19 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-__all__ = ["UnsafeProgram", "clean_environment", "job_variables", "own_environment", "program_path", "run", "spawn", "start"]
+__all__ = [
+    "UnsafeProgram",
+    "clean_environment",
+    "job_variables",
+    "own_environment",
+    "program_path",
+    "replace_itself",
+    "run",
+    "spawn",
+    "start",
+]
 
 SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 PASSED_ON = (
@@ -157,6 +167,15 @@ def run(words: Sequence[str], *, environment: Mapping[str, str], **options: Any)
     """Run a program to its end and return what it left; options as `subprocess.run` takes them, errors also as of `start`."""
     check = options.pop("check", False)
     return subprocess.run([program_path(words[0]), *words[1:]], env=dict(environment), check=check, **options)
+
+
+def replace_itself(words: Sequence[str]) -> NoReturn:
+    """Execute a program in the place of this process, with its own environment.
+
+    Raises:
+        OSError: As `start`.
+    """
+    os.execve(program_path(words[0]), list(words), own_environment())
 
 
 def spawn(words: Sequence[str], *, environment: Mapping[str, str], **options: Any) -> int:

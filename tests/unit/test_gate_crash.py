@@ -14,7 +14,7 @@ from assistant.errors import Denied, Parked, Unavailable, UsageError
 from assistant.gate import AnswersFrom, Gate
 from assistant.policy import Mode, Policy
 from assistant.records import Verdict
-from assistant.tooling import Context, PENDING_TAG
+from assistant.tooling import PENDING_TAG, Context
 from tests.unit.gate_world import (
     CORDON,
     PROPOSE,

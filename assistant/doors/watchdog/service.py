@@ -8,7 +8,6 @@ executed anew under the same process id: it is the same owner, so it goes on lea
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import subprocess
 import sys
@@ -91,4 +90,4 @@ def _again(command: Sequence[str], systemd: Sequence[Systemd]) -> NoReturn:
     logger.info("reads its settings again")
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    os.execv(command[0], list(command))
+    processes.replace_itself(command)
