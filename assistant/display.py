@@ -14,6 +14,8 @@ Nightshift they stay as they are; the door that shows them calls the function of
     file_stem          a part of a file's name
     removed            the one exception: text that is *read* (a question, a paste) loses such characters
 
+What is shown holds no secret either: all of them but `shell_words`, `file_stem` and `removed` redact, so that no way out forgets it.
+
 Pure. All functions are linear in the length of the text, and leave printable ASCII without markup as it is.
 """
 
@@ -26,6 +28,8 @@ import shlex
 import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from assistant.redact import redact, redact_value
 
 __all__ = [
     "block",
@@ -73,7 +77,7 @@ def line(text: object, most: int | None = None) -> str:
         text: Anything; its `str` is taken.
         most: Characters that are left; of a longer text the beginning and `…`.
     """
-    shown = _IN_LINE.sub(_escape, str(text))
+    shown = _IN_LINE.sub(_escape, redact(str(text)))
     return shown if most is None else shorten(shown, most)
 
 
@@ -82,7 +86,7 @@ def block(text: object) -> str:
 
     `\r\n` counts as a newline; a lone `\r`, which would overwrite the line, becomes an escape.
     """
-    plain = str(text).replace("\r\n", "\n")
+    plain = redact(str(text)).replace("\r\n", "\n")
     return _IN_BLOCK.sub(_escape, _COLOUR.sub("", plain) if "\x1b" in plain else plain)
 
 
@@ -173,15 +177,16 @@ def _escaped(sign: str) -> str:
 def json_text(value: Any, *, indent: int | None = None) -> str:
     r"""Return JSON of a value on one line (with `indent` on several): NaN and infinity are null, hidden characters `\u` escapes.
 
-    Loading it gives the value again, without the characters themselves standing in a terminal or a log.
+    Loading it gives the value again, less its secrets, without the characters themselves standing in a terminal or a log.
 
     Raises:
         TypeError: The value holds something that JSON cannot say.
     """
+    plain = redact_value(value)
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
+        text = json.dumps(plain, ensure_ascii=False, allow_nan=False, indent=indent)
     except ValueError:
-        text = json.dumps(_finite(value), ensure_ascii=False, indent=indent)
+        text = json.dumps(_finite(plain), ensure_ascii=False, indent=indent)
     return _IN_JSON.sub(lambda match: json.dumps(match.group())[1:-1].replace("\x7f", "\\u007f"), text)
 
 

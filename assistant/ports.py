@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from assistant.records import Call, Decision, Job, JobSpec, Node, Reservation
 
@@ -85,6 +85,23 @@ class Scheduler(Protocol):
 
         Raises:
             ToolError: Unknown node, or its reason is not ours.
+        """
+        ...
+
+    def command_lines(self, method: str, /, *arguments: Any, **named: Any) -> tuple[str, ...]:
+        """Return the exact commands that a changing method would run with these arguments now; nothing is changed.
+
+        Equal lines mean equal commands. Scripts and environments stand in a line by their digest, the id of a job that is yet to be
+        submitted as `rendering.NEW_JOB`.
+
+        Args:
+            method: `submit`, `cancel`, `cordon`, `uncordon`, or a changing method of an optional port that this scheduler has.
+            arguments: Of the method.
+            named: Its keyword arguments.
+
+        Raises:
+            ToolError: What the arguments name does not exist, or cannot be written as a command.
+            Unavailable: The scheduler did not answer.
         """
         ...
 

@@ -36,8 +36,10 @@ from assistant.errors import ToolError, UsageError
 from assistant.ports import Clock, Reply, Scheduler, Transport
 from assistant.probing import Circumstances, Finding
 from assistant.records import Call, Decision, Diagnosis, Evidence, Incident, Outcome, Risk, Sighting
+from assistant.rendering import RenderedChange
 
 __all__ = [
+    "PENDING_TAG",
     "Context",
     "History",
     "Pipeline",
@@ -207,6 +209,19 @@ class Context:
     """Where counters are kept between checks; None where nothing is kept."""
     pipeline: Pipeline | None = None
     """Diagnosis, plans and the ledger of nodes; None where there is no engine around."""
+    asked: datetime | None = None
+    """When the call was written down; None outside of a call. What a command says of time counts from here: see `began`."""
+    confirm: Callable[[str], None] = field(default=lambda _: None)
+    """Compares a command that reaches nodes past the scheduler with the frozen ones; raises `ToolError` for any other."""
+
+    @property
+    def began(self) -> datetime:
+        """The time from which a command's own times count: the same when it is shown, stored and run."""
+        return self.asked or self.clock.now()
+
+
+PENDING_TAG = "nightshift:…"
+"""The tag in the preview of a call that does not exist yet: the real one has its numbers."""
 
 
 @dataclass
@@ -224,7 +239,8 @@ class Tool:
     undo: str | None = None
     """Name of the tool that takes it back, called with the arguments that both have in common."""
     find: Callable[..., Any] | None = None
-    show: Callable[..., str] | None = None
+    show: Callable[..., RenderedChange] | None = None
+    """States the exact commands that a call would run; the gate gives no command that is not among them."""
     take_back: Callable[..., None] | None = None
     standing: Callable[..., Any] | None = None
 
@@ -233,8 +249,8 @@ class Tool:
         self.find = function
         return function
 
-    def preview(self, function: Callable[..., str]) -> Callable[..., str]:
-        """Register how to print the exact change that a call would make."""
+    def preview(self, function: Callable[..., RenderedChange]) -> Callable[..., RenderedChange]:
+        """Register how to state the exact commands that a call would run."""
         self.show = function
         return function
 

@@ -13,11 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from assistant.errors import ToolError
 from assistant.ports import Reply
 from assistant.records import Job, JobSpec, JobState, Node, NodeState
 from assistant.records.jobs import HELD
+from assistant.rendering import method_lines
 
 EVERY_S = 10.0
 """Between two steps of a job."""
@@ -97,6 +99,10 @@ class BusyNight:
         if job_id not in self._jobs:
             raise ToolError(f"job {job_id} is unknown")
         return self._jobs[job_id]
+
+    def command_lines(self, method: str, /, *arguments: Any, **named: Any) -> tuple[str, ...]:
+        """Return a change in Slurm's words."""
+        return method_lines(method, arguments, named)
 
     def submit(self, spec: JobSpec) -> str:
         """Start a job at once on two nodes that are in service."""

@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from assistant.errors import ToolError
 from assistant.ports import JumpingClock
 from assistant.records import Event, Job, JobSpec, JobState, Node
+from assistant.rendering import method_lines
 from assistant.training.megatron import StepReport, iteration_line, saved_line, saving_line, validation_line
 from assistant.watch.watcher import Watcher
 
@@ -306,6 +308,10 @@ class Queue:
     def nodes(self) -> Sequence[Node]:
         """Return none."""
         return []
+
+    def command_lines(self, method: str, /, *arguments: Any, **named: Any) -> tuple[str, ...]:
+        """Return a change in Slurm's words."""
+        return method_lines(method, arguments, named)
 
     def submit(self, spec: JobSpec) -> str:
         """Refuse."""

@@ -11,8 +11,9 @@ from assistant.probing import Circumstances
 from assistant.records import Node, NodeState, Risk
 from assistant.recover.identity import owns_cordon
 from assistant.recover.leases import HOURS, expired, lease, ours, parse
+from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
-from assistant.tools._collective import proven_good, would_test
+from assistant.tools._collective import proven_good, reservation_lines, would_test
 from assistant.tools.probes._check import check
 
 OUT = (NodeState.DRAINING, NodeState.DRAINED)
@@ -61,9 +62,11 @@ def cordon_stands(context: Context, node: str, reason: str, hours: float = HOURS
 
 
 @cordon_node.preview
-def cordoning(context: Context, node: str, reason: str, hours: float = HOURS) -> str:
-    """Return what a person would type."""
-    return f'scontrol update NodeName={node} State=DRAIN Reason="{_written(context, reason, hours)}"'
+def cordoning(context: Context, node: str, reason: str, hours: float = HOURS) -> RenderedChange:
+    """Return the command; a node that is out of scheduling already is left alone."""
+    before = known(context, node)
+    note = f"out of scheduling already, so nothing is done: {before.reason}" if before.state in OUT else ""
+    return RenderedChange(context.scheduler.command_lines("cordon", node, _written(context, reason, hours)), note)
 
 
 @tool(risk=Risk.CHANGE, kind="uncordon")
@@ -98,14 +101,17 @@ def uncordoned(context: Context, tag: str, node: str, reason: str = "", force: s
 
 
 @uncordon_node.preview
-def uncordoning(context: Context, node: str, reason: str = "", force: str = "") -> str:
-    """Return what a person would type."""
+def uncordoning(context: Context, node: str, reason: str = "", force: str = "") -> RenderedChange:
+    """Return the commands, and which test stands before them."""
     before = known(context, node).reason
     foreign = " (not ours: it would be refused)" if before and not ours(before) else ""
     checks = f"; without the probes and the test: {force}" if force else ""
+    commands: tuple[str, ...] = ()
     if ours(before) and not reason and not force:
         checks = f"; after its probes and {would_test(context, node)}"
-    return f"scontrol update NodeName={node} State=RESUME  # was: {before or 'not cordoned'}{foreign}{checks}"
+        commands = reservation_lines(context)
+    lines = context.scheduler.command_lines("uncordon", node)
+    return RenderedChange((*commands, *lines), f"was: {before or 'not cordoned'}{foreign}{checks}")
 
 
 @tool(risk=Risk.CHANGE, kind="renew")
@@ -121,7 +127,7 @@ def renew_cordon(context: Context, node: str, hours: float = HOURS) -> dict[str,
     if own is None:
         raise ToolError(f"node {node} holds no lease of ours (reason: {before.reason or 'none'})")
     _must_own(context, before)
-    written = own.renewed(context.clock.now(), _hours(hours)).render()
+    written = own.renewed(context.began, _hours(hours)).render()
     context.scheduler.cordon(node, written)
     return {"node": node, "reason": written, "reason_before": before.reason}
 
@@ -137,11 +143,12 @@ def renewed(context: Context, tag: str, node: str, hours: float = HOURS) -> dict
 
 
 @renew_cordon.preview
-def renewing(context: Context, node: str, hours: float = HOURS) -> str:
-    """Return what a person would type."""
+def renewing(context: Context, node: str, hours: float = HOURS) -> RenderedChange:
+    """Return the command; a cordon of somebody else is left as it is."""
     own = parse(known(context, node).reason)
-    written = own.renewed(context.clock.now(), hours).render() if own else "no lease of ours: nothing is done"
-    return f'scontrol update NodeName={node} Reason="{written}"'
+    if own is None:
+        return RenderedChange(note=f"node {node} holds no lease of ours: nothing is done")
+    return RenderedChange(context.scheduler.command_lines("cordon", node, own.renewed(context.began, _hours(hours)).render()))
 
 
 @tool(risk=Risk.READ)
@@ -185,7 +192,7 @@ def _must_own(context: Context, node: Node) -> None:
 
 
 def _written(context: Context, reason: str, hours: float) -> str:
-    return lease(context.tag, reason, context.by, context.clock.now(), _hours(hours)).render()
+    return lease(context.tag, reason, context.by, context.began, _hours(hours)).render()
 
 
 def _hours(hours: float) -> float:

@@ -25,6 +25,7 @@ from assistant.recover.restart import (
     plan_restart,
     restart_problem,
 )
+from assistant.rendering import NEW_JOB, RenderedChange
 from assistant.tooling import Context, tool
 from assistant.tools._meant import must_be_ours_to_restart
 from assistant.tools.checkpoints import choose_checkpoint
@@ -198,16 +199,19 @@ def planned(
     skip_around_step: int = 0,
     skip_steps: int = 200,
     not_all_of: list[str] | None = None,
-) -> str:
-    """Return the submission as a person would type it."""
+) -> RenderedChange:
+    """Return the submission, and the moves of pending jobs that wait for the old job."""
     skip = Wish(skip_from_step, skip_to_step, skip_around_step, skip_steps)
     plan = _plan(context, job, checkpoint=checkpoint, exclude=exclude or (), skip=skip, not_all_of=not_all_of or (), read=False)
-    spec = plan.spec
-    words = [f"submit {spec.name} ({spec.nodes} nodes) again"]
+    spec, scheduler = plan.spec, context.scheduler
+    words = [f"{spec.name} ({spec.nodes} nodes) of {spec.user or plan.job.user} again"]
     words.append(f"from {plan.checkpoint.path} (step {plan.checkpoint.step})" if plan.checkpoint else "from the start")
-    words += [f"--exclude={','.join(spec.exclude)}"] if spec.exclude else []
     words += [f"without the data of steps {plan.skip.first} to {plan.skip.end - 1}"] if plan.skip else []
-    return " ".join([*words, f"--comment={spec.comment!r}"])
+    lines = scheduler.command_lines("submit", spec) + scheduler.command_lines("release", NEW_JOB)
+    if isinstance(scheduler, Dependents):
+        for waiting in scheduler.dependents(job):
+            lines += scheduler.command_lines("move_dependent", waiting.id, job, NEW_JOB)
+    return RenderedChange(lines, " ".join(words))
 
 
 def _moved_dependents(context: Context, old: str, new: str) -> str:

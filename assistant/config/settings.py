@@ -97,6 +97,8 @@ class SlurmSettings:
     """Words before a scontrol that changes nodes or reservations, such as `["sudo", "-n"]`; it must never ask for a password."""
     submit_as: tuple[str, ...] = ()
     """Words before the sbatch of somebody else's job, such as `["sudo", "-n", "-u", "{user}"]`; default: only one's own jobs."""
+    lowest_uid: int = 1000
+    """Jobs of accounts with a smaller uid, root's and the system's own, are never submitted by somebody else."""
     sbatch: tuple[str, ...] = ()
     """Options added to each submission."""
     history_h: float = 24.0

@@ -10,11 +10,12 @@ Options: lm-evaluation-harness docs/interface.md (August 2026), OpenCompass open
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from assistant import processes
 
 PREFERRED = ("exact_match", "acc_norm", "acc", "pass@1", "f1", "bleu", "accuracy", "score")
 """Metrics of lm-eval, the one that is reported first; else the first by name."""
@@ -98,10 +99,12 @@ def _infer(kind: str, words: Sequence[str], more: Sequence[str]) -> int:
     folder.mkdir(parents=True)
     if kind == "opencompass":
         (folder / "model.json").write_text(json.dumps({"model": model}), encoding="utf-8")
-        return subprocess.run(opencompass_words("infer", model, dataset, folder, more), check=False).returncode
+        return processes.run(
+            opencompass_words("infer", model, dataset, folder, more), environment=processes.own_environment()
+        ).returncode
     samples = folder / "samples.json"
     samples.write_text(json.dumps({dataset: list(range(int(first), int(last)))}), encoding="utf-8")
-    return subprocess.run(lm_eval_infer(model, dataset, samples, folder, more), check=False).returncode
+    return processes.run(lm_eval_infer(model, dataset, samples, folder, more), environment=processes.own_environment()).returncode
 
 
 def _score(kind: str, words: Sequence[str], more: Sequence[str]) -> int:
@@ -109,7 +112,10 @@ def _score(kind: str, words: Sequence[str], more: Sequence[str]) -> int:
     if kind == "opencompass":
         for path in sorted(out.rglob("model.json")):
             model = json.loads(path.read_bytes())["model"]
-            status = subprocess.run(opencompass_words("eval", model, dataset, path.parent, more), check=False).returncode
+            scored = processes.run(
+                opencompass_words("eval", model, dataset, path.parent, more), environment=processes.own_environment()
+            )
+            status = scored.returncode
             if status:
                 return status
         found = opencompass_score([json.loads(path.read_bytes()) for path in sorted(out.rglob("results/*/*.json"))])

@@ -15,23 +15,27 @@ from datetime import datetime, timedelta
 from typing import Any, NoReturn
 
 from assistant.errors import ChangesStopped, Denied, Fenced, Parked, StoreBusy, ToolError, Unavailable, UsageError
-from assistant.gate.asking import Preview, request_of, shared_arguments, shown
+from assistant.gate.asking import Preview, request_of, shared_arguments, shown, undo_text
 from assistant.gate.breaker import open_if_due
 from assistant.gate.exclusion import must_be_alone
-from assistant.gate.guarded import guarded
+from assistant.gate.guarded import FrozenCommands, guarded
 from assistant.gate.kill_switch import stopped_by
 from assistant.gate.last_look import LastLook
 from assistant.gate.targets import Reach, reach_of
 from assistant.policy import Policy, PolicyInForce, Request, Situation, decide
 from assistant.ports import Approver
 from assistant.records import Call, CallStatus, Decision, Outcome, Risk, Verdict, tag_of
-from assistant.redact import MASK, redact_value
+from assistant.redact import MASK, redact, redact_value
+from assistant.rendering import RenderedChange
 from assistant.store import Store
 from assistant.store.breaker import why_open
-from assistant.store.calls import STANDS
-from assistant.tooling import Context, Tool, find_tool, to_json
+from assistant.store.calls import STANDS, command_digest
+from assistant.tooling import PENDING_TAG, Context, Tool, find_tool, to_json
 
 __all__ = ["Gate"]
+
+MOST_ASKED = 3
+"""Times that one call asks in a row because its commands change while the person thinks; after that it is refused."""
 
 logger = logging.getLogger(__name__)
 
@@ -118,15 +122,57 @@ class Gate:
         call = self._store.write_call(Call(0, incident, tool.name, checked, why, by, self._now(), status, step), kind=tool.kind)
         return self._decided(call, tool, checked, approved_by)
 
-    def go_on(self, call_id: int) -> Outcome:
+    def prepare(self, tool_name: str, arguments: Mapping[str, Any], *, why: str, by: str, incident: int | None = None) -> Call:
+        """Write a changing call down and freeze its commands, so that a person can be shown exactly what `go_on` would run.
+
+        Raises:
+            UsageError: The tool or an argument is wrong, or the tool changes nothing.
+            ToolError: What it names does not exist; the call is closed as failed.
+        """
+        tool = self._find(tool_name)
+        if tool.risk is Risk.READ:
+            raise UsageError(f"{tool_name} changes nothing: call it")
+        checked = tool.checked(arguments)
+        call = Call(0, incident, tool.name, checked, why, by, self._now(), CallStatus.PENDING)
+        return self._prepared(self._store.write_call(call, kind=tool.kind), tool, checked)
+
+    def prepare_undo(self, call_id: int, by: str, *, why: str = "") -> Call:
+        """Write down and freeze what takes a call back, as `prepare` does; `go_on` makes it and marks the old call undone.
+
+        Raises:
+            UsageError: It cannot be taken back.
+            ToolError: What it names does not exist.
+        """
+        call, checked = self._undoing(call_id, by, why)
+        return self._prepared(call, self._find(call.tool), checked) if call.status is CallStatus.PENDING else call
+
+    def withdraw(self, call_id: int, by: str, *, why: str = "") -> None:
+        """Close a prepared call that its person does not want after all; one that has gone on meanwhile is left alone."""
+        with self._store.transaction():
+            if self._store.call(call_id).status is CallStatus.PENDING:
+                self._store.write_decision(call_id, Decision(Verdict.DENY, "answered", by, self._now(), why))
+                self._store.move_call(call_id, CallStatus.PENDING, CallStatus.DENIED, by=by)
+
+    def go_on(self, call_id: int, *, approved_by: str | None = None, digest: str | None = None) -> Outcome:
         """Go on with a call that was written down: after its approval, or after a crash. What an undo takes back is marked so.
+
+        Args:
+            call_id: The call.
+            approved_by: The person who has said yes to its frozen commands.
+            digest: Of the commands that this person was shown (`Call.digest`); needed with `approved_by`.
 
         Raises:
             Denied: It was refused, or the policy refuses it now.
-            Parked: Nobody has answered yet.
+            Parked: Nobody has answered yet, or the commands are others now and are asked about anew.
+            UsageError: The person was shown other commands.
             Unavailable: Whether it took effect cannot be told now.
         """
-        outcome = self._go_on(self._store.call(call_id))
+        call = self._store.call(call_id)
+        if approved_by is not None and (not call.digest or digest != call.digest):
+            raise UsageError(
+                f"call {call_id} would run {call.preview or 'nothing that was shown'!r}, which is not what was shown: look again"
+            )
+        outcome = self._go_on(call, approved_by=approved_by)
         taken_back = self._store.undoes(call_id)
         if taken_back is not None and outcome.ok and self._store.call(taken_back).status is CallStatus.DONE:
             self._store.set_call_status(taken_back, CallStatus.UNDONE, by=self._store.call(call_id).by)
@@ -143,10 +189,10 @@ class Gate:
         """
         tool = self._find(tool_name)
         checked = tool.checked(arguments)
-        context = replace(self._context_for(incident, tag_of(self._store.store_id, incident, 0)), by=by)
+        context = replace(self._context_for(incident, PENDING_TAG), by=by)
         reach = reach_of(checked, context.scheduler) if tool.risk > Risk.READ else None
         request = request_of(tool, by, reach, approved_by)
-        return Preview(shown(tool, context, checked), self._decide(request, reach, 0))
+        return Preview(redact(shown(tool, context, checked).text), self._decide(request, reach, 0))
 
     def resolve(self, call: Call) -> Outcome | None:
         """Find out, after a crash, what came of a call that has an intent and no outcome.
@@ -200,6 +246,24 @@ class Gate:
         Raises:
             UsageError: The call did not end well, or its tool has no undo.
         """
+        taken_back = self._go_on(self._undoing(call_id, by, why)[0], approved_by=approved_by)
+        if taken_back.ok and self._store.call(call_id).status is CallStatus.DONE:
+            self._store.set_call_status(call_id, CallStatus.UNDONE, by=by)
+        return taken_back
+
+    def undo_text(self, call: Call) -> str:
+        """Return the commands that would take a call back, empty where there are none or they cannot be told now; nothing runs."""
+        tool, outcome = self._find(call.tool), self._store.outcome(call.id)
+        if tool.undo is None:
+            return ""
+        return undo_text(self._find(tool.undo), self._context_of(call), call.arguments, outcome.value if outcome else None)
+
+    def _undoing(self, call_id: int, by: str, why: str) -> tuple[Call, dict[str, Any]]:
+        """Return the call that takes another one back, written down now if it was not, and its arguments.
+
+        Raises:
+            UsageError: The call did not end well, or its tool has no undo.
+        """
         old = self._store.call(call_id)
         tool = self._find(old.tool)
         outcome = self._store.outcome(call_id)
@@ -207,19 +271,14 @@ class Gate:
             raise UsageError(f"call {call_id} ({old.tool}) cannot be taken back: {old.tool} has no undo")
         if outcome is None or old.status not in (CallStatus.DONE, CallStatus.UNDONE):
             raise UsageError(f"call {call_id} ({old.tool}) is {old.status}: only a call that was done can be undone")
+        undo = self._find(tool.undo)
+        checked = undo.checked(shared_arguments(undo, old.arguments, outcome.value))
         earlier = self._store.undone_by(call_id)
         if earlier is not None and earlier.status not in (CallStatus.FAILED, CallStatus.DENIED):
-            taken_back = self._go_on(earlier, approved_by=approved_by)
-        else:
-            undo = self._find(tool.undo)
-            checked = undo.checked(shared_arguments(undo, old.arguments, outcome.value))
-            reason = why or f"take back call {call_id}: {old.preview or old.tool}"
-            call = Call(0, old.incident, undo.name, checked, reason, by, self._now(), CallStatus.PENDING)
-            written = self._store.write_call(call, kind=undo.kind, undoes=call_id)
-            taken_back = self._decided(written, undo, checked, approved_by)
-        if taken_back.ok and old.status is CallStatus.DONE:
-            self._store.set_call_status(call_id, CallStatus.UNDONE, by=by)
-        return taken_back
+            return earlier, checked
+        reason = why or f"take back call {call_id}: {old.preview or old.tool}"
+        call = Call(0, old.incident, undo.name, checked, reason, by, self._now(), CallStatus.PENDING)
+        return self._store.write_call(call, kind=undo.kind, undoes=call_id), checked
 
     def _go_on(self, call: Call, *, given: dict[str, Any] | None = None, approved_by: str | None = None) -> Outcome:
         known = self._store.outcome(call.id)
@@ -243,7 +302,7 @@ class Gate:
             broken = self._store.call_broken(call.id, approval.id if approval is not None else None)
             if broken is not None:
                 self._refuse(call, Decision(Verdict.DENY, "audit", "audit", self._now(), f"{broken}; run nightshift audit verify"))
-        if approval is not None and self._now() < approval.expires:
+        if approval is not None and self._now() < approval.expires and call.digest and approval.digest == call.digest:
             approved_by = approved_by or approval.by
         for decision in self._store.decisions(call.id):
             if decision.verdict is Verdict.DENY and decision.by != "policy":
@@ -256,30 +315,51 @@ class Gate:
         """Ask the policy, then a person where it says so, then run."""
         if tool.risk is Risk.READ:
             return self._run(call, tool, checked)
+        context = self._context_of(call)
+        for asked in range(MOST_ASKED):
+            # the world goes on while a call waits and while a person thinks: a yes holds for the commands that it was given to
+            before = call.digest
+            try:
+                reach = reach_of(checked, context.scheduler)
+                call = self._frozen(call, shown(tool, context, checked))
+                standing = tool.standing(context, **checked) if tool.standing is not None else None
+            except ToolError as error:
+                return self._ended(call, tool, Outcome(call.id, False, None, str(error), self._now()))
+            if standing is not None:
+                # nothing would change: nobody is asked, and no limit counts it
+                why = "the cluster is as the call would make it: nothing is changed"
+                self._store.write_decision(call.id, Decision(Verdict.ALLOW, STANDS, "gate", self._now(), why))
+                return self._ended(call, tool, Outcome(call.id, True, to_json(standing), "", self._now()))
+            if before and call.digest != before:
+                approved_by = None
+            settled = self._settled(call, tool, checked, reach, approved_by)
+            if isinstance(settled, Outcome):
+                return settled
+            if asked and approved_by:
+                raise Denied(f"{call.preview}: {settled.rule} asks again although {approved_by} said yes")
+            call = self._store.call(call.id)
+            answer = self._approver.ask(call, settled)
+            if answer.verdict is not Verdict.ALLOW:
+                self._refuse(call, replace(answer, verdict=Verdict.DENY))
+            approved_by = answer.by
+        changed = replace(answer, verdict=Verdict.DENY, why=f"the commands were others after each of {MOST_ASKED} answers")
+        return self._refuse(call, changed)
+
+    def _context_of(self, call: Call) -> Context:
+        return replace(self._context_for(call.incident, self._tag(call)), by=call.by, asked=call.at)
+
+    def _prepared(self, call: Call, tool: Tool, checked: dict[str, Any]) -> Call:
         try:
-            context = replace(self._context_for(call.incident, self._tag(call)), by=call.by)
-            reach = reach_of(checked, context.scheduler)
-            call = replace(call, preview=shown(tool, context, checked))
-            standing = tool.standing(context, **checked) if tool.standing is not None else None
+            return self._frozen(call, shown(tool, self._context_of(call), checked))
         except ToolError as error:
-            return self._ended(call, tool, Outcome(call.id, False, None, str(error), self._now()))
-        if standing is not None:
-            # nothing would change: nobody is asked, and no limit counts it
-            why = "the cluster is as the call would make it: nothing is changed"
-            self._store.write_decision(call.id, Decision(Verdict.ALLOW, STANDS, "gate", self._now(), why))
-            return self._ended(call, tool, Outcome(call.id, True, to_json(standing), "", self._now()))
-        ended = self._settled(call, tool, checked, reach, approved_by)
-        if isinstance(ended, Outcome):
-            return ended
-        call = self._store.call(call.id)
-        answer = self._approver.ask(call, ended)
-        if answer.verdict is not Verdict.ALLOW:
-            self._refuse(call, replace(answer, verdict=Verdict.DENY))
-        # the world went on while the person was thinking
-        again = self._settled(call, tool, checked, reach_of(checked, context.scheduler), answer.by)
-        if isinstance(again, Outcome):
-            return again
-        raise Denied(f"{call.preview}: {again.rule} asks again although {answer.by} said yes")
+            self._ended(call, tool, Outcome(call.id, False, None, str(error), self._now()))
+            raise
+
+    def _frozen(self, call: Call, change: RenderedChange) -> Call:
+        """Keep the commands of a call, unless they are the ones that are kept; then what was shown with them stays, too."""
+        if call.digest and self._store.frozen_commands(call.id) == [command_digest(line) for line in change.commands]:
+            return call
+        return self._store.freeze(call, change.text, change.commands)
 
     def _settled(
         self, call: Call, tool: Tool, checked: dict[str, Any], reach: Reach, approved_by: str | None
@@ -354,9 +434,11 @@ class Gate:
         return self._ended(call, tool, outcome)
 
     def _try(self, tool: Tool, checked: dict[str, Any], call: Call, check: Callable[[], None] | None = None) -> Outcome:
-        context = replace(self._context_for(call.incident, self._tag(call)), by=call.by)
+        context = self._context_of(call)
         if check is not None:
-            context = replace(context, scheduler=guarded(context.scheduler, check))
+            frozen = FrozenCommands(self._store.frozen_commands(call.id), call.preview)
+            scheduler = guarded(context.scheduler, check, frozen, tag=context.tag)
+            context = replace(context, scheduler=scheduler, confirm=frozen.confirm)
         try:
             return Outcome(call.id, True, to_json(tool.run(context, **checked)), "", self._now())
         except ToolError as error:
@@ -390,6 +472,9 @@ class Gate:
         if not outcome.ok:
             self._take_back(call, tool)
         undo = f"nightshift undo {call.id}" if tool.undo and outcome.ok else ""
+        if tool.undo and outcome.ok:
+            commands = undo_text(self._find(tool.undo), self._context_of(call), call.arguments, outcome.value)
+            undo += f": {commands}" if commands else ""
         self._store.write_outcome(outcome, undo=undo)
         if not outcome.ok and tool.risk > Risk.READ:
             open_if_due(self._store, self.policy)

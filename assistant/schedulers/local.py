@@ -19,6 +19,7 @@ from assistant.nodeset import fold
 from assistant.ports import Clock
 from assistant.private_files import create_private, private_folder
 from assistant.records import Job, JobSpec, Node
+from assistant.rendering import method_lines
 from assistant.schedulers import local_files as files
 from assistant.schedulers.cordons import must_cordon, must_uncordon, shown
 from assistant.schedulers.local_jobs import JobFolders, reap
@@ -207,6 +208,10 @@ class LocalScheduler:
             if must_uncordon(node, cluster["cordons"].get(node)):
                 self._set_cordons(cluster, {name: why for name, why in cluster["cordons"].items() if name != node})
                 files.say(self.folder, self.clock.now(), f"update_node: node {node} state set to IDLE")
+
+    def command_lines(self, method: str, /, *arguments: Any, **named: Any) -> tuple[str, ...]:
+        """Return a change in Slurm's words, with all its arguments; this cluster has no programs of its own."""
+        return method_lines(method, arguments, named)
 
     # What only this cluster can do
 

@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from assistant import processes
 from assistant.private_files import append_private, create_private, private_folder
 from assistant.records import Job, JobSpec, JobState
 from assistant.schedulers import local_files as files
@@ -146,10 +147,9 @@ def _spawn(folder: Path) -> int:
     path = os.pathsep.join(filter(None, [SOURCE, os.environ.get("PYTHONPATH")]))
     with append_private(folder / "supervisor.log", "ab") as output, Path(os.devnull).open("rb") as nothing:
         # posix_spawn and not Popen: nobody here waits for it, and Popen complains when it is dropped.
-        pid = os.posix_spawn(
-            sys.executable,
+        pid = processes.spawn(
             [sys.executable, "-m", "assistant.schedulers.local_runner", str(folder)],
-            {**os.environ, "PYTHONPATH": path},
+            environment=processes.own_environment({"PYTHONPATH": path}),
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, nothing.fileno(), 0),
                 (os.POSIX_SPAWN_DUP2, output.fileno(), 1),

@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, Any
 
+from assistant import processes
 from assistant.nodeset import fold
 from assistant.private_files import append_private
 from assistant.schedulers import slurm_words
@@ -105,10 +106,10 @@ class Supervisor:
         world = per_node * len(self.nodes)
         for number in range(world):
             node = self.nodes[number // per_node]
-            process = subprocess.Popen(
+            process = processes.start(
                 ["bash", str(self.folder / "script.sh")],
                 cwd=self.launch["work_dir"],
-                env=self._environment(number, world, per_node, node),
+                environment=self._environment(number, world, per_node, node),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

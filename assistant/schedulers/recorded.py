@@ -5,10 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from assistant.errors import ToolError, Unavailable
 from assistant.ports import Reply
 from assistant.records import Job, JobSpec, Node
+from assistant.rendering import method_lines
 
 NO_PROGRAM = 127
 
@@ -84,6 +86,10 @@ class RecordedCluster:
     def uncordon(self, node: str) -> None:
         """Note an uncordon."""
         self.changes.append(f"uncordon {node}")
+
+    def command_lines(self, method: str, /, *arguments: Any, **named: Any) -> tuple[str, ...]:
+        """Return a change in Slurm's words, with all its arguments; this cluster has no programs of its own."""
+        return method_lines(method, arguments, named)
 
     def run(self, nodes: Sequence[str], command: Sequence[str], *, timeout_s: float) -> Mapping[str, Reply]:
         """Answer with the recorded kernel log; any other program is not there."""

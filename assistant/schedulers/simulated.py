@@ -23,6 +23,7 @@ from assistant.errors import ToolError, Unavailable
 from assistant.nodeset import fold
 from assistant.ports import Clock, Reply
 from assistant.records import Job, JobSpec, JobState, Node
+from assistant.rendering import method_lines
 from assistant.schedulers.cordons import HELD_BY_USER, must_cordon, must_uncordon, shown
 from assistant.schedulers.simulated_run import Progress, Run
 from assistant.schedulers.slurm_words import controller_line, how_ended, job_cancelled, step_cancelled
@@ -187,6 +188,10 @@ class SimulatedCluster:
             del self._cordons[node]
             self.changes.append(f"uncordon {node}")
             self._place()
+
+    def command_lines(self, method: str, /, *arguments: Any, **named: Any) -> tuple[str, ...]:
+        """Return a change in Slurm's words, with all its arguments; this cluster has no programs of its own."""
+        return method_lines(method, arguments, named)
 
     def controller_log(self, job_id: str | None = None) -> str:
         """Return slurmctld.log: all of it, or the lines of a job and of its nodes."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
-from assistant.errors import StoreError, UsageError
+from assistant.errors import StoreBusy, StoreError, UsageError
 from assistant.records import Call, CallStatus, Decision, Outcome
 from assistant.store.audit import AuditRows
 from assistant.store.rows import call_of, clean, decision_of, outcome_of, packed, time_text, unpacked
@@ -106,21 +107,27 @@ class CallRows(AuditRows):
         with self.transaction() as connection:
             connection.execute("UPDATE calls SET targets = ?, preview = ? WHERE id = ?", [packed(targets), clean(preview), call])
 
-    def freeze(self, call: int, preview: str, commands: Sequence[str]) -> Call:
+    def freeze(self, call: Call, preview: str, commands: Sequence[str]) -> Call:
         """Keep the exact commands of a call, and return the call with its digest.
 
         Args:
-            call: Its id.
+            call: As the caller knows it.
             preview: What people are shown: every command, and notes behind ` # `.
             commands: The commands as they would run; only their digests are kept, since they may hold secrets.
+
+        Raises:
+            StoreBusy: Another process goes on with the call meanwhile; nothing was changed.
         """
         shown, kept = clean(preview), [command_digest(command) for command in commands]
         digest = hashlib.sha256(json.dumps([shown, kept]).encode("ascii")).hexdigest()
         with self.transaction() as connection:
-            connection.execute(
-                "UPDATE calls SET preview = ?, commands = ?, digest = ? WHERE id = ?", [shown, json.dumps(kept), digest, call]
+            changed = connection.execute(
+                "UPDATE calls SET preview = ?, commands = ?, digest = ? WHERE id = ? AND status = ?",
+                [shown, json.dumps(kept), digest, call.id, str(call.status)],
             )
-        return self.call(call)
+            if not changed.rowcount:
+                raise StoreBusy(f"call {call.id} is {self.call(call.id).status}: another process goes on with it; ask again later")
+        return replace(call, preview=shown, digest=digest)
 
     def frozen_commands(self, call: int) -> list[str]:
         """Return the digests of a call's frozen commands, each as `command_digest` makes it, in the order of `freeze`."""

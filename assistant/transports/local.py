@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+from assistant import processes
 from assistant.ports import Reply
 
 FAN_OUT = 16
@@ -56,10 +57,10 @@ class LocalTransport:
 def run_command(node: str, command: list[str], folder: Path, timeout_s: float) -> Reply:
     """Run one command on this machine, in a folder and in a session of its own, and return what `node` answered by it."""
     try:
-        process = subprocess.Popen(
+        process = processes.start(
             command,
             cwd=folder,
-            env={**os.environ, "SLURMD_NODENAME": node},
+            environment=processes.clean_environment({"SLURMD_NODENAME": node}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

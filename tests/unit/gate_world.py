@@ -12,6 +12,7 @@ from assistant.gate import Gate, Park
 from assistant.policy import Mode, Policy, PolicyInForce
 from assistant.ports import Approver, JumpingClock
 from assistant.records import JobSpec, NodeState, Risk, tag_of
+from assistant.rendering import RenderedChange
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.store import Store
 from assistant.tooling import Context, Tool, tool
@@ -49,8 +50,8 @@ def cordoned(context: Context, tag: str, node: str, reason: str) -> dict[str, st
 
 
 @cordon_node.preview
-def cordon_preview(context: Context, node: str, reason: str) -> str:
-    return f"scontrol update node={node} state=drain reason='{context.tag} {reason}'"
+def cordon_preview(context: Context, node: str, reason: str) -> RenderedChange:
+    return RenderedChange(context.scheduler.command_lines("cordon", node, f"{context.tag} {reason}"))
 
 
 @tool(risk=Risk.CHANGE, kind="uncordon")
@@ -64,6 +65,11 @@ def uncordon_node(context: Context, node: str) -> str:
     return node
 
 
+@uncordon_node.preview
+def uncordon_preview(context: Context, node: str) -> RenderedChange:
+    return RenderedChange(context.scheduler.command_lines("uncordon", node))
+
+
 @tool(risk=Risk.CHANGE, kind="resubmit", undo="cancel_job")
 def resubmit_job(context: Context, job: str) -> dict[str, str]:
     """Submit a job again.
@@ -74,6 +80,11 @@ def resubmit_job(context: Context, job: str) -> dict[str, str]:
     return {"job": context.scheduler.submit(replace(SPEC, comment=context.tag))}
 
 
+@resubmit_job.preview
+def resubmit_preview(context: Context, job: str) -> RenderedChange:
+    return RenderedChange(context.scheduler.command_lines("submit", replace(SPEC, comment=context.tag)))
+
+
 @tool(risk=Risk.DISRUPT, kind="cancel")
 def cancel_job(context: Context, job: str) -> None:
     """End a job.
@@ -82,6 +93,11 @@ def cancel_job(context: Context, job: str) -> None:
         job: Its id.
     """
     context.scheduler.cancel(job)
+
+
+@cancel_job.preview
+def cancel_preview(context: Context, job: str) -> RenderedChange:
+    return RenderedChange(context.scheduler.command_lines("cancel", job))
 
 
 @tool(risk=Risk.CHANGE, kind="cordon")

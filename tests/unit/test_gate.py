@@ -26,7 +26,7 @@ def test_an_allowed_call_runs_and_every_row_is_written(world: World) -> None:
     assert world.reason() == f"{world.tag(1, 1)} ecc"
     assert [row.what for row in world.store.audit(after=1)] == ["call.pending", "decision", "call.intent", "outcome"]
     ended = world.store.audit(limit=1)[0]
-    assert ended.preview == f"scontrol update node=n1 state=drain reason='{world.tag(1)} ecc'"
+    assert ended.preview == f"scontrol update NodeName=n1 State=DRAIN Reason='{world.tag(1)} ecc'"
     assert ended.undo == "nightshift undo 1"
     assert world.store.call(1).preview == ended.preview
 
@@ -119,7 +119,7 @@ def test_observe_changes_nothing_and_records_what_it_would_have_done(world: Worl
     assert world.cluster.changes == []
     (call,) = world.store.calls()
     assert call.status is CallStatus.DENIED
-    assert call.preview.startswith("scontrol update node=n1")
+    assert call.preview.startswith("scontrol update NodeName=n1")
 
 
 def test_a_denied_step_is_asked_again_when_the_policy_changed(world: World) -> None:

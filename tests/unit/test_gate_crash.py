@@ -13,8 +13,8 @@ import pytest
 from assistant.errors import Denied, Parked, Unavailable, UsageError
 from assistant.gate import AnswersFrom, Gate
 from assistant.policy import Mode, Policy
-from assistant.records import Verdict, tag_of
-from assistant.tooling import Context
+from assistant.records import Verdict
+from assistant.tooling import PENDING_TAG, Context
 from tests.unit.gate_world import (
     CORDON,
     PROPOSE,
@@ -125,7 +125,7 @@ def test_only_a_done_call_with_an_undo_can_be_undone(world: World, name: str, ar
 
 def test_a_preview_shows_the_change_and_the_policys_word_and_writes_nothing(world: World) -> None:
     shown = world.gate(PROPOSE).preview("cordon_node", {"node": "n1", "reason": "ecc"}, by="playbook:x", incident=1)
-    assert shown.text == f"scontrol update node=n1 state=drain reason='{tag_of(world.store.store_id, 1, 0)} ecc'"
+    assert shown.text == f"scontrol update NodeName=n1 State=DRAIN Reason='{PENDING_TAG} ecc'"
     assert shown.decision.rule == "mode.propose"
     assert world.store.calls() == []
     assert world.gate().preview("look", {}, by="playbook:p").decision.rule == "read"

@@ -209,5 +209,5 @@ def test_a_preview_is_the_command_and_says_what_would_be_refused(context: Contex
     cluster.set_cordon("node02", "bob: disk")
     assert uncordon_node.show is not None
     assert renew_cordon.show is not None
-    assert uncordon_node.show(context, node="node02").endswith("# was: bob: disk (not ours: it would be refused)")
-    assert renew_cordon.show(context, node="node02") == 'scontrol update NodeName=node02 Reason="no lease of ours: nothing is done"'
+    assert uncordon_node.show(context, node="node02").text.endswith("# was: bob: disk (not ours: it would be refused)")
+    assert renew_cordon.show(context, node="node02").text == "node node02 holds no lease of ours: nothing is done"

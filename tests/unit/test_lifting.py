@@ -140,9 +140,9 @@ def test_partners_are_idle_in_service_of_the_partition_and_nobody_elses(context:
 def test_the_preview_says_that_it_will_be_tested(context: Context, cluster: Reserving) -> None:
     assert uncordon_node.show is not None
     shown = uncordon_node.show(context, node="node02")
-    assert shown.endswith("; after its probes and a collective test with node[01,04,07] (about 6 s)")
-    assert "collective" not in uncordon_node.show(context, node="node02", reason=cluster.nodes()[1].reason)
+    assert shown.note.endswith("; after its probes and a collective test with node[01,04,07] (about 6 s)")
+    assert "collective" not in uncordon_node.show(context, node="node02", reason=cluster.nodes()[1].reason).text
     forced = uncordon_node.show(context, node="node02", force="new GPU")
-    assert forced.endswith("; without the probes and the test: new GPU")
+    assert forced.note.endswith("; without the probes and the test: new GPU")
     busy(cluster, 8)
-    assert "has no idle partner now: it would be refused" in uncordon_node.show(context, node="node02")
+    assert "has no idle partner now: it would be refused" in uncordon_node.show(context, node="node02").note

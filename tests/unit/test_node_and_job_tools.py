@@ -87,13 +87,13 @@ def test_previews_are_what_a_person_would_type(context: Context, cluster: Simula
         (
             cordon_node,
             {"node": "node02", "reason": "ecc"},
-            'scontrol update NodeName=node02 State=DRAIN Reason="nightshift:3:9 ecc until=2026-01-02T00:00:00Z by=alice"',
+            "scontrol update NodeName=node02 State=DRAIN Reason='nightshift:3:9 ecc until=2026-01-02T00:00:00Z by=alice'",
         ),
         (uncordon_node, {"node": "node02"}, "scontrol update NodeName=node02 State=RESUME  # was: not cordoned"),
         (cancel_job, {"job": job}, f"scancel {job}  # llm of alice, running on 1 nodes"),
     ):
         assert tool.show is not None
-        assert tool.show(context, **arguments) == wanted
+        assert tool.show(context, **arguments).text == wanted
     assert cluster.changes == [f"submit {job}"]
 
 

@@ -145,9 +145,11 @@ def test_the_preview_names_the_checkpoint_and_changes_nothing(world: World) -> N
     assert show is not None
     before = list(world.cluster.changes)
     shown = show(world.context, **resubmit_job.checked({"job": world.job, "exclude": "node02"}))
-    assert shown == (
-        f"submit llm (2 nodes) again from {world.saved}/iter_0000040 (step 40) --exclude=node02 --comment='run 7 nightshift:3:17'"
-    )
+    [command] = shown.commands
+    assert command.startswith("sbatch --job-name=llm --nodes=2 ")
+    assert " --exclude=node02 --comment='run 7 nightshift:3:17' " in command
+    assert f"NIGHTSHIFT_RESUME_FROM={world.saved}/iter_0000040" in command
+    assert shown.note.endswith(f"again from {world.saved}/iter_0000040 (step 40)")
     assert world.cluster.changes == before
 
 

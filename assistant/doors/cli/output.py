@@ -14,7 +14,6 @@ from typing import IO, Any, NoReturn
 
 from assistant.display import block, json_text, line, shell_words, shorten
 from assistant.doors.cli.exits import Exit
-from assistant.redact import redact, redact_value
 
 SCHEMA = 1
 """Version of the JSON that commands print; it grows when a key changes its meaning or goes."""
@@ -42,17 +41,17 @@ STATE_COLOURS = {
 
 def print_line(text: object = "", *, colour: str = "") -> None:
     """Write one result on one line to stdout; a newline in it is shown as an escape."""
-    _write(sys.stdout, f"{coloured(_line(text), colour)}\n")
+    _write(sys.stdout, f"{coloured(line(text), colour)}\n")
 
 
 def print_block(text: object) -> None:
     """Write a text of several lines to stdout: a log, a report, an answer. Names in it must be escaped by who composes it."""
-    _write(sys.stdout, f"{_block(text)}\n")
+    _write(sys.stdout, f"{block(text)}\n")
 
 
 def print_json(record: Mapping[str, Any]) -> None:
     """Write one result as a JSON object on one line, `schema` first, without secrets; NaN and infinity become null."""
-    _write(sys.stdout, f"{json_text(redact_value({'schema': SCHEMA, **record}))}\n")
+    _write(sys.stdout, f"{json_text({'schema': SCHEMA, **record})}\n")
 
 
 def print_record(record: object, **more: object) -> None:
@@ -89,19 +88,19 @@ def print_pairs(pairs: Sequence[tuple[str, object]]) -> None:
     shown = [(name, value) for name, value in pairs if value not in (None, "", [], ())]
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
-        lines = [_line(item) for item in value] if isinstance(value, (list, tuple)) else [_line(value)]
+        lines = [line(item) for item in value] if isinstance(value, (list, tuple)) else [line(value)]
         indented = f"\n{' ' * (width + 2)}".join(lines)
         _write(sys.stdout, f"{coloured(name.ljust(width), 'bold')}  {indented}\n")
 
 
 def narrate(text: object) -> None:
     """Write one line of narration to stderr."""
-    _write(sys.stderr, f"{_line(text)}\n")
+    _write(sys.stderr, f"{line(text)}\n")
 
 
 def narrate_block(text: object) -> None:
     """Write several lines of narration to stderr: a traceback, a help."""
-    _write(sys.stderr, f"{_block(text)}\n")
+    _write(sys.stderr, f"{block(text)}\n")
 
 
 def coloured(text: str, colour: str, stream: IO[str] | None = None) -> str:
@@ -114,18 +113,7 @@ def coloured(text: str, colour: str, stream: IO[str] | None = None) -> str:
 def completions(offers: Iterable[tuple[str, object]], incomplete: str) -> list[tuple[str, str]]:
     """Return what a shell offers to complete a word, with help; no value that the shell would read as more than one plain word."""
     plain = ((value, about) for value, about in offers if value.startswith(incomplete) and not value.startswith("-"))
-    return [(value, _line(about, 120)) for value, about in plain if shell_words([value]) == value]
-
-
-def _line(value: object, most: int = 0) -> str:
-    """Return a value on one line, without secrets; at most so many characters, unless that is 0."""
-    text = redact(str(value))
-    return line(text, most) if most else line(text)
-
-
-def _block(value: object) -> str:
-    """Return a value on its own lines, without secrets."""
-    return block(redact(str(value)))
+    return [(value, line(about, 120)) for value, about in plain if shell_words([value]) == value]
 
 
 def flush() -> None:
@@ -167,7 +155,7 @@ def _room(stream: IO[str]) -> int:
 
 
 def _cell(value: object) -> str:
-    return " ".join(filter(None, _line(value).split(" "))) if value not in (None, "") else "-"
+    return " ".join(filter(None, line(value).split(" "))) if value not in (None, "") else "-"
 
 
 def _width(text: str) -> int:

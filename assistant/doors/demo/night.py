@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from assistant import processes
 from assistant.config import Settings, load
 from assistant.content.faults import Fault, find_fault
 from assistant.content.reading import shipped
@@ -60,7 +61,10 @@ def watched(fault: Fault, folder: Path) -> Iterator[None]:
     """Keep a job and the watch over it running beside the block; afterwards nothing runs any more."""
     command = [sys.executable, "-m", "assistant.doors.demo.night", fault.name, str(folder)]
     errors = (folder / "watch.log").open("wb")
-    with errors, subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors) as watch:
+    started = processes.start(
+        command, environment=processes.own_environment(), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors
+    )
+    with errors, started as watch:
         try:
             yield
         finally:

@@ -8,7 +8,6 @@ executed anew under the same process id: it is the same owner, so it goes on lea
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
+from assistant import processes
 from assistant.config import Settings
 from assistant.doors.watchdog.beats import beats_of
 from assistant.doors.watchdog.loop import Watchdog
@@ -70,8 +70,13 @@ def serve(settings: Settings, engine: Engine, *, options: Sequence[str], program
 def _right(program: Sequence[str]) -> bool:
     """Tell whether the new settings, policy and content are right; what is wrong is logged."""
     try:
-        check = subprocess.run(
-            [*program, "config", "check"], capture_output=True, text=True, timeout=CHECK_S, check=False, stdin=subprocess.DEVNULL
+        check = processes.run(
+            [*program, "config", "check"],
+            environment=processes.own_environment(),
+            capture_output=True,
+            text=True,
+            timeout=CHECK_S,
+            stdin=subprocess.DEVNULL,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         logger.error("the new settings could not be checked, the old ones stay: %s", error)
@@ -88,4 +93,4 @@ def _again(command: Sequence[str], systemd: Sequence[Systemd]) -> NoReturn:
     logger.info("reads its settings again")
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    os.execv(command[0], list(command))
+    processes.replace_itself(command)

@@ -22,6 +22,7 @@ from assistant.ports import Clock, Reply
 from assistant.records import Job, JobSpec, Node, NodeState, Risk
 from assistant.recover.leases import HOURS
 from assistant.recover.restart import restart_problem
+from assistant.rendering import method_lines
 from assistant.tooling import Context, Tool, find_tool
 
 NOWHERE = Path("/dev/null")
@@ -99,6 +100,10 @@ class HistoryCluster:
             drained = [replace(node, state=NodeState.DRAINED) if node.name in out else node for node in self._fleet]
             self._shown = (out, drained)
         return self._shown[1]
+
+    def command_lines(self, method: str, /, *arguments: Any, **named: Any) -> tuple[str, ...]:
+        """Return a change in Slurm's words."""
+        return method_lines(method, arguments, named)
 
     def submit(self, spec: JobSpec) -> str:
         """Promise a job."""

@@ -22,7 +22,7 @@ from textual.screen import ModalScreen
 from textual.timer import Timer
 from textual.widgets import Button, Input
 
-from assistant.doors.cli.output import clean
+from assistant.display import line
 
 if TYPE_CHECKING:
     from textual.widget import Widget
@@ -218,7 +218,7 @@ class ConsentScreen(ModalScreen[Result]):
         """Say something at the lower edge, where it moves nothing; without a text, what the keys do."""
         self.hinted = text
         for box in self.query(".consent"):
-            box.border_subtitle = Content(clean(text or self.obstacle or f"y {self.DOES}, alone; Enter answers nothing"))
+            box.border_subtitle = Content(line(text or self.obstacle or f"y {self.DOES}, alone; Enter answers nothing"))
             box.set_class(bool(text), "-hinting")
 
     # --- what the person does
@@ -332,7 +332,7 @@ class ConsentScreen(ModalScreen[Result]):
         self._field, self._typed_from = field, None
         self.query(".asks-buttons").add_class("-hidden")
         inputs = self.query_one(f"#{field}", Input)
-        inputs.border_title = Content(clean(title))
+        inputs.border_title = Content(line(title))
         inputs.add_class("-asked")
         inputs.focus()
 

@@ -10,9 +10,9 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
+from assistant.display import line
 from assistant.doors.chat.screens.consent import ConsentScreen
 from assistant.doors.chat.seen import KillSwitchSeen
-from assistant.doors.cli.output import clean
 
 
 class LiftScreen(ConsentScreen[bool]):
@@ -38,8 +38,8 @@ class LiftScreen(ConsentScreen[bool]):
         """Lay out the question."""
         with Vertical(id="lift", classes="asks consent"):
             with VerticalScroll(classes="asks-text"):
-                yield Static(Content.styled(f"rm {clean(self.seen.path)}", "bold"), classes="asks-change")
-                yield Static(Content(clean(f"set      {self.seen.note or 'the file does not say by whom and why'}")))
+                yield Static(Content.styled(f"rm {line(self.seen.path)}", "bold"), classes="asks-change")
+                yield Static(Content(line(f"set      {self.seen.note or 'the file does not say by whom and why'}")))
                 yield Static(Content("then     Nightshift changes things again, as far as the policy allows"))
             yield from self.answer_widgets()
 

@@ -32,7 +32,7 @@ class ProposalCard(Vertical):
         self.came = ""
         """What came of it; empty while it waits."""
         self._waited = False
-        self._change = Static(Content.styled(clean(proposal.preview or proposal.tool), "bold"), classes="change")
+        self._change = Static(Content.styled(unambiguous(proposal.preview or proposal.tool), "bold"), classes="change")
         self._facts = Static("", markup=False, classes="facts")
 
     def compose(self) -> ComposeResult:
@@ -70,7 +70,7 @@ class ProposalCard(Vertical):
         if found is not None:
             self._waited = True
             # the stored command, which is the one that would run: not the agent's draft of it
-            self._change.update(Content.styled(clean(found.command), "bold"))
+            self._change.update(Content.styled(unambiguous(found.command), "bold"))
             self._facts.update(_facts(found, seen))
         elif self._waited:
             self.settled(_answer_of(self.proposal, seen))
