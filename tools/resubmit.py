@@ -123,6 +123,16 @@ def resubmitted(context: Context, tag: str, job: str, **_: Any) -> dict[str, Any
     return None
 
 
+@resubmit_job.stands
+def is_due(context: Context, job: str, **_: Any) -> None:
+    """Return nothing: a restart that somebody else has made meanwhile is not ours to report.
+
+    Raises:
+        ToolError: There is nothing to restart any more.
+    """
+    must_be_ours_to_restart(context, context.scheduler.job(job))
+
+
 @resubmit_job.withdraw
 def withdrawn(context: Context, tag: str, job: str, **_: Any) -> None:
     """End the job that the call submitted, where it still waits to be released."""

@@ -209,7 +209,7 @@ class Engine:
     def make_allowed(self) -> list[Outcome]:
         """Make the calls that a person allowed in a door that did not go on with them, and that belong to no playbook."""
         settle_left_open(self.store, self.gate)
-        outcomes = []
+        outcomes = self.gate.review_approvals()
         for call in self.store.allowed():
             try:
                 outcomes.append(self.gate.go_on(call.id))

@@ -254,14 +254,10 @@ class Gate:
             context = replace(self._context_for(call.incident, self._tag(call)), by=call.by)
             reach = reach_of(checked, context.scheduler)
             call = replace(call, preview=shown(tool, context, checked))
-            standing = tool.standing(context, **checked) if tool.standing is not None else None
         except ToolError as error:
             return self._ended(call, tool, Outcome(call.id, False, None, str(error), self._now()))
-        if standing is not None:
-            # nothing would change: nobody is asked, and no limit counts it
-            why = "the cluster is as the call would make it: nothing is changed"
-            self._store.write_decision(call.id, Decision(Verdict.ALLOW, STANDS, "gate", self._now(), why))
-            return self._ended(call, tool, Outcome(call.id, True, to_json(standing), "", self._now()))
+        if (moot := self._moot(call, tool, checked)) is not None:
+            return moot
         ended = self._settled(call, tool, checked, reach, approved_by)
         if isinstance(ended, Outcome):
             return ended
@@ -274,6 +270,45 @@ class Gate:
         if isinstance(again, Outcome):
             return again
         raise Denied(f"{call.preview}: {again.rule} asks again although {answer.by} said yes")
+
+    def review_approvals(self) -> list[Outcome]:
+        """End the calls in the inbox whose job or node is gone or that would change nothing any more; withdraw their approvals.
+
+        Raises:
+            Unavailable: The scheduler did not answer: nothing may be concluded.
+        """
+        ends = []
+        for waiting in self._store.approvals():
+            call = self._store.call(waiting.call)
+            tool = self._find(call.tool)
+            if call.status is not CallStatus.PENDING or MASK in str(call.arguments):
+                continue
+            checked = tool.checked(call.arguments)
+            try:
+                reach_of(checked, self._context_for(call.incident, self._tag(call)).scheduler)
+                moot = self._moot(call, tool, checked)
+            except ToolError as error:
+                moot = self._ended(call, tool, Outcome(call.id, False, None, f"withdrawn: {error}", self._now()))
+            ends += [moot] if moot is not None else []
+        return ends
+
+    def _moot(self, call: Call, tool: Tool, checked: dict[str, Any]) -> Outcome | None:
+        """End a call that would change nothing any more: nobody is asked about it, and no limit counts it."""
+        if tool.standing is None or call.status is not CallStatus.PENDING:
+            return None
+        context = replace(self._context_for(call.incident, self._tag(call)), by=call.by)
+        try:
+            standing = tool.standing(context, **checked)
+        except ToolError as error:
+            return self._ended(call, tool, Outcome(call.id, False, None, str(error), self._now()))
+        if standing is None:
+            return None
+        with self._store.transaction():
+            if self._store.call(call.id).status is not CallStatus.PENDING:
+                raise StoreBusy(f"call {call.id} is {self._store.call(call.id).status}: another process goes on with it")
+            why = "the cluster is as the call would make it: nothing is changed"
+            self._store.write_decision(call.id, Decision(Verdict.ALLOW, STANDS, "gate", self._now(), why))
+            return self._ended(call, tool, Outcome(call.id, True, to_json(standing), "", self._now()))
 
     def _settled(
         self, call: Call, tool: Tool, checked: dict[str, Any], reach: Reach, approved_by: str | None
@@ -356,7 +391,9 @@ class Gate:
         if not outcome.ok:
             self._take_back(call, tool)
         undo = f"nightshift undo {call.id}" if tool.undo and outcome.ok else ""
-        self._store.write_outcome(outcome, undo=undo)
+        with self._store.transaction():
+            self._store.write_outcome(outcome, undo=undo)
+            self._store.withdraw_approvals(call.id, outcome.error or "the change stands already")
         if not outcome.ok and tool.risk > Risk.READ:
             open_if_due(self._store, self._policy)
         logger.info("incident=%s call=%s tool=%s ok=%s", call.incident, call.id, tool.name, outcome.ok)
