@@ -175,7 +175,7 @@ class Engine:
         if self._unopened and not seen:
             self._must_be_writable()
         open_if_due(self.store, self.gate.policy)
-        return [incident for incident in seen if incident.id not in before]
+        return list({incident.id: incident for incident in seen if incident.id not in before}.values())
 
     def _opened(self, event: Event) -> Incident | None:
         """Return the incident of an event; None when it cannot be opened, which is told and tried again at the next look."""

@@ -405,8 +405,8 @@ class Gate:
         Raises:
             Unavailable: It cannot be told whether that was done: the call stays undecided, and `resolve` tries again.
         """
-        if tool.take_back is None or self._store.call(call.id).status is not CallStatus.INTENT:
-            return
+        if tool.take_back is None or self._store.call(call.id).status is CallStatus.PENDING:
+            return  # it has not begun
         tag = self._tag(call)
         try:
             tool.take_back(replace(self._context_for(call.incident, tag), by=call.by), tag, **tool.checked(call.arguments))
