@@ -65,7 +65,7 @@ def test_a_broken_node_is_kept_and_its_lease_runs_again(cli: Run, scheduler: Loc
     assert "XID 79" in found["note"]
     assert state(scheduler) is NodeState.DRAINED
     (row,) = cli("nodes", "leases", "--json").objects
-    assert (row["expired"], row["incident"], row["by"], row["why"]) == (False, 7, "bob", "ecc_error")
+    assert (row["expired"], row["incident"], row["by"], row["why"]) == (False, None, "bob", "ecc_error")
     assert "XID 79" in cli("audit", "show", "--json").out
 
 
@@ -87,7 +87,7 @@ def test_a_dry_run_shows_both_commands_and_does_nothing(cli: Run, scheduler: Loc
     assert lines[2].startswith(f'  or, when it does not pass: scontrol update NodeName=node02 Reason="{tag} ecc_error until=')
     assert cli("nodes", "leases", "--settle", "--dry-run", "--json").objects[0]["verdict"] == "ask"
     assert state(scheduler) is NodeState.DRAINED
-    assert cli("audit", "show", "--json").out == ""
+    assert cli("audit", "show", "--json").out.count("\n") == 1  # the earlier cordon
 
 
 def test_the_watch_in_observe_mode_leaves_it_and_says_so(cli: Run, scheduler: LocalScheduler) -> None:
