@@ -100,6 +100,13 @@ def uncordoned(context: Context, tag: str, node: str, reason: str = "", force: s
     return None if now.state in OUT or ours(now.reason) else {"node": node, "reason_before": ""}
 
 
+@uncordon_node.stands
+def uncordon_stands(context: Context, node: str, reason: str = "", force: str = "") -> dict[str, Any] | None:
+    """Return the answer when the node is in service already."""
+    now = known(context, node)
+    return None if now.state in OUT or ours(now.reason) else {"node": node, "reason_before": now.reason}
+
+
 @uncordon_node.preview
 def uncordoning(context: Context, node: str, reason: str = "", force: str = "") -> RenderedChange:
     """Return the commands, and which test stands before them."""

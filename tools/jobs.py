@@ -101,6 +101,18 @@ def _ours(context: Context, tag: str, job: Job) -> bool:
     return job.ended is not None and any(at - CLOCKS_APART <= job.ended <= at + TAKES_AT_MOST for at in given)
 
 
+@cancel_job.stands
+def cancel_stands(context: Context, job: str) -> dict[str, Any] | None:
+    """Return the answer when the job has ended already.
+
+    Raises:
+        ToolError: Its id belongs to another attempt now.
+    """
+    now = context.scheduler.job(job)
+    must_be_meant(context, now)
+    return {"job": job, "state_before": now.state.value, "cancelled": False} if now.state.ended else None
+
+
 @cancel_job.preview
 def cancelling(context: Context, job: str) -> RenderedChange:
     """Return the command, and whose job it ends."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from assistant.errors import ToolError, Unavailable
 from assistant.ports import Dependents
-from assistant.records import Checkpoint, Job, JobSpec, JobState, Risk, run_of, tag_of
+from assistant.records import Checkpoint, Job, JobSpec, Risk, run_of, tag_of, tags_in
 from assistant.recover.checkpoints.inventory import examined, inventory
 from assistant.recover.identity import is_claim, is_withdrawn_claim, restart_of
 from assistant.recover.joblog import log_lines, log_points, samples_of
@@ -125,11 +125,22 @@ def resubmitted(context: Context, tag: str, job: str, **_: Any) -> dict[str, Any
     return None
 
 
+@resubmit_job.stands
+def is_due(context: Context, job: str, **_: Any) -> None:
+    """Return nothing: a restart that somebody else has made meanwhile is not ours to report.
+
+    Raises:
+        ToolError: There is nothing to restart any more.
+    """
+    must_be_ours_to_restart(context, context.scheduler.job(job))
+
+
 @resubmit_job.withdraw
 def withdrawn(context: Context, tag: str, job: str, **_: Any) -> None:
-    """End the job that the call submitted, where it still waits to be released."""
+    """End the jobs that the call submitted and that still wait to be released: none of them ever began."""
+    number = next((one.call for one in tags_in(tag)), 0)
     for listed in _jobs_beside(context, job):
-        if is_claim(listed) and _is_of_call(context, tag, listed):
+        if is_claim(listed) and tag in listed.comment.split() and run_of(listed) in context.history.runs_of(number):
             context.scheduler.withdraw(listed.id)
 
 
@@ -167,7 +178,7 @@ def _must_win(context: Context, old: Job, claim: str, known: Collection[str]) ->
     """
     listed = {one.id: one for one in context.scheduler.user_jobs(old.user)}
     own = listed.get(claim)
-    if own is None or own.state is not JobState.PENDING:
+    if own is None or own.state.ended:
         raise ToolError(f"job {claim} was submitted again for job {old.id} and ended before it was released: somebody withdrew it")
     for other in listed.values():
         if other.id in (old.id, claim) or run_of(other) != run_of(own) or is_withdrawn_claim(other):

@@ -175,7 +175,7 @@ class Engine:
         if self._unopened and not seen:
             self._must_be_writable()
         open_if_due(self.store, self.gate.policy)
-        return [incident for incident in seen if incident.id not in before]
+        return list({incident.id: incident for incident in seen if incident.id not in before}.values())
 
     def _opened(self, event: Event) -> Incident | None:
         """Return the incident of an event; None when it cannot be opened, which is told and tried again at the next look."""
@@ -209,7 +209,7 @@ class Engine:
     def make_allowed(self) -> list[Outcome]:
         """Make the calls that a person allowed in a door that did not go on with them, and that belong to no playbook."""
         settle_left_open(self.store, self.gate)
-        outcomes = []
+        outcomes = self.gate.review_approvals()
         for call in self.store.allowed():
             try:
                 outcomes.append(self.gate.go_on(call.id))

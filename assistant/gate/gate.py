@@ -322,14 +322,10 @@ class Gate:
             try:
                 reach = reach_of(checked, context.scheduler)
                 call = self._frozen(call, shown(tool, context, checked))
-                standing = tool.standing(context, **checked) if tool.standing is not None else None
             except ToolError as error:
                 return self._ended(call, tool, Outcome(call.id, False, None, str(error), self._now()))
-            if standing is not None:
-                # nothing would change: nobody is asked, and no limit counts it
-                why = "the cluster is as the call would make it: nothing is changed"
-                self._store.write_decision(call.id, Decision(Verdict.ALLOW, STANDS, "gate", self._now(), why))
-                return self._ended(call, tool, Outcome(call.id, True, to_json(standing), "", self._now()))
+            if (moot := self._moot(call, tool, checked)) is not None:
+                return moot
             if before and call.digest != before:
                 approved_by = None
             settled = self._settled(call, tool, checked, reach, approved_by)
@@ -360,6 +356,44 @@ class Gate:
         if call.digest and self._store.frozen_commands(call.id) == [command_digest(line) for line in change.commands]:
             return call
         return self._store.freeze(call, change.text, change.commands)
+
+    def review_approvals(self) -> list[Outcome]:
+        """End the calls in the inbox whose job or node is gone or that would change nothing any more; withdraw their approvals.
+
+        Raises:
+            Unavailable: The scheduler did not answer: nothing may be concluded.
+        """
+        ends = []
+        for waiting in self._store.approvals():
+            call = self._store.call(waiting.call)
+            tool = self._find(call.tool)
+            if call.status is not CallStatus.PENDING or MASK in str(call.arguments):
+                continue
+            checked = tool.checked(call.arguments)
+            try:
+                reach_of(checked, self._context_for(call.incident, self._tag(call)).scheduler)
+                moot = self._moot(call, tool, checked)
+            except ToolError as error:
+                moot = self._ended(call, tool, Outcome(call.id, False, None, f"withdrawn: {error}", self._now()))
+            ends += [moot] if moot is not None else []
+        return ends
+
+    def _moot(self, call: Call, tool: Tool, checked: dict[str, Any]) -> Outcome | None:
+        """End a call that would change nothing any more: nobody is asked about it, and no limit counts it."""
+        if tool.standing is None or call.status is not CallStatus.PENDING:
+            return None
+        try:
+            standing = tool.standing(self._context_of(call), **checked)
+        except ToolError as error:
+            return self._ended(call, tool, Outcome(call.id, False, None, str(error), self._now()))
+        if standing is None:
+            return None
+        with self._store.transaction():
+            if self._store.call(call.id).status is not CallStatus.PENDING:
+                raise StoreBusy(f"call {call.id} is {self._store.call(call.id).status}: another process goes on with it")
+            why = "the cluster is as the call would make it: nothing is changed"
+            self._store.write_decision(call.id, Decision(Verdict.ALLOW, STANDS, "gate", self._now(), why))
+            return self._ended(call, tool, Outcome(call.id, True, to_json(standing), "", self._now()))
 
     def _settled(
         self, call: Call, tool: Tool, checked: dict[str, Any], reach: Reach, approved_by: str | None
@@ -475,7 +509,9 @@ class Gate:
         if tool.undo and outcome.ok:
             commands = undo_text(self._find(tool.undo), self._context_of(call), call.arguments, outcome.value)
             undo += f": {commands}" if commands else ""
-        self._store.write_outcome(outcome, undo=undo)
+        with self._store.transaction():
+            self._store.write_outcome(outcome, undo=undo)
+            self._store.withdraw_approvals(call.id, outcome.error or "the change stands already")
         if not outcome.ok and tool.risk > Risk.READ:
             open_if_due(self._store, self.policy)
         logger.info("incident=%s call=%s tool=%s ok=%s", call.incident, call.id, tool.name, outcome.ok)
@@ -487,8 +523,8 @@ class Gate:
         Raises:
             Unavailable: It cannot be told whether that was done: the call stays undecided, and `resolve` tries again.
         """
-        if tool.take_back is None or self._store.call(call.id).status is not CallStatus.INTENT:
-            return
+        if tool.take_back is None or self._store.call(call.id).status is CallStatus.PENDING:
+            return  # it has not begun
         tag = self._tag(call)
         try:
             tool.take_back(replace(self._context_for(call.incident, tag), by=call.by), tag, **tool.checked(call.arguments))

@@ -67,7 +67,9 @@ class SimulatedCluster:
         self.outage = False
         """Whether every call raises `Unavailable`."""
         self.changes: list[str] = []
-        """Every submit, release, withdraw, cancel, cordon and uncordon that took effect, in order."""
+        """Every submit, cancel, cordon and uncordon that took effect, in order."""
+        self.holds: list[str] = []
+        """Every release and withdrawal of a job that was submitted held, in order."""
 
     def plan(self, job_name: str, *runs: Run) -> None:
         """Tell what the jobs of a name do: each submission takes the next run, the last one repeats."""
@@ -146,13 +148,13 @@ class SimulatedCluster:
             raise ToolError(f"job {job_id} cannot be released: it is {job.state}")
         if job.held:
             self._jobs[job_id] = replace(job, reason="")
-            self.changes.append(f"release {job_id}")
+            self.holds.append(f"release {job_id}")
             self._place()
 
     def withdraw(self, job_id: str) -> None:
         """End a job that still waits; one that has begun is left alone."""
         if self.job(job_id).state is JobState.PENDING:
-            self.changes.append(f"withdraw {job_id}")
+            self.holds.append(f"withdraw {job_id}")
             self.set_cancelled(job_id)
 
     def cancel(self, job_id: str) -> None:

@@ -191,9 +191,9 @@ class UnreliableCluster(SimulatedCluster):
         loss = self.losses.pop(0) if self.losses else Loss.NONE
         if loss is Loss.ASKED:
             raise Unavailable(f"simulated cluster: {kind} was not answered: connection timed out")
-        before = len(self.changes)
+        before = len(self.changes) + len(self.holds)
         answer = act()
-        if len(self.changes) > before:
+        if len(self.changes) + len(self.holds) > before:
             self.made(Change(kind, target or str(answer), text))
         if loss is Loss.ANSWER:
             raise Unavailable(f"simulated cluster: {kind} was not answered: connection timed out")

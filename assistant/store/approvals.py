@@ -170,6 +170,25 @@ class ApprovalRows(CallRows):
                 self.move_call(about.id, CallStatus.PENDING, CallStatus.DENIED, by=by)
         return True
 
+    def withdraw_approvals(self, call: int, why: str) -> None:
+        """Close what is still asked about a call that has ended; those who were asked find out why."""
+        with self.transaction() as connection:
+            changed = connection.execute(
+                "UPDATE approvals SET verdict = ?, by = 'gate', answered = ?, answer_why = ? WHERE call = ? AND verdict IS NULL",
+                [str(Verdict.DENY), time_text(self.clock.now()), clean(f"withdrawn: {why}"), call],
+            )
+            if changed.rowcount:
+                about = self.call(call)
+                self.record(
+                    "approval.withdrawn",
+                    by="gate",
+                    incident=about.incident,
+                    call=call,
+                    why=why,
+                    preview=about.preview,
+                    outcome="withdrawn",
+                )
+
 
 def _approval_of(row: sqlite3.Row) -> Approval:
     return Approval(
