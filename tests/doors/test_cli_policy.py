@@ -196,6 +196,8 @@ def test_a_drill_puts_back_only_what_it_took_out_itself(home: Path) -> None:
         scene.engine.gate.call("cordon_node", {"node": node, "reason": "a drill"}, why="", by="cli:ada", approved_by="ada")
     scene.cluster.uncordon("node04")
     scene.cluster.cordon("node04", "nightshift:5:1 until=2026-02-01T00:00Z taken out by another watch since")
+    own = next(node.reason for node in scene.cluster.nodes() if node.name == "node03")
+    scene.cluster.set_cordon("node03", f"{own} (was: Not responding)")
     scene.cluster.changes.clear()
     drill = ClusterDrill.__new__(ClusterDrill)
     drill.engine, drill.cluster, drill.by = scene.engine, scene.cluster, "cli:ada"
