@@ -210,6 +210,8 @@ def _hours(hours: float) -> float:
 
 def _same(standing: str, written: str) -> bool:
     """Return whether two reasons are of the same cordon; a renewal changes only its end."""
+    # on Slurm the reason of a node that is dead as well says behind ours why
+    standing = standing.partition(" (was: ")[0]
     one, other = parse(standing), parse(written)
     if one is None or other is None:
         return standing == written

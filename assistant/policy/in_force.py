@@ -188,7 +188,10 @@ def _shipped_observing() -> Policy:
 
 def _log(before: PolicyStanding | None, after: PolicyStanding) -> None:
     source = after.files[0] if after.files else shipped_policy_file()
-    if after.problem:
+    if before is None and after.problem:
+        # whoever looks first shows it in an answer or a refusal
+        logger.debug("policy: cannot be obeyed: %s", after.problem)
+    elif after.problem:
         logger.error("policy: cannot be obeyed, every change is refused until it is whole: %s", after.problem)
     elif before is None:
         logger.debug("policy: mode %s, digest %s, from %s", after.mode, short_digest(after.digest), source)

@@ -288,8 +288,8 @@ class SiteScene(Scene):
 
 
 def acting(folder: Path, more: str = "") -> str:
-    top = f'extends = "shipped"\nmode = "act"\nreplace = ["kill_switch"]\nkill_switch = ["{folder / "stop"}"]\nmin_healthy_share = 0.5\n'
-    return f"{top}{more}[end]\n"
+    stop = f'replace = ["kill_switch"]\nkill_switch = ["{folder / "stop"}"]\n'
+    return f'extends = "shipped"\nmode = "act"\nmin_healthy_share = 0.5\n{stop}{more}[end]\n'
 
 
 WINDOW = '[[window]]\nname = "upgrade"\nstart = 2026-01-05T00:00:00Z\nend = 2026-01-06T00:00:00Z\n'

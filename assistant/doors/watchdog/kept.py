@@ -65,7 +65,7 @@ class Kept:
         with self.store.transaction():
             if self._digest is None:
                 # over a restart: what the watch that led last held
-                self._digest = next((one.policy for one in self.store.watches() if one.leads), "")
+                self._digest = next((one.policy for one in self.store.watches() if one.leads), None)
             self._keep(passed)
             self.store.add_counts({result: 1, **observed("pass_seconds", passed.seconds, PASS_BUCKETS)})
             self._note_blindness(passed)
@@ -114,7 +114,7 @@ class Kept:
         held = self.policy()
         why = f"every change is refused: {held.problem}" if held.problem else f"it is whole, mode {held.mode}"
         self.store.set_flag("policy", bool(held.problem), why=why, by=self.owner)
-        if self._digest and self._digest != held.digest:
+        if self._digest is not None and self._digest != held.digest:
             detail = {"policy": held.digest, "before": self._digest}
             self.store.record("policy.changed", by=self.owner, why=f"mode {held.mode}", detail=detail)
         self._digest = held.digest

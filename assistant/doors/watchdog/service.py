@@ -50,6 +50,8 @@ def serve(settings: Settings, engine: Engine, *, options: Sequence[str], program
     before = {number: signal.signal(number, heard) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     policy = engine.gate.in_force.look()
     logger.info("watches every %g s as %s, mode %s", settings.watch.poll_s, owner, policy.mode)
+    if policy.problem:
+        logger.error("policy: cannot be obeyed, every change is refused until it is whole: %s", policy.problem)
     logger.info("policy: digest %s, from %s", short_digest(policy.digest), ", ".join(map(str, policy.files)) or "no file")
     try:
         while True:
