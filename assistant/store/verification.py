@@ -61,10 +61,6 @@ def broken_rows(
 
 
 def _broken(connection: sqlite3.Connection, key: StoreKey | None, since: Sequence[AuditHead]) -> Iterator[Broken]:
-    try:
-        yield from _broken_schema(connection)
-    except sqlite3.Error as error:
-        yield Broken(0, f"the schema cannot be read: {error}")
     sealed: _Sealed = {}
     overwritten: list[Broken] = []
     try:
@@ -74,6 +70,11 @@ def _broken(connection: sqlite3.Connection, key: StoreKey | None, since: Sequenc
     yield from overwritten
     if chain is not None:
         yield chain
+    try:
+        yield from _broken_schema(connection)
+    except sqlite3.Error as error:
+        yield Broken(0, f"the schema cannot be read: {error}")
+    if chain is not None:
         # the seals behind a broken row prove nothing
         return
     for table in sealed_tables(connection).values():
