@@ -73,10 +73,11 @@ class CallRows(AuditRows):
         with self.transaction() as connection:
             if None not in (call.step, call.incident) and self.calls(call.incident, step=call.step):
                 raise StoreError(f"step {call.step!r} of incident {call.incident} has a call already: a step is made once")
-            row = connection.execute(f"INSERT INTO calls ({columns}) VALUES ({', '.join('?' * len(values))})", values)
-            written = self.call(int(row.lastrowid or 0))
+            # before the call is there, so that its first seal stands in its own row of the audit
             if kind != "read" and call.incident is not None:
                 self._record_owner(call.incident)
+            row = connection.execute(f"INSERT INTO calls ({columns}) VALUES ({', '.join('?' * len(values))})", values)
+            written = self.call(int(row.lastrowid or 0))
             self._record_call(written, {"step": call.step, "kind": kind, "undoes": undoes})
         return written
 

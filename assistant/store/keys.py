@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from pathlib import Path
 from typing import NamedTuple
 
@@ -67,7 +66,7 @@ def make_key(path: Path, since: int) -> StoreKey:
     Raises:
         StoreError: It cannot be written.
     """
-    key = StoreKey(secrets.token_bytes(32), since)
+    key = StoreKey(os.urandom(32), since)
     _write(path, key)
     return key
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
 
-__all__ = ["STEPS", "applied", "apply", "pending", "unknown"]
+__all__ = ["STEPS", "applied", "apply", "make_tables", "pending", "unknown"]
 
 _SET = "nightshift"
 
@@ -332,6 +332,21 @@ def apply(connection: sqlite3.Connection, *, stop_before: str | None = None) -> 
     for step in STEPS:
         steps(name=step.__name__)(step)
     steps.apply(Database(connection, execute_plugins=False), stop_before=stop_before)
+
+
+def make_tables(connection: sqlite3.Connection) -> None:
+    """Make the tables of this version in an empty database, without the list of steps.
+
+    sqlite_utils, which takes half a second to import, is used only when a step needs more of it than `execute`.
+    """
+    try:
+        for step in STEPS:
+            # all that `_script` needs of a Database
+            step(cast("Database", connection))
+    except AttributeError:
+        connection.execute("ROLLBACK")
+        connection.execute("BEGIN")
+        apply(connection)
 
 
 def _script(db: Database, sql: str) -> None:

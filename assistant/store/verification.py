@@ -61,10 +61,6 @@ def broken_rows(
 
 
 def _broken(connection: sqlite3.Connection, key: StoreKey | None, since: Sequence[AuditHead]) -> Iterator[Broken]:
-    try:
-        yield from _broken_schema(connection)
-    except sqlite3.Error as error:
-        yield Broken(0, f"the schema cannot be read: {error}")
     sealed: _Sealed = {}
     overwritten: list[Broken] = []
     try:
@@ -74,6 +70,11 @@ def _broken(connection: sqlite3.Connection, key: StoreKey | None, since: Sequenc
     yield from overwritten
     if chain is not None:
         yield chain
+    try:
+        yield from _broken_schema(connection)
+    except sqlite3.Error as error:
+        yield Broken(0, f"the schema cannot be read: {error}")
+    if chain is not None:
         # the seals behind a broken row prove nothing
         return
     for table in sealed_tables(connection).values():
@@ -213,7 +214,7 @@ def _schema_of_this_version() -> dict[tuple[str, str], str]:
     scratch = sqlite3.connect(":memory:", isolation_level=None)
     try:
         scratch.execute("BEGIN")
-        migrations.apply(scratch)
+        migrations.make_tables(scratch)
         return _schema(scratch)
     finally:
         scratch.close()
@@ -221,6 +222,6 @@ def _schema_of_this_version() -> dict[tuple[str, str], str]:
 
 def _schema(connection: sqlite3.Connection) -> dict[tuple[str, str], str]:
     rows = connection.execute("SELECT type, name, tbl_name, sql FROM main.sqlite_master").fetchall()
-    # what sqlite_utils and SQLite keep for themselves depends on their versions
-    own = [row for row in rows if not row[2].startswith(("_sqlite_migrations", "sqlite_"))]
+    # what sqlite_utils and SQLite keep for themselves depends on their versions; a trigger on it is nobody's but an intruder's
+    own = [row for row in rows if row[0] == "trigger" or (row[2] != "_sqlite_migrations" and not row[2].startswith("sqlite_"))]
     return {(row[0], row[1]): f"{row[2]}: {row[3]}" for row in own}

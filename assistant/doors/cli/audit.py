@@ -45,7 +45,10 @@ def show_audit(
 
 @audit_app.command("head", epilog=examples("nightshift audit head", "nightshift audit head >> /mnt/other-host/audit-heads"))
 def show_head(context: typer.Context, as_json: Json = False) -> None:
-    """Print the newest row and its hash, to be kept elsewhere: `audit verify --since` compares with it."""
+    """Print the newest row and its hash, to be kept elsewhere.
+
+    `nightshift audit verify --since` compares with it.
+    """
     head = door_of(context).store.head()
     if as_json:
         print_json({"row": head.row, "hash": head.hash})
@@ -55,9 +58,9 @@ def show_head(context: typer.Context, as_json: Json = False) -> None:
 
 @audit_app.command("anchor", epilog=examples("nightshift audit anchor", "nightshift audit anchor --json"))
 def anchor_audit(context: typer.Context, as_json: Json = False) -> None:
-    """Write the newest row and its hash to every place of `audit.anchor`, as the watch does by itself.
+    """Write the newest row and its hash to every place of `audit.anchor`.
 
-    Exit code 1 when a place did not take it.
+    The watch does so by itself. Exit code 1 when a place did not take it.
     """
     from assistant.doors.watchdog.anchors import anchor_line, write_anchor
 
@@ -96,23 +99,26 @@ def verify_audit(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check that no row of the audit, and no sealed row of any table, was changed, added or removed past Nightshift.
+    """Check that nothing in the store was written past Nightshift.
 
-    Compares with the heads in the `file:` and `ssh:` places of `audit.anchor`, too. Exit code 1 and up to 20 findings when
-    something was. What it promises and what not is in docs/audit.md.
+    That is: no row of the audit and no sealed row of any table was changed, added or removed. Compares with the heads in the
+    `file:` and `ssh:` places of `audit.anchor`, too. Exit code 1 and up to 20 findings when something was. What it promises
+    and what not is in docs/audit.md.
     """
-    from assistant.doors.watchdog.anchors import kept_heads
     from assistant.store import AuditHead
 
     door = door_of(context)
     store = door.store
     heads, notes = [AuditHead.parse(text) for text in since or ()], store.audit_notes()
-    try:
-        for place, kept in kept_heads(door.settings, store):
-            heads += kept
-            notes += [] if kept else [f"audit.anchor {place}: no head of this store is kept there yet"]
-    except Unavailable as error:
-        notes.append(str(error))
+    if door.settings.audit.anchor:
+        from assistant.doors.watchdog.anchors import kept_heads
+
+        try:
+            for place, kept in kept_heads(door.settings, store):
+                heads += kept
+                notes += [] if kept else [f"audit.anchor {place}: no head of this store is kept there yet"]
+        except Unavailable as error:
+            notes.append(str(error))
     broken, head = store.broken_rows(since=heads), store.head()
     if as_json:
         findings = [{"row": one.id, "why": one.why} for one in broken]
