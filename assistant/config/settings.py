@@ -75,9 +75,11 @@ class SshSettings:
     """Seconds after which a connection that nobody used is closed."""
     output_limit_bytes: int = 16 * 1024 * 1024
     """What one command may say on one node; one that says more is ended and counts as not reached."""
+    output_total_bytes: int = 64 * 1024 * 1024
+    """What all nodes of one round may say together; beyond it those are ended that said more than an equal share."""
 
     def __post_init__(self) -> None:
-        for key in ("fan_out", "connect_timeout_s", "keepalive_s", "idle_close_s", "output_limit_bytes"):
+        for key in ("fan_out", "connect_timeout_s", "keepalive_s", "idle_close_s", "output_limit_bytes", "output_total_bytes"):
             _above(f"ssh.{key}", getattr(self, key), 0)
 
 

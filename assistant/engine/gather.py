@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def gather(store: Store, gate: Gate, incident: Incident, job: Job | None) -> Cas
     try:
         return within(LOOK_S, lambda: Case.from_parts(log, kernel_text, scheduler_text, _metrics(job), job, event), f"{log}")
     except Unavailable as error:
-        store.add_evidence(incident.id, "job log", f"unknown: {error}", {"known": False})
+        store.add_evidence(incident.id, "job log unread", f"unknown: {error}", {"known": False})
         return Case.from_parts(None, kernel_text, scheduler_text, None, job, event)
 
 
@@ -71,21 +72,28 @@ def read_facts(store: Store, incident: Incident, case: Case, knowledge: Knowledg
 
     A log that hangs, is none, or breaks what reads it must leave its incident diagnosed: `unknown` is a diagnosis.
     """
-    poorer = [case, replace(case, metrics=None), replace(case, job_log=None), replace(case, job_log=None, metrics=None)]
-    for attempt in poorer[:-1]:
-        if attempt is not case and attempt == case:
+    attempts = [case, replace(case, job_log=None), replace(case, metrics=None)]
+    for attempt in attempts if case.metrics is not None else attempts[:1]:
+        if attempt.job_log is None and attempt.metrics is None:
             continue
         try:
-            return within(READ_S, lambda attempt=attempt: facts_of(attempt, knowledge), f"the log {attempt.job_log}")  # type: ignore[misc]
+            return within(READ_S, partial(facts_of, attempt, knowledge), f"the log {attempt.job_log or attempt.metrics}")
+        except Unavailable as error:  # it hangs: what lies beside it would, too
+            _keep_unread(store, incident, attempt, str(error))
+            break
         except (NightshiftError, OSError) as error:
             why = str(error)
         except Exception as error:
-            logger.exception("incident=%s %s broke what reads it", incident.id, attempt.job_log)
+            logger.exception("incident=%s %s broke what reads it", incident.id, attempt.job_log or attempt.metrics)
             why = f"it broke what reads it: {error!r}"
-        part = attempt.job_log if attempt.job_log is not None else attempt.metrics
-        logger.warning("incident=%s %s cannot be read: %s", incident.id, part, why)
-        store.add_evidence(incident.id, f"{part}", f"unknown: {why}"[:KEPT_CHARACTERS], {"known": False})
-    return facts_of(poorer[-1], knowledge)
+        _keep_unread(store, incident, attempt, why)
+    return facts_of(replace(case, job_log=None, metrics=None), knowledge)
+
+
+def _keep_unread(store: Store, incident: Incident, case: Case, why: str) -> None:
+    source = "job log" if case.job_log is not None else "metrics.jsonl"
+    logger.warning("incident=%s its %s cannot be read: %s", incident.id, source, why)
+    store.add_evidence(incident.id, f"{source} unread", f"unknown: {why}"[:KEPT_CHARACTERS], {"known": False})
 
 
 def _size_of(log: Path, job: Job | None) -> tuple[int | None, str]:

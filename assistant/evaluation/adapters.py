@@ -16,6 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from assistant import processes
+from assistant.untrusted import read_json, walk_files
+
+MOST_BYTES = 256 << 20
+"""Of one results file: it may hold every sample of a dataset."""
 
 PREFERRED = ("exact_match", "acc_norm", "acc", "pass@1", "f1", "bleu", "accuracy", "score")
 """Metrics of lm-eval, the one that is reported first; else the first by name."""
@@ -110,17 +114,15 @@ def _infer(kind: str, words: Sequence[str], more: Sequence[str]) -> int:
 def _score(kind: str, words: Sequence[str], more: Sequence[str]) -> int:
     dataset, out, score = words[0], Path(words[1]), Path(words[2])
     if kind == "opencompass":
-        for path in sorted(out.rglob("model.json")):
-            model = json.loads(path.read_bytes())["model"]
-            scored = processes.run(
-                opencompass_words("eval", model, dataset, path.parent, more), environment=processes.own_environment()
-            )
-            status = scored.returncode
+        for path in (path for path in _below(out) if path.name == "model.json"):
+            model = read_json(path, MOST_BYTES)["model"]
+            words = opencompass_words("eval", model, dataset, path.parent, more)
+            status = processes.run(words, environment=processes.own_environment()).returncode
             if status:
                 return status
-        found = opencompass_score([json.loads(path.read_bytes()) for path in sorted(out.rglob("results/*/*.json"))])
+        found = opencompass_score([read_json(path, MOST_BYTES) for path in _below(out) if path.match("results/*/*.json")])
     else:
-        found = lm_eval_score([json.loads(path.read_bytes()) for path in sorted(out.rglob("results_*.json"))], dataset)
+        found = lm_eval_score([read_json(path, MOST_BYTES) for path in _below(out) if path.match("results_*.json")], dataset)
     score.write_text(json.dumps(found), encoding="utf-8")
     return 0
 
@@ -143,3 +145,7 @@ def main(words: Sequence[str]) -> int:
 
 if __name__ == "__main__":
     raise SystemExit(main(sys.argv[1:]))
+
+
+def _below(folder: Path) -> list[Path]:
+    return sorted(walked.path for walked in walk_files(folder))

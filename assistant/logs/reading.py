@@ -22,9 +22,9 @@ from assistant.untrusted import is_folder, is_regular, list_folder, open_regular
 
 BLOCK = 1 << 20
 """Bytes of a block: so small that it stays in the cache of one core."""
-MOST_BYTES = 4 << 30
+MOST_BYTES = 8 << 30
 """Of a log: of a longer file the middle is left out, of a longer text in a gzip the end."""
-_HEAD_BYTES = 1 << 30
+_HEAD_BYTES = 2 << 30
 LONGEST_LINE = 16 << 20
 """Bytes after which a line is cut into several blocks."""
 _SAMPLE = 64 << 10

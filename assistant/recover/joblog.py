@@ -11,8 +11,8 @@ from assistant.records import Job, MetricPoint
 from assistant.untrusted import read_end, reading_as
 
 TAIL_BYTES = 16 << 20
-CONSUMED = re.compile(r"iteration\s+(\d+)/.*?consumed samples:\s*(\d+)", re.IGNORECASE)
-BATCH = re.compile(r"global[ _]batch[ _]size\W+(\d+)", re.IGNORECASE)
+CONSUMED = re.compile(r"iteration\s+(\d{1,15})/.*?consumed samples:\s*(\d{1,18})", re.IGNORECASE)
+BATCH = re.compile(r"global[ _]batch[ _]size\W+(\d{1,12})", re.IGNORECASE)
 
 
 def log_lines(job: Job, *, most_bytes: int = TAIL_BYTES) -> Lines:

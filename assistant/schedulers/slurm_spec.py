@@ -17,6 +17,7 @@ from assistant.processes import job_variables
 from assistant.records import Job, JobSpec
 from assistant.schedulers.slurm_jobs import nodes_of
 from assistant.schedulers.slurm_text import pairs, seconds, value
+from assistant.untrusted import parse_json
 
 CARRIED = "#NIGHTSHIFT_ENVIRONMENT "
 OWN_VARIABLE = "NIGHTSHIFT_"
@@ -114,7 +115,7 @@ def without_carried(script: str) -> tuple[str, dict[str, str]]:
     if len(lines) < 2 or not lines[1].startswith(CARRIED):
         return script, {}
     try:
-        carried = json.loads(lines[1].removeprefix(CARRIED))
+        carried = parse_json(lines[1].removeprefix(CARRIED))
     except ValueError:
         carried = {}
     own = carried.items() if isinstance(carried, dict) else ()

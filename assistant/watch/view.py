@@ -36,7 +36,7 @@ JUMP = 3.0
 """Times its usual step time: where only our looks tell the time, all steps of a look share a gap between two of them."""
 LONGEST_GAP_S = 86_400.0
 _DIGITS = re.compile(r"\d+")
-_COUNTER = re.compile(r"\b(\d+) ?(?:/|of) ?(\d+)\b|\b(\d+)%")
+_COUNTER = re.compile(r"\b(\d{1,15}) ?(?:/|of) ?(\d{1,15})\b|\b(\d{1,15})%")
 _SHAPE_CHARACTERS = 120
 
 

@@ -11,9 +11,9 @@ from assistant.untrusted import is_regular, read_json, read_whole
 
 METADATA_FILES = re.compile(rb"__\d{1,9}_\d{1,9}\.distcp")
 MEGATRON_RANK = re.compile(r"^(mp_rank_\d+(?:_\d+)*)/(.+)$")
-ZERO_SHARD = re.compile(r"^(?:bf16_|fp16_)?zero_pp_rank_(\d+)_mp_rank_(\d+)_(optim|model)_states\.pt$")
+ZERO_SHARD = re.compile(r"^(?:bf16_|fp16_)?zero_pp_rank_(\d{1,18})_mp_rank_(\d{1,18})_(optim|model)_states\.pt$")
 INTERNEVO_SHARD = re.compile(r"^(model|optimizer)((?:_[a-z]+\d+)+)\.pt$")
-HF_SHARD = re.compile(r"^(.+)-(\d+)-of-(\d+)\.(safetensors|bin)$")
+HF_SHARD = re.compile(r"^(.+)-(\d{1,18})-of-(\d{1,18})\.(safetensors|bin)$")
 HF_WEIGHTS = re.compile(r"^(?:model|pytorch_model|adapter_model|tf_model|consolidated)[\w.-]*\.(?:safetensors|bin|pt|pth)$")
 ACCELERATE_STATE = re.compile(r"^random_states_\d+\.pkl$")
 LEFTOVER = re.compile(r"(?:^|/)(?:tmp[-_.].*|\.tmp.*|.*\.(?:tmp|temp|part|partial|incomplete))$", re.IGNORECASE)
@@ -124,10 +124,10 @@ def _deepspeed(entry: Entry) -> list[str]:
     models = [name for name in entry.files if name.endswith("model_states.pt")]
     if not models:
         problems.append("has no *_model_states.pt")
-    gaps = _gaps(int(m.group(1)) for name in models if (m := re.match(r"mp_rank_(\d+)_model_states", name)))
+    gaps = _gaps(int(m.group(1)) for name in models if (m := re.match(r"mp_rank_(\d{1,18})_model_states", name)))
     if gaps:
         problems.append(f"model states of mp_rank {named([str(gap) for gap in gaps])} are missing")
-    layers = _gaps(int(m.group(1)) for name in models if (m := re.match(r"layer_(\d+)-model", name)))
+    layers = _gaps(int(m.group(1)) for name in models if (m := re.match(r"layer_(\d{1,18})-model", name)))
     # Pipelines number only the layers with weights, so a single gap is normal and half of them is not.
     if len(layers) > len(models):
         problems.append("more than half of the layer files are missing")
@@ -189,7 +189,7 @@ def _internevo(entry: Entry) -> list[str]:
     grids: dict[tuple[str, str], list[tuple[int, ...]]] = {}
     for name in entry.files:
         if match := INTERNEVO_SHARD.match(name):
-            axes = re.findall(r"_([a-z]+)(\d+)", match.group(2))
+            axes = re.findall(r"_([a-z]+)(\d{1,18})", match.group(2))
             key = (match.group(1), "_".join(axis for axis, _ in axes))
             grids.setdefault(key, []).append(tuple(int(number) for _, number in axes))
     if not any(kind == "model" for kind, _ in grids):
