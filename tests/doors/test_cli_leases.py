@@ -82,7 +82,7 @@ def test_a_dry_run_shows_both_commands_and_does_nothing(cli: Run, scheduler: Loc
     assert lines[0].startswith("would run: scontrol update NodeName=node02 State=RESUME  # was: nightshift:7:9 ecc_error")
     assert "after its probes and a collective test with node[01," in lines[0]
     assert lines[2].startswith(
-        '  or, when it does not pass: scontrol update NodeName=node02 Reason="nightshift:7:9 ecc_error until='
+        "  or, when it does not pass: scontrol update NodeName=node02 State=DRAIN Reason='nightshift:7:9 ecc_error until="
     )
     assert cli("nodes", "leases", "--settle", "--dry-run", "--json").objects[0]["verdict"] == "ask"
     assert state(scheduler) is NodeState.DRAINED
