@@ -110,16 +110,16 @@ def _as_user(settings: SlurmSettings, spec: JobSpec) -> tuple[tuple[str, ...], d
     if spec.user in ("", user):
         # what one's own job is not known to have had, it gets of ours, as from one's own shell
         return (), exported(spec, processes.job_variables(processes.own_environment()))
+    if not settings.submit_as and os.geteuid() != 0:
+        raise ToolError(
+            f"job {spec.name!r} belongs to {spec.user} and Nightshift runs as {user}: run it as {spec.user}, or set slurm.submit_as"
+            " to words such as sudo -n -u {user} (docs/slurm.md)"
+        )
     owner = _owner(settings, spec)
     if settings.submit_as:
         return tuple(word.replace("{user}", owner.pw_name) for word in settings.submit_as), None
-    if os.geteuid() == 0:
-        account = {"HOME": owner.pw_dir, "USER": owner.pw_name, "LOGNAME": owner.pw_name, "SHELL": owner.pw_shell}
-        return ("runuser", "-u", owner.pw_name, "--"), exported(spec, {"PATH": USUAL_PATH, **account})
-    raise ToolError(
-        f"job {spec.name!r} belongs to {spec.user} and Nightshift runs as {user}: run it as {spec.user}, or set slurm.submit_as"
-        " to words such as sudo -n -u {user} (docs/slurm.md)"
-    )
+    account = {"HOME": owner.pw_dir, "USER": owner.pw_name, "LOGNAME": owner.pw_name, "SHELL": owner.pw_shell}
+    return ("runuser", "-u", owner.pw_name, "--"), exported(spec, {"PATH": USUAL_PATH, **account})
 
 
 def _owner(settings: SlurmSettings, spec: JobSpec) -> pwd.struct_passwd:

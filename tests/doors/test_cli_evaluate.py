@@ -93,7 +93,7 @@ def test_every_job_is_a_call_in_the_audit_and_counts_for_no_limit(cli: Run, suit
         assert {call.by.partition(":")[0] for call in calls} == {"cli"}
         assert store.verify() is None
         assert {one.dataset for one in store.evaluations()} == {"easy", "hard"}
-    assert "submit evaluate-stage 1 of nightly" in cli("audit", "show").out
+    assert "# evaluate-stage 1 of nightly" in cli("audit", "show").out
 
 
 def test_a_dataset_that_is_given_up_is_named_with_its_reason_and_the_exit_code_is_one(cli: Run, suite: Path) -> None:

@@ -84,7 +84,8 @@ def test_a_dry_run_shows_both_commands_and_does_nothing(cli: Run, scheduler: Loc
     tag = next(one.reason for one in scheduler.nodes() if one.name == "node02").split()[0]
     assert lines[0].startswith(f"would run: scontrol update NodeName=node02 State=RESUME  # was: {tag} ecc_error")
     assert "after its probes and a collective test with node[01," in lines[0]
-    assert lines[2].startswith(f'  or, when it does not pass: scontrol update NodeName=node02 Reason="{tag} ecc_error until=')
+    renewal = f"  or, when it does not pass: scontrol update NodeName=node02 State=DRAIN Reason='{tag} ecc_error until="
+    assert lines[2].startswith(renewal)
     assert cli("nodes", "leases", "--settle", "--dry-run", "--json").objects[0]["verdict"] == "ask"
     assert state(scheduler) is NodeState.DRAINED
     assert cli("audit", "show", "--json").out.count("\n") == 1  # the earlier cordon

@@ -148,14 +148,12 @@ def test_a_lease_that_ran_out_is_shown_and_can_be_renewed(cli: Run, scheduler: L
     scheduler.cordon("node02", lease(tag, "ecc_error", "cli:bob", datetime(2026, 1, 1, tzinfo=UTC)).render())
     lines = cli("nodes", "leases").out.splitlines()
     assert lines[1].split() == ["node02", "drained", "2026-01-02T00:00:00Z", "yes", "bob", "-", "ecc_error"]
-    assert "State=DRAIN" not in cli("nodes", "renew", "node02", "--dry-run").out
+    assert f"Reason='{tag} ecc_error until=" in cli("nodes", "renew", "node02", "--dry-run").out
     assert cli("nodes", "renew", "node02", "--yes").code == Exit.DONE
     assert cli("nodes", "leases", "--json").objects[0]["expired"] is False
 
 
 def test_a_dry_run_prints_the_exact_command_with_the_lease(cli: Run, scheduler: LocalScheduler) -> None:
     said = cli("nodes", "cordon", "node02", "--why", "fan is loud", "--dry-run")
-    wanted = (
-        r'would run: scontrol update NodeName=node02 State=DRAIN Reason="nightshift:[a-z0-9]{10}:0:0 fan is loud until=\S+Z by=\w+"'
-    )
+    wanted = r"would run: scontrol update NodeName=node02 State=DRAIN Reason='nightshift:… fan is loud until=\S+Z by=\w+'"
     assert re.search(wanted, said.out)

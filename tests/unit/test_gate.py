@@ -27,7 +27,7 @@ def test_an_allowed_call_runs_and_every_row_is_written(world: World) -> None:
     assert [row.what for row in world.store.audit(after=1)] == ["call.pending", "decision", "call.intent", "outcome"]
     ended = world.store.audit(limit=1)[0]
     assert ended.preview == f"scontrol update NodeName=n1 State=DRAIN Reason='{world.tag(1)} ecc'"
-    assert ended.undo == "nightshift undo 1"
+    assert ended.undo == "nightshift undo 1: scontrol update NodeName=n1 State=RESUME"
     assert world.store.call(1).preview == ended.preview
 
 

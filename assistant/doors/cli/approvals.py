@@ -148,7 +148,8 @@ def _answer(context: typer.Context, number: int, verdict: Verdict, why: str, *, 
         print_record(answered, about=call)
     else:
         print_line(f"{'allowed' if verdict is Verdict.ALLOW else 'refused'}: {unambiguous(call.preview or call.tool)}")
-        print_line(f"  digest: {answered.digest[:SHORT_DIGEST]}" if answered.digest else "")
+        if answered.digest:
+            print_line(f"  digest: {answered.digest[:SHORT_DIGEST]}")
     return call
 
 
