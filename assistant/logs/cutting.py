@@ -21,8 +21,8 @@ _MARGIN = 4_096
 _MASK = b"[redacted]"
 
 _TELLING = re.compile(
-    rb"Error\b|Exception\b|Traceback|ERROR|FATAL|[Ff]atal|CRITICAL|[Ff]ailed|FAILED|Aborted|SIG(?:ABRT|SEGV|BUS|KILL|TERM)|Segmentation"
-    rb"|core dumped|[Tt]imed out|Killed|[Oo]ut of memory|oom-kill|refused|unreachable|denied|No such file|No space|NCCL WARN|Xid|ECC"
+    rb"Error\b|Exception\b|Traceback|ERROR|FATAL|[Ff]atal|CRITICAL|[Ff]ailed|FAILED|Aborted|SIG(?:ABRT|SEGV|BUS|KILL|TERM)"
+    rb"|Segmentation|core dumped|[Tt]imed out|Killed|[Oo]ut of memory|oom-kill|refused|unreachable|denied|No such file|No space|NCCL WARN|Xid|ECC"
     rb"|uncorrectable|fallen off|CANCELLED|TERMINATED|PREEMPT|corrupt|not found"
 )
 """Words for which the middle of a line is searched."""
@@ -42,7 +42,7 @@ def cut_line(raw: bytes) -> bytes:
     for start, end in pieces:
         if start > last:
             kept.append(b" [... %d bytes ...] " % (start - last))
-        kept.append(_without_split_secrets(raw, start, end))
+        kept.append(_without_secrets(raw, start, end))
         last = end
     return b"".join(kept)
 
@@ -80,15 +80,15 @@ def _pieces(raw: bytes) -> list[tuple[int, int]]:
     return [*pieces, (tail, len(raw))]
 
 
-def _without_split_secrets(raw: bytes, start: int, end: int) -> bytes:
-    """Return a piece of a line in which secrets that reach beyond it are masked."""
+def _without_secrets(raw: bytes, start: int, end: int) -> bytes:
+    """Return a piece of a line with its secrets masked: the name of one, or half of it, may stand beyond the piece."""
     first, last = max(start - _MARGIN, 0), min(end + _MARGIN, len(raw))
     text = raw[first:last].decode("latin-1")  # one character a byte
     spans = [(a + first, b + first) for a, b in secret_spans(text)]
     kept: list[bytes] = []
     position = start
     for a, b in spans:
-        if b <= position or a >= end or start <= a and b <= end:
+        if b <= position or a >= end:
             continue
         kept += [raw[position : max(a, position)], _MASK]
         position = min(b, end)
