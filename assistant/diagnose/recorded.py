@@ -14,7 +14,7 @@ OF_THE_JOB = "scheduler"
 DETECTED = timedelta(minutes=10)
 """A controller notices a dead node after its time-out, and ends the job or sets the node down, in either order."""
 _DOWN = re.compile(
-    r"\b(?:[Nn]odes?[ =/]|NodeName=)?(?P<node>[A-Za-z][\w.-]*)\b.{0,40}?"
+    r"\b(?:[Nn]odes?[ =/]|NodeName=)?(?P<node>[A-Za-z](?<![\w.-]{2})[\w.-]{0,252}+)(?<![.-]).{0,40}?"
     r"(?:not responding|setting DOWN|set to DOWN|\bDOWN\b|has failed|unexpectedly rebooted)"
 )
 _NAMED = re.compile(r"[Nn]ode_?(?:[Dd]own|[Ff]ail(?:ed|ure)?)\W+(?P<node>[A-Za-z][\w.-]*)")

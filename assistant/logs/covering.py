@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from assistant.content.filters import Filter
 from assistant.content.reasons import Herring, Signature
+from assistant.logs.cutting import cut_lines
 from assistant.logs.keeping import Block
 from assistant.logs.lines import clean, strip_ansi
 from assistant.logs.segments import Segments, joined, line_cover, segments_of
@@ -97,7 +98,7 @@ class Covering:
         block = strip_ansi(raw)
         if b"\r" in block:
             block = block.replace(b"\r\n", b"\n")
-        return self._covered(block) if block else None
+        return self._covered(cut_lines(block)) if block else None
 
     def _covered(self, block: bytes) -> Block:
         np = self._np

@@ -11,13 +11,13 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from assistant.logs.cutting import cut_line
+
 ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,2000}(?:\x07|\x1b\\)|[@-Z\\^_=>])")
 """Escape sequences of terminals: colours, cursor moves, titles."""
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028-\u202e\u2066-\u2069\ufeff]")
 _WORDS = re.compile("[A-Za-z_]{2,}")
-MAX_TEXT = 16_384
-"""Bytes of one line that are kept; of a longer one the start and the end."""
 
 
 class Line(NamedTuple):
@@ -34,9 +34,7 @@ def strip_ansi(block: bytes) -> bytes:
 
 def clean(raw: bytes) -> str:
     r"""Return the text of a raw line (without its `\n`)."""
-    if len(raw) > MAX_TEXT:
-        raw = raw[: MAX_TEXT // 2] + b" \xe2\x80\xa6 " + raw[-MAX_TEXT // 2 :]
-    text = strip_ansi(raw).decode("utf-8", "replace").rstrip("\r")
+    text = strip_ansi(cut_line(raw)).decode("utf-8", "replace").rstrip("\r")
     if "\r" in text:
         text = _last_state(text.split("\r"))
     return _CONTROL.sub("", text)

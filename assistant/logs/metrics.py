@@ -98,8 +98,8 @@ _NORM_KEYS = (
 )
 _PAIR = re.compile(r"""['"]([\w ./-]+)['"]:\s*['"]?([-+]?[\w.+-]+)""")
 _BAR = re.compile(
-    r"(?:^|[\]\s:])((?:Epoch (?P<epoch>\d{1,9})|[Tt]rain\w*|[Ss]teps?)?[^|%]{0,60}?)\s*\d{1,3}%\|[^|]*"
-    r"\|\s*(?P<at>\d{1,15})/(?P<of>\d{1,15}) \["
+    r"(?:^|[\]\s:])((?:Epoch (?P<epoch>\d{1,9})|[Tt]rain\w*|[Ss]teps?)?[^|%]{0,60}?)\s{0,8}"
+    r"\b\d{1,3}%\|[^|]{0,400}\|\s{0,8}(?P<at>\d{1,15})/(?P<of>\d{1,15}) \["
 )
 _BAR_LOSS = _after(r"[ ,\[](?:train_|reduced_train_)?[lL]oss(?:_step)?=")
 _BLOCK_STEP = re.compile(r"\[(?:batch|step)=(\d{1,15})/")

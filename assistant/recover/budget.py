@@ -26,7 +26,7 @@ _PREFIX = re.compile(
     r"^(?:\s*(?:\[[^\]]*\]|\(?\w*rank ?\d+\)?:?|\d{4}-\d\d-\d\d[T ][\d:.,+Z]+|[\w.-]*\d[\w.-]*:(?=\s)|\d+:)\s*)+", re.IGNORECASE
 )
 _VARYING = (
-    (re.compile(r"(?:[\w.-]+)?(?:/[\w.@%+-]+)+"), "<path>"),
+    (re.compile(r"(?:(?<![\w.-])[\w.-]{1,255}+)?(?:/[\w.@%+-]{1,255}+)+"), "<path>"),
     (re.compile(r"\b(?:0x[0-9a-f]+|[0-9a-f]{2,}(?::[0-9a-f]{2,})+(?:\.\d)?|[0-9a-f]{12,})\b", re.IGNORECASE), "<id>"),
     (re.compile(r"\b[a-z][a-z-]*[-_]?\d+(?:-\d+)*(?:\.[a-z][\w.-]*)?\b(?![.\w]*\()"), "<name>"),
     (re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.IGNORECASE), "<n>"),

@@ -40,7 +40,9 @@ _FAR = re.compile(r"[ \t][^\n:=\"'<>|]{1,40}[:=][ \t]{0,8}")
 _OPENING = re.compile(r"[bru]{0,2}(?P<quote>\\{0,7}(?:\"\"\"|'''|[\"'`])|&quot;|&#3[49];|%22|%27|\\{1,4}u0022)", re.IGNORECASE)
 _BARE = re.compile(r"[^\s\"'`<>\x00]{1,4096}")
 _NEXT_PAIR = re.compile(r"[,;&|](?:[ \t]*[A-Za-z_][\w. -]{0,48}[=:]|[\"'])|&amp;|%26|\\[nrt\"']|\\\\n")
-_LINE_END = re.compile(r"[ \t]*(?:[|>][+-]?\d?)?[ \t]*\r?\n(?P<indent>[ \t]*)(?:- )?(?P<value>[^\s]{4,4096})[ \t]*(?=\r?\n|\Z)")
+_LINE_END = re.compile(
+    r"[ \t]{0,16}(?:[|>][+-]?\d?[ \t]{0,16})?\r?\n(?P<indent>[ \t]{0,64})(?:- )?(?P<value>[^\s]{4,4096})[ \t]{0,16}(?=\r?\n|\Z)"
+)
 _NAME_SIGNS = string.ascii_letters + string.digits + "_.$-"
 _SCHEME = re.compile(
     r"(?:basic|bearer|token|digest|negotiate|apikey|api-key|key|oauth|ntlm|splunk|sharedkey|hawk|genie-?key|bot"

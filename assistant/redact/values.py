@@ -214,7 +214,7 @@ _PROSE = frozenset(
     "error: traceback critical fatal notice module class function object str int bytes bool float dict list tuple".split()
 )
 _NAMED_VALUE = re.compile(
-    r"(?:.*[_.])?(?:password|passwd|passphrase|secret|token|key|auth|credentials?|creds|pwd)s?\Z", re.IGNORECASE
+    r"(?:[A-Za-z0-9_.]{0,64}[_.])?(?:password|passwd|passphrase|secret|token|key|auth|credentials?|creds|pwd)s?\Z", re.IGNORECASE
 )
 
 

@@ -1,0 +1,89 @@
+"""Cost of a hostile byte against an ordinary one: redaction, cutting and matching of lines made to keep a machine busy.
+
+The ordinary bytes are log lines of the shipped cases; each family repeats a text that detectors begin at. Ratios are of CPU time
+a byte within this run. Limit: 3.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from assistant.logs.cutting import cut_line
+from assistant.logs.lines import clean
+from assistant.redact import redact
+
+LIMIT = 3.0
+FAMILIES = {
+    "aaaa": "a",
+    "a.a.": "a.",
+    "hexadecimal": "0123456789abcdef",
+    "brackets": "[",
+    "nested": "[{(",
+    "equals": "=",
+    "quotes": "\"'",
+    "digits": "7",
+    "spaces": " ",
+    "letters of other scripts": "é漢",
+    "://": "://",
+    "://a:b@": "://a:b@",
+    "-----BEGIN": "-----BEGIN",
+    "BEGIN PRIVATE KEY": "-----BEGIN PRIVATE KEY-----",
+    "eyJ": "eyJ",
+    "backslashes": "\\",
+    "key=": "key=",
+    "password=": "password=",
+    "token ": "token ",
+    "Bearer ": "Bearer ",
+    "curl -u ": "curl -u ",
+    "ghp_": "ghp_",
+    "JSON": '{"a": [1, 2, "x"], ',
+    "short lines": "a\n",
+}
+
+
+def main() -> int:
+    """Print a line for each family and return 1 when one costs more than the limit."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bytes", type=int, default=64_000, help="length of the line of each family")
+    parser.add_argument("--log", type=Path, help="ordinary lines; those of the shipped cases when left out")
+    options = parser.parse_args()
+    ordinary = _ordinary(options.log, options.bytes)
+    base = _cost(_through_line, ordinary)
+    raw = _cost(redact, ordinary)
+    print(f"ordinary bytes: {base * 1e9:.0f} ns through cut and redaction, {raw * 1e9:.0f} ns in redaction alone")
+    worst = 0.0
+    for name, piece in FAMILIES.items():
+        text = (piece * (options.bytes // len(piece) + 1))[: options.bytes]
+        cut, alone, longer = _cost(_through_line, text) / base, _cost(redact, text) / raw, _cost(redact, text * 4) / raw
+        worst = max(worst, cut)
+        print(f"{name:26} as a line of a log {cut:5.2f}x   redaction alone {alone:5.2f}x, four times as long {longer:5.2f}x a byte")
+    print(f"worst as a line of a log: {worst:.2f}x (limit {LIMIT:.0f}x)")
+    return int(worst > LIMIT)
+
+
+def _through_line(text: str) -> str:
+    """Do with a text what is done with lines of a log: cut, clean, redact."""
+    return redact("\n".join(clean(cut_line(line)) for line in text.encode().split(b"\n")))
+
+
+def _cost(work: Callable[[str], object], text: str) -> float:
+    """Return seconds of CPU a byte, the best of three."""
+    size = len(text.encode())
+    times = []
+    for _ in range(3):
+        start = time.process_time()
+        work(text)
+        times.append(time.process_time() - start)
+    return min(times) / size
+
+
+def _ordinary(log: Path | None, size: int) -> str:
+    paths = [log] if log is not None else sorted(Path("tests/cases").rglob("*.log"))
+    return "".join(path.read_text(encoding="utf-8", errors="replace") for path in paths[:200])[:size]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

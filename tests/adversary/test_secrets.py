@@ -1,0 +1,190 @@
+"""Secrets that jobs leave in their names, scripts, environments and logs come out of no door."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from assistant.content.reading import build, read_toml
+from assistant.doors.cli.main import main
+from assistant.logs.cutting import LONGEST, cut_line
+from assistant.ports import SystemClock
+from assistant.records import JobSpec
+from assistant.redact import redact
+from assistant.redact.tokens import secret_forms
+from assistant.rules.bombs import Refused, shape_of
+from assistant.schedulers.local import LocalScheduler
+
+CASES = Path(__file__).parent.parent / "cases" / "redact"
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """The file."""
+
+    first: tuple[str, ...]
+    second: tuple[str, ...]
+
+
+SHAPES = build(Shapes, read_toml(CASES / "shapes.toml"), CASES / "shapes.toml")
+MARKED = re.compile("«(.*?)»", re.DOTALL)
+
+
+def plain(shape: str) -> str:
+    return re.sub("[«»]", "", shape)
+
+
+def left_of(shape: str, text: str) -> list[str]:
+    """Return what is left of the secrets of a shape in a text: whole ones, and any eight characters of one."""
+    secrets = MARKED.findall(shape)
+    parts = {part for secret in secrets for part in (secret, *(secret[n : n + 8] for n in range(len(secret) - 7)))}
+    return sorted(part for part in parts if part in text)
+
+
+@pytest.mark.parametrize("shape", [*SHAPES.first, *SHAPES.second])
+def test_nothing_of_a_secret_is_left(shape: str) -> None:
+    assert MARKED.search(shape), "a shape without a secret proves nothing"
+    clean = redact(plain(shape))
+    assert left_of(shape, clean) == []
+    assert redact(clean) == clean
+    assert clean.count("\n") == shape.count("\n")
+
+
+@pytest.mark.parametrize("before", ["x " * 1_020, "x" * 2_030, '{"a": 1, ' * 226, "a" * 1_900 + " "])
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES.first if "\n" not in shape][::9])
+def test_the_cut_of_a_long_line_splits_no_secret(shape: str, before: str) -> None:
+    secret = plain(shape)
+    for shift in range(0, len(secret) + 20, 7):
+        head = before[: len(before) - shift]
+        for line in (f"{head} {secret} {'y ' * 5_000}", f"{'y ' * 5_000}{secret} {before[: 1_024 - shift]}"):
+            cut = cut_line(line.encode()).decode()
+            assert len(cut) < len(line)
+            assert left_of(shape, redact(cut)) == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=64), st.integers(min_value=1, max_value=400))
+def test_a_cut_line_is_short_and_says_what_is_gone(piece: bytes, times: int) -> None:
+    line = (piece * times).replace(b"\n", b" ")
+    cut = cut_line(line)
+    assert (cut == line) == (len(line) <= LONGEST) or b"[redacted]" in cut
+    assert len(cut) <= LONGEST + 1_500
+
+
+def test_what_tells_of_a_failure_stays_in_the_middle_of_a_long_line() -> None:
+    line = b"a" * 40_000 + b" RuntimeError: CUDA error: out of memory " + b"b" * 40_000
+    assert b"RuntimeError: CUDA error: out of memory" in cut_line(line)
+
+
+@pytest.mark.parametrize("form", secret_forms().form, ids=lambda form: form.id)
+def test_no_form_can_be_tried_in_too_many_ways(form: object) -> None:
+    pattern = re.sub(r"\(\?(?:<?[=!])(?:[^()]|\([^()]*\))*\)", "", form.pattern)  # type: ignore[attr-defined]
+    assert _refusal(pattern) in ("", "look-around")
+    assert not re.search(r"[^\\][*+](?![^\[]*\])", pattern), "every repeat needs an end"
+
+
+def _refusal(pattern: str) -> str:
+    """Return why the analyser of learned rules refuses a pattern; empty when it does not."""
+    try:
+        shape_of(pattern)
+    except Refused as refused:
+        return "look-around" if "look-around" in str(refused) else str(refused)
+    return ""
+
+
+CANARY = "zq7Canary{:02d}Xw9Kd3"
+"""Looks like no secret by itself: a door that does not redact shows it."""
+PLANTED = {
+    "name": "llm-api_key={}",
+    "comment": "token={} owner",
+    "environment": "{}",
+    "argument": "--password={}",
+    "script": "export DB_PASSWORD='{}'",
+    "log": "ConnectionError: cannot reach postgresql://bob:{}@db:5432/runs",
+    "json": 'ERROR {{"client_secret": "{}"}}',
+    "last": "RuntimeError: 401 for Authorization: Bearer {}",
+}
+VALUES = {place: CANARY.format(number) for number, place in enumerate(PLANTED)}
+DOORS = """
+watch --once|jobs|jobs --json|jobs --json --spec|job show {job}|job show {job} --json|job show {job} --json --spec
+logs tail {job} -n 50|logs tail {job} --json|logs search {job} Error|logs search {job} secret --json
+logs compress {job}|logs compress {job} --json|logs compress {job} --tokens 2000
+diagnose {log}|diagnose {log} --json|recover {job} --dry-run|recover {job} --dry-run --json
+incidents|incidents --json|incident show 1|incident show 1 --json|incident report 1|explain 1
+audit show|audit show --json|approvals|approvals --json|status|status --json|nodes|nodes --json|config show|config show --json
+-vv recover {job} --dry-run
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / name.lower()))
+    monkeypatch.setenv("NO_COLOR", "1")
+    yield tmp_path
+    logging.getLogger("assistant").handlers.clear()
+    logging.getLogger("assistant").setLevel(logging.NOTSET)
+
+
+def planted_job(home: Path) -> tuple[str, Path]:
+    """Run a job that fails, with a secret in each place, and return its id and its log."""
+    text = {place: form.format(VALUES[place]) for place, form in PLANTED.items()}
+    lines = [text["log"], text["json"], text["last"]]
+    script = "#!/bin/bash\n" + text["script"] + "\ncat <<'END'\n" + "\n".join(lines) + "\nEND\nexit 1\n"
+    scheduler = LocalScheduler(home / "xdg_state_home" / "nightshift" / "local", SystemClock())
+    job = scheduler.submit(
+        JobSpec(
+            text["name"],
+            script,
+            work_dir=home,
+            comment=text["comment"],
+            environment={"WANDB_API_KEY": text["environment"]},
+            arguments=(text["argument"],),
+        )
+    )
+    for _ in range(100):
+        if scheduler.job(job).state.ended:
+            break
+        time.sleep(0.05)
+    log = scheduler.job(job).log
+    assert log is not None
+    assert VALUES["last"] in log.read_text(encoding="utf-8"), "the secrets were never there"
+    return job, log
+
+
+def test_no_door_shows_a_secret_and_the_store_holds_none(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job, log = planted_job(home)
+    shown: dict[str, list[str]] = {}
+    silent = 0
+    for door in (door for row in DOORS.strip().split("\n") for door in row.split("|")):
+        with contextlib.suppress(SystemExit):
+            main(door.format(job=job, log=log).split())
+        captured = capsys.readouterr()
+        text = captured.out + captured.err
+        silent += not text
+        if leaked := [place for place, value in VALUES.items() if value in text]:
+            shown[door] = leaked
+    assert shown == {}
+    assert silent <= 4, "doors that print nothing prove nothing"
+    kept = [path for path in (home / "xdg_state_home").rglob("*") if path.is_file() and "local" not in path.parts]
+    assert any(path.suffix.startswith(".db") or "store" in path.name for path in kept)
+    assert [path for path in kept if any(value.encode() in path.read_bytes() for value in VALUES.values())] == []
+
+
+def test_jobs_print_neither_script_nor_environment_unless_asked(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    planted_job(home)
+    main(["jobs", "--json"])
+    assert "#!/bin/bash" not in capsys.readouterr().out
+    main(["jobs", "--json", "--spec"])
+    out = capsys.readouterr().out
+    assert "#!/bin/bash" in out
+    assert '"WANDB_API_KEY": "[redacted]"' in out
