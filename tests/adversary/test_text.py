@@ -17,8 +17,11 @@ import pytest
 from _pytest.mark import ParameterSet
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from textual.command import CommandPalette
 from textual.pilot import Pilot
+from textual.widgets import Input
 
+from assistant.display import line
 from assistant.doors.chat.app import ChatApp
 from assistant.doors.chat.messages import OpenApproval, OpenIncident, OpenJob, OpenNodes
 from assistant.doors.cli import ask
@@ -273,6 +276,8 @@ async def test_no_screen_of_the_chat_hands_it_on(name: str, tmp_path: Path) -> N
             await pilot.press("escape")
             await until(pilot, lambda before=before: app.screen is before, f"back from {title}")  # type: ignore[misc]
         await pilot.press("ctrl+p")
-        await pilot.press(*"job")
-        await pilot.pause(0.3)
+        await until(pilot, lambda: isinstance(app.screen, CommandPalette), "the palette")
+        app.screen.query_one(Input).value = "job 1"
+        begun = line(HOSTILE[name])[:12]
+        await until(pilot, lambda: f"job 1 {begun}" in drawn(app), "the job in the palette, as it is called")
         await look(pilot, app, "palette")
