@@ -212,7 +212,8 @@ def _each_node(turn: Turn, tool: str, instead: str, more: dict[str, Any]) -> Ite
 
 def _proposal(made: Proposal) -> str:
     if made.approval is not None:
-        return f"Proposed, not done: {one_line(made.preview, 2_000)}\n  nightshift approve {made.approval}, or nightshift deny {made.approval}"
+        answers = f"nightshift approve {made.approval}, or nightshift deny {made.approval}"
+        return f"Proposed, not done: {one_line(made.preview, 2_000)}\n  {answers}"
     if made.why_not:
         would = f" It would be: {one_line(made.preview, 2_000)}" if made.preview else ""
         return f"Not even proposed: {made.why_not}{would}"

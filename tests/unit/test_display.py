@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
@@ -28,6 +28,8 @@ TEXT = st.text(
     ),
     max_size=60,
 )
+CALM = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""A loaded machine is no failure."""
 ALLOWED_IN_PICTURES = "\u200d\ufe0f"
 TO_A_LINE: list[Callable[[str], str]] = [
     display.line,
@@ -59,7 +61,7 @@ def hidden(text: str, but: str = "") -> list[str]:
 
 @pytest.mark.parametrize("escape", TO_A_LINE)
 @given(text=TEXT)
-@settings(max_examples=150)
+@CALM
 def test_a_line_is_one_line_without_hidden_characters(escape: Callable[[str], str], text: str) -> None:
     shown = escape(text)
     assert hidden(shown) == []
@@ -69,7 +71,7 @@ def test_a_line_is_one_line_without_hidden_characters(escape: Callable[[str], st
 
 @pytest.mark.parametrize("escape", TO_A_BLOCK)
 @given(text=TEXT)
-@settings(max_examples=150)
+@CALM
 def test_a_block_holds_newlines_and_tabs_at_most(escape: Callable[[str], str], text: str) -> None:
     shown = escape(text)
     assert hidden(shown, "\n\t") == []
@@ -78,6 +80,7 @@ def test_a_block_holds_newlines_and_tabs_at_most(escape: Callable[[str], str], t
 
 @pytest.mark.parametrize("escape", [display.line, display.block, display.unambiguous, display.removed, display.file_stem])
 @given(text=TEXT)
+@CALM
 def test_escaping_what_is_escaped_changes_nothing(escape: Callable[[str], str], text: str) -> None:
     assert escape(escape(text)) == escape(text)
 
@@ -124,6 +127,7 @@ VALUES = st.recursive(
 
 
 @given(value=VALUES)
+@CALM
 def test_json_comes_back_as_it_was(value: object) -> None:
     assert json.loads(display.json_text(value)) == value
     assert json.loads(display.json_text(value, indent=2)) == value
@@ -134,6 +138,7 @@ def test_json_has_null_for_what_it_cannot_say() -> None:
 
 
 @given(text=TEXT)
+@CALM
 def test_markdown_shows_the_text_and_nothing_active(text: str) -> None:
     parser = MarkdownIt("commonmark", {"linkify": False}).enable(["table", "strikethrough"])
     tokens = parser.parse(display.markdown(text).strip())
@@ -147,6 +152,7 @@ def test_markdown_shows_the_text_and_nothing_active(text: str) -> None:
 
 
 @given(text=TEXT)
+@CALM
 def test_a_fence_ends_where_it_should(text: str) -> None:
     tokens = MarkdownIt("commonmark").parse("\n".join(display.markdown_fence(text)))
     assert [token.type for token in tokens] == ["fence"]
@@ -183,6 +189,7 @@ def test_a_notice_pings_nobody(text: str) -> None:
 
 
 @given(text=TEXT)
+@CALM
 def test_a_notice_is_a_header_of_a_mail(text: str) -> None:
     message = email.message.EmailMessage()
     message["Subject"] = display.notice_line(text)
@@ -190,6 +197,7 @@ def test_a_notice_is_a_header_of_a_mail(text: str) -> None:
 
 
 @given(text=TEXT)
+@CALM
 def test_data_for_a_model_ends_once(text: str) -> None:
     told = display.prompt_data(text, text)
     assert told.lower().count("</data") == 1
@@ -198,6 +206,7 @@ def test_data_for_a_model_ends_once(text: str) -> None:
 
 
 @given(words=st.lists(TEXT.filter(lambda text: "\x00" not in text), min_size=1, max_size=4))
+@CALM
 def test_a_command_is_read_as_its_words(words: list[str]) -> None:
     shown = display.shell_words(words)
     if all(word.isprintable() for word in words):
@@ -222,7 +231,7 @@ def test_a_stem_stays_in_its_folder(text: str) -> None:
 
 
 @given(text=TEXT)
-@settings(max_examples=60)
+@CALM
 def test_prometheus_reads_back_a_label(text: str) -> None:
     registry = CollectorRegistry()
     Gauge("jobs", "Jobs.", ["name"], registry=registry).labels(display.line(text)).set(1)

@@ -16,6 +16,7 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from assistant.display import line
 from assistant.doors.chat.log_pattern import highlighter
 from assistant.doors.chat.log_reader import LogReader
 from assistant.doors.chat.log_rows import Cited, GoTo, LogRow, LogState, News, RanksCounted, RowsRead, citations
@@ -480,6 +481,6 @@ class LogView(ScrollView, can_focus=True):
     def action_copy(self) -> None:
         """Copy the line under the cursor to the terminal's clipboard."""
         if self.row is not None:
-            self.app.copy_to_clipboard(self.row.text or self.row.label)
+            self.app.copy_to_clipboard(line(self.row.text or self.row.label))
             self.note = "copied"
             self.changes += 1

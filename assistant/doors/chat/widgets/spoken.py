@@ -12,6 +12,7 @@ from assistant.doors.chat.widgets.plain import Plain
 
 _CITED = re.compile(r"(?<!\\)\[(\d{1,4})\](?!\()")
 _SOURCE = "source:"
+_LEADS_TO = re.compile(rf"{_SOURCE}([0-9]{{1,4}})")
 
 
 def parser() -> MarkdownIt:
@@ -30,7 +31,8 @@ class Spoken(Markdown):
     def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
         """Lead to a source, or show where a link leads: whoever wrote it may not send anybody anywhere."""
         event.stop()
-        if event.href.startswith(_SOURCE):
-            self.post_message(Plain.Cited(int(event.href.removeprefix(_SOURCE))))
+        cited = _LEADS_TO.fullmatch(event.href)  # a model may write links of this form itself
+        if cited is not None:
+            self.post_message(Plain.Cited(int(cited[1])))
         else:
             self.app.notify(line(event.href, 200), title="This link leads to", markup=False)
