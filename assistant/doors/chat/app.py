@@ -115,12 +115,12 @@ class ChatApp(App[int]):
         """Note that somebody is there."""
         if self._garbage is not None and isinstance(event, events.InputEvent):
             self._garbage.touched()
-        if isinstance(event, (events.InputEvent, events.Paste)) and not event.is_forwarded and not self._admits(event):
+        if isinstance(event, (events.Key, events.Paste)) and not event.is_forwarded and not self._admits(event):
             return
         await super().on_event(event)
 
     def _admits(self, event: events.Event) -> bool:
-        """Let a dialog that leads to a change decide which keys, clicks and pastes it gets."""
+        """Let a dialog that leads to a change decide which keys and pastes it gets; of clicks it does so itself."""
         dialog = self.screen_stack[-1] if self.screen_stack else None
         return not isinstance(dialog, ConsentScreen) or dialog.admit(event)
 
@@ -299,7 +299,7 @@ class ChatApp(App[int]):
 
         self._ask_person(LiftScreen(message.seen), message.then)
 
-    def _ask_person(self, question: Screen[bool], then: Callable[[bool], None]) -> None:
+    def _ask_person(self, question: ConsentScreen[bool], then: Callable[[bool], None]) -> None:
         """Ask on the conversation's screen, or say where to ask again."""
 
         def answered(yes: bool | None) -> None:
