@@ -268,16 +268,16 @@ class ChatApp(App[int]):
         found = next((one for one in seen.approvals if one.approval.id == approval), None) if seen is not None else None
 
         def answered(answer: ApprovalAnswer | None) -> None:
-            self._focus_prompt()
             if answer is not None:
                 self.desk.settle(approval, answer.verdict, answer.why, shown=answer.shown)
 
         if found is not None:
+            self._focus_prompt()
             self.push_screen(ApprovalScreen(found, self.desk.now(), mode=self.mode), answered)
         return found is not None
 
     def _focus_prompt(self) -> None:
-        """Give the prompt the focus that Textual would give back to a button: what is typed next is meant for the conversation."""
+        """Take the focus from a button before its dialog opens: what is typed after the dialog is meant for the conversation."""
         if self.main.focused is None or isinstance(self.main.focused, Button):
             self.main.query_one(Prompt).focus()
 
@@ -301,12 +301,8 @@ class ChatApp(App[int]):
 
     def _ask_person(self, question: ConsentScreen[bool], then: Callable[[bool], None]) -> None:
         """Ask on the conversation's screen, or say where to ask again."""
-
-        def answered(yes: bool | None) -> None:
-            self._focus_prompt()
-            then(bool(yes))
-
-        if not asked_on(self.main, question, answered):
+        self._focus_prompt()
+        if not asked_on(self.main, question, lambda yes: then(bool(yes))):
             self.notify("What you asked for in the conversation was looked at; ask there again to see it.", timeout=10)
             then(False)
 

@@ -259,7 +259,9 @@ class ConsentScreen(ModalScreen[Result]):
 
     def _admit_key(self, event: events.Key, at: float) -> bool:
         if event.key == "escape":
-            return True
+            # at once, so that the next key already goes to the screen below, also while the program is busy
+            self.action_leave()
+            return False
         if self._field:
             if self._typed_from is None or not self.query_one(f"#{self._field}", Input).value:
                 self._typed_from = at
