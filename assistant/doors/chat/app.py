@@ -116,12 +116,12 @@ class ChatApp(App[int]):
         """Note that somebody is there."""
         if self._garbage is not None and isinstance(event, events.InputEvent):
             self._garbage.touched()
-        if isinstance(event, (events.InputEvent, events.Paste)) and not event.is_forwarded and not self._admits(event):
+        if isinstance(event, (events.Key, events.Paste)) and not event.is_forwarded and not self._admits(event):
             return
         await super().on_event(event)
 
     def _admits(self, event: events.Event) -> bool:
-        """Let a dialog that leads to a change decide which keys, clicks and pastes it gets."""
+        """Let a dialog that leads to a change decide which keys and pastes it gets; of clicks it does so itself."""
         dialog = self.screen_stack[-1] if self.screen_stack else None
         return not isinstance(dialog, ConsentScreen) or dialog.admit(event)
 
@@ -270,16 +270,16 @@ class ChatApp(App[int]):
         found = next((one for one in seen.approvals if one.approval.id == approval), None) if seen is not None else None
 
         def answered(answer: ApprovalAnswer | None) -> None:
-            self._focus_prompt()
             if answer is not None:
                 self.desk.settle(approval, answer.verdict, answer.why, shown=answer.shown)
 
         if found is not None:
+            self._focus_prompt()
             self.push_screen(ApprovalScreen(found, self.desk.now(), mode=self.mode), answered)
         return found is not None
 
     def _focus_prompt(self) -> None:
-        """Give the prompt the focus that Textual would give back to a button: what is typed next is meant for the conversation."""
+        """Take the focus from a button before its dialog opens: what is typed after the dialog is meant for the conversation."""
         if self.main.focused is None or isinstance(self.main.focused, Button):
             self.main.query_one(Prompt).focus()
 
@@ -301,14 +301,10 @@ class ChatApp(App[int]):
 
         self._ask_person(LiftScreen(message.seen), message.then)
 
-    def _ask_person(self, question: Screen[bool], then: Callable[[bool], None]) -> None:
+    def _ask_person(self, question: ConsentScreen[bool], then: Callable[[bool], None]) -> None:
         """Ask on the conversation's screen, or say where to ask again."""
-
-        def answered(yes: bool | None) -> None:
-            self._focus_prompt()
-            then(bool(yes))
-
-        if not asked_on(self.main, question, answered):
+        self._focus_prompt()
+        if not asked_on(self.main, question, lambda yes: then(bool(yes))):
             self.notify("What you asked for in the conversation was looked at; ask there again to see it.", timeout=10)
             then(False)
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from assistant.agent.answer import Source
     from assistant.content.playbooks import Playbook
     from assistant.engine import Engine
+    from assistant.policy import Mode
     from assistant.wiring import Agent
 
 logger = logging.getLogger(__name__)
@@ -95,6 +96,7 @@ class Desk:
         self.again_s = AGAIN_S
         self._cluster = ClusterSeen()
         self._version: tuple[int, ...] = ()
+        self._mode: Mode | None = None
         self._lanes = {name: Lane(name, self._failed) for name in ("store", "cluster", "agent", "act", "read", "nodes", "stop")}
         self.thread = ""
 
@@ -119,7 +121,6 @@ class Desk:
             if self._engine is None:
                 self._engine = self._starts.engine()
                 self._playbooks = self._engine.playbooks
-                self._tell(EngineReady(str(self._engine.gate.policy.mode)))
             return self._engine
 
     @property
@@ -321,7 +322,11 @@ class Desk:
             self._closed.wait(STORE_S)
 
     def _look_at_kill_switch(self) -> None:
-        self._tell(KillSwitchRead(read_kill_switch(self.engine.gate.policy.kill_switch)))
+        policy = self.engine.gate.policy
+        self._tell(KillSwitchRead(read_kill_switch(policy.kill_switch)))
+        if policy.mode != self._mode:
+            self._mode = policy.mode
+            self._tell(EngineReady(str(policy.mode)))
 
     def _watch_cluster(self) -> None:
         scheduler = self.engine.scheduler

@@ -121,7 +121,7 @@ class NameField(Input):
 class ConsentScreen(ModalScreen[Result]):
     """Asks a person whether something may be changed; see the text of this file.
 
-    The application hands it every key, click and paste first (`admit`). A subclass lays out its text in `compose`, then the widgets
+    The application hands it every key and paste first (`admit`). A subclass lays out its text in `compose`, then the widgets
     of `answer_widgets`.
     """
 
@@ -237,11 +237,17 @@ class ConsentScreen(ModalScreen[Result]):
         if isinstance(event, events.MouseDown):
             self._pressed = self._stood_alone = self._alone(at, InputKind.ANSWER)
             return self._pressed
-        if isinstance(event, events.MouseUp):
+        if isinstance(event, (events.MouseUp, events.Click)):
             return self._pressed
         if isinstance(event, events.Key):
             return self._admit_key(event, at)
         return True
+
+    def _forward_event(self, event: events.Event) -> None:
+        # every click of the mouse comes this way; keys go to what has the focus, so the application asks `admit` about them
+        if isinstance(event, events.MouseEvent) and not event.is_forwarded and not self.admit(event):
+            return
+        super()._forward_event(event)
 
     def _admit_paste(self, at: float) -> bool:
         self._alone(at, InputKind.TEXT)
@@ -253,7 +259,9 @@ class ConsentScreen(ModalScreen[Result]):
 
     def _admit_key(self, event: events.Key, at: float) -> bool:
         if event.key == "escape":
-            return True
+            # at once, so that the next key already goes to the screen below, also while the program is busy
+            self.action_leave()
+            return False
         if self._field:
             if self._typed_from is None or not self.query_one(f"#{self._field}", Input).value:
                 self._typed_from = at

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
 from textual.widget import Widget
 
 from assistant.display import line
@@ -19,6 +18,7 @@ from assistant.doors.chat.covered import covered
 from assistant.doors.chat.curves import CurvesSeen, incident_curves
 from assistant.doors.chat.messages import OpenApproval, OpenIncident, OpenJob, OpenNodes, Told
 from assistant.doors.chat.places import first_place, log_of, place_of, rival_place, text_place
+from assistant.doors.chat.screens.consent import ConsentScreen
 from assistant.doors.chat.screens.incident_news import CurvesRead, PlaceFound, Read, RecoveryPlanned, ReportMade, UndoSeen
 from assistant.doors.chat.screens.recovery import RecoveryScreen
 from assistant.doors.chat.screens.report import ReportScreen
@@ -274,7 +274,7 @@ class IncidentScreen(Tabbed):
         """Ask."""
         self._ask_person(RecoveryScreen(message.seen), lambda yes: self._work() if yes else None)
 
-    def _ask_person(self, question: Screen[bool], answered: Callable[[bool | None], None]) -> None:
+    def _ask_person(self, question: ConsentScreen[bool], answered: Callable[[bool | None], None]) -> None:
         """Ask, or say where to ask again."""
         if not asked_on(self, question, answered):
             self.notify(
