@@ -14,7 +14,8 @@ Nightshift they stay as they are; the door that shows them calls the function of
     file_stem          a part of a file's name
     removed            the one exception: text that is *read* (a question, a paste) loses such characters
 
-What is shown holds no secret either: all of them but `shell_words`, `file_stem` and `removed` redact, so that no way out forgets it.
+What is shown holds no secret either: all of them but `shell_words`, `file_stem` and `removed` redact, so that no way out forgets
+it.
 
 Pure. All functions are linear in the length of the text, and leave printable ASCII without markup as it is.
 """
