@@ -200,10 +200,10 @@ def _finite(value: Any) -> Any:
 
 
 _PUNCTUATION = re.compile(
-    r"[`*|]|\\(?=[!-/:-@\[-`{-~])|<(?=[A-Za-z/!?])|\](?=[(\[:])|&(?=#|[A-Za-z]{1,31}\d{0,2};)|~(?=~)|(?<=~)~|(?<!\w)_|_(?!\w)"
+    r"[`*|]|\\(?=[!-/:-@\[-`{-~])|<(?=[A-Za-z/!?])|\](?=[(\[:])|&(?=#|[A-Za-z]{1,31}\d{0,2};)|~(?=~)|(?<=~)~|(?<![^\W_])_|_(?![^\W_])"
 )
 """What begins markup where it stands; brackets, underscores within words and `a < b` stay readable."""
-_LINE_START = re.compile(r"^(\s*)(?:([-+=#>])|(\d+)([.)]))")
+_LINE_START = re.compile(r"^(\s*)(?:([-+=#>])|(\d+)([.)])(?=\s|$))")
 _ADDRESS = re.compile(r"://|@|^\W*(?:www|mailto|xmpp)[.:]", re.IGNORECASE)
 _TICKS = re.compile(r"`+")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
@@ -213,7 +213,9 @@ def markdown(text: object, most: int | None = None) -> str:
     """Return a line that Markdown shows as it is; addresses and mentions become code, which no service links or delivers."""
     shown = line(text, most)
     parts = [
-        markdown_code(part) if _ADDRESS.search(part) else _PUNCTUATION.sub(r"\\\g<0>", part) for part in _SEPARATE.split(shown)
+        markdown_code(part) if _ADDRESS.search(part) else _PUNCTUATION.sub(r"\\\g<0>", part) if part.strip() else " "
+        for part in _SEPARATE.split(shown)
+        if part
     ]
     return _LINE_START.sub(
         lambda match: f"{match[1]}\\{match[2]}" if match[2] else f"{match[1]}{match[3]}\\{match[4]}", "".join(parts)
