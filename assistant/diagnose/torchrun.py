@@ -15,7 +15,10 @@ from assistant.diagnose.tracebacks import NumberedLine
 
 _ROW = re.compile(r"\s*(time|host|rank|exitcode)\s*: (.*)")
 _RANK = re.compile(r"(\d{1,18}) \(local_rank: (\d{1,18})\)")
-_CODE = re.compile(r"(-?\d+)")
+_CODE = re.compile(r"(-?\d{1,9})")
+_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
+MOST_TASKS = 100_000
+"""Of one line of srun: more ranks than any job has."""
 _SRUN = re.compile(r"srun: error: ([\w.-]+): tasks? ([\d,-]+): (.*)")
 _MPIRUN = re.compile(r"process rank (\d{1,18}) with PID \d+ on node ([\w.-]+) exited on signal (\d{1,18})")
 
@@ -103,7 +106,11 @@ def _exit(line: int, fields: dict[str, str], first: bool) -> Exit:
 
 
 def _numbers(text: str) -> Iterable[int]:
+    left = MOST_TASKS
     for part in text.split(","):
-        low, _, high = part.partition("-")
-        if low.isdigit() and (not high or high.isdigit()):
-            yield from range(int(low), min(int(high or low), int(low) + 100_000) + 1)
+        match = _RANGE.fullmatch(part)
+        if match is not None and left > 0:
+            low, high = int(match[1]), int(match[2] or match[1])
+            high = min(high, low + left - 1)
+            left -= max(high - low + 1, 0)
+            yield from range(low, high + 1)

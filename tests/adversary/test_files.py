@@ -300,7 +300,7 @@ def test_each_hostile_log_ends_diagnosed_and_costs_no_other_job_its_diagnosis(en
     by_job = {incident.job: engine.store.diagnosis(incident.id) for incident in engine.store.incidents()}
     assert all(by_job.values())
     assert by_job["99"] is not None
-    assert by_job["99"].reason == "out_of_memory"
+    assert by_job["99"].reason == "out_of_memory_error"
     pipe = next(incident for incident in engine.store.incidents() if incident.job == "10")
     assert any("a named pipe" in one.text for one in engine.store.evidence(pipe.id)), "the evidence says why nothing was read"
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import assistant
@@ -91,9 +92,9 @@ def test_arrays_and_tensors_are_loaded_without_pickles() -> None:
             assert _named(call) != "torch.load" or words.get("weights_only") is True, name
 
 
-def _trees() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        yield str(path.relative_to(PACKAGE)), ast.parse(path.read_bytes())
+@cache
+def _trees() -> list[tuple[str, ast.Module]]:
+    return [(str(path.relative_to(PACKAGE)), ast.parse(path.read_bytes())) for path in sorted(PACKAGE.rglob("*.py"))]
 
 
 def _readers() -> Iterator[tuple[str, set[str]]]:
