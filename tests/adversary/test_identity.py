@@ -13,12 +13,14 @@ from assistant.errors import TargetBusy, ToolError
 from assistant.gate.exclusion import must_be_alone
 from assistant.gate.targets import Reach
 from assistant.policy import Targets
+from assistant.ports import JumpingClock
 from assistant.records import Call, CallStatus, Decision, EventKind, IncidentState, Job, JobSpec, Outcome, Verdict, run_of, tag_of
 from assistant.records.tags import tags_in, without_tags
 from assistant.recover.identity import owns_cordon, restart_of
 from assistant.schedulers.cordons import must_cordon
 from assistant.schedulers.simulated_run import Run
-from tests.scenarios.scene import Scene
+from assistant.store import Store
+from tests.scenarios.scene import START, Scene
 
 FORGED = [
     "nightshift:77:88",
@@ -118,8 +120,8 @@ def test_another_users_job_with_the_victims_tag_is_not_booked_as_its_restart(tmp
 def test_stores_never_have_the_same_id_and_a_tag_names_one(tmp_path: Path) -> None:
     ids = set()
     for number in range(20):
-        (tmp_path / str(number)).mkdir()
-        ids.add(Scene(tmp_path / str(number)).engine.store.store_id)
+        with Store(tmp_path / f"{number}.db", JumpingClock(START)) as store:
+            ids.add(store.store_id)
     assert len(ids) == 20
     (tag,) = tags_in(f"for the paper {tag_of(min(ids), 3, 4)}")
     assert (tag.store, tag.incident, tag.call) == (min(ids), 3, 4)
