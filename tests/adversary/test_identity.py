@@ -47,17 +47,20 @@ FORGED = [
 ]
 
 
-@pytest.mark.parametrize("comment", FORGED, ids=range(len(FORGED)))
-def test_a_forged_comment_gives_a_failed_job_an_incident_like_any_other(tmp_path: Path, comment: str) -> None:
-    scene = Scene(tmp_path)
-    text = comment.replace("%s", scene.engine.store.store_id)
-    scene.cluster.submit(scene.spec)
-    scene.cluster.plan("evil", Run(fails_at=1, lines=("RuntimeError: boom",)))
-    scene.cluster.submit(JobSpec("evil", "#!/bin/sh\n", work_dir=tmp_path / "evil", user="mallory", comment=text))
+def test_a_forged_comment_gives_a_failed_job_an_incident_like_any_other(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, nodes=len(FORGED) + 2)
+    forged = {}
+    for comment in FORGED:
+        text = comment.replace("%s", scene.engine.store.store_id)
+        spec = JobSpec("evil", "#!/bin/sh\n", work_dir=tmp_path / "evil", user="mallory", comment=text)
+        scene.cluster.plan("evil", Run(fails_at=1, lines=("RuntimeError: boom",)))
+        forged[scene.cluster.submit(spec)] = comment
+    scene.cluster.plan("llm", Run(fails_at=1))
+    victim = scene.cluster.submit(scene.spec)
     scene.clock.sleep(75)
     about = {one.job: one for one in scene.engine.look()}
-    assert set(about) == {"1", "2"}
-    assert about["2"].parent is None
+    assert set(about) == {victim, *forged}
+    assert {job: one.parent for job, one in about.items() if one.parent is not None} == {}
     assert scene.engine.taken_troubles() == []
 
 
