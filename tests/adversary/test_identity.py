@@ -13,12 +13,14 @@ from assistant.errors import TargetBusy, ToolError
 from assistant.gate.exclusion import must_be_alone
 from assistant.gate.targets import Reach
 from assistant.policy import Targets
+from assistant.ports import JumpingClock
 from assistant.records import Call, CallStatus, Decision, EventKind, IncidentState, Job, JobSpec, Outcome, Verdict, run_of, tag_of
 from assistant.records.tags import tags_in, without_tags
 from assistant.recover.identity import owns_cordon, restart_of
 from assistant.schedulers.cordons import must_cordon
 from assistant.schedulers.simulated_run import Run
-from tests.scenarios.scene import Scene
+from assistant.store import Store
+from tests.scenarios.scene import START, Scene
 
 FORGED = [
     "nightshift:77:88",
@@ -45,17 +47,20 @@ FORGED = [
 ]
 
 
-@pytest.mark.parametrize("comment", FORGED, ids=range(len(FORGED)))
-def test_a_forged_comment_gives_a_failed_job_an_incident_like_any_other(tmp_path: Path, comment: str) -> None:
-    scene = Scene(tmp_path)
-    text = comment.replace("%s", scene.engine.store.store_id)
-    scene.cluster.submit(scene.spec)
-    scene.cluster.plan("evil", Run(fails_at=1, lines=("RuntimeError: boom",)))
-    scene.cluster.submit(JobSpec("evil", "#!/bin/sh\n", work_dir=tmp_path / "evil", user="mallory", comment=text))
+def test_a_forged_comment_gives_a_failed_job_an_incident_like_any_other(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, nodes=len(FORGED) + 2)
+    forged = {}
+    for comment in FORGED:
+        text = comment.replace("%s", scene.engine.store.store_id)
+        spec = JobSpec("evil", "#!/bin/sh\n", work_dir=tmp_path / "evil", user="mallory", comment=text)
+        scene.cluster.plan("evil", Run(fails_at=1, lines=("RuntimeError: boom",)))
+        forged[scene.cluster.submit(spec)] = comment
+    scene.cluster.plan("llm", Run(fails_at=1))
+    victim = scene.cluster.submit(scene.spec)
     scene.clock.sleep(75)
     about = {one.job: one for one in scene.engine.look()}
-    assert set(about) == {"1", "2"}
-    assert about["2"].parent is None
+    assert set(about) == {victim, *forged}
+    assert {job: one.parent for job, one in about.items() if one.parent is not None} == {}
     assert scene.engine.taken_troubles() == []
 
 
@@ -118,8 +123,8 @@ def test_another_users_job_with_the_victims_tag_is_not_booked_as_its_restart(tmp
 def test_stores_never_have_the_same_id_and_a_tag_names_one(tmp_path: Path) -> None:
     ids = set()
     for number in range(20):
-        (tmp_path / str(number)).mkdir()
-        ids.add(Scene(tmp_path / str(number)).engine.store.store_id)
+        with Store(tmp_path / f"{number}.db", JumpingClock(START)) as store:
+            ids.add(store.store_id)
     assert len(ids) == 20
     (tag,) = tags_in(f"for the paper {tag_of(min(ids), 3, 4)}")
     assert (tag.store, tag.incident, tag.call) == (min(ids), 3, 4)

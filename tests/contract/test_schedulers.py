@@ -119,6 +119,33 @@ def test_ids_increase_and_jobs_come_oldest_first(bench: Bench) -> None:
     assert [job.id for job in bench.scheduler.jobs() if job.id in ids] == ids
 
 
+def test_a_held_job_waits_until_it_is_released(bench: Bench) -> None:
+    job_id = bench.submit("well", hold=True)
+    bench.wait(2.0)
+    waiting = bench.scheduler.job(job_id)
+    assert (waiting.state, waiting.held, waiting.started) == (JobState.PENDING, True, None)
+    other = bench.submit("well")
+    assert bench.ended(other).state is JobState.COMPLETED
+    assert {job_id, other} <= {job.id for job in bench.scheduler.user_jobs(waiting.user)}
+    assert bench.scheduler.user_jobs("somebody-else") == []
+    bench.scheduler.release(job_id)
+    bench.scheduler.release(job_id)
+    assert bench.ended(job_id).state is JobState.COMPLETED
+    with pytest.raises(ToolError, match="cannot be released"):
+        bench.scheduler.release(job_id)
+
+
+def test_a_withdrawal_ends_only_what_has_not_begun(bench: Bench) -> None:
+    held, running = bench.submit("well", hold=True), bench.submit("long")
+    bench.until(running, lambda job: job.state is JobState.RUNNING)
+    for job_id in (held, running):
+        bench.scheduler.withdraw(job_id)
+    now = bench.scheduler.job(held)
+    assert (now.state, now.started, now.nodes) == (JobState.CANCELLED, None, ())
+    assert bench.scheduler.job(running).state is JobState.RUNNING
+    bench.scheduler.cancel(running)
+
+
 def test_the_spec_comes_back_as_it_was_submitted(bench: Bench) -> None:
     spec = JobSpec(
         name="well",
