@@ -45,9 +45,9 @@ def test_a_job_dies_and_comes_back_by_the_hands_of_the_operator(screen: Screen) 
     assert "scontrol update NodeName=node02 State=DRAIN" in asked
     assert "nightshift undo" in asked
     screen.answer("y")
-    screen.until(lambda text: re.search(r"\? 2 .*submit demo-lm", text))
+    screen.until(lambda text: re.search(r"\? 2 .*sbatch", text))
     screen.keys("F3")
-    screen.until(lambda text: "submit demo-lm" in text)
+    screen.until(lambda text: "--job-name=demo-lm" in text)
     screen.keys("Enter")
     screen.until("Approval 2")
     screen.answer("y")

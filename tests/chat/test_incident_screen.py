@@ -344,7 +344,7 @@ async def test_in_act_mode_every_change_is_shown_before_r_makes_any(tmp_path: Pa
         told = "\n".join(str(one.content) for one in app.screen.query(Static))
         for part in (
             "scontrol update NodeName=node02 State=DRAIN",
-            "submit llm (2 nodes) again",
+            "llm (2 nodes) of",
             "can be undone",
             "nightshift undo",
             "done at once",
