@@ -11,24 +11,20 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta
 from typing import Any, NoReturn
 
-from assistant.errors import ChangesStopped, Denied, Fenced, Parked, StoreBusy, ToolError, Unavailable, UsageError
+from assistant.errors import ChangesStopped, Denied, Parked, StoreBusy, ToolError, Unavailable, UsageError
 from assistant.gate.asking import Preview, request_of, shared_arguments, shown, undo_text
 from assistant.gate.breaker import open_if_due
 from assistant.gate.exclusion import must_be_alone
-from assistant.gate.guarded import FrozenCommands, guarded
-from assistant.gate.kill_switch import stopped_by
-from assistant.gate.last_look import LastLook
+from assistant.gate.running import CallRunner, LastLook
 from assistant.gate.targets import Reach, reach_of
-from assistant.policy import Policy, PolicyInForce, Request, Situation, decide
+from assistant.policy import Policy, PolicyInForce
 from assistant.ports import Approver
-from assistant.records import Call, CallStatus, Decision, Outcome, Risk, Verdict, tag_of
+from assistant.records import Call, CallStatus, Decision, Outcome, Risk, Verdict
 from assistant.redact import MASK, redact, redact_value
 from assistant.rendering import RenderedChange
 from assistant.store import Store
-from assistant.store.breaker import why_open
 from assistant.store.calls import STANDS, command_digest
 from assistant.tooling import PENDING_TAG, Context, Tool, find_tool, to_json
 
@@ -40,7 +36,7 @@ MOST_ASKED = 3
 logger = logging.getLogger(__name__)
 
 
-class Gate:
+class Gate(CallRunner):
     """Makes calls, for every door, playbook and agent."""
 
     def __init__(
@@ -61,23 +57,10 @@ class Gate:
             approver: Whom to ask.
             find: Gives a tool by its name.
         """
-        self._store = store
-        self._context_for = context_for
-        self.in_force = policy if isinstance(policy, PolicyInForce) else PolicyInForce.of(policy)
+        super().__init__(store, context_for, policy, find)
         self._approver = approver
-        self._find = find
         # the agent's calls come from several threads; the cluster is changed by one at a time
         self._changing = threading.Lock()
-
-    @property
-    def policy(self) -> Policy:
-        """What may be done now; where the policy is not whole, the last whole one, and every change is refused."""
-        return self.in_force.policy
-
-    @property
-    def breaker(self) -> str | None:
-        """Since when and why the breaker is open, None when it is not."""
-        return why_open(self._store)
 
     def on(self, store: Store, approver: Approver) -> Gate:
         """Return a gate like this one that writes to another store, for rehearsals."""
@@ -341,9 +324,6 @@ class Gate:
         changed = replace(answer, verdict=Verdict.DENY, why=f"the commands were others after each of {MOST_ASKED} answers")
         return self._refuse(call, changed)
 
-    def _context_of(self, call: Call) -> Context:
-        return replace(self._context_for(call.incident, self._tag(call)), by=call.by, asked=call.at)
-
     def _prepared(self, call: Call, tool: Tool, checked: dict[str, Any]) -> Call:
         try:
             return self._frozen(call, shown(tool, self._context_of(call), checked))
@@ -444,119 +424,6 @@ class Gate:
             self._store.move_call(call.id, CallStatus.PENDING, CallStatus.DENIED, by=answer.by)
         raise Denied(f"{call.preview}: {answer.by} said no" + (f": {answer.why}" if answer.why else ""))
 
-    def _refusal(self, call: Call, decision: Decision) -> type[Denied]:
-        """Return how a refusal is raised: as `ChangesStopped` where a person's yes, or a step, must outlast what refuses it."""
-        approval = self._store.approval_of(call.id)
-        answered = approval is not None and approval.verdict is not Verdict.DENY
-        stays = answered or (decision.rule == "policy" and None not in (call.incident, call.step))
-        return ChangesStopped if decision.rule in ("kill_switch", "policy") and stays else Denied
-
-    def _run(self, call: Call, tool: Tool, checked: dict[str, Any], check: Callable[[], None] | None = None) -> Outcome:
-        try:
-            outcome = self._try(tool, checked, call, check)
-        except Denied as error:
-            # refused right before its first command: nothing was done
-            after = CallStatus.PENDING if isinstance(error, ChangesStopped) else CallStatus.DENIED
-            self._store.move_call(call.id, CallStatus.INTENT, after)
-            raise
-        except (Unavailable, Fenced):
-            # it may have taken effect: no outcome is written, `resolve` finds out, of a watch that leads no more another's
-            raise
-        except Exception as error:
-            self._ended(call, tool, Outcome(call.id, False, None, f"{type(error).__name__}: {error}", self._now()))
-            raise
-        return self._ended(call, tool, outcome)
-
-    def _try(self, tool: Tool, checked: dict[str, Any], call: Call, check: Callable[[], None] | None = None) -> Outcome:
-        context = self._context_of(call)
-        if check is not None:
-            frozen = FrozenCommands(self._store.frozen_commands(call.id), call.preview)
-            scheduler = guarded(context.scheduler, check, frozen, tag=context.tag)
-            context = replace(context, scheduler=scheduler, confirm=frozen.confirm)
-        try:
-            return Outcome(call.id, True, to_json(tool.run(context, **checked)), "", self._now())
-        except ToolError as error:
-            return Outcome(call.id, False, None, str(error), self._now())
-
-    def _must_still_be_allowed(
-        self, call: Call, tool: Tool, checked: Mapping[str, Any], approved_by: str | None, look: LastLook
-    ) -> None:
-        """Decide once more right before a command: its tool may have worked for minutes, or this process may have slept.
-
-        Raises:
-            Fenced: Another watch leads.
-            Denied: It would not be allowed now, and no command was given yet.
-            ToolError: It would not be allowed now, after a first command, or what it is about is gone.
-        """
-        self._store.must_lead()
-        if self._now() - look.at >= look.fresh_for:
-            look.reach = reach_of(checked, self._context_for(call.incident, self._tag(call)).scheduler)
-            look.at = self._now()
-        request = request_of(tool, call.by, look.reach, approved_by)
-        decision = self._decide(request, look.reach, call.id, before=look.decision.at)
-        if decision.verdict is not Verdict.ALLOW or decision.policy != look.decision.policy:
-            self._store.write_decision(call.id, decision)
-        if decision.verdict is not Verdict.ALLOW:
-            why = f"{call.preview}: no longer allowed, {decision.rule}: {decision.why}; the command was not given"
-            raise (ToolError if look.commands else self._refusal(call, decision))(why)
-        look.decision = replace(decision, at=look.decision.at)
-        look.commands += 1
-
-    def _ended(self, call: Call, tool: Tool, outcome: Outcome) -> Outcome:
-        if not outcome.ok:
-            self._take_back(call, tool)
-        undo = f"nightshift undo {call.id}" if tool.undo and outcome.ok else ""
-        if tool.undo and outcome.ok:
-            commands = undo_text(self._find(tool.undo), self._context_of(call), call.arguments, outcome.value)
-            undo += f": {commands}" if commands else ""
-        with self._store.transaction():
-            self._store.write_outcome(outcome, undo=undo)
-            self._store.withdraw_approvals(call.id, outcome.error or "the change stands already")
-        if not outcome.ok and tool.risk > Risk.READ:
-            open_if_due(self._store, self.policy)
-        logger.info("incident=%s call=%s tool=%s ok=%s", call.incident, call.id, tool.name, outcome.ok)
-        return self._store.outcome(call.id) or outcome
-
-    def _take_back(self, call: Call, tool: Tool) -> None:
-        """Take back what a call has begun that did not end well.
-
-        Raises:
-            Unavailable: It cannot be told whether that was done: the call stays undecided, and `resolve` tries again.
-        """
-        if tool.take_back is None or self._store.call(call.id).status is CallStatus.PENDING:
-            return  # it has not begun
-        tag = self._tag(call)
-        try:
-            tool.take_back(replace(self._context_for(call.incident, tag), by=call.by), tag, **tool.checked(call.arguments))
-        except ToolError as error:
-            logger.error("incident=%s call=%s could not be taken back: %s", call.incident, call.id, error)
-
-    def _tag(self, call: Call) -> str:
-        return tag_of(self._store.store_id, call.incident, call.id)
-
-    def _decide(self, request: Request, reach: Reach | None, own: int, *, before: datetime | None = None) -> Decision:
-        """Ask the policy that is in force now about a call.
-
-        Args:
-            request: The question.
-            reach: What the call names; None for a reading one.
-            own: Id of the call, which does not count for its own limits.
-            before: Changes that were allowed later do not count: they were decided with this call counted.
-        """
-        standing, now = self.in_force.look(), self._now()
-        past = [change for change in self._store.changes_since(now - timedelta(days=1)) if change.call != own]
-        past = [change for change in past if before is None or change.at <= before]
-        situation = Situation(
-            now,
-            reach.fleet if reach else (),
-            past,
-            stopped_by(standing.policy.kill_switch),
-            why_open(self._store),
-            reach.racks if reach else {},
-            standing.problem,
-        )
-        return decide(request, standing.policy, situation)
-
     def _runnable(self, call: Call, tool: Tool, given: dict[str, Any] | None) -> dict[str, Any]:
         """Return the arguments that were written down, since they are what was approved."""
         if given is not None and redact_value(given) == dict(call.arguments):
@@ -564,6 +431,3 @@ class Gate:
         if MASK in str(call.arguments):
             raise UsageError(f"call {call.id} ({call.tool}) held a secret, which is not kept: ask for it again with its arguments")
         return tool.checked(call.arguments)
-
-    def _now(self) -> datetime:
-        return self._store.clock.now()
