@@ -349,12 +349,16 @@ class Gate(CallRunner):
             tool = self._find(call.tool)
             if call.status is not CallStatus.PENDING or MASK in str(call.arguments):
                 continue
-            checked = tool.checked(call.arguments)
             try:
+                checked = tool.checked(call.arguments)
                 reach_of(checked, self._context_for(call.incident, self._tag(call)).scheduler)
                 moot = self._moot(call, tool, checked)
             except ToolError as error:
                 moot = self._ended(call, tool, Outcome(call.id, False, None, f"withdrawn: {error}", self._now()))
+            except (StoreBusy, UsageError) as error:
+                # one question costs no other its turn
+                logger.warning("call=%s waits and could not be looked at: %s", call.id, error)
+                continue
             ends += [moot] if moot is not None else []
         return ends
 
