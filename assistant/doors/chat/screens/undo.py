@@ -50,7 +50,7 @@ class UndoScreen(ConsentScreen[bool]):
     def compose(self) -> ComposeResult:
         """Lay out the question."""
         with Vertical(id="undo", classes="asks consent"):
-            with VerticalScroll(classes="asks-text"):
+            with VerticalScroll(classes="asks-text consent-text"):
                 yield Static(
                     Content.styled(unambiguous(self.seen.text or "This cannot be taken back."), "bold"), classes="asks-change"
                 )
