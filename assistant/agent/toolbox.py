@@ -159,7 +159,7 @@ class Toolbox:
 def _proposal(made: Proposal) -> dict[str, Any] | None:
     if made.why_not:
         return None
-    return {"proposed": made.preview, "approval": made.approval, "note": "not done: a person says yes or no"}
+    return {"proposed": made.preview, "approval": made.approval, "digest": made.digest, "note": "not done: a person says yes or no"}
 
 
 def _schema(argument: Argument) -> dict[str, Any]:
