@@ -5,7 +5,11 @@
     │   ├── ConfigError            2   a settings file or variable is wrong
     │   ├── ContentError           2   a playbook, reason, filter or fault file is wrong
     │   └── InputError             2   a path to read is missing, unreadable, empty or no log
+    │       ├── UnreadableFile     2   a path is no regular file or too large; an OSError, too
+    │       ├── OwnerDenied        2   the owner of a job may not read the file; a PermissionError, too
+    │       └── MalformedContent   2   the content of a file is not in its format; a ValueError, too
     ├── Denied                     3   the policy or a person refused the call
+    │   └── ChangesStopped         3   kill switch, or no whole policy: the call and its approval stay, and go on afterwards
     ├── Parked                     4   the call waits for an approval
     ├── StoreError                 1   the store cannot be opened, read or written
     │   ├── StoreBusy             75   another process holds it: try again later
@@ -45,10 +49,34 @@ class InputError(UsageError):
     """A path to read is missing, unreadable, empty, binary or cut short."""
 
 
+class UnreadableFile(InputError, OSError):
+    """A path that users write names a pipe, a device, a socket or a folder, or holds more than its kind may."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.strerror = message
+
+
+class OwnerDenied(InputError, PermissionError):
+    """A file that may be read with our rights and not with those of the job's owner."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.strerror = message
+
+
+class MalformedContent(InputError, ValueError):
+    """The content of a file is not in the format that its name promises, or nests or counts beyond all use."""
+
+
 class Denied(NightshiftError):
     """The policy, the kill switch or a person refused the call."""
 
     exit_code = 3
+
+
+class ChangesStopped(Denied):
+    """No change is made for now: a kill switch is set or the policy is not whole; the call goes on once that is over."""
 
 
 class Parked(NightshiftError):
@@ -69,6 +97,10 @@ class StoreBusy(StoreError):
     """Another process held the store for longer than the busy timeout."""
 
     exit_code = 75  # EX_TEMPFAIL: cron tries again
+
+
+class TargetBusy(StoreBusy):
+    """Another change of the same node, job or run has begun and is not decided yet; an approval of this one is kept."""
 
 
 class StoreTooNew(StoreError):

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from assistant.records import Call, Decision, Job, JobSpec, Node, Reservation
 
@@ -42,6 +42,28 @@ class Scheduler(Protocol):
         """Submit a job and return its id."""
         ...
 
+    def release(self, job_id: str) -> None:
+        """Let a job begin that was submitted held; one that is not held is left alone.
+
+        Raises:
+            ToolError: It has ended, or the right to do it is missing.
+            Unavailable: Nobody can tell whether it was released.
+        """
+        ...
+
+    def withdraw(self, job_id: str) -> None:
+        """End a job that still waits; one that has begun or ended is left alone, so that no work can be lost.
+
+        Raises:
+            ToolError: The right to do it is missing.
+            Unavailable: Nobody can tell whether it was ended.
+        """
+        ...
+
+    def user_jobs(self, user: str) -> Sequence[Job]:
+        """Return all jobs of one user that the scheduler still knows, also of a user whom `jobs` leaves out; newest last."""
+        ...
+
     def cancel(self, job_id: str) -> None:
         """End a job; a job that has ended already is left alone."""
         ...
@@ -63,6 +85,23 @@ class Scheduler(Protocol):
 
         Raises:
             ToolError: Unknown node, or its reason is not ours.
+        """
+        ...
+
+    def command_lines(self, method: str, /, *arguments: Any, **named: Any) -> tuple[str, ...]:
+        """Return the exact commands that a changing method would run with these arguments now; nothing is changed.
+
+        Equal lines mean equal commands. Scripts and environments stand in a line by their digest, the id of a job that is yet to be
+        submitted as `rendering.NEW_JOB`.
+
+        Args:
+            method: `submit`, `cancel`, `cordon`, `uncordon`, or a changing method of an optional port that this scheduler has.
+            arguments: Of the method.
+            named: Its keyword arguments.
+
+        Raises:
+            ToolError: What the arguments name does not exist, or cannot be written as a command.
+            Unavailable: The scheduler did not answer.
         """
         ...
 

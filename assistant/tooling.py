@@ -11,7 +11,8 @@ how to undo it and how to find out, after a crash, whether it happened:
     def cordoned(context: Context, tag: str, node: str, reason: str) -> object | None: ...
 
 `lookup` gets the tag of the call and its arguments; it returns the call's value when the call took effect, None when it surely
-did not, and raises `Unavailable` when that cannot be told now.
+did not, and raises `Unavailable` when that cannot be told now. `withdraw` takes back what a call has begun and not finished.
+`stands` returns the call's value when there is nothing to change any more, so that nobody is asked about it.
 """
 
 from __future__ import annotations
@@ -35,8 +36,10 @@ from assistant.errors import ToolError, UsageError
 from assistant.ports import Clock, Reply, Scheduler, Transport
 from assistant.probing import Circumstances, Finding
 from assistant.records import Call, Decision, Diagnosis, Evidence, Incident, Outcome, Risk, Sighting
+from assistant.rendering import RenderedChange
 
 __all__ = [
+    "PENDING_TAG",
     "Context",
     "History",
     "Pipeline",
@@ -46,7 +49,6 @@ __all__ = [
     "Tool",
     "find_tool",
     "found",
-    "tag_of",
     "to_json",
     "tool",
 ]
@@ -59,6 +61,15 @@ class History(Protocol):
         self, *, job: str | None = None, node: str | None = None, open_only: bool = False, limit: int = 50
     ) -> Sequence[Incident]:
         """Return incidents, newest first."""
+        ...
+
+    @property
+    def store_id(self) -> str:
+        """Random id of the store, made once with it: the part of tags that no other store has."""
+        ...
+
+    def runs_of(self, call: int, /) -> Sequence[str]:
+        """Return the keys (`records.run_of`) of the runs that a changing call is about, as looked up before it was made."""
         ...
 
     def incident(self, incident: int, /) -> Incident:
@@ -189,7 +200,7 @@ class Context:
     incident: int | None = None
     """The incident the call is made for."""
     tag: str = ""
-    """`nightshift:<incident>:<call>`: what a changing tool leaves on the thing it changes."""
+    """`nightshift:<store>:<incident>:<call>`: what a changing tool leaves on the thing it changes."""
     by: str = ""
     """Who made the call: `cli:alice`, `playbook:ecc_error`, `agent`."""
     site: Path | None = None
@@ -198,11 +209,19 @@ class Context:
     """Where counters are kept between checks; None where nothing is kept."""
     pipeline: Pipeline | None = None
     """Diagnosis, plans and the ledger of nodes; None where there is no engine around."""
+    asked: datetime | None = None
+    """When the call was written down; None outside of a call. What a command says of time counts from here: see `began`."""
+    confirm: Callable[[str], None] = field(default=lambda _: None)
+    """Compares a command that reaches nodes past the scheduler with the frozen ones; raises `ToolError` for any other."""
+
+    @property
+    def began(self) -> datetime:
+        """The time from which a command's own times count: the same when it is shown, stored and run."""
+        return self.asked or self.clock.now()
 
 
-def tag_of(incident: int | None, call: int) -> str:
-    """Return the mark by which our own submissions and cordons are found again."""
-    return f"nightshift:{incident or 0}:{call}"
+PENDING_TAG = "nightshift:…"
+"""The tag in the preview of a call that does not exist yet: the real one has its numbers."""
 
 
 @dataclass
@@ -220,16 +239,29 @@ class Tool:
     undo: str | None = None
     """Name of the tool that takes it back, called with the arguments that both have in common."""
     find: Callable[..., Any] | None = None
-    show: Callable[..., str] | None = None
+    show: Callable[..., RenderedChange] | None = None
+    """States the exact commands that a call would run; the gate gives no command that is not among them."""
+    take_back: Callable[..., None] | None = None
+    standing: Callable[..., Any] | None = None
 
     def lookup(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Register how to find out whether a call took effect."""
         self.find = function
         return function
 
-    def preview(self, function: Callable[..., str]) -> Callable[..., str]:
-        """Register how to print the exact change that a call would make."""
+    def preview(self, function: Callable[..., RenderedChange]) -> Callable[..., RenderedChange]:
+        """Register how to state the exact commands that a call would run."""
         self.show = function
+        return function
+
+    def withdraw(self, function: Callable[..., None]) -> Callable[..., None]:
+        """Register how to take back what an interrupted or failed call has left half done; it must not fail where nothing is."""
+        self.take_back = function
+        return function
+
+    def stands(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Register how to see that the cluster is already as the call would make it; None while there is something to change."""
+        self.standing = function
         return function
 
     def __call__(self, context: Context, /, *args: Any, **kwargs: Any) -> Any:

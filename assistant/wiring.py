@@ -21,8 +21,9 @@ from assistant.engine.second_look import NodeLook
 from assistant.errors import ConfigError
 from assistant.gate import Gate, Park
 from assistant.llm.embedded import EmbeddedEmbedder
-from assistant.policy import Policy, load_policy
+from assistant.policy import Policy, PolicyInForce
 from assistant.ports import Approver, Clock, Describer, Scheduler, SystemClock, Transport
+from assistant.private_files import close_state_folder
 from assistant.store import Store
 from assistant.tooling import Context
 from assistant.watch.hang import HangLimits
@@ -42,6 +43,7 @@ def open_store(settings: Settings, clock: Clock | None = None) -> Store:
     Raises:
         StoreError: It cannot be opened; the message says why and what to do.
     """
+    close_state_folder(settings.state_folder)
     return Store(settings.store, clock or SystemClock(), busy_timeout_s=settings.busy_timeout_s)
 
 
@@ -52,7 +54,7 @@ def build(
     clock: Clock | None = None,
     scheduler: Scheduler | None = None,
     transport: Transport | None = None,
-    policy: Policy | None = None,
+    policy: Policy | PolicyInForce | None = None,
     store: Store | None = None,
     since: datetime | None = None,
 ) -> Engine:
@@ -64,7 +66,7 @@ def build(
         clock: Another clock than the machine's.
         scheduler: Another scheduler than that of the settings.
         transport: Another transport than that of the settings.
-        policy: Another policy than that of the files.
+        policy: Another policy than that of the site's files, which are read anew for each decision.
         store: Another store than that of the settings.
         since: Jobs that ended before this are history; default: when the store was made.
     """
@@ -81,7 +83,8 @@ def build(
             scheduler=scheduler,
             transport=transport,
             clock=clock,
-            random=random.Random(tag),
+            # without the store's random id: what a call does by chance can be repeated with another store
+            random=random.Random(":".join(tag.split(":")[-2:])),
             history=store,
             commands=commands,
             command_timeout_s=settings.command_timeout_s,
@@ -94,7 +97,7 @@ def build(
         )
 
     asked = approver(store) if approver is not None else Park(store, expires_after_s=settings.approval_expires_h * 3600)
-    gate = Gate(store, context_for, policy or load_policy(settings.content), asked)
+    gate = Gate(store, context_for, policy or PolicyInForce(settings.content, record=store), asked)
     watch = settings.watch
     watcher = Watcher(
         scheduler,
@@ -106,6 +109,7 @@ def build(
         since=since or store.made_at,
         # where time jumps, an answer must not depend on which thread is first
         second=NodeLook(gate, clock, beside=isinstance(clock, SystemClock)),
+        store_id=store.store_id,
     )
     embedder = EmbeddedEmbedder()
     memory = MemoryOpinion(store, embedder, lambda: reasons(settings.content))

@@ -13,10 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from assistant.errors import ToolError
 from assistant.ports import Reply
 from assistant.records import Job, JobSpec, JobState, Node, NodeState
+from assistant.records.jobs import HELD
+from assistant.rendering import method_lines
 
 EVERY_S = 10.0
 """Between two steps of a job."""
@@ -97,12 +100,32 @@ class BusyNight:
             raise ToolError(f"job {job_id} is unknown")
         return self._jobs[job_id]
 
+    def command_lines(self, method: str, /, *arguments: Any, **named: Any) -> tuple[str, ...]:
+        """Return a change in Slurm's words."""
+        return method_lines(method, arguments, named)
+
     def submit(self, spec: JobSpec) -> str:
         """Start a job at once on two nodes that are in service."""
         free = [name for name in self._names if name not in self._cordons and name not in spec.exclude]
         job_id = self._start(spec.name, tuple(self._chance.sample(free, 2)), spec)
         self._jobs[job_id] = replace(self._jobs[job_id], comment=spec.comment)
+        if spec.hold:
+            self._jobs[job_id] = replace(self._jobs[job_id], state=JobState.PENDING, reason=f"{HELD}User", started=None)
         return job_id
+
+    def user_jobs(self, user: str) -> Sequence[Job]:
+        """Return the jobs of one user."""
+        return [job for job in self._jobs.values() if job.user == user]
+
+    def release(self, job_id: str) -> None:
+        """Start a job that was submitted held."""
+        if self._jobs[job_id].held:
+            self._jobs[job_id] = replace(self._jobs[job_id], state=JobState.RUNNING, reason="", started=datetime.now(UTC))
+
+    def withdraw(self, job_id: str) -> None:
+        """End a job that still waits."""
+        if self._jobs[job_id].state is JobState.PENDING:
+            self._jobs[job_id] = replace(self._jobs[job_id], state=JobState.CANCELLED, ended=datetime.now(UTC))
 
     def cancel(self, job_id: str) -> None:
         """End a job."""

@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from assistant.errors import ToolError
 from assistant.ports import JumpingClock
 from assistant.records import Event, Job, JobSpec, JobState, Node
+from assistant.rendering import method_lines
 from assistant.training.megatron import StepReport, iteration_line, saved_line, saving_line, validation_line
 from assistant.watch.watcher import Watcher
 
@@ -307,9 +309,25 @@ class Queue:
         """Return none."""
         return []
 
+    def command_lines(self, method: str, /, *arguments: Any, **named: Any) -> tuple[str, ...]:
+        """Return a change in Slurm's words."""
+        return method_lines(method, arguments, named)
+
     def submit(self, spec: JobSpec) -> str:
         """Refuse."""
         raise ToolError("nothing is submitted here")
+
+    def user_jobs(self, user: str) -> Sequence[Job]:
+        """Return those of a user."""
+        return [job for job in self.shown if job.user == user]
+
+    def release(self, job_id: str) -> None:
+        """Refuse."""
+        raise ToolError("nothing is released here")
+
+    def withdraw(self, job_id: str) -> None:
+        """Refuse."""
+        raise ToolError("nothing is withdrawn here")
 
     def cancel(self, job_id: str) -> None:
         """Refuse."""

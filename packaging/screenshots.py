@@ -68,11 +68,15 @@ async def take(app: ChatApp, out: Path) -> None:
         await pilot.press("escape", "escape", "f3", "enter")
         await pilot.pause(1)
         picture("approval")
+        await pilot.pause(1.0)  # an answer counts only where it stands alone
         await pilot.press("y")
+        await pilot.pause(1.0)
         await until(pilot, lambda: approvals() and app.store_seen is not None and app.store_seen.approvals[0].approval.id == 2)
         await pilot.press("f3", "enter")
         await pilot.pause(0.5)
+        await pilot.pause(1.0)  # an answer counts only where it stands alone
         await pilot.press("y")
+        await pilot.pause(1.0)
         await until(pilot, lambda: app.store_seen is not None and not app.store_seen.unfinished)
         await pilot.press("ctrl+t")
         await pilot.pause(0.5)

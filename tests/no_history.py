@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
 from assistant.errors import UsageError
-from assistant.records import Call, Decision, Diagnosis, Evidence, Incident, Outcome, Sighting
+from assistant.records import Call, CallStatus, Decision, Diagnosis, Evidence, Incident, Outcome, Sighting, Verdict
 from assistant.tooling import Question
 
 
@@ -16,6 +16,11 @@ class NoHistory:
     def incidents(
         self, *, job: str | None = None, node: str | None = None, open_only: bool = False, limit: int = 50
     ) -> Sequence[Incident]:
+        return ()
+
+    store_id = "teststore"
+
+    def runs_of(self, call: int, /) -> Sequence[str]:
         return ()
 
     def incident(self, incident: int, /) -> Incident:
@@ -47,3 +52,33 @@ class NoHistory:
 
     def approvals(self) -> Sequence[Question]:
         return ()
+
+
+class MadeCalls(NoHistory):
+    """A past in which some calls were made, allowed when each was asked for."""
+
+    def __init__(self, *calls: Call, runs: Mapping[int, Sequence[str]] | None = None, ends: Sequence[Outcome] = ()) -> None:
+        self.made = {call.id: call for call in calls}
+        self.runs = runs or {}
+        self.ends = {end.call: end for end in ends}
+
+    def calls(self, incident: int | None = None, /) -> Sequence[Call]:
+        return [call for call in self.made.values() if incident in (None, call.incident)]
+
+    def call(self, call: int, /) -> Call:
+        return self.made[call] if call in self.made else super().call(call)
+
+    def runs_of(self, call: int, /) -> Sequence[str]:
+        return self.runs.get(call, ())
+
+    def outcome(self, call: int, /) -> Outcome | None:
+        return self.ends.get(call)
+
+    def decisions(self, call: int, /) -> Sequence[Decision]:
+        return [Decision(Verdict.ALLOW, "mode.act", "policy", self.made[call].at)] if call in self.made else ()
+
+
+def cordon_call(number: int, incident: int, node: str) -> Call:
+    """Return the call that cordoned a node."""
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    return Call(number, incident or None, "cordon_node", {"node": node, "reason": "x"}, "", "playbook:p", at, CallStatus.DONE)

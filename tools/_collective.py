@@ -7,16 +7,20 @@ from typing import NamedTuple
 
 from assistant.errors import ToolError
 from assistant.nodeset import fold
+from assistant.ports import Reserves
 from assistant.recover.collective.commands import LOOK, Choice, choose_program
 from assistant.recover.collective.executor import Ran, Runner, run_test
-from assistant.recover.collective.free import busy, kept_free, partners_of
+from assistant.recover.collective.free import busy, kept_free, partners_of, reserved_minutes
 from assistant.recover.collective.terms import cost_of, load_terms
 from assistant.recover.collective.verdict import Verdict
 from assistant.recover.collective.worlds import Limits
+from assistant.rendering import IDLE_PARTNERS
 from assistant.tooling import Context
 
 HERE = "127.0.0.1"
 """Where the virtual nodes of this machine listen."""
+FEW = 4
+"""Nodes of the test that lifts a cordon, at most: the node itself and three partners."""
 REMEDY = {
     "faulty": "repair it",
     "slow": "look at its links and clocks",
@@ -49,7 +53,7 @@ def compare_nodes(context: Context, nodes: Sequence[str], *, keep: Sequence[str]
         ToolError: The nodes do not have the program that was asked for.
     """
     terms, limits = load_terms(context.site), Limits()
-    seconds = cost_of(len(nodes), terms, limits).most_seconds
+    seconds = _most_seconds(context, len(nodes))
     with kept_free(context.scheduler, keep, seconds, name=_reservation(context)) as reservation:
         choice = _choice(context, nodes, program)
         runner = Runner(
@@ -97,6 +101,21 @@ def would_test(context: Context, node: str) -> str:
         return f"a collective test, for which {partners.where} has no idle partner now: it would be refused"
     cost = cost_of(1 + len(partners.nodes), load_terms(context.site), Limits())
     return f"a collective test with {fold(partners.nodes)} (about {cost.seconds:.0f} s)"
+
+
+def reservation_lines(context: Context, nodes: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the commands that keep nodes free for a test and give them back; without nodes those that are idle when it begins."""
+    name, scheduler = _reservation(context), context.scheduler
+    if not isinstance(scheduler, Reserves):
+        return ()
+    minutes = reserved_minutes(_most_seconds(context, len(nodes)))
+    reserve = scheduler.command_lines("reserve", name, nodes or [IDLE_PARTNERS], minutes=minutes)
+    return (*reserve, *scheduler.command_lines("unreserve", name))
+
+
+def _most_seconds(context: Context, nodes: int) -> float:
+    """Return how long a test may take; for up to `FEW` nodes the same, so that a partner more or less changes no command."""
+    return cost_of(max(nodes, FEW), load_terms(context.site), Limits()).most_seconds
 
 
 def _reservation(context: Context) -> str:

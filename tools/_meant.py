@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from assistant.errors import ToolError
-from assistant.records import CallStatus, EventKind, Incident, Job, JobState
+from assistant.records import CallStatus, EventKind, Incident, Job, JobState, run_of
+from assistant.recover.identity import is_claim, is_withdrawn_claim, other_keeper
 from assistant.tooling import Context
 
 
@@ -44,9 +45,13 @@ def must_be_ours_to_restart(context: Context, job: Job) -> None:
     """Make sure, too, that nobody ended the attempt on purpose and that it did not end well meanwhile.
 
     Raises:
-        ToolError: It completed, somebody else than this incident's own call cancelled it, or the same run was submitted since.
+        ToolError: It completed, somebody else than this incident's own call cancelled it, the same run was submitted since, or
+            Nightshift with another store looks after it.
     """
     must_be_meant(context, job)
+    elsewhere = other_keeper(context, job)
+    if elsewhere:
+        raise ToolError(elsewhere)
     incident = _incident(context, job)
     if incident is None or incident.kind is EventKind.REQUESTED:
         return
@@ -61,9 +66,12 @@ def must_be_ours_to_restart(context: Context, job: Job) -> None:
 
 def _submitted_since(context: Context, job: Job, since: datetime) -> Job | None:
     """Return a later job of the same run, ours or a person's: same user, name and working folder."""
-    run = (job.user, job.name, job.work_dir)
-    for other in context.scheduler.jobs():
-        if (other.user, other.name, other.work_dir) == run and other.id != job.id and other.submitted and other.submitted > since:
+    run = run_of(job)
+    for other in context.scheduler.user_jobs(job.user):
+        if other.id == job.id or other.submitted is None or other.submitted <= since or run_of(other) != run:
+            continue
+        # a claim may still give way: whether it does, the submission itself finds out
+        if not is_claim(other) and not is_withdrawn_claim(other):
             return other
     return None
 

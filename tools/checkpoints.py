@@ -11,6 +11,7 @@ from assistant.recover.checkpoints.inventory import Choice, Inventory, before_st
 from assistant.recover.checkpoints.place import Place, checkpoint_place, last_saved
 from assistant.recover.joblog import log_lines
 from assistant.tooling import Context, tool
+from assistant.untrusted import is_folder, reading_as
 
 WHICH = ("last", "last_healthy", "before_step")
 
@@ -25,7 +26,8 @@ def list_checkpoints(context: Context, job: str, folder: str = "") -> dict[str, 
     """
     shown = context.scheduler.job(job)
     place = _place(context, shown, folder)
-    found = inventory(place.folder, now=context.clock.now(), live=not shown.state.ended)
+    with reading_as(shown.account):
+        found = inventory(place.folder, now=context.clock.now(), live=not shown.state.ended)
     return {
         "folder": str(place.folder),
         "found_by": place.how,
@@ -74,12 +76,13 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
     if found is None:
         return _none(Choice(None, ()), "the job never saved a checkpoint", fresh=True, notes=())
     now, live = context.clock.now(), not shown.state.ended
-    if which == "last":
-        choice = Choice(last(found), ())
-    elif which == "last_healthy":
-        choice = last_healthy(found, now=now, live=live)
-    else:
-        choice = before_step(found, step, now=now, margin=margin, live=live)
+    with reading_as(shown.account):
+        if which == "last":
+            choice = Choice(last(found), ())
+        elif which == "last_healthy":
+            choice = last_healthy(found, now=now, live=live)
+        else:
+            choice = before_step(found, step, now=now, margin=margin, live=live)
     if choice.checkpoint is None:
         words = f"none of {len(found.checkpoints)} checkpoints in {found.folder} " + (
             f"is healthy and {margin} steps before step {step}" if which == "before_step" else "may be loaded"
@@ -132,9 +135,10 @@ def job_inventory(context: Context, job: Job) -> Inventory | None:
                 f"job {job.id} saved checkpoints, but not where: name the folder with #NIGHTSHIFT checkpoints=… in its script"
             )
         return None
-    if not place.folder.exists() and not saved:
-        return None
-    found = inventory(place.folder, now=context.clock.now(), live=not job.state.ended)
+    with reading_as(job.account):
+        if not is_folder(place.folder) and not saved:
+            return None
+        found = inventory(place.folder, now=context.clock.now(), live=not job.state.ended)
     if not found.checkpoints and saved:
         raise ToolError(
             f"job {job.id} says it saved checkpoints, but {place.folder} ({place.how}) holds none: look where they went"

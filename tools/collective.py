@@ -13,8 +13,9 @@ from assistant.recover.collective.free import free_nodes
 from assistant.recover.collective.terms import cost_of, load_terms
 from assistant.recover.collective.verdict import Verdict
 from assistant.recover.collective.worlds import Limits
+from assistant.rendering import RenderedChange, command_line
 from assistant.tooling import Context, tool
-from assistant.tools._collective import compare_nodes
+from assistant.tools._collective import compare_nodes, reservation_lines
 
 
 @tool(risk=Risk.CHANGE, kind="test")
@@ -33,6 +34,7 @@ def two_round_test(context: Context, nodes: list[str], program: str = "auto") ->
         raise ToolError(f"program {program!r} is unknown; known: auto, gloo, nccl, ring")
     free, left_out = free_nodes(context.scheduler, expand(",".join(nodes)) if nodes else [])
     cost = cost_of(len(free), load_terms(context.site), Limits())
+    context.confirm(_test_line(free, program))
     verdict, ran, choice, reservation = compare_nodes(context, free, keep=free, program=program)
     return {
         **_told(verdict, ran),
@@ -50,17 +52,22 @@ def after_a_crash(context: Context, tag: str, nodes: list[str], program: str = "
 
 
 @two_round_test.preview
-def would_run(context: Context, nodes: list[str], program: str = "auto") -> str:
+def would_run(context: Context, nodes: list[str], program: str = "auto") -> RenderedChange:
     """Return what would be run where, and what it takes."""
     terms = load_terms(context.site)
     free, left_out = free_nodes(context.scheduler, expand(",".join(nodes)) if nodes else [])
     cost = cost_of(len(free), terms, Limits())
-    without = f", without {fold(left_out)}" if left_out else ""
+    without = f"without {fold(left_out)}; " if left_out else ""
     rounds = "1 round" if cost.rounds == 1 else f"{cost.rounds} rounds"
-    return (
-        f"two-round collective test on {fold(free)}{without}: {rounds}, about {cost.seconds:.0f} s and {cost.node_mib} MiB a node;"
-        f" {cost.most_seconds / 60:.0f} min at most"
+    return RenderedChange(
+        (*reservation_lines(context, free), _test_line(free, program)),
+        f"{without}{rounds}, about {cost.seconds:.0f} s and {cost.node_mib} MiB a node; {cost.most_seconds / 60:.0f} min at most",
     )
+
+
+def _test_line(nodes: Sequence[str], program: str) -> str:
+    """Return the test as one command: nodes and program are what a person says yes to."""
+    return command_line(["two-round collective test", "on", fold(nodes), "with", program])
 
 
 def _told(verdict: Verdict, ran: Sequence[Ran]) -> Mapping[str, Any]:

@@ -9,9 +9,11 @@ from assistant.content.limits import limits
 from assistant.errors import ToolError
 from assistant.probing import Circumstances
 from assistant.records import Node, NodeState, Risk
+from assistant.recover.identity import owns_cordon
 from assistant.recover.leases import HOURS, expired, lease, ours, parse
+from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
-from assistant.tools._collective import proven_good, would_test
+from assistant.tools._collective import proven_good, reservation_lines, would_test
 from assistant.tools.probes._check import check
 
 OUT = (NodeState.DRAINING, NodeState.DRAINED)
@@ -35,6 +37,10 @@ def cordon_node(context: Context, node: str, reason: str, hours: float = HOURS) 
     if before.state in OUT:
         return {"node": node, "cordoned": False, "reason": written, "note": f"out of scheduling already: {before.reason}"}
     context.scheduler.cordon(node, written)
+    standing = known(context, node).reason
+    if not _same(standing.partition(" (was: ")[0], written):
+        # two wrote at once: the scheduler keeps the last reason, and whose it is looks after the node
+        raise ToolError(f"node {node} was taken out of scheduling by somebody else at the same moment ({standing!r})")
     return {"node": node, "cordoned": True, "reason": written, "note": ""}
 
 
@@ -45,10 +51,22 @@ def cordoned(context: Context, tag: str, node: str, reason: str, hours: float = 
     return {"node": node, "cordoned": True, "reason": now.reason, "note": ""} if tag in now.reason.split() else None
 
 
+@cordon_node.stands
+def cordon_stands(context: Context, node: str, reason: str, hours: float = HOURS) -> dict[str, Any] | None:
+    """Return the answer when the node is out of scheduling already, by whomever: nobody needs to allow that once more."""
+    now = known(context, node)
+    if now.state not in OUT:
+        return None
+    written = _written(context, reason, hours)
+    return {"node": node, "cordoned": False, "reason": written, "note": f"out of scheduling already: {now.reason}"}
+
+
 @cordon_node.preview
-def cordoning(context: Context, node: str, reason: str, hours: float = HOURS) -> str:
-    """Return what a person would type."""
-    return f'scontrol update NodeName={node} State=DRAIN Reason="{_written(context, reason, hours)}"'
+def cordoning(context: Context, node: str, reason: str, hours: float = HOURS) -> RenderedChange:
+    """Return the command; a node that is out of scheduling already is left alone."""
+    before = known(context, node)
+    note = f"out of scheduling already, so nothing is done: {before.reason}" if before.state in OUT else ""
+    return RenderedChange(context.scheduler.command_lines("cordon", node, _written(context, reason, hours)), note)
 
 
 @tool(risk=Risk.CHANGE, kind="uncordon")
@@ -69,11 +87,7 @@ def uncordon_node(context: Context, node: str, reason: str = "", force: str = ""
         return {"node": node, "reason_before": before.reason}
     if reason and not _same(before.reason, reason):
         raise ToolError(f"node {node} is out of scheduling for another reason now ({before.reason!r}), so it was left alone")
-    if not ours(before.reason):
-        raise ToolError(
-            f"node {node} was taken out of scheduling by somebody else ({before.reason!r}); ask them, or use the "
-            f"scheduler's own command"
-        )
+    _must_own(context, before)
     test = _must_pass(context, before) if not reason and not force else ""
     context.scheduler.uncordon(node)
     return {"node": node, "reason_before": before.reason, "test": test}
@@ -86,15 +100,25 @@ def uncordoned(context: Context, tag: str, node: str, reason: str = "", force: s
     return None if now.state in OUT or ours(now.reason) else {"node": node, "reason_before": ""}
 
 
+@uncordon_node.stands
+def uncordon_stands(context: Context, node: str, reason: str = "", force: str = "") -> dict[str, Any] | None:
+    """Return the answer when the node is in service already."""
+    now = known(context, node)
+    return None if now.state in OUT or ours(now.reason) else {"node": node, "reason_before": now.reason}
+
+
 @uncordon_node.preview
-def uncordoning(context: Context, node: str, reason: str = "", force: str = "") -> str:
-    """Return what a person would type."""
+def uncordoning(context: Context, node: str, reason: str = "", force: str = "") -> RenderedChange:
+    """Return the commands, and which test stands before them."""
     before = known(context, node).reason
     foreign = " (not ours: it would be refused)" if before and not ours(before) else ""
     checks = f"; without the probes and the test: {force}" if force else ""
+    commands: tuple[str, ...] = ()
     if ours(before) and not reason and not force:
         checks = f"; after its probes and {would_test(context, node)}"
-    return f"scontrol update NodeName={node} State=RESUME  # was: {before or 'not cordoned'}{foreign}{checks}"
+        commands = reservation_lines(context)
+    lines = context.scheduler.command_lines("uncordon", node)
+    return RenderedChange((*commands, *lines), f"was: {before or 'not cordoned'}{foreign}{checks}")
 
 
 @tool(risk=Risk.CHANGE, kind="renew")
@@ -109,7 +133,8 @@ def renew_cordon(context: Context, node: str, hours: float = HOURS) -> dict[str,
     own = parse(before.reason)
     if own is None:
         raise ToolError(f"node {node} holds no lease of ours (reason: {before.reason or 'none'})")
-    written = own.renewed(context.clock.now(), _hours(hours)).render()
+    _must_own(context, before)
+    written = own.renewed(context.began, _hours(hours)).render()
     context.scheduler.cordon(node, written)
     return {"node": node, "reason": written, "reason_before": before.reason}
 
@@ -125,17 +150,19 @@ def renewed(context: Context, tag: str, node: str, hours: float = HOURS) -> dict
 
 
 @renew_cordon.preview
-def renewing(context: Context, node: str, hours: float = HOURS) -> str:
-    """Return what a person would type."""
+def renewing(context: Context, node: str, hours: float = HOURS) -> RenderedChange:
+    """Return the command; a cordon of somebody else is left as it is."""
     own = parse(known(context, node).reason)
-    written = own.renewed(context.clock.now(), hours).render() if own else "no lease of ours: nothing is done"
-    return f'scontrol update NodeName={node} Reason="{written}"'
+    if own is None:
+        return RenderedChange(note=f"node {node} holds no lease of ours: nothing is done")
+    return RenderedChange(context.scheduler.command_lines("cordon", node, own.renewed(context.began, _hours(hours)).render()))
 
 
 @tool(risk=Risk.READ)
 def cordon_leases(context: Context) -> dict[str, Any]:
     """List the cordons of Nightshift's own with their end; under `expired` the names of those that have run out."""
     now, nodes = context.clock.now(), context.scheduler.nodes()
+    nodes = [node for node in nodes if owns_cordon(context.history, node.name, node.reason)]
     leases = [(node, own) for node in nodes if (own := parse(node.reason)) is not None]
     rows = [
         {"node": node.name, "state": node.state.value, "why": own.why, "until": own.until, "by": own.by, "incident": own.incident}
@@ -156,8 +183,23 @@ def known(context: Context, node: str) -> Node:
     return found
 
 
+def _must_own(context: Context, node: Node) -> None:
+    """Make sure that a call of this store took a node out of scheduling.
+
+    Raises:
+        ToolError: A person did, or Nightshift with another store.
+    """
+    if owns_cordon(context.history, node.name, node.reason):
+        return
+    by = "Nightshift with another store" if ours(node.reason) else "somebody else"
+    raise ToolError(
+        f"node {node.name} was taken out of scheduling by {by} ({node.reason!r}); ask them, or use the scheduler's own command: "
+        f"scontrol update NodeName={node.name} State=RESUME"
+    )
+
+
 def _written(context: Context, reason: str, hours: float) -> str:
-    return lease(context.tag, reason, context.by, context.clock.now(), _hours(hours)).render()
+    return lease(context.tag, reason, context.by, context.began, _hours(hours)).render()
 
 
 def _hours(hours: float) -> float:
@@ -168,6 +210,8 @@ def _hours(hours: float) -> float:
 
 def _same(standing: str, written: str) -> bool:
     """Return whether two reasons are of the same cordon; a renewal changes only its end."""
+    # on Slurm the reason of a node that is dead as well says behind ours why
+    standing = standing.partition(" (was: ")[0]
     one, other = parse(standing), parse(written)
     if one is None or other is None:
         return standing == written

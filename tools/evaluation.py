@@ -11,6 +11,7 @@ from assistant.evaluation.asked import load_asked
 from assistant.evaluation.layout import RunFolder
 from assistant.evaluation.submitting import spec_of, tag_of
 from assistant.records import Job, JobSpec, Risk
+from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
 
 
@@ -37,11 +38,11 @@ def submitted(context: Context, tag: str, run: str, number: int, nodes: list[str
 
 
 @submit_evaluation_job.preview
-def submitting(context: Context, run: str, number: int, nodes: list[str] | None = None) -> str:
-    """Return the submission as a person would type it."""
+def submitting(context: Context, run: str, number: int, nodes: list[str] | None = None) -> RenderedChange:
+    """Return the submission."""
     spec = _spec(context, run, number)
     where = f" on {','.join(nodes)}" if nodes else ""
-    return f"submit {spec.name} {number} of {Path(run).name}{where}: {' '.join(spec.options)} --comment={spec.comment!r}"
+    return RenderedChange(context.scheduler.command_lines("submit", spec), f"{spec.name} {number} of {Path(run).name}{where}")
 
 
 @tool(risk=Risk.DISRUPT, kind="evaluate")
@@ -67,10 +68,11 @@ def ended(context: Context, tag: str, run: str, number: int, job: str = "") -> d
 
 
 @end_evaluation_job.preview
-def ending(context: Context, run: str, number: int, job: str = "") -> str:
-    """Return what a person would type."""
+def ending(context: Context, run: str, number: int, job: str = "") -> RenderedChange:
+    """Return the command, and which job it ends."""
     found = _own(context, run, number, job)
-    return f"scancel {found.id}  # {found.name} {number} of {Path(run).name}, {found.state}"
+    lines = context.scheduler.command_lines("cancel", found.id)
+    return RenderedChange(lines, f"{found.name} {number} of {Path(run).name}, {found.state}")
 
 
 def _spec(context: Context, run: str, number: int) -> JobSpec:

@@ -8,6 +8,7 @@ from typing import Any
 from assistant.errors import ToolError, Unavailable
 from assistant.ports import Requeues
 from assistant.records import Job, JobState, Risk
+from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
 from assistant.tools._meant import must_be_meant
 
@@ -100,13 +101,26 @@ def _ours(context: Context, tag: str, job: Job) -> bool:
     return job.ended is not None and any(at - CLOCKS_APART <= job.ended <= at + TAKES_AT_MOST for at in given)
 
 
+@cancel_job.stands
+def cancel_stands(context: Context, job: str) -> dict[str, Any] | None:
+    """Return the answer when the job has ended already.
+
+    Raises:
+        ToolError: Its id belongs to another attempt now.
+    """
+    now = context.scheduler.job(job)
+    must_be_meant(context, now)
+    return {"job": job, "state_before": now.state.value, "cancelled": False} if now.state.ended else None
+
+
 @cancel_job.preview
-def cancelling(context: Context, job: str) -> str:
-    """Return what a person would type."""
+def cancelling(context: Context, job: str) -> RenderedChange:
+    """Return the command, and whose job it ends."""
     found = context.scheduler.job(job)
+    lines = context.scheduler.command_lines("cancel", job)
     if found.state.ended:
-        return f"scancel {job}  # {found.name} is {found.state} already: nothing changes"
-    return f"scancel {job}  # {found.name} of {found.user}, {found.state} on {len(found.nodes)} nodes"
+        return RenderedChange(lines, f"{found.name} is {found.state} already: nothing changes")
+    return RenderedChange(lines, f"{found.name} of {found.user}, {found.state} on {len(found.nodes)} nodes")
 
 
 @tool(risk=Risk.DISRUPT, kind="requeue")
@@ -139,7 +153,8 @@ def requeued(context: Context, tag: str, job: str) -> dict[str, Any] | None:
 
 
 @requeue_job.preview
-def requeueing(context: Context, job: str) -> str:
-    """Return what a person would type."""
+def requeueing(context: Context, job: str) -> RenderedChange:
+    """Return the command, and whose job it queues again."""
     found = context.scheduler.job(job)
-    return f"scontrol requeue {job}  # {found.name} of {found.user}, {found.state}, attempt {found.attempt}"
+    lines = context.scheduler.command_lines("requeue", job)
+    return RenderedChange(lines, f"{found.name} of {found.user}, {found.state}, attempt {found.attempt}")

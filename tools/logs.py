@@ -7,6 +7,7 @@ from pathlib import Path
 from assistant.errors import InputError, ToolError, UsageError
 from assistant.records import Risk
 from assistant.tooling import Context, tool
+from assistant.untrusted import reading_as
 
 _WIDTH = 1_000
 """Characters of a line that are shown."""
@@ -23,9 +24,10 @@ def tail_log(context: Context, job: str, lines: int = 200) -> str:
     from assistant.logs.backward import last_lines
 
     _check("lines", lines, 5_000)
-    path = _log_of(context, job)
+    path, account = _log_of(context, job)
     try:
-        return "\n".join(line.text[:_WIDTH] for line in last_lines(path, lines))
+        with reading_as(account):
+            return "\n".join(line.text[:_WIDTH] for line in last_lines(path, lines))
     except InputError as error:
         raise ToolError(f"job {job}: {error}") from error
 
@@ -43,9 +45,10 @@ def search_log(context: Context, job: str, pattern: str, most: int = 50) -> str:
     from assistant.rules.matching import search_in
 
     _check("most", most, 500)
-    path = _log_of(context, job)
+    path, account = _log_of(context, job)
     try:
-        found = search(path, search_in(pattern), most=most)
+        with reading_as(account):
+            found = search(path, search_in(pattern), most=most)
     except UsageError as error:
         raise ToolError(f"job {job}: {error}") from error
     shown = [f"{line.number:>7}  {line.text[:_WIDTH]}" for line in found.lines]
@@ -65,18 +68,21 @@ def compress_log(context: Context, job: str, budget: int = 8_000) -> str:
     from assistant.rules.matching import load_patterns
 
     _check("budget", budget, 200_000)
-    path = _log_of(context, job)
+    path, account = _log_of(context, job)
     try:
-        return compress(scan_log(path, load_patterns()), max(budget, 500))
+        with reading_as(account):
+            return compress(scan_log(path, load_patterns()), max(budget, 500))
     except InputError as error:
         raise ToolError(f"job {job}: {error}") from error
 
 
-def _log_of(context: Context, job: str) -> Path:
-    log = context.scheduler.job(job).log
+def _log_of(context: Context, job: str) -> tuple[Path, str]:
+    """Return the log of a job, and the account with whose rights it is read."""
+    shown = context.scheduler.job(job)
+    log = shown.log
     if log is None:
         raise ToolError(f"job {job} has no log yet: it has not started, or the scheduler does not know where it is")
-    return log
+    return log, shown.account
 
 
 def _check(name: str, value: int, most: int) -> None:

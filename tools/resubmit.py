@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from assistant.errors import ToolError, Unavailable
 from assistant.ports import Dependents
-from assistant.records import Checkpoint, Job, JobSpec, Risk
+from assistant.records import Checkpoint, Job, JobSpec, Risk, run_of, tag_of, tags_in
 from assistant.recover.checkpoints.inventory import examined, inventory
+from assistant.recover.identity import is_claim, is_withdrawn_claim, restart_of
 from assistant.recover.joblog import log_lines, log_points, samples_of
 from assistant.recover.restart import (
     RESUME_FROM,
@@ -23,9 +25,11 @@ from assistant.recover.restart import (
     plan_restart,
     restart_problem,
 )
+from assistant.rendering import NEW_JOB, RenderedChange
 from assistant.tooling import Context, tool
 from assistant.tools._meant import must_be_ours_to_restart
 from assistant.tools.checkpoints import choose_checkpoint
+from assistant.untrusted import reading_as
 
 NEWEST = ("last", "last_healthy")
 LEAD_STEPS = 100
@@ -71,7 +75,8 @@ def resubmit_job(
 ) -> dict[str, Any]:
     """Submit a job that has ended again, with its own script and options; return the new job's id as `job`.
 
-    It refuses when the same run is alive already, when the checkpoint is not healthy, and when too few nodes are left.
+    It refuses when the same run is alive already, when the checkpoint is not healthy, and when too few nodes are left. The new job
+    is submitted held and released once the scheduler shows no other job of the run, so that of two who restart it one gives way.
 
     Args:
         job: Scheduler job id of the attempt that ended.
@@ -86,10 +91,12 @@ def resubmit_job(
     """
     skip = Wish(skip_from_step, skip_to_step, skip_around_step, skip_steps)
     plan = _plan(context, job, checkpoint=checkpoint, exclude=exclude or (), skip=skip, not_all_of=not_all_of or ())
+    listed = context.scheduler.user_jobs(plan.job.user)
+    claim = next((one for one in listed if is_claim(one) and _is_of_call(context, context.tag, one)), None)
     problem = restart_problem(
         plan.job,
         plan.spec,
-        jobs=context.scheduler.jobs(),
+        jobs=[one for one in listed if claim is None or (one.id != claim.id and not _gives_way(one, claim.id))],
         nodes=context.scheduler.nodes(),
         checkpoint=plan.checkpoint,
         blamed=blamed or (),
@@ -97,19 +104,98 @@ def resubmit_job(
     )
     if problem:
         raise ToolError(f"job {job} was not submitted again: {problem}")
-    new_job = context.scheduler.submit(plan.spec)
+    new_job = claim.id if claim is not None else context.scheduler.submit(plan.spec)
+    _must_win(context, plan.job, new_job, {one.id for one in listed})
+    context.scheduler.release(new_job)
     return _answer(new_job, plan.spec, plan.note + _moved_dependents(context, job, new_job))
 
 
 @resubmit_job.lookup
-def resubmitted(context: Context, tag: str, **_: Any) -> dict[str, Any] | None:
-    """Return the answer of the call that left this tag in a job's comment, None when there is no such job."""
-    for listed in context.scheduler.jobs():
-        if tag in listed.comment.split():
-            job = context.scheduler.job(listed.id)  # a list may leave the spec out
-            spec = job.spec if job.spec is not None else JobSpec(job.name, "", comment=job.comment)
-            return _answer(job.id, spec, f"found again by {tag}")
+def resubmitted(context: Context, tag: str, job: str, **_: Any) -> dict[str, Any] | None:
+    """Return the answer of the call that submitted and released a job; None when there is none, or it is still held.
+
+    The tag in its comment is not believed alone: user, name, work folder and time of submission must be those of the call's.
+    """
+    for listed in _jobs_beside(context, job):
+        if not _is_of_call(context, tag, listed) or is_claim(listed) or is_withdrawn_claim(listed):
+            continue
+        submitted = context.scheduler.job(listed.id)  # a list may leave the spec out
+        spec = submitted.spec if submitted.spec is not None else JobSpec(submitted.name, "", comment=submitted.comment)
+        return _answer(submitted.id, spec, f"found again by {tag}")
     return None
+
+
+@resubmit_job.stands
+def is_due(context: Context, job: str, **_: Any) -> None:
+    """Return nothing: a restart that somebody else has made meanwhile is not ours to report.
+
+    Raises:
+        ToolError: There is nothing to restart any more.
+    """
+    must_be_ours_to_restart(context, context.scheduler.job(job))
+
+
+@resubmit_job.withdraw
+def withdrawn(context: Context, tag: str, job: str, **_: Any) -> None:
+    """End the jobs that the call submitted and that still wait to be released: none of them ever began."""
+    number = next((one.call for one in tags_in(tag)), 0)
+    for listed in _jobs_beside(context, job):
+        if is_claim(listed) and tag in listed.comment.split() and run_of(listed) in context.history.runs_of(number):
+            context.scheduler.withdraw(listed.id)
+
+
+def _is_of_call(context: Context, tag: str, job: Job) -> bool:
+    """Return whether a call submitted a job, as far as its own rows and the scheduler's fields tell."""
+    if tag not in job.comment.split():
+        return False
+    call = restart_of(context.history, job)
+    return call is not None and tag_of(context.history.store_id, call.incident, call.id) == tag
+
+
+def _jobs_beside(context: Context, job_id: str) -> Sequence[Job]:
+    """Return the jobs of a job's user; where the scheduler has forgotten that job, all that it shows."""
+    try:
+        user = context.scheduler.job(job_id).user
+    except ToolError:
+        return context.scheduler.jobs()
+    return context.scheduler.user_jobs(user)
+
+
+def _must_win(context: Context, old: Job, claim: str, known: Collection[str]) -> None:
+    """Make sure that a held job may be released: no other of its run is alive or has run, and no older claim waits.
+
+    Whoever restarts a run submits first and looks then. Ids grow, so of two the one with the larger id sees the other: it gives
+    way, and a claim gives way to every job that is no claim (docs/decisions/0015).
+
+    Args:
+        context: Of the call.
+        old: The attempt that failed.
+        claim: Id of the held job.
+        known: Ids of the jobs that were there before it was submitted; of those only what is alive counts.
+
+    Raises:
+        ToolError: It must give way. The gate withdraws it then.
+    """
+    listed = {one.id: one for one in context.scheduler.user_jobs(old.user)}
+    own = listed.get(claim)
+    if own is None or own.state.ended:
+        raise ToolError(f"job {claim} was submitted again for job {old.id} and ended before it was released: somebody withdrew it")
+    for other in listed.values():
+        if other.id in (old.id, claim) or run_of(other) != run_of(own) or is_withdrawn_claim(other):
+            continue
+        if not _gives_way(other, claim) and not (other.state.ended and other.id in known):
+            raise ToolError(
+                f"job {old.id} was not submitted again: job {other.id} ({other.state}; {other.comment or 'no comment'}) of the "
+                f"same run came first, so job {claim} was withdrawn before it began"
+            )
+
+
+def _gives_way(other: Job, claim: str) -> bool:
+    return is_claim(other) and _number(other.id) > _number(claim)
+
+
+def _number(job_id: str) -> int:
+    return int(re.match(r"\d*", job_id, re.ASCII)[0] or 0)  # type: ignore[index]
 
 
 @resubmit_job.preview
@@ -124,16 +210,19 @@ def planned(
     skip_around_step: int = 0,
     skip_steps: int = 200,
     not_all_of: list[str] | None = None,
-) -> str:
-    """Return the submission as a person would type it."""
+) -> RenderedChange:
+    """Return the submission, and the moves of pending jobs that wait for the old job."""
     skip = Wish(skip_from_step, skip_to_step, skip_around_step, skip_steps)
     plan = _plan(context, job, checkpoint=checkpoint, exclude=exclude or (), skip=skip, not_all_of=not_all_of or (), read=False)
-    spec = plan.spec
-    words = [f"submit {spec.name} ({spec.nodes} nodes) again"]
+    spec, scheduler = plan.spec, context.scheduler
+    words = [f"{spec.name} ({spec.nodes} nodes) of {spec.user or plan.job.user} again"]
     words.append(f"from {plan.checkpoint.path} (step {plan.checkpoint.step})" if plan.checkpoint else "from the start")
-    words += [f"--exclude={','.join(spec.exclude)}"] if spec.exclude else []
     words += [f"without the data of steps {plan.skip.first} to {plan.skip.end - 1}"] if plan.skip else []
-    return " ".join([*words, f"--comment={spec.comment!r}"])
+    lines = scheduler.command_lines("submit", spec) + scheduler.command_lines("release", NEW_JOB)
+    if isinstance(scheduler, Dependents):
+        for waiting in scheduler.dependents(job):
+            lines += scheduler.command_lines("move_dependent", waiting.id, job, NEW_JOB)
+    return RenderedChange(lines, " ".join(words))
 
 
 def _moved_dependents(context: Context, old: str, new: str) -> str:
@@ -223,11 +312,12 @@ def _checkpoint(context: Context, job: Job, wanted: str, *, read: bool) -> Check
             raise ToolError(f"job {job.id} cannot be restarted from a checkpoint: {choice['note']}")
         path = choice["path"]
     now = context.clock.now()
-    found = inventory(Path(path).parent, now=now)
-    listed = next((one for one in found.checkpoints if one.path == Path(path)), None)
-    if listed is None:
-        raise ToolError(f"checkpoint {path} is not there or is of no known format; list_checkpoints shows what is")
-    judged = examined(found, listed, now=now) if read else listed
+    with reading_as(job.account):
+        found = inventory(Path(path).parent, now=now)
+        listed = next((one for one in found.checkpoints if one.path == Path(path)), None)
+        if listed is None:
+            raise ToolError(f"checkpoint {path} is not there or is of no known format; list_checkpoints shows what is")
+        judged = examined(found, listed, now=now) if read else listed
     if not judged.healthy:
         raise ToolError(f"checkpoint {path} must not be loaded: {'; '.join(judged.problems)}")
     return judged

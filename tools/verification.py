@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from assistant.accounts import Account, account_of, as_account
 from assistant.errors import ToolError
 from assistant.records import IncidentState, Job, Risk
 from assistant.recover.checkpoints.place import checkpoint_place
@@ -16,6 +17,7 @@ from assistant.recover.restart import live_double
 from assistant.recover.verify import Look, Seen, loss_seen, progress_seen
 from assistant.tooling import Context, tool
 from assistant.tools._meant import must_be_the_same_job
+from assistant.untrusted import read_start
 
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 15.0
@@ -128,9 +130,11 @@ def wait_storage(
         apart_s: Seconds between the restarts of two incidents that waited.
     """
     target = Path(folder) if folder else _folder(context, job)
+    # a job names its folder itself: as root its owner's rights must count, also for the probe that is written there
+    account = account_of(context.scheduler.job(job).account) if job else None
 
     def look() -> Seen:
-        problem = _storage_problem(context, target) or before_me(context, apart_s)
+        problem = _storage_problem(context, target, account) or before_me(context, apart_s)
         return Seen(Look.WAITING, problem) if problem else Seen(Look.STORAGE_ANSWERS, f"{target} can be written and read")
 
     return _until(context, look, timeout_s)
@@ -175,21 +179,25 @@ def _folder(context: Context, job_id: str) -> Path:
     return job.work_dir
 
 
-def _storage_problem(context: Context, folder: Path) -> str:
+def _storage_problem(context: Context, folder: Path, account: Account | None) -> str:
     """Return why a folder cannot be used now, empty when it can."""
     found: list[str] = []
 
-    def probe() -> None:
+    def write_and_read() -> str:
+        until = folder / DOWN_MARKER
+        said = read_start(until, 64).decode("utf-8", "replace").strip() if until.is_file() else ""
+        if float(said or 0) > context.clock.now().timestamp():
+            return f"{folder}: {DOWN_MARKER} says it is not back yet"
         file = folder / f".nightshift-probe-{context.incident or 0}-{context.random.randrange(1 << 32):08x}"
+        file.write_text("nightshift", encoding="utf-8")
+        back = read_start(file, 64)
+        file.unlink()
+        return "" if back == b"nightshift" else f"{folder} gives back other bytes than were written"
+
+    def probe() -> None:
         try:
-            until = folder / DOWN_MARKER
-            if until.is_file() and float(until.read_text(encoding="utf-8").strip() or 0) > context.clock.now().timestamp():
-                found.append(f"{folder}: {DOWN_MARKER} says it is not back yet")
-                return
-            file.write_text("nightshift", encoding="utf-8")
-            back = file.read_text(encoding="utf-8")
-            file.unlink()
-            found.append("" if back == "nightshift" else f"{folder} gives back other bytes than were written")
+            with as_account(account):
+                found.append(write_and_read())
         except (OSError, ValueError) as error:
             found.append(f"{folder}: {error}")
 

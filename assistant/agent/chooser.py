@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from assistant.agent.cues import parsed, stem, strength
 from assistant.agent.spelling import WORDS, Spelling
-from assistant.content.reading import build, read_toml, shipped
+from assistant.content.reading import build, knowledge_file, read_toml
 
 SHARPNESS = 11.0
 CUED = 3.0
@@ -307,5 +307,4 @@ def _slotted(line: str) -> str:
 
 
 def _file(name: str, site: Path | None) -> Path:
-    own = site / "knowledge" / name if site is not None else None
-    return own if own is not None and own.is_file() else shipped("knowledge") / name
+    return knowledge_file(name, site)

@@ -33,7 +33,7 @@ from assistant.agent.taint import Origins
 from assistant.agent.talks import open_talks, recalled
 from assistant.agent.toolbox import MOST_CHARACTERS, Offer, Toolbox, offers
 from assistant.agent.turn import Asked, Turn
-from assistant.agent.wording import harmless, question_of
+from assistant.agent.wording import harmless, one_line, question_of
 from assistant.content.reading import shipped
 from assistant.errors import ModelError, NightshiftError, Unavailable
 from assistant.gate import Gate
@@ -155,7 +155,7 @@ class ModelAgent:
             answer = _with_proposals(answer, self._proposed)
             if isinstance(error, Unavailable):  # else it was whole, and did not stand
                 answer = replace(answer, begun=harmless("".join(begun)).strip())
-            why = " ".join(harmless(str(error)).split())[:300].rstrip(".")
+            why = one_line(error).rstrip(".")
             return _noted(answer, f"{self.mode} did not answer ({why}); this is the answer without a model")
         self._shown = ()
         return answer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sqlite3
 from contextlib import closing
 from dataclasses import asdict
@@ -12,6 +13,8 @@ from typing import Any
 
 from assistant.agent.answer import Source
 from assistant.agent.dialogue import Dialogue
+from assistant.errors import ConfigError
+from assistant.private_files import open_private, private_folder
 
 logger = logging.getLogger(__name__)
 
@@ -37,14 +40,14 @@ def recall(path: Path, thread: str) -> Dialogue:
 def keep(path: Path, thread: str, state: Dialogue) -> None:
     """Keep what was spoken of; of all conversations the newest. Where it cannot be kept the answer was given all the same."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(mode=0o600)
+        private_folder(path.parent)
+        os.close(open_private(path, os.O_RDWR))
         with closing(sqlite3.connect(path, timeout=5.0)) as file, file:
             file.execute(_TABLE)
             turn = file.execute("SELECT coalesce(max(turn), 0) + 1 FROM spoken").fetchone()[0]
             file.execute("INSERT OR REPLACE INTO spoken VALUES (?, ?, ?)", [thread, turn, json.dumps(_written(state))])
             file.execute("DELETE FROM spoken WHERE turn <= ?", [turn - KEPT_TALKS])
-    except (sqlite3.Error, OSError) as error:
+    except (sqlite3.Error, OSError, ConfigError) as error:
         logger.warning("this conversation is not kept in %s: %s", path, error)
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from assistant.agent.answer import Source
 from assistant.agent.grounding import Evidence, cited_in, held
-from assistant.agent.wording import harmless
+from assistant.agent.wording import harmless, one_line
 from assistant.errors import NightshiftError
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ def summed_up(lines: Sequence[str], write: Callable[[Sequence[str]], str]) -> Su
         text = " ".join(harmless(write(lines)).split())
     except FAILURES as error:
         logger.info("no summary by the model: %s", error)
-        return Summed("", harmless(str(error))[:200])
+        return Summed("", one_line(error, 200))
     fault = _fault(text, lines)
     return Summed("", fault) if fault else Summed(text)
 

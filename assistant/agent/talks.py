@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langgraph.checkpoint.sqlite import SqliteSaver
 
 from assistant.agent.answer import Source
+from assistant.private_files import open_private, private_folder
 
 KEPT_TALKS = 40
 _RESULT = re.compile(r'\[(\d+)\]( It did not work:)?\s*<data from="[^"]*">\n(.*)\n</data>', re.DOTALL)
@@ -19,7 +21,9 @@ _RESULT = re.compile(r'\[(\d+)\]( It did not work:)?\s*<data from="[^"]*">\n(.*)
 
 def open_talks(path: Path) -> SqliteSaver:
     """Return the file in which conversations are kept, with only the newest of them."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    private_folder(path.parent)
+    # SQLite gives its journal the mode of the file, so the file is made before it opens it
+    os.close(open_private(path, os.O_RDWR))
     connection = sqlite3.connect(path, timeout=5.0, check_same_thread=False)
     saver = SqliteSaver(connection)
     saver.setup()
@@ -28,7 +32,6 @@ def open_talks(path: Path) -> SqliteSaver:
     ).fetchall()
     for thread, _ in rows[KEPT_TALKS:]:
         saver.delete_thread(thread)
-    path.chmod(0o600)
     return saver
 
 

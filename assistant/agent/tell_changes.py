@@ -11,6 +11,7 @@ from assistant.agent.saying import once
 from assistant.agent.tell_jobs import failed
 from assistant.agent.turn import Turn
 from assistant.agent.wording import one_line
+from assistant.display import shell_words
 from assistant.errors import NightshiftError
 from assistant.policy import Mode
 from assistant.records import Action, Risk, Verdict
@@ -204,15 +205,16 @@ def _each_node(turn: Turn, tool: str, instead: str, more: dict[str, Any]) -> Ite
     listed = turn.look("node_states", nodes=list(nodes))
     for node in listed.value or ():
         jobs = f", running job {', '.join(node['jobs'])}" if node["jobs"] else ""
-        yield f"{node['node']} is {node['state']}{jobs} [{listed.number}]."
-        by_hand = instead.format(node=node["node"])
+        yield f"{one_line(node['node'], 80)} is {node['state']}{jobs} [{listed.number}]."
+        by_hand = instead.format(node=shell_words([node["node"]]))
         yield _proposal(turn.propose(tool, {"node": node["node"], **more}, why="asked for by an operator", instead=by_hand))
 
 
 def _proposal(made: Proposal) -> str:
     if made.approval is not None:
-        return f"Proposed, not done: {made.preview}\n  nightshift approve {made.approval}, or nightshift deny {made.approval}"
+        answers = f"nightshift approve {made.approval}, or nightshift deny {made.approval}"
+        return f"Proposed, not done: {one_line(made.preview, 2_000)}\n  {answers}"
     if made.why_not:
-        would = f" It would be: {made.preview}" if made.preview else ""
+        would = f" It would be: {one_line(made.preview, 2_000)}" if made.preview else ""
         return f"Not even proposed: {made.why_not}{would}"
-    return f"Done, after a person said yes: {made.preview}"
+    return f"Done, after a person said yes: {one_line(made.preview, 2_000)}"

@@ -11,10 +11,11 @@ from assistant.agent.answer import Heard, Kind, Proposal, Source
 from assistant.agent.inventory import Inventory
 from assistant.agent.naming import Names
 from assistant.agent.wording import harmless, one_line
+from assistant.display import line
 from assistant.errors import Denied, NightshiftError, Parked
 from assistant.gate import Gate
 from assistant.records import Verdict
-from assistant.redact import redact_value
+from assistant.redact import redact, redact_value
 from assistant.tooling import find_tool
 
 BY = "agent"
@@ -144,5 +145,13 @@ def _harmless(value: Any) -> Any:
     if isinstance(value, str):
         return harmless(value[:MOST_VALUE])
     if isinstance(value, Mapping):
-        return {harmless(str(key)): _harmless(item) for key, item in value.items()}
+        return {line(key): line(redact(item)) if _is_name(key, item) else _harmless(item) for key, item in value.items()}
     return [_harmless(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+_NAMES = frozenset("by category comment file job name node note owner partition reason rule state title user why work_dir".split())
+"""Keys of values that a teller puts into a sentence: a newline in one must not begin a line of the answer."""
+
+
+def _is_name(key: object, value: object) -> bool:
+    return key in _NAMES and isinstance(value, str) and len(value) <= MOST_VALUE

@@ -1,30 +1,24 @@
-"""Text that others wrote, made harmless: questions before they are read, logs before a model or a person sees them."""
+"""Text that others wrote, escaped and without secrets: questions before they are read, logs before a model sees them."""
 
 from __future__ import annotations
 
-import re
 import unicodedata
 
+from assistant.display import block, line, prompt_data, removed, shorten
 from assistant.errors import InputError
 from assistant.redact import redact
 
 MOST_CHARACTERS = 4_000
 """Of a question; a longer one is a log or a slip of the hand."""
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
-_KEPT = {"\n", "\t"}
-_FENCE = re.compile(r"<(/?)\s*(data\b[^>]*)>", re.IGNORECASE)
 
 
 def harmless(text: str) -> str:
-    """Return text without escape sequences, control, bidirectional and invisible characters, and without secrets."""
-    text = _ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
-    return redact(
-        "".join(sign for sign in text if sign in _KEPT or unicodedata.category(sign) not in ("Cc", "Cf", "Cs", "Co", "Cn"))
-    )
+    """Return text as `display.block` shows it, without secrets."""
+    return redact(block(text))
 
 
 def question_of(text: str) -> str:
-    """Return a question as it is read: harmless, without emoji, one space between words.
+    """Return a question as it is read: without secrets, hidden characters and emoji, one space between words.
 
     Raises:
         InputError: It is empty or too long.
@@ -34,7 +28,9 @@ def question_of(text: str) -> str:
             f"the question has {len(text):,} characters; at most {MOST_CHARACTERS:,} are read. For a log: nightshift diagnose FILE"
         )
     plain = "".join(
-        sign for sign in unicodedata.normalize("NFKC", harmless(text)) if unicodedata.category(sign) not in ("So", "Sk", "Mn")
+        sign
+        for sign in unicodedata.normalize("NFKC", redact(removed(text)))
+        if unicodedata.category(sign) not in ("So", "Sk", "Mn")
     )
     words = " ".join(plain.split())
     if not any(sign.isalnum() or sign == "?" for sign in words):
@@ -44,8 +40,7 @@ def question_of(text: str) -> str:
 
 def as_data(source: str, text: str) -> str:
     """Return text wrapped as data for a model: it cannot close the wrapping, and has no authority."""
-    inner = _FENCE.sub(r"‹\1\2›", harmless(text))
-    return f'<data from="{source}">\n{inner}\n</data>'
+    return prompt_data(redact(source), redact(text))
 
 
 def cut(text: str, most: int, *, end: bool = False) -> str:
@@ -60,6 +55,5 @@ def cut(text: str, most: int, *, end: bool = False) -> str:
 
 
 def one_line(text: object, most: int = 300) -> str:
-    """Return text on one line, cut."""
-    words = " ".join(harmless(str(text)).split())
-    return words if len(words) <= most else f"{words[: most - 1]}…"
+    """Return text on one line without secrets, cut; a newline in it is an escape, spaces are one."""
+    return shorten(" ".join(filter(None, line(redact(str(text))).split(" "))), most)

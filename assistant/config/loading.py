@@ -19,6 +19,7 @@ from typing import Any
 
 from assistant.config.settings import Settings
 from assistant.content.reading import build, line_of, read_toml
+from assistant.content.trusted import must_be_trusted, untrusted_because
 from assistant.errors import ConfigError, ContentError
 
 __all__ = ["Loaded", "config_files", "load"]
@@ -78,6 +79,7 @@ def load(
             tables = _joined(tables, _nested(key, given))
             origins |= dict.fromkeys(_leaves(_nested(key, given)), "command line")
     settings = _with_folders(_built(tables), environ)
+    _check_programs(settings, origins)
     return Loaded(settings, {key: origins.get(key, "default") for key in _leaves(_plain(settings))}, files)
 
 
@@ -119,6 +121,7 @@ def _xdg(environ: Mapping[str, str], name: str, fallback: str) -> Path:
 
 def _checked_table(path: Path) -> dict[str, Any]:
     try:
+        must_be_trusted(path)
         table = read_toml(path)
         build(Settings, table, path)
     except ContentError as error:
@@ -193,6 +196,14 @@ def _with_folders(settings: Settings, environ: Mapping[str, str]) -> Settings:
         state = _xdg(environ, "XDG_STATE_HOME", ".local/state") / "nightshift"
     store = settings.store if settings.store != Path() else state / "nightshift.db"
     return dataclasses.replace(settings, state_folder=state, store=store)
+
+
+def _check_programs(settings: Settings, origins: Mapping[str, str]) -> None:
+    """Raise where others may write a program that is named by its path; what lies on the nodes only cannot be looked at here."""
+    for name, words in settings.commands.items():
+        program = Path(words[0])
+        if program.is_absolute() and program.exists() and (why := untrusted_because(program)):
+            raise ConfigError(f"{origins.get(f'commands.{name}', 'default')}: commands.{name}: {why}")
 
 
 def _nested(key: str, value: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from assistant.config.checks import above, one_of
 
-__all__ = ["About", "HeartbeatSettings", "MetricsSettings", "NotifySettings", "Severity", "SinkSettings"]
+__all__ = ["About", "AuditSettings", "HeartbeatSettings", "MetricsSettings", "NotifySettings", "Severity", "SinkSettings"]
 
 
 class Severity(StrEnum):
@@ -44,6 +44,8 @@ class About(StrEnum):
     """The owner of a job must change something."""
     BREAKER = "breaker"
     KILL_SWITCH = "kill_switch"
+    POLICY = "policy"
+    """The policy cannot be read whole, so every change is refused; or it is whole again."""
     BLIND = "blind"
     """No pass of the watch saw everything for a while."""
     LEADER = "leader"
@@ -97,6 +99,30 @@ class NotifySettings:
         above("notify.group_over", self.group_over, 0)
         above("notify.timeout_s", self.timeout_s, 0)
         above("notify.blind_min", self.blind_min, 0)
+
+
+@dataclass(frozen=True)
+class AuditSettings:
+    """Where the head of the audit goes, so that a rewritten or older store shows."""
+
+    anchor: tuple[str, ...] = ()
+    """Places: `syslog` (journald takes it, too), `file:/PATH`, `ssh:HOST:/PATH`, `sink:NAME` of [notify.sinks]."""
+    anchor_every_min: float = 10.0
+    """Minutes between two heads while the audit grows; after a change of the cluster one goes out with the next pass."""
+
+    def __post_init__(self) -> None:
+        above("audit.anchor_every_min", self.anchor_every_min, 0)
+        for place in self.anchor:
+            kind, _, target = place.partition(":")
+            host, _, path = target.partition(":")
+            right = {
+                "syslog": place == "syslog",
+                "file": target.startswith("/"),
+                "ssh": host and path.startswith("/"),
+                "sink": target,
+            }
+            if not right.get(kind):
+                raise ValueError(f"audit.anchor: wanted syslog, file:/PATH, ssh:HOST:/PATH or sink:NAME, found {place!r}")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from assistant.config.checks import above as _above
 from assistant.config.checks import one_of as _one_of
-from assistant.config.outward import HeartbeatSettings, MetricsSettings, NotifySettings
+from assistant.config.outward import AuditSettings, HeartbeatSettings, MetricsSettings, NotifySettings
 
 __all__ = [
     "SCHEDULERS",
@@ -75,9 +75,11 @@ class SshSettings:
     """Seconds after which a connection that nobody used is closed."""
     output_limit_bytes: int = 16 * 1024 * 1024
     """What one command may say on one node; one that says more is ended and counts as not reached."""
+    output_total_bytes: int = 64 * 1024 * 1024
+    """What all nodes of one round may say together; beyond it those are ended that said more than an equal share."""
 
     def __post_init__(self) -> None:
-        for key in ("fan_out", "connect_timeout_s", "keepalive_s", "idle_close_s", "output_limit_bytes"):
+        for key in ("fan_out", "connect_timeout_s", "keepalive_s", "idle_close_s", "output_limit_bytes", "output_total_bytes"):
             _above(f"ssh.{key}", getattr(self, key), 0)
 
 
@@ -97,6 +99,8 @@ class SlurmSettings:
     """Words before a scontrol that changes nodes or reservations, such as `["sudo", "-n"]`; it must never ask for a password."""
     submit_as: tuple[str, ...] = ()
     """Words before the sbatch of somebody else's job, such as `["sudo", "-n", "-u", "{user}"]`; default: only one's own jobs."""
+    lowest_uid: int = 1000
+    """Jobs of accounts with a smaller uid, root's and the system's own, are never submitted by somebody else."""
     sbatch: tuple[str, ...] = ()
     """Options added to each submission."""
     history_h: float = 24.0
@@ -228,6 +232,9 @@ class Settings:
     """Figures for Prometheus."""
     heartbeat: HeartbeatSettings = field(default_factory=HeartbeatSettings)
     """A sign of life."""
+
+    audit: AuditSettings = field(default_factory=AuditSettings)
+    """Where the head of the audit goes, so that tampering shows."""
 
     def __post_init__(self) -> None:
         _one_of("scheduler", self.scheduler, SCHEDULERS)

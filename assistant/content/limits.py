@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from assistant.content.reading import build, read_toml, shipped, wrong
+from assistant.content.reading import build, knowledge_file, read_toml, wrong
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,7 @@ def limits(site: Path | None = None) -> Limits:
     Raises:
         ContentError: The file is malformed, or holds no `[[gpu]]` for every other model (`model = "*"`).
     """
-    own = site / "knowledge" / "limits.toml" if site is not None else None
-    path = own if own is not None and own.is_file() else shipped("knowledge") / "limits.toml"
+    path = knowledge_file("limits.toml", site)
     found = build(Limits, read_toml(path), path)
     if not any(one.model == "*" for one in found.gpu):
         raise wrong(path, "gpu", 'one [[gpu]] must have model = "*": it stands for every model that has none of its own')

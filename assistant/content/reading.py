@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import enum
+import os
 import re
 import tomllib
 import types
@@ -14,6 +15,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
+from assistant.content.trusted import must_be_trusted
 from assistant.errors import ContentError
 
 Record = TypeVar("Record")
@@ -25,11 +27,31 @@ def shipped(area: str) -> Path:
 
 
 def content_files(area: str, site: Path | None = None, suffix: str = ".toml") -> Iterator[Path]:
-    """Yield the files of an area by name, the site's file instead of a shipped one of the same name."""
+    """Yield the files of an area by name, the site's file instead of a shipped one of the same name.
+
+    Raises:
+        ContentError: Others than root and this account may write a file of the site, or it is no regular file.
+    """
     found = {path.name: path for path in shipped(area).glob(f"*{suffix}")}
     if site is not None and (site / area).is_dir():
-        found |= {path.name: path for path in (site / area).glob(f"*{suffix}")}
+        own = {path.name: path for path in (site / area).glob(f"*{suffix}")}
+        for path in own.values():
+            must_be_trusted(path)
+        found |= own
     yield from (found[name] for name in sorted(found))
+
+
+def knowledge_file(name: str, site: Path | None = None) -> Path:
+    """Return a file of knowledge/: the site's where it has one, else the shipped one.
+
+    Raises:
+        ContentError: Others than root and this account may write the site's file, or it is no regular file.
+    """
+    own = site / "knowledge" / name if site is not None else None
+    if own is None or not os.path.lexists(own):
+        return shipped("knowledge") / name
+    must_be_trusted(own)
+    return own
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import cache
 from pathlib import Path
 
-from assistant.content.reading import build, content_files, read_toml, shipped
+from assistant.content.reading import build, content_files, knowledge_file, read_toml
 from assistant.errors import ContentError
 from assistant.records import Action, Category
 
@@ -172,6 +172,5 @@ def reasons(site: Path | None = None) -> Mapping[str, Reason]:
 @cache
 def xids(site: Path | None = None) -> Mapping[int, Xid]:
     """Return the XID table by code."""
-    own = site / "knowledge" / "xid.toml" if site is not None else None
-    path = own if own is not None and own.is_file() else shipped("knowledge") / "xid.toml"
+    path = knowledge_file("xid.toml", site)
     return {xid.code: xid for xid in build(_XidFile, read_toml(path), path).xid}

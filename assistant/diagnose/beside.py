@@ -23,7 +23,7 @@ _NODE_OF_LINE = re.compile(r"\b(?:[Nn]odes?|NodeName|NodeList|[Hh]osts?)[ =:]+([
 
 
 _NONFATAL = re.compile(r"\b[Nn]on-?fatal\b")
-_JOB_OF_LINE = re.compile(r"\bJob_?Id=(\d+)|\bStepId=(\d+)|\bJOB (\d+)|\bjob[ _=](\d{3,})", re.IGNORECASE)
+_JOB_OF_LINE = re.compile(r"\bJob_?Id=(\d{1,18})|\bStepId=(\d{1,18})|\bJOB (\d{1,18})|\bjob[ _=](\d{3,})", re.IGNORECASE)
 
 
 def find(facts: Facts, knowledge: Knowledge) -> list[Finding]:

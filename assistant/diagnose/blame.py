@@ -30,9 +30,9 @@ _DOWN = re.compile(
     r"(?:\bDOWN\b|[Nn]ot ?[Rr]e(?:sponding|ady)|[Uu]nreachable|\blost\b|\bdied\b|has failed)"
     r"|(?:[Ll]ost (?:contact|connection) (?:to|with)|[Nn]o (?:response|heartbeat) from)(?: node| host)? ([\w.-]+)"
 )
-_BEHIND = re.compile(r"[Ll]ast enqueued (?:NCCL )?work: (\d+)")
-_WORK = re.compile(r"SeqNum=(\d+)")
-_RANK = re.compile(r"\[(?:PG [^\]]*?)?Rank (\d+)\]|\[rank(\d+)\]")
+_BEHIND = re.compile(r"[Ll]ast enqueued (?:NCCL )?work: (\d{1,18})")
+_WORK = re.compile(r"SeqNum=(\d{1,18})")
+_RANK = re.compile(r"\[(?:PG [^\]]*?)?Rank (\d{1,18})\]|\[rank(\d{1,18})\]")
 _SLOW = re.compile(
     r"slow|straggl|throttl|behind|lag|median|thermal|power brake|degraded|stuck|missing|absent|did not (?:join|call|reach)",
     re.IGNORECASE,

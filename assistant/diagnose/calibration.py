@@ -13,7 +13,7 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from assistant.content.reading import build, read_toml, shipped
+from assistant.content.reading import build, knowledge_file, read_toml
 from assistant.errors import ContentError
 from assistant.records import DecidedBy, Diagnosis
 
@@ -57,8 +57,7 @@ def curves(site: Path | None = None) -> Curves:
     Raises:
         ContentError: The file is malformed, or a curve falls.
     """
-    own = site / "knowledge" / FILE if site is not None else None
-    path = own if own is not None and own.is_file() else shipped("knowledge") / FILE
+    path = knowledge_file(FILE, site)
     try:
         return build(Curves, read_toml(path), path)
     except ValueError as error:

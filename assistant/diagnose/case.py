@@ -7,6 +7,7 @@ scheduler's own words.
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from assistant.errors import InputError
 from assistant.logs.lines import Line
 from assistant.logs.reading import open_log
 from assistant.records import Event, Job
+from assistant.untrusted import is_folder, is_regular, list_folder, status_of
 
 SIDE_BYTES = 24 << 20
 """Of a longer kernel or scheduler log the last bytes are read: a failure stands at the end."""
@@ -49,14 +51,14 @@ class Case:
             InputError: There is nothing at the path, or nothing in the folder that can be diagnosed.
         """
         path = Path(path)
-        if not path.is_dir():
+        if not is_folder(path):
             return cls(str(path), path)
         job_log = _job_log(path)
         kernel, kernel_from = _text(path, "dmesg.log")
         scheduler, scheduler_from = _text(path, "slurmctld.log")
         metrics = path / "metrics.jsonl"
         probes, _ = _text(path, "probes.log")
-        if job_log is None and not kernel and not scheduler and not metrics.is_file():
+        if job_log is None and not kernel and not scheduler and not is_regular(metrics):
             raise InputError(f"{path}: holds nothing to diagnose; wanted job.log, dmesg.log, slurmctld.log or metrics.jsonl")
         return cls(
             str(path),
@@ -65,7 +67,7 @@ class Case:
             kernel_from,
             scheduler,
             scheduler_from,
-            metrics if metrics.is_file() and metrics.stat().st_size else None,
+            metrics if _holds_text(metrics) else None,
             probes=probes,
         )
 
@@ -84,7 +86,7 @@ class Case:
             event: What a watch noticed: a hang or a spike is strong evidence.
         """
         name = f"job {job.id}" if job is not None else str(job_log or "case")
-        there = job_log if job_log is not None and job_log.is_file() and job_log.stat().st_size else None
+        there = job_log if job_log is not None and _holds_text(job_log) else None
         return cls(name, there, kernel=kernel, scheduler=scheduler, metrics=metrics, job=job, event=event)
 
 
@@ -94,18 +96,27 @@ def numbered(text: str, first: int = 1) -> Iterator[Line]:
         yield Line(number, line.rstrip("\r"))
 
 
+def _holds_text(path: Path) -> bool:
+    try:
+        status = status_of(path)
+    except OSError:
+        return False
+    # what is no regular file counts as well: opening it says why it cannot be read
+    return not stat.S_ISREG(status.st_mode) or status.st_size > 0
+
+
 def _job_log(folder: Path) -> Path | None:
     for name in _JOB_LOGS:
-        if (folder / name).is_file():
+        if is_regular(folder / name):
             return folder / name
-    outputs = sorted((*folder.glob("*.out"), *folder.glob("*.out.gz")))
+    outputs = [path for path in list_folder(folder) if path.name.endswith((".out", ".out.gz")) and is_regular(path)]
     return outputs[0] if len(outputs) == 1 else None
 
 
 def _text(folder: Path, name: str) -> tuple[str, int]:
     """Return a side file, at most its last bytes, and the number of the first line; empty when it is not there."""
-    path = next((folder / found for found in (name, f"{name}.gz") if (folder / found).is_file()), None)
-    if path is None or path.stat().st_size == 0:
+    path = next((folder / found for found in (name, f"{name}.gz") if _holds_text(folder / found)), None)
+    if path is None:
         return "", 1
     with open_log(path) as stream:
         kept, skipped = b"", 0

@@ -25,7 +25,7 @@ class Meaning(NamedTuple):
     role: Role = Role.ROOT
 
 
-_ERRNO = re.compile(r"\[Errno (\d+)\]|\berrno[ =:]+(\d+)|\(os error (\d+)\)|\[WinError (\d+)\]", re.IGNORECASE)
+_ERRNO = re.compile(r"\[Errno (\d{1,18})\]|\berrno[ =:]+(\d{1,18})|\(os error (\d{1,18})\)|\[WinError (\d{1,18})\]", re.IGNORECASE)
 _ERRNOS: Mapping[int, tuple[str, float, Role]] = {
     1: ("permission_error", 0.8, Role.ROOT),
     2: ("file_not_found_error", 0.85, Role.ROOT),

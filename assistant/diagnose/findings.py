@@ -64,7 +64,7 @@ class Finding:
 
 _NCCL_HOST = re.compile(r"^([A-Za-z][\w.-]*):\d+:\d+ \[\d+\] ")
 _SPEAKER = re.compile(r"\[(?:epilog|prolog|health\w*|node\w*|gpu\w*|dmesg|kernel|syslog)[ :@/]+([A-Za-z][\w.-]*\d[\w.-]*)\]")
-_RANK_WORD = re.compile(r"\[(?:PG [^\]]*?)?Rank (\d+)\]|\brank[ =:]+(\d+)\b", re.IGNORECASE)
+_RANK_WORD = re.compile(r"\[(?:PG [^\]]*?)?Rank (\d{1,18})\]|\brank[ =:]+(\d{1,18})\b", re.IGNORECASE)
 
 
 def split(hits: Iterable[Hit]) -> tuple[dict[int, list[Signature]], dict[int, list[Herring]], dict[int, str]]:

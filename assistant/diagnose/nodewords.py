@@ -14,7 +14,7 @@ _BOOT = re.compile(r"Linux version \d|Command line: (?:BOOT_IMAGE|root)=|Booting
 BACK_UP = timedelta(minutes=45)
 """A big server is up again by then; who boots it later does so for another reason."""
 RECENT_BOOT = timedelta(minutes=30)
-_VICTIM = re.compile(r"Killed process (\d+) \(([^)]{1,60})\)|\btask=([^,]{1,60}),pid=(\d+)")
+_VICTIM = re.compile(r"Killed process (\d{1,18}) \(([^)]{1,60})\)|\btask=([^,]{1,60}),pid=(\d{1,18})")
 _WORKER_PIDS = re.compile(r"\bpid(?:s|\(s\))?:? ?(\d[\d, ]*)")
 _WORKER_NAMES = ("pt_data_worker", "data_worker", "dataloader", "tf_data_", "DataLoader")
 

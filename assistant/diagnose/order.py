@@ -128,7 +128,7 @@ def _missing(facts: Facts) -> Iterator[NodePattern]:
             if counts.get(hit.entry.id, 0) > ALL_KEPT:
                 return  # of very many only some are kept, so nobody can tell who is missing
             rank = facts.streams.body(hit.text).rank
-            found = re.search(r"\[Rank (\d+)\]", hit.text) if rank is None else None
+            found = re.search(r"\[Rank (\d{1,18})\]", hit.text) if rank is None else None
             rank = int(found[1]) if found else rank
             if rank is not None and hit.line >= facts.progress.leg:
                 told.setdefault("collective timed out", set()).add(rank)

@@ -13,7 +13,7 @@ Value = TypeVar("Value")
 Place = Callable[[int], tuple[str, int]]
 """Gives the file (empty for job.log itself) and the number in it for a line counted over all parts."""
 
-_NAMED = re.compile(r"\bjob\.log:(\d+)\b")
+_NAMED = re.compile(r"\bjob\.log:(\d{1,18})\b")
 
 
 def placed(diagnosis: Diagnosis, place: Place) -> Diagnosis:

@@ -15,15 +15,15 @@ from assistant.diagnose.streams import Streams, host_like
 from assistant.diagnose.torchrun import Exit, TaskExit
 from assistant.diagnose.tracebacks import NumberedLine
 
-_NCCL = re.compile(r"(?:^|[> ])([A-Za-z][\w.-]*):\d+:\d+ \[(\d+)\] ")
-_NCCL_RANK = re.compile(r"\brank (\d+) nranks (\d+)")
+_NCCL = re.compile(r"(?:^|[> ])([A-Za-z][\w.-]*):\d+:\d+ \[(\d{1,18})\] ")
+_NCCL_RANK = re.compile(r"\brank (\d{1,18}) nranks (\d{1,18})")
 _TOLD = re.compile(
-    r"\b[Rr]ank[ =:]*(\d+)[ ,]*(?:\(|on |at |host[ =:]+|node[ =:]+|hostname[ =:]+)+(?:node |host )?([A-Za-z][\w.-]*)"
+    r"\b[Rr]ank[ =:]*(\d{1,18})[ ,]*(?:\(|on |at |host[ =:]+|node[ =:]+|hostname[ =:]+)+(?:node |host )?([A-Za-z][\w.-]*)"
 )
-_TOLD_BACK = re.compile(r"\b(?:host|node|hostname)[ =:]+([A-Za-z][\w.-]*)[ ,;]+(?:global_)?rank[ =:]+(\d+)")
+_TOLD_BACK = re.compile(r"\b(?:host|node|hostname)[ =:]+([A-Za-z][\w.-]*)[ ,;]+(?:global_)?rank[ =:]+(\d{1,18})")
 _OPENMPI = re.compile(r"\[([A-Za-z][\w.-]*):(\d{2,8})\] (?:\*\*\*|\[ ?\d+\]|Signal)")
 _PER_NODE = re.compile(
-    r"(?:nproc[_-]per[_-]node|ntasks[_-]per[_-]node|local_world_size|LOCAL_WORLD_SIZE|gpus[_-]per[_-]node)[ =:]+(\d+)"
+    r"(?:nproc[_-]per[_-]node|ntasks[_-]per[_-]node|local_world_size|LOCAL_WORLD_SIZE|gpus[_-]per[_-]node)[ =:]+(\d{1,18})"
 )
 _LISTS = re.compile(r"(?:NODELIST|nodelist|NodeList|hosts|Nodes|nodes)(?:\(s\))?\s*[=:]\s*([A-Za-z][\w.-]*[\d\[][\w.,\[\]-]*)")
 _HOSTLIST = re.compile(r"([^,\[]+(?:\[[^\]]*\])?[^,\[]*)(?:,|$)")

@@ -15,13 +15,13 @@ from assistant.diagnose.tracebacks import NumberedLine
 from assistant.records import MetricPoint
 
 _BAR = re.compile(
-    r"^(?:[^|]{0,80}?(?:epoch|train|step|iter|fitting)[^|]{0,60}?)?\s*\d{1,3}%\|[^|]*\| *(\d+)/(\d+) \[.*(?:it/s|s/it)",
+    r"^(?:[^|]{0,80}?(?:epoch|train|step|iter|fitting)[^|]{0,60}?)?\s*\d{1,3}%\|[^|]*\| *(\d{1,18})/(\d{1,18}) \[.*(?:it/s|s/it)",
     re.IGNORECASE,
 )
 
 
-_KERAS = re.compile(r"(?:^|[\s\])])(\d+)/(\d+) (?:\[[=>.]{3,}|━{3,})")
-_STEP = re.compile(r"(?:^|[\s\])])(?:global_?)?step[:= ] ?(\d+) - [\w/]+[:=]")
+_KERAS = re.compile(r"(?:^|[\s\])])(\d{1,18})/(\d{1,18}) (?:\[[=>.]{3,}|━{3,})")
+_STEP = re.compile(r"(?:^|[\s\])])(?:global_?)?step[:= ] ?(\d{1,18}) - [\w/]+[:=]")
 _AGAIN = re.compile(
     r"\b(?:attempt|restart)(?: no\.?| number)?[ #:=]{1,2}(?:[2-9]|\d\d)\b|SLURM_RESTART_COUNT[=: ]+[1-9]"
     r"|\brestarting (?:the )?(?:job|training|run|trainer|worker group|all (?:workers|processes))"

@@ -14,10 +14,10 @@ from assistant.diagnose.streams import Streams
 from assistant.diagnose.tracebacks import NumberedLine
 
 _ROW = re.compile(r"\s*(time|host|rank|exitcode)\s*: (.*)")
-_RANK = re.compile(r"(\d+) \(local_rank: (\d+)\)")
+_RANK = re.compile(r"(\d{1,18}) \(local_rank: (\d{1,18})\)")
 _CODE = re.compile(r"(-?\d+)")
 _SRUN = re.compile(r"srun: error: ([\w.-]+): tasks? ([\d,-]+): (.*)")
-_MPIRUN = re.compile(r"process rank (\d+) with PID \d+ on node ([\w.-]+) exited on signal (\d+)")
+_MPIRUN = re.compile(r"process rank (\d{1,18}) with PID \d+ on node ([\w.-]+) exited on signal (\d{1,18})")
 
 
 @dataclass(frozen=True, slots=True)

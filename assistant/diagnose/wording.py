@@ -29,7 +29,7 @@ def summary(
     if why and not quoted:
         sentence += f": {why}"
     if facts.truncated:
-        sentence += f". The log is a gzip that ends early: only its first {facts.lines_total} lines could be read"
+        sentence += f". The log is a gzip that ends early, or longer than can be read: {facts.lines_total} lines of it were"
     return sentence.rstrip(".") + "."
 
 

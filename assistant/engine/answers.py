@@ -14,6 +14,7 @@ from assistant.engine.plan import plan
 from assistant.errors import NightshiftError, ToolError
 from assistant.records import Diagnosis, Job
 from assistant.tooling import to_json
+from assistant.untrusted import is_regular, reading_as
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
@@ -37,9 +38,11 @@ class PipelineAnswers:
         engine = self._engine
         shown = engine.scheduler.job(job)
         metrics = shown.work_dir / "metrics.jsonl" if shown.work_dir is not None else None
-        metrics = metrics if metrics is not None and metrics.is_file() else None
-        case = Case.from_parts(shown.log, self._kernel(shown), self._controller(job), metrics, shown, None)
-        return diagnose(case, engine.knowledge, engine.opinions)
+        kernel, controller = self._kernel(shown), self._controller(job)
+        with reading_as(shown.account):
+            metrics = metrics if metrics is not None and is_regular(metrics) else None
+            case = Case.from_parts(shown.log, kernel, controller, metrics, shown, None)
+            return diagnose(case, engine.knowledge, engine.opinions)
 
     def plan(self, job: str) -> Mapping[str, Any]:
         """Return what would be done about a job: the steps, where an incident has a diagnosis, else the playbook."""

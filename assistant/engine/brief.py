@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from assistant.display import line
 from assistant.engine.times import times_of
 from assistant.records import Diagnosis, IncidentState, Risk
 from assistant.redact import redact
@@ -29,7 +30,7 @@ def told_lines(store: Store, incident_id: int) -> list[str]:
     diagnosis = store.diagnosis(incident_id)
     if diagnosis is None:
         return []
-    return [_short(line) for line in _facts(store, incident_id, diagnosis)]
+    return [_short(fact) for fact in _facts(store, incident_id, diagnosis)]
 
 
 def _facts(store: Store, incident_id: int, diagnosis: Diagnosis) -> Iterator[str]:
@@ -53,5 +54,4 @@ def _facts(store: Store, incident_id: int, diagnosis: Diagnosis) -> Iterator[str
 
 
 def _short(text: str) -> str:
-    line = " ".join(redact(text).split())
-    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
+    return line(redact(text), LONGEST)

@@ -20,6 +20,7 @@ from assistant.errors import InputError, NightshiftError, UsageError
 from assistant.records import Action, CallStatus, Citation, DecidedBy, Diagnosis, Incident, Job, Risk, Rival
 from assistant.store import Store
 from assistant.tooling import found as tools
+from assistant.untrusted import is_regular, reading_as, status_of
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
@@ -152,18 +153,19 @@ def _known_action(action: str) -> Action | None:
 def _facts(engine: Engine, incident: Incident) -> Facts | None:
     """Return the facts of what the attempt left, read again from where the evidence says that it lies; None where it is gone."""
     log: Path | None = None
-    kernel = ""
+    kernel = account = ""
     for evidence in engine.store.evidence(incident.id):
         if evidence.source == "job log":
-            log = Path(str(evidence.facts.get("path", "")))
+            log, account = Path(str(evidence.facts.get("path", ""))), str(evidence.facts.get("account", ""))
         elif evidence.source == "dmesg.log":
             kernel = evidence.text
     try:
-        if log is not None and (not log.is_file() or log.stat().st_size > LARGEST_LOG):
-            log = None
-        if log is None and not kernel:
-            return None
-        return facts_of(Case.from_parts(log, kernel, "", None, None, None), engine.knowledge)
+        with reading_as(account):
+            if log is not None and (not is_regular(log) or status_of(log).st_size > LARGEST_LOG):
+                log = None
+            if log is None and not kernel:
+                return None
+            return facts_of(Case.from_parts(log, kernel, "", None, None, None), engine.knowledge)
     except (InputError, OSError) as error:
         logger.info("incident=%s its files cannot be read again: %s", incident.id, error)
         return None

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 from assistant.content.playbooks import Playbook, choose_playbook, playbooks
-from assistant.diagnose.facts import gather as facts_of
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.opinion import Opinion
 from assistant.diagnose.verdict import judge
@@ -19,12 +19,23 @@ from assistant.engine.advice import hand_over
 from assistant.engine.again import back_off, refutation
 from assistant.engine.breaker import HELD, TAKEN_UP, held_by, how_it_stands, stale
 from assistant.engine.confirm import confirm_recovered
-from assistant.engine.gather import gather, parent_of, probe, suspected
+from assistant.engine.gather import gather, parent_of, probe, read_facts, suspected
 from assistant.engine.lease import kept_lease
 from assistant.engine.leases import WATCH, Leases, Settled
 from assistant.engine.left_open import settle_left_open
 from assistant.engine.outages import Outages
-from assistant.errors import Denied, Parked, StoreBusy, StoreError, ToolError, Unavailable, UsageError
+from assistant.errors import (
+    Denied,
+    Fenced,
+    NightshiftError,
+    Parked,
+    StoreBusy,
+    StoreError,
+    TargetBusy,
+    ToolError,
+    Unavailable,
+    UsageError,
+)
 from assistant.gate import Gate
 from assistant.gate.breaker import BY as BREAKER
 from assistant.gate.breaker import open_if_due
@@ -50,7 +61,9 @@ from assistant.recover.situation import situation
 from assistant.store import Store
 from assistant.store.breaker import why_open
 from assistant.tooling import find_tool
+from assistant.untrusted import reading_as
 from assistant.watch.known import Known
+from assistant.watch.unseen import Trouble
 from assistant.watch.watcher import Watcher
 
 logger = logging.getLogger(__name__)
@@ -79,6 +92,11 @@ class Engine:
     """Finds past incidents again; None: nothing is remembered."""
     good_runs: routine.GoodRuns = field(default_factory=routine.GoodRuns)
     outages: Outages = field(default_factory=Outages)
+    parents: Callable[[Store, Job | None], int | None] = parent_of
+    """Gives the incident whose restart a job was."""
+    troubles: list[Trouble] = field(default_factory=list, init=False)
+    """What the last `look` and `resume` could not do about single events and incidents."""
+    _unopened: dict[tuple[str, int], Event] = field(default_factory=dict, init=False, repr=False)
     _known_at: tuple[int, Known] | None = field(default=None, init=False, repr=False)
     _learned: dict[tuple[str, str], Knowledge] = field(default_factory=dict, init=False, repr=False)
 
@@ -109,7 +127,7 @@ class Engine:
     def open(self, event: Event) -> Incident:
         """Return the incident of an event: a new one, or the one that it joins."""
         job = self._job(event.job)
-        incident, new = self.store.open_incident(event, parent=parent_of(job))
+        incident, new = self.store.open_incident(event, parent=self.parents(self.store, job))
         if new:
             self.store.mark_stage(incident.id, "opened")
             logger.info("incident=%s opened kind=%s job=%s node=%s", incident.id, event.kind, event.job, event.node)
@@ -152,14 +170,46 @@ class Engine:
             Unavailable: The scheduler did not answer: the look was blind, and nothing may be concluded from it.
         """
         before = {incident.id for incident in self.store.incidents(open_only=True, limit=10_000)}
-        seen = [self.open(event) for event in self.watcher.found(known=self._known())]
+        events = chain(list(self._unopened.values()), self.watcher.found(known=self._known()))
+        seen = [incident for event in events if (incident := self._opened(event)) is not None]
+        if self._unopened and not seen:
+            self._must_be_writable()
         open_if_due(self.store, self.gate.policy)
-        return [incident for incident in seen if incident.id not in before]
+        return list({incident.id: incident for incident in seen if incident.id not in before}.values())
+
+    def _opened(self, event: Event) -> Incident | None:
+        """Return the incident of an event; None when it cannot be opened, which is told and tried again at the next look."""
+        what = f"{event.kind} of {f'job {event.job}' if event.job else event.node or event.service}"
+        try:
+            incident = self.open(event)
+        except (Fenced, Unavailable):
+            raise
+        except Exception as error:
+            logger.exception("%s: its incident could not be opened", what)
+            self._unopened[what, event.attempt] = event
+            self.troubles.append(Trouble(what, f"{what}: its incident could not be opened: {type(error).__name__}: {error}"))
+            return None
+        self._unopened.pop((what, event.attempt), None)
+        return incident
+
+    def taken_troubles(self) -> list[Trouble]:
+        """Return what single events and incidents failed at since the last call of this."""
+        taken, self.troubles = self.troubles, []
+        return taken
+
+    def _must_be_writable(self) -> None:
+        """Tell what befalls one event from what befalls all.
+
+        Raises:
+            StoreError: The store cannot be written at all.
+        """
+        with self.store.transaction() as connection:
+            connection.execute("UPDATE properties SET value = value WHERE name = 'store_id'")
 
     def make_allowed(self) -> list[Outcome]:
         """Make the calls that a person allowed in a door that did not go on with them, and that belong to no playbook."""
         settle_left_open(self.store, self.gate)
-        outcomes = []
+        outcomes = self.gate.review_approvals()
         for call in self.store.allowed():
             try:
                 outcomes.append(self.gate.go_on(call.id))
@@ -178,8 +228,42 @@ class Engine:
         return Leases(self.store, self.gate, self.scheduler, self.clock, by).settle()
 
     def resume(self, *, owner: str) -> list[Incident]:
-        """Work on every unfinished incident, oldest first, and return where each stands now."""
-        return [self.work(incident.id, owner=owner) for incident in reversed(self.store.incidents(open_only=True, limit=10_000))]
+        """Work on every unfinished incident, oldest first, and return where each stands now.
+
+        One that fails costs no other its turn: `taken_troubles` tells of it.
+
+        Raises:
+            NightshiftError: Not a single one could be worked on.
+        """
+        worked: list[Incident] = []
+        failed: list[NightshiftError] = []
+        for incident in reversed(self.store.incidents(open_only=True, limit=10_000)):
+            try:
+                worked.append(self.attend(incident.id, owner=owner))
+            except Fenced:
+                raise
+            except Exception as error:
+                logger.exception("incident=%s could not be worked on", incident.id)
+                self.troubles.append(Trouble(f"incident {incident.id}", f"incident {incident.id}: {type(error).__name__}: {error}"))
+                failed += [error] if isinstance(error, NightshiftError) else []
+        if failed and not worked:
+            raise failed[0]
+        return worked
+
+    def attend(self, incident_id: int, *, owner: str, until: Callable[[], bool] = lambda: False) -> Incident:
+        """Work on an incident as `work` does; one that fails in a way nobody foresaw is handed to a person.
+
+        Raises:
+            NightshiftError: It could not be worked on now: the next pass tries again.
+            Exception: The fault, after its incident was escalated: no other incident is touched by it.
+        """
+        try:
+            return self.work(incident_id, owner=owner, until=until)
+        except NightshiftError:
+            raise
+        except Exception as error:
+            self._escalate(self.store.incident(incident_id), f"Nightshift failed at it: {type(error).__name__}: {error}")
+            raise
 
     def work(self, incident_id: int, *, owner: str, by: str | None = None, until: Callable[[], bool] = lambda: False) -> Incident:
         """Take one incident as far as it can go now and return where it stands.
@@ -199,7 +283,7 @@ class Engine:
                     self._settle_interrupted(incident_id)
                 while held and not until() and self._advance(self.store.incident(incident_id), by):
                     pass
-            except Unavailable as error:
+            except (Unavailable, TargetBusy) as error:
                 logger.warning("incident=%s waits: %s", incident_id, error)
         return self.store.incident(incident_id)
 
@@ -217,9 +301,10 @@ class Engine:
         """Gather evidence, diagnose and keep the diagnosis."""
         incident = self.store.incident(incident_id)
         job = self._job(incident.job)
-        case = gather(self.store, self.gate, incident, job)
-        knowledge = self.knowledge_of(routine.task_of(job))
-        facts = facts_of(case, knowledge)
+        with reading_as(job.account if job is not None else ""):
+            case = gather(self.store, self.gate, incident, job)
+            knowledge = self.knowledge_of(routine.task_of(job))
+            facts = read_facts(self.store, incident, case, knowledge)
         found = judge(facts, knowledge, self.opinions)
         if job is not None and _worth_probing(found, job) and (told := probe(self.store, self.gate, incident, job)):
             facts = replace(facts, case=replace(case, probes=told))

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from assistant.diagnose.case import Case
+from assistant.diagnose.facts import Facts
+from assistant.diagnose.facts import gather as facts_of
+from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.probed import as_text
 from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.gate import Gate
 from assistant.records import Diagnosis, Event, EventKind, Incident, Job, NodePattern, PatternKind
+from assistant.recover.identity import restart_of
 from assistant.store import Store
+from assistant.untrusted import is_regular, status_of, within
 
 logger = logging.getLogger(__name__)
 
@@ -22,14 +27,16 @@ KEPT_CHARACTERS = 100_000
 """Of each text that is kept as evidence, from its end."""
 KERNEL_LINES = 500
 """Of each node: a failure stands near the end, and a job may have a thousand nodes."""
-OURS = re.compile(r"\bnightshift:(\d+):(\d+)\b")
-"""The tag on a job that we submitted: incident and call."""
+LOOK_S = 20.0
+"""For a look at a file; a parallel file system under load takes a few seconds."""
+READ_S = 300.0
+"""For a pass over a log of the largest size that is read, on a busy machine."""
 
 
-def parent_of(job: Job | None) -> int | None:
-    """Return the incident whose restart a job was, None for a job that a person submitted."""
-    found = OURS.search(job.comment) if job is not None else None
-    return int(found.group(1)) or None if found else None
+def parent_of(store: Store, job: Job | None) -> int | None:
+    """Return the incident of this store whose restart a job was, None for a job that anybody else submitted."""
+    call = restart_of(store, job) if job is not None else None
+    return call.incident if call is not None else None
 
 
 def gather(store: Store, gate: Gate, incident: Incident, job: Job | None) -> Case:
@@ -42,9 +49,9 @@ def gather(store: Store, gate: Gate, incident: Incident, job: Job | None) -> Cas
     scheduler = _ask(store, gate, incident, "scheduler_log", {"job": incident.job}) if incident.job else None
     log = job.log if job is not None else None
     if log is not None:
-        size = log.stat().st_size if log.is_file() else None
-        known = f"{log}: {size} bytes" if size is not None else f"{log}: does not exist"
-        store.add_evidence(incident.id, "job log", known, {"path": str(log), "size_bytes": size})
+        size, known = _size_of(log, job)
+        facts = {"path": str(log), "size_bytes": size, "account": job.account if job is not None else ""}
+        store.add_evidence(incident.id, "job log", known, facts)
     event = _strongest(store.events(incident.id))
     if event is not None and event.kind is EventKind.HANG and job is not None and not job.state.ended:
         _keep_second_look(store, gate, incident, event)
@@ -52,7 +59,52 @@ def gather(store: Store, gate: Gate, incident: Incident, job: Job | None) -> Cas
     if kernel_text:
         # the text that citations of dmesg.log count the lines of
         store.add_evidence(incident.id, "dmesg.log", kernel_text[-KEPT_CHARACTERS:], {"nodes": nodes})
-    return Case.from_parts(log, kernel_text, str((scheduler or {}).get("text", "")), _metrics(job), job, event)
+    scheduler_text = str((scheduler or {}).get("text", ""))
+    try:
+        return within(LOOK_S, lambda: Case.from_parts(log, kernel_text, scheduler_text, _metrics(job), job, event), f"{log}")
+    except Unavailable as error:
+        store.add_evidence(incident.id, "job log unread", f"unknown: {error}", {"known": False})
+        return Case.from_parts(None, kernel_text, scheduler_text, None, job, event)
+
+
+def read_facts(store: Store, incident: Incident, case: Case, knowledge: Knowledge) -> Facts:
+    """Return the facts of a case; of a job log or metrics that cannot be read, the evidence says why, and the others count.
+
+    A log that hangs, is none, or breaks what reads it must leave its incident diagnosed: `unknown` is a diagnosis.
+    """
+    attempts = [case, replace(case, job_log=None), replace(case, metrics=None)]
+    for attempt in attempts if case.metrics is not None else attempts[:1]:
+        if attempt.job_log is None and attempt.metrics is None:
+            continue
+        try:
+            return within(READ_S, partial(facts_of, attempt, knowledge), f"the log {attempt.job_log or attempt.metrics}")
+        except Unavailable as error:  # it hangs: what lies beside it would, too
+            _keep_unread(store, incident, attempt, str(error))
+            break
+        except (NightshiftError, OSError) as error:
+            why = str(error)
+        except Exception as error:
+            logger.exception("incident=%s %s broke what reads it", incident.id, attempt.job_log or attempt.metrics)
+            why = f"it broke what reads it: {error!r}"
+        _keep_unread(store, incident, attempt, why)
+    return facts_of(replace(case, job_log=None, metrics=None), knowledge)
+
+
+def _keep_unread(store: Store, incident: Incident, case: Case, why: str) -> None:
+    source = "job log" if case.job_log is not None else "metrics.jsonl"
+    logger.warning("incident=%s its %s cannot be read: %s", incident.id, source, why)
+    store.add_evidence(incident.id, f"{source} unread", f"unknown: {why}"[:KEPT_CHARACTERS], {"known": False})
+
+
+def _size_of(log: Path, job: Job | None) -> tuple[int | None, str]:
+    """Return the size of a job's log in bytes, where it has one, and a sentence about it."""
+    try:
+        status = within(LOOK_S, lambda: status_of(log), f"{log}")
+    except FileNotFoundError:
+        return None, f"{log}: does not exist"
+    except (OSError, Unavailable) as error:
+        return None, f"unknown: {log}: {error}"
+    return status.st_size, f"{log}: {status.st_size} bytes"
 
 
 def _keep_second_look(store: Store, gate: Gate, incident: Incident, event: Event) -> None:
@@ -114,7 +166,7 @@ def _sections(kernel: Mapping[str, Any] | None) -> str:
 
 def _metrics(job: Job | None) -> Path | None:
     path = job.work_dir / "metrics.jsonl" if job is not None and job.work_dir is not None else None
-    return path if path is not None and path.is_file() else None
+    return path if path is not None and is_regular(path) else None
 
 
 def _strongest(events: list[Event]) -> Event | None:

@@ -75,5 +75,4 @@ def _claimed(store: Store, incident_id: int, owner: str, seconds: float) -> bool
     holder = store.incident(incident_id).owner
     if holder is None or not is_gone(holder):
         return False
-    store.release(incident_id, holder)
-    return store.claim(incident_id, owner, seconds)
+    return store.claim(incident_id, owner, seconds, gone=holder)

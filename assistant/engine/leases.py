@@ -13,10 +13,12 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
+from assistant.display import shell_words
 from assistant.errors import Denied, Parked, StoreBusy, ToolError, Unavailable
 from assistant.gate import Gate
 from assistant.ports import Clock, Scheduler
 from assistant.records import Call, CallStatus, Event, EventKind, IncidentState, Node, NodeState, Verdict
+from assistant.recover.identity import owns_cordon
 from assistant.recover.leases import HOURS, MOST_RENEWALS, Lease, expired
 from assistant.store import Store
 from assistant.tooling import find_tool
@@ -82,13 +84,14 @@ class Leases:
     """`WATCH`, or the person who asks: they are told of every node and nothing is put off, the watch is told only what is new."""
 
     def due(self) -> list[tuple[Node, Lease]]:
-        """Return the nodes that are out by a cordon of ours that has run out, oldest first.
+        """Return the nodes that are out by a cordon of this store that has run out, oldest first.
 
         Raises:
             Unavailable: The scheduler did not answer.
         """
         found = expired(self.scheduler.nodes(), self.clock.now())
-        return [(node, own) for node, own in found if node.state not in IN_SERVICE]
+        out = [(node, own) for node, own in found if node.state not in IN_SERVICE]
+        return [(node, own) for node, own in out if owns_cordon(self.store, node.name, node.reason)]
 
     def settle(self) -> list[Settled]:
         """Lift or renew what is due and return what came of it.
@@ -223,7 +226,8 @@ class Leases:
     def _hand_over(self, node: str, why: str) -> Settled:
         note = (
             f"{node} stays out after {MOST_RENEWALS} renewals, and its cordon is not renewed any more: repair it and put it back "
-            f"(nightshift nodes uncordon {node}), or keep it out (nightshift nodes renew {node}). {why}"
+            f"({shell_words(['nightshift', 'nodes', 'uncordon', node])}), or keep it out "
+            f"({shell_words(['nightshift', 'nodes', 'renew', node])}). {why}"
         )
         with self.store.transaction():
             if self._handed_over(node) is not None:

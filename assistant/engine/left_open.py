@@ -27,8 +27,8 @@ def settle_left_open(store: Store, gate: Gate) -> list[Call]:
         try:
             if call.step is None:
                 gate.go_on(call.id)
-            else:
-                gate.resolve(call)
+            elif gate.resolve(call) is None:
+                gate.give_up(call)
         except (Denied, Parked, Unavailable, UsageError, StoreBusy) as error:
             logger.warning("call=%s was begun and what came of it is not known: %s", call.id, error)
             continue

@@ -22,6 +22,7 @@ from assistant.engine.confirm import teacher_of
 from assistant.errors import InputError
 from assistant.logs.reading import open_log
 from assistant.records import Action, Diagnosis, Event, EventKind, IncidentState
+from assistant.untrusted import is_regular, list_folder, read_start
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
@@ -107,11 +108,10 @@ def _incident(engine: Engine, label: Label) -> int:
 def _digest(label: Label) -> str:
     """Return a mark of a case by what it holds, so that the same case elsewhere is the same lesson."""
     digest = hashlib.sha256()
-    for path in sorted(label.folder.iterdir()):
-        if path.is_file() and path.suffix in (".log", ".gz", ".out"):
+    for path in list_folder(label.folder):
+        if is_regular(path) and path.suffix in (".log", ".gz", ".out"):
             digest.update(path.name.encode())
-            with path.open("rb") as stream:
-                digest.update(stream.read(1 << 20))
+            digest.update(read_start(path, 1 << 20))
     return digest.hexdigest()[:10]
 
 

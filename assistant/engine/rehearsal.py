@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from assistant.gate import Park
 from assistant.store import Store
+from assistant.store.keys import copy_key
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
@@ -29,6 +30,7 @@ def rehearsal(engine: Engine) -> Iterator[Engine]:
     with tempfile.TemporaryDirectory(prefix="nightshift-dry-") as folder:
         copy = Path(folder) / "store.db"
         engine.store.rows("VACUUM INTO ?", [str(copy)])
+        copy_key(engine.store.path, copy)
         store = Store(copy, engine.clock)
         try:
             yield dataclasses.replace(engine, store=store, gate=engine.gate.on(store, Park(store, expires_after_s=ASKED_S)))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
 
+from assistant.display import markdown, markdown_code, shorten
 from assistant.engine.brief import opening, told_lines
 from assistant.engine.times import times_of
-from assistant.records import Call, CallStatus, Diagnosis, Event, IncidentState, Risk
+from assistant.records import Call, CallStatus, Diagnosis, Event, IncidentState, Outcome, Risk
 from assistant.redact import redact
 from assistant.store import Store
 from assistant.tooling import found
@@ -41,7 +41,7 @@ def timeline(store: Store, incident_id: int) -> list[Moment]:
             continue
         outcome = store.outcome(call.id)
         at = outcome.at if outcome is not None else call.at
-        moments.append(Moment(at, str(call.status), f"{call.preview or call.tool}{_error(outcome.error if outcome else '')}"))
+        moments.append(Moment(at, str(call.status), f"{call.preview or call.tool}{_raw_error(outcome)}"))
     moments += [Moment(at, stage, "") for stage, at in stages.items() if stage not in ("diagnosed", "opened")]
     return sorted(moments, key=lambda moment: moment.at)
 
@@ -72,10 +72,11 @@ def _summed_up(store: Store, incident_id: int, text: str, by: str) -> Iterator[s
 
 def _lines(store: Store, incident_id: int) -> Iterator[str]:
     incident, diagnosis = store.incident(incident_id), store.diagnosis(incident_id)
-    yield f"# Incident {incident.id}: {diagnosis.reason if diagnosis else incident.kind}, {incident.subject}: {incident.state}"
+    reason = diagnosis.reason if diagnosis else incident.kind
+    yield f"# Incident {incident.id}: {reason}, {_plain(incident.subject)}: {incident.state}"
     yield ""
     if diagnosis is None:
-        yield f"No diagnosis yet. {incident.note}"
+        yield f"No diagnosis yet. {_plain(incident.note)}"
         return
     yield opening(_plain(diagnosis.summary), str(incident.state), _plain(incident.note))
     yield from _why(diagnosis)
@@ -92,11 +93,11 @@ def _why(diagnosis: Diagnosis) -> Iterator[str]:
     for cited in diagnosis.root_cause[:SHOWN_LINES]:
         seen[cited.file, cited.rule] += 1
         if seen[cited.file, cited.rule] == 1:
-            yield f"- `{cited.file}:{cited.line}` ({cited.role}, {cited.rule})\n  `{_short(cited.text)}`"
+            yield f"- {_code(f'{cited.file}:{cited.line}')} ({cited.role}, {_plain(cited.rule)})\n  {_code(cited.text)}"
         else:
-            yield f"- `{cited.file}:{cited.line}` says the same of {cited.rule}"
+            yield f"- {_code(f'{cited.file}:{cited.line}')} says the same of {_plain(cited.rule)}"
     for finding in diagnosis.nodes:
-        yield f"- node **{finding.node}**: {_plain(finding.why)}"
+        yield f"- node **{_plain(finding.node)}**: {_plain(finding.why)}"
     for pattern in diagnosis.patterns:
         odds = f" (by chance {pattern.chance:.1g})" if pattern.chance is not None else ""
         yield f"- across nodes: {_plain(pattern.text)}{odds}"
@@ -126,7 +127,7 @@ def _change(store: Store, call: Call) -> Iterator[str]:
     decisions, outcome = store.decisions(call.id), store.outcome(call.id)
     decided = f"{decisions[-1].verdict} by {decisions[-1].by} ({decisions[-1].rule})" if decisions else "not decided"
     error = _error(outcome.error if outcome else "")
-    yield f"- call {call.id}, {call.status}: `{_short(call.preview or call.tool)}`\n  {_plain(call.why)}; {decided}{_plain(error)}"
+    yield f"- call {call.id}, {call.status}: {_code(call.preview or call.tool)}\n  {_plain(call.why)}; {_plain(decided)}{error}"
     undo = found()[call.tool].undo if call.tool in found() else None
     if undo and call.status is CallStatus.DONE:
         yield f"  undo: `nightshift undo {call.id}` ({undo})"
@@ -153,15 +154,18 @@ def _event_text(event: Event) -> str:
     return f"service {event.service}" if event.service is not None else f"node {event.node}"
 
 
+def _raw_error(outcome: Outcome | None) -> str:
+    return f": {shorten(outcome.error, SHOWN_CHARACTERS)}" if outcome is not None and outcome.error else ""
+
+
 def _error(text: str) -> str:
-    return f": {_short(text)}" if text else ""
-
-
-def _short(text: str) -> str:
-    one_line = " ".join(text.split()).replace("`", "'")
-    return one_line if len(one_line) <= SHOWN_CHARACTERS else f"{one_line[: SHOWN_CHARACTERS - 1]}…"
+    return f": {_plain(text)}" if text else ""
 
 
 def _plain(text: str) -> str:
-    """Return text that Markdown shows as it is: logs are full of angle brackets, stars and underscores."""
-    return re.sub(r"([<*`|])", r"\\\1", _short(text))
+    """Return text that Markdown shows as it is: logs are full of angle brackets, stars and backticks."""
+    return markdown(" ".join(filter(None, text.split(" "))), SHOWN_CHARACTERS)
+
+
+def _code(text: str) -> str:
+    return markdown_code(text, SHOWN_CHARACTERS)

@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assistant.diagnose.case import Case
@@ -17,6 +18,7 @@ from assistant.logs.reading import open_log
 from assistant.logs.task import task_key
 from assistant.records import Job, JobState, RuleKind
 from assistant.store import Store
+from assistant.untrusted import reading_as, status_of, within
 from assistant.watch.unseen import Remark
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 HEAD_BYTES = 64 << 10
+LOOK_S = 20.0
+"""For the study of one log: nothing may wait for a file system that hangs."""
 LARGEST = 256 << 20
 """Bytes of a log that is studied in a pass of the watch: half a second of work."""
 EVERY = timedelta(minutes=5)
@@ -39,11 +43,18 @@ def task_of(job: Job | None) -> str:
     lines: list[str] = []
     if job.log is not None:
         try:
-            with open_log(job.log) as stream:
-                lines = stream.read(HEAD_BYTES).decode("utf-8", "replace").splitlines()
-        except InputError as error:
+            with reading_as(job.account):
+                lines = within(LOOK_S, lambda: _head(job), f"{job.log}").decode("utf-8", "replace").splitlines()
+        except (InputError, Unavailable, OSError) as error:
             logger.debug("job=%s its task is told without its log: %s", job.id, error)
     return task_key(job, islice(lines, 400))
+
+
+def _head(job: Job) -> bytes:
+    if job.log is None:
+        return b""
+    with open_log(job.log) as stream:
+        return stream.read(HEAD_BYTES)
 
 
 def count_folded(store: Store, facts: Facts) -> None:
@@ -87,15 +98,17 @@ class GoodRuns:
 
     def _study(self, engine: Engine, job: Job, now: datetime) -> None:
         try:
-            if job.log is None or job.log.stat().st_size > LARGEST:
-                return
+            with reading_as(job.account):
+                if job.log is None or within(LOOK_S, lambda: status_of(job.log or Path()), f"{job.log}").st_size > LARGEST:
+                    return
             task, rules = task_of(job), engine.store.rules()
             run = f"{job.id}.{job.attempt}"
             if run in engine.store.template_runs(task):
                 return
             knowledge = engine.knowledge_of(task)
-            facts = facts_of(Case.from_parts(job.log, "", "", None, job, None), knowledge)
-        except (InputError, OSError) as error:
+            with reading_as(job.account):
+                facts = within(LOOK_S, lambda: facts_of(Case.from_parts(job.log, "", "", None, job, None), knowledge), f"{job.log}")
+        except (InputError, OSError, Unavailable) as error:
             logger.info("job=%s its log teaches nothing: %s", job.id, error)
             return
         taken = {rule.id for rule in rules}

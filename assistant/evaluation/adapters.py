@@ -10,11 +10,16 @@ Options: lm-evaluation-harness docs/interface.md (August 2026), OpenCompass open
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from assistant import processes
+from assistant.untrusted import read_json, walk_files
+
+MOST_BYTES = 256 << 20
+"""Of one results file: it may hold every sample of a dataset."""
 
 PREFERRED = ("exact_match", "acc_norm", "acc", "pass@1", "f1", "bleu", "accuracy", "score")
 """Metrics of lm-eval, the one that is reported first; else the first by name."""
@@ -98,23 +103,26 @@ def _infer(kind: str, words: Sequence[str], more: Sequence[str]) -> int:
     folder.mkdir(parents=True)
     if kind == "opencompass":
         (folder / "model.json").write_text(json.dumps({"model": model}), encoding="utf-8")
-        return subprocess.run(opencompass_words("infer", model, dataset, folder, more), check=False).returncode
+        return processes.run(
+            opencompass_words("infer", model, dataset, folder, more), environment=processes.own_environment()
+        ).returncode
     samples = folder / "samples.json"
     samples.write_text(json.dumps({dataset: list(range(int(first), int(last)))}), encoding="utf-8")
-    return subprocess.run(lm_eval_infer(model, dataset, samples, folder, more), check=False).returncode
+    return processes.run(lm_eval_infer(model, dataset, samples, folder, more), environment=processes.own_environment()).returncode
 
 
 def _score(kind: str, words: Sequence[str], more: Sequence[str]) -> int:
     dataset, out, score = words[0], Path(words[1]), Path(words[2])
     if kind == "opencompass":
-        for path in sorted(out.rglob("model.json")):
-            model = json.loads(path.read_bytes())["model"]
-            status = subprocess.run(opencompass_words("eval", model, dataset, path.parent, more), check=False).returncode
+        for path in (path for path in _below(out) if path.name == "model.json"):
+            model = read_json(path, MOST_BYTES)["model"]
+            words = opencompass_words("eval", model, dataset, path.parent, more)
+            status = processes.run(words, environment=processes.own_environment()).returncode
             if status:
                 return status
-        found = opencompass_score([json.loads(path.read_bytes()) for path in sorted(out.rglob("results/*/*.json"))])
+        found = opencompass_score([read_json(path, MOST_BYTES) for path in _below(out) if path.match("results/*/*.json")])
     else:
-        found = lm_eval_score([json.loads(path.read_bytes()) for path in sorted(out.rglob("results_*.json"))], dataset)
+        found = lm_eval_score([read_json(path, MOST_BYTES) for path in _below(out) if path.match("results_*.json")], dataset)
     score.write_text(json.dumps(found), encoding="utf-8")
     return 0
 
@@ -137,3 +145,7 @@ def main(words: Sequence[str]) -> int:
 
 if __name__ == "__main__":
     raise SystemExit(main(sys.argv[1:]))
+
+
+def _below(folder: Path) -> list[Path]:
+    return sorted(walked.path for walked in walk_files(folder))

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
+from assistant.display import line
 from assistant.evaluation.replay import Outcome, Phase, Span
 
 __all__ = ["Panel", "busy", "svg", "terminal"]
@@ -101,7 +102,7 @@ def svg(panels: Sequence[Panel], gpus: int, bound_s: float, *, title: str = "") 
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + wide + 30} {total}" '
         'font-family="sans-serif" font-size="12" fill="#222">',
-        f'<rect width="100%" height="100%" fill="#fff"/><text x="{left}" y="22" font-size="15">{escape(title)}</text>',
+        f'<rect width="100%" height="100%" fill="#fff"/><text x="{left}" y="22" font-size="15">{escape(line(title))}</text>',
     ]
     at = float(left)
     for words, colour in SHOWN.values():
@@ -111,7 +112,7 @@ def svg(panels: Sequence[Panel], gpus: int, bound_s: float, *, title: str = "") 
     parts.append(f'<text x="{at:.0f}" y="44" fill="#111">┊ lower bound {_seconds(bound_s)}</text>')
     for number, panel in enumerate(panels):
         y = top + number * (high + gap) + 14
-        parts.append(f'<text x="{left}" y="{y - 5}">{escape(panel.title)}: {_seconds(panel.outcome.makespan_s)}</text>')
+        parts.append(f'<text x="{left}" y="{y - 5}">{escape(line(panel.title))}: {_seconds(panel.outcome.makespan_s)}</text>')
         parts.append(f'<text x="{left - 8}" y="{y + 10}" text-anchor="end">{gpus} GPUs</text>')
         parts += _areas(busy(panel.outcome.spans, until, 380), gpus, left, y, wide, high)
         parts.append(f'<path d="M{left} {y}V{y + high}H{left + wide}" fill="none" stroke="#888"/>')

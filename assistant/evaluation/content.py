@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from assistant.untrusted import list_folder, open_regular, read_whole
+
 BLOCK = 8 << 20
 SUMS = "SHA256SUMS"
 """A file beside the model's own, as `sha256sum` writes it: the copies are then compared with it."""
@@ -64,7 +66,7 @@ def shown(digest: Any) -> str:
 def digest_of(path: Path, known: str = "") -> str:
     """Return the digest of a file's content, of the kind that `known` has."""
     digest = new_digest(known)
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while block := file.read(BLOCK):
             digest.update(block)
     return shown(digest)
@@ -89,7 +91,7 @@ def compare(copy: Mapping[str, Entry], wanted: Mapping[str, Entry]) -> None:
 
 def _files(folder: Path, above: frozenset[str]) -> Iterator[Path]:
     here = above | {os.path.realpath(folder)}
-    for path in sorted(folder.iterdir()):
+    for path in list_folder(folder):
         if path.is_dir():
             if os.path.realpath(path) in here:
                 raise OSError(f"{path} leads back to a folder above it")
@@ -103,5 +105,5 @@ def _files(folder: Path, above: frozenset[str]) -> Iterator[Path]:
 def _sums(path: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
-    found = re.findall(r"^([0-9a-f]{64}) [ *](?:\./)?(.+)$", path.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+    found = re.findall(r"^([0-9a-f]{64}) [ *](?:\./)?(.+)$", read_whole(path).decode("utf-8", "replace"), re.MULTILINE)
     return {name: f"sha256:{digest}" for digest, name in found}

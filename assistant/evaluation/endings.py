@@ -10,6 +10,7 @@ from assistant.evaluation.journal import METRIC, STAGE, TRIAL, JobNote
 from assistant.evaluation.layout import RunFolder, name_of
 from assistant.evaluation.records import Piece
 from assistant.records import Job, JobState
+from assistant.untrusted import read_end
 
 NOT_ITS_FAULT = frozenset({JobState.NODE_FAIL, JobState.PREEMPTED, JobState.CANCELLED})
 """Ends that say nothing about the piece that was being evaluated."""
@@ -101,7 +102,7 @@ def _how(job: Job | None) -> str:
 
 def _last_words(folder: Path) -> str:
     try:
-        lines = (folder / "log").read_bytes()[-2000:].decode(errors="replace").strip().splitlines()
+        lines = read_end(folder / "log", 2000).raw.decode(errors="replace").strip().splitlines()
     except OSError:
         return ""
     return f": {lines[-1][:300]}" if lines else ""

@@ -12,11 +12,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from assistant.untrusted import parse_json, read_whole
+from assistant.untrusted import read_json as read_bounded
+
+MOST_BYTES = 256 << 20
+"""Of a journal of a run: a line for each piece of work, of some hundred bytes."""
+
 
 def read_json(path: Path) -> dict[str, Any] | None:
     """Return what a file holds; None where there is none, or where it is damaged: nobody then has finished writing it."""
     try:
-        found = json.loads(path.read_bytes())
+        found = read_bounded(path, MOST_BYTES)
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None
@@ -42,7 +48,7 @@ def claim(path: Path, owner: str) -> str:
     try:
         path.hardlink_to(beside)
     except FileExistsError:
-        return path.read_text(encoding="utf-8")
+        return read_whole(path).decode("utf-8", "replace")
     finally:
         beside.unlink()
     return owner
@@ -64,12 +70,12 @@ def append(path: Path, record: object) -> None:
 def records(path: Path) -> Iterator[dict[str, Any]]:
     """Return the records of a file of JSON lines; the half of a line that a crash left at its end is skipped."""
     try:
-        lines = path.read_bytes().split(b"\n")
+        lines = read_whole(path, MOST_BYTES).split(b"\n")
     except FileNotFoundError:
         return
     for line in lines:
         try:
-            yield json.loads(line)
+            yield parse_json(line)
         except ValueError:
             continue
 

@@ -6,7 +6,6 @@ dataset has no metric, its outputs are such JSON themselves, and their mean by i
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 import sys
@@ -22,6 +21,7 @@ from assistant.evaluation.layout import RunFolder, name_of
 from assistant.evaluation.records import Piece
 from assistant.evaluation.sandbox import Limits, run
 from assistant.evaluation.work import FAILED, NOT_OURS, Work
+from assistant.untrusted import read_json
 
 MOST_DATA_BYTES = 2 << 30
 """Data up to this size is copied to where a closed program can read it."""
@@ -131,7 +131,7 @@ def _score(path: Path) -> dict[str, Any]:
     if not path.is_file() or path.is_symlink():
         raise MetricFailed("the metric ended well and wrote no {score}", final=True)
     try:
-        found = json.loads(path.read_bytes())
+        found = read_json(path)
     except ValueError as error:
         raise MetricFailed(f"what the metric wrote is no JSON: {error}", final=True) from error
     score = found.get("score") if isinstance(found, dict) else None

@@ -18,6 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from assistant import processes
+
 TAIL_BYTES = 4000
 GRACE_S = 5.0
 """How long the jail may take beyond the limit, to start and to clear up."""
@@ -81,12 +83,12 @@ class Program:
         self._report, self._said = folder / ".jail.json", folder / "said"
         spec = {"words": list(words), "limits": asdict(limits), "folder": str(folder), "report": str(self._report)}
         with self._said.open("wb") as output:
-            self._jail = subprocess.Popen(
+            self._jail = processes.start(
                 [sys.executable, "-m", "assistant.evaluation.jail", str(os.getpid())],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**(os.environ if environment is None else environment), "PYTHONPATH": _source()},
+                environment={**(processes.own_environment() if environment is None else environment), "PYTHONPATH": _source()},
                 start_new_session=True,
             )
         assert self._jail.stdin is not None

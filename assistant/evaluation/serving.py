@@ -22,6 +22,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from assistant import processes
+
 
 def end_with_parent() -> None:
     """Ask the kernel to kill this process when the one that started it dies; for a child, before it becomes its program."""
@@ -44,13 +46,13 @@ class Server:
         self.words = tuple(words)
         begun = time.monotonic()
         try:
-            self._process = subprocess.Popen(
+            self._process = processes.start(
                 words,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                env=environment,
+                environment=environment,
                 start_new_session=True,
-                preexec_fn=end_with_parent,  # noqa: PLW1509
+                preexec_fn=end_with_parent,
             )
         except OSError as error:
             raise ServerError(f"{words[0]} cannot be started: {error}") from error

@@ -21,6 +21,7 @@ from assistant.evaluation.layout import RunFolder
 from assistant.evaluation.records import Dataset, Piece, Trial
 from assistant.evaluation.room import RESERVE_BYTES
 from assistant.records import Job, JobSpec
+from assistant.untrusted import read_whole
 
 PROGRAMS = {STAGE: "stage", CLEAN: "stage", TRIAL: "trial", METRIC: "metric"}
 SOURCE = str(Path(__file__).resolve().parents[2])
@@ -145,6 +146,6 @@ def by_number(jobs: Sequence[Job], folder: RunFolder) -> dict[int, Job]:
 
 def _owner(folder: RunFolder, number: int) -> str:
     try:
-        return (folder.job(number) / "owner").read_text(encoding="utf-8")
+        return read_whole(folder.job(number) / "owner", 4096).decode("utf-8", "replace")
     except OSError:
         return ""

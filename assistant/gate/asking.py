@@ -1,17 +1,18 @@
-"""What is asked before a call: the policy's question, the preview for people, the kill switch."""
+"""What is asked before a call: the policy's question and the preview for people."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from assistant.errors import NightshiftError
 from assistant.gate.targets import Reach
 from assistant.policy import Request
 from assistant.records import Decision
+from assistant.rendering import NEW_JOB, RenderedChange
 from assistant.tooling import Context, Tool
 
-__all__ = ["Preview", "request_of", "shared_arguments", "shown", "stopped_by"]
+__all__ = ["Preview", "request_of", "shared_arguments", "shown", "undo_text"]
 
 
 class Preview(NamedTuple):
@@ -29,11 +30,30 @@ def request_of(tool: Tool, by: str, reach: Reach | None, approved_by: str | None
     return Request(tool.risk, tool.kind, by, reach.targets, approved_by)
 
 
-def shown(tool: Tool, context: Context, checked: Mapping[str, Any]) -> str:
-    """Return the exact change that a call would make, as its tool prints it, else the call itself."""
+def shown(tool: Tool, context: Context, checked: Mapping[str, Any]) -> RenderedChange:
+    """Return the exact commands of a call, as its tool states them; a tool that states none may give none."""
     if tool.show is not None:
         return tool.show(context, **checked)
-    return f"{tool.name}({', '.join(f'{name}={value!r}' for name, value in checked.items() if value is not None)})"
+    return RenderedChange(
+        note=f"{tool.name}({', '.join(f'{name}={value!r}' for name, value in checked.items() if value is not None)})"
+    )
+
+
+def undo_text(undo: Tool, context: Context, arguments: Mapping[str, Any], value: Any) -> str:
+    """Return the commands that would take a call back, as text; empty where they cannot be told now.
+
+    Args:
+        undo: The tool that takes it back.
+        context: Of the call.
+        arguments: Of the call.
+        value: What the call returned; None for one that was not made yet, whose new job then has no id.
+    """
+    try:
+        if value is None and "job" in undo.arguments:
+            return "; ".join(context.scheduler.command_lines("cancel", NEW_JOB))
+        return shown(undo, context, undo.checked(shared_arguments(undo, arguments, value))).text
+    except NightshiftError:
+        return ""
 
 
 def shared_arguments(undo: Tool, arguments: Mapping[str, Any], value: Any) -> dict[str, Any]:
@@ -41,16 +61,3 @@ def shared_arguments(undo: Tool, arguments: Mapping[str, Any], value: Any) -> di
     made = value if isinstance(value, Mapping) else {}
     both = {**arguments, **{name: item for name, item in made.items() if item is not None}}
     return {name: both[name] for name in undo.arguments if name in both}
-
-
-def stopped_by(kill_switch: Iterable[Path]) -> str | None:
-    """Return the kill switch file that exists, None when none does; one that cannot be looked at counts as set."""
-    for path in kill_switch:
-        try:
-            path.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError as error:
-            return f"{path} (cannot be looked at: {error.strerror}; so it counts as set)"
-        return str(path)
-    return None

@@ -14,20 +14,28 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NoReturn
 
-from assistant.errors import Denied, Fenced, Parked, StoreBusy, ToolError, Unavailable, UsageError
-from assistant.gate.asking import Preview, request_of, shared_arguments, shown, stopped_by
+from assistant.errors import ChangesStopped, Denied, Fenced, Parked, StoreBusy, ToolError, Unavailable, UsageError
+from assistant.gate.asking import Preview, request_of, shared_arguments, shown, undo_text
 from assistant.gate.breaker import open_if_due
-from assistant.gate.guarded import guarded
+from assistant.gate.exclusion import must_be_alone
+from assistant.gate.guarded import FrozenCommands, guarded
+from assistant.gate.kill_switch import stopped_by
+from assistant.gate.last_look import LastLook
 from assistant.gate.targets import Reach, reach_of
-from assistant.policy import Policy, Situation, decide, sits_at_a_door
+from assistant.policy import Policy, PolicyInForce, Request, Situation, decide
 from assistant.ports import Approver
-from assistant.records import Call, CallStatus, Decision, Outcome, Risk, Verdict
-from assistant.redact import MASK, redact_value
+from assistant.records import Call, CallStatus, Decision, Outcome, Risk, Verdict, tag_of
+from assistant.redact import MASK, redact, redact_value
+from assistant.rendering import RenderedChange
 from assistant.store import Store
 from assistant.store.breaker import why_open
-from assistant.tooling import Context, Tool, find_tool, tag_of, to_json
+from assistant.store.calls import STANDS, command_digest
+from assistant.tooling import PENDING_TAG, Context, Tool, find_tool, to_json
 
 __all__ = ["Gate"]
+
+MOST_ASKED = 3
+"""Times that one call asks in a row because its commands change while the person thinks; after that it is refused."""
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +47,7 @@ class Gate:
         self,
         store: Store,
         context_for: Callable[[int | None, str], Context],
-        policy: Policy,
+        policy: Policy | PolicyInForce,
         approver: Approver,
         *,
         find: Callable[[str], Tool] = find_tool,
@@ -49,13 +57,13 @@ class Gate:
         Args:
             store: Where every call is written down; its clock is the gate's.
             context_for: Gives the context of a call for its incident and tag.
-            policy: What may be done.
+            policy: What may be done; one in force is looked at anew for each decision and before each command.
             approver: Whom to ask.
             find: Gives a tool by its name.
         """
         self._store = store
         self._context_for = context_for
-        self._policy = policy
+        self.in_force = policy if isinstance(policy, PolicyInForce) else PolicyInForce.of(policy)
         self._approver = approver
         self._find = find
         # the agent's calls come from several threads; the cluster is changed by one at a time
@@ -63,8 +71,8 @@ class Gate:
 
     @property
     def policy(self) -> Policy:
-        """What may be done."""
-        return self._policy
+        """What may be done now; where the policy is not whole, the last whole one, and every change is refused."""
+        return self.in_force.policy
 
     @property
     def breaker(self) -> str | None:
@@ -73,7 +81,7 @@ class Gate:
 
     def on(self, store: Store, approver: Approver) -> Gate:
         """Return a gate like this one that writes to another store, for rehearsals."""
-        return Gate(store, self._context_for, self._policy, approver, find=self._find)
+        return Gate(store, self._context_for, self.in_force, approver, find=self._find)
 
     def call(
         self,
@@ -114,15 +122,57 @@ class Gate:
         call = self._store.write_call(Call(0, incident, tool.name, checked, why, by, self._now(), status, step), kind=tool.kind)
         return self._decided(call, tool, checked, approved_by)
 
-    def go_on(self, call_id: int) -> Outcome:
+    def prepare(self, tool_name: str, arguments: Mapping[str, Any], *, why: str, by: str, incident: int | None = None) -> Call:
+        """Write a changing call down and freeze its commands, so that a person can be shown exactly what `go_on` would run.
+
+        Raises:
+            UsageError: The tool or an argument is wrong, or the tool changes nothing.
+            ToolError: What it names does not exist; the call is closed as failed.
+        """
+        tool = self._find(tool_name)
+        if tool.risk is Risk.READ:
+            raise UsageError(f"{tool_name} changes nothing: call it")
+        checked = tool.checked(arguments)
+        call = Call(0, incident, tool.name, checked, why, by, self._now(), CallStatus.PENDING)
+        return self._prepared(self._store.write_call(call, kind=tool.kind), tool, checked)
+
+    def prepare_undo(self, call_id: int, by: str, *, why: str = "") -> Call:
+        """Write down and freeze what takes a call back, as `prepare` does; `go_on` makes it and marks the old call undone.
+
+        Raises:
+            UsageError: It cannot be taken back.
+            ToolError: What it names does not exist.
+        """
+        call, checked = self._undoing(call_id, by, why)
+        return self._prepared(call, self._find(call.tool), checked) if call.status is CallStatus.PENDING else call
+
+    def withdraw(self, call_id: int, by: str, *, why: str = "") -> None:
+        """Close a prepared call that its person does not want after all; one that has gone on meanwhile is left alone."""
+        with self._store.transaction():
+            if self._store.call(call_id).status is CallStatus.PENDING:
+                self._store.write_decision(call_id, Decision(Verdict.DENY, "answered", by, self._now(), why))
+                self._store.move_call(call_id, CallStatus.PENDING, CallStatus.DENIED, by=by)
+
+    def go_on(self, call_id: int, *, approved_by: str | None = None, digest: str | None = None) -> Outcome:
         """Go on with a call that was written down: after its approval, or after a crash. What an undo takes back is marked so.
+
+        Args:
+            call_id: The call.
+            approved_by: The person who has said yes to its frozen commands.
+            digest: Of the commands that this person was shown (`Call.digest`); needed with `approved_by`.
 
         Raises:
             Denied: It was refused, or the policy refuses it now.
-            Parked: Nobody has answered yet.
+            Parked: Nobody has answered yet, or the commands are others now and are asked about anew.
+            UsageError: The person was shown other commands.
             Unavailable: Whether it took effect cannot be told now.
         """
-        outcome = self._go_on(self._store.call(call_id))
+        call = self._store.call(call_id)
+        if approved_by is not None and (not call.digest or digest != call.digest):
+            raise UsageError(
+                f"call {call_id} would run {call.preview or 'nothing that was shown'!r}, which is not what was shown: look again"
+            )
+        outcome = self._go_on(call, approved_by=approved_by)
         taken_back = self._store.undoes(call_id)
         if taken_back is not None and outcome.ok and self._store.call(taken_back).status is CallStatus.DONE:
             self._store.set_call_status(taken_back, CallStatus.UNDONE, by=self._store.call(call_id).by)
@@ -139,10 +189,10 @@ class Gate:
         """
         tool = self._find(tool_name)
         checked = tool.checked(arguments)
-        context = replace(self._context_for(incident, tag_of(incident, 0)), by=by)
+        context = replace(self._context_for(incident, PENDING_TAG), by=by)
         reach = reach_of(checked, context.scheduler) if tool.risk > Risk.READ else None
         request = request_of(tool, by, reach, approved_by)
-        return Preview(shown(tool, context, checked), decide(request, self._policy, self._situation(reach, 0)))
+        return Preview(redact(shown(tool, context, checked).text), self._decide(request, reach, 0))
 
     def resolve(self, call: Call) -> Outcome | None:
         """Find out, after a crash, what came of a call that has an intent and no outcome.
@@ -164,7 +214,7 @@ class Gate:
                 f"call {call.id} ({call.preview or call.tool}) was interrupted and {call.tool} cannot look it up; "
                 "see whether it happened, then close the incident"
             )
-        tag = tag_of(call.incident, call.id)
+        tag = self._tag(call)
         try:
             value = tool.find(self._context_for(call.incident, tag), tag, **tool.checked(call.arguments))
         except ToolError as error:
@@ -177,11 +227,39 @@ class Gate:
             return None
         return self._ended(call, tool, Outcome(call.id, False, None, "interrupted before it took effect", self._now()))
 
+    def give_up(self, call: Call) -> Outcome:
+        """End a call that surely did not take effect and whose step will not come again, so that it excludes no other any more.
+
+        Raises:
+            Unavailable: What it has begun cannot be taken back now.
+        """
+        return self._ended(
+            call, self._find(call.tool), Outcome(call.id, False, None, "interrupted before it took effect", self._now())
+        )
+
     def undo(self, call_id: int, by: str, *, why: str = "", approved_by: str | None = None) -> Outcome:
         """Take a call back by the undo of its tool, which goes the same way as any call, and mark the old one undone.
 
         The undo gets the arguments that both tools have in common. What the old call returned under such a name counts more than
         what it was given: of a resubmission the new job is cancelled, not the old one.
+
+        Raises:
+            UsageError: The call did not end well, or its tool has no undo.
+        """
+        taken_back = self._go_on(self._undoing(call_id, by, why)[0], approved_by=approved_by)
+        if taken_back.ok and self._store.call(call_id).status is CallStatus.DONE:
+            self._store.set_call_status(call_id, CallStatus.UNDONE, by=by)
+        return taken_back
+
+    def undo_text(self, call: Call) -> str:
+        """Return the commands that would take a call back, empty where there are none or they cannot be told now; nothing runs."""
+        tool, outcome = self._find(call.tool), self._store.outcome(call.id)
+        if tool.undo is None:
+            return ""
+        return undo_text(self._find(tool.undo), self._context_of(call), call.arguments, outcome.value if outcome else None)
+
+    def _undoing(self, call_id: int, by: str, why: str) -> tuple[Call, dict[str, Any]]:
+        """Return the call that takes another one back, written down now if it was not, and its arguments.
 
         Raises:
             UsageError: The call did not end well, or its tool has no undo.
@@ -193,19 +271,14 @@ class Gate:
             raise UsageError(f"call {call_id} ({old.tool}) cannot be taken back: {old.tool} has no undo")
         if outcome is None or old.status not in (CallStatus.DONE, CallStatus.UNDONE):
             raise UsageError(f"call {call_id} ({old.tool}) is {old.status}: only a call that was done can be undone")
+        undo = self._find(tool.undo)
+        checked = undo.checked(shared_arguments(undo, old.arguments, outcome.value))
         earlier = self._store.undone_by(call_id)
         if earlier is not None and earlier.status not in (CallStatus.FAILED, CallStatus.DENIED):
-            taken_back = self._go_on(earlier, approved_by=approved_by)
-        else:
-            undo = self._find(tool.undo)
-            checked = undo.checked(shared_arguments(undo, old.arguments, outcome.value))
-            reason = why or f"take back call {call_id}: {old.preview or old.tool}"
-            call = Call(0, old.incident, undo.name, checked, reason, by, self._now(), CallStatus.PENDING)
-            written = self._store.write_call(call, kind=undo.kind, undoes=call_id)
-            taken_back = self._decided(written, undo, checked, approved_by)
-        if taken_back.ok and old.status is CallStatus.DONE:
-            self._store.set_call_status(call_id, CallStatus.UNDONE, by=by)
-        return taken_back
+            return earlier, checked
+        reason = why or f"take back call {call_id}: {old.preview or old.tool}"
+        call = Call(0, old.incident, undo.name, checked, reason, by, self._now(), CallStatus.PENDING)
+        return self._store.write_call(call, kind=undo.kind, undoes=call_id), checked
 
     def _go_on(self, call: Call, *, given: dict[str, Any] | None = None, approved_by: str | None = None) -> Outcome:
         known = self._store.outcome(call.id)
@@ -225,7 +298,11 @@ class Gate:
             raise Parked(
                 f"{call.preview or call.tool} waits for approval {approval.id}; nightshift approve {approval.id}", approval.id
             )
-        if approval is not None and self._now() < approval.expires:
+        if tool.risk > Risk.READ:
+            broken = self._store.call_broken(call.id, approval.id if approval is not None else None)
+            if broken is not None:
+                self._refuse(call, Decision(Verdict.DENY, "audit", "audit", self._now(), f"{broken}; run nightshift audit verify"))
+        if approval is not None and self._now() < approval.expires and call.digest and approval.digest == call.digest:
             approved_by = approved_by or approval.by
         for decision in self._store.decisions(call.id):
             if decision.verdict is Verdict.DENY and decision.by != "policy":
@@ -238,24 +315,85 @@ class Gate:
         """Ask the policy, then a person where it says so, then run."""
         if tool.risk is Risk.READ:
             return self._run(call, tool, checked)
+        context = self._context_of(call)
+        for asked in range(MOST_ASKED):
+            # the world goes on while a call waits and while a person thinks: a yes holds for the commands that it was given to
+            before = call.digest
+            try:
+                reach = reach_of(checked, context.scheduler)
+                call = self._frozen(call, shown(tool, context, checked))
+            except ToolError as error:
+                return self._ended(call, tool, Outcome(call.id, False, None, str(error), self._now()))
+            if (moot := self._moot(call, tool, checked)) is not None:
+                return moot
+            if before and call.digest != before:
+                approved_by = None
+            settled = self._settled(call, tool, checked, reach, approved_by)
+            if isinstance(settled, Outcome):
+                return settled
+            if asked and approved_by:
+                raise Denied(f"{call.preview}: {settled.rule} asks again although {approved_by} said yes")
+            call = self._store.call(call.id)
+            answer = self._approver.ask(call, settled)
+            if answer.verdict is not Verdict.ALLOW:
+                self._refuse(call, replace(answer, verdict=Verdict.DENY))
+            approved_by = answer.by
+        changed = replace(answer, verdict=Verdict.DENY, why=f"the commands were others after each of {MOST_ASKED} answers")
+        return self._refuse(call, changed)
+
+    def _context_of(self, call: Call) -> Context:
+        return replace(self._context_for(call.incident, self._tag(call)), by=call.by, asked=call.at)
+
+    def _prepared(self, call: Call, tool: Tool, checked: dict[str, Any]) -> Call:
         try:
-            context = replace(self._context_for(call.incident, tag_of(call.incident, call.id)), by=call.by)
-            reach = reach_of(checked, context.scheduler)
-            call = replace(call, preview=shown(tool, context, checked))
+            return self._frozen(call, shown(tool, self._context_of(call), checked))
+        except ToolError as error:
+            self._ended(call, tool, Outcome(call.id, False, None, str(error), self._now()))
+            raise
+
+    def _frozen(self, call: Call, change: RenderedChange) -> Call:
+        """Keep the commands of a call, unless they are the ones that are kept; then what was shown with them stays, too."""
+        if call.digest and self._store.frozen_commands(call.id) == [command_digest(line) for line in change.commands]:
+            return call
+        return self._store.freeze(call, change.text, change.commands)
+
+    def review_approvals(self) -> list[Outcome]:
+        """End the calls in the inbox whose job or node is gone or that would change nothing any more; withdraw their approvals.
+
+        Raises:
+            Unavailable: The scheduler did not answer: nothing may be concluded.
+        """
+        ends = []
+        for waiting in self._store.approvals():
+            call = self._store.call(waiting.call)
+            tool = self._find(call.tool)
+            if call.status is not CallStatus.PENDING or MASK in str(call.arguments):
+                continue
+            checked = tool.checked(call.arguments)
+            try:
+                reach_of(checked, self._context_for(call.incident, self._tag(call)).scheduler)
+                moot = self._moot(call, tool, checked)
+            except ToolError as error:
+                moot = self._ended(call, tool, Outcome(call.id, False, None, f"withdrawn: {error}", self._now()))
+            ends += [moot] if moot is not None else []
+        return ends
+
+    def _moot(self, call: Call, tool: Tool, checked: dict[str, Any]) -> Outcome | None:
+        """End a call that would change nothing any more: nobody is asked about it, and no limit counts it."""
+        if tool.standing is None or call.status is not CallStatus.PENDING:
+            return None
+        try:
+            standing = tool.standing(self._context_of(call), **checked)
         except ToolError as error:
             return self._ended(call, tool, Outcome(call.id, False, None, str(error), self._now()))
-        ended = self._settled(call, tool, checked, reach, approved_by)
-        if isinstance(ended, Outcome):
-            return ended
-        call = self._store.call(call.id)
-        answer = self._approver.ask(call, ended)
-        if answer.verdict is not Verdict.ALLOW:
-            self._refuse(call, replace(answer, verdict=Verdict.DENY))
-        # the world went on while the person was thinking
-        again = self._settled(call, tool, checked, reach_of(checked, context.scheduler), answer.by)
-        if isinstance(again, Outcome):
-            return again
-        raise Denied(f"{call.preview}: {again.rule} asks again although {answer.by} said yes")
+        if standing is None:
+            return None
+        with self._store.transaction():
+            if self._store.call(call.id).status is not CallStatus.PENDING:
+                raise StoreBusy(f"call {call.id} is {self._store.call(call.id).status}: another process goes on with it")
+            why = "the cluster is as the call would make it: nothing is changed"
+            self._store.write_decision(call.id, Decision(Verdict.ALLOW, STANDS, "gate", self._now(), why))
+            return self._ended(call, tool, Outcome(call.id, True, to_json(standing), "", self._now()))
 
     def _settled(
         self, call: Call, tool: Tool, checked: dict[str, Any], reach: Reach, approved_by: str | None
@@ -268,23 +406,33 @@ class Gate:
         with self._changing:
             decision = self._settle(call, tool, reach, approved_by)
             if decision.verdict is Verdict.ALLOW:
-                return self._run(call, tool, checked)
+                look = LastLook(decision, reach, self._now())
+                return self._run(call, tool, checked, lambda: self._must_still_be_allowed(call, tool, checked, approved_by, look))
         if decision.verdict is Verdict.DENY:
-            open_if_due(self._store, self._policy)
-            raise Denied(f"{call.preview}: refused by {decision.rule}: {decision.why}")
+            if call.status is CallStatus.INTENT:
+                self._take_back(call, tool)
+            open_if_due(self._store, self.policy)
+            raise self._refusal(call, decision)(f"{call.preview}: refused by {decision.rule}: {decision.why}")
         return decision
 
     def _settle(self, call: Call, tool: Tool, reach: Reach, approved_by: str | None) -> Decision:
         """Decide and write the intent in one transaction, so that two processes cannot both take the last of a limit."""
         with self._store.transaction():
             request = request_of(tool, call.by, reach, approved_by)
-            decision = decide(request, self._policy, self._situation(reach, call.id))
+            decision = self._decide(request, reach, call.id)
             status = {Verdict.ALLOW: CallStatus.INTENT, Verdict.DENY: CallStatus.DENIED, Verdict.ASK: CallStatus.PENDING}
+            if waits := decision.verdict is Verdict.DENY and self._refusal(call, decision) is ChangesStopped:
+                status[Verdict.DENY] = CallStatus.PENDING
             before = self._store.call(call.id).status
             if before is not call.status:
                 raise StoreBusy(f"call {call.id} is {before}: another process goes on with it; ask again later")
+            if decision.verdict is Verdict.ALLOW:
+                must_be_alone(self._store, call, tool.kind, reach)
             self._store.set_targets(call.id, reach.counted(), preview=call.preview)
-            self._store.write_decision(call.id, decision)
+            last = self._store.decisions(call.id)[-1:] if waits else []
+            # a call that waits for a switch to be lifted is refused in every pass, and said so once
+            if [(one.rule, one.why) for one in last] != [(decision.rule, decision.why)]:
+                self._store.write_decision(call.id, decision)
             if status[decision.verdict] is not before:
                 self._store.move_call(call.id, before, status[decision.verdict])
         logger.info("incident=%s call=%s %s %s by=%s", call.incident, call.id, decision.verdict, decision.rule, decision.by)
@@ -296,9 +444,21 @@ class Gate:
             self._store.move_call(call.id, CallStatus.PENDING, CallStatus.DENIED, by=answer.by)
         raise Denied(f"{call.preview}: {answer.by} said no" + (f": {answer.why}" if answer.why else ""))
 
-    def _run(self, call: Call, tool: Tool, checked: dict[str, Any]) -> Outcome:
+    def _refusal(self, call: Call, decision: Decision) -> type[Denied]:
+        """Return how a refusal is raised: as `ChangesStopped` where a person's yes, or a step, must outlast what refuses it."""
+        approval = self._store.approval_of(call.id)
+        answered = approval is not None and approval.verdict is not Verdict.DENY
+        stays = answered or (decision.rule == "policy" and None not in (call.incident, call.step))
+        return ChangesStopped if decision.rule in ("kill_switch", "policy") and stays else Denied
+
+    def _run(self, call: Call, tool: Tool, checked: dict[str, Any], check: Callable[[], None] | None = None) -> Outcome:
         try:
-            outcome = self._try(tool, checked, call)
+            outcome = self._try(tool, checked, call, check)
+        except Denied as error:
+            # refused right before its first command: nothing was done
+            after = CallStatus.PENDING if isinstance(error, ChangesStopped) else CallStatus.DENIED
+            self._store.move_call(call.id, CallStatus.INTENT, after)
+            raise
         except (Unavailable, Fenced):
             # it may have taken effect: no outcome is written, `resolve` finds out, of a watch that leads no more another's
             raise
@@ -307,42 +467,95 @@ class Gate:
             raise
         return self._ended(call, tool, outcome)
 
-    def _try(self, tool: Tool, checked: dict[str, Any], call: Call) -> Outcome:
-        context = replace(self._context_for(call.incident, tag_of(call.incident, call.id)), by=call.by)
-        if tool.risk > Risk.READ:
-            context = replace(context, scheduler=guarded(context.scheduler, lambda: self._must_still_be_allowed(call.by)))
+    def _try(self, tool: Tool, checked: dict[str, Any], call: Call, check: Callable[[], None] | None = None) -> Outcome:
+        context = self._context_of(call)
+        if check is not None:
+            frozen = FrozenCommands(self._store.frozen_commands(call.id), call.preview)
+            scheduler = guarded(context.scheduler, check, frozen, tag=context.tag)
+            context = replace(context, scheduler=scheduler, confirm=frozen.confirm)
         try:
             return Outcome(call.id, True, to_json(tool.run(context, **checked)), "", self._now())
         except ToolError as error:
             return Outcome(call.id, False, None, str(error), self._now())
 
-    def _must_still_be_allowed(self, by: str) -> None:
-        """Look once more right before a command: its tool may have worked for minutes, or this process may have slept.
+    def _must_still_be_allowed(
+        self, call: Call, tool: Tool, checked: Mapping[str, Any], approved_by: str | None, look: LastLook
+    ) -> None:
+        """Decide once more right before a command: its tool may have worked for minutes, or this process may have slept.
 
         Raises:
             Fenced: Another watch leads.
-            ToolError: The kill switch is set, or the breaker has opened.
+            Denied: It would not be allowed now, and no command was given yet.
+            ToolError: It would not be allowed now, after a first command, or what it is about is gone.
         """
         self._store.must_lead()
-        if not sits_at_a_door(by) and (why := why_open(self._store)) is not None:
-            raise ToolError(f"the breaker has opened meanwhile ({why}): the command was not given")
-        stopped = stopped_by(self._policy.kill_switch)
-        if stopped is not None:
-            raise ToolError(f"the kill switch {stopped} was set meanwhile: the command was not given")
+        if self._now() - look.at >= look.fresh_for:
+            look.reach = reach_of(checked, self._context_for(call.incident, self._tag(call)).scheduler)
+            look.at = self._now()
+        request = request_of(tool, call.by, look.reach, approved_by)
+        decision = self._decide(request, look.reach, call.id, before=look.decision.at)
+        if decision.verdict is not Verdict.ALLOW or decision.policy != look.decision.policy:
+            self._store.write_decision(call.id, decision)
+        if decision.verdict is not Verdict.ALLOW:
+            why = f"{call.preview}: no longer allowed, {decision.rule}: {decision.why}; the command was not given"
+            raise (ToolError if look.commands else self._refusal(call, decision))(why)
+        look.decision = replace(decision, at=look.decision.at)
+        look.commands += 1
 
     def _ended(self, call: Call, tool: Tool, outcome: Outcome) -> Outcome:
+        if not outcome.ok:
+            self._take_back(call, tool)
         undo = f"nightshift undo {call.id}" if tool.undo and outcome.ok else ""
-        self._store.write_outcome(outcome, undo=undo)
+        if tool.undo and outcome.ok:
+            commands = undo_text(self._find(tool.undo), self._context_of(call), call.arguments, outcome.value)
+            undo += f": {commands}" if commands else ""
+        with self._store.transaction():
+            self._store.write_outcome(outcome, undo=undo)
+            self._store.withdraw_approvals(call.id, outcome.error or "the change stands already")
         if not outcome.ok and tool.risk > Risk.READ:
-            open_if_due(self._store, self._policy)
+            open_if_due(self._store, self.policy)
         logger.info("incident=%s call=%s tool=%s ok=%s", call.incident, call.id, tool.name, outcome.ok)
         return self._store.outcome(call.id) or outcome
 
-    def _situation(self, reach: Reach | None, own: int) -> Situation:
-        now = self._now()
+    def _take_back(self, call: Call, tool: Tool) -> None:
+        """Take back what a call has begun that did not end well.
+
+        Raises:
+            Unavailable: It cannot be told whether that was done: the call stays undecided, and `resolve` tries again.
+        """
+        if tool.take_back is None or self._store.call(call.id).status is CallStatus.PENDING:
+            return  # it has not begun
+        tag = self._tag(call)
+        try:
+            tool.take_back(replace(self._context_for(call.incident, tag), by=call.by), tag, **tool.checked(call.arguments))
+        except ToolError as error:
+            logger.error("incident=%s call=%s could not be taken back: %s", call.incident, call.id, error)
+
+    def _tag(self, call: Call) -> str:
+        return tag_of(self._store.store_id, call.incident, call.id)
+
+    def _decide(self, request: Request, reach: Reach | None, own: int, *, before: datetime | None = None) -> Decision:
+        """Ask the policy that is in force now about a call.
+
+        Args:
+            request: The question.
+            reach: What the call names; None for a reading one.
+            own: Id of the call, which does not count for its own limits.
+            before: Changes that were allowed later do not count: they were decided with this call counted.
+        """
+        standing, now = self.in_force.look(), self._now()
         past = [change for change in self._store.changes_since(now - timedelta(days=1)) if change.call != own]
-        stop, breaker = stopped_by(self._policy.kill_switch), why_open(self._store)
-        return Situation(now, reach.fleet if reach else (), past, stop, breaker, reach.racks if reach else {})
+        past = [change for change in past if before is None or change.at <= before]
+        situation = Situation(
+            now,
+            reach.fleet if reach else (),
+            past,
+            stopped_by(standing.policy.kill_switch),
+            why_open(self._store),
+            reach.racks if reach else {},
+            standing.problem,
+        )
+        return decide(request, standing.policy, situation)
 
     def _runnable(self, call: Call, tool: Tool, given: dict[str, Any] | None) -> dict[str, Any]:
         """Return the arguments that were written down, since they are what was approved."""

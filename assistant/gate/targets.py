@@ -12,7 +12,7 @@ from assistant.errors import ToolError, Unavailable
 from assistant.nodeset import expand, fold
 from assistant.policy import Targets
 from assistant.ports import Scheduler, Topology
-from assistant.records import Node
+from assistant.records import Node, run_of
 
 __all__ = ["JOB_ARGUMENTS", "NODE_ARGUMENTS", "Reach", "reach_of"]
 
@@ -32,10 +32,12 @@ class Reach:
     job_ids: tuple[str, ...]
     racks: Mapping[str, str] = field(default_factory=dict)
     """The rack of each node; where features name none, the switch next to it."""
+    runs: tuple[str, ...] = ()
+    """Keys of the jobs' runs, as `records.run_of` makes them."""
 
     def counted(self) -> dict[str, Sequence[str]]:
-        """Return what limits and cooldowns count it by: nodes and job ids, not the names that jobs share."""
-        return {"nodes": self.targets.nodes, "jobs": self.job_ids, "partitions": self.targets.partitions}
+        """Return what limits, cooldowns and exclusion know it by: nodes and job ids, not the names that jobs share."""
+        return {"nodes": self.targets.nodes, "jobs": self.job_ids, "partitions": self.targets.partitions, "runs": self.runs}
 
 
 def reach_of(arguments: Mapping[str, Any], scheduler: Scheduler) -> Reach:
@@ -55,7 +57,8 @@ def reach_of(arguments: Mapping[str, Any], scheduler: Scheduler) -> Reach:
         users=tuple(dict.fromkeys(job.user for job in jobs if job.user)),
         partitions=tuple(dict.fromkeys(name for name in partitions if name)),
     )
-    return Reach(targets, fleet, tuple(job.id for job in jobs), _racks(fleet, scheduler) if nodes else {})
+    runs = tuple(dict.fromkeys(run_of(job) for job in jobs))
+    return Reach(targets, fleet, tuple(job.id for job in jobs), _racks(fleet, scheduler) if nodes else {}, runs)
 
 
 def _racks(fleet: Sequence[Node], scheduler: Scheduler) -> dict[str, str]:

@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from assistant import processes
+
 logger = logging.getLogger(__name__)
 
 
@@ -29,13 +31,13 @@ class Child:
         self.about: Mapping[str, Any] = {}
         self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
         root = str(Path(__file__).parents[2])
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))}
-        self.process = subprocess.Popen(
+        environment = processes.own_environment({"PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))})
+        self.process = processes.start(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
-            env=environment,
+            environment=environment,
             # Ctrl-C in a terminal ends the question, not the model
             start_new_session=True,
         )

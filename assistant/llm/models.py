@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from assistant.content.reading import build, read_toml, shipped
+from assistant.content.reading import build, knowledge_file, read_toml
 from assistant.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -117,8 +117,7 @@ def known(site: Path | None = None) -> Known:
     Raises:
         ContentError: The file is malformed.
     """
-    own = site / "knowledge" / "models.toml" if site is not None else None
-    path = own if own is not None and own.is_file() else shipped("knowledge") / "models.toml"
+    path = knowledge_file("models.toml", site)
     return build(Known, read_toml(path), path)
 
 

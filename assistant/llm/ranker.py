@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assistant.content.reading import shipped
+from assistant.content.reading import knowledge_file
 from assistant.errors import ContentError
 from assistant.llm.features import DIMS, places
 from assistant.ports import LineScore
@@ -78,8 +78,7 @@ class LinearRanker:
 
 def file_of(site: Path | None = None) -> Path:
     """Return the file that counts: the site's where there is one, else the shipped one."""
-    own = site / "knowledge" / FILE if site is not None else None
-    return own if own is not None and own.is_file() else shipped("knowledge") / FILE
+    return knowledge_file(FILE, site)
 
 
 def load_ranker(path: Path) -> LinearRanker:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from pathlib import Path
 
 from assistant.logs.lines import Line, clean
 from assistant.logs.reading import blocks, open_log
+from assistant.untrusted import open_regular
 
 _STEP = 1 << 20
 _MOST = 64 << 20
@@ -35,13 +37,17 @@ def last_lines(path: Path | str, count: int) -> list[Line]:
 
 
 def _from_end(path: Path, count: int) -> list[Line]:
-    size = path.stat().st_size
-    tail = b""
-    with path.open("rb") as file:
-        while size > 0 and tail.count(b"\n") <= count and len(tail) < _MOST:
+    pieces: list[bytes] = []
+    newlines = read = 0
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        while size > 0 and newlines <= count and read < _MOST:
             step = min(_STEP, size)
             size -= step
             file.seek(size)
-            tail = file.read(step) + tail
+            pieces.append(file.read(step))
+            newlines += pieces[-1].count(b"\n")
+            read += step
+    tail = b"".join(reversed(pieces))
     texts = tail.removesuffix(b"\n").split(b"\n")[-count:]
     return [Line(place - len(texts), clean(raw)) for place, raw in enumerate(texts)]

@@ -21,10 +21,8 @@ _MARGIN = 4_096
 _MASK = b"[redacted]"
 
 _TELLING = re.compile(
-    rb"Error\b|Exception\b|Traceback|ERROR|FATAL|[Ff]atal|CRITICAL|[Ff]ailed|FAILED"
-    rb"|Aborted|SIG(?:ABRT|SEGV|BUS|KILL|TERM)"
-    rb"|Segmentation"
-    rb"|core dumped|[Tt]imed out|Killed|[Oo]ut of memory|oom-kill|refused|unreachable|denied|No such file|No space"
+    rb"Error\b|Exception\b|Traceback|ERROR|FATAL|[Ff]atal|CRITICAL|[Ff]ailed|FAILED|Aborted|SIG(?:ABRT|SEGV|BUS|KILL|TERM)"
+    rb"|Segmentation|core dumped|[Tt]imed out|Killed|[Oo]ut of memory|oom-kill|refused|unreachable|denied|No such file|No space"
     rb"|NCCL WARN|Xid|ECC"
     rb"|uncorrectable|fallen off|CANCELLED|TERMINATED|PREEMPT|corrupt|not found"
 )

@@ -19,6 +19,7 @@ from assistant.logs.lines import Line, clean
 from assistant.logs.pages import Page, PageCache
 from assistant.logs.reading import open_log
 from assistant.logs.spool import Spool
+from assistant.untrusted import open_regular, status_of
 
 BLOCK = 256 << 10
 """Bytes between two numbers of the index."""
@@ -129,7 +130,7 @@ class Document:
         if self._spool is not None:
             return Growth.NONE
         try:
-            now = self.path.stat()
+            now = status_of(self.path)
         except OSError:
             return self._grown(os.fstat(self._descriptor).st_size, Growth.GONE) if self._descriptor is not None else Growth.GONE
         if now.st_ino != self._inode:
@@ -206,7 +207,8 @@ class Document:
         self._cache.forget(self)
         if self._spool is not None:
             return
-        descriptor = os.open(self.path, os.O_RDONLY)
+        with open_regular(self.path) as file:
+            descriptor = os.dup(file.fileno())
         if self._descriptor is not None:
             os.close(self._descriptor)
         self._descriptor = descriptor
@@ -244,13 +246,11 @@ class Document:
         if self._descriptor is not None:
             return os.pread(self._descriptor, size, offset)
         try:
-            descriptor = os.open(self.path, os.O_RDONLY)
+            with open_regular(self.path) as file:
+                descriptor = file.fileno()
+                return os.pread(descriptor, size, offset) if os.fstat(descriptor).st_ino == self._inode else b""
         except OSError:
             return b""
-        try:
-            return os.pread(descriptor, size, offset) if os.fstat(descriptor).st_ino == self._inode else b""
-        finally:
-            os.close(descriptor)
 
     def _block_of(self, number: int) -> int:
         """Return the block that holds the newline before a line; the first one for line 1."""

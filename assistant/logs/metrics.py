@@ -37,34 +37,45 @@ def _after(words: str) -> re.Pattern[str]:
     return re.compile(rf"{words}\s*({_NUMBER})(?![\w.]*\w)")
 
 
-_MEGATRON_STEP = re.compile(r"\biteration\s+(\d+)/")
+LARGEST_STEP = 10**15
+"""Steps beyond it are no steps: they would not fit where they are counted and kept."""
+_MEGATRON_STEP = re.compile(r"\biteration\s+(\d{1,15})/")
 _MEGATRON = (_MEGATRON_STEP, _after(r"\blm[ _]loss(?: value)?:"), _after(r"\bgrad norm:"))
 _FORMATS = (
     _Format("per iteration (ms)", *_MEGATRON, _after(r"elapsed time per iteration \(ms\):"), 0.001),
     _Format("per iteration (s)", *_MEGATRON, _after(r"elapsed time per iteration \(s\):")),
     _Format(
         "tgs (tokens",
-        re.compile(r"\bstep=(\d+)"),
+        re.compile(r"\bstep=(\d{1,15})"),
         _after(r"\bloss="),
         _after(r"grad_norm=(?:\{[^}:]*:)?"),
         _after(r"fwd_bwd_time="),
     ),
-    _Format("Iter(train)", re.compile(r"\[\s*(\d+)/"), _after(r"\bloss:"), _after(r"\bgrad_norm:"), _after(r"(?<!_)\btime:")),
+    _Format("Iter(train)", re.compile(r"\[\s*(\d{1,15})/"), _after(r"\bloss:"), _after(r"\bgrad_norm:"), _after(r"(?<!_)\btime:")),
     _Format(
-        "loss train:", re.compile(r"\bstep (\d+)"), _after(r"\bloss train:"), None, re.compile(r"iter time: ([\d.]+) ms"), 0.001
+        "loss train:",
+        re.compile(r"\bstep (\d{1,15})"),
+        _after(r"\bloss train:"),
+        None,
+        re.compile(r"iter time: ([\d.]+) ms"),
+        0.001,
     ),
-    _Format("step_in_slice:", re.compile(r"step_in_slice: (\d+)/"), _after(r"loss_avg_rank:"), None, _after(r"'total_time': '")),
-    _Format("|Loss:", re.compile(r"\|(\d+)\|Loss:"), _after(r"\|Loss:")),
-    _Format("train loss ", re.compile(r"\bstep (\d+): train loss "), _after(r"train loss")),
+    _Format(
+        "step_in_slice:", re.compile(r"step_in_slice: (\d{1,15})/"), _after(r"loss_avg_rank:"), None, _after(r"'total_time': '")
+    ),
+    _Format("|Loss:", re.compile(r"\|(\d{1,15})\|Loss:"), _after(r"\|Loss:")),
+    _Format("train loss ", re.compile(r"\bstep (\d{1,15}): train loss "), _after(r"train loss")),
     _Format(
         "lobal_step",
-        re.compile(r"\bglobal_step[=:]\s*(\d+)"),
+        re.compile(r"\bglobal_step[=:]\s*(\d{1,15})"),
         _after(r"\b(?:reduced_)?(?:train_)?loss[=:]"),
         _after(r"\bgrad_norm[=:]"),
     ),
     _Format(
         "oss",
-        re.compile(r"\b(?i:steps?|iter|iteration|batch|global step|update)(?:[:=\[ ]|\(train\))+(\d+)(?![\d.]*[:\d]\d)", re.ASCII),
+        re.compile(
+            r"\b(?i:steps?|iter|iteration|batch|global step|update)(?:[:=\[ ]|\(train\))+(\d{1,15})(?![\d.]*[:\d]\d)", re.ASCII
+        ),
         _after(r"\b(?:(?:lm|train|training|total|avg|mean)[_ /-])?[lL]oss(?: is)?\s*[:=]?"),
         _after(r"\b(?:(?:global |total )?grad(?:ient)?[_ ]?norm|gnorm)\s*[:=]?"),
         _after(r"\b(?:step_time|time/step|iter_time|sec/step)\s*[:=]"),
@@ -87,16 +98,16 @@ _NORM_KEYS = (
 )
 _PAIR = re.compile(r"""['"]([\w ./-]+)['"]:\s*['"]?([-+]?[\w.+-]+)""")
 _BAR = re.compile(
-    r"(?:^|[\]\s:])((?:Epoch (?P<epoch>\d+)|[Tt]rain\w*|[Ss]teps?)?[^|%]{0,60}?)\s{0,8}"
-    r"\b\d{1,3}%\|[^|]{0,400}\|\s{0,8}(?P<at>\d+)/(?P<of>\d+) \["
+    r"(?:^|[\]\s:])((?:Epoch (?P<epoch>\d{1,9})|[Tt]rain\w*|[Ss]teps?)?[^|%]{0,60}?)\s{0,8}"
+    r"\b\d{1,3}%\|[^|]{0,400}\|\s{0,8}(?P<at>\d{1,15})/(?P<of>\d{1,15}) \["
 )
 _BAR_LOSS = _after(r"[ ,\[](?:train_|reduced_train_)?[lL]oss(?:_step)?=")
-_BLOCK_STEP = re.compile(r"\[(?:batch|step)=(\d+)/")
+_BLOCK_STEP = re.compile(r"\[(?:batch|step)=(\d{1,15})/")
 _BLOCK_LOSS = _after(r"(?:Train (?:metrics/)?loss/train/total:|train/CrossEntropyLoss=|Train LossBreakdown/total:)")
 _BLOCK_NORM = _after(r"(?:l2_norm/grad/global:|optim/total_grad_norm=)")
-_DEEPSPEED = re.compile(r"\bstep=(\d+), skipped=\d+, lr=")
-_BATCH = re.compile(r"\bglobal[ _]batch[ _]size: *(\d+)")
-_OWN_RANK = re.compile(r"\[?(?:RANK|Rank|rank)[ :=]*(\d+)\]?")
+_DEEPSPEED = re.compile(r"\bstep=(\d{1,15}), skipped=\d+, lr=")
+_BATCH = re.compile(r"\bglobal[ _]batch[ _]size: *(\d{1,15})")
+_OWN_RANK = re.compile(r"\[?(?:RANK|Rank|rank)[ :=]*(\d{1,9})\]?")
 
 
 def metric_points(lines: Iterable[Line]) -> list[MetricPoint]:
@@ -180,7 +191,7 @@ class MetricReader:
         loss = _BAR_LOSS.search(line.text, bar.end()) if "{'" not in line.text else None
         if loss is None or "alid" in bar[1]:
             return False
-        step = re.search(r"global_step=(\d+)", line.text)
+        step = re.search(r"global_step=(\d{1,15})", line.text)
         self._add(line, int(step[1]) if step else at + of * int(bar["epoch"] or 0), loss[1])
         return True
 
@@ -196,6 +207,8 @@ class MetricReader:
         if loss is None:
             return any(key.startswith("eval") for key in values)
         step = _number(values, _STEP_KEYS)
+        if step is not None and not abs(step) <= LARGEST_STEP:
+            return True  # 1e400, NaN: a step of no training, which no count of ours could take
         if step is None:
             last = self.points[-1].step if self.points else 0
             step = self._bar[0] if self._bar[0] > last else last + 1

@@ -7,7 +7,9 @@ name, before anything is read from it but its first 64 KiB.
 from __future__ import annotations
 
 import codecs
+import errno
 import io
+import os
 import re
 import sys
 import zlib
@@ -15,10 +17,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
-from assistant.errors import InputError
+from assistant.errors import InputError, UnreadableFile
+from assistant.untrusted import is_folder, is_regular, list_folder, open_regular
 
 BLOCK = 1 << 20
 """Bytes of a block: so small that it stays in the cache of one core."""
+MOST_BYTES = 8 << 30
+"""Of a log: of a longer file the middle is left out, of a longer text in a gzip the end."""
+_HEAD_BYTES = 2 << 30
 LONGEST_LINE = 16 << 20
 """Bytes after which a line is cut into several blocks."""
 _SAMPLE = 64 << 10
@@ -51,16 +57,64 @@ class Readable(Protocol):
 
 
 class LogStream(io.BufferedReader):
-    """An open log."""
+    """An open log, of which at most `MOST_BYTES` are read."""
 
     gunzip: _Gunzip | None = None
+    window: _Window | None = None
     plain: Path | None = None
     """The file, where its bytes are the log's and it can be read from the end."""
 
     @property
     def truncated(self) -> bool:
-        """Whether the file is a gzip that ends early or is damaged; known once all of it was read."""
-        return self.gunzip is not None and self.gunzip.truncated
+        """Whether text is missing: of a gzip that ends early or is damaged, or of a log beyond `MOST_BYTES`; known at the end."""
+        return (self.gunzip is not None and self.gunzip.truncated) or (self.window is not None and self.window.left_out > 0)
+
+
+class _Window(io.RawIOBase):
+    """A file without its holes; of a longer one head and tail, with a line between them that says what was left out."""
+
+    def __init__(self, file: io.FileIO) -> None:
+        size = os.fstat(file.fileno()).st_size
+        self.left_out = max(0, size - MOST_BYTES)
+        self._file, self._note = file, b""
+        self._left = _HEAD_BYTES if self.left_out else MOST_BYTES
+        self._tail_at = size - (MOST_BYTES - _HEAD_BYTES) if self.left_out else None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        view = memoryview(cast(bytearray, buffer))
+        if not self._left and self._tail_at is not None:
+            note = f"\n[nightshift: {self.left_out:,} bytes are left out here: of a log at most {MOST_BYTES >> 30} GiB are read]\n"
+            self._note = note.encode()
+            self._file.seek(self._tail_at)
+            self._left, self._tail_at = MOST_BYTES - _HEAD_BYTES, None
+        if self._note:
+            piece, self._note = self._note[: len(view)], self._note[len(view) :]
+            view[: len(piece)] = piece
+            return len(piece)
+        if not self._skip_hole():
+            return 0
+        if not self._left and self._tail_at is not None:
+            return self.readinto(buffer)  # the hole reached into what is left out
+        count = self._file.readinto(view[: self._left]) or 0
+        self._left -= count
+        return count
+
+    def _skip_hole(self) -> bool:
+        """Go on to where data begin; False where none follow. A hole has no newlines, so line numbers stay right."""
+        here = self._file.tell()
+        try:
+            data = os.lseek(self._file.fileno(), here, os.SEEK_DATA)
+        except OSError as error:
+            return error.errno != errno.ENXIO  # other errors: a file system that knows no holes
+        self._left = max(0, self._left - (data - here)) if self._tail_at is not None else self._left
+        return True
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 class _Replayed(io.RawIOBase):
@@ -95,6 +149,7 @@ class _Gunzip(io.RawIOBase):
         self._member = zlib.decompressobj(wbits=31)
         self._waiting = b""
         self._started = False
+        self._size = 0
 
     def readable(self) -> bool:
         return True
@@ -122,6 +177,8 @@ class _Gunzip(io.RawIOBase):
                 return b""
             self._waiting = self._member.unconsumed_tail
             if piece:
+                self._size += len(piece)
+                self.truncated = self._size > MOST_BYTES
                 return piece
         return b""
 
@@ -167,13 +224,18 @@ def open_log(path: Path | str) -> LogStream:
         InputError: It is missing, unreadable, a folder, empty or binary; or a gzip of which nothing can be read.
     """
     shown = "standard input" if str(path) == "-" else str(path)
+    window: _Window | None = None
     try:
-        file = sys.stdin.buffer if str(path) == "-" else Path(path).open("rb", buffering=0)  # noqa: SIM115
-        head = file.read(_SAMPLE)
+        window = _Window(open_regular(path)) if str(path) != "-" else None
+        file = window if window is not None else sys.stdin.buffer
+        head = file.read(_SAMPLE) or b""
     except FileNotFoundError as error:
         raise InputError(f"{shown}: there is no such file") from error
-    except IsADirectoryError as error:
-        raise InputError(f"{shown}: is a folder; name a log in it, or a folder that holds job.log") from error
+    except UnreadableFile as error:
+        folder = "; name a log in it, or a folder that holds job.log" if is_folder(Path(path)) else ""
+        raise UnreadableFile(f"{error}{folder}") from error
+    except InputError:
+        raise
     except OSError as error:
         raise InputError(f"{shown}: cannot be read: {error.strerror}") from error
     raw: io.RawIOBase = _Replayed(head, cast(Readable, file))
@@ -191,8 +253,8 @@ def open_log(path: Path | str) -> LogStream:
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raw = _FromUtf16(raw)
     stream = LogStream(raw, _SAMPLE)
-    stream.gunzip = gunzip
-    if gunzip is None and not isinstance(raw, _FromUtf16) and str(path) != "-" and Path(path).is_file():
+    stream.gunzip, stream.window = gunzip, window
+    if gunzip is None and not isinstance(raw, _FromUtf16) and str(path) != "-":
         stream.plain = Path(path)
     return stream
 
@@ -233,11 +295,14 @@ def rotated(path: Path) -> list[Path]:
     """
     found: list[tuple[tuple[int, int], Path]] = []
     pattern = re.compile(re.escape(path.name) + r"(?:\.(?P<turn>\d{1,3})|-(?P<date>\d{8,14}))(?:\.gz)?")
-    siblings = path.parent.iterdir() if path.parent.is_dir() else iter(())
+    try:
+        siblings = list_folder(path.parent)
+    except OSError:  # a folder that may be searched and not listed: the log alone
+        siblings = []
     for sibling in siblings:
         match = pattern.fullmatch(sibling.name)
         if match:
             turn = -int(match["turn"]) if match["turn"] else int(match["date"])
             found.append(((0 if match["date"] else 1, turn), sibling))
     older = [sibling for _, sibling in sorted(found)]
-    return [*older, path] if path.exists() else older
+    return [*older, path] if is_regular(path) else older

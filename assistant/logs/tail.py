@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from assistant.logs.lines import Line, clean
 from assistant.logs.reading import LONGEST_LINE
+from assistant.untrusted import list_folder, open_regular
 
 _READ = 8 << 20
 _FINGERPRINT = 256
@@ -73,7 +74,7 @@ class Follower:
         lines: list[Line] = []
         restarted = False
         try:
-            with self.path.open("rb") as file:
+            with open_regular(self.path) as file:
                 if not self._same(file.fileno(), self.path):
                     lines += self._rest_of_predecessor()
                     self.position, restarted = Position(), True
@@ -94,9 +95,12 @@ class Follower:
 
     def _rest_of_predecessor(self) -> list[Line]:
         """Return what was appended to the old file before it was moved away."""
-        for sibling in sorted(self.path.parent.glob(f"{self.path.name}[.-]*")):
+        older = (f"{self.path.name}.", f"{self.path.name}-")
+        for sibling in list_folder(self.path.parent):
+            if not sibling.name.startswith(older):
+                continue
             try:
-                with sibling.open("rb") as file:
+                with open_regular(sibling) as file:
                     if os.fstat(file.fileno()).st_ino == self.position.inode and self._same(file.fileno(), sibling):
                         return self._read(file.fileno())
             except OSError:

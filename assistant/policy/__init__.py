@@ -1,8 +1,13 @@
-"""What may be done: the terms are data (knowledge/policy.toml), the decision is a pure function of them and the situation."""
+"""What may be done: the terms are data, read whole from their files; the decision is a pure function of them and the situation.
+
+Read `terms`, then `loading` (files to terms), `in_force` (which terms hold now) and `decision`.
+"""
 
 from __future__ import annotations
 
 from assistant.policy.decision import Past, Request, Situation, decide, sits_at_a_door
+from assistant.policy.in_force import PolicyInForce, PolicyRecord, PolicyStanding, short_digest
+from assistant.policy.loading import LoadedPolicy, load_policy, load_policy_files, site_policy_file
 from assistant.policy.terms import (
     Breaker,
     KindTerms,
@@ -13,18 +18,20 @@ from assistant.policy.terms import (
     Protected,
     Targets,
     Window,
-    load_policy,
-    policy_file,
 )
 
 __all__ = [
     "Breaker",
     "KindTerms",
     "Limits",
+    "LoadedPolicy",
     "Mode",
     "Past",
     "PlaceLimits",
     "Policy",
+    "PolicyInForce",
+    "PolicyRecord",
+    "PolicyStanding",
     "Protected",
     "Request",
     "Situation",
@@ -32,6 +39,8 @@ __all__ = [
     "Window",
     "decide",
     "load_policy",
-    "policy_file",
+    "load_policy_files",
+    "short_digest",
+    "site_policy_file",
     "sits_at_a_door",
 ]

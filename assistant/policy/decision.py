@@ -1,8 +1,8 @@
 """Decide about a call: pure, and always with the name of the rule that said so.
 
-The order is the order of strength. What nobody can override comes first: kill switch, protections, maintenance windows, hard
-limits, the healthy share; and the breaker, which lets only a person act who sits at a door. A person's approval satisfies
-everything after that: mode, cooldown, soft limits.
+The order is the order of strength. What nobody can override comes first: kill switch, a policy that is not whole, protections,
+maintenance windows, hard limits, the healthy share; and the breaker, which lets only a person act who sits at a door. A person's
+approval satisfies everything after that: mode, cooldown, soft limits.
 """
 
 from __future__ import annotations
@@ -73,6 +73,8 @@ class Situation:
     """Why the breaker is open, None when it is not."""
     racks: Mapping[str, str] = field(default_factory=dict)
     """The rack of each node, where it is known."""
+    policy_problem: str = ""
+    """Why the policy could not be read whole; empty when it could."""
 
 
 class _Answer(NamedTuple):
@@ -90,7 +92,8 @@ def decide(request: Request, policy: Policy, situation: Situation) -> Decision:
     """Return whether a call may run, must be asked about, or is refused, and which rule says so."""
     answer = _first_answer(request, policy, situation)
     by = request.approved_by if answer.rule == "approved" and request.approved_by else "policy"
-    return Decision(answer.verdict, answer.rule, by, situation.now, answer.why)
+    digest = "" if situation.policy_problem else policy.digest
+    return Decision(answer.verdict, answer.rule, by, situation.now, answer.why, digest)
 
 
 def _first_answer(request: Request, policy: Policy, situation: Situation) -> _Answer:
@@ -108,6 +111,9 @@ def _refusals(request: Request, policy: Policy, situation: Situation) -> Iterato
     if situation.stopped_by is not None:
         why = f"the kill switch {situation.stopped_by} is set: nothing is changed until that file is removed"
         yield _Answer(Verdict.DENY, "kill_switch", why)
+    if situation.policy_problem:
+        why = f"no policy is in force, and nothing is changed until it is whole: {situation.policy_problem}"
+        yield _Answer(Verdict.DENY, "policy", why)
     if situation.breaker is not None and not sits_at_a_door(request.by):
         why = f"the breaker is open ({situation.breaker}): nothing is changed until a person resets it: nightshift breaker reset"
         yield _Answer(Verdict.DENY, "breaker", why)

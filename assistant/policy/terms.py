@@ -1,22 +1,27 @@
-"""The terms of the policy as knowledge/policy.toml holds them: modes, limits, protections, windows, kill switches."""
+"""The terms of the policy as a policy file holds them: modes, limits, protections, windows, kill switches."""
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, time, timedelta
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
-from assistant.content.reading import build, read_toml, shipped
 from assistant.errors import UsageError
 from assistant.nodeset import expand
 
-__all__ = ["Breaker", "KindTerms", "Limits", "Mode", "PlaceLimits", "Policy", "Protected", "Targets", "Window", "load_policy"]
+__all__ = ["Breaker", "KindTerms", "Limits", "Mode", "PlaceLimits", "Policy", "Protected", "Targets", "Window"]
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_LONGEST_COOLDOWN_MIN = 7 * 24 * 60
 
 
 class Mode(StrEnum):
@@ -111,6 +116,9 @@ class KindTerms:
     """Whether it takes nodes out of scheduling, so that `min_healthy_share` holds."""
     in_totals: bool = True
     """Whether it counts for the limits over all action classes; False for what passes by itself, such as a test."""
+
+    def __post_init__(self) -> None:
+        _check_cooldown(self.cooldown_min)
 
 
 @dataclass(frozen=True)
@@ -223,6 +231,13 @@ class Policy:
 
     def __post_init__(self) -> None:
         _check_share("min_healthy_share", self.min_healthy_share)
+        _check_cooldown(self.cooldown_min)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over every term, 64 hexadecimal digits: two policies with the same digest decide everything alike."""
+        text = json.dumps(_canonical(self), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode("ascii")).hexdigest()
 
     def terms(self, kind: str) -> KindTerms:
         """Return the terms of an action class; plain ones when the file has none for it."""
@@ -238,23 +253,6 @@ class Policy:
         return {self.mode, *(terms.mode for terms in self.kind.values() if terms.mode is not None)} == {Mode.OBSERVE}
 
 
-def policy_file(site: Path | None = None) -> Path:
-    """Return the file that the policy is read from: the site's, where there is one, else the shipped one."""
-    own = site / "knowledge" / "policy.toml" if site is not None else None
-    return own if own is not None and own.is_file() else shipped("knowledge") / "policy.toml"
-
-
-@cache
-def load_policy(site: Path | None = None) -> Policy:
-    """Read the policy; a site's file replaces the shipped one as a whole.
-
-    Raises:
-        ContentError: The file is malformed; the message names line and key.
-    """
-    path = policy_file(site)
-    return build(Policy, read_toml(path), path)
-
-
 def _check_limits(limits: Limits | PlaceLimits) -> None:
     for name in ("share_per_hour", "share_per_day"):
         _check_share(name, getattr(limits, name))
@@ -266,6 +264,23 @@ def _check_limits(limits: Limits | PlaceLimits) -> None:
 def _check_share(name: str, share: float | None) -> None:
     if share is not None and not 0 <= share <= 1:
         raise ValueError(f"{name} is a share, 0 to 1, not {share:g}")
+
+
+def _check_cooldown(minutes: float | None) -> None:
+    if minutes is not None and not (math.isfinite(minutes) and 0 <= minutes <= _LONGEST_COOLDOWN_MIN):
+        raise ValueError(f"cooldown_min is a number of minutes, 0 to {_LONGEST_COOLDOWN_MIN:,}, not {minutes:g}")
+
+
+def _canonical(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {one.name: _canonical(getattr(value, one.name)) for one in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _canonical(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_canonical(item) for item in value]
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat(timespec="microseconds")
+    return str(value) if isinstance(value, (Path, StrEnum)) else value
 
 
 def _check_nodes(patterns: Sequence[str]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from assistant.records.diagnoses import Citation, Diagnosis, LearnedRule, NodeFinding, NodePattern, Recall, Rival, Sighting
 from assistant.records.incidents import Call, Decision, Event, Evidence, Incident, Outcome
 from assistant.records.jobs import Checkpoint, Job, JobSpec, MetricPoint, Node, Reservation
+from assistant.records.tags import Tag, run_of, tag_of, tags_in, without_tags
 from assistant.records.words import (
     Action,
     CallStatus,
@@ -59,5 +60,10 @@ __all__ = [
     "RuleKind",
     "RuleState",
     "Sighting",
+    "Tag",
     "Verdict",
+    "run_of",
+    "tag_of",
+    "tags_in",
+    "without_tags",
 ]

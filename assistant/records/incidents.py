@@ -89,7 +89,9 @@ class Call:
     step: str | None = None
     """Name of the playbook step it belongs to, unique within an incident."""
     preview: str = ""
-    """The exact command or change, as a person would type it."""
+    """The exact commands, frozen when the call was first decided; behind ` # ` stand notes for people."""
+    digest: str = ""
+    """SHA-256 (hex) of the frozen commands and of `preview`; empty until the call was decided for the first time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,8 @@ class Decision:
     """`policy`, or the person who answered."""
     at: datetime
     why: str = ""
+    policy: str = ""
+    """Digest of the policy that it was decided under; empty for a person's answer, and where no policy could be read whole."""
 
 
 @dataclass(frozen=True, slots=True)

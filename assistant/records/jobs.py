@@ -9,6 +9,9 @@ from pathlib import Path
 
 from assistant.records.words import JobState, NodeState
 
+HELD = "JobHeld"
+"""What Slurm's reasons for a held job begin with: `JobHeldUser`, `JobHeldAdmin`."""
+
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
@@ -27,12 +30,14 @@ class JobSpec:
     environment: Mapping[str, str] = field(default_factory=dict)
     exclude: tuple[str, ...] = ()
     comment: str = ""
-    """Carries `nightshift:<incident>:<call>` on jobs that we submitted."""
+    """Carries `nightshift:<store>:<incident>:<call>` on jobs that we submitted."""
     time_limit_s: int | None = None
     options: tuple[str, ...] = ()
     """More options of the scheduler's own submit command, as words; kept from the first submission."""
     arguments: tuple[str, ...] = ()
     """Arguments of the script."""
+    hold: bool = False
+    """Whether it waits, once submitted, until it is released: nothing of it runs before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,13 @@ class Job:
     spec: JobSpec | None = None
     step_exit_code: int | None = None
     """The highest of its steps; None where the scheduler does not tell. A script may go on behind a step that failed."""
+    account: str = ""
+    """The account of this machine with whose rights its files are read; empty where its processes run with our own."""
+
+    @property
+    def held(self) -> bool:
+        """Whether it waits until somebody releases it."""
+        return self.state is JobState.PENDING and self.reason.startswith(HELD)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
 
 from assistant.logs.lines import Lines
 from assistant.logs.metrics import metric_points
 from assistant.records import Job, MetricPoint
+from assistant.untrusted import read_end, reading_as
 
 TAIL_BYTES = 16 << 20
-CONSUMED = re.compile(r"iteration\s+(\d+)/.*?consumed samples:\s*(\d+)", re.IGNORECASE)
-BATCH = re.compile(r"global[ _]batch[ _]size\W+(\d+)", re.IGNORECASE)
+CONSUMED = re.compile(r"iteration\s+(\d{1,15})/.*?consumed samples:\s*(\d{1,18})", re.IGNORECASE)
+BATCH = re.compile(r"global[ _]batch[ _]size\W+(\d{1,12})", re.IGNORECASE)
 
 
 def log_lines(job: Job, *, most_bytes: int = TAIL_BYTES) -> Lines:
@@ -20,14 +20,12 @@ def log_lines(job: Job, *, most_bytes: int = TAIL_BYTES) -> Lines:
     if job.log is None:
         return Lines()
     try:
-        with Path(job.log).open("rb") as stream:
-            size = stream.seek(0, 2)
-            stream.seek(max(0, size - most_bytes))
-            raw = stream.read(most_bytes)
+        with reading_as(job.account):
+            raw, begin = read_end(job.log, most_bytes)
     except OSError:
         return Lines()
     # A read from the middle begins inside a line.
-    return Lines([(1, raw if size <= most_bytes else raw.partition(b"\n")[2])])
+    return Lines([(1, raw.partition(b"\n")[2] if begin else raw)])
 
 
 def log_points(job: Job) -> list[MetricPoint]:

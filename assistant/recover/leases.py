@@ -1,9 +1,9 @@
 """Drain leases: a cordon that says whose it is, why, until when, and by whom; what others wrote is never ours.
 
-    nightshift:<incident>:<call> <reason> until=<time> by=<user>
+    nightshift:<store>:<incident>:<call> <reason> until=<time> by=<user>
 
 A lease that has run out lifts nothing by itself: then the probes and a collective test decide whether it is lifted or renewed
-(`engine.leases`). The text is read from the scheduler, where people write too, so only the exact form counts as ours.
+(`engine.leases`). The text is read from the scheduler, where people write too: only the exact form counts, and only of this store.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from assistant.records import Node
+from assistant.records import Node, tags_in
+from assistant.records.tags import MARK, PATTERN
 
 HOURS = 24.0
 """How long a lease runs when nobody says."""
@@ -21,8 +22,7 @@ LONGEST_REASON = 200
 MOST_RENEWALS = 7
 """A week of renewals without a person: then one must decide about the node."""
 
-_TAG = r"nightshift:(?P<tag>\d+:\d+)?"
-_OURS = re.compile(rf"{_TAG}(?: |$)")
+_OURS = re.compile(rf"(?P<tag>{PATTERN}|{MARK})(?: |$)")
 _END = re.compile(r"(?:^| )until=(?P<until>\S+) by=(?P<by>\S+)$")
 
 
@@ -31,7 +31,7 @@ class Lease:
     """A cordon of our own."""
 
     tag: str
-    """`nightshift:<incident>:<call>`, or `nightshift:` for one that no call made."""
+    """`nightshift:<store>:<incident>:<call>`, or `nightshift:` for one that no call made."""
     why: str
     until: datetime | None
     """When it runs out; None for one written without an end."""
@@ -40,8 +40,7 @@ class Lease:
     @property
     def incident(self) -> int | None:
         """The incident it was made for; None for none."""
-        number = self.tag.split(":")[1]
-        return int(number) or None if number else None
+        return next((tag.incident or None for tag in tags_in(self.tag)), None)
 
     @property
     def set_at(self) -> datetime | None:
@@ -75,11 +74,11 @@ def lease(tag: str, why: str, by: str, now: datetime, hours: float = HOURS) -> L
     """
     plain = " ".join("".join(letter if letter.isprintable() else " " for letter in why).replace('"', "'").split())[:LONGEST_REASON]
     user = re.sub(r"[^\w.:@-]", "_", by.removeprefix("cli:")) or "unknown"
-    return Lease(tag or "nightshift:", plain, _whole(now + timedelta(hours=hours)), user)
+    return Lease(tag or MARK, plain, _whole(now + timedelta(hours=hours)), user)
 
 
 def ours(reason: str) -> bool:
-    """Return whether a reason is one of Nightshift's own."""
+    """Return whether a reason has the form of Nightshift's own; whose store wrote it, `identity.owns_cordon` tells."""
     return _OURS.match(reason) is not None
 
 
@@ -89,7 +88,7 @@ def parse(reason: str) -> Lease | None:
     head = _OURS.match(text)
     if head is None:
         return None
-    tag, why = f"nightshift:{head['tag'] or ''}", text[head.end() :]
+    tag, why = head["tag"], text[head.end() :]
     end = _END.search(why)
     until = _time(end["until"]) if end else None
     if end is None or until is None:

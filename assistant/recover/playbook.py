@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
 from assistant.content.playbooks import Ending, Playbook, Step, Verify
-from assistant.errors import Denied, ToolError, Unavailable, UsageError
+from assistant.errors import ChangesStopped, Denied, ToolError, Unavailable, UsageError
 from assistant.ports import Clock
 from assistant.records import Incident, IncidentState, Outcome
 from assistant.recover.pace import Pace
@@ -229,6 +229,8 @@ def run_playbook(
     except StopIteration as stop:
         ended: Ended = stop.value
         return ended
+    except ChangesStopped as error:
+        return Ended(IncidentState.RECOVERING, f"step {_key(wanted)} must wait: {error}", values, _key(wanted))
     except Denied as error:
         return Ended(IncidentState.ESCALATED, f"step {_key(wanted)} was refused: {error}", values, _key(wanted))
     except UsageError as error:

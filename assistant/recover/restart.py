@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from assistant.errors import ToolError
-from assistant.records import Checkpoint, Job, JobSpec, JobState, Node, NodeState
+from assistant.records import Checkpoint, Job, JobSpec, JobState, Node, NodeState, without_tags
 from assistant.recover.directives import Directives, read_directives
 
 ARGS = "NIGHTSHIFT_ARGS"
@@ -63,7 +63,10 @@ def plan_restart(
         exclude: Nodes to stay away from, on top of those that were excluded before.
         skip: Data to leave out.
         attempt: 1 for the first restart.
-        tag: `nightshift:<incident>:<call>`; it is how the job is found again after a crash.
+        tag: `nightshift:<store>:<incident>:<call>`; it is how the job is found again after a crash.
+
+    Returns:
+        The job, submitted held: it is a claim on the run until it is released (docs/decisions/0015).
 
     Raises:
         ToolError: The script has templates that cannot be passed on.
@@ -86,6 +89,7 @@ def plan_restart(
         environment=environment,
         exclude=tuple(dict.fromkeys((*spec.exclude, *exclude))),
         comment=_comment(spec.comment, tag),
+        hold=True,
     )
 
 
@@ -111,8 +115,7 @@ def can_skip(spec: JobSpec) -> bool:
 
 def _comment(before: str, tag: str) -> str:
     """Put our tag into a comment, in the place of an older one; what a person wrote stays."""
-    own = re.sub(r"\s*\bnightshift:\d+:\d+\b", "", before).strip()
-    return f"{own} {tag}".strip()
+    return f"{without_tags(before)} {tag}".strip()
 
 
 def _arguments(directives: Directives, checkpoint: Checkpoint | None, skip: Skip | None) -> str:

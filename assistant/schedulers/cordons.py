@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from assistant.errors import ToolError
-from assistant.records import Node, NodeState
+from assistant.records import Node, NodeState, tags_in
 
 OWN = "nightshift"
 """What the reasons of our own cordons start with."""
+HELD_BY_USER = "JobHeldUser"
+"""Slurm's reason of a job that was submitted held, or held by its owner."""
 
 
 def must_cordon(node: str, before: str | None, reason: str) -> bool:
@@ -18,13 +20,21 @@ def must_cordon(node: str, before: str | None, reason: str) -> bool:
         reason: The one to set.
 
     Raises:
-        ToolError: Somebody else cordoned it with another reason.
+        ToolError: Somebody else cordoned it with another reason, or Nightshift with another store did.
     """
     if before is None or before == reason:
         return before is None
     if not before.startswith(OWN):
         raise ToolError(f"node {node} is cordoned already by somebody else ({before!r}); their reason was left as it is")
+    standing, written = store_in(before), store_in(reason)
+    if standing and standing != written:
+        raise ToolError(f"node {node} is cordoned already by Nightshift with another store ({before!r}); it was left as it is")
     return True
+
+
+def store_in(reason: str) -> str:
+    """Return the id of the store that a reason names; empty for none, and for the tags from before stores had ids."""
+    return next((tag.store for tag in tags_in(reason)), "")
 
 
 def must_uncordon(node: str, before: str | None) -> bool:

@@ -17,7 +17,9 @@ from typing import Any
 from assistant.errors import ToolError
 from assistant.nodeset import fold
 from assistant.ports import Clock
+from assistant.private_files import create_private, private_folder
 from assistant.records import Job, JobSpec, Node
+from assistant.rendering import method_lines
 from assistant.schedulers import local_files as files
 from assistant.schedulers.cordons import must_cordon, must_uncordon, shown
 from assistant.schedulers.local_jobs import JobFolders, reap
@@ -55,7 +57,7 @@ class LocalScheduler:
         self.folder = folder.absolute()
         self.clock = clock
         self._jobs = JobFolders(self.folder / "jobs")
-        (self.folder / "jobs").mkdir(parents=True, exist_ok=True)
+        private_folder(self.folder / "jobs")
         with files.locked(self.folder):
             if files.read_json(self.folder / "cluster.json") is None:
                 names = [f"node{number:02}" for number in range(1, nodes + 1)] if isinstance(nodes, int) else sorted(nodes)
@@ -66,14 +68,15 @@ class LocalScheduler:
 
     def _make_node(self, name: str) -> None:
         folder = self.node_folder(name)
-        (folder / "armed").mkdir(parents=True, exist_ok=True)
+        private_folder(folder / "armed")
         at = (self.clock.now() - UP_SINCE).strftime("%a %b %e %H:%M:%S %Y")
         lines = (
             "Linux version 5.15.0-105-generic (buildd@lcy02) #115-Ubuntu SMP",
             "nvidia: loading out-of-tree module taints kernel.",
             "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024",
         )
-        (folder / "kernel.log").write_text("".join(f"[{at}] {line}\n" for line in lines), encoding="utf-8")
+        with create_private(folder / "kernel.log", encoding="utf-8") as file:
+            file.writelines(f"[{at}] {line}\n" for line in lines)
 
     def node_folder(self, node: str) -> Path:
         """Return the folder that stands for a node: its kernel.log, its armed faults, and where commands run."""
@@ -136,6 +139,32 @@ class LocalScheduler:
             self._pass()
         return job_id
 
+    def user_jobs(self, user: str) -> Sequence[Job]:
+        """Return the jobs of one user, newest last."""
+        return [job for job in self.jobs() if job.user == user]
+
+    def release(self, job_id: str) -> None:
+        """Let a held job begin; one that is not held is left alone.
+
+        Raises:
+            ToolError: There is none of that id, or it has ended.
+        """
+        with files.locked(self.folder):
+            self._known_job(job_id)
+            status = self._jobs.status(job_id)
+            if status["state"] not in ("pending", "running"):
+                raise ToolError(f"job {job_id} cannot be released: it is {status['state']}")
+            if status["state"] == "pending" and status.get("reason"):
+                self._jobs.set_status(job_id, {**status, "reason": ""})
+            self._pass()
+
+    def withdraw(self, job_id: str) -> None:
+        """End a job that still waits; one that has begun is left alone."""
+        with files.locked(self.folder):
+            self._known_job(job_id)
+            if self._jobs.status(job_id)["state"] == "pending":
+                self._jobs.close(job_id, {"state": "cancelled", "reason": "withdrawn"}, self.clock.now())
+
     def cancel(self, job_id: str) -> None:
         """Ask the job's supervisor to end it; one that ended already is left alone."""
         with files.locked(self.folder):
@@ -145,7 +174,7 @@ class LocalScheduler:
             if state == "pending":
                 self._jobs.close(job_id, {"state": "cancelled", "reason": "cancelled"}, at)
             elif state == "running":
-                (self.job_folder(job_id) / "cancel").touch()
+                create_private(self.job_folder(job_id) / "cancel").close()
                 files.say(self.folder, at, f"_slurm_rpc_kill_job: REQUEST_KILL_JOB JobId={job_id} uid {os.getuid()}")
 
     def nodes(self) -> Sequence[Node]:
@@ -180,13 +209,18 @@ class LocalScheduler:
                 self._set_cordons(cluster, {name: why for name, why in cluster["cordons"].items() if name != node})
                 files.say(self.folder, self.clock.now(), f"update_node: node {node} state set to IDLE")
 
+    def command_lines(self, method: str, /, *arguments: Any, **named: Any) -> tuple[str, ...]:
+        """Return a change in Slurm's words, with all its arguments; this cluster has no programs of its own."""
+        return method_lines(method, arguments, named)
+
     # What only this cluster can do
 
     def set_down(self, node: str, reason: str = "Not responding") -> None:
         """Let a node die: its ranks are killed, its job ends as `node_fail`, no command reaches it."""
         with files.locked(self.folder):
             self._known_node(node)
-            (self.node_folder(node) / "down").write_text(reason, encoding="utf-8")
+            with create_private(self.node_folder(node) / "down", encoding="utf-8") as file:
+                file.write(reason)
 
     def set_up(self, node: str) -> None:
         """Let a dead node come back, empty."""
@@ -203,7 +237,7 @@ class LocalScheduler:
         for job_id, status in statuses.items():
             if status["state"] == "running":
                 self._look_after(job_id)
-        pending = [job_id for job_id in ids if statuses[job_id]["state"] == "pending"]
+        pending = [job_id for job_id in ids if statuses[job_id]["state"] == "pending" and not statuses[job_id].get("reason")]
         if not pending:
             return
         cluster = self._cluster()

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from assistant.errors import Unavailable
+from assistant.private_files import append_private, create_private
 from assistant.schedulers.slurm_words import controller_line
 
 
@@ -39,14 +40,14 @@ def read_json(path: Path) -> dict[str, Any] | None:
 def write_json(path: Path, value: object) -> None:
     """Replace a file as a whole: a reader sees the old or the new one."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(json.dumps(value), encoding="utf-8")
+    _write(beside, value)
     beside.replace(path)
 
 
 def claim(path: Path, value: object) -> bool:
     """Write a file unless it is there already; return whether we did. Of several at once exactly one does."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(json.dumps(value), encoding="utf-8")
+    _write(beside, value)
     try:
         path.hardlink_to(beside)
     except FileExistsError:
@@ -56,9 +57,14 @@ def claim(path: Path, value: object) -> bool:
     return True
 
 
+def _write(path: Path, value: object) -> None:
+    with create_private(path, encoding="utf-8") as file:
+        json.dump(value, file)
+
+
 def append_line(path: Path, line: str) -> None:
     """Add a line in one write, so that lines of several processes never mix."""
-    with path.open("ab", buffering=0) as file:
+    with append_private(path, "ab", buffering=0) as file:
         file.write(line.encode() + b"\n")
 
 
@@ -74,7 +80,7 @@ def locked(folder: Path, wait_s: float = 10.0) -> Iterator[None]:
     Raises:
         Unavailable: Another process held it for longer than `wait_s`.
     """
-    with (folder / "lock").open("a") as file:
+    with append_private(folder / "lock") as file:
         deadline = time.monotonic() + wait_s
         while True:
             try:

@@ -12,8 +12,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from assistant import processes
+from assistant.private_files import append_private, create_private, private_folder
 from assistant.records import Job, JobSpec, JobState
 from assistant.schedulers import local_files as files
+from assistant.schedulers.cordons import HELD_BY_USER
 
 SOURCE = str(Path(__file__).resolve().parent.parent.parent)
 """Where `assistant` is imported from, for the supervisor and the ranks."""
@@ -59,14 +62,17 @@ class JobFolders:
     def write(self, job_id: str, spec: JobSpec, at: datetime) -> None:
         """Write a new job down as pending."""
         folder = self.of(job_id)
-        (folder / "rendezvous").mkdir(parents=True)
-        (folder / "script.sh").write_text(spec.script, encoding="utf-8")
+        private_folder(folder.parent)
+        folder.mkdir(mode=0o700)
+        (folder / "rendezvous").mkdir(mode=0o700)
+        with create_private(folder / "script.sh", encoding="utf-8") as file:
+            file.write(spec.script)
         stored = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}
         stored |= {"work_dir": str(spec.work_dir.absolute()), "environment": dict(spec.environment), "exclude": list(spec.exclude)}
         files.write_json(folder / "spec.json", stored)
         log = spec.work_dir.absolute() / spec.log.replace("%j", job_id) if spec.log else folder / "job.log"
         status: dict[str, Any] = {"state": "pending", "nodes": [], "log": str(log), "submitted": at.isoformat(), "started": None}
-        self.set_status(job_id, {**status, "user": spec.user or getpass.getuser()})
+        self.set_status(job_id, {**status, "user": spec.user or getpass.getuser(), "reason": HELD_BY_USER if spec.hold else ""})
 
     def close(self, job_id: str, end: Mapping[str, Any], at: datetime) -> None:
         """Write that a job is over, and how."""
@@ -139,12 +145,11 @@ def reap() -> None:
 def _spawn(folder: Path) -> int:
     """Start a supervisor in a session of its own and return its process id."""
     path = os.pathsep.join(filter(None, [SOURCE, os.environ.get("PYTHONPATH")]))
-    with (folder / "supervisor.log").open("ab") as output, Path(os.devnull).open("rb") as nothing:
+    with append_private(folder / "supervisor.log", "ab") as output, Path(os.devnull).open("rb") as nothing:
         # posix_spawn and not Popen: nobody here waits for it, and Popen complains when it is dropped.
-        pid = os.posix_spawn(
-            sys.executable,
+        pid = processes.spawn(
             [sys.executable, "-m", "assistant.schedulers.local_runner", str(folder)],
-            {**os.environ, "PYTHONPATH": path},
+            environment=processes.own_environment({"PYTHONPATH": path}),
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, nothing.fileno(), 0),
                 (os.POSIX_SPAWN_DUP2, output.fileno(), 1),

@@ -16,9 +16,11 @@ import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
+from assistant import processes
 from assistant.nodeset import fold
+from assistant.private_files import append_private
 from assistant.schedulers import slurm_words
 from assistant.schedulers.local_files import claim, read_json, say, started_ticks, write_json
 
@@ -60,13 +62,20 @@ class Supervisor:
         self.nodes: list[str] = launch["nodes"]
         self.ranks: list[Rank] = []
         self.selector = selectors.DefaultSelector()
-        self.log: BinaryIO
+        self.log: IO[bytes]
         self.state = ""
         self.reason = ""
         self.first_bad: Rank | None = None
         self.end_at: float | None = None
         self.term_sent: float | None = None
         self.kernel_sizes = {node: self._kernel(node).stat().st_size for node in self.nodes}
+
+    def _open_log(self, log: Path) -> IO[bytes]:
+        """Open the job's log for appending: private in our folder, as the user's umask says where the job names another."""
+        if log.parent == self.folder:
+            return append_private(log, "ab", buffering=0)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        return log.open("ab", buffering=0)
 
     def _kernel(self, node: str) -> Path:
         return self.cluster / "nodes" / node / "kernel.log"
@@ -78,8 +87,7 @@ class Supervisor:
             return
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         log = Path(self.launch["log"])
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("ab", buffering=0) as self.log:
+        with self._open_log(log) as self.log:
             try:
                 self._start()
             except OSError as error:
@@ -98,10 +106,10 @@ class Supervisor:
         world = per_node * len(self.nodes)
         for number in range(world):
             node = self.nodes[number // per_node]
-            process = subprocess.Popen(
+            process = processes.start(
                 ["bash", str(self.folder / "script.sh")],
                 cwd=self.launch["work_dir"],
-                env=self._environment(number, world, per_node, node),
+                environment=self._environment(number, world, per_node, node),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

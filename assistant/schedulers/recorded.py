@@ -5,10 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from assistant.errors import ToolError, Unavailable
 from assistant.ports import Reply
 from assistant.records import Job, JobSpec, Node
+from assistant.rendering import method_lines
 
 NO_PROGRAM = 127
 
@@ -61,6 +63,18 @@ class RecordedCluster:
         self.changes.append(f"submit {spec.name}")
         return str(len(self.changes))
 
+    def user_jobs(self, user: str) -> Sequence[Job]:
+        """Return the recorded jobs of one user."""
+        return [job for job in self.jobs() if job.user == user]
+
+    def release(self, job_id: str) -> None:
+        """Note a release."""
+        self.changes.append(f"release {job_id}")
+
+    def withdraw(self, job_id: str) -> None:
+        """Note a withdrawal."""
+        self.changes.append(f"withdraw {job_id}")
+
     def cancel(self, job_id: str) -> None:
         """Note a cancel."""
         self.changes.append(f"cancel {job_id}")
@@ -72,6 +86,10 @@ class RecordedCluster:
     def uncordon(self, node: str) -> None:
         """Note an uncordon."""
         self.changes.append(f"uncordon {node}")
+
+    def command_lines(self, method: str, /, *arguments: Any, **named: Any) -> tuple[str, ...]:
+        """Return a change in Slurm's words, with all its arguments; this cluster has no programs of its own."""
+        return method_lines(method, arguments, named)
 
     def run(self, nodes: Sequence[str], command: Sequence[str], *, timeout_s: float) -> Mapping[str, Reply]:
         """Answer with the recorded kernel log; any other program is not there."""

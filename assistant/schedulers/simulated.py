@@ -23,7 +23,8 @@ from assistant.errors import ToolError, Unavailable
 from assistant.nodeset import fold
 from assistant.ports import Clock, Reply
 from assistant.records import Job, JobSpec, JobState, Node
-from assistant.schedulers.cordons import must_cordon, must_uncordon, shown
+from assistant.rendering import method_lines
+from assistant.schedulers.cordons import HELD_BY_USER, must_cordon, must_uncordon, shown
 from assistant.schedulers.simulated_run import Progress, Run
 from assistant.schedulers.slurm_words import controller_line, how_ended, job_cancelled, step_cancelled
 
@@ -67,6 +68,8 @@ class SimulatedCluster:
         """Whether every call raises `Unavailable`."""
         self.changes: list[str] = []
         """Every submit, cancel, cordon and uncordon that took effect, in order."""
+        self.holds: list[str] = []
+        """Every release and withdrawal of a job that was submitted held, in order."""
 
     def plan(self, job_name: str, *runs: Run) -> None:
         """Tell what the jobs of a name do: each submission takes the next run, the last one repeats."""
@@ -120,6 +123,7 @@ class SimulatedCluster:
             exit_code=None,
             signal=None,
             comment=spec.comment,
+            reason=HELD_BY_USER if spec.hold else "",
             spec=spec,
         )
         self.changes.append(f"submit {job_id}")
@@ -128,6 +132,30 @@ class SimulatedCluster:
 
     def _new_id(self) -> str:
         return str(len(self._jobs) + 1)
+
+    def user_jobs(self, user: str) -> Sequence[Job]:
+        """Return the jobs of one user, newest last."""
+        return [job for job in self.jobs() if job.user == user]
+
+    def release(self, job_id: str) -> None:
+        """Let a held job begin; one that is not held is left alone.
+
+        Raises:
+            ToolError: There is none of that id, or it has ended.
+        """
+        job = self.job(job_id)
+        if job.state.ended:
+            raise ToolError(f"job {job_id} cannot be released: it is {job.state}")
+        if job.held:
+            self._jobs[job_id] = replace(job, reason="")
+            self.holds.append(f"release {job_id}")
+            self._place()
+
+    def withdraw(self, job_id: str) -> None:
+        """End a job that still waits; one that has begun is left alone."""
+        if self.job(job_id).state is JobState.PENDING:
+            self.holds.append(f"withdraw {job_id}")
+            self.set_cancelled(job_id)
 
     def cancel(self, job_id: str) -> None:
         """End a job; one that ended already is left alone."""
@@ -162,6 +190,10 @@ class SimulatedCluster:
             del self._cordons[node]
             self.changes.append(f"uncordon {node}")
             self._place()
+
+    def command_lines(self, method: str, /, *arguments: Any, **named: Any) -> tuple[str, ...]:
+        """Return a change in Slurm's words, with all its arguments; this cluster has no programs of its own."""
+        return method_lines(method, arguments, named)
 
     def controller_log(self, job_id: str | None = None) -> str:
         """Return slurmctld.log: all of it, or the lines of a job and of its nodes."""
@@ -291,7 +323,7 @@ class SimulatedCluster:
 
     def _place(self) -> None:
         """Start pending jobs in order of submission."""
-        for job in [job for job in self._jobs.values() if job.state is JobState.PENDING]:
+        for job in [job for job in self._jobs.values() if job.state is JobState.PENDING and not job.held]:
             spec = job.spec or JobSpec(job.name, "")
             unusable = {*self._busy, *self._cordons, *self._down, *spec.exclude}
             nodes = tuple(name for name in self._names if name not in unusable)[: spec.nodes]

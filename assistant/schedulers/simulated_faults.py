@@ -37,7 +37,7 @@ class Change:
     """A change that took effect."""
 
     kind: str
-    """submit, cancel, cordon or uncordon."""
+    """submit, release, withdraw, cancel, cordon or uncordon."""
     target: str
     """Job or node."""
     text: str
@@ -93,6 +93,20 @@ class UnreliableCluster(SimulatedCluster):
         """Submit a job and return its id."""
         self.asked("submit")
         return self._made("submit", "", spec.comment, lambda: super(UnreliableCluster, self).submit(spec))
+
+    def user_jobs(self, user: str) -> Sequence[Job]:
+        """Return the jobs of one user, as untidy as all."""
+        return [job for job in self.jobs() if job.user == user]
+
+    def release(self, job_id: str) -> None:
+        """Let a held job begin."""
+        self.asked("release")
+        self._made("release", job_id, self._jobs[job_id].comment, lambda: self._released(job_id))
+
+    def withdraw(self, job_id: str) -> None:
+        """End a job that still waits."""
+        self.asked("withdraw")
+        self._made("withdraw", job_id, self._jobs[job_id].comment, lambda: self._withdrawn(job_id))
 
     def cancel(self, job_id: str) -> None:
         """End a job; one that ended already is left alone."""
@@ -160,6 +174,14 @@ class UnreliableCluster(SimulatedCluster):
         self._newest += 1
         return str(self._newest)
 
+    def _released(self, job_id: str) -> None:
+        with self._undisturbed():
+            super().release(job_id)
+
+    def _withdrawn(self, job_id: str) -> None:
+        with self._undisturbed():
+            super().withdraw(job_id)
+
     def _cancelled(self, job_id: str) -> None:
         with self._undisturbed():
             super().cancel(job_id)
@@ -169,9 +191,9 @@ class UnreliableCluster(SimulatedCluster):
         loss = self.losses.pop(0) if self.losses else Loss.NONE
         if loss is Loss.ASKED:
             raise Unavailable(f"simulated cluster: {kind} was not answered: connection timed out")
-        before = len(self.changes)
+        before = len(self.changes) + len(self.holds)
         answer = act()
-        if len(self.changes) > before:
+        if len(self.changes) + len(self.holds) > before:
             self.made(Change(kind, target or str(answer), text))
         if loss is Loss.ANSWER:
             raise Unavailable(f"simulated cluster: {kind} was not answered: connection timed out")

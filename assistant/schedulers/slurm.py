@@ -11,12 +11,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from assistant.config import SlurmSettings
 from assistant.errors import ToolError, Unavailable
 from assistant.nodeset import fold
 from assistant.ports import Clock
 from assistant.records import Job, JobSpec, JobState, Node, Reservation
+from assistant.rendering import NEW_JOB
 from assistant.schedulers import slurm_nodes as nodes_text
 from assistant.schedulers.cordons import OWN, must_cordon, must_uncordon
 from assistant.schedulers.slurm_controller import controller_lines
@@ -24,7 +26,7 @@ from assistant.schedulers.slurm_history import History
 from assistant.schedulers.slurm_jobs import Row, moved, nodes_of, queue_format, queue_rows, waits_for
 from assistant.schedulers.slurm_run import NO_SUCH_JOB, Commands, me, refused
 from assistant.schedulers.slurm_specs import Specs
-from assistant.schedulers.slurm_submit import submit
+from assistant.schedulers.slurm_submit import submission_line, submit
 from assistant.schedulers.slurm_text import Marks, records
 
 JOB_ID = re.compile(r"(\d+)(?:_\d+|_\[[\d,:%-]+\]|\+\d+)?")
@@ -89,13 +91,48 @@ class SlurmScheduler:
         """
         return submit(self.commands, self.settings, spec)
 
+    def user_jobs(self, user: str) -> Sequence[Job]:
+        """Return all jobs of one user, newest last; of one that the settings leave out, what the controller still knows."""
+        if "*" in self._users() or user in self._users():
+            return [job for job in self.jobs() if job.user == user]
+        return [row.job for row in self._queue("--all", f"--user={user}")]
+
+    def release(self, job_id: str) -> None:
+        """Let a job begin that was submitted held; one that is not held is left alone.
+
+        Raises:
+            ToolError: It has ended, or the right to do it is missing.
+        """
+        row = self._row(job_id)
+        if row.job.state.ended:
+            raise ToolError(f"job {job_id} cannot be released: it is {row.job.state}")
+        if row.job.held:
+            done = self.commands.run("scontrol", "release", row.raw_id, before=self._as_owner(row.job.user))
+            if done.status:
+                raise refused(f"to release job {job_id}", done, JOB_RIGHTS)
+
+    def withdraw(self, job_id: str) -> None:
+        """End a job that still waits; Slurm itself leaves it alone when it has begun meanwhile.
+
+        Raises:
+            ToolError: The right to do it is missing.
+        """
+        row = self._row(job_id)
+        if row.job.state is JobState.PENDING:
+            done = self.commands.run("scancel", "--state=PENDING", row.job.id, before=self._as_owner(row.job.user))
+            if done.status and self._row(job_id).job.state is JobState.PENDING:
+                raise refused(f"to withdraw job {job_id}", done, JOB_RIGHTS)
+
+    def _as_owner(self, user: str) -> Sequence[str]:
+        """Return the words by which the site lets us submit for a user: the same rights end or release what was submitted so."""
+        return [word.replace("{user}", user) for word in self.settings.submit_as] if user not in ("", me()) else ()
+
     def cancel(self, job_id: str) -> None:
         """End a job; one that has ended already is left alone."""
         row = self._row(job_id)
         if row.job.state.ended:
             return
-        named = re.sub(r"%\d+\]$", "]", row.job.id).partition("+")[0]
-        done = self.commands.run("scancel", named)
+        done = self.commands.run("scancel", _cancelled_id(row.job.id))
         if done.status and not self._row(job_id).job.state.ended:
             raise refused(f"to end job {job_id}", done, JOB_RIGHTS)
 
@@ -117,11 +154,10 @@ class SlurmScheduler:
         Raises:
             ToolError: Unknown node, drained or set down by somebody else, or the right to do it is missing.
         """
-        reason = " ".join(reason.split())[:LONGEST_REASON]
-        facts = self._node(node)
+        facts, reason = self._node(node), _written_reason(reason)
         if must_cordon(node, facts.cordon, reason) or not facts.out:
-            was = f" (was: {facts.reason})" if facts.dead and facts.reason and not facts.out else ""
-            self._update_node(node, "State=DRAIN", f"Reason={reason}{was}")
+            for words in _cordon_words(facts, reason):
+                self._admin(f"to change node {node}", *words)
 
     def uncordon(self, node: str) -> None:
         """Put a node back that we drained; one that is not drained is left alone, one that is silent only loses the drain.
@@ -131,11 +167,8 @@ class SlurmScheduler:
         """
         facts = self._node(node)
         if must_uncordon(node, facts.cordon) and facts.out:
-            silent = facts.dead and facts.silent
-            self._update_node(node, "State=UNDRAIN" if silent else "State=RESUME")
-            if silent:
-                # with its own reason there, Slurm takes the node back by itself when it answers again
-                self._update_node(node, f"Reason={facts.reason_before}")
+            for words in _uncordon_words(facts):
+                self._admin(f"to change node {node}", *words)
 
     # What not every scheduler can do
 
@@ -161,7 +194,7 @@ class SlurmScheduler:
             ToolError: The right to do it is missing, or the new job does not exist.
         """
         row = self._row(dependent)
-        done = self.commands.run("scontrol", "update", f"JobId={row.raw_id}", f"Dependency={moved(row.dependency, old, new)}")
+        done = self.commands.run("scontrol", *_move_words(row, old, new))
         if done.status:
             raise refused(f"to let job {dependent} wait for {new}", done, JOB_RIGHTS)
 
@@ -177,9 +210,7 @@ class SlurmScheduler:
         """
         if not name.startswith(OWN):
             raise ToolError(f"reservation {name!r}: the name must begin with {OWN}, so that people know whose it is")
-        words = [f"ReservationName={name}", "StartTime=now", f"Duration={minutes}", f"Nodes={fold(nodes)}"]
-        who = ",".join(users or [me()])
-        self._admin(f"to reserve {fold(nodes)}", "create", "reservation", *words, f"Users={who}")
+        self._admin(f"to reserve {fold(nodes)}", *_reserve_words(name, nodes, minutes=minutes, users=users))
 
     def unreserve(self, name: str) -> None:
         """End a reservation of ours; one that is over is left alone."""
@@ -188,7 +219,7 @@ class SlurmScheduler:
         if not self._reserved(name):
             return
         try:
-            self._admin(f"to end reservation {name}", "delete", f"ReservationName={name}")
+            self._admin(f"to end reservation {name}", *_unreserve_words(name))
         except ToolError:
             if self._reserved(name):  # else it ran out between the two questions
                 raise
@@ -216,6 +247,37 @@ class SlurmScheduler:
         """
         path = self.settings.controller_log or Path(self.config().get("SlurmctldLogFile", "") or "slurmctld.log")
         return controller_lines(path, self._row(job_id).job if job_id is not None else None)
+
+    def command_lines(self, method: str, /, *arguments: Any, **named: Any) -> tuple[str, ...]:
+        """Return the commands that a changing method would run now, with the programs, wrappers and words that it uses.
+
+        Raises:
+            ToolError: What the arguments name does not exist.
+            Unavailable: Slurm did not answer, or its programs are not there.
+        """
+        admin, line = self.settings.admin, self.commands.line
+        match method, list(arguments):
+            case "submit", [JobSpec() as spec]:
+                return (submission_line(self.commands, self.settings, spec),)
+            case "cancel", [job_id]:
+                return (line("scancel", job_id if job_id == NEW_JOB else _cancelled_id(self._row(job_id).job.id)),)
+            case "release", [job_id]:
+                row = None if job_id == NEW_JOB else self._row(job_id)
+                owner = self._as_owner(row.job.user) if row is not None else ()
+                return (line("scontrol", "release", row.raw_id if row is not None else NEW_JOB, before=owner),)
+            case "requeue", [job_id]:
+                return (line("scontrol", "requeuehold" if named.get("hold") else "requeue", self._row(job_id).raw_id),)
+            case "cordon", [node, reason]:
+                return tuple(line("scontrol", *words, before=admin) for words in _cordon_words(self._node(node), reason))
+            case "uncordon", [node]:
+                return tuple(line("scontrol", *words, before=admin) for words in _uncordon_words(self._node(node)))
+            case "move_dependent", [dependent, old, new]:
+                return (line("scontrol", *_move_words(self._row(dependent), old, new)),)
+            case "reserve", [name, nodes]:
+                return (line("scontrol", *_reserve_words(name, nodes, **named), before=admin),)
+            case "unreserve", [name]:
+                return (line("scontrol", *_unreserve_words(name), before=admin),)
+        raise ToolError(f"{method}{tuple(arguments)} is no change that Slurm's commands can make")
 
     # Asking Slurm
 
@@ -253,13 +315,46 @@ class SlurmScheduler:
             raise ToolError(f"node {name!r} is unknown to Slurm; known: {fold(one.name for one in facts)}")
         return found
 
-    def _update_node(self, node: str, *words: str) -> None:
-        self._admin(f"to change node {node}", "update", f"NodeName={node}", *words)
-
     def _admin(self, what: str, *words: str) -> None:
         done = self.commands.run("scontrol", *words, before=self.settings.admin)
         if done.status:
             raise refused(what, done, DRAIN_RIGHTS)
+
+
+def _cancelled_id(job_id: str) -> str:
+    """Return how scancel names a job: the waiting part of an array without its limit, a heterogeneous job as a whole."""
+    return re.sub(r"%\d+\]$", "]", job_id).partition("+")[0]
+
+
+def _cordon_words(facts: nodes_text.NodeFacts, reason: str) -> list[list[str]]:
+    """Return the words for scontrol that drain a node; on one that Slurm took for dead its own reason is kept behind ours."""
+    was = f" (was: {facts.reason})" if facts.dead and facts.reason and not facts.out else ""
+    return [["update", f"NodeName={facts.name}", "State=DRAIN", f"Reason={_written_reason(reason)}{was}"]]
+
+
+def _written_reason(reason: str) -> str:
+    return " ".join(reason.split())[:LONGEST_REASON]
+
+
+def _uncordon_words(facts: nodes_text.NodeFacts) -> list[list[str]]:
+    """Return the words for scontrol that put a node back; a silent one only loses the drain and gets Slurm's reason back."""
+    if not (facts.dead and facts.silent):
+        return [["update", f"NodeName={facts.name}", "State=RESUME"]]
+    # with its own reason there, Slurm takes the node back by itself when it answers again
+    return [["update", f"NodeName={facts.name}", word] for word in ("State=UNDRAIN", f"Reason={facts.reason_before}")]
+
+
+def _move_words(row: Row, old: str, new: str) -> list[str]:
+    return ["update", f"JobId={row.raw_id}", f"Dependency={moved(row.dependency, old, new)}"]
+
+
+def _reserve_words(name: str, nodes: Sequence[str], *, minutes: int, users: Sequence[str] = ()) -> list[str]:
+    words = [f"ReservationName={name}", "StartTime=now", f"Duration={minutes}", f"Nodes={fold(nodes)}"]
+    return ["create", "reservation", *words, f"Users={','.join(users or [me()])}"]
+
+
+def _unreserve_words(name: str) -> list[str]:
+    return ["delete", f"ReservationName={name}"]
 
 
 def _chosen(rows: Sequence[Row], job_id: str) -> Row | None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from operator import itemgetter
 
 from assistant.records import Job
+from assistant.records.tags import PATTERN
 from assistant.schedulers.slurm_jobs import Row, end_of, folder_of, job_of, nodes_of
 from assistant.schedulers.slurm_text import Marks, accounting_records, moment, pairs, value
 
@@ -99,7 +100,7 @@ def option_in(line: str, option: re.Pattern[str]) -> str:
     return found.group(1) if found else ""
 
 
-_VALUE = r"(?:[= ]|(?<=\s-\w))(\S+(?:\s+nightshift:\d+:\d+)?)"
+_VALUE = rf"(?:[= ]|(?<=\s-\w))(\S+(?:\s+{PATTERN})?)"
 OUTPUT = re.compile(rf"\s(?:-o|--output){_VALUE}")
 COMMENT = re.compile(rf"\s--comment{_VALUE}")
 
@@ -148,6 +149,7 @@ def _finished_row(named: Mapping[str, str], job_id: str, name: str, earlier: int
         id=job_id,
         name=name,
         user=named.get("UserId", "").partition("(")[0],
+        account=named.get("UserId", "").partition("(")[0],
         state=end.state,
         partition=named.get("Partition", ""),
         nodes=nodes_of(named.get("NodeList", "")),

@@ -9,6 +9,7 @@ from pathlib import Path
 from assistant.errors import ToolError
 from assistant.records import Job
 from assistant.schedulers.slurm_jobs import nodes_of
+from assistant.untrusted import read_end
 
 READ_BYTES = 32 << 20
 """Of the log, from its end: days on a busy cluster."""
@@ -22,9 +23,7 @@ def controller_lines(path: Path, job: Job | None) -> str:
         ToolError: It cannot be read here.
     """
     try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - READ_BYTES))
-            text = file.read().decode("utf-8", "replace")
+        text = read_end(path, READ_BYTES).raw.decode("utf-8", "replace")
     except OSError as error:
         raise ToolError(
             f"the controller's log {path} cannot be read here ({error.strerror}); where it can, name it as slurm.controller_log"

@@ -16,6 +16,7 @@ from assistant.schedulers.slurm_accounting import accounted_columns, accounted_r
 from assistant.schedulers.slurm_jobs import Row
 from assistant.schedulers.slurm_run import Commands
 from assistant.schedulers.slurm_text import Marks
+from assistant.untrusted import read_end
 
 logger = logging.getLogger(__name__)
 
@@ -170,9 +171,7 @@ def _behind_rule(text: str) -> str:
 
 def _end_of(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - READ_BYTES))
-            return file.read().decode("utf-8", "replace")
+        return read_end(path, READ_BYTES).raw.decode("utf-8", "replace")
     except OSError as error:
         logger.info("completion log %s cannot be read: %s", path, error.strerror)
         return ""

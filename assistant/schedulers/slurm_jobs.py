@@ -140,6 +140,7 @@ def job_of(
         id=job_id,
         name=name,
         user=user,
+        account=user,
         state=end.state,
         partition=partition,
         nodes=nodes,

@@ -6,15 +6,16 @@ import os
 import pwd
 import re
 import shlex
-import shutil
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from assistant import processes
 from assistant.errors import ToolError, Unavailable
+from assistant.rendering import command_line
 
 USUAL_FOLDERS = ("/usr/bin", "/usr/local/bin", "/opt/slurm/bin", "/usr/local/slurm/bin", "/opt/slurm/current/bin")
 """Where Slurm is looked for when PATH, as in cron, does not have it."""
@@ -58,17 +59,35 @@ class Commands:
         self._folder, self._conf, self._timeout_s = folder, conf, timeout_s
 
     def path(self, program: str) -> str:
-        """Return where a program lies.
+        """Return where a program of Slurm lies.
 
         Raises:
-            Unavailable: Nowhere.
+            Unavailable: Nowhere, or where others than root could change it while we are root.
         """
-        folders = [str(self._folder)] if self._folder is not None else [*os.get_exec_path(), *USUAL_FOLDERS]
-        found = shutil.which(program, path=os.pathsep.join(folders))
-        if found is None:
+        folders = [str(self._folder)] if self._folder is not None else [*processes.search_folders(), *USUAL_FOLDERS]
+        try:
+            return processes.program_path(program, folders)
+        except processes.UnsafeProgram as error:
+            raise Unavailable(f"{error.filename}: {error.strerror}") from error
+        except FileNotFoundError:
             where = str(self._folder) if self._folder is not None else "PATH"
-            raise Unavailable(f"{program} is not in {where}; set slurm.folder to the folder of Slurm's commands")
-        return found
+            raise Unavailable(f"{program} is not in {where}; set slurm.folder to the folder of Slurm's commands") from None
+
+    def words(self, program: str, *words: str, before: Sequence[str] = ()) -> list[str]:
+        """Return a command as `run` starts it, its programs by absolute paths.
+
+        Raises:
+            Unavailable: A program is not there, or not safe to be run by root.
+        """
+        try:
+            wrapper = [processes.program_path(before[0]), *before[1:]] if before else []
+        except OSError as error:
+            raise Unavailable(f"{before[0]} cannot be run: {error.strerror} ({error.filename})") from error
+        return [*wrapper, self.path(program), *words]
+
+    def line(self, program: str, *words: str, before: Sequence[str] = ()) -> str:
+        """Return a command as `run` starts it, as text on one line."""
+        return command_line(self.words(program, *words, before=before))
 
     def run(
         self,
@@ -76,7 +95,7 @@ class Commands:
         *words: str,
         before: Sequence[str] = (),
         text: str | None = None,
-        environment: Mapping[str, str] | None = None,
+        descriptors: Sequence[int] = (),
         folder: Path | None = None,
     ) -> Done:
         """Run a program to its end.
@@ -86,19 +105,20 @@ class Commands:
             words: Its arguments.
             before: Words to put before it, such as `sudo -n`.
             text: What it reads; nothing when None.
-            environment: What a job is to have on top of the caller's own environment; for `sbatch`, which hands it all on.
+            descriptors: Open files that it gets, under the same numbers.
             folder: Where it runs.
 
         Raises:
             Unavailable: It could not be started, did not end in time, or the other side did not answer.
         """
-        command = [*before, self.path(program), *words]
+        command = self.words(program, *words, before=before)
         shown = shlex.join([*before, program, *words])[:200]
         try:
-            process = subprocess.Popen(
+            process = processes.start(
                 command,
+                environment=self._environment(),
                 cwd=folder,
-                env=self._environment() | WAY_OF_SPEAKING if environment is None else {**self._environment(), **environment},
+                pass_fds=tuple(descriptors),
                 stdin=subprocess.PIPE if text is not None else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -131,12 +151,8 @@ class Commands:
 
     def _environment(self) -> dict[str, str]:
         # SBATCH_*, SQUEUE_* and so on are options in disguise: what the caller's shell prefers is not what we ask for
-        kept = {k: v for k, v in os.environ.items() if not re.match(r"(?:SLURM|SBATCH|SQUEUE|SACCT|SCONTROL|SINFO|SCANCEL)_", k)}
-        if "SLURM_CONF" in os.environ:
-            kept["SLURM_CONF"] = os.environ["SLURM_CONF"]
-        if self._conf is not None:
-            kept["SLURM_CONF"] = str(self._conf)
-        return kept
+        conf = {"SLURM_CONF": str(self._conf)} if self._conf is not None else {}
+        return processes.clean_environment({**WAY_OF_SPEAKING, **conf})
 
 
 def _kill_group(pid: int) -> None:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from assistant.errors import ToolError
+from assistant.processes import job_variables
 from assistant.records import Job, JobSpec
 from assistant.schedulers.slurm_jobs import nodes_of
 from assistant.schedulers.slurm_text import pairs, seconds, value
+from assistant.untrusted import parse_json
 
 CARRIED = "#NIGHTSHIFT_ENVIRONMENT "
 OWN_VARIABLE = "NIGHTSHIFT_"
@@ -33,7 +34,7 @@ OURS = frozenset(_OURS.split())
 """Options that `JobSpec` has a field for, or that we set."""
 _ONE_TIME = (
     "a array d dependency b begin W wait test-only H hold uid gid wrap h help usage V version Q quiet v verbose deadline bb bbf "
-    "kill-on-invalid-dep"
+    "export-file kill-on-invalid-dep"
 )
 ONE_TIME = frozenset(_ONE_TIME.split())
 """Options that made sense for the first submission only."""
@@ -114,7 +115,7 @@ def without_carried(script: str) -> tuple[str, dict[str, str]]:
     if len(lines) < 2 or not lines[1].startswith(CARRIED):
         return script, {}
     try:
-        carried = json.loads(lines[1].removeprefix(CARRIED))
+        carried = parse_json(lines[1].removeprefix(CARRIED))
     except ValueError:
         carried = {}
     own = carried.items() if isinstance(carried, dict) else ()
@@ -227,7 +228,7 @@ def sbatch_words(spec: JobSpec, extra: Sequence[str] = (), *, by_name: bool = Tr
     Args:
         spec: What to submit.
         extra: The site's own options.
-        by_name: Whether sbatch has our variables in its environment; else their values are written out.
+        by_name: Whether sbatch reads the job's environment as data; else the variables are written out.
 
     Raises:
         ToolError: A value cannot be written out.
@@ -240,6 +241,7 @@ def sbatch_words(spec: JobSpec, extra: Sequence[str] = (), *, by_name: bool = Tr
     words += [f"--exclude={','.join(spec.exclude)}"] if spec.exclude else []
     words += [f"--comment={' '.join(spec.comment.split())}"] if spec.comment else []
     words += [f"--time={-(-spec.time_limit_s // 60)}"] if spec.time_limit_s else []
+    words += ["--hold"] if spec.hold else []
     return words + _export(spec, by_name=by_name)
 
 
@@ -255,21 +257,48 @@ def _nodelist_kept(spec: JobSpec) -> list[str]:
     return kept
 
 
-def _export(spec: JobSpec, *, by_name: bool) -> list[str]:
-    """Return the option that lets our variables through where the job exports less than everything."""
-    own = {name: text for name, text in spec.environment.items() if not by_name or name.startswith(OWN_VARIABLE)}
+def exported(spec: JobSpec, base: Mapping[str, str]) -> dict[str, str]:
+    """Return the whole environment of a job, as its `--export` asks for it: everything, named variables, or nothing but ours.
+
+    Args:
+        spec: The job; of its environment only what `processes.job_variables` lets through is handed on.
+        base: What it has besides, where it exports everything.
+    """
+    known = job_variables(spec.environment)
+    own = {name: text for name, text in known.items() if name.startswith(OWN_VARIABLE)}
+    chosen: dict[str, str] = {}
+    for item in _export_list(spec):
+        name, equals, text = item.partition("=")
+        if item == "ALL":
+            chosen |= {**base, **known}
+        elif equals:
+            chosen |= job_variables({name: text})
+        elif name in known:
+            chosen[name] = known[name]
+    return {**chosen, **own}
+
+
+def _export_list(spec: JobSpec) -> list[str]:
+    """Return what a job's own --export names, the option as typed before the script's line; `ALL` where it has none."""
     asked = [line for line in spec.script.splitlines() if line.startswith("#SBATCH")] + list(spec.options)
-    said = [match.group(1).strip("\"'") for line in asked if (match := re.search(r"--export[= ](\S+)", line))]
-    before = [name for name in (said[-1] if said else "ALL").split(",") if not name.startswith(OWN_VARIABLE)]
-    if not own or (by_name and before == ["ALL"]):
+    values = [match.group(1).strip("\"'") for line in asked if (match := re.search(r"--export[= ](\S+)", line))]
+    return [name for name in (values[-1] if values else "ALL").split(",") if name and not name.startswith(OWN_VARIABLE)]
+
+
+def _export(spec: JobSpec, *, by_name: bool) -> list[str]:
+    """Return the options that decide what the job has in its environment.
+
+    With `--export-file` Slurm takes the file for the whole environment, unless the script says otherwise: so `ALL` overrides the
+    script, and where a job exports less than everything, its user's login environment is asked for, as Slurm itself does.
+    """
+    before = _export_list(spec)
+    if by_name:
+        return ["--export=ALL", *(["--get-user-env"] if not {"ALL", "NIL"} & set(before) else [])]
+    own = job_variables(spec.environment)
+    if not own:
         return [f"--export={','.join(before)}"] if before != ["ALL"] and before else []
-    bad = next((name for name, text in own.items() if not by_name and re.search(r"[,\n'\"]", text)), None)
+    bad = next((name for name, text in own.items() if re.search(r"[,\n'\"]", text)), None)
     if bad is not None:
         raise ToolError(f"{bad} holds a comma or quote, so slurm.submit_as cannot hand it on; run Nightshift as {spec.user}")
-    listed = own if by_name else [f"{name}={text}" for name, text in own.items()]
+    listed = [f"{name}={text}" for name, text in own.items()]
     return [f"--export={','.join([*(name for name in before if name not in ('NONE', 'NIL')), *listed])}"]
-
-
-def shown_submission(spec: JobSpec) -> str:
-    """Return the submission as a person would type it."""
-    return shlex.join(["sbatch", *sbatch_words(spec), "SCRIPT", *spec.arguments])

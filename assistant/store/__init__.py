@@ -6,7 +6,7 @@ Every change of an incident, call, decision, outcome or approval appends a row t
 from __future__ import annotations
 
 from assistant.store.approvals import Approval, ApprovalRows
-from assistant.store.audit import AuditRow, Broken
+from assistant.store.audit import AuditHead, AuditRow
 from assistant.store.budgets import Attempt, BudgetRows
 from assistant.store.calls import PastCall
 from assistant.store.evaluations import EvaluationRows, EvaluationRun
@@ -14,6 +14,7 @@ from assistant.store.incidents import IncidentRows
 from assistant.store.leaders import LeaderRows, Leadership
 from assistant.store.ledger import LedgerRows
 from assistant.store.memories import Memory, MemoryRows, Near
+from assistant.store.policies import PolicyRows
 from assistant.store.readings import ReadingRows
 from assistant.store.rules import RuleRows
 from assistant.store.sight import Said, SightRows, Unseen
@@ -21,11 +22,13 @@ from assistant.store.tallies import Count
 from assistant.store.tellings import Telling, TellingRows
 from assistant.store.templates import TemplateRows
 from assistant.store.trials import TrialRows
+from assistant.store.verification import Broken
 from assistant.store.watches import PassingWatch, WatchRows
 
 __all__ = [
     "Approval",
     "Attempt",
+    "AuditHead",
     "AuditRow",
     "Broken",
     "Count",
@@ -50,6 +53,7 @@ class Store(
     RuleRows,
     LeaderRows,
     LedgerRows,
+    PolicyRows,
     ReadingRows,
     MemoryRows,
     SightRows,

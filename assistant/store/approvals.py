@@ -11,7 +11,10 @@ from assistant.records import Call, CallStatus, Decision, Verdict
 from assistant.store.calls import CallRows
 from assistant.store.rows import clean, time_of, time_text
 
-__all__ = ["Approval", "ApprovalRows"]
+__all__ = ["SHORT_DIGEST", "Approval", "ApprovalRows"]
+
+SHORT_DIGEST = 12
+"""Characters of a digest that people are shown, and the fewest that an answer may name: 48 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,8 @@ class Approval:
     by: str | None
     answered: datetime | None
     answer_why: str
+    digest: str = ""
+    """Digest of the call's frozen commands when it was asked (`Call.digest`): the answer holds for these and no others."""
 
     def pending(self, now: datetime) -> bool:
         """Whether it still can be answered."""
@@ -52,8 +57,8 @@ class ApprovalRows(CallRows):
             if waiting is not None and waiting.pending(asked):
                 return waiting.id
             row = connection.execute(
-                "INSERT INTO approvals (call, rule, why, asked, expires, answer_why) VALUES (?,?,?,?,?,'')",
-                [call, decision.rule, clean(decision.why), time_text(asked), time_text(expires)],
+                "INSERT INTO approvals (call, rule, why, asked, expires, answer_why, digest) VALUES (?,?,?,?,?,'',?)",
+                [call, decision.rule, clean(decision.why), time_text(asked), time_text(expires), about.digest],
             )
             number = int(row.lastrowid or 0)
             self.record(
@@ -65,7 +70,7 @@ class ApprovalRows(CallRows):
                 why=decision.why or about.why,
                 rule=decision.rule,
                 preview=about.preview,
-                detail={"approval": number, "expires": time_text(expires)},
+                detail={"approval": number, "expires": time_text(expires), "digest": about.digest},
             )
         return number
 
@@ -102,22 +107,45 @@ class ApprovalRows(CallRows):
         )
         return [self.call(one.call) for one in map(_approval_of, rows) if now < one.expires]
 
-    def answer(self, approval: int, verdict: Verdict, by: str, at: datetime | None = None, why: str = "") -> bool:
+    def answer(
+        self,
+        approval: int,
+        verdict: Verdict,
+        by: str,
+        at: datetime | None = None,
+        why: str = "",
+        *,
+        digest: str | None = None,
+    ) -> bool:
         """Answer for a call, by compare-and-set: exactly one answer wins.
 
         A refusal also sets the call to `denied`. An approval runs nothing: the gate asks the policy again, then runs it.
+
+        Args:
+            approval: Its id.
+            verdict: Allow or deny.
+            by: Who answers.
+            at: When; now if not given.
+            why: For the audit.
+            digest: Of what the person was shown (`Approval.digest`, or its first 12 characters or more): an answer to anything
+                else is refused. None for an answer that was given without looking at the commands.
 
         Returns:
             False when it had been answered already or has expired; nothing was changed.
 
         Raises:
-            UsageError: There is no such approval, or the verdict is `ask`.
+            UsageError: There is no such approval, the verdict is `ask`, or the approval is about other commands than were shown.
         """
         if verdict is Verdict.ASK:
             raise UsageError("an approval is answered with allow or deny")
         at = at or self.clock.now()
         with self.transaction() as connection:
             asked = self.approval(approval)
+            if digest is not None and (len(digest) < SHORT_DIGEST or not asked.digest.startswith(digest)):
+                raise UsageError(
+                    f"approval {approval} is about {asked.digest[:SHORT_DIGEST] or 'commands without a digest'}, and the answer"
+                    f" names {digest or 'nothing'}: look at `nightshift approvals` and answer with the digest shown there"
+                )
             changed = connection.execute(
                 "UPDATE approvals SET verdict = ?, by = ?, answered = ?, answer_why = ? "
                 "WHERE id = ? AND verdict IS NULL AND expires > ?",
@@ -136,11 +164,30 @@ class ApprovalRows(CallRows):
                 rule=asked.rule,
                 preview=about.preview,
                 outcome=str(verdict),
-                detail={"approval": approval},
+                detail={"approval": approval, "digest": asked.digest},
             )
             if verdict is Verdict.DENY:
                 self.move_call(about.id, CallStatus.PENDING, CallStatus.DENIED, by=by)
         return True
+
+    def withdraw_approvals(self, call: int, why: str) -> None:
+        """Close what is still asked about a call that has ended; those who were asked find out why."""
+        with self.transaction() as connection:
+            changed = connection.execute(
+                "UPDATE approvals SET verdict = ?, by = 'gate', answered = ?, answer_why = ? WHERE call = ? AND verdict IS NULL",
+                [str(Verdict.DENY), time_text(self.clock.now()), clean(f"withdrawn: {why}"), call],
+            )
+            if changed.rowcount:
+                about = self.call(call)
+                self.record(
+                    "approval.withdrawn",
+                    by="gate",
+                    incident=about.incident,
+                    call=call,
+                    why=why,
+                    preview=about.preview,
+                    outcome="withdrawn",
+                )
 
 
 def _approval_of(row: sqlite3.Row) -> Approval:
@@ -155,4 +202,5 @@ def _approval_of(row: sqlite3.Row) -> Approval:
         by=row["by"],
         answered=time_of(row["answered"]),
         answer_why=row["answer_why"],
+        digest=row["digest"],
     )

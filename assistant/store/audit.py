@@ -1,26 +1,59 @@
 """The audit: who did what, when, why, by which rule, with which exact command, with what outcome, and how to take it back.
 
 Rows are only added, in the transaction of the change that they tell about. Each carries the SHA-256 of the one before and of
-itself, so that an edit, a removal or a swap shows; `verify` says where.
+itself, the digests of the rows that the transaction wrote (`seals`), and a mac by the store's key (`keys`).
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from assistant.errors import StoreError, UsageError
+from assistant.store import verification
 from assistant.store.connection import Database
+from assistant.store.keys import StoreKey, key_path, make_key, read_key
 from assistant.store.rows import clean, packed, time_text, unpacked
+from assistant.store.seals import (
+    SealedTable,
+    chain_hash,
+    chain_mac,
+    clear_touched,
+    install_triggers,
+    sealed_tables,
+    seals_text,
+    touch_all,
+    touched_seals,
+)
+from assistant.store.verification import FIRST, SEAL, SIGNED, Broken
 
-__all__ = ["AuditRow", "AuditRows", "Broken", "row_of"]
+__all__ = ["AuditHead", "AuditRow", "AuditRows", "row_of"]
 
-_FIRST = "0" * 64
-_SAID = ("at", "by", "what", "incident", "call", "why", "rule", "preview", "outcome", "undo", "detail")
+
+class AuditHead(NamedTuple):
+    """The newest row of the audit: what a person or another machine keeps, to notice a rewritten audit."""
+
+    row: int
+    hash: str
+
+    def __str__(self) -> str:
+        return f"{self.row}:{self.hash}"
+
+    @classmethod
+    def parse(cls, text: str) -> AuditHead:
+        """Return the head that `ROW:HASH` names.
+
+        Raises:
+            UsageError: It is none.
+        """
+        row, _, digest = text.strip().partition(":")
+        if not (row.isascii() and row.isdigit() and len(digest) == 64 and not set(digest) - set("0123456789abcdef")):
+            raise UsageError(f"wanted ROW:HASH as `nightshift audit head` prints it, found {text.strip()[:80]!r}")
+        return cls(int(row), digest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +64,9 @@ class AuditRow:
     at: datetime
     by: str
     what: str
-    """`incident.` opened, event, claimed, released, state; `diagnosis`; `call.<status>`; `decision`; `outcome`; `approval.` asked,
-    answered; `budget.` attempt, progress; `leader.` took_over, resigned; `watch.<condition>`, its outcome `on` or `off`."""
+    """`incident.` opened, event, claimed, state; `diagnosis`; `call.<status>`; `decision`; `outcome`; `approval.` asked,
+    answered; `budget.` attempt, progress; `leader.` took_over, resigned; `watch.<condition>`, its outcome `on` or `off`; `seal`
+    for rows that were written without an entry of their own; `audit.key` for a new key of the store."""
     incident: int | None
     call: int | None
     why: str
@@ -47,17 +81,15 @@ class AuditRow:
     detail: Mapping[str, Any]
     previous: str
     hash: str
-
-
-class Broken(NamedTuple):
-    """The first audit row that is not as it was written."""
-
-    id: int
-    why: str
+    seals: str = ""
+    """JSON: by table and key the digests of the rows that were written, before and after; empty for none."""
+    mac: str = ""
 
 
 class AuditRows(Database):
     """The audit's part of the store."""
+
+    _kept_key: tuple[tuple[int, int], StoreKey] | None = None
 
     def record(
         self,
@@ -89,25 +121,77 @@ class AuditRows(Database):
             "detail": packed(detail or {}),
         }
         with self.transaction() as connection:
-            last = connection.execute("SELECT hash FROM audit ORDER BY id DESC LIMIT 1").fetchone()
-            previous = last["hash"] if last else _FIRST
-            digest = _digest(previous, row)
-            columns = (*_SAID, "previous", "hash")
-            connection.execute(
-                f"INSERT INTO audit ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})",
-                [*row.values(), previous, digest],
-            )
+            return self._append(connection, row, seals_text(touched_seals(connection, self._tables())))
+
+    def _append(self, connection: sqlite3.Connection, row: Mapping[str, Any], seals: str) -> str:
+        last = connection.execute("SELECT id, hash FROM audit ORDER BY id DESC LIMIT 1").fetchone()
+        # row 0 seals what a new store is made with, before anything has happened
+        previous, number = (last["hash"], last["id"] + 1) if last else (FIRST, int(row["what"] != SEAL))
+        key = self._key(number)
+        if key.since == number and number > 1 and row["what"] != "audit.key":
+            why = f"there was no key at {key_path(self.path)}: a new one vouches from here on"
+            self._append(connection, self._entry("audit.key", why=why), "")
+            return self._append(connection, row, seals)
+        digest = chain_hash(previous, {**row, "seals": seals} if seals else row)
+        values = {"id": number, **row, "seals": seals, "previous": previous, "hash": digest}
+        values["mac"] = chain_mac(key.secret, number, digest)
+        connection.execute(
+            f"INSERT INTO audit ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})", list(values.values())
+        )
         return digest
 
+    def _entry(self, what: str, why: str = "") -> dict[str, Any]:
+        blank = {**dict.fromkeys(SIGNED, ""), "incident": None, "call": None, "detail": packed({})}
+        return {**blank, "at": time_text(self.clock.now()), "by": "store", "what": what, "why": why}
+
+    def _key(self, number: int) -> StoreKey:
+        """Return the store's key, made anew from an audit row's number on where there is none."""
+        path = key_path(self.path)
+        try:
+            about = path.stat()
+        except FileNotFoundError:
+            self._kept_key = None
+            return make_key(path, number)
+        mark = (about.st_ino, about.st_mtime_ns)
+        if self._kept_key is None or self._kept_key[0] != mark:
+            key = read_key(path)
+            if key is None:
+                return make_key(path, number)
+            self._kept_key = (mark, key)
+        return self._kept_key[1]
+
+    def _tables(self) -> Mapping[str, SealedTable]:
+        tables: Mapping[str, SealedTable] = self._local.sealed
+        return tables
+
+    def _before_begin(self, connection: sqlite3.Connection) -> None:
+        schema: int = connection.execute("PRAGMA main.schema_version").fetchone()[0]
+        mark = (id(connection), schema)
+        if getattr(self._local, "sealed_mark", None) != mark:
+            self._local.sealed = sealed_tables(connection)
+            install_triggers(connection, self._local.sealed.values())
+            self._local.sealed_mark = mark
+        clear_touched(connection)
+
+    def _before_commit(self, connection: sqlite3.Connection) -> None:
+        seals = touched_seals(connection, self._tables())
+        if seals:
+            self._append(connection, self._entry(SEAL), seals_text(seals))
+
+    def _after_migration(self, connection: sqlite3.Connection, tables: Container[str]) -> None:
+        sealed = self._local.sealed = sealed_tables(connection)
+        begun = connection.execute("SELECT 1 FROM audit WHERE seals != '' LIMIT 1").fetchone()
+        touch_all(connection, [table for name, table in sealed.items() if begun is None or name not in tables])
+
     def audit(self, *, incident: int | None = None, after: int = 0, limit: int | None = None) -> list[AuditRow]:
-        """Return rows of the audit, oldest first.
+        """Return rows of the audit, oldest first, without those that only seal.
 
         Args:
             incident: Only rows about this one.
             after: Only rows with a higher id.
             limit: The newest so many.
         """
-        where = "id > ?" + ("" if incident is None else " AND incident = ?")
+        where = f"id > ? AND what != '{SEAL}'" + ("" if incident is None else " AND incident = ?")
         arguments = [after] if incident is None else [after, incident]
         newest = self.rows(
             f"SELECT * FROM audit WHERE {where} ORDER BY id DESC LIMIT ?", [*arguments, -1 if limit is None else limit]
@@ -119,71 +203,69 @@ class AuditRows(Database):
         row = self.row("SELECT seq FROM sqlite_sequence WHERE name = 'audit'")
         return 0 if row is None else int(row["seq"])
 
-    def verify(self) -> Broken | None:
-        """Return the first broken row of the audit and why, None when the chain holds and the tables agree with it.
+    def head(self) -> AuditHead:
+        """Return the newest row of the audit and its hash; row 0 before the first."""
+        row = self.row("SELECT id, hash FROM audit ORDER BY id DESC LIMIT 1")
+        return AuditHead(row["id"], row["hash"]) if row is not None else AuditHead(0, FIRST)
 
-        The chain shows any change of a row that is followed by another. Who may write the file can rewrite the whole chain:
-        keep the hash of the newest row elsewhere (`nightshift audit verify` prints it) to notice that too.
+    def changed_since_row(self, row: int) -> bool:
+        """Tell whether the audit has the outcome of a change of the cluster, or an answer to an approval, behind a row."""
+        sql = (
+            "SELECT 1 FROM audit JOIN calls ON calls.id = audit.call WHERE audit.id > ? "
+            "AND (what = 'approval.answered' OR (what = 'outcome' AND calls.kind != 'read')) LIMIT 1"
+        )
+        return self.row(sql, [row]) is not None
+
+    def verify(self, *, since: Sequence[AuditHead] = ()) -> Broken | None:
+        """Return the first thing that is not as Nightshift wrote it, None when all of it holds; see `broken_rows`."""
+        return next(iter(self.broken_rows(since=since, most=1)), None)
+
+    def broken_rows(self, *, since: Sequence[AuditHead] = (), most: int = 20) -> list[Broken]:
+        """Return what is not as Nightshift wrote it: in the audit, in any sealed row of any table, in the schema.
+
+        Args:
+            since: Heads that were kept elsewhere: each row must still be there with its hash. Only so does a file show that was
+                replaced by an older copy, or that somebody with the store's key rewrote from beginning to end.
+            most: Stop after so many.
         """
-        with self.snapshot():
-            return self._first_broken()
+        with self.snapshot() as connection:
+            return verification.broken_rows(connection, _readable_key(self.path), since=since, most=most)
 
-    def _first_broken(self) -> Broken | None:
-        previous, wanted = _FIRST, 1
-        said: dict[tuple[str, int], tuple[str, int]] = {}
-        for row in self._from_the_first():
-            if row["id"] != wanted:
-                return Broken(wanted, f"row {wanted} is missing")
-            if row["previous"] != previous:
-                return Broken(row["id"], f"row {row['id']} does not follow row {row['id'] - 1}: that one was replaced")
-            if row["hash"] != _digest(previous, {name: row[name] for name in _SAID}):
-                return Broken(row["id"], f"row {row['id']} was changed after it was written")
-            previous, wanted = row["hash"], wanted + 1
-            said |= _standing(row)
-        return self._cut_off(wanted) or self._unguarded(wanted) or self._disagreeing(said)
+    def audit_notes(self) -> list[str]:
+        """Return what a person should know of the audit's strength: that the store's key was replaced, is gone or not readable."""
+        notes = []
+        try:
+            key = read_key(key_path(self.path))
+        except StoreError as error:
+            notes.append(f"{error}; the macs of the audit were not checked")
+        else:
+            if key is None:
+                notes.append(
+                    f"{key_path(self.path)} is gone: the audit holds by its chain alone, and approvals given so far count no more"
+                )
+        replaced = (
+            "SELECT id, at FROM audit AS made WHERE what = 'audit.key' "
+            "AND (SELECT mac FROM audit WHERE id = made.id - 1) != '' ORDER BY id DESC LIMIT 3"
+        )
+        for row in self.rows(replaced):
+            notes.append(f"a new key was made at row {row['id']} ({row['at'][:19]}Z): rows before it hold by the chain alone")
+        return notes
 
-    def _from_the_first(self) -> Iterator[sqlite3.Row]:
-        last = 0
-        while page := self.rows("SELECT * FROM audit WHERE id > ? ORDER BY id LIMIT 1000", [last]):
-            yield from page
-            last = page[-1]["id"]
+    def call_broken(self, call: int, approval: int | None) -> str | None:
+        """Return why a call and an approval of it are not what the audit sealed, None when they are.
 
-    def _cut_off(self, wanted: int) -> Broken | None:
-        highest = self.row("SELECT seq FROM sqlite_sequence WHERE name = 'audit'")
-        if highest is not None and highest["seq"] >= wanted:
-            return Broken(wanted, f"row {wanted} is missing: rows up to {highest['seq']} had been written")
+        Raises:
+            StoreError: The store's key cannot be read.
+        """
+        with self.snapshot() as connection:
+            return verification.call_broken(connection, read_key(key_path(self.path)), call, approval)
+
+
+def _readable_key(store: Path) -> StoreKey | None:
+    try:
+        return read_key(key_path(store))
+    except StoreError:
         return None
-
-    def _unguarded(self, wanted: int) -> Broken | None:
-        guards = self.rows("SELECT 1 FROM sqlite_master WHERE type = 'trigger' AND tbl_name = 'audit'")
-        if len(guards) < 2:
-            return Broken(wanted, "the triggers that refuse changes of the audit are gone")
-        return None
-
-    def _disagreeing(self, said: Mapping[tuple[str, int], tuple[str, int]]) -> Broken | None:
-        """Compare where incidents and calls stand with what the audit said last about them."""
-        now = {("incident", row["id"]): row["state"] for row in self.rows("SELECT id, state FROM incidents")}
-        now |= {("call", row["id"]): row["status"] for row in self.rows("SELECT id, status FROM calls")}
-        for (sort, number), (state, row) in said.items():
-            found = now.get((sort, number), "gone")
-            if found != state:
-                return Broken(row, f"{sort} {number} is {found}, but row {row} says {state}")
-        return None
-
-
-def _standing(row: sqlite3.Row) -> dict[tuple[str, int], tuple[str, int]]:
-    """Return where a row leaves its incident or call: (state, row) by (`incident` or `call`, id); empty when it moves neither."""
-    what: str = row["what"]
-    if what in ("incident.opened", "incident.state"):
-        return {("incident", row["incident"]): (row["outcome"] or "open", row["id"])}
-    if what == "outcome":
-        return {("call", row["call"]): ("done" if row["outcome"] == "ok" else "failed", row["id"])}
-    return {("call", row["call"]): (what.removeprefix("call."), row["id"])} if what.startswith("call.") else {}
-
-
-def _digest(previous: str, row: Mapping[str, Any]) -> str:
-    text = json.dumps({"previous": previous, **row}, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def row_of(row: sqlite3.Row) -> AuditRow:

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
-from assistant.errors import StoreError, UsageError
+from assistant.errors import StoreBusy, StoreError, UsageError
 from assistant.records import Call, CallStatus, Decision, Outcome
 from assistant.store.audit import AuditRows
 from assistant.store.rows import call_of, clean, decision_of, outcome_of, packed, time_text, unpacked
 
-__all__ = ["CallRows", "PastCall"]
+__all__ = ["STANDS", "CallRows", "PastCall", "command_digest"]
 
+STANDS = "stands"
+"""Rule of the decision on a call that changes nothing, because the cluster is already as it would make it."""
 _TOOK_PLACE = tuple(str(s) for s in (CallStatus.INTENT, CallStatus.DONE, CallStatus.FAILED, CallStatus.UNDONE))
+
+
+def command_digest(command: str) -> str:
+    """Return the SHA-256 (hex) of one command as it would run, before redaction, so that two secrets never count as one."""
+    return hashlib.sha256(command.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class PastCall(NamedTuple):
@@ -63,10 +73,22 @@ class CallRows(AuditRows):
         with self.transaction() as connection:
             if None not in (call.step, call.incident) and self.calls(call.incident, step=call.step):
                 raise StoreError(f"step {call.step!r} of incident {call.incident} has a call already: a step is made once")
+            # before the call is there, so that its first seal stands in its own row of the audit
+            if kind != "read" and call.incident is not None:
+                self._record_owner(call.incident)
             row = connection.execute(f"INSERT INTO calls ({columns}) VALUES ({', '.join('?' * len(values))})", values)
             written = self.call(int(row.lastrowid or 0))
             self._record_call(written, {"step": call.step, "kind": kind, "undoes": undoes})
         return written
+
+    def _record_owner(self, incident: int) -> None:
+        """Record which process holds an incident of which a change is about to be made, once for each."""
+        held = self.row("SELECT owner FROM incidents WHERE id = ?", [incident])
+        last = self.row(
+            "SELECT by FROM audit WHERE incident = ? AND what = 'incident.claimed' ORDER BY id DESC LIMIT 1", [incident]
+        )
+        if held is not None and held["owner"] is not None and (last is None or last["by"] != clean(held["owner"])):
+            self.record("incident.claimed", by=held["owner"], incident=incident, why="a change is about to be made")
 
     def move_call(
         self, call: int, before: CallStatus, after: CallStatus, *, preview: str | None = None, by: str | None = None
@@ -85,6 +107,33 @@ class CallRows(AuditRows):
         """Note what a call would change, as looked up at the scheduler, and the exact change; the decision's audit row shows it."""
         with self.transaction() as connection:
             connection.execute("UPDATE calls SET targets = ?, preview = ? WHERE id = ?", [packed(targets), clean(preview), call])
+
+    def freeze(self, call: Call, preview: str, commands: Sequence[str]) -> Call:
+        """Keep the exact commands of a call, and return the call with its digest.
+
+        Args:
+            call: As the caller knows it.
+            preview: What people are shown: every command, and notes behind ` # `.
+            commands: The commands as they would run; only their digests are kept, since they may hold secrets.
+
+        Raises:
+            StoreBusy: Another process goes on with the call meanwhile; nothing was changed.
+        """
+        shown, kept = clean(preview), [command_digest(command) for command in commands]
+        digest = hashlib.sha256(json.dumps([shown, kept]).encode("ascii")).hexdigest()
+        with self.transaction() as connection:
+            changed = connection.execute(
+                "UPDATE calls SET preview = ?, commands = ?, digest = ? WHERE id = ? AND status = ?",
+                [shown, json.dumps(kept), digest, call.id, str(call.status)],
+            )
+            if not changed.rowcount:
+                raise StoreBusy(f"call {call.id} is {self.call(call.id).status}: another process goes on with it; ask again later")
+        return replace(call, preview=shown, digest=digest)
+
+    def frozen_commands(self, call: int) -> list[str]:
+        """Return the digests of a call's frozen commands, each as `command_digest` makes it, in the order of `freeze`."""
+        row = self.row("SELECT commands FROM calls WHERE id = ?", [call])
+        return [str(digest) for digest in json.loads(row["commands"])] if row is not None else []
 
     def set_call_status(self, call: int, status: CallStatus, *, by: str | None = None) -> None:
         """Change a call's status, whatever it was."""
@@ -107,8 +156,16 @@ class CallRows(AuditRows):
         about = self.call(call)
         with self.transaction() as connection:
             connection.execute(
-                "INSERT INTO decisions (call, verdict, rule, by, at, why) VALUES (?,?,?,?,?,?)",
-                [call, str(decision.verdict), decision.rule, clean(decision.by), time_text(decision.at), clean(decision.why)],
+                "INSERT INTO decisions (call, verdict, rule, by, at, why, policy) VALUES (?,?,?,?,?,?,?)",
+                [
+                    call,
+                    str(decision.verdict),
+                    decision.rule,
+                    clean(decision.by),
+                    time_text(decision.at),
+                    clean(decision.why),
+                    decision.policy,
+                ],
             )
             self.record(
                 "decision",
@@ -120,6 +177,7 @@ class CallRows(AuditRows):
                 rule=decision.rule,
                 preview=about.preview,
                 outcome=str(decision.verdict),
+                detail={name: text for name, text in (("policy", decision.policy), ("digest", about.digest)) if text} or None,
             )
 
     def decisions(self, call: int) -> list[Decision]:
@@ -202,6 +260,20 @@ class CallRows(AuditRows):
         row = self.row("SELECT undoes FROM calls WHERE id = ?", [call])
         return None if row is None else row["undoes"]
 
+    def runs_of(self, call: int) -> list[str]:
+        """Return the keys (`records.run_of`) of the runs that a changing call is about; none for a call from before 0.16."""
+        row = self.row("SELECT targets FROM calls WHERE id = ?", [call])
+        return [] if row is None else list(unpacked(row["targets"]).get("runs", ()))
+
+    def undecided(self) -> list[PastCall]:
+        """Return the changing calls that have begun and have no outcome, oldest first, with the time at which each was allowed."""
+        rows = self.rows(
+            "SELECT *, coalesce((SELECT max(at) FROM decisions WHERE call = calls.id AND verdict = 'allow'), at) AS made "
+            "FROM calls WHERE kind != 'read' AND status = ? ORDER BY id",
+            [str(CallStatus.INTENT)],
+        )
+        return [PastCall(r["id"], r["kind"], unpacked(r["targets"]), datetime.fromisoformat(r["made"]), r["by"]) for r in rows]
+
     def changes_since(self, since: datetime) -> list[PastCall]:
         """Return the changing calls since a time that ran or may have run, oldest first; what the limits count.
 
@@ -210,8 +282,8 @@ class CallRows(AuditRows):
         marks = ", ".join("?" * len(_TOOK_PLACE))
         rows = self.rows(
             "SELECT *, coalesce((SELECT max(at) FROM decisions WHERE call = calls.id AND verdict = 'allow'), at) AS made "
-            f"FROM calls WHERE kind != 'read' AND status IN ({marks}) "
+            f"FROM calls WHERE kind != 'read' AND status IN ({marks}) AND id NOT IN (SELECT call FROM decisions WHERE rule = ?) "
             "AND (at >= ? OR id IN (SELECT call FROM decisions WHERE verdict = 'allow' AND at >= ?)) ORDER BY made, id",
-            [*_TOOK_PLACE, time_text(since), time_text(since)],
+            [*_TOOK_PLACE, STANDS, time_text(since), time_text(since)],
         )
         return [PastCall(r["id"], r["kind"], unpacked(r["targets"]), datetime.fromisoformat(r["made"]), r["by"]) for r in rows]

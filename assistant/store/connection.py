@@ -10,13 +10,14 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 from assistant.errors import StoreBusy, StoreError, StoreTooNew
+from assistant.private_files import open_private, private_folder
 from assistant.store import migrations
 
 __all__ = ["APPLICATION_ID", "Database", "Now", "network_filesystem"]
@@ -106,6 +107,11 @@ class Database:
         """When the store was made: what happened before that is history to us."""
         return datetime.fromisoformat(self.rows("SELECT value FROM properties WHERE name = 'made_at'")[0]["value"])
 
+    @property
+    def store_id(self) -> str:
+        """Random id of the store, 10 hexadecimal digits, made once with it: the part of tags that no other store has."""
+        return str(self.rows("SELECT value FROM properties WHERE name = 'store_id'")[0]["value"])
+
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Hold the store's write lock: all or nothing of what is written inside, and no other process writes meanwhile.
@@ -117,16 +123,32 @@ class Database:
             if connection.in_transaction:
                 yield connection
                 return
+            self._before_begin(connection)
             connection.execute("BEGIN IMMEDIATE")
             try:
                 if self.fence is not None and not getattr(self._local, "unfenced", False):
                     self.fence(connection)
                 yield connection
+                self._before_commit(connection)
                 connection.execute("COMMIT")
             except BaseException:
                 # also a KeyboardInterrupt must leave no half-written step
                 _roll_back(connection)
                 raise
+
+    def _before_begin(self, connection: sqlite3.Connection) -> None:
+        """Prepare a connection for a transaction; the audit lets it list the rows that it writes."""
+
+    def _before_commit(self, connection: sqlite3.Connection) -> None:
+        """Add what a transaction must end with; the audit seals the rows that were written."""
+
+    def _after_migration(self, connection: sqlite3.Connection, tables: Container[str]) -> None:
+        """Add what follows a migration, in its transaction.
+
+        Args:
+            connection: Of the transaction.
+            tables: Names of the tables that were there before.
+        """
 
     @contextmanager
     def unfenced(self) -> Iterator[None]:
@@ -191,10 +213,12 @@ class Database:
         with self.transaction():
             # another process may have migrated while we waited for the lock
             if self._checked_pending(connection):
+                tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
                 migrations.apply(connection)
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 made_at = self.clock.now().isoformat()
                 connection.execute("INSERT OR IGNORE INTO properties (name, value) VALUES ('made_at', ?)", [made_at])
+                self._after_migration(connection, tables)
         logger.info("store=%s migrated", self.path)
 
     def _checked_pending(self, connection: sqlite3.Connection) -> list[str]:
@@ -271,8 +295,9 @@ def _is(error: sqlite3.Error, name: str) -> bool:
 
 def _make_file(path: Path) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        os.close(os.open(path, os.O_CREAT | os.O_RDONLY, 0o600))
+        private_folder(path.parent)
+        if not path.is_symlink() or not path.exists():
+            os.close(open_private(path, os.O_RDONLY))
     except OSError as error:
         raise StoreError(
             f"{path}: wanted to open or create the store, found: {error.filename}: {error.strerror}. "

@@ -147,20 +147,29 @@ class IncidentRows(AuditRows):
             incident_of(row) for row in self.rows(f"SELECT * FROM incidents {where} ORDER BY id DESC LIMIT ?", [*arguments, limit])
         ]
 
-    def claim(self, incident: int, owner: str, seconds: float, now: datetime | None = None) -> bool:
+    def claim(self, incident: int, owner: str, seconds: float, now: datetime | None = None, *, gone: str | None = None) -> bool:
         """Take the lease of an incident, by compare-and-set; False when another owner holds it and it has not run out.
 
-        The same owner claims again at will, which renews.
+        The same owner claims again at will, which renews. The audit gets a row when the lease of another is taken over; that
+        somebody holds an incident at all stands there with their first change (`write_call`).
+
+        Args:
+            incident: Its id.
+            owner: Who takes it.
+            seconds: For how long, from now.
+            now: The time, by default the clock's.
+            gone: An owner whose process has surely ended, so that its lease need not be waited for.
         """
         now = now or self.clock.now()
         with self.transaction() as connection:
             before = self.incident(incident).owner
             taken = connection.execute(
-                "UPDATE incidents SET owner = ?, lease_until = ? WHERE id = ? AND (owner IS NULL OR owner = ? OR lease_until <= ?)",
-                [owner, time_text(now + timedelta(seconds=seconds)), incident, owner, time_text(now)],
+                "UPDATE incidents SET owner = ?, lease_until = ? "
+                "WHERE id = ? AND (owner IS NULL OR owner = ? OR lease_until <= ? OR owner = ?)",
+                [owner, time_text(now + timedelta(seconds=seconds)), incident, owner, time_text(now), gone],
             )
-            if taken.rowcount == 1 and before != owner:
-                why = "" if before is None else f"the lease of {before} had run out"
+            if taken.rowcount == 1 and before not in (None, owner):
+                why = f"the process of {before} has ended" if before == gone else f"the lease of {before} had run out"
                 self.record("incident.claimed", by=owner, at=now, incident=incident, why=why)
             return taken.rowcount == 1
 
@@ -174,9 +183,9 @@ class IncidentRows(AuditRows):
     def release(self, incident: int, owner: str) -> None:
         """Give a lease back; one that is no longer the owner's stays as it is."""
         with self.transaction() as connection:
-            sql = "UPDATE incidents SET owner = NULL, lease_until = NULL WHERE id = ? AND owner = ?"
-            if connection.execute(sql, [incident, owner]).rowcount:
-                self.record("incident.released", by=owner, incident=incident)
+            connection.execute(
+                "UPDATE incidents SET owner = NULL, lease_until = NULL WHERE id = ? AND owner = ?", [incident, owner]
+            )
 
     def set_state(
         self,

@@ -55,11 +55,13 @@ class LeaderRows(AuditRows):
                 return None
             token = held.token if held is not None and mine else (held.token if held is not None else 0) + 1
             taken = Leadership(owner, token, now + timedelta(seconds=seconds))
-            connection.execute(
-                "INSERT OR REPLACE INTO leaders (name, owner, token, until) VALUES (?,?,?,?)",
-                [name, owner, token, time_text(taken.until)],
-            )
-            if not mine:
+            if mine:
+                connection.execute("UPDATE leaders SET until = ? WHERE name = ?", [time_text(taken.until), name])
+            else:
+                connection.execute(
+                    "INSERT OR REPLACE INTO leaders (name, owner, token, until) VALUES (?,?,?,?)",
+                    [name, owner, token, time_text(taken.until)],
+                )
                 why = f"the lease of {held.owner} had run out" if held is not None else ""
                 self.record("leader.took_over", by=owner, at=now, why=why, detail={"name": name, "token": token})
             return taken

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
 
-__all__ = ["STEPS", "applied", "apply", "pending", "unknown"]
+__all__ = ["STEPS", "applied", "apply", "make_tables", "pending", "unknown"]
 
 _SET = "nightshift"
 
@@ -231,6 +231,49 @@ def m0015_prepared(db: Database) -> None:
     _script(db, "ALTER TABLE evaluations ADD COLUMN prepare_s REAL NOT NULL DEFAULT 0")
 
 
+def m0016_policy_digest(db: Database) -> None:
+    """Under which policy a call was decided, and which one the process of a watch holds."""
+    _script(
+        db,
+        """
+        ALTER TABLE decisions ADD COLUMN policy TEXT NOT NULL DEFAULT '';
+        ALTER TABLE watches ADD COLUMN policy TEXT NOT NULL DEFAULT '';
+        ALTER TABLE watches ADD COLUMN mode TEXT NOT NULL DEFAULT '';
+        ALTER TABLE watches ADD COLUMN policy_problem TEXT NOT NULL DEFAULT '';
+        ALTER TABLE watches ADD COLUMN kill_switch TEXT NOT NULL DEFAULT '[]'
+        """,
+    )
+
+
+def m0017_frozen_commands(db: Database) -> None:
+    """The commands of a call as they were first decided on, and the digest that an approval asked about."""
+    _script(
+        db,
+        """
+        ALTER TABLE calls ADD COLUMN commands TEXT NOT NULL DEFAULT '[]';
+        ALTER TABLE calls ADD COLUMN digest TEXT NOT NULL DEFAULT '';
+        ALTER TABLE approvals ADD COLUMN digest TEXT NOT NULL DEFAULT ''
+        """,
+    )
+
+
+def m0018_store_id(db: Database) -> None:
+    """A random id of the store, part of every tag, so that tags of two stores on one cluster are never the same."""
+    _script(db, "INSERT OR IGNORE INTO properties (name, value) VALUES ('store_id', lower(hex(randomblob(5))))")
+
+
+def m0019_row_seals(db: Database) -> None:
+    """Digests of the rows that each transaction wrote, in the audit, and the mac of the store's key."""
+    _script(
+        db,
+        """
+        ALTER TABLE audit ADD COLUMN seals TEXT NOT NULL DEFAULT '';
+        ALTER TABLE audit ADD COLUMN mac TEXT NOT NULL DEFAULT '';
+        CREATE INDEX audit_by_call ON audit(call)
+        """,
+    )
+
+
 STEPS: tuple[Callable[[Database], None], ...] = (
     m0001_incidents,
     m0002_evidence_and_diagnoses,
@@ -247,6 +290,10 @@ STEPS: tuple[Callable[[Database], None], ...] = (
     m0013_watches,
     m0014_evaluations,
     m0015_prepared,
+    m0016_policy_digest,
+    m0017_frozen_commands,
+    m0018_store_id,
+    m0019_row_seals,
 )
 """Every step ever released, oldest first."""
 
@@ -285,6 +332,21 @@ def apply(connection: sqlite3.Connection, *, stop_before: str | None = None) -> 
     for step in STEPS:
         steps(name=step.__name__)(step)
     steps.apply(Database(connection, execute_plugins=False), stop_before=stop_before)
+
+
+def make_tables(connection: sqlite3.Connection) -> None:
+    """Make the tables of this version in an empty database, without the list of steps.
+
+    sqlite_utils, which takes half a second to import, is used only when a step needs more of it than `execute`.
+    """
+    try:
+        for step in STEPS:
+            # all that `_script` needs of a Database
+            step(cast("Database", connection))
+    except AttributeError:
+        connection.execute("ROLLBACK")
+        connection.execute("BEGIN")
+        apply(connection)
 
 
 def _script(db: Database, sql: str) -> None:

@@ -198,12 +198,13 @@ def call_of(row: sqlite3.Row) -> Call:
         status=CallStatus(row["status"]),
         step=row["step"],
         preview=row["preview"],
+        digest=row["digest"],
     )
 
 
 def decision_of(row: sqlite3.Row) -> Decision:
     """Return the decision of a row."""
-    return Decision(Verdict(row["verdict"]), row["rule"], row["by"], _time(row["at"]), row["why"])
+    return Decision(Verdict(row["verdict"]), row["rule"], row["by"], _time(row["at"]), row["why"], row["policy"])
 
 
 def outcome_of(row: sqlite3.Row) -> Outcome:

@@ -34,6 +34,14 @@ class PassingWatch:
     """What the last pass could not see or do."""
     unfinished: int
     in_flight: int
+    policy: str = ""
+    """Digest of the policy that its gate held in its last pass; empty where it was not whole."""
+    mode: str = ""
+    """Of that policy; `none` where it was not whole."""
+    policy_problem: str = ""
+    """Why no policy was in force; empty when one was."""
+    kill_switch: tuple[str, ...] = ()
+    """Files that it looks for as kill switches."""
 
 
 class WatchRows(AuditRows):
@@ -50,14 +58,21 @@ class WatchRows(AuditRows):
         trouble: Sequence[str] = (),
         unfinished: int = 0,
         in_flight: int = 0,
+        policy: str = "",
+        mode: str = "",
+        policy_problem: str = "",
+        kill_switch: Sequence[str] = (),
     ) -> None:
         """Keep the last pass of a watch; also one that stands by writes it, so the fence does not hold here."""
         values = [owner, time_text(at), seconds, int(leads), time_text(at) if whole else None]
         values += [packed([clean(one) for one in trouble]), unfinished, in_flight]
+        values += [policy, mode, clean(policy_problem), json.dumps(list(kill_switch))]
         sql = (
-            "INSERT INTO watches (owner, began, at, seconds, leads, whole_at, trouble, unfinished, in_flight) "
-            "VALUES (?1,?2,?2,?3,?4,?5,?6,?7,?8) ON CONFLICT (owner) DO UPDATE SET at = ?2, seconds = ?3, leads = ?4, "
-            "whole_at = coalesce(?5, whole_at), trouble = ?6, unfinished = ?7, in_flight = ?8"
+            "INSERT INTO watches (owner, began, at, seconds, leads, whole_at, trouble, unfinished, in_flight, policy, mode, "
+            "policy_problem, kill_switch) VALUES (?1,?2,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12) "
+            "ON CONFLICT (owner) DO UPDATE SET at = ?2, seconds = ?3, leads = ?4, "
+            "whole_at = coalesce(?5, whole_at), trouble = ?6, unfinished = ?7, in_flight = ?8, policy = ?9, mode = ?10, "
+            "policy_problem = ?11, kill_switch = ?12"
         )
         with self.unfenced(), self.transaction() as connection:
             connection.execute(sql, values)
@@ -76,6 +91,10 @@ class WatchRows(AuditRows):
                 tuple(json.loads(row["trouble"])),
                 row["unfinished"],
                 row["in_flight"],
+                row["policy"],
+                row["mode"],
+                row["policy_problem"],
+                tuple(json.loads(row["kill_switch"])),
             )
             for row in self.rows("SELECT * FROM watches ORDER BY at DESC, owner")
         ]

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import os
+import selectors
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from assistant.ports import Reply
+from assistant import processes
+from assistant.ports import Failure, Reply
+from assistant.transports.output import Output, OutputLimits, OutputRoom
 
 FAN_OUT = 16
 """Commands that run side by side."""
+LIMITS = OutputLimits(each_bytes=16 << 20, all_bytes=64 << 20)
+BLOCK_BYTES = 128 << 10
 NOT_FOUND = 127
 """What a shell answers for a program that is not there."""
 
@@ -40,26 +46,27 @@ class LocalTransport:
         """
         if not nodes:
             return {}
+        room = OutputRoom(LIMITS, len(nodes))
         with ThreadPoolExecutor(min(FAN_OUT, len(nodes))) as pool:
-            replies = pool.map(lambda node: self._run(node, list(command), timeout_s), nodes)
+            replies = pool.map(lambda node: self._run(node, list(command), timeout_s, room), nodes)
             return dict(zip(nodes, replies, strict=True))
 
-    def _run(self, node: str, command: list[str], timeout_s: float) -> Reply:
+    def _run(self, node: str, command: list[str], timeout_s: float, room: OutputRoom) -> Reply:
         folder = self.nodes_folder / node
         if not folder.is_dir():
             return _unreached(node, f"ssh: Could not resolve hostname {node}: Name or service not known")
         if (folder / "down").exists():
             return _unreached(node, f"ssh: connect to host {node} port 22: No route to host")
-        return run_command(node, command, folder, timeout_s)
+        return run_command(node, command, folder, timeout_s, room)
 
 
-def run_command(node: str, command: list[str], folder: Path, timeout_s: float) -> Reply:
+def run_command(node: str, command: list[str], folder: Path, timeout_s: float, room: OutputRoom | None = None) -> Reply:
     """Run one command on this machine, in a folder and in a session of its own, and return what `node` answered by it."""
     try:
-        process = subprocess.Popen(
+        process = processes.start(
             command,
             cwd=folder,
-            env={**os.environ, "SLURMD_NODENAME": node},
+            environment=processes.clean_environment({"SLURMD_NODENAME": node}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -68,18 +75,51 @@ def run_command(node: str, command: list[str], folder: Path, timeout_s: float) -
     except OSError as error:
         return Reply(node, True, NOT_FOUND, "", f"{command[0]}: {error.strerror}")
     with process:
+        output = (room or OutputRoom(LIMITS, 1)).place()
+        until = time.monotonic() + timeout_s
         try:
-            out, err = process.communicate(timeout=timeout_s)
+            if not _read_both(process, output, until):
+                output.drop()
+                return _unreached(node, output.too_much(node), Failure.OUTPUT)
+            process.wait(max(until - time.monotonic(), 0))
         except subprocess.TimeoutExpired:
-            _kill_group(process.pid)
+            output.drop()
             return _unreached(node, f"{command[0]} did not end within {timeout_s:g} s and was killed")
         finally:
             _kill_group(process.pid)  # children that it left in the background
-    return Reply(node, True, process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
+    return Reply(node, True, process.returncode, _text(output, 0), _text(output, 1))
 
 
-def _unreached(node: str, why: str) -> Reply:
-    return Reply(node, False, None, "", why)
+def _read_both(process: subprocess.Popen[bytes], output: Output, until: float) -> bool:
+    """Read both outputs of a process to their ends; False, and no further, once it says too much.
+
+    Raises:
+        subprocess.TimeoutExpired: They are still open at `until`, a time of the monotonic clock.
+    """
+    with selectors.DefaultSelector() as selector:
+        for number, pipe in enumerate((process.stdout, process.stderr)):
+            if pipe is not None:
+                selector.register(pipe, selectors.EVENT_READ, number)
+        while selector.get_map():
+            left = until - time.monotonic()
+            ready = selector.select(max(left, 0))
+            if left <= 0 or not ready:
+                raise subprocess.TimeoutExpired(process.args, 0)
+            for key, _ in ready:
+                block = os.read(key.fd, BLOCK_BYTES)
+                if not block:
+                    selector.unregister(key.fileobj)
+                elif not output.add(key.data, block):
+                    return False
+    return True
+
+
+def _text(output: Output, stream: int) -> str:
+    return output.said(stream).decode("utf-8", "replace")
+
+
+def _unreached(node: str, why: str, failure: str = "") -> Reply:
+    return Reply(node, False, None, "", why, failure=failure)
 
 
 def _kill_group(pid: int) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from assistant.config import SshSettings
 from assistant.errors import ConfigError
 from assistant.ports import Failure, Reply
+from assistant.transports.output import OutputLimits, OutputRoom
 from assistant.transports.ssh_fanout import Crew
 
 if TYPE_CHECKING:
@@ -71,9 +72,10 @@ class SshTransport:
             return {name: _not_reached(name, Failure.CONFIG, str(error)) for name in names}
         typed = quoted(command)
         logger.debug("nodes=%d command=%s", len(names), command[0])
+        room = OutputRoom(OutputLimits(self.settings.output_limit_bytes, self.settings.output_total_bytes), len(names))
         replies = self._crew.side_by_side(
             names,
-            lambda node: self._ask(node, typed, timeout_s),
+            lambda node: self._ask(node, typed, timeout_s, room),
             fan_out=self.settings.fan_out,
             patience_s=PATIENCE_S,
             give_up_s=timeout_s + GRACE_S,
@@ -107,7 +109,7 @@ class SshTransport:
                 weakref.finalize(self, self._crew.close)
                 self._pool = pool
 
-    def _ask(self, node: str, typed: str, timeout_s: float) -> Reply:
+    def _ask(self, node: str, typed: str, timeout_s: float, room: OutputRoom) -> Reply:
         from assistant.transports.ssh_command import marked
         from assistant.transports.ssh_failures import Deadline, NotReached
 
@@ -117,9 +119,8 @@ class SshTransport:
             return _not_reached(node, Failure.CONFIG, "the transport was closed meanwhile")
         try:
             route = self._hosts.route(node)
-            limit = self.settings.output_limit_bytes
             line, mark = marked(typed)
-            finished = pool.use(route, deadline, lambda connection: connection.run(line, deadline, limit_bytes=limit))
+            finished = pool.use(route, deadline, lambda connection: connection.run(line, deadline, output=room.place()))
         except NotReached as error:
             logger.debug("node=%s failure=%s %s", node, error.failure, error)
             return _not_reached(node, error.failure, str(error))

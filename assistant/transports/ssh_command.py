@@ -12,15 +12,17 @@ import paramiko
 from paramiko.common import cMSG_CHANNEL_REQUEST
 
 from assistant.ports import Failure
+from assistant.transports.output import Output
 from assistant.transports.ssh_failures import Deadline, NotReached
 from assistant.transports.ssh_hosts import Host
 
 QUIET_S = 1.0
 """After its exit status, how long a command's children that hold its output open are still listened to."""
-LOOK_S = 0.25
-"""How often a running command is looked at: is it late, does it say too much?"""
-ROOM_BYTES = 1024 * 1024
-"""What a channel's window holds beyond the limit of a command's output, so that too much is seen before the window is full."""
+FIRST_LOOK_S, LOOK_S, BUSY_LOOK_S = 0.02, 0.25, 0.005
+"""How often a running command is looked at: at first, while it says little, while it says much."""
+WINDOW_BYTES = 512 * 1024
+"""What a node may send before this side has taken it out: all that a shouting node holds here before it is noticed."""
+BLOCK_BYTES = 128 * 1024
 
 
 _STARTED = re.compile(rb"^--([0-9a-f]{16})-- (\d+)\n", re.MULTILINE)
@@ -86,61 +88,70 @@ def send_request(channel: paramiko.Channel, kind: str, text: str, *, reply: bool
     channel.get_transport()._send_user_message(message)
 
 
-def collect(channel: paramiko.Channel, host: Host, deadline: Deadline, limit_bytes: int) -> Finished:
+def collect(channel: paramiko.Channel, host: Host, deadline: Deadline, output: Output) -> Finished:
     """Return what a command left, once it has ended.
 
-    The channel's window must be larger than the limit: then nothing has to be read before the end, and a command costs this
-    thread a single wait.
+    What the channel holds meanwhile is bounded by its window; it is taken out as it fills, so that a command which says little
+    costs this thread a single wait.
 
     Raises:
-        NotReached: It did not end in time, said more than the limit, or the connection broke.
+        NotReached: It did not end in time, said too much, or the connection broke.
     """
-    while not channel.status_event.wait(min(LOOK_S, deadline.left())):
-        _check(channel, host, deadline, limit_bytes)
+    pause_s = FIRST_LOOK_S
+    while not channel.status_event.wait(min(pause_s, deadline.left())):
+        taken = _take(channel, host, output)
+        pause_s = BUSY_LOOK_S if taken >= WINDOW_BYTES // 8 else min(pause_s * 2, LOOK_S)
+        if deadline.passed:
+            raise _late(host, deadline, output)
     quiet = deadline.sooner(QUIET_S)
-    out = _rest(channel, channel.recv, quiet, limit_bytes)
-    err = _rest(channel, channel.recv_stderr, quiet, limit_bytes)
-    if max(len(out), len(err)) > limit_bytes:
-        raise _too_much(host, limit_bytes)
+    for stream, take in enumerate((channel.recv, channel.recv_stderr)):
+        _rest(channel, take, quiet, host, output, stream)
     if channel.exit_status < 0:
         raise NotReached(
             Failure.LOST,
             f"{host.label} closed the command without saying how it ended: the connection broke, or sshd did not run it",
         )
-    return Finished(channel.exit_status, out, err)
+    return Finished(channel.exit_status, output.said(0), output.said(1))
 
 
-def _check(channel: paramiko.Channel, host: Host, deadline: Deadline, limit_bytes: int) -> None:
-    if max(len(channel.in_buffer), len(channel.in_stderr_buffer)) > limit_bytes:
-        raise _too_much(host, limit_bytes, channel.in_buffer.empty())
-    if deadline.passed:
-        said = channel.in_buffer.empty()
-        words = (channel.in_stderr_buffer.empty() or said)[-200:].decode("utf-8", "replace").strip()
-        last = f"; its last words: {words!r}" if words else ""
-        raise NotReached(
-            Failure.TIMEOUT, f"the command on {host.label} did not end within {deadline.seconds:g} s and was ended{last}", said
-        )
+def _take(channel: paramiko.Channel, host: Host, output: Output) -> int:
+    """Take out what has come, without waiting, and return how much that was."""
+    taken = 0
+    for stream, ready, take in ((0, channel.recv_ready, channel.recv), (1, channel.recv_stderr_ready, channel.recv_stderr)):
+        # no more than a window in one turn: a node that never stops must not keep this thread from its deadline
+        while ready() and taken < WINDOW_BYTES:
+            block = take(BLOCK_BYTES)
+            if not block:
+                break
+            taken += len(block)
+            _keep(output, stream, block, host)
+    return taken
 
 
-def _rest(channel: paramiko.Channel, take: Callable[[int], bytes], quiet: Deadline, limit_bytes: int) -> bytes:
-    """Return all of one output; what a child in the background may still say is not waited for long."""
-    found = bytearray()
-    while len(found) <= limit_bytes:
+def _keep(output: Output, stream: int, block: bytes, host: Host) -> None:
+    if not output.add(stream, block):
+        raise NotReached(Failure.OUTPUT, output.too_much(host.label), output.start(0))
+
+
+def _late(host: Host, deadline: Deadline, output: Output) -> NotReached:
+    words = (output.last(1, 200) or output.last(0, 200)).decode("utf-8", "replace").strip()
+    last = f"; its last words: {words!r}" if words else ""
+    text = f"the command on {host.label} did not end within {deadline.seconds:g} s and was ended{last}"
+    return NotReached(Failure.TIMEOUT, text, output.start(0))
+
+
+def _rest(
+    channel: paramiko.Channel, take: Callable[[int], bytes], quiet: Deadline, host: Host, output: Output, stream: int
+) -> None:
+    """Read one output to its end; what a child in the background may still say is not waited for long."""
+    while True:
         channel.settimeout(max(quiet.left(), 0.001))
         try:
-            block = take(limit_bytes + 1)
+            block = take(BLOCK_BYTES)
         except TimeoutError:
-            break
+            return
         if not block:
-            break
-        found += block
-    return bytes(found)
-
-
-def _too_much(host: Host, limit_bytes: int, said: bytes = b"") -> NotReached:
-    return NotReached(
-        Failure.OUTPUT,
-        f"the command on {host.label} said more than {limit_bytes:,} bytes and was ended; "
-        "ask for less, or raise ssh.output_limit_bytes",
-        said,
-    )
+            return
+        _keep(output, stream, block, host)
+        if quiet.passed:
+            return

@@ -17,7 +17,8 @@ import paramiko
 from paramiko.common import MSG_CHANNEL_REQUEST
 
 from assistant.ports import Failure
-from assistant.transports.ssh_command import ROOM_BYTES, Finished, collect, ending, hear_request, send_request
+from assistant.transports.output import Output
+from assistant.transports.ssh_command import WINDOW_BYTES, Finished, collect, ending, hear_request, send_request
 from assistant.transports.ssh_failures import Deadline, NotForwarded, NotReached, Stale, explained
 from assistant.transports.ssh_hosts import Host
 from assistant.transports.ssh_identity import Identities
@@ -125,19 +126,20 @@ class Connection:
         self._tunnels = [*(tunnel for tunnel in self._tunnels if not tunnel.closed), stream]
         return stream
 
-    def run(self, command: str, deadline: Deadline, *, limit_bytes: int) -> Finished:
+    def run(self, command: str, deadline: Deadline, *, output: Output) -> Finished:
         """Run a command in the account's shell and return what it left.
 
         Raises:
             Stale: This connection is dead; the command was not sent.
             NotReached: The command did not end in time, said too much or the connection broke.
         """
-        channel = self._channel("session", deadline, window_size=limit_bytes * 2 + ROOM_BYTES)
+        channel = self._channel("session", deadline, window_size=WINDOW_BYTES)
         try:
             send_request(channel, "exec", command, reply=True)
             channel.shutdown_write()
-            finished = collect(channel, self.host, deadline, limit_bytes)
+            finished = collect(channel, self.host, deadline, output)
         except NotReached as error:
+            output.drop()
             self._end(channel, error.said)
             raise
         except (OSError, EOFError, paramiko.SSHException) as error:

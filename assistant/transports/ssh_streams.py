@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
 import tempfile
 from contextlib import suppress
 from typing import Any
 
+from assistant import processes
 from assistant.transports.ssh_failures import Deadline, explained
 from assistant.transports.ssh_hosts import Host
 
@@ -46,8 +46,9 @@ class Proxy:
         self.socket, other = socket.socketpair()
         self._words = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the connection)
         try:
-            self._process = subprocess.Popen(
+            self._process = processes.start(
                 ["/bin/sh", "-c", f"exec {command}"],
+                environment=processes.clean_environment(),
                 stdin=other.fileno(),
                 stdout=other.fileno(),
                 stderr=self._words.fileno(),

@@ -8,13 +8,13 @@ name the file; else it is `heartbeat-<job>.json` in the work folder. `assistant.
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from assistant.logs.phases import Phase
 from assistant.records import Job
+from assistant.untrusted import parse_json, read_start, whole_number
 
 VARIABLE = "NIGHTSHIFT_HEARTBEAT"
 LARGEST = 4096
@@ -56,9 +56,9 @@ def path_in(text: str) -> Path | None:
 def read_beat(text: str, job: Job) -> Beat | None:
     """Return what a heartbeat file says; None where it is another job's, another attempt's, or no heartbeat."""
     try:
-        said = json.loads(text)
-        step, phase, at = int(said["step"]), str(said.get("phase", "")), str(said["at"])
-    except (ValueError, TypeError, KeyError):
+        said = parse_json(text)
+        step, phase, at = whole_number(said["step"]), str(said.get("phase", "")), str(said["at"])
+    except (ValueError, TypeError, KeyError, AttributeError):
         return None
     if str(said.get("job", job.id)) != job.id or said.get("attempt", job.attempt) != job.attempt:
         return None
@@ -74,8 +74,7 @@ def last_beat(path: Path | None, job: Job) -> Beat | None:
     if path is None:
         return None
     try:
-        with path.open("rb") as file:
-            raw = file.read(LARGEST + 1)
+        raw = read_start(path, LARGEST + 1)
     except (FileNotFoundError, NotADirectoryError):
         return None
     return read_beat(raw.decode("utf-8", "replace"), job) if len(raw) <= LARGEST else None

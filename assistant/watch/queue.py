@@ -27,6 +27,14 @@ def ended_badly(jobs: Sequence[Job], *, known: Known, since: datetime, now: date
     are jobs of their own. Of a heterogeneous job the parts end together: the first one that failed speaks for all.
     """
     events: list[Event] = []
+    parts: dict[Attempt, list[Job]] = {}
+    for job in jobs:
+        if "+" in job.id:
+            parts.setdefault((job.id.partition("+")[0], job.attempt), []).append(job)
+
+    def known_end(part: Job) -> bool:
+        return known.covers(part, EventKind.JOB_ENDED)
+
     spoken: set[tuple[str, int]] = set()
     for job in jobs:
         if job.state not in _NOTICED or (job.ended is not None and job.ended < since):
@@ -35,7 +43,7 @@ def ended_badly(jobs: Sequence[Job], *, known: Known, since: datetime, now: date
         if "+" in job.id and whole in spoken:
             continue
         spoken.add(whole)
-        if known.covers(job, EventKind.JOB_ENDED) or ("+" in job.id and _part_known(job, jobs, known)):
+        if known.covers(job, EventKind.JOB_ENDED) or ("+" in job.id and any(map(known_end, parts.get(whole, ())))):
             continue
         detail = {
             "state": job.state.value,
@@ -52,13 +60,3 @@ def ended_badly(jobs: Sequence[Job], *, known: Known, since: datetime, now: date
 def about(job: Job) -> dict[str, Any]:
     """Return what tells two jobs apart that were given the same id: the store compares it."""
     return {"submitted": job.submitted.isoformat()} if job.submitted is not None else {}
-
-
-def _part_known(job: Job, jobs: Sequence[Job], known: Known) -> bool:
-    """Tell whether another part of the same heterogeneous job has the incident already."""
-    leader = job.id.partition("+")[0]
-    return any(
-        known.covers(other, EventKind.JOB_ENDED)
-        for other in jobs
-        if other.id.partition("+")[0] == leader and other.attempt == job.attempt
-    )

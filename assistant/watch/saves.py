@@ -11,7 +11,7 @@ from assistant.logs.phases import BEGINS, OVER, Phase
 
 FEW_SAVES = 3
 """With fewer seen the interval is not known."""
-_STEP = re.compile(r"(?:iteration|step|batch count|checkpoint|iter|global_step)[ :=_-]{0,3}(\d+)", re.IGNORECASE)
+_STEP = re.compile(r"(?:iteration|step|batch count|checkpoint|iter|global_step)[ :=_-]{0,3}(\d{1,18})", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from assistant.logs.phases import Phase, phase_begun, phase_over
 from assistant.logs.spikes import Spike
 from assistant.logs.tail import Follower, Position
 from assistant.records import Job, MetricPoint
+from assistant.untrusted import status_of
 from assistant.watch.cadence import Cadence, rarest
 from assistant.watch.hang import HangLimits, Signs, Suspicion, suspicion_of
 from assistant.watch.heartbeat import Beat, heartbeat_path, last_beat, path_in
@@ -35,7 +36,7 @@ JUMP = 3.0
 """Times its usual step time: where only our looks tell the time, all steps of a look share a gap between two of them."""
 LONGEST_GAP_S = 86_400.0
 _DIGITS = re.compile(r"\d+")
-_COUNTER = re.compile(r"\b(\d+) ?(?:/|of) ?(\d+)\b|\b(\d+)%")
+_COUNTER = re.compile(r"\b(\d{1,15}) ?(?:/|of) ?(\d{1,15})\b|\b(\d{1,15})%")
 _SHAPE_CHARACTERS = 120
 
 
@@ -318,6 +319,6 @@ def _status(path: Path) -> stat_result | None:
         OSError: That cannot be told now.
     """
     try:
-        return path.stat()
+        return status_of(path)
     except (FileNotFoundError, NotADirectoryError):
         return None

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import cast
 
-from assistant.errors import Unavailable
+from assistant.errors import NightshiftError, Unavailable
 from assistant.logs.task import steady_name
 from assistant.ports import Clock, Scheduler
 from assistant.records import Event, EventKind, Job, JobState
@@ -26,6 +26,7 @@ from assistant.watch.pace import PaceLimits
 from assistant.watch.queue import ended_badly
 from assistant.watch.readers import Readable, Readers
 from assistant.watch.saves import SaveLimits
+from assistant.watch.stores import stores_on_jobs, stores_on_nodes
 from assistant.watch.unseen import Remark, Trouble
 from assistant.watch.view import View, ViewLimits, view_of
 from assistant.watch.witness import SecondLook, Vote, Witness
@@ -71,6 +72,7 @@ class Watcher:
         saves: SaveLimits | None = None,
         second: SecondLook | None = None,
         readers: Readers | None = None,
+        store_id: str = "",
     ) -> None:
         """Start watching.
 
@@ -84,6 +86,7 @@ class Watcher:
             saves: When checkpoints count as late.
             second: Asks the nodes of a job that stands still before that is called a hang; None: nobody is asked.
             readers: Read the logs.
+            store_id: Of the own store; tags of others are told of. Empty: nobody looks for them.
         """
         self._scheduler, self._clock, self._since = scheduler, clock, since
         self._limits = ViewLimits(hang, spike, pace or PaceLimits())
@@ -93,6 +96,7 @@ class Watcher:
         self._nodes, self._nodes_at = NodeTrack(), since - NODES_EVERY
         self._nodes_unseen: list[Trouble] = []
         self._runs = _Runs()
+        self._store_id = store_id
         self._said: frozenset[str] = frozenset()
         self._blind = False
         self._looked: tuple[datetime, float] | None = None
@@ -128,7 +132,16 @@ class Watcher:
         views, trouble = self._read(running, there, now)
         by_task = self._usual_by_task()
         for view in views:
-            yield from self._judged(view, there, now, by_task, remarks)
+            try:
+                yield from self._judged(view, there, now, by_task, remarks)
+            except (NightshiftError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+                # what one job wrote into its log costs no other job its look
+                logger.exception("job=%s could not be judged", view.job.id)
+                trouble.append(
+                    Trouble(f"job {view.job.id}", f"job {view.job.id} could not be judged: {type(error).__name__}: {error}")
+                )
+        if self._store_id:
+            remarks += stores_on_jobs(self._store_id, jobs, now)
         blind = yield from self._look_at_nodes(jobs, now, remarks)
         self.trouble = (*trouble, *blind)
         self.remarks = tuple(remark for remark in remarks if remark.about not in self._said)
@@ -252,10 +265,11 @@ class Watcher:
             return self._nodes_unseen
         events, said = self._nodes.look(nodes, jobs, now)
         remarks += said
+        self._nodes_unseen = stores_on_nodes(self._store_id, nodes) if self._store_id else []
         for event in events:
             yield event
             self._nodes.told.update(event.detail["nodes"])
-        return []
+        return self._nodes_unseen
 
 
 def _task(job: Job) -> Task:

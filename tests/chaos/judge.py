@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from assistant.content.playbooks import playbooks
 from assistant.policy import Policy
-from assistant.records import Diagnosis, EventKind, IncidentState, Job, JobState
+from assistant.records import Diagnosis, EventKind, IncidentState, Job, JobState, tag_of
 from assistant.recover.budget import fingerprint
 from assistant.recover.directives import read_directives
 from assistant.schedulers.simulated_faults import Change
 from assistant.store import Store
 from assistant.store.breaker import why_open
-from assistant.tooling import tag_of
 from tests.chaos.judge_nodes import one_sided, same_nodes
 
 if TYPE_CHECKING:
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 
 TOOLS = {
     "submit": ("resubmit_job",),
+    "release": ("resubmit_job",),
+    "withdraw": ("resubmit_job",),
     "cancel": ("cancel_job",),
     "cordon": ("cordon_node", "renew_cordon"),
     "uncordon": ("uncordon_node",),
@@ -60,10 +61,17 @@ class Judge:
     world: World
     wrong: list[str] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
+    restarts: list[Effect] = field(default_factory=list)
+    """Releases of jobs that were submitted held: from then on a run is alive again."""
 
     def made(self, change: Change) -> None:
         """Look at a change at the moment at which it took effect."""
         world, now = self.world, self.world.clock.now()
+        if change.kind == "withdraw":
+            # a job that never began goes again: allowed at any time, for the call that submitted it
+            if self._call_of(change) is None:
+                self._say(f"{change} without an intent that was written before")
+            return
         if world.stop_file.exists():
             self._say(f"{change} while the kill switch was set")
         if any(window.open_at(now) for window in world.windows):
@@ -78,10 +86,12 @@ class Judge:
             self._say(f"{change} without an intent that was written before")
             return
         effect = Effect(change, call["tool"], call["incident"], now, world.name_of(change.target))
+        if change.kind == "release":
+            self.restarts.append(effect)
+            self._look_at_restart(effect)
+            return
         self.effects.append(effect)
         self._look_at_decision(effect, call)
-        if change.kind == "submit":
-            self._look_at_restart(effect)
         if effect.tool == "cordon_node" and str(call["by"]).startswith("playbook:") and effect.incident is not None:
             with Store(world.path, world.clock) as store:
                 self._say_if(one_sided(store, effect.incident, change.target))
@@ -137,12 +147,15 @@ class Judge:
             if call["tool"] not in TOOLS[change.kind]:
                 continue
             given: dict[str, Any] = json.loads(call["arguments"])
-            if change.kind == "submit":
-                if tag_of(call["incident"], call["id"]) in change.text.split():
+            if change.kind in ("submit", "release", "withdraw"):
+                if tag_of(self._store_id(), call["incident"], call["id"]) in change.text.split():
                     return call
             elif change.target in (given.get("node"), given.get("job")):
                 return call
         return None
+
+    def _store_id(self) -> str:
+        return str(self._rows("SELECT value FROM properties WHERE name = 'store_id'")[0]["value"])
 
     def _look_at_decision(self, effect: Effect, call: sqlite3.Row) -> None:
         decisions = self._rows("SELECT * FROM decisions WHERE call = ? ORDER BY id DESC LIMIT 1", call["id"])
@@ -189,7 +202,7 @@ class Judge:
     def _look_at_restart(self, effect: Effect) -> None:
         world, number = self.world, effect.incident
         incident = self._rows("SELECT * FROM incidents WHERE id = ?", number)[0]
-        again = Counter(one.incident for one in self.effects if one.change.kind == "submit")
+        again = Counter(one.incident for one in self.restarts)
         if again[number] > 1:
             self._say(f"incident {number} was answered with {again[number]} submissions")
         old, new = world.cluster.true_job(incident["job"]), world.cluster.true_job(effect.change.target)
@@ -218,7 +231,9 @@ class Judge:
         self._look_at_budget(effect, new.name, directives.restarts)
 
     def _is_between(self, old: Job, job: Job, new: Job) -> bool:
-        return job.id not in (old.id, new.id) and old.ended is not None and job.submitted is not None and job.submitted > old.ended
+        began = job.started is not None or not job.state.ended  # a claim that was withdrawn never ran
+        later = old.ended is not None and job.submitted is not None and job.submitted > old.ended
+        return job.id not in (old.id, new.id) and began and later
 
     def _look_at_budget(self, effect: Effect, name: str, said: int | None) -> None:
         cause = self._cause(effect)
@@ -231,7 +246,7 @@ class Judge:
         since = effect.at - timedelta(hours=limits.within_h)
         if progress is not None:
             since = max(since, datetime.fromisoformat(progress))
-        used = [one for one in self.effects if one.change.kind == "submit" and one.at > since and one.run == name]
+        used = [one for one in self.restarts if one.at > since and one.run == name]
         same = [one for one in used if (other := self._cause(one)) is not None and other[0] == found]
         limit = limits.attempts if said is None else min(limits.attempts, said)
         if len(same) > limit:

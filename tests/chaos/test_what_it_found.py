@@ -217,7 +217,7 @@ def test_the_kill_switch_holds_also_when_it_is_set_while_the_tool_still_looks(wo
     world.passes(60)
     assert seen
     assert changes(world) == []
-    assert "set meanwhile" in incident(world).note
+    assert "the command was not given" in incident(world).note
 
 
 def test_what_waited_for_an_answer_counts_for_the_limits_from_when_it_was_made(world: World) -> None:

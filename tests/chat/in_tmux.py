@@ -43,6 +43,12 @@ class Screen:
             self._tmux("send-keys", "-t", "night", key)
             time.sleep(0.15)
 
+    def answer(self, key: str) -> None:
+        """Answer a dialog as a person does who has read it: a key alone, after a look and before anything else."""
+        time.sleep(1.2)
+        self.keys(key)
+        time.sleep(1.2)
+
     def until(self, sees: str | Callable[[str], object], seconds: float = PATIENCE_S) -> str:
         """Wait until the screen shows something, and return it."""
         ends = time.monotonic() + seconds

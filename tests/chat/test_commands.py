@@ -15,7 +15,7 @@ from assistant.policy import Mode
 from assistant.records import Verdict
 from tests.chat.conftest import opened
 from tests.chat.typing_in import answered, conversation, prompt, say, seen_text
-from tests.chat.waiting import until
+from tests.chat.waiting import deliberately, until
 from tests.scenarios.scene import Scene
 
 ANSWERED = (
@@ -52,8 +52,7 @@ async def test_recover_shows_every_change_and_begins_once_the_person_says_yes(tm
         await until(pilot, lambda: "was left as it is" in seen_text(app), "what came of it")
         assert not scene.engine.store.incidents()
         await say(pilot, "/recover 1")
-        await until(pilot, lambda: isinstance(app.screen, RecoveryScreen), "the plan again")
-        await pilot.press("y")
+        await deliberately(pilot, RecoveryScreen, "y", scene.clock)
         await until(pilot, lambda: "is at work on job" in seen_text(app), "the work")
         await until(pilot, lambda: len(scene.cluster.jobs()) == 2, "the restart")
         assert "cordon node02" in " ".join(scene.cluster.changes)
@@ -113,8 +112,7 @@ async def test_an_undo_shows_its_command_before_and_is_done_after_a_yes(broken: 
         await until(pilot, lambda: "was left as it is" in seen_text(app), "what came of it")
         assert broken.engine.store.call(cordon).status == "done"
         await say(pilot, f"/undo {cordon}")
-        await until(pilot, lambda: isinstance(app.screen, UndoScreen), "the question again")
-        await pilot.press("y")
+        await deliberately(pilot, UndoScreen, "y", broken.clock, name="node02")
         await until(pilot, lambda: broken.engine.store.call(cordon).status == "undone", "the way back")
 
 

@@ -33,7 +33,7 @@ from assistant.schedulers.simulated_run import Run
 from assistant.wiring import Agent
 from tests.chat.conftest import MakesAgent, opened
 from tests.chat.typing_in import answered, conversation, exchange, prompt, say, seen_text
-from tests.chat.waiting import until
+from tests.chat.waiting import deliberately, until
 from tests.scenarios.scene import START, Scene
 
 HOSTILE = (
@@ -226,12 +226,11 @@ async def test_a_proposal_shows_command_risk_and_undo_and_is_answered_from_its_c
         await say(pilot, "cordon node03")
         await answered(pilot, 1)
         card = exchange(app, 1).query_one(ProposalCard)
-        await until(pilot, lambda: "uncordon" in seen_text(app), "the undo")
+        await until(pilot, lambda: "nightshift undo" in seen_text(app), "the undo")
         for part in ("NodeName=node03 State=DRAIN", "changes something, can be undone", "asked for by an operator"):
             assert part in seen_text(app)
         card.query_one(".allow").press()  # type: ignore[attr-defined]
-        await until(pilot, lambda: isinstance(app.screen, ApprovalScreen), "the question")
-        await pilot.press("y")
+        await deliberately(pilot, ApprovalScreen, "y", broken.clock)
         await until(pilot, lambda: card.has_class("-over") and "done" in card.came, f"what came of it: {card.came}")
         assert any(node.name == "node03" and node.state.value.startswith("drain") for node in broken.cluster.nodes())
 

@@ -43,14 +43,14 @@ def test_a_job_dies_and_comes_back_by_the_hands_of_the_operator(screen: Screen) 
     screen.keys("F3", "Enter")
     asked = screen.until("Approval 1")
     assert "scontrol update NodeName=node02 State=DRAIN" in asked
-    assert "uncordon_node" in asked
-    screen.keys("y")
+    assert "nightshift undo" in asked
+    screen.answer("y")
     screen.until(lambda text: re.search(r"\? 2 .*submit demo-lm", text))
     screen.keys("F3")
     screen.until(lambda text: "submit demo-lm" in text)
     screen.keys("Enter")
     screen.until("Approval 2")
-    screen.keys("y")
+    screen.answer("y")
 
     screen.until(lambda text: re.search(r"✓ 1\s+job 1\s+recovered", text) or re.search(r"recovered\s+ecc_error", text))
     screen.keys("Escape")

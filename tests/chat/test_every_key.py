@@ -21,6 +21,8 @@ from textual.pilot import Pilot
 import assistant.doors.chat
 from assistant.doors.chat.log_rows import Cited
 from assistant.doors.chat.messages import OpenIncident, OpenJob, OpenNodes, OpenPlaybook
+from assistant.doors.chat.screens.consent import ConsentScreen
+from assistant.doors.chat.screens.lift import LiftScreen
 from assistant.doors.chat.widgets.completion import Completion
 from assistant.doors.chat.widgets.conversation import Conversation
 from assistant.doors.chat.widgets.curves_view import CurvesView
@@ -36,7 +38,7 @@ from assistant.errors import NightshiftError
 from assistant.records import CallStatus, Event, EventKind
 from tests.chat.conftest import opened
 from tests.chat.log_world import LogApp, ready
-from tests.chat.waiting import until
+from tests.chat.waiting import PAUSE_S, seen, until
 from tests.scenarios.scene import Scene
 
 Step = tuple[str, Mapping[str, Any], Sequence[str]]
@@ -169,12 +171,22 @@ async def talked(scene: Scene) -> AsyncIterator[Any]:
         yield scene, app, pilot
 
 
+@asynccontextmanager
+async def lifting(scene: Scene) -> AsyncIterator[Any]:
+    (scene.folder / "stop").write_text("2026-01-05T02:00:00Z cli:root: maintenance\n")
+    async with chat(broken(scene)) as (_, app, pilot):
+        app.talk.typed("/stop --lift")
+        await until(pilot, lambda: isinstance(app.screen, LiftScreen), "the question")
+        yield scene, app, pilot
+
+
 WORLDS: Mapping[str, Callable[[Scene], AbstractAsyncContextManager[Any]]] = {
     "main": lambda scene: chat(broken(scene)),
     "long talk": talked,
     "happened": lambda scene: chat(broken(scene), "f4"),
     "nodes panel": lambda scene: chat(cordoned(scene), "f6"),
     "approval": lambda scene: chat(broken(scene), "f3", "enter"),
+    "lift": lambda scene: lifting(scene),
     "keys": lambda scene: chat(broken(scene), "f1", size=(80, 24)),
     "playbook": lambda scene: chat(scene, message=OpenPlaybook("faulty_node"), size=(80, 24)),
     "incident": lambda scene: chat(broken(scene), message=OpenIncident(1)),
@@ -256,6 +268,7 @@ READS: Mapping[str, Callable[[Scene, Any], Any]] = {
     "tab": lambda _, app: app.screen.shown,
     "item": lambda _, app: _item(app),
     "further": lambda _, app: _item(app) not in (0, 1),
+    "stopped": lambda scene, _: (scene.folder / "stop").exists(),
     "undone": lambda scene, _: any(one.status is CallStatus.UNDONE for one in scene.engine.store.calls(1)),
     "changed": lambda scene, _: len(scene.cluster.changes) > 1,
     "logarithmic": lambda _, app: app.screen.query_one(CurvesView).logarithmic,
@@ -301,9 +314,21 @@ def _is_read(app: Any) -> bool:
     return counted and getattr(app.screen, "seen", True) is not None
 
 
+async def press(pilot: Pilot[Any], key: str) -> None:
+    """Press a key; in a dialog that leads to a change as somebody does who means it: alone, after a look."""
+    dialog = pilot.app.screen
+    clock = pilot.app.desk.clock if isinstance(dialog, ConsentScreen) else None  # type: ignore[attr-defined]
+    if isinstance(dialog, ConsentScreen) and clock is not None:
+        await seen(pilot, type(dialog), clock)
+    await pilot.press(key)
+    await pilot.pause()
+    if clock is not None:
+        clock.sleep(PAUSE_S)
+
+
 async def pressed(pilot: Pilot[Any], key: str) -> None:
     """Press a key and wait until what it opened is there."""
-    await pilot.press(key)
+    await press(pilot, key)
     await pilot.pause()
     await until(pilot, lambda: _is_read(pilot.app))
 
@@ -319,7 +344,7 @@ async def test_every_key_does_what_its_case_says(walk: Mapping[str, Any], scene:
                 lambda wanted=wanted: not fits(reads(world, app, wanted), wanted),  # type: ignore[misc]
                 f"anything but {wanted} before {key}",
             )
-            await pilot.press(key)
+            await press(pilot, key)
             await until(
                 pilot,
                 lambda wanted=wanted: fits(reads(world, app, wanted), wanted),  # type: ignore[misc]

@@ -24,7 +24,7 @@ from assistant.doors.chat.widgets.openable import Openable, item
 from assistant.policy import Mode
 from assistant.records import CallStatus, Event, EventKind, IncidentState, NodeState, Verdict
 from tests.chat.conftest import opened
-from tests.chat.waiting import until
+from tests.chat.waiting import PAUSE_S, deliberately, seen, until
 from tests.scenarios.scene import START, Scene
 
 
@@ -273,7 +273,7 @@ async def test_a_change_is_undone_after_its_exact_command_was_shown(recovered: S
         assert isinstance(app.screen, UndoScreen)
         assert app.screen.seen.text.startswith("scontrol update NodeName=node02 State=RESUME")
         assert recovered.engine.store.call(cordon.id).status is CallStatus.DONE
-        await pilot.press("y")
+        await deliberately(pilot, UndoScreen, "y", recovered.clock, name="node02")
         await until(pilot, lambda: recovered.engine.store.call(cordon.id).status is CallStatus.UNDONE, "the undo")
         assert next(node for node in recovered.cluster.nodes() if node.name == "node02").state is NodeState.IDLE
         await until(pilot, lambda: "taken back" in text_of(screen, "changes"), "the screen to follow")
@@ -282,10 +282,14 @@ async def test_a_change_is_undone_after_its_exact_command_was_shown(recovered: S
 async def test_an_undo_that_was_not_said_yes_to_is_not_made(recovered: Scene) -> None:
     async with shown(recovered) as (app, pilot, screen):
         await pilot.press("d")
-        for key in ("escape", "n", "q", "enter"):
+        for key in ("escape", "n", "q"):
             await pilot.press("u")
-            await until(pilot, lambda: isinstance(app.screen, UndoScreen), f"the question before {key}")
+            await seen(pilot, UndoScreen, recovered.clock)
+            await pilot.press("enter")
+            recovered.clock.sleep(PAUSE_S)
             await pilot.press(key)
+            await pilot.pause()
+            recovered.clock.sleep(PAUSE_S)
             await until(pilot, lambda: app.screen is screen, f"the way back by {key}")
         assert not [one for one in recovered.engine.store.calls(1) if one.tool == "uncordon_node"]
 
@@ -303,10 +307,9 @@ async def test_u_without_a_change_says_so(broken: Scene) -> None:
 
 
 async def test_a_opens_the_question_that_waits(broken: Scene) -> None:
-    async with shown(broken) as (app, pilot, screen):
+    async with shown(broken) as (_app, pilot, screen):
         await pilot.press("a")
-        await until(pilot, lambda: isinstance(app.screen, ApprovalScreen), "the question")
-        await pilot.press("y")
+        await deliberately(pilot, ApprovalScreen, "y", broken.clock)
         await until(pilot, lambda: screen.seen and screen.seen.changes[0].call.status is CallStatus.DONE, "the cordon")
         assert "✓ isolate" in text_of(screen, "playbook")
 
@@ -318,8 +321,7 @@ async def test_r_goes_on_with_the_incident_at_the_persons_request(scene: Scene) 
     async with shown(scene) as (app, pilot, screen):
         assert "No diagnosis yet" in text_of(screen, "verdict")
         await pilot.press("r")
-        await until(pilot, lambda: isinstance(app.screen, RecoveryScreen), "the plan")
-        await pilot.press("y")
+        await deliberately(pilot, RecoveryScreen, "y", scene.clock)
         await until(
             pilot, lambda: screen.seen and screen.seen.diagnosis and screen.seen.approvals, "the diagnosis and its question"
         )
@@ -330,7 +332,7 @@ async def test_r_goes_on_with_the_incident_at_the_persons_request(scene: Scene) 
         await until(pilot, lambda: isinstance(app.screen, ApprovalScreen), "the question")
 
 
-@pytest.mark.parametrize("key", ["escape", "n", "q", "enter"])
+@pytest.mark.parametrize("key", ["escape", "n", "q"])
 async def test_in_act_mode_every_change_is_shown_before_r_makes_any(tmp_path: Path, key: str) -> None:
     scene = Scene(tmp_path)  # the policy would do it all at once
     scene.cluster.submit(scene.spec)
@@ -344,11 +346,16 @@ async def test_in_act_mode_every_change_is_shown_before_r_makes_any(tmp_path: Pa
             "scontrol update NodeName=node02 State=DRAIN",
             "submit llm (2 nodes) again",
             "can be undone",
-            "uncordon_node",
+            "nightshift undo",
             "done at once",
         ):
             assert part in told, told
+        await seen(pilot, RecoveryScreen, scene.clock)
+        await pilot.press("enter")
+        scene.clock.sleep(PAUSE_S)
         await pilot.press(key)
+        await pilot.pause()
+        scene.clock.sleep(PAUSE_S)
         await until(pilot, lambda: app.screen is screen, "the way back")
         assert not scene.engine.store.calls(1)
         assert scene.engine.store.diagnosis(1) is None

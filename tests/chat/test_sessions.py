@@ -160,7 +160,7 @@ def test_an_export_can_be_shared() -> None:
     page = exported("night", [*entries(), Entry(START + timedelta(hours=1), What.SAID, 4, hostile)], {7: "deny by chat:bob"})
     assert "wJalrXUtnFEMI" not in page
     assert not [sign for sign in page if sign in "\x1b\u202e\u202c"]
-    assert "\\<script\\>" in page
+    assert "\\<script>" in page
     for part in ("why did job 1 die?", "scontrol update NodeName=node02 State=DRAIN", "deny by chat:bob", "`show_job(job=1)`"):
         assert part in page
     assert "> Job 1 died of an\n" in page

@@ -19,7 +19,7 @@ from assistant.doors.chat.slash import COMMANDS
 from assistant.doors.chat.themes import DARK, LIGHT
 from assistant.records import Verdict
 from tests.chat.conftest import opened
-from tests.chat.waiting import until
+from tests.chat.waiting import PAUSE_S, deliberately, seen, until
 from tests.scenarios.scene import Scene
 
 
@@ -66,10 +66,12 @@ async def test_a_key_by_habit_allows_nothing(broken: Scene) -> None:
         await pilot.press("f3")
         for key in ("enter", "escape"):
             await pilot.press("enter")
-            await until(pilot, lambda: isinstance(app.screen, ApprovalScreen), f"the question before {key}")
+            await seen(pilot, ApprovalScreen, broken.clock)
             await pilot.press("space")
             assert isinstance(app.screen, ApprovalScreen)
             await pilot.press(key)
+            broken.clock.sleep(PAUSE_S)
+            await pilot.press("escape")
             await until(pilot, lambda: app.screen is app.main, f"the way back by {key}")
         await until(pilot, lambda: not any(lane.busy for name, lane in app.desk._lanes.items() if name == "act"))
         assert broken.engine.store.approval(1).verdict is None
@@ -77,10 +79,9 @@ async def test_a_key_by_habit_allows_nothing(broken: Scene) -> None:
 
 
 async def test_y_allows_and_the_incident_goes_on(broken: Scene) -> None:
-    async with opened(broken) as (app, pilot):
+    async with opened(broken) as (_app, pilot):
         await pilot.press("f3", "enter")
-        await until(pilot, lambda: isinstance(app.screen, ApprovalScreen))
-        await pilot.press("y")
+        await deliberately(pilot, ApprovalScreen, "y", broken.clock)
         await until(pilot, lambda: any(change.startswith("cordon") for change in broken.cluster.changes), "the cordon")
         answered = broken.engine.store.approval(1)
         assert (answered.verdict, answered.by) == (Verdict.ALLOW, "chat:alice")
@@ -89,8 +90,7 @@ async def test_y_allows_and_the_incident_goes_on(broken: Scene) -> None:
 async def test_n_asks_why_and_refuses(broken: Scene) -> None:
     async with opened(broken) as (app, pilot):
         await pilot.press("f3", "enter")
-        await until(pilot, lambda: isinstance(app.screen, ApprovalScreen))
-        await pilot.press("n")
+        await deliberately(pilot, ApprovalScreen, "n", broken.clock)
         assert isinstance(app.screen.focused, Input)
         await pilot.press("m", "i", "n", "e", "enter")
         await until(pilot, lambda: broken.engine.store.approval(1).verdict is Verdict.DENY, "the refusal")
@@ -100,8 +100,7 @@ async def test_n_asks_why_and_refuses(broken: Scene) -> None:
 async def test_i_shows_the_incident_first(broken: Scene) -> None:
     async with opened(broken) as (app, pilot):
         await pilot.press("f3", "enter")
-        await until(pilot, lambda: isinstance(app.screen, ApprovalScreen))
-        await pilot.press("i")
+        await deliberately(pilot, ApprovalScreen, "i", broken.clock)
         await until(pilot, lambda: isinstance(app.screen, IncidentScreen))
         assert broken.engine.store.approval(1).verdict is None
 

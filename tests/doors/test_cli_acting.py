@@ -117,7 +117,7 @@ def test_the_kill_switch_refuses_even_with_yes(
 ) -> None:
     site = home / "site" / "knowledge"
     site.mkdir(parents=True)
-    (site / "policy.toml").write_text(f'mode = "act"\nkill_switch = ["{home}/stop"]\n')
+    (site / "policy.toml").write_text(f'extends = "shipped"\nmode = "act"\nkill_switch = ["{home}/stop"]\n[end]\n')
     (home / "stop").touch()
     monkeypatch.setenv("NIGHTSHIFT_CONTENT", str(home / "site"))
     said = cli("nodes", "cordon", "node02", "--yes")

@@ -99,7 +99,10 @@ def test_the_policy_is_the_one_that_is_asked_for(
 
 def test_a_policy_file_is_replayed(cli: Run, sacct: Path, logs: Path, tmp_path: Path) -> None:
     policy = tmp_path / "mine.toml"
-    policy.write_text('mode = "act"\n[[protected]]\nusers = ["ada"]\nwhy = "asks for it"\n', encoding="utf-8")
+    policy.write_text(
+        'extends = "shipped"\nreplace = ["protected"]\nmode = "act"\n[[protected]]\nusers = ["ada"]\nwhy = "asks for it"\n[end]\n',
+        encoding="utf-8",
+    )
     figures = cli("backtest", "--sacct", sacct, "--logs", logs, "--policy", policy, "--json").objects[-1]
     assert figures["refused_by"] == {"protected.1": 1}
 

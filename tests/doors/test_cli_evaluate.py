@@ -93,7 +93,7 @@ def test_every_job_is_a_call_in_the_audit_and_counts_for_no_limit(cli: Run, suit
         assert {call.by.partition(":")[0] for call in calls} == {"cli"}
         assert store.verify() is None
         assert {one.dataset for one in store.evaluations()} == {"easy", "hard"}
-    assert "submit evaluate-stage 1 of nightly" in cli("audit", "show").out
+    assert "# evaluate-stage 1 of nightly" in cli("audit", "show").out
 
 
 def test_a_dataset_that_is_given_up_is_named_with_its_reason_and_the_exit_code_is_one(cli: Run, suite: Path) -> None:
@@ -108,7 +108,7 @@ def test_the_kill_switch_stops_an_evaluation_before_its_first_job(cli: Run, suit
     switch = home / "xdg_config_home" / "stop"
     content = home / "site" / "knowledge"
     content.mkdir(parents=True)
-    (content / "policy.toml").write_text(f'kill_switch = ["{switch}"]\n')
+    (content / "policy.toml").write_text(f'kill_switch = ["{switch}"]\n[end]\n')
     config = home / "xdg_config_home" / "nightshift" / "config.toml"
     config.write_text(f'content = "{home}/site"\n{config.read_text()}')
     switch.touch()

@@ -110,7 +110,7 @@ def test_the_audit_shows_who_did_what_and_holds(cli: Run, store: Store) -> None:
     assert [row["what"] for row in rows][:2] == ["incident.opened", "call.pending"]
     said = cli("audit", "verify")
     assert said.code == Exit.DONE
-    assert said.out.startswith(f"the audit holds: {len(rows)} rows, newest hash ")
+    assert said.out.startswith(f"the audit holds: {len(rows)} rows, head {store.head()}")
 
 
 def test_a_broken_audit_is_an_error_that_names_the_row(cli: Run, store: Store) -> None:

@@ -16,7 +16,8 @@ from assistant.ports import SystemClock
 from assistant.records import NodeState
 from assistant.recover.leases import lease
 from assistant.schedulers.local import LocalScheduler
-from assistant.wiring import local_folder
+from assistant.wiring import local_folder, open_store
+from tests.own_cordons import earlier_cordon
 
 Run = Callable[..., Any]
 
@@ -40,7 +41,8 @@ def scheduler(home: Path) -> LocalScheduler:
     for node in made.nodes():
         (made.node_folder(node.name) / "kernel.log").touch()
     long_ago = datetime(2026, 1, 1, tzinfo=UTC)
-    made.cordon("node02", lease("nightshift:7:9", "ecc_error", "cli:bob", long_ago).render())
+    with open_store(load().settings) as store:
+        made.cordon("node02", lease(earlier_cordon(store, "node02"), "ecc_error", "cli:bob", long_ago).render())
     return made
 
 
@@ -63,7 +65,7 @@ def test_a_broken_node_is_kept_and_its_lease_runs_again(cli: Run, scheduler: Loc
     assert "XID 79" in found["note"]
     assert state(scheduler) is NodeState.DRAINED
     (row,) = cli("nodes", "leases", "--json").objects
-    assert (row["expired"], row["incident"], row["by"], row["why"]) == (False, 7, "bob", "ecc_error")
+    assert (row["expired"], row["incident"], row["by"], row["why"]) == (False, None, "bob", "ecc_error")
     assert "XID 79" in cli("audit", "show", "--json").out
 
 
@@ -79,14 +81,14 @@ def test_a_dry_run_shows_both_commands_and_does_nothing(cli: Run, scheduler: Loc
     said = cli("nodes", "leases", "--settle", "--dry-run")
     assert said.code == Exit.WAITS
     lines = said.out.splitlines()
-    assert lines[0].startswith("would run: scontrol update NodeName=node02 State=RESUME  # was: nightshift:7:9 ecc_error")
+    tag = next(one.reason for one in scheduler.nodes() if one.name == "node02").split()[0]
+    assert lines[0].startswith(f"would run: scontrol update NodeName=node02 State=RESUME  # was: {tag} ecc_error")
     assert "after its probes and a collective test with node[01," in lines[0]
-    assert lines[2].startswith(
-        '  or, when it does not pass: scontrol update NodeName=node02 Reason="nightshift:7:9 ecc_error until='
-    )
+    renewal = f"  or, when it does not pass: scontrol update NodeName=node02 State=DRAIN Reason='{tag} ecc_error until="
+    assert lines[2].startswith(renewal)
     assert cli("nodes", "leases", "--settle", "--dry-run", "--json").objects[0]["verdict"] == "ask"
     assert state(scheduler) is NodeState.DRAINED
-    assert cli("audit", "show", "--json").out == ""
+    assert cli("audit", "show", "--json").out.count("\n") == 1  # the earlier cordon
 
 
 def test_the_watch_in_observe_mode_leaves_it_and_says_so(cli: Run, scheduler: LocalScheduler) -> None:

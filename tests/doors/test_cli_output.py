@@ -16,19 +16,29 @@ NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    ("dirty", "clean"),
+    ("dirty", "shown"),
     [
-        ("\x1b[31mred\x1b[0m", "red"),
-        ("\x1b]0;title\x07rest", "rest"),
-        ("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "link"),
-        ("a\rb\x08c\x00d", "abcd"),
-        ("safe\u202etxt.exe", "safetxt.exe"),
-        ("tab\tand\nnewline stay", "tab\tand\nnewline stay"),
+        ("\x1b[31mred\x1b[0m", r"\x1b[31mred\x1b[0m"),
+        ("a\rb\x08c\x00d", r"a\rb\x08c\x00d"),
+        ("safe\u202etxt.exe", r"safe\u202etxt.exe"),
+        ("job\nstate  completed", r"job\nstate  completed"),
         ("größer 损失", "größer 损失"),
     ],
 )
-def test_text_of_others_cannot_steer_the_terminal(dirty: str, clean: str) -> None:
-    assert output.clean(dirty) == clean
+def test_a_line_stays_one_and_cannot_steer_the_terminal(dirty: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_line(dirty)
+    output.narrate(dirty)
+    assert capsys.readouterr() == (f"{shown}\n", f"{shown}\n")
+
+
+def test_a_block_keeps_its_lines_and_loses_its_colours(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_block("\x1b[31mred\x1b[0m\tand\r\n\x1b]0;title\x07\nlast")
+    assert capsys.readouterr().out == "red\tand\n\\x1b]0;title\\x07\nlast\n"
+
+
+def test_a_shell_is_offered_plain_words_only() -> None:
+    offers = [("node1", "idle\nnode2"), ("node$(reboot)", ""), ("-rf", ""), ("node\n1", ""), ("x1", "")]
+    assert output.completions(offers, "") == [("node1", r"idle\nnode2"), ("x1", "")]
 
 
 def test_json_has_the_schema_and_no_nan(capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,7 +48,7 @@ def test_json_has_the_schema_and_no_nan(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_a_table_lines_up_and_has_one_line_a_row(capsys: pytest.CaptureFixture[str]) -> None:
     output.print_table(("id", "note"), [(1, "a\nb"), (22, None), (3, "宽")])
-    assert capsys.readouterr().out == "ID  NOTE\n1   a b\n22  -\n3   宽\n"
+    assert capsys.readouterr().out == "ID  NOTE\n1   a\\nb\n22  -\n3   宽\n"
 
 
 def test_an_empty_table_has_its_headings(capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,8 +57,8 @@ def test_an_empty_table_has_its_headings(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_pairs_leave_out_what_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
-    output.print_pairs([("id", 7), ("nothing", None), ("lines", "one\ntwo")])
-    assert capsys.readouterr().out == "id     7\nlines  one\n       two\n"
+    output.print_pairs([("id", 7), ("nothing", None), ("lines", ["one", "two\nthree"]), ("none", [])])
+    assert capsys.readouterr().out == "id     7\nlines  one\n       two\\nthree\n"
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 from assistant.config import SshSettings
 from assistant.nodeset import expand, fold, fold_alike, node_groups
 from assistant.ports import Failure, Reply
+from assistant.transports.output import OutputRoom
 from assistant.transports.ssh import SshTransport
 from tests.live.conftest import SCRIPT, DevCluster
 
@@ -29,6 +30,9 @@ def transport(devcluster: DevCluster) -> Iterator[SshTransport]:
         yield found
     for node in devcluster.nodes:
         devcluster.heal(node)
+
+
+Ask = Callable[[str, str, float, OutputRoom], Reply]
 
 
 def timed(transport: SshTransport, nodes: tuple[str, ...], *command: str) -> tuple[Mapping[str, Reply], float]:
@@ -169,9 +173,11 @@ def test_sixty_four_nodes_of_which_eight_are_dead(sixty_four: Path) -> None:
     assert max(done.values()) < TIMEOUT_S + 3
 
 
-def noting(ask: Callable[[str, str, float], Reply], done: dict[str, float], began: float) -> Callable[[str, str, float], Reply]:
-    def noted(node: str, typed: str, timeout_s: float) -> Reply:
-        reply = ask(node, typed, timeout_s)
+def noting(
+    ask: Callable[[str, str, float, OutputRoom], Reply], done: dict[str, float], began: float
+) -> Callable[[str, str, float, OutputRoom], Reply]:
+    def noted(node: str, typed: str, timeout_s: float, room: OutputRoom) -> Reply:
+        reply = ask(node, typed, timeout_s, room)
         done[node] = time.monotonic() - began
         return reply
 

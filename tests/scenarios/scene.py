@@ -11,7 +11,7 @@ from sqlite3 import Connection
 
 from assistant.config import Settings, WatchSettings
 from assistant.engine import Engine
-from assistant.policy import Mode, Policy, load_policy
+from assistant.policy import Mode, Policy, PolicyInForce, load_policy
 from assistant.ports import JumpingClock
 from assistant.records import Incident, JobSpec
 from assistant.schedulers.simulated import SimulatedCluster
@@ -97,7 +97,7 @@ class Scene:
     def store(self) -> MortalStore:
         return MortalStore(self.folder / "nightshift.db", self.clock)
 
-    def policy(self) -> Policy:
+    def policy(self) -> Policy | PolicyInForce:
         return dataclasses.replace(load_policy(), mode=self.mode, kill_switch=(self.folder / "stop",))
 
     @property

@@ -14,6 +14,7 @@ from assistant.ports import Reply
 from assistant.records import CallStatus, EventKind, IncidentState, JobSpec, NodeState, Verdict
 from assistant.recover.leases import MOST_RENEWALS, lease, parse
 from assistant.schedulers.simulated_run import Run
+from tests.own_cordons import earlier_cordon
 from tests.scenarios.scene import Killed, Scene
 
 NODE = "node02"
@@ -30,7 +31,9 @@ def scene_of(folder: Path, *, mode: Mode = Mode.ACT, nodes: int = 8) -> Scene:
 
 
 def set_out(scene: Scene, node: str) -> None:
-    scene.cluster.set_cordon(node, lease("nightshift:7:9", "ecc_error", "cli:bob", scene.clock.now(), 1).render())
+    scene.cluster.set_cordon(
+        node, lease(earlier_cordon(scene.engine.store, node), "ecc_error", "cli:bob", scene.clock.now(), 1).render()
+    )
 
 
 def settled(scene: Scene, by: str = "leases") -> list[Settled]:
@@ -50,7 +53,7 @@ def runs_until(scene: Scene, node: str = NODE) -> timedelta:
 
 
 def calls(scene: Scene, tool: str = "") -> list[tuple[str, CallStatus]]:
-    return [(call.tool, call.status) for call in scene.engine.store.calls() if tool in call.tool]
+    return [(call.tool, call.status) for call in scene.engine.store.calls() if tool in call.tool and call.why != "earlier"]
 
 
 @pytest.fixture

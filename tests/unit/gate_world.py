@@ -9,9 +9,10 @@ from typing import Any
 
 from assistant.errors import ToolError, Unavailable, UsageError
 from assistant.gate import Gate, Park
-from assistant.policy import Mode, Policy
+from assistant.policy import Mode, Policy, PolicyInForce
 from assistant.ports import Approver, JumpingClock
-from assistant.records import JobSpec, NodeState, Risk
+from assistant.records import JobSpec, NodeState, Risk, tag_of
+from assistant.rendering import RenderedChange
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.store import Store
 from assistant.tooling import Context, Tool, tool
@@ -49,8 +50,8 @@ def cordoned(context: Context, tag: str, node: str, reason: str) -> dict[str, st
 
 
 @cordon_node.preview
-def cordon_preview(context: Context, node: str, reason: str) -> str:
-    return f"scontrol update node={node} state=drain reason='{context.tag} {reason}'"
+def cordon_preview(context: Context, node: str, reason: str) -> RenderedChange:
+    return RenderedChange(context.scheduler.command_lines("cordon", node, f"{context.tag} {reason}"))
 
 
 @tool(risk=Risk.CHANGE, kind="uncordon")
@@ -64,6 +65,11 @@ def uncordon_node(context: Context, node: str) -> str:
     return node
 
 
+@uncordon_node.preview
+def uncordon_preview(context: Context, node: str) -> RenderedChange:
+    return RenderedChange(context.scheduler.command_lines("uncordon", node))
+
+
 @tool(risk=Risk.CHANGE, kind="resubmit", undo="cancel_job")
 def resubmit_job(context: Context, job: str) -> dict[str, str]:
     """Submit a job again.
@@ -74,6 +80,11 @@ def resubmit_job(context: Context, job: str) -> dict[str, str]:
     return {"job": context.scheduler.submit(replace(SPEC, comment=context.tag))}
 
 
+@resubmit_job.preview
+def resubmit_preview(context: Context, job: str) -> RenderedChange:
+    return RenderedChange(context.scheduler.command_lines("submit", replace(SPEC, comment=context.tag)))
+
+
 @tool(risk=Risk.DISRUPT, kind="cancel")
 def cancel_job(context: Context, job: str) -> None:
     """End a job.
@@ -82,6 +93,11 @@ def cancel_job(context: Context, job: str) -> None:
         job: Its id.
     """
     context.scheduler.cancel(job)
+
+
+@cancel_job.preview
+def cancel_preview(context: Context, job: str) -> RenderedChange:
+    return RenderedChange(context.scheduler.command_lines("cancel", job))
 
 
 @tool(risk=Risk.CHANGE, kind="cordon")
@@ -114,7 +130,7 @@ class World:
     cluster: SimulatedCluster
     clock: JumpingClock
 
-    def gate(self, policy: Policy | None = None, approver: Approver | None = None) -> Gate:
+    def gate(self, policy: Policy | PolicyInForce | None = None, approver: Approver | None = None) -> Gate:
         acting = policy or Policy(mode=Mode.ACT)
         return Gate(self.store, self.context, acting, approver or Park(self.store, expires_after_s=3600), find=find)
 
@@ -123,6 +139,9 @@ class World:
 
     def reason(self, node: str = "n1") -> str:
         return next(one.reason for one in self.cluster.nodes() if one.name == node)
+
+    def tag(self, call: int, incident: int = 1) -> str:
+        return tag_of(self.store.store_id, incident, call)
 
     @property
     def statuses(self) -> list[str]:

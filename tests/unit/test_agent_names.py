@@ -91,7 +91,7 @@ def test_data_cannot_close_its_own_wrapping_and_holds_no_secret() -> None:
     assert told.count("</data>") == 1
     assert "hf_abc" not in told
     assert "\u202e" not in told
-    assert harmless("a\x00b\x1b[2Jc") == "abc"
+    assert harmless("a\x00b\x1b[2Jc") == r"a\x00b\x1b[2Jc"
 
 
 SOURCE = Source(

@@ -107,8 +107,8 @@ def test_a_change_by_force_is_found(store: Store, statements: list[str], row: in
 @pytest.mark.parametrize(
     ("statement", "why"),
     [
-        ("UPDATE incidents SET state = 'open' WHERE id = 1", "incident 1 is open, but row 5 says recovered"),
-        ("UPDATE calls SET status = 'pending' WHERE id = 1", "call 1 is pending, but row 4 says done"),
+        ("UPDATE incidents SET state = 'open' WHERE id = 1", "incidents 1 was changed after row 5 of the audit had sealed it"),
+        ("UPDATE calls SET status = 'pending' WHERE id = 1", "calls 1 was changed after row 4 of the audit had sealed it"),
     ],
 )
 def test_a_table_that_was_changed_behind_the_audit_is_found(store: Store, statement: str, why: str) -> None:

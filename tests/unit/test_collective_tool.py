@@ -134,7 +134,10 @@ def test_the_preview_says_who_how_long_and_who_not(tmp_path: Path) -> None:
     submitted(cluster, nodes=1)
     assert two_round_test.show is not None
     shown = two_round_test.show(context_of(cluster), nodes=NAMES)
-    assert shown == "two-round collective test on node[02-04], without node01: 1 round, about 3 s and 80 MiB a node; 11 min at most"
+    assert shown.text == (
+        "'two-round collective test' on 'node[02-04]' with auto"
+        "  # without node01; 1 round, about 3 s and 80 MiB a node; 11 min at most"
+    )
 
 
 def test_after_a_crash_it_is_made_again(tmp_path: Path) -> None:

@@ -23,11 +23,11 @@ from tests.unit.gate_world import (
 def test_an_allowed_call_runs_and_every_row_is_written(world: World) -> None:
     outcome = cordon(world.gate())
     assert (outcome.ok, outcome.value) == (True, {"node": "n1"})
-    assert world.reason() == "nightshift:1:1 ecc"
+    assert world.reason() == f"{world.tag(1, 1)} ecc"
     assert [row.what for row in world.store.audit(after=1)] == ["call.pending", "decision", "call.intent", "outcome"]
     ended = world.store.audit(limit=1)[0]
-    assert ended.preview == "scontrol update node=n1 state=drain reason='nightshift:1:1 ecc'"
-    assert ended.undo == "nightshift undo 1"
+    assert ended.preview == f"scontrol update NodeName=n1 State=DRAIN Reason='{world.tag(1)} ecc'"
+    assert ended.undo == "nightshift undo 1: scontrol update NodeName=n1 State=RESUME"
     assert world.store.call(1).preview == ended.preview
 
 
@@ -119,7 +119,7 @@ def test_observe_changes_nothing_and_records_what_it_would_have_done(world: Worl
     assert world.cluster.changes == []
     (call,) = world.store.calls()
     assert call.status is CallStatus.DENIED
-    assert call.preview.startswith("scontrol update node=n1")
+    assert call.preview.startswith("scontrol update NodeName=n1")
 
 
 def test_a_denied_step_is_asked_again_when_the_policy_changed(world: World) -> None:
@@ -160,7 +160,7 @@ def test_a_parked_call_goes_on_exactly_there_after_approval(world: World) -> Non
     assert parked.value.approval == again.value.approval
     assert world.store.answer(parked.value.approval, Verdict.ALLOW, "alice")
     assert cordon(gate).ok
-    assert world.reason() == "nightshift:1:1 ecc"
+    assert world.reason() == f"{world.tag(1, 1)} ecc"
     assert world.store.decisions(1)[-1].by == "alice"
 
 
@@ -170,7 +170,7 @@ def test_a_parked_call_without_a_step_goes_on_by_its_id(world: World) -> None:
         cordon(gate, incident=None, step=None, by="cli:alice")
     world.store.answer(parked.value.approval, Verdict.ALLOW, "bob")
     assert gate.go_on(world.store.approval(parked.value.approval).call).ok
-    assert world.reason() == "nightshift:0:1 ecc"
+    assert world.reason() == f"{world.tag(1, 0)} ecc"
 
 
 def test_a_refused_approval_stays_refused(world: World) -> None:

@@ -14,7 +14,7 @@ from assistant.errors import Denied, Parked, Unavailable, UsageError
 from assistant.gate import AnswersFrom, Gate
 from assistant.policy import Mode, Policy
 from assistant.records import Verdict
-from assistant.tooling import Context, tag_of
+from assistant.tooling import PENDING_TAG, Context
 from tests.unit.gate_world import (
     CORDON,
     PROPOSE,
@@ -56,7 +56,7 @@ def test_after_a_crash_an_action_that_did_not_happen_is_made(world: World) -> No
     crashed(world, None)
     assert world.gate().resolve(world.store.call(1)) is None
     assert cordon(world.gate()).ok
-    assert world.reason() == "nightshift:1:1 ecc"
+    assert world.reason() == f"{world.tag(1, 1)} ecc"
 
 
 def test_after_a_crash_a_call_without_a_step_is_not_made_again(world: World) -> None:
@@ -125,11 +125,11 @@ def test_only_a_done_call_with_an_undo_can_be_undone(world: World, name: str, ar
 
 def test_a_preview_shows_the_change_and_the_policys_word_and_writes_nothing(world: World) -> None:
     shown = world.gate(PROPOSE).preview("cordon_node", {"node": "n1", "reason": "ecc"}, by="playbook:x", incident=1)
-    assert shown.text == f"scontrol update node=n1 state=drain reason='{tag_of(1, 0)} ecc'"
+    assert shown.text == f"scontrol update NodeName=n1 State=DRAIN Reason='{PENDING_TAG} ecc'"
     assert shown.decision.rule == "mode.propose"
     assert world.store.calls() == []
     assert world.gate().preview("look", {}, by="playbook:p").decision.rule == "read"
-    assert world.gate().preview("uncordon_node", {"node": "n1"}, by="playbook:p").text == "uncordon_node(node='n1')"
+    assert world.gate().preview("uncordon_node", {"node": "n1"}, by="playbook:p").text.endswith("NodeName=n1 State=RESUME")
 
 
 def test_a_secret_argument_is_used_and_not_kept(world: World) -> None:

@@ -18,7 +18,7 @@ from assistant.recover.leases import Lease, expired, lease, ours, parse
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.tooling import Context
 from assistant.tools.cordons import cordon_leases, cordon_node, renew_cordon, uncordon_node
-from tests.no_history import NoHistory
+from tests.no_history import MadeCalls, cordon_call
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -107,7 +107,15 @@ def cluster(tmp_path: Path) -> SimulatedCluster:
 
 @pytest.fixture
 def context(cluster: SimulatedCluster) -> Context:
-    return Context(cluster, cluster, cluster.clock, random.Random(1), NoHistory(), tag="nightshift:3:9", by="cli:alice")
+    return Context(
+        cluster,
+        cluster,
+        cluster.clock,
+        random.Random(1),
+        MadeCalls(cordon_call(9, 3, "node02"), cordon_call(11, 4, "node02")),
+        tag="nightshift:3:9",
+        by="cli:alice",
+    )
 
 
 def reason(cluster: SimulatedCluster) -> str:
@@ -201,5 +209,5 @@ def test_a_preview_is_the_command_and_says_what_would_be_refused(context: Contex
     cluster.set_cordon("node02", "bob: disk")
     assert uncordon_node.show is not None
     assert renew_cordon.show is not None
-    assert uncordon_node.show(context, node="node02").endswith("# was: bob: disk (not ours: it would be refused)")
-    assert renew_cordon.show(context, node="node02") == 'scontrol update NodeName=node02 Reason="no lease of ours: nothing is done"'
+    assert uncordon_node.show(context, node="node02").text.endswith("# was: bob: disk (not ours: it would be refused)")
+    assert renew_cordon.show(context, node="node02").text == "node node02 holds no lease of ours: nothing is done"

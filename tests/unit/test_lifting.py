@@ -18,7 +18,7 @@ from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.simulated_run import Run
 from assistant.tooling import Context
 from assistant.tools.cordons import cordon_node, uncordon_node
-from tests.no_history import NoHistory
+from tests.no_history import MadeCalls, cordon_call
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -47,7 +47,15 @@ def cluster(tmp_path: Path) -> Reserving:
 
 @pytest.fixture
 def context(cluster: Reserving) -> Context:
-    made = Context(cluster, cluster, cluster.clock, random.Random(1), NoHistory(), tag="nightshift:3:9", by="cli:alice")
+    made = Context(
+        cluster,
+        cluster,
+        cluster.clock,
+        random.Random(1),
+        MadeCalls(cordon_call(9, 3, "node02")),
+        tag="nightshift:3:9",
+        by="cli:alice",
+    )
     cordon_node(made, node="node02", reason="x")
     cluster.changes.clear()
     return made
@@ -132,9 +140,9 @@ def test_partners_are_idle_in_service_of_the_partition_and_nobody_elses(context:
 def test_the_preview_says_that_it_will_be_tested(context: Context, cluster: Reserving) -> None:
     assert uncordon_node.show is not None
     shown = uncordon_node.show(context, node="node02")
-    assert shown.endswith("; after its probes and a collective test with node[01,04,07] (about 6 s)")
-    assert "collective" not in uncordon_node.show(context, node="node02", reason=cluster.nodes()[1].reason)
+    assert shown.note.endswith("; after its probes and a collective test with node[01,04,07] (about 6 s)")
+    assert "collective" not in uncordon_node.show(context, node="node02", reason=cluster.nodes()[1].reason).text
     forced = uncordon_node.show(context, node="node02", force="new GPU")
-    assert forced.endswith("; without the probes and the test: new GPU")
+    assert forced.note.endswith("; without the probes and the test: new GPU")
     busy(cluster, 8)
-    assert "has no idle partner now: it would be refused" in uncordon_node.show(context, node="node02")
+    assert "has no idle partner now: it would be refused" in uncordon_node.show(context, node="node02").note

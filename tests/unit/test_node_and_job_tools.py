@@ -17,7 +17,7 @@ from assistant.schedulers.simulated_run import Run
 from assistant.tooling import Context, find_tool
 from assistant.tools.jobs import cancel_job, list_jobs, show_job
 from assistant.tools.nodes import check_nodes, cordon_node, kernel_log, node_states, uncordon_node
-from tests.no_history import NoHistory
+from tests.no_history import MadeCalls, cordon_call
 
 
 @pytest.fixture
@@ -32,7 +32,14 @@ def cluster(tmp_path: Path) -> SimulatedCluster:
 def context(cluster: SimulatedCluster) -> Context:
     commands = {"kernel_log": ("dmesg", "-T")}
     return Context(
-        cluster, cluster, cluster.clock, random.Random(1), NoHistory(), commands=commands, tag="nightshift:3:9", by="cli:alice"
+        cluster,
+        cluster,
+        cluster.clock,
+        random.Random(1),
+        MadeCalls(cordon_call(9, 3, "node02")),
+        commands=commands,
+        tag="nightshift:3:9",
+        by="cli:alice",
     )
 
 
@@ -80,13 +87,13 @@ def test_previews_are_what_a_person_would_type(context: Context, cluster: Simula
         (
             cordon_node,
             {"node": "node02", "reason": "ecc"},
-            'scontrol update NodeName=node02 State=DRAIN Reason="nightshift:3:9 ecc until=2026-01-02T00:00:00Z by=alice"',
+            "scontrol update NodeName=node02 State=DRAIN Reason='nightshift:3:9 ecc until=2026-01-02T00:00:00Z by=alice'",
         ),
         (uncordon_node, {"node": "node02"}, "scontrol update NodeName=node02 State=RESUME  # was: not cordoned"),
         (cancel_job, {"job": job}, f"scancel {job}  # llm of alice, running on 1 nodes"),
     ):
         assert tool.show is not None
-        assert tool.show(context, **arguments) == wanted
+        assert tool.show(context, **arguments).text == wanted
     assert cluster.changes == [f"submit {job}"]
 
 

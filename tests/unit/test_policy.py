@@ -12,7 +12,7 @@ import pytest
 
 from assistant.content.reading import build, read_toml
 from assistant.errors import ContentError
-from assistant.policy import Policy, Request, Situation, Targets, decide, load_policy
+from assistant.policy import Mode, Policy, Request, Situation, Targets, decide, load_policy
 from assistant.records import Node, NodeState, Risk, Verdict
 
 CASES = Path(__file__).parent.parent / "cases" / "policy"
@@ -105,11 +105,10 @@ def test_the_shipped_policy_observes_and_can_be_read() -> None:
     assert policy.kill_switch
 
 
-def test_a_site_replaces_the_policy_as_a_whole(tmp_path: Path) -> None:
+def test_a_site_without_extends_replaces_the_policy_as_a_whole(tmp_path: Path) -> None:
     (tmp_path / "knowledge").mkdir()
-    (tmp_path / "knowledge" / "policy.toml").write_text('mode = "act"\n')
-    assert load_policy(tmp_path) == Policy(mode=load_policy(tmp_path).mode)
-    assert load_policy(tmp_path).mode == "act"
+    (tmp_path / "knowledge" / "policy.toml").write_text('mode = "propose"\n[end]\n')
+    assert load_policy(tmp_path) == Policy(mode=Mode.PROPOSE)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +129,7 @@ def test_a_site_replaces_the_policy_as_a_whole(tmp_path: Path) -> None:
 )
 def test_a_mistake_in_the_policy_names_its_place(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "knowledge").mkdir()
-    (tmp_path / "knowledge" / "policy.toml").write_text(text)
+    (tmp_path / "knowledge" / "policy.toml").write_text(f"{text}\n[end]\n")
     with pytest.raises(ContentError) as caught:
         load_policy(tmp_path)
     assert message in str(caught.value)

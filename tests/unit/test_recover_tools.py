@@ -11,7 +11,7 @@ import pytest
 
 from assistant.errors import ToolError
 from assistant.ports import JumpingClock
-from assistant.records import Checkpoint, JobSpec, JobState
+from assistant.records import Call, CallStatus, Checkpoint, JobSpec, JobState, run_of
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.simulated_run import Run, write_checkpoint
 from assistant.tooling import Context, find_tool
@@ -19,10 +19,10 @@ from assistant.tools.checkpoints import choose_checkpoint, list_checkpoints, ver
 from assistant.tools.report import escalate, tell_owner
 from assistant.tools.resubmit import Wish, resubmit_job, window_to_skip
 from assistant.tools.verification import job_ended, job_progress, live_run, loss_continues, wait_storage
-from tests.no_history import NoHistory
+from tests.no_history import MadeCalls, NoHistory
 
 START = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
-TAG = "nightshift:3:17"
+TAG = "nightshift:teststore:3:17"
 
 
 class World:
@@ -37,7 +37,12 @@ class World:
         script = script or f"#NIGHTSHIFT checkpoints={self.saved}\nsrun python t.py $NIGHTSHIFT_ARGS\n"
         self.spec = JobSpec("llm", script, nodes=2, work_dir=folder, comment="run 7")
         self.job = self.cluster.submit(self.spec)
-        self.context = Context(self.cluster, self.cluster, self.clock, random.Random(1), NoHistory(), incident=3, tag=TAG)
+        self.context = Context(self.cluster, self.cluster, self.clock, random.Random(1), self.history(), incident=3, tag=TAG)
+
+    def history(self) -> NoHistory:
+        """Return a past in which call 17 was allowed and has no outcome yet."""
+        call = Call(17, 3, "resubmit_job", {"job": self.job}, "", "playbook:p", START, CallStatus.INTENT)
+        return MadeCalls(call, runs={17: [run_of(self.cluster.job(self.job))]})
 
     def passes(self, seconds: float) -> World:
         self.clock.sleep(seconds)
@@ -137,7 +142,7 @@ def test_after_a_crash_the_resubmission_is_found_by_its_tag(world: World) -> Non
     made = resubmit_job(world.context, world.job)
     found = find(world.context, TAG, **arguments)
     assert {**found, "note": ""} == {**made, "note": ""}
-    assert find(world.context, "nightshift:3:1", **arguments) is None
+    assert find(world.context, "nightshift:teststore:3:1", **arguments) is None
 
 
 def test_the_preview_names_the_checkpoint_and_changes_nothing(world: World) -> None:
@@ -145,9 +150,12 @@ def test_the_preview_names_the_checkpoint_and_changes_nothing(world: World) -> N
     assert show is not None
     before = list(world.cluster.changes)
     shown = show(world.context, **resubmit_job.checked({"job": world.job, "exclude": "node02"}))
-    assert shown == (
-        f"submit llm (2 nodes) again from {world.saved}/iter_0000040 (step 40) --exclude=node02 --comment='run 7 nightshift:3:17'"
-    )
+    command, release = shown.commands
+    assert command.startswith("sbatch --job-name=llm --nodes=2 ")
+    assert f" --exclude=node02 --comment='run 7 {TAG}' --hold " in command
+    assert f"NIGHTSHIFT_RESUME_FROM={world.saved}/iter_0000040" in command
+    assert release == "scontrol release NEW_JOB_ID"
+    assert shown.note.endswith(f"again from {world.saved}/iter_0000040 (step 40)")
     assert world.cluster.changes == before
 
 

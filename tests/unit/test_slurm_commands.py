@@ -62,6 +62,10 @@ def sacct(folder: Path, *jobs: dict[str, str]) -> None:
     program(folder, "sacct", "\n".join(body))
 
 
+READS_DATA = 'for word; do case $word in --export-file=*) tr "\\0" "\\n" < /proc/self/fd/${word#*=};; esac; done'
+"""What a stand-in of sbatch prints: the environment of the job, one variable a line."""
+
+
 def slurm(folder: Path, **settings: object) -> SlurmScheduler:
     made = SlurmSettings(folder=folder, users=("*",), **{"timeout_s": 5.0, **settings})  # type: ignore[arg-type]
     return SlurmScheduler(made, SystemClock())
@@ -142,13 +146,14 @@ def test_commands_speak_one_language_and_take_no_options_from_the_environment(
     assert not [line for line in seen if line.startswith(("SQUEUE_", "SLURM_BITSTR_LEN"))]
 
 
-def test_a_job_gets_the_environment_and_the_language_of_its_user(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_gets_the_environment_and_the_language_of_its_user_as_data(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
-    program(folder, "sbatch", f"env > {folder}/seen; cat > {folder}/script; echo '4821;cluster'")
+    program(folder, "sbatch", f"env > {folder}/own; {READS_DATA} > {folder}/seen; cat > {folder}/script; echo '4821;cluster'")
     spec = JobSpec("llm", "#!/bin/sh\ntrue\n", environment={"NIGHTSHIFT_STEP": "4", "A": "b c"})
     assert slurm(folder).submit(spec) == "4821"
     seen = (folder / "seen").read_text().splitlines()
     assert {"LC_ALL=de_DE.UTF-8", "NIGHTSHIFT_STEP=4", "A=b c"} <= set(seen)
+    assert "A=b c" not in (folder / "own").read_text().splitlines()
     assert (folder / "script").read_text().splitlines()[1] == '#NIGHTSHIFT_ENVIRONMENT {"NIGHTSHIFT_STEP": "4"}'
 
 
@@ -174,14 +179,14 @@ def test_a_submission_that_slurm_refuses_is_an_error_with_its_words(folder: Path
 
 def test_a_job_of_somebody_else_needs_a_wrapper(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(folder, "sbatch", "echo 5")
-    spec = JobSpec("llm", "#!/bin/sh\n", user="somebody", environment={"NIGHTSHIFT_STEP": "4"})
+    spec = JobSpec("llm", "#!/bin/sh\n", user="daemon", environment={"NIGHTSHIFT_STEP": "4"})
     monkeypatch.setattr(os, "geteuid", lambda: 65534)
-    with pytest.raises(ToolError, match=r"belongs to somebody and .* slurm\.submit_as"):
-        slurm(folder).submit(spec)
+    with pytest.raises(ToolError, match=r"belongs to daemon and .* slurm\.submit_as"):
+        slurm(folder, lowest_uid=1).submit(spec)
     program(folder, "become", f'echo "$@" > {folder}/words; echo 5')
     wrapper = (str(folder / "become"), "-u", "{user}")
-    assert slurm(folder, submit_as=wrapper).submit(spec) == "5"
-    assert "-u somebody" in (folder / "words").read_text()
+    assert slurm(folder, lowest_uid=1, submit_as=wrapper).submit(spec) == "5"
+    assert "-u daemon" in (folder / "words").read_text()
     assert "--export=ALL,NIGHTSHIFT_STEP=4" in (folder / "words").read_text()
 
 

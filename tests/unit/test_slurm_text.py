@@ -19,12 +19,12 @@ from assistant.schedulers.slurm_accounting import accounted_columns, accounted_r
 from assistant.schedulers.slurm_jobs import QUEUE_COLUMNS, Row, moved, queue_format, queue_rows, waits_for
 from assistant.schedulers.slurm_nodes import configuration, node_facts, reservations, state_words
 from assistant.schedulers.slurm_spec import (
+    exported,
     job_spec,
     output_pattern,
     sbatch_words,
     shown_details,
     shown_options,
-    shown_submission,
     typed_options,
     with_carried,
     without_carried,
@@ -248,24 +248,34 @@ def test_a_resubmission_says_what_was_asked_for_and_what_is_new() -> None:
         "--exclude=gpu003,gpu007",
         "--comment=mine nightshift:3:14",
         "--time=61",
+        "--export=ALL",
     ]
-    assert shown_submission(spec).endswith("--time=61 SCRIPT --lr 3e-4")
 
 
 @pytest.mark.parametrize(
     ("directive", "options", "expected"),
     [
-        ("", (), []),
-        ("#SBATCH --export=ALL", (), []),
-        ("#SBATCH --export=NONE", (), ["--export=NIGHTSHIFT_STEP"]),
-        ("#SBATCH --export=PATH,HOME", (), ["--export=PATH,HOME,NIGHTSHIFT_STEP"]),
-        ("", ("--export=PATH,NIGHTSHIFT_STEP",), ["--export=PATH,NIGHTSHIFT_STEP"]),
+        ("", (), {"HOME": "/h", "A": "1", "B": "2"}),
+        ("#SBATCH --export=ALL", (), {"HOME": "/h", "A": "1", "B": "2"}),
+        ("#SBATCH --export=ALL,C=3", (), {"HOME": "/h", "A": "1", "B": "2", "C": "3"}),
+        ("#SBATCH --export=NONE", (), {}),
+        ("#SBATCH --export=NIL", (), {}),
+        ("#SBATCH --export=A,HOME", (), {"A": "1"}),
+        ("#SBATCH --export=NONE", ("--export=B,NIGHTSHIFT_STEP",), {"B": "2"}),
     ],
 )
-def test_our_variables_reach_a_job_that_exports_little(directive: str, options: tuple[str, ...], expected: list[str]) -> None:
-    spec = JobSpec("x", f"#!/bin/sh\n{directive}\n", environment={"NIGHTSHIFT_STEP": "4"}, options=options)
-    assert [word for word in sbatch_words(spec) if word.startswith("--export")] == expected
-    assert [word for word in sbatch_words(replace(spec, environment={})) if "STEP" in word] == []
+def test_a_job_gets_what_it_exports_and_our_variables(directive: str, options: tuple[str, ...], expected: dict[str, str]) -> None:
+    environment = {"NIGHTSHIFT_STEP": "4", "A": "1", "B": "2", "BASH_ENV": "/x", "SBATCH_EXPORT": "NONE", "LD_PRELOAD": "/x.so"}
+    spec = JobSpec("x", f"#!/bin/sh\n{directive}\n", environment=environment, options=options)
+    assert exported(spec, {"HOME": "/h"}) == {**expected, "NIGHTSHIFT_STEP": "4"}
+    assert ("--get-user-env" in sbatch_words(spec)) == ("HOME" not in expected and "NIL" not in directive)
+    assert [word for word in sbatch_words(spec) if word.startswith("--export")] == ["--export=ALL"]
+
+
+def test_through_a_wrapper_variables_are_written_out() -> None:
+    spec = JobSpec("x", "#!/bin/sh\n#SBATCH --export=A\n", environment={"NIGHTSHIFT_STEP": "4", "LD_PRELOAD": "/x.so"})
+    assert [word for word in sbatch_words(spec, by_name=False) if "STEP" in word] == ["--export=A,NIGHTSHIFT_STEP=4"]
+    assert [word for word in sbatch_words(replace(spec, environment={}), by_name=False) if "STEP" in word] == []
 
 
 def test_the_output_of_a_script_is_found_where_the_line_does_not_say_it() -> None:

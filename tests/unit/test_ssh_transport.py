@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from assistant.ports import Failure, Reply
+from assistant.transports.output import OutputRoom
 from assistant.transports.ssh import SshTransport
 from assistant.transports.ssh_hosts import Me
 from assistant.transports.ssh_streams import Tunnel
@@ -418,8 +419,8 @@ def test_dead_nodes_do_not_hold_up_the_living(sshd: SshdHere) -> None:
         began = time.monotonic()
         original = transport._ask
 
-        def timed(node: str, typed: str, timeout_s: float) -> Reply:
-            reply = original(node, typed, timeout_s)
+        def timed(node: str, typed: str, timeout_s: float, room: OutputRoom) -> Reply:
+            reply = original(node, typed, timeout_s, room)
             done[node] = time.monotonic() - began
             return reply
 

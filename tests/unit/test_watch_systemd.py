@@ -65,7 +65,7 @@ def test_a_blind_pass_is_no_sign_of_life(address: str, ear: Ear) -> None:
     systemd.passed(Passed(AT, 30.0, leads=True, trouble=("squeue did not answer\nwithin 30 s", "node7 is silent")))
     ready, status = ear.heard()
     assert ready == "READY=1"
-    assert status.endswith("; degraded: squeue did not answer within 30 s and 1 more")
+    assert status.endswith("; degraded: squeue did not answer\\nwithin 30 s and 1 more")
 
 
 def test_reloading_and_ending_are_said(address: str, ear: Ear) -> None:
@@ -127,7 +127,7 @@ def test_the_journal_gets_fields_and_no_secret(tmp_path: Path) -> None:
         handler.emit(record("incident=12 job=4821_3 node=None call=7 failed:\nexport HF_TOKEN=hf_abcdefghijklmnopqrstuvwx"))
         handler.close()
         found = _entry(journal.recv(65536))
-    assert found["MESSAGE"] == "incident=12 job=4821_3 node=None call=7 failed:\nexport HF_TOKEN=[redacted]"
+    assert found["MESSAGE"] == "incident=12 job=4821_3 node=None call=7 failed:\\nexport HF_TOKEN=[redacted]"
     assert (found["INCIDENT"], found["JOB"], found["CALL"]) == ("12", "4821_3", "7")
     assert "NODE" not in found
     assert (found["PRIORITY"], found["SYSLOG_IDENTIFIER"], found["CODE_LINE"]) == ("4", "nightshift", "12")
@@ -155,7 +155,7 @@ def test_without_a_journal_the_entry_goes_to_stderr_with_its_priority(tmp_path: 
 
 def test_lines_carry_no_escape_sequences_and_json_lines_the_ids() -> None:
     line = PriorityLines(numbered=True).format(record("one\x1b[2J\ntwo", logging.INFO))
-    assert line == "<6>one[2J\n<6>two"
+    assert line == r"<6>one\x1b[2J\ntwo"
     found = json.loads(JsonLines().format(record("incident=12 node=node[001-016] password=hunter2hunter2")))
     assert (found["incident"], found["node"], found["level"]) == ("12", "node[001-016]", "warning")
     assert "hunter2" not in found["message"]

@@ -50,7 +50,7 @@ def night(store: Store, clock: JumpingClock) -> Night:
 
 
 def standing(stopped_by: str | None = None) -> Standing:
-    return Standing("1.2", "propose", stopped_by, ("ops",))
+    return Standing("1.2", "propose", stopped_by, ("ops",), "ab12")
 
 
 def kept(store: Store, stopped_by: list[str | None] | None = None) -> Kept:
@@ -187,7 +187,7 @@ def test_the_figures_of_a_leader(store: Store, night: Night, clock: JumpingClock
     found = samples(metrics)
     expected = {
         "nightshift_build_info{version=1.2}": 1,
-        "nightshift_policy_info{mode=propose}": 1,
+        "nightshift_policy_info{digest=ab12,mode=propose}": 1,
         "nightshift_leader": 1,
         "nightshift_kill_switch": 1,
         "nightshift_passes_total{result=whole}": 1,

@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from assistant.doors.chat.seen import target_name
 from assistant.errors import ToolError, Unavailable
 from assistant.records import Call, CallStatus, Decision, Diagnosis, EventKind, Evidence, Incident, Job, Outcome, Risk, Verdict
 from assistant.store import Approval, Store
@@ -73,6 +74,14 @@ class IncidentSeen:
         return Path(str(told[-1])) if told and told[-1] else None
 
     @property
+    def account(self) -> str:
+        """With whose rights the job's files are read; empty: with our own."""
+        if self.job is not None:
+            return self.job.account
+        accounts = [str(one.facts.get("account", "")) for one in self.evidence if one.source == "job log"]
+        return accounts[-1] if accounts else ""
+
+    @property
     def changes(self) -> tuple[SeenCall, ...]:
         """Calls that change something, oldest first."""
         return tuple(one for one in self.calls if one.risk is not Risk.READ)
@@ -91,6 +100,8 @@ class SeenUndo:
     rule: str
     why: str
     """The policy's reason, or why it cannot be taken back."""
+    target: str = ""
+    """What the person types first, since taking back cannot itself be undone; empty where it can."""
 
 
 def read_incident(engine: Engine, incident_id: int, known: Mapping[str, Job], now: datetime) -> IncidentSeen:
@@ -186,4 +197,5 @@ def undo_of(engine: Engine, call_id: int, by: str) -> SeenUndo:
     except ToolError as error:
         return SeenUndo(call, "", undo.risk, Verdict.DENY, "", str(error))
     decision = preview.decision
-    return SeenUndo(call, preview.text, undo.risk, decision.verdict, decision.rule, decision.why)
+    target = "" if undo.undo else target_name(arguments) or f"call {call_id}"
+    return SeenUndo(call, preview.text, undo.risk, decision.verdict, decision.rule, decision.why, target)

@@ -21,6 +21,13 @@ class RecoverySeen:
     plan: Plan
     mode: str
     """Of the policy."""
+    target: str = ""
+    """The job or node that it is about."""
+
+    @property
+    def irreversible(self) -> bool:
+        """Whether a change that cannot be undone would be made at once, without another question."""
+        return any(step.change and step.verdict is Verdict.ALLOW and not step.undo for step in self.plan.steps)
 
     def count(self, verdict: Verdict) -> int:
         """Return how many changes the policy answers so."""
@@ -42,4 +49,6 @@ def recovery_of(engine: Engine, *, by: str, incident: int | None = None, job: st
     with rehearsal(engine) as tried:
         number = incident if incident is not None else requested(tried, job, by=by).id
         found = plan(tried, number, by=by)
-    return RecoverySeen(f"incident {incident}" if incident is not None else f"job {job}", found, str(engine.gate.policy.mode))
+        subject = tried.store.incident(number)
+    about = f"incident {incident}" if incident is not None else f"job {job}"
+    return RecoverySeen(about, found, str(engine.gate.policy.mode), subject.job or subject.node or f"incident {number}")

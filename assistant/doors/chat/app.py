@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual import events
 from textual.app import App
@@ -12,29 +12,32 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.reactive import reactive
 from textual.screen import Screen
+from textual.widgets import Button
 
 from assistant.agent.wording import MOST_CHARACTERS
 from assistant.content.playbooks import Playbook
+from assistant.display import line
 from assistant.doors.chat import messages
 from assistant.doors.chat.asking import asked_on
 from assistant.doors.chat.desk import Desk
 from assistant.doors.chat.memory import PAUSE_S, Garbage
 from assistant.doors.chat.palette import PROVIDERS
-from assistant.doors.chat.screens.approval import ApprovalScreen
+from assistant.doors.chat.screens.approval import ApprovalAnswer, ApprovalScreen
+from assistant.doors.chat.screens.consent import ConsentScreen
 from assistant.doors.chat.screens.keys import KeysScreen
 from assistant.doors.chat.screens.main import MainScreen
 from assistant.doors.chat.screens.playbook import PlaybookScreen
-from assistant.doors.chat.seen import ClusterSeen, StoreSeen, read_store
+from assistant.doors.chat.seen import ClusterSeen, KillSwitchSeen, StoreSeen, read_store
 from assistant.doors.chat.sessions import Talks
 from assistant.doors.chat.talk import Talk
 from assistant.doors.chat.themes import DARK, LIGHT, THEMES
 from assistant.doors.chat.widgets.completion import Completion
+from assistant.doors.chat.widgets.kill_switch_banner import KillSwitchBanner
 from assistant.doors.chat.widgets.options import Options
 from assistant.doors.chat.widgets.prompt import Prompt
 from assistant.doors.chat.widgets.proposal import ProposalCard
 from assistant.doors.chat.widgets.status_bar import StatusBar
 from assistant.errors import NightshiftError
-from assistant.records import Verdict
 
 WIDE = 100
 """Columns from which on a screen has room for two things side by side."""
@@ -61,6 +64,8 @@ class ChatApp(App[int]):
     # whoever shows them watches them: without `repaint=False` the whole screen is drawn anew for each look
     store_seen: reactive[StoreSeen | None] = reactive(None, repaint=False)
     cluster_seen: reactive[ClusterSeen | None] = reactive(None, repaint=False)
+    kill_switch: reactive[KillSwitchSeen | None] = reactive(None, repaint=False)
+    """The file that stops every change; None while none is set."""
 
     def __init__(
         self,
@@ -86,11 +91,14 @@ class ChatApp(App[int]):
         self.theme = theme
         self.desk = make_desk(self.post_message)
         self._thread = thread
+        self.mode = ""
+        """Of the policy; empty before the engine stands."""
         self.talk = Talk(self, thread, talks)
         self._garbage = garbage
 
     def on_mount(self) -> None:
         """Show the first screen, and wake what stands behind it when that is painted."""
+        self.screen_change_signal.subscribe(self, self._show_kill_switch_on)
         self.main = MainScreen()
         self.push_screen(self.main)
         self.call_after_refresh(self.desk.open, self._thread)
@@ -108,7 +116,23 @@ class ChatApp(App[int]):
         """Note that somebody is there."""
         if self._garbage is not None and isinstance(event, events.InputEvent):
             self._garbage.touched()
+        if isinstance(event, (events.Key, events.Paste)) and not event.is_forwarded and not self._admits(event):
+            return
         await super().on_event(event)
+
+    def _admits(self, event: events.Event) -> bool:
+        """Let a dialog that leads to a change decide which keys and pastes it gets; of clicks it does so itself."""
+        dialog = self.screen_stack[-1] if self.screen_stack else None
+        return not isinstance(dialog, ConsentScreen) or dialog.admit(event)
+
+    def _show_kill_switch_on(self, screen: Screen[Any]) -> None:
+        """Put the line about the kill switch on a screen that comes to the top for the first time."""
+
+        def mount() -> None:
+            if screen.is_attached and not screen.query(KillSwitchBanner):
+                screen.mount(KillSwitchBanner())
+
+        screen.call_later(mount)
 
     def on_store_read(self, message: messages.StoreRead) -> None:
         """Show what the store says."""
@@ -120,6 +144,10 @@ class ChatApp(App[int]):
         if self.store_seen is None or seen.at >= self.store_seen.at:
             self.store_seen = seen
 
+    def on_kill_switch_read(self, message: messages.KillSwitchRead) -> None:
+        """Show whether everything is stopped."""
+        self.kill_switch = message.seen
+
     def on_cluster_read(self, message: messages.ClusterRead) -> None:
         """Show what the scheduler says."""
         self.cluster_seen = message.seen
@@ -129,10 +157,11 @@ class ChatApp(App[int]):
         if message.lane == "store":
             self._status("trouble", message.text)
         else:
-            self.notify(message.text, title=message.lane, severity="error", timeout=15, markup=False)
+            self.notify(line(message.text), title=message.lane, severity="error", timeout=15, markup=False)
 
     def on_engine_ready(self, message: messages.EngineReady) -> None:
         """Say how far Nightshift may go."""
+        self.mode = message.mode
         self._status("mode", message.mode)
 
     def on_agent_ready(self, message: messages.AgentReady) -> None:
@@ -173,7 +202,7 @@ class ChatApp(App[int]):
         if LACKS_A_NAME.search(message.text):
             self.main.query_one(Prompt).fill(message.text)
         else:
-            self.talk.typed(message.text)
+            self.talk.ask(message.text)  # what a model offers is a question at most, never a command
 
     def on_proposal_card_refuse(self, message: ProposalCard.Refuse) -> None:
         """Let the person say why."""
@@ -210,36 +239,49 @@ class ChatApp(App[int]):
 
     def on_settled(self, message: messages.Settled) -> None:
         """Say what came of an approval."""
-        self.notify(message.text, severity="information" if message.won else "warning", markup=False)
-        self.talk.settled(message.approval, message.text)
+        self.notify(line(message.text), severity="information" if message.won else "warning", markup=False)
+        if not message.waits:
+            self.talk.settled(message.approval, message.text)
 
     def on_open_approval(self, message: messages.OpenApproval) -> None:
         """Ask the person about a change."""
+        if isinstance(self.screen, ConsentScreen):  # a second Enter or click: what is open stays
+            return
         if not self._asks(message.approval):  # it may be younger than what was read last
+            asked_on = self.screen
             self.desk.read(
                 f"approval {message.approval}",
                 lambda engine: read_store(engine.store, self.desk.now()),
-                lambda seen: messages.ApprovalLookedFor(message.approval, seen),
+                lambda seen: messages.ApprovalLookedFor(message.approval, seen, asked_on),
             )
 
     def on_approval_looked_for(self, message: messages.ApprovalLookedFor) -> None:
         """Ask, or say that nothing waits."""
         self._saw(message.seen)
-        if not self._asks(message.approval):
-            self.notify(f"Approval {message.approval} waits no more.", severity="warning")
+        if self.screen is not message.asked_on:
+            text = f"Approval {message.approval} was looked at; ask there again to see it."
+            self.notify(line(text), timeout=10, markup=False)
+        elif not self._asks(message.approval):
+            self.notify(line(f"Approval {message.approval} waits no more."), severity="warning", markup=False)
 
     def _asks(self, approval: int) -> bool:
         """Ask about an approval that waits as far as is known; tell whether it does."""
         seen = self.store_seen
         found = next((one for one in seen.approvals if one.approval.id == approval), None) if seen is not None else None
 
-        def answered(answer: tuple[Verdict, str] | None) -> None:
+        def answered(answer: ApprovalAnswer | None) -> None:
             if answer is not None:
-                self.desk.settle(approval, *answer)
+                self.desk.settle(approval, answer.verdict, answer.why, shown=answer.shown)
 
         if found is not None:
-            self.push_screen(ApprovalScreen(found, self.desk.now()), answered)
+            self._focus_prompt()
+            self.push_screen(ApprovalScreen(found, self.desk.now(), mode=self.mode), answered)
         return found is not None
+
+    def _focus_prompt(self) -> None:
+        """Take the focus from a button before its dialog opens: what is typed after the dialog is meant for the conversation."""
+        if self.main.focused is None or isinstance(self.main.focused, Button):
+            self.main.query_one(Prompt).focus()
 
     def on_ask_recovery(self, message: messages.AskRecovery) -> None:
         """Ask the person whether a playbook may begin."""
@@ -253,8 +295,15 @@ class ChatApp(App[int]):
 
         self._ask_person(UndoScreen(message.seen), message.then)
 
-    def _ask_person(self, question: Screen[bool], then: Callable[[bool], None]) -> None:
+    def on_ask_lift(self, message: messages.AskLift) -> None:
+        """Ask the person whether the kill switch is lifted."""
+        from assistant.doors.chat.screens.lift import LiftScreen
+
+        self._ask_person(LiftScreen(message.seen), message.then)
+
+    def _ask_person(self, question: ConsentScreen[bool], then: Callable[[bool], None]) -> None:
         """Ask on the conversation's screen, or say where to ask again."""
+        self._focus_prompt()
         if not asked_on(self.main, question, lambda yes: then(bool(yes))):
             self.notify("What you asked for in the conversation was looked at; ask there again to see it.", timeout=10)
             then(False)
@@ -266,7 +315,7 @@ class ChatApp(App[int]):
 
     def on_told(self, message: messages.Told) -> None:
         """Say what came of what the person asked for."""
-        self.notify(message.text, severity="information" if message.ok else "error", timeout=10, markup=False)
+        self.notify(line(message.text), severity="information" if message.ok else "error", timeout=10, markup=False)
 
     def on_open_incident(self, message: messages.OpenIncident) -> None:
         """Show an incident."""
@@ -287,7 +336,7 @@ class ChatApp(App[int]):
         try:
             self.push_screen(NodesScreen(message.nodes))
         except NightshiftError as error:
-            self.notify(str(error), severity="warning", markup=False)
+            self.notify(line(str(error)), severity="warning", markup=False)
 
     def on_open_playbook(self, message: messages.OpenPlaybook) -> None:
         """Show a playbook."""

@@ -7,8 +7,10 @@ from typing import Any
 
 from textual.screen import Screen
 
+from assistant.doors.chat.screens.consent import ConsentScreen
 
-def asked_on(screen: Screen[Any], question: Screen[bool], answered: Callable[[bool | None], None]) -> bool:
+
+def asked_on(screen: Screen[Any], question: ConsentScreen[bool], answered: Callable[[bool | None], None]) -> bool:
     """Put a question on the screen that it belongs to; tell whether that could be done.
 
     Not where the person went on to another screen meanwhile: a question that jumps under their hands is answered by accident.

@@ -9,6 +9,7 @@ from assistant.doors.chat.about_incident import undo_of
 from assistant.doors.chat.about_recovery import recovery_of
 from assistant.doors.chat.export import code, escaped
 from assistant.doors.chat.messages import (
+    AskLift,
     AskRecovery,
     AskUndo,
     NotAnswered,
@@ -18,9 +19,10 @@ from assistant.doors.chat.messages import (
     OpenJob,
     OpenNodes,
 )
+from assistant.doors.chat.seen import read_kill_switch
 from assistant.doors.chat.slash import Given, Known, Takes
 from assistant.doors.chat.widgets.welcome import who
-from assistant.doors.chat.words import about, short
+from assistant.doors.chat.words import MODES, about, short
 from assistant.errors import NightshiftError, UsageError
 from assistant.records import CallStatus, Verdict
 
@@ -32,11 +34,6 @@ if TYPE_CHECKING:
     from assistant.engine import Engine
 
 PANELS = {"incidents": "incidents", "waiting": "approvals", "happened": "happened", "jobs": "jobs", "nodes": "nodes"}
-MODES = {
-    "observe": "it proposes nothing and changes nothing",
-    "propose": "a person says yes to every change",
-    "act": "what the policy allows is done at once, the rest waits for a person",
-}
 
 
 class Commands:
@@ -100,7 +97,7 @@ class Commands:
             raise UsageError(f"the scheduler knows no job {given.first}; /log and Tab lists those that it knows")
         if job.log is None:
             raise UsageError(f"job {job.id} is {job.state} and has no log yet")
-        self._app.push_screen(LogScreen([job.log], title=f"job {job.id} {short(job.name, 40)}"))
+        self._app.push_screen(LogScreen([job.log], title=f"job {job.id} {short(job.name, 40)}", account=job.account))
 
     def _approve(self, given: Given) -> None:
         self._app.post_message(OpenApproval(int(given.first)))
@@ -174,13 +171,44 @@ class Commands:
 
         desk.read(kind, asked, lambda message: message, lane=lane)
 
+    def _stop(self, given: Given) -> None:
+        if given.first == "--lift":
+            self.lift()
+        elif given.first.startswith("--"):
+            raise UsageError(f"/stop knows --lift only; you wrote {short(given.first, 40)!r}: /stop [WHY], /stop --lift")
+        else:
+            self.stop(given.first)
+
+    def stop(self, why: str = "") -> None:
+        """Set the kill switch; nothing is asked before, since it only stops."""
+        self._app.desk.stop(self._talk.begin(), why)
+
+    def lift(self) -> None:
+        """Show the kill switch, and lift it once the person has said yes."""
+        desk, number = self._app.desk, self._talk.begin()
+
+        def look(engine: Engine) -> Message:
+            switch = read_kill_switch(engine.gate.policy.kill_switch)
+            if switch is None:
+                return Noted(number, "No kill switch is set.")
+
+            def answered(yes: bool) -> None:
+                if yes:
+                    desk.lift(number)
+                else:
+                    desk.tell(Noted(number, "The kill switch stays set."))
+
+            return AskLift(switch, answered)
+
+        desk.read("lift", look, lambda message: message, lane="stop")
+
     def _model(self, given: Given) -> None:
         self._app.post_message(Noted(self._talk.begin(), escaped(who(self._talk.answers))))
 
     def _mode(self, given: Given) -> None:
         def work(engine: Engine, _: int) -> str:
             mode = str(engine.gate.policy.mode)
-            return f"Nightshift's mode is **{mode}**: {MODES.get(mode, '')}. The policy file sets it: `knowledge/policy.toml`."
+            return f"Nightshift's {MODES.get(mode, f'mode {mode}')}. The policy file sets it: `knowledge/policy.toml`."
 
         self._act(given, work)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assistant.errors import InputError
 from assistant.records import EventKind, Job, MetricPoint
+from assistant.untrusted import open_regular, read_end, reading_as, status_of
 
 if TYPE_CHECKING:
     from assistant.doors.chat.about_incident import IncidentSeen
@@ -36,6 +37,8 @@ class Run:
     """Inode, size and time of the file, to know whether it must be read again."""
     read_to: int = 0
     """Bytes of the file up to which its lines were read; 0 for one that cannot be read on, such as a gzip."""
+    account: str = ""
+    """With whose rights the file is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,9 @@ def incident_curves(seen: IncidentSeen, before: CurvesSeen | None = None) -> Cur
     jobs = [first] if first is not None else []
     runs = [job_run(job, known) for job in (*jobs, *(one for one in seen.restarts if first is None or one.id != first.id))]
     if first is None:
-        runs.insert(0, _run(seen.incident.subject, [seen.log] if seen.log is not None else [], known))
+        with reading_as(seen.account):
+            run = _run(seen.incident.subject, [seen.log] if seen.log is not None else [], known)
+        runs.insert(0, replace(run, account=seen.account))
     return CurvesSeen(tuple(runs), tuple(_incident_marks(seen, runs[0].points)))
 
 
@@ -92,7 +97,9 @@ def job_curves(job: Job, checkpoint: int | None = None, before: CurvesSeen | Non
 def job_run(job: Job, known: dict[Path | None, Run]) -> Run:
     """Return the steps of a job, of its log or else of the metrics.jsonl in its folder."""
     metrics = [job.work_dir / "metrics.jsonl"] if job.work_dir is not None else []
-    return _run(f"job {job.id}", [*([job.log] if job.log is not None else []), *metrics], known)
+    with reading_as(job.account):
+        run = _run(f"job {job.id}", [*([job.log] if job.log is not None else []), *metrics], known)
+    return replace(run, account=job.account)
 
 
 def _run(name: str, paths: Sequence[Path], known: dict[Path | None, Run]) -> Run:
@@ -133,7 +140,7 @@ def read_on(run: Run, path: Path) -> Run:
     if not run.read_to or stamp[0] != run.stamp[0] or stamp[1] < run.read_to:
         return read_run(run.name, path)
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             file.seek(run.read_to)
             raw = file.read(MOST_BYTES)
     except OSError:
@@ -160,11 +167,9 @@ def _end_of(path: Path) -> _End:
     from assistant.logs.reading import open_log
 
     with open_log(path) as stream:
-        if stream.plain is not None and (size := path.stat().st_size) > MOST_BYTES:
-            with path.open("rb") as file:
-                file.seek(size - MOST_BYTES)
-                head, _, raw = file.read(MOST_BYTES).partition(b"\n")
-                return _End(raw[: raw.rfind(b"\n") + 1], size - MOST_BYTES + len(head) + 1, True)
+        if stream.plain is not None and (end := read_end(path, MOST_BYTES)).begin:
+            head, _, raw = end.raw.partition(b"\n")
+            return _End(raw[: raw.rfind(b"\n") + 1], end.begin + len(head) + 1, True)
         raw = b""
         while len(raw) < MOST_BYTES and (block := stream.read(1 << 20)):
             raw += block
@@ -174,7 +179,7 @@ def _end_of(path: Path) -> _End:
 
 def _stamp(path: Path) -> tuple[int, int, int]:
     try:
-        status = path.stat()
+        status = status_of(path)
     except OSError:
         return (0, 0, 0)
     return (status.st_ino, status.st_size, status.st_mtime_ns)

@@ -20,6 +20,7 @@ from assistant.doors.chat.messages import (
     ClusterRead,
     Drafted,
     EngineReady,
+    KillSwitchRead,
     Looked,
     NotAnswered,
     Noted,
@@ -27,8 +28,8 @@ from assistant.doors.chat.messages import (
     StoreRead,
     Trouble,
 )
-from assistant.doors.chat.seen import ClusterSeen, cluster_seen, read_store
-from assistant.errors import NightshiftError, Unavailable
+from assistant.doors.chat.seen import ClusterSeen, SeenApproval, cluster_seen, read_kill_switch, read_store
+from assistant.errors import NightshiftError, Unavailable, UsageError
 from assistant.ports import Clock
 from assistant.records import EventKind, IncidentState, Verdict
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from assistant.agent.answer import Source
     from assistant.content.playbooks import Playbook
     from assistant.engine import Engine
+    from assistant.policy import Mode
     from assistant.wiring import Agent
 
 logger = logging.getLogger(__name__)
@@ -94,7 +96,8 @@ class Desk:
         self.again_s = AGAIN_S
         self._cluster = ClusterSeen()
         self._version: tuple[int, ...] = ()
-        self._lanes = {name: Lane(name, self._failed) for name in ("store", "cluster", "agent", "act", "read", "nodes")}
+        self._mode: Mode | None = None
+        self._lanes = {name: Lane(name, self._failed) for name in ("store", "cluster", "agent", "act", "read", "nodes", "stop")}
         self.thread = ""
 
     def open(self, thread: str = "") -> None:
@@ -118,7 +121,6 @@ class Desk:
             if self._engine is None:
                 self._engine = self._starts.engine()
                 self._playbooks = self._engine.playbooks
-                self._tell(EngineReady(str(self._engine.gate.policy.mode)))
             return self._engine
 
     @property
@@ -204,9 +206,50 @@ class Desk:
         """Tell the screens something, from a lane."""
         self._tell(message)
 
-    def settle(self, approval: int, verdict: Verdict, why: str = "") -> None:
-        """Answer an approval, as this person; when it is a yes and nobody was faster, go on with what waited."""
-        self._lanes["act"].ask(f"settle {approval}", lambda: self._settle(approval, verdict, why))
+    def settle(self, approval: int, verdict: Verdict, why: str = "", *, shown: SeenApproval | None = None) -> None:
+        """Answer an approval, as this person; when it is a yes and nobody was faster, go on with what waited.
+
+        Args:
+            approval: Which.
+            verdict: Allow or deny.
+            why: For the audit.
+            shown: The change as the person saw it: when it is another one by now, nothing is answered.
+        """
+        self._lanes["act"].ask(f"settle {approval}", lambda: self._settle(approval, verdict, why, shown))
+
+    def stop(self, number: int, why: str) -> None:
+        """Set the kill switch, on a lane that waits for no other work; tell in the conversation what came of it."""
+        from assistant.gate.kill_switch import set_kill_switch
+
+        def work(engine: Engine) -> str:
+            path = set_kill_switch(engine.store, engine.gate.policy, by=self.by, why=why)
+            return (
+                f"**Stopped.** Nightshift changes nothing while `{path}` exists; what waits for you stays. `/stop --lift` ends it."
+            )
+
+        self._switch(number, "set", work)
+
+    def lift(self, number: int) -> None:
+        """Lift the kill switch, and tell in the conversation what came of it."""
+        from assistant.gate.kill_switch import lift_kill_switch
+
+        def work(engine: Engine) -> str:
+            lifted, still_set = lift_kill_switch(engine.store, engine.gate.policy, by=self.by)
+            told = [f"`{path}` was lifted." for path in lifted]
+            told += [f"`{path}` is still set: {why}. While it exists nothing is changed." for path, why in still_set]
+            return " ".join(told) or "No kill switch is set."
+
+        self._switch(number, "lift", work)
+
+    def _switch(self, number: int, kind: str, work: Callable[[Engine], str]) -> None:
+        def tried() -> None:
+            try:
+                self._tell(Noted(number, work(self.engine)))
+            except NightshiftError as error:
+                self._tell(NotAnswered(number, str(error)))
+            self._look_at_kill_switch()
+
+        self._lanes["stop"].ask(kind, tried)
 
     def go_on(self, incident: int, *, asked: bool) -> None:
         """Work on an incident until it ends, waits for a person or can go no further; `asked` says that the person wants it."""
@@ -216,9 +259,24 @@ class Desk:
         """Read the store now."""
         self._version = ()
 
-    def _settle(self, approval: int, verdict: Verdict, why: str) -> None:
+    def _settle(self, approval: int, verdict: Verdict, why: str, shown: SeenApproval | None) -> None:
         engine = self.engine
-        won = engine.store.answer(approval, verdict, self.by, why=why)
+        switch = read_kill_switch(engine.gate.policy.kill_switch)
+        if verdict is Verdict.ALLOW and switch is not None:
+            # an answer given now would be used up by the gate's refusal
+            text = f"approval {approval} was kept, not answered: the kill switch {switch.path} is set; /stop --lift, then allow it"
+            self._tell(Settled(approval, won=False, text=text, waits=True))
+            return
+        if shown is not None and engine.store.call(shown.call.id).preview != shown.call.preview:
+            text = f"approval {approval} was not answered: it is about another command now; look at it again"
+            self._tell(Settled(approval, won=False, text=text, waits=True))
+            return
+        digest = (shown.approval.digest or None) if shown is not None else None
+        try:
+            won = engine.store.answer(approval, verdict, self.by, why=why, digest=digest)
+        except UsageError as error:
+            self._tell(Settled(approval, won=False, text=f"not answered: {error}", waits=True))
+            return
         settled = engine.store.approval(approval)
         call = engine.store.call(settled.call)
         change = call.preview or call.tool
@@ -251,6 +309,7 @@ class Desk:
     def _watch_store(self) -> None:
         store = self.engine.store
         while not self._closed.is_set():
+            self._look_at_kill_switch()
             try:
                 version = store.version()
                 if version != self._version:
@@ -261,6 +320,13 @@ class Desk:
                 self._version = ()
                 self._tell(Trouble("store", str(error)))
             self._closed.wait(STORE_S)
+
+    def _look_at_kill_switch(self) -> None:
+        policy = self.engine.gate.policy
+        self._tell(KillSwitchRead(read_kill_switch(policy.kill_switch)))
+        if policy.mode != self._mode:
+            self._mode = policy.mode
+            self._tell(EngineReady(str(policy.mode)))
 
     def _watch_cluster(self) -> None:
         scheduler = self.engine.scheduler

@@ -8,12 +8,9 @@ from itertools import groupby
 
 from assistant.agent.answer import Answer
 from assistant.agent.wording import harmless
+from assistant.display import block, markdown, markdown_code, markdown_fence, markdown_tamed
 from assistant.doors.chat.sessions import Entry, What
-
-_ESCAPED = re.compile(r"([\\`*_\[\]<>#|~&$])|^(\s*)([-+]|\d+[.)])(?=\s)", re.MULTILINE)
-_IMAGE = re.compile(r"!(?=\[)")
-_TAG = re.compile(r"<(?=[A-Za-z/!?])")
-_TICKS = re.compile(r"`+")
+from assistant.redact import redact
 
 
 def exported(name: str, entries: Sequence[Entry], came: Mapping[int, str]) -> str:
@@ -28,23 +25,18 @@ def exported(name: str, entries: Sequence[Entry], came: Mapping[int, str]) -> st
 
 
 def escaped(text: str) -> str:
-    """Return plain text such that Markdown shows it as it is."""
-    return _ESCAPED.sub(lambda found: rf"\{found[1]}" if found[1] else rf"{found[2]}\{found[3]}", harmless(text))
+    """Return plain text, line by line, such that Markdown shows it as it is, without secrets."""
+    return "\n".join(markdown(one) for one in block(redact(text)).split("\n"))
 
 
 def fenced(text: str) -> list[str]:
-    """Return lines of a block of code that shows a text as it is, whatever stands in it."""
-    plain = harmless(text)
-    ticks = "`" * max(3, 1 + max((len(run) for run in _TICKS.findall(plain)), default=0))
-    return [f"{ticks}text", *plain.split("\n"), ticks]
+    """Return lines of a block of code that shows a text without secrets as it is, whatever stands in it."""
+    return markdown_fence(redact(text))
 
 
 def code(text: str) -> str:
-    """Return one line as code within a line."""
-    plain = " ".join(harmless(text).split())
-    ticks = "`" * (1 + max((len(run) for run in _TICKS.findall(plain)), default=0))
-    pad = " " if plain.startswith("`") or plain.endswith("`") else ""
-    return f"{ticks}{pad}{plain}{pad}{ticks}" if plain else ""
+    """Return one line without secrets as code within a line."""
+    return markdown_code(redact(text))
 
 
 def plain_answer(text: str) -> Iterator[str]:
@@ -55,9 +47,9 @@ def plain_answer(text: str) -> Iterator[str]:
         yield ""
 
 
-def tamed(markdown: str) -> str:
-    """Return Markdown of a model without HTML and pictures: whoever reads it loads nothing from anywhere."""
-    return _TAG.sub("&lt;", _IMAGE.sub("\\!", harmless(markdown)))
+def tamed(text: str) -> str:
+    """Return Markdown of a model without secrets, HTML and pictures."""
+    return markdown_tamed(redact(text))
 
 
 def _page(name: str, entries: Sequence[Entry], came: Mapping[int, str]) -> Iterator[str]:

@@ -17,6 +17,7 @@ from assistant.doors.chat.lanes import let_screens_run
 from assistant.doors.chat.log_browser import LogBrowser
 from assistant.doors.chat.log_rows import News
 from assistant.errors import InputError
+from assistant.untrusted import reading_as
 
 logger = logging.getLogger(__name__)
 
@@ -31,15 +32,24 @@ QUIET_S = 0.3
 class LogReader:
     """Reads logs for one viewer; every method returns at once."""
 
-    def __init__(self, sources: Sequence[Path], post: Callable[[News], object], *, cited: Collection[tuple[int, int]] = ()) -> None:
+    def __init__(
+        self,
+        sources: Sequence[Path],
+        post: Callable[[News], object],
+        *,
+        cited: Collection[tuple[int, int]] = (),
+        account: str = "",
+    ) -> None:
         """Prepare; `start` begins.
 
         Args:
             sources: One log, or one of each rank.
             post: Is called on the reader's thread with what there is to tell.
             cited: (source, line number) of lines that are never folded away.
+            account: With whose rights the logs are read; empty: with our own.
         """
         self._browser = LogBrowser(sources, cited)
+        self._account = account
         self._post = post
         self._asked: deque[Callable[[], News | None]] = deque()
         self._window: tuple[int, int] | None = None
@@ -119,8 +129,9 @@ class LogReader:
 
     def _run(self) -> None:
         try:
-            while not self._closed:
-                self._turn()
+            with reading_as(self._account):
+                while not self._closed:
+                    self._turn()
         except Exception as error:  # the edge of the thread: the viewer says so instead of standing still
             logger.exception("log=%s the reader stopped", self._browser.sources)
             self._browser.trouble = f"the viewer stopped: {error!r}; leave it and open it again"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from textual.message import Message
 
-from assistant.doors.chat.seen import ClusterSeen, StoreSeen
+from assistant.doors.chat.seen import ClusterSeen, KillSwitchSeen, StoreSeen
 
 if TYPE_CHECKING:
     from textual.message_pump import MessagePump
+    from textual.screen import Screen
 
     from assistant.agent.answer import Answer, Source
     from assistant.doors.chat.about_incident import SeenUndo
@@ -38,6 +39,14 @@ class StoreRead(Latest):
     """The store was read."""
 
     def __init__(self, seen: StoreSeen) -> None:
+        super().__init__()
+        self.seen = seen
+
+
+class KillSwitchRead(Latest):
+    """The files that stop every change were looked at; None when none is set."""
+
+    def __init__(self, seen: KillSwitchSeen | None) -> None:
         super().__init__()
         self.seen = seen
 
@@ -131,11 +140,11 @@ class Typed(Message):
 
 
 class Settled(Message):
-    """A person's answer to an approval was given to the store, or came too late."""
+    """A person's answer to an approval was given to the store, or came too late; `waits` where it can still be answered."""
 
-    def __init__(self, approval: int, *, won: bool, text: str) -> None:
+    def __init__(self, approval: int, *, won: bool, text: str, waits: bool = False) -> None:
         super().__init__()
-        self.approval, self.won, self.text = approval, won, text
+        self.approval, self.won, self.text, self.waits = approval, won, text, waits
 
 
 class Told(Message):
@@ -179,11 +188,19 @@ class OpenApproval(Message):
 
 
 class ApprovalLookedFor(Message):
-    """The store was read anew to find what waits for a yes."""
+    """The store was read anew to find what waits for a yes; `asked_on` is the screen on which the person asked for it."""
 
-    def __init__(self, approval: int, seen: StoreSeen) -> None:
+    def __init__(self, approval: int, seen: StoreSeen, asked_on: Screen[Any]) -> None:
         super().__init__()
-        self.approval, self.seen = approval, seen
+        self.approval, self.seen, self.asked_on = approval, seen, asked_on
+
+
+class AskLift(Message):
+    """The person wants the kill switch lifted: show it, and ask; `then` gets the answer, on the thread of the screens."""
+
+    def __init__(self, seen: KillSwitchSeen, then: Callable[[bool], None]) -> None:
+        super().__init__()
+        self.seen, self.then = seen, then
 
 
 class OpenJob(Message):

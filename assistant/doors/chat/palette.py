@@ -6,8 +6,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from rich.text import Text
 from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.content import Content
+from textual.fuzzy import Matcher
+from textual.markup import escape
 
+from assistant.display import line
 from assistant.doors.chat.messages import OpenApproval, OpenIncident, OpenJob, OpenNodes, OpenPlaybook
 from assistant.doors.chat.words import about, short
 
@@ -28,6 +33,20 @@ class Find(NamedTuple):
     open: Callable[[], object]
 
 
+def _discovered(one: Find) -> DiscoveryHit:
+    # the palette parses texts and helps as markup
+    return DiscoveryHit(Text(line(one.text)), one.open, one.text, escape(line(one.help)))
+
+
+def _highlighted(matcher: Matcher, text: str) -> Content:
+    """Return a text with what matches in the style of the palette; `Matcher.highlight` would parse the text as markup."""
+    shown = Content(line(text))
+    score, places = matcher.fuzzy_search.match(matcher.query, shown.plain)
+    for place in places if score else ():
+        shown = shown.stylize(matcher.match_style, place, place + 1)
+    return shown
+
+
 class Records(Provider):
     """Finds records of one kind among what is seen now."""
 
@@ -41,7 +60,7 @@ class Records(Provider):
         scored = ((matcher.match(one.text), one) for one in self.finds(cast("ChatApp", self.app)))
         best = sorted(((score, one) for score, one in scored if score > 0), key=lambda pair: -pair[0])
         for score, one in best[:MOST]:
-            yield Hit(score, matcher.highlight(one.text), one.open, help=one.help)
+            yield Hit(score, _highlighted(matcher, one.text), one.open, one.text, escape(line(one.help)))
 
     def _post(self, message: Message) -> Callable[[], object]:
         return partial(self.app.post_message, message)
@@ -61,7 +80,7 @@ class Incidents(Records):
         chat = cast("ChatApp", self.app)
         for one, seen in zip(self.finds(chat), chat.store_seen.incidents if chat.store_seen else (), strict=False):
             if not seen.incident.state.ended:
-                yield DiscoveryHit(one.text, one.open, help=one.help)
+                yield _discovered(one)
 
 
 class Approvals(Records):
@@ -76,7 +95,7 @@ class Approvals(Records):
     async def discover(self) -> Hits:
         """Yield all of it, before anything is typed."""
         for one in self.finds(cast("ChatApp", self.app)):
-            yield DiscoveryHit(one.text, one.open, help=one.help)
+            yield _discovered(one)
 
 
 class Jobs(Records):

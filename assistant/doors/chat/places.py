@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from assistant.doors.chat.log_rows import Cited
 from assistant.errors import InputError
+from assistant.private_files import create_private
 from assistant.records import Citation, Rival
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ class Place:
     """1-based; None for the end."""
     cited: tuple[Cited, ...] = ()
     """Lines of that file that the verdict cites."""
+    account: str = ""
+    """With whose rights it is read; empty: with our own."""
 
 
 def place_of(seen: IncidentSeen, citation: Citation, folder: Path) -> Place:
@@ -45,7 +48,7 @@ def place_of(seen: IncidentSeen, citation: Citation, folder: Path) -> Place:
     cited = _cited(seen, citation.file)
     if citation.file == "metrics.jsonl":
         path = seen.job.work_dir / "metrics.jsonl" if seen.job is not None and seen.job.work_dir is not None else None
-        return Place(_there(path, citation.file), citation.file, citation.line, cited)
+        return Place(_there(path, citation.file), citation.file, citation.line, cited, seen.account)
     text = _kept(seen, citation.file)
     if text is None:
         return log_of(seen, citation.line)
@@ -61,7 +64,7 @@ def log_of(seen: IncidentSeen, line: int | None = None) -> Place:
     Raises:
         InputError: It is not known, or no longer there.
     """
-    return Place(_there(seen.log, "the job's log"), f"log of job {seen.incident.job}", line, _cited(seen, "job.log"))
+    return Place(_there(seen.log, "the job's log"), f"log of job {seen.incident.job}", line, _cited(seen, "job.log"), seen.account)
 
 
 def text_place(folder: Path, name: str, text: str) -> Place:
@@ -88,7 +91,8 @@ def rival_place(rival: Rival) -> Citation | None:
 def written(folder: Path, name: str, text: str) -> Path:
     """Write a text into a file and return it."""
     path = folder / name
-    path.write_text(text, encoding="utf-8", errors="replace")
+    with create_private(path, encoding="utf-8", errors="replace") as file:
+        file.write(text)
     return path
 
 

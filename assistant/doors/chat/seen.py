@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
+from typing import Any
 
+from assistant.gate.kill_switch import kill_switch_note, stopped_by
+from assistant.nodeset import fold
 from assistant.records import Call, CallStatus, Incident, IncidentState, Job, JobState, Node, NodeState, Risk
 from assistant.store import Approval, AuditRow, Store
+from assistant.store.approvals import SHORT_DIGEST
 from assistant.store.breaker import why_open
 from assistant.tooling import found
 
@@ -62,7 +67,36 @@ class SeenApproval:
     call: Call
     risk: Risk
     undo: str
-    """How it is taken back; empty where that cannot be."""
+    """The exact command that takes it back once it is made; empty where that cannot be."""
+
+    @property
+    def command(self) -> str:
+        """The exact change as it is stored; the call itself where no command was stored."""
+        return self.call.preview or f"{self.call.tool} {dict(self.call.arguments)}"
+
+    @property
+    def digest(self) -> str:
+        """Digest of the stored commands, as far as people are shown it; empty for an approval of before there were digests."""
+        return self.approval.digest[:SHORT_DIGEST]
+
+    @property
+    def target_name(self) -> str:
+        """What a person types for a deliberate yes: the job, the node or the nodes that are changed."""
+        return target_name(self.call.arguments) or f"call {self.call.id}"
+
+    def same_change(self, other: SeenApproval) -> bool:
+        """Tell whether a yes to one is a yes to the other: the same call, commands, digest and rule."""
+        mine, its = self.approval, other.approval
+        return (mine.id, mine.call, mine.digest, self.command) == (its.id, its.call, its.digest, other.command)
+
+
+@dataclass(frozen=True, slots=True)
+class KillSwitchSeen:
+    """The file that stops every change."""
+
+    path: str
+    note: str
+    """Who set it, since when and why, as far as the file says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +192,28 @@ def _approval(store: Store, approval: Approval) -> SeenApproval:
     call = store.call(approval.call)
     tool = found().get(call.tool)
     # a tool that this version does not know may do anything
-    return SeenApproval(approval, call, tool.risk if tool else Risk.DISRUPT, (tool.undo if tool else "") or "")
+    undo = f"nightshift undo {call.id}" if tool is not None and tool.undo else ""
+    return SeenApproval(approval, call, tool.risk if tool else Risk.DISRUPT, undo)
+
+
+def target_name(arguments: Mapping[str, Any]) -> str:
+    """Return the name of what a call changes, as a person types it: its job, node, folded nodes or run; empty for none of these."""
+    for name in ("job", "node", "nodes", "run"):
+        value = arguments.get(name)
+        if isinstance(value, (list, tuple)) and value:
+            return fold([str(one) for one in value])
+        if isinstance(value, (str, int)) and str(value).strip():
+            return str(value).strip()
+    return ""
+
+
+def read_kill_switch(paths: Iterable[Path]) -> KillSwitchSeen | None:
+    """Return the kill switch that is set, None when none is."""
+    for path in paths:
+        stop = stopped_by((path,))
+        if stop is not None:
+            return KillSwitchSeen(stop, kill_switch_note(path))
+    return None
 
 
 def _happened(store: Store, rows: Sequence[AuditRow]) -> list[AuditRow]:

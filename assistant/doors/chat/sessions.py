@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from assistant.agent.answer import Answer, Kind, Proposal, Source
 from assistant.agent.wording import cut
 from assistant.errors import InputError, UsageError
+from assistant.private_files import open_private, private_folder
 from assistant.redact import redact_value
 from assistant.tooling import to_json
 
@@ -159,9 +160,9 @@ def checked(name: str) -> str:
 
 
 def _append(path: Path, line: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private_folder(path.parent)
     # one write, so that two chats on one conversation cannot mix within a line
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    handle = open_private(path, os.O_RDWR | os.O_APPEND)
     try:
         size = os.fstat(handle).st_size
         cut_short = size > 0 and os.pread(handle, 1, size - 1) != b"\n"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from assistant.doors.chat.sessions import Entry
 from assistant.errors import NightshiftError, UsageError
+from assistant.private_files import create_private
 
 if TYPE_CHECKING:
     from assistant.engine import Engine
@@ -43,7 +44,7 @@ def written(path: Path | None, name: str, text: str) -> Path:
     )
     for place in places:
         try:
-            with place.open("x", encoding="utf-8", errors="replace") as file:
+            with create_private(place, "x", encoding="utf-8", errors="replace") as file:
                 file.write(text)
         except FileExistsError:
             continue

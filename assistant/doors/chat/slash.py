@@ -73,6 +73,7 @@ COMMANDS = (
     Command("approve", "N", "look at a change that waits, then allow it", Takes.APPROVAL),
     Command("deny", "N [WHY]", "refuse a change that waits", Takes.APPROVAL),
     Command("undo", "CALL", "show what takes a change of Nightshift back, and do it once you say yes", Takes.CALL),
+    Command("stop", "[WHY]", "stop every change at once, by the kill switch; /stop --lift asks before it ends that", Takes.TEXT),
     Command("model", "", "what answers here"),
     Command("mode", "", "how far Nightshift may go"),
     Command("theme", "NAME", "other colours", Takes.THEME),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assistant.agent.answer import Answer
+from assistant.display import line
 from assistant.doors.chat.commands import Commands
 from assistant.doors.chat.export import code, exported
 from assistant.doors.chat.lanes import Lane
@@ -15,6 +16,7 @@ from assistant.doors.chat.messages import Looked, NotAnswered, Noted, Resumed, T
 from assistant.doors.chat.sessions import Entry, Kept, Talks, What, checked
 from assistant.doors.chat.sharing import came_of, written
 from assistant.doors.chat.slash import is_command, parse
+from assistant.doors.chat.stopping import StopWish, stop_wish
 from assistant.errors import UsageError
 
 if TYPE_CHECKING:
@@ -92,9 +94,19 @@ class Talk:
             try:
                 self._commands.run(parse(text))
             except UsageError as error:
-                self._app.notify(str(error), severity="warning", markup=False)
+                self._app.notify(line(str(error)), severity="warning", markup=False)
                 self._prompt.fill(text)
             return
+        wish = stop_wish(text)
+        if wish is StopWish.SET:
+            self._commands.stop(text)
+        elif wish is StopWish.LIFT and self._app.kill_switch is not None:
+            self._commands.lift()
+        else:
+            self.ask(text)
+
+    def ask(self, text: str) -> None:
+        """Let the agent answer, whatever the text looks like: for what was offered and chosen, not written by the person."""
         question = self._conversation.meant(text)
         self._said = question
         number = self.begin(asks=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
-from assistant.doors.cli.output import clean
+from assistant.display import line, shorten
 from assistant.nodeset import fold
 from assistant.records import Incident, IncidentState, JobState, NodeState, Risk
 
@@ -57,6 +57,12 @@ RISKS: Mapping[Risk, tuple[str, str]] = {
     Risk.DISRUPT: ("ends something that runs", "error"),
 }
 """What a risk means in words, and its colour."""
+MODES: Mapping[str, str] = {
+    "observe": "mode observe: a person says yes to what they ask for themselves, nothing else is changed",
+    "propose": "mode propose: a person says yes to every change",
+    "act": "mode act: what the policy allows is done at once, the rest waits for a person",
+}
+"""What each mode of the policy means."""
 RISK_WORDS: Mapping[Risk, str] = {Risk.READ: "reads", Risk.CHANGE: "changes", Risk.DISRUPT: "ends a run"}
 """The same in a few cells."""
 
@@ -90,10 +96,9 @@ def folded(nodes: Iterable[str], most: int = 3) -> str:
     names = list(nodes)
     text = fold(names) if names else ""
     parts = re.split(r",(?![^\[]*\])", text)
-    return text if len(parts) <= most else f"{','.join(parts[:most])},… ({len(names)})"
+    return line(text if len(parts) <= most else f"{','.join(parts[:most])},… ({len(names)})")
 
 
 def short(text: object, width: int) -> str:
-    """Return text on one line without what deceives a terminal, at most `width` characters."""
-    one_line = " ".join(clean(text).split())
-    return one_line if len(one_line) <= width else f"{one_line[: width - 1]}…"
+    """Return text on one line, escaped, at most `width` characters."""
+    return shorten(" ".join(filter(None, line(text).split(" "))), width)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from assistant.doors.cli.output import print_json, print_pairs, print_table
 from assistant.doors.cli.times import span
 from assistant.errors import NightshiftError, ToolError
+from assistant.untrusted import reading_as
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
@@ -49,7 +50,8 @@ def _cost(job: Job, found: Inventory | None) -> SaveCost:
     from assistant.recover.joblog import log_lines
 
     metrics = job.work_dir / "metrics.jsonl" if job.work_dir is not None else None
-    cost = save_cost(found, metrics, (line.text for line in log_lines(job)))
+    with reading_as(job.account):
+        cost = save_cost(found, metrics, (line.text for line in log_lines(job)))
     if cost is None:
         raise ToolError(
             f"what a save costs job {job.id} is not known: neither its checkpoints, its metrics.jsonl nor its log tell; "

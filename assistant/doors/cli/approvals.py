@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from assistant.display import unambiguous
 from assistant.doors.cli.door import door_of, user
 from assistant.doors.cli.group import app, examples
 from assistant.doors.cli.options import Json
-from assistant.doors.cli.output import narrate, print_line, print_record, print_table
+from assistant.doors.cli.output import completions, narrate, print_line, print_record, print_table
 from assistant.doors.cli.times import age, now
 from assistant.errors import UsageError
 from assistant.records import Decision, Verdict
+from assistant.store.approvals import SHORT_DIGEST
 
 if TYPE_CHECKING:
     from assistant.records import Call
@@ -28,10 +30,16 @@ def approval_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str
     """Return ids of what waits for the shell to complete, with the call as help."""
     store = door_of(context).store
     waiting = store.approvals()
-    return [(str(one.id), store.call(one.call).preview) for one in waiting if str(one.id).startswith(incomplete)]
+    return completions(((str(one.id), store.call(one.call).preview) for one in waiting), incomplete)
 
 
 Id = Annotated[int, typer.Argument(metavar="ID", help="Id of the approval.", autocompletion=approval_ids)]
+Digest = Annotated[
+    str,
+    typer.Option(
+        "--digest", metavar="HEX", help="Answer only if these are the commands asked about; `nightshift approvals` shows it."
+    ),
+]
 Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="Kept in the audit.")]
 
 
@@ -56,8 +64,9 @@ class TerminalApprover:
             from assistant.gate.approvers import Park
 
             return Park(self._store, expires_after_s=self._expires_after_s).ask(call, decision)
-        narrate(call.preview or call.tool)
-        narrate(f"  why: {call.why}")
+        narrate(unambiguous(call.preview or call.tool))
+        narrate(f"  why: {unambiguous(call.why)}")
+        narrate(f"  digest: {call.digest[:SHORT_DIGEST]}")
         narrate(f"  the policy asks: {decision.rule}: {decision.why}")
         verdict = Verdict.ALLOW if typer.confirm("  do it?", default=False, err=True) else Verdict.DENY
         return Decision(verdict, decision.rule, me, now(), "answered on the terminal")
@@ -77,20 +86,28 @@ def approvals(
             print_record(one, about=store.call(one.call))
         return
     rows = [_row(store, one, age(one.asked, seen), age(one.expires, seen)) for one in found]
-    print_table(("id", "incident", "change", "why", "rule", "asked", "expires", "answer"), rows)
+    print_table(("id", "incident", "change", "digest", "why", "rule", "asked", "expires", "answer"), rows)
 
 
 def _row(store: Store, one: Approval, asked: str, expires: str) -> tuple[object, ...]:
     call = store.call(one.call)
     answer = f"{one.verdict} by {one.by}" if one.verdict else ""
-    return (one.id, call.incident, call.preview or call.tool, call.why, one.rule, asked, expires, answer)
+    digest, change = one.digest[:SHORT_DIGEST], unambiguous(call.preview or call.tool)
+    return (one.id, call.incident, change, digest, unambiguous(call.why), one.rule, asked, expires, answer)
 
 
-@approve_app.command(epilog=examples("nightshift approve 7", 'nightshift approve 7 --why "seen the Xid myself" --later'))
+@approve_app.command(
+    epilog=examples(
+        "nightshift approve 7",
+        "nightshift approve 7 --digest 3fa1c0de9b27",
+        'nightshift approve 7 --why "seen the Xid myself" --later',
+    )
+)
 def approve(
     context: typer.Context,
     approval: Id,
     why: Why = "",
+    digest: Digest = "",
     later: Annotated[bool, typer.Option("--later", help="Only answer; `nightshift resume` goes on.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -98,28 +115,28 @@ def approve(
 
     The incident goes on in this shell, from that very step. The policy is asked once more right before the call is made.
     """
-    call = _answer(context, approval, Verdict.ALLOW, why, as_json=as_json)
+    call = _answer(context, approval, Verdict.ALLOW, why, digest=digest, as_json=as_json)
     if not later:
         _go_on(context, call, as_json=as_json)
 
 
 @deny_app.command(epilog=examples('nightshift deny 7 --why "node02 is in maintenance already"'))
-def deny(context: typer.Context, approval: Id, why: Why = "", as_json: Json = False) -> None:
+def deny(context: typer.Context, approval: Id, why: Why = "", digest: Digest = "", as_json: Json = False) -> None:
     """Refuse a call that waits.
 
     Its incident is handed to a person when it is worked on next: `nightshift resume`.
     """
-    _answer(context, approval, Verdict.DENY, why, as_json=as_json)
+    _answer(context, approval, Verdict.DENY, why, digest=digest, as_json=as_json)
 
 
-def _answer(context: typer.Context, number: int, verdict: Verdict, why: str, *, as_json: bool) -> Call:
+def _answer(context: typer.Context, number: int, verdict: Verdict, why: str, *, digest: str, as_json: bool) -> Call:
     """Answer and return the call that it was about.
 
     Raises:
-        UsageError: There is no such approval, it was answered already, or it has expired.
+        UsageError: There is no such approval, it was answered already, it has expired, or it is about other commands.
     """
     store = door_of(context).store
-    if not store.answer(number, verdict, f"cli:{user()}", why=why):
+    if not store.answer(number, verdict, f"cli:{user()}", why=why, digest=digest or None):
         late = store.approval(number)
         told = (
             f"was answered already: {late.verdict} by {late.by}" if late.verdict else "has expired; `nightshift resume` asks anew"
@@ -130,7 +147,9 @@ def _answer(context: typer.Context, number: int, verdict: Verdict, why: str, *, 
     if as_json:
         print_record(answered, about=call)
     else:
-        print_line(f"{'allowed' if verdict is Verdict.ALLOW else 'refused'}: {call.preview or call.tool}")
+        print_line(f"{'allowed' if verdict is Verdict.ALLOW else 'refused'}: {unambiguous(call.preview or call.tool)}")
+        if answered.digest:
+            print_line(f"  digest: {answered.digest[:SHORT_DIGEST]}")
     return call
 
 

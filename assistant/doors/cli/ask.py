@@ -12,7 +12,7 @@ from assistant.doors.cli.exits import Exit
 from assistant.doors.cli.group import app, examples
 from assistant.doors.cli.incidents import incident_ids
 from assistant.doors.cli.options import Json
-from assistant.doors.cli.output import print_line, print_record
+from assistant.doors.cli.output import print_block, print_line, print_record
 
 if TYPE_CHECKING:
     from assistant.agent.answer import Answer
@@ -93,7 +93,7 @@ def explain(
     store = door.store
     store.incident(incident)
     by, text = ("", "") if no_model else _summed_up(door, incident)
-    print_line(report(store, incident, summed_up=text, by=by).rstrip("\n"))
+    print_block(report(store, incident, summed_up=text, by=by).rstrip("\n"))
 
 
 def _summed_up(door: Door, incident: int) -> tuple[str, str]:
@@ -138,7 +138,7 @@ def _questions(words: list[str]) -> list[str]:
 
 
 def _print(answer: Answer, *, sources: bool) -> None:
-    print_line(answer.text)
+    print_block(answer.text)
     for note in answer.notes:
         print_line(f"Note: {note}")
     if sources:

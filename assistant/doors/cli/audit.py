@@ -12,6 +12,7 @@ from assistant.doors.cli.group import app, examples
 from assistant.doors.cli.options import Json, Limit
 from assistant.doors.cli.output import print_json, print_line, print_record, print_table
 from assistant.doors.cli.times import local
+from assistant.errors import Unavailable, UsageError
 
 audit_app = app(help="Show and verify the record of every decision.", no_args_is_help=True)
 
@@ -42,25 +43,95 @@ def show_audit(
     print_table(("row", "at", "by", "what", "incident", "call", "rule", "outcome", "change or why"), table)
 
 
-@audit_app.command(
-    "verify", epilog=examples("nightshift audit verify", "nightshift audit verify --json >> /var/log/nightshift-audit.jsonl")
-)
-def verify_audit(context: typer.Context, as_json: Json = False) -> None:
-    """Check that no row was changed, removed or swapped.
+@audit_app.command("head", epilog=examples("nightshift audit head", "nightshift audit head >> /mnt/other-host/audit-heads"))
+def show_head(context: typer.Context, as_json: Json = False) -> None:
+    """Print the newest row and its hash, to be kept elsewhere.
 
-    Exit code 1 and the first broken row when one was. Keep the hash that it prints somewhere else: with it a rewritten chain
-    shows too.
+    `nightshift audit verify --since` compares with it.
     """
-    store = door_of(context).store
-    broken = store.verify()
-    newest = store.audit(limit=1)
-    rows, digest = (newest[0].id, newest[0].hash) if newest else (0, "")
+    head = door_of(context).store.head()
     if as_json:
-        found = {"row": broken.id, "why": broken.why} if broken else None
-        print_json({"ok": broken is None, "rows": rows, "hash": digest, "broken": found})
-    elif broken is None:
-        print_line(f"the audit holds: {rows} rows, newest hash {digest or '-'}")
+        print_json({"row": head.row, "hash": head.hash})
     else:
-        print_line(f"the audit is broken at row {broken.id}: {broken.why}")
-    if broken is not None:
+        print_line(str(head))
+
+
+@audit_app.command("anchor", epilog=examples("nightshift audit anchor", "nightshift audit anchor --json"))
+def anchor_audit(context: typer.Context, as_json: Json = False) -> None:
+    """Write the newest row and its hash to every place of `audit.anchor`.
+
+    The watch does so by itself. Exit code 1 when a place did not take it.
+    """
+    from assistant.doors.watchdog.anchors import anchor_line, write_anchor
+
+    door = door_of(context)
+    if not door.settings.audit.anchor:
+        raise UsageError(
+            'audit.anchor names no place; put [audit] anchor = ["syslog", "file:/PATH"] into config.toml: docs/audit.md'
+        )
+    head, failed = door.store.head(), False
+    for place in door.settings.audit.anchor:
+        try:
+            write_anchor(door.settings, place, anchor_line(door.store, head), head.row)
+            error = ""
+        except Unavailable as why:
+            failed, error = True, str(why)
+        if as_json:
+            print_json({"place": place, "row": head.row, "hash": head.hash, "taken": not error, "error": error})
+        else:
+            print_line(f"{place}: {error or head}", colour="red" if error else "green")
+    if failed:
+        raise typer.Exit(Exit.ERROR)
+
+
+@audit_app.command(
+    "verify",
+    epilog=examples(
+        "nightshift audit verify",
+        "nightshift audit verify --since 4711:5f0c…",
+        "nightshift audit verify --json >> /var/log/nightshift-audit.jsonl",
+    ),
+)
+def verify_audit(
+    context: typer.Context,
+    since: Annotated[
+        list[str] | None, typer.Option("--since", metavar="ROW:HASH", help="A head that was kept elsewhere; may be given again.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check that nothing in the store was written past Nightshift.
+
+    That is: no row of the audit and no sealed row of any table was changed, added or removed. Compares with the heads in the
+    `file:` and `ssh:` places of `audit.anchor`, too. Exit code 1 and up to 20 findings when something was. What it promises
+    and what not is in docs/audit.md.
+    """
+    from assistant.store import AuditHead
+
+    door = door_of(context)
+    store = door.store
+    heads, notes = [AuditHead.parse(text) for text in since or ()], store.audit_notes()
+    if door.settings.audit.anchor:
+        from assistant.doors.watchdog.anchors import kept_heads
+
+        try:
+            for place, kept in kept_heads(door.settings, store):
+                heads += kept
+                notes += [] if kept else [f"audit.anchor {place}: no head of this store is kept there yet"]
+        except Unavailable as error:
+            notes.append(str(error))
+    broken, head = store.broken_rows(since=heads), store.head()
+    if as_json:
+        findings = [{"row": one.id, "why": one.why} for one in broken]
+        first = findings[0] if findings else None
+        more = {"broken": first, "findings": findings, "compared": len(heads), "notes": notes}
+        print_json({"ok": not broken, "rows": head.row, "hash": head.hash, **more})
+    else:
+        for note in notes:
+            print_line(f"note: {note}")
+        compared = f", {len(heads)} heads that were kept agree" if heads else ""
+        if not broken:
+            print_line(f"the audit holds: {head.row} rows{compared}, head {head}")
+        for one in broken:
+            print_line(f"the audit is broken at row {one.id}: {one.why}")
+    if broken:
         raise typer.Exit(Exit.ERROR)

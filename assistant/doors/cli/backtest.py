@@ -123,8 +123,7 @@ def backtest(
 
 def _policy(word: str, door: Door) -> tuple[Policy, str]:
     """Return the policy to replay, kill switches left out, and how it is called."""
-    from assistant.content.reading import build, read_toml
-    from assistant.policy import Mode, Policy, load_policy
+    from assistant.policy import Mode, load_policy, load_policy_files
 
     if word in tuple(Mode):
         return replace(load_policy(door.site), mode=Mode(word), kill_switch=()), f"of this site, mode {word}"
@@ -132,7 +131,7 @@ def _policy(word: str, door: Door) -> tuple[Policy, str]:
     if not path.is_file():
         raise UsageError(f"--policy {word!r}: neither one of {', '.join(Mode)} nor a file")
     try:
-        policy = build(Policy, read_toml(path), path)
+        policy = load_policy_files(path).policy
     except ContentError as error:
         raise UsageError(str(error)) from error
     return replace(policy, kill_switch=()), f"{path}, mode {policy.mode}"

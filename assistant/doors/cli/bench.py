@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -15,6 +14,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
+from assistant import processes
 from assistant.doors.cli.bench_agent import agent
 from assistant.doors.cli.calibration import calibration
 from assistant.doors.cli.door import door_of
@@ -75,7 +75,7 @@ def startup_ms(program: Sequence[str], words: Sequence[str], runs: int, environm
     times = []
     for number in range(runs + 1):
         begin = time.perf_counter()
-        subprocess.run([*program, *words], check=True, capture_output=True, env={**os.environ, **environment})
+        processes.run([*program, *words], environment={**os.environ, **environment}, check=True, capture_output=True)
         if number:
             times.append((time.perf_counter() - begin) * 1000)
     return sorted(times)

@@ -23,11 +23,10 @@ def show_breaker(context: typer.Context, as_json: Json = False) -> None:
 
     Also what the last hour brought that counts for it.
     """
-    from assistant.policy import load_policy
     from assistant.store.breaker import count_lately, last_period
 
     door = door_of(context)
-    period, terms = last_period(door.store), load_policy(door.site).breaker
+    period, terms = last_period(door.store), door.in_force.policy.breaker
     lately = count_lately(door.store, period.until if period is not None else None)
     is_open = period is not None and period.until is None
     counted = {name: (getattr(lately, name), getattr(terms, name)) for name in lately.__dataclass_fields__}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from assistant.display import unambiguous
 from assistant.doors.cli.door import user
 from assistant.doors.cli.exits import Exit
 from assistant.doors.cli.output import narrate, print_json, print_line, print_record
@@ -30,7 +31,7 @@ def make(engine: Engine, tool: str, arguments: Mapping[str, Any], *, why: str, y
         if as_json:
             print_json({"preview": preview.text, "verdict": decision.verdict, "rule": decision.rule, "why": decision.why})
         else:
-            print_line(f"would run: {preview.text}")
+            print_line(f"would run: {unambiguous(preview.text)}")
             print_line(f"  policy: {decision.verdict} ({decision.rule}) {decision.why}".rstrip())
         return _VERDICTS[decision.verdict]
     return settle(lambda: engine.gate.call(tool, arguments, why=why, by=by, approved_by=approved_by), engine, as_json=as_json)

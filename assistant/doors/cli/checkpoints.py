@@ -14,6 +14,7 @@ from assistant.doors.cli.options import Json
 from assistant.doors.cli.output import print_line, print_record, print_table
 from assistant.doors.cli.times import age, local, now
 from assistant.errors import InputError, ToolError
+from assistant.untrusted import reading_as
 
 if TYPE_CHECKING:
     from assistant.records import Checkpoint
@@ -36,7 +37,9 @@ def _folder(context: typer.Context, target: str) -> tuple[Path, bool]:
     if not outcome.ok:
         raise ToolError(outcome.error)
     door_of(context).say(f"checkpoints of job {target}: {outcome.value['folder']} ({outcome.value['found_by']})")
-    return Path(outcome.value["folder"]), not engine.scheduler.job(target).state.ended
+    job = engine.scheduler.job(target)
+    context.with_resource(reading_as(job.account))  # until the command has ended
+    return Path(outcome.value["folder"]), not job.state.ended
 
 
 def _inventory(context: typer.Context, target: str) -> tuple[Inventory, bool]:

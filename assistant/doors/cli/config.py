@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assistant.doors.cli.door import door_of
+from assistant.doors.cli.door import Door, door_of
 from assistant.doors.cli.group import app, examples
 from assistant.doors.cli.options import Json
 from assistant.doors.cli.output import print_json, print_line
 
 if TYPE_CHECKING:
     from assistant.config import Settings
+    from assistant.policy import PolicyStanding
 
 config_app = app(help="Show and check the settings.", no_args_is_help=True)
 
@@ -62,16 +63,20 @@ def _value(settings: Settings, key: str) -> Any:
 def check_config(context: typer.Context, as_json: Json = False) -> None:
     """Check the settings, the policy and all content.
 
-    Exit code 2 and the place when something is wrong.
+    Prints the policy's digest, its files and what the site's file changes. Exit code 2 and the place when something is wrong.
     """
     from assistant.content.filters import filters
     from assistant.content.playbooks import playbooks
     from assistant.content.reasons import reasons, xids
-    from assistant.policy import load_policy
+    from assistant.errors import ContentError
+    from assistant.policy import short_digest
 
-    loaded = door_of(context).loaded
+    door = door_of(context)
+    loaded = door.loaded
     site = loaded.settings.content
-    policy = load_policy(site)
+    standing = door.in_force.look()
+    if standing.problem:
+        raise ContentError(f"no policy is in force, and every change is refused: {standing.problem}")
     counts = {
         "reasons": len(reasons(site)),
         "xids": len(xids(site)),
@@ -80,8 +85,72 @@ def check_config(context: typer.Context, as_json: Json = False) -> None:
     }
     files = [str(path) for path in loaded.files]
     if as_json:
-        print_json({"ok": True, "files": files, "mode": policy.mode, "content": counts})
+        print_json({"ok": True, "files": files, "mode": standing.mode, "policy": _policy_facts(standing), "content": counts})
         return
     print_line(f"settings: right ({', '.join(files) or 'no file, defaults only'})")
-    print_line(f"policy: right, mode {policy.mode}")
+    print_line(
+        f"policy: right, mode {standing.mode}, digest {short_digest(standing.digest)} ({', '.join(map(str, standing.files))})"
+    )
+    for line in standing.overlay:
+        print_line(f"  {line}")
     print_line(f"content: right ({', '.join(f'{count} {name}' for name, count in counts.items())})")
+
+
+def _policy_facts(standing: PolicyStanding) -> dict[str, Any]:
+    return {
+        "digest": standing.digest,
+        "mode": standing.mode,
+        "problem": standing.problem,
+        "files": [str(path) for path in standing.files],
+        "overlay": list(standing.overlay),
+        "kill_switch": [str(path) for path in standing.policy.kill_switch],
+    }
+
+
+@config_app.command(
+    "policy", epilog=examples("nightshift config policy", "nightshift config policy --shipped --why 'test cluster'")
+)
+def show_policy(
+    context: typer.Context,
+    shipped: Annotated[bool, typer.Option("--shipped", help="Give up the site's own policy, whose file is gone.")] = False,
+    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Kept in the audit.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Show which policy is in force.
+
+    Its digest, its files, what the site's file changes, and its kill switches. A site's policy whose file vanished is missing, and
+    every change is refused; --shipped accepts the shipped policy in its place, from now on. Exit code 3 while none is in force.
+    """
+    from assistant.doors.cli.exits import Exit
+    from assistant.doors.cli.output import print_pairs
+
+    door = door_of(context)
+    if shipped:
+        _give_up(door, why)
+    standing = door.in_force.look()
+    if as_json:
+        print_json(_policy_facts(standing))
+    else:
+        print_pairs(
+            [
+                ("in force", f"no: {standing.problem}" if standing.problem else "yes"),
+                ("mode", standing.mode),
+                ("digest", standing.digest),
+                ("files", "\n".join(map(str, standing.files))),
+                ("changes", "\n".join(standing.overlay)),
+                ("kill switches", "\n".join(map(str, standing.policy.kill_switch))),
+            ]
+        )
+    if standing.problem:
+        raise typer.Exit(Exit.REFUSED)
+
+
+def _give_up(door: Door, why: str) -> None:
+    from assistant.doors.cli.door import user
+    from assistant.errors import UsageError
+    from assistant.policy import site_policy_file
+
+    if door.site is not None and site_policy_file(door.site).is_file():
+        raise UsageError(f"{site_policy_file(door.site)} exists: move it away first, or let it say no more than extends and [end]")
+    if door.store.give_up_site_policy(by=f"cli:{user()}", why=why) is None:
+        raise UsageError("the store knows of no policy of this site: the shipped one is in force already")

@@ -96,11 +96,11 @@ def _show(incident: int, found: Confirmed, *, as_json: bool) -> None:
     print_line(f"incident {incident} was {found.diagnosis.reason}, by the word of {user()}")
     print_pairs(
         [
-            ("remembered", "\n".join(found.taught.memory.lines) if found.taught.memory is not None else "no line shows it"),
+            ("remembered", found.taught.memory.lines if found.taught.memory is not None else "no line shows it"),
             ("learned", learned_text(found.taught)),
             (
                 "judged",
-                "\n".join(f"{rule.id}: {rule.state}, {rule.hits} hits, {rule.misses} misses" for rule in found.taught.judged),
+                [f"{rule.id}: {rule.state}, {rule.hits} hits, {rule.misses} misses" for rule in found.taught.judged],
             ),
         ]
     )

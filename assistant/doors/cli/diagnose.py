@@ -98,13 +98,13 @@ def show(path: str, found: Diagnosis) -> None:
             ("confidence", f"{found.confidence:.0%}, by {found.by}"),
             ("summary", found.summary),
             ("action", found.action.replace("_", " ")),
-            ("nodes", "\n".join(f"{finding.node}: {finding.why}" for finding in found.nodes)),
+            ("nodes", [f"{finding.node}: {finding.why}" for finding in found.nodes]),
             ("last step", found.step),
             ("failed in", PHASES.get(found.phase)),
             ("spike at", found.spike_step),
-            ("lines", "\n".join(_cited(citation) for citation in found.root_cause)),
-            ("across nodes", "\n".join(pattern.text for pattern in found.patterns)),
-            ("seen before", "\n".join(_recalled(recall) for recall in found.seen_before)),
+            ("lines", [_cited(citation) for citation in found.root_cause]),
+            ("across nodes", [pattern.text for pattern in found.patterns]),
+            ("seen before", [_recalled(recall) for recall in found.seen_before]),
             ("what to do", found.advice),
         ]
     )

@@ -75,14 +75,23 @@ def _settings(door: Door) -> Iterator[Finding]:
 
 
 def _policy(door: Door) -> Iterator[Finding]:
-    from assistant.policy import load_policy
+    from assistant.gate.kill_switch import kill_switch_note, stopped_by
+    from assistant.policy import short_digest
 
-    policy = load_policy(door.site)
+    standing = door.in_force.look()
+    policy = standing.policy
+    if standing.problem:
+        yield Finding(
+            "policy", Health.FAIL, f"none in force, every change is refused: {standing.problem}", "nightshift config check"
+        )
+        return
     own = [f"{kind}: {terms.mode}" for kind, terms in policy.kind.items() if terms.mode is not None]
-    yield Finding("policy", Health.OK, ", ".join([f"mode {policy.mode}", *own]))
-    for path in policy.kill_switch:
-        if path.exists():
-            yield Finding("policy", Health.WARN, f"the kill switch {path} is set: nothing is changed", f"remove {path} to go on")
+    yield Finding("policy", Health.OK, ", ".join([f"mode {policy.mode}", *own, f"digest {short_digest(policy.digest)}"]))
+    switch = stopped_by(policy.kill_switch)
+    if switch is not None:
+        note = kill_switch_note(switch)
+        text = f"the kill switch {switch} is set: nothing is changed" + (f" ({note})" if note else "")
+        yield Finding("kill switch", Health.WARN, text, "nightshift stop --lift, to go on")
 
 
 def _content(door: Door) -> Iterator[Finding]:
@@ -195,7 +204,9 @@ def _store(door: Door) -> Iterator[Finding]:
             "audit", Health.FAIL, broken.why, "nightshift audit verify; keep a copy of the store and find out who changed it"
         )
     else:
-        yield Finding("audit", Health.OK, "the chain holds")
+        yield Finding("audit", Health.OK, "the chain and all sealed rows hold")
+    for note in door.store.audit_notes():
+        yield Finding("audit", Health.WARN, note, "see docs/audit.md")
 
 
 def _scheduler(door: Door) -> Iterator[Finding]:

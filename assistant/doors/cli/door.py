@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from assistant.config import Loaded, Settings
     from assistant.engine import Engine
+    from assistant.policy import PolicyInForce
     from assistant.store import Store
 
 
@@ -68,11 +69,21 @@ class Door:
         """
         # not by way of wiring: reading commands start without the engine
         from assistant.ports import SystemClock
+        from assistant.private_files import close_state_folder
         from assistant.store import Store
 
+        close_state_folder(self.settings.state_folder)
         opened = Store(self.settings.store, SystemClock(), busy_timeout_s=self.settings.busy_timeout_s)
         self.at_end.append(opened.close)
         return opened
+
+    @cached_property
+    def in_force(self) -> PolicyInForce:
+        """The policy of the site, read anew whenever it is looked at."""
+        from assistant.policy import PolicyInForce
+
+        # a store is not made for it: before the first one there was no policy of the site to be missed
+        return PolicyInForce(self.site, record=self.store if self.settings.store.exists() else None)
 
     def engine(self, *, yes: bool = False, narrated: bool = False) -> Engine:
         """Build the engine, whose questions go to this terminal.

@@ -9,8 +9,9 @@ from typing import Any
 
 import typer
 
+from assistant.display import block, shell_words
 from assistant.doors.cli.exits import Exit, Nagios
-from assistant.doors.cli.output import narrate, print_line
+from assistant.doors.cli.output import narrate, narrate_block, print_line
 
 BAD_COMMAND_LINE: type[Exception] = typer.BadParameter.__mro__[2]
 """What the parser raises; Typer keeps the class in different places from version to version."""
@@ -40,7 +41,7 @@ def usage(error: Any) -> int:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "nightshift"
     if type(error).__name__ == "NoArgsIsHelpError":
-        narrate(error.format_message())
+        narrate_block(error.format_message())
         return Exit.USAGE
     message = error.format_message().rstrip(".")
     if getattr(error, "option_name", None) in _GLOBAL:
@@ -61,7 +62,7 @@ def crashed(kind: type[BaseException], error: BaseException, trace: TracebackTyp
     text = redact("".join(traceback.format_exception(kind, error, trace)))
     narrate(f"nightshift: bug: {kind.__name__}: {error}")
     place = _keep(text)
-    narrate(f"the traceback is in {place}; please report it" if place else text)
+    narrate(f"the traceback is in {place}; please report it") if place else narrate_block(text)
     narrate("what was begun is kept: nightshift resume")
 
 
@@ -70,15 +71,17 @@ def _keep(text: str) -> Path | None:
     import tempfile
 
     from assistant.doors.cli.times import now
+    from assistant.errors import ConfigError
+    from assistant.private_files import append_private, private_folder
     from assistant.redact import redact
 
     home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
     for folder in (home / "nightshift", Path(tempfile.gettempdir()) / f"nightshift-{os.getuid()}"):
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with (folder / "crashes.log").open("a", encoding="utf-8", errors="backslashreplace") as log:
-                log.write(f"--- {now().isoformat()} nightshift {redact(' '.join(sys.argv[1:]))}\n{text}\n")
-        except OSError:
+            private_folder(folder)
+            with append_private(folder / "crashes.log", encoding="utf-8", errors="backslashreplace") as log:
+                log.write(f"--- {now().isoformat()} nightshift {redact(shell_words(sys.argv[1:]))}\n{block(text)}\n")
+        except (OSError, ConfigError):
             continue
         return folder / "crashes.log"
     return None

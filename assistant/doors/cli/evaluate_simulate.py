@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from assistant.doors.cli.output import print_json, print_line, print_table
+from assistant.doors.cli.output import print_block, print_json, print_line, print_table
 from assistant.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _print(found: Comparison, sets: list[Dataset], machines: Machines, storage: 
     encoding = (getattr(sys.stdout, "encoding", "") or "").lower().replace("-", "")
     width = min(100, shutil.get_terminal_size((80, 24)).columns)
     print_line()
-    print_line(terminal(_panels(found), machines.nodes * machines.gpus_per_node, width=width, unicode=encoding == "utf8"))
+    print_block(terminal(_panels(found), machines.nodes * machines.gpus_per_node, width=width, unicode=encoding == "utf8"))
 
 
 def _panels(found: Comparison) -> list[Panel]:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from assistant.doors.cli.output import clean, narrate
+from assistant.display import line
+from assistant.doors.cli.output import narrate
 from assistant.evaluation.progress import Activity, Progress, duration, progress_of
 
 if TYPE_CHECKING:
@@ -75,6 +76,6 @@ def drawn(found: Progress) -> Any:
     rows = sorted([*found.activities, *idle], key=lambda one: (one.node, one.number))
     for one in rows[:MOST_ROWS]:
         what = f"{one.kind} {one.number}" if one.kind else ""
-        table.add_row(*(Text(clean(text)) for text in (one.node, what, one.what, one.place, duration(one.seconds) if what else "")))
-    more = [Text(f"and {len(rows) - MOST_ROWS} more jobs")] if len(rows) > MOST_ROWS else []
-    return Group(Text(found.line, style="bold"), table, *more)
+        table.add_row(*(Text(line(text)) for text in (one.node, what, one.what, one.place, duration(one.seconds) if what else "")))
+    more = [Text(line(f"and {len(rows) - MOST_ROWS} more jobs"))] if len(rows) > MOST_ROWS else []
+    return Group(Text(line(found.line), style="bold"), table, *more)

@@ -9,7 +9,7 @@ import typer
 from assistant.doors.cli.door import door_of, user
 from assistant.doors.cli.group import app, examples
 from assistant.doors.cli.options import Json, Limit
-from assistant.doors.cli.output import print_line, print_pairs, print_record, print_table
+from assistant.doors.cli.output import completions, print_block, print_line, print_pairs, print_record, print_table
 from assistant.doors.cli.times import age, local, now, since
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ incident_app = app(help="Show, report, correct or close one incident.", no_args_
 def incident_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Return ids of incidents for the shell to complete, with the job as help."""
     found = door_of(context).store.incidents()
-    return [(str(one.id), f"{one.state} {about(one)}") for one in found if str(one.id).startswith(incomplete)]
+    return completions(((str(one.id), f"{one.state} {about(one)}") for one in found), incomplete)
 
 
 Id = Annotated[int, typer.Argument(metavar="ID", help="Id of the incident.", autocompletion=incident_ids)]
@@ -132,7 +132,7 @@ def report_incident(context: typer.Context, incident: Id) -> None:
 
     store = door_of(context).store
     store.incident(incident)
-    print_line(report(store, incident).rstrip("\n"))
+    print_block(report(store, incident).rstrip("\n"))
 
 
 @incident_app.command("close", epilog=examples('nightshift incident close 3 --why "the owner resubmitted by hand"'))

@@ -9,7 +9,7 @@ import typer
 from assistant.doors.cli.door import door_of
 from assistant.doors.cli.group import app, examples
 from assistant.doors.cli.options import Json, Limit
-from assistant.doors.cli.output import print_json, print_line, print_pairs, print_table
+from assistant.doors.cli.output import completions, print_json, print_line, print_pairs, print_table
 from assistant.doors.cli.times import age, local, now
 from assistant.nodeset import fold
 from assistant.records import JobState
@@ -26,7 +26,7 @@ Spec = Annotated[bool, typer.Option("--spec", help="With --json: also script, en
 def job_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Return ids of jobs for the shell to complete, with the name as help."""
     found = door_of(context).engine().scheduler.jobs()
-    return [(job.id, f"{job.name} {job.state}") for job in found if job.id.startswith(incomplete)]
+    return completions(((job.id, f"{job.name} {job.state}") for job in found), incomplete)
 
 
 @jobs_app.command(epilog=examples("nightshift jobs", "nightshift jobs --state failed", "nightshift jobs -u alice -p train --json"))

@@ -13,8 +13,9 @@ import typer
 from assistant.doors.cli.door import door_of
 from assistant.doors.cli.group import app, examples
 from assistant.doors.cli.options import Json
-from assistant.doors.cli.output import print_json, print_line
+from assistant.doors.cli.output import print_block, print_json
 from assistant.errors import ToolError, UsageError
+from assistant.untrusted import reading_as
 
 if TYPE_CHECKING:
     from assistant.logs.lines import Line
@@ -36,6 +37,7 @@ def log_of(context: typer.Context, target: str) -> str:
     job = door_of(context).engine().scheduler.job(target)
     if job.log is None:
         raise ToolError(f"job {target} has no log yet: it is {job.state}")
+    context.with_resource(reading_as(job.account))  # until the command has ended
     return str(job.log)
 
 
@@ -109,9 +111,9 @@ def compress(
     if as_json:
         print_json({"path": path, "lines": scan.lines_total, "bytes": scan.size_bytes, "truncated": scan.truncated, "text": text})
     else:
-        print_line(text.rstrip("\n"))
+        print_block(text.rstrip("\n"))
         if scan.truncated:
-            door_of(context).say(f"{path}: the gzip file ends early; this is what could be read")
+            door_of(context).say(f"{path}: a gzip that ends early, or too long; this is what could be read")
 
 
 def _print_pack(context: typer.Context, path: str, tokens: int, task: str, as_json: bool) -> None:
@@ -133,14 +135,14 @@ def _print_pack(context: typer.Context, path: str, tokens: int, task: str, as_js
     if as_json:
         print_json({"path": path, "tokens": packed.tokens, "left_out": packed.left_out, "text": packed.text})
     else:
-        print_line(packed.text)
+        print_block(packed.text)
 
 
 def _print(line: Line, numbers: bool, as_json: bool) -> None:
     if as_json:
         print_json({"line": line.number, "text": line.text})
     else:
-        print_line(f"{line.number}: {line.text}" if numbers else line.text)
+        print_block(f"{line.number}: {line.text}" if numbers else line.text)
 
 
 def _lines(path: str) -> Iterator[Line]:

@@ -15,7 +15,7 @@ from assistant.doors.cli import endings, exits
 from assistant.doors.cli.door import Door
 from assistant.doors.cli.exits import Exit
 from assistant.doors.cli.group import Entry, LazyGroup, app
-from assistant.doors.cli.output import flush
+from assistant.doors.cli.output import flush, print_block, print_line
 from assistant.errors import NightshiftError
 
 _HERE = "assistant.doors.cli"
@@ -43,6 +43,7 @@ COMMANDS = {
     "approve": Entry(f"{_HERE}.approvals:approve_app", "Allow a call that waits.", _ACT),
     "deny": Entry(f"{_HERE}.approvals:deny_app", "Refuse a call that waits.", _ACT),
     "undo": Entry(f"{_HERE}.undo:undo_app", "Take back a change that Nightshift made.", _ACT),
+    "stop": Entry(f"{_HERE}.stop:stop_app", "Stop every change, or let changes be made again.", _ACT),
     "breaker": Entry(f"{_HERE}.breaker:breaker_app", "Show, reset or open the breaker that stops all changes.", _ACT),
     "rules": Entry(f"{_HERE}.rules:rules_app", "List, show, learn, test and retire signatures, herrings and filters.", _KNOW),
     "learn": Entry(f"{_HERE}.learn:learn_app", "Teach Nightshift from labelled logs.", _KNOW),
@@ -74,7 +75,7 @@ def _version(wanted: bool) -> None:
     if wanted:
         from assistant import __version__
 
-        typer.echo(f"nightshift {__version__}")
+        print_line(f"nightshift {__version__}")
         raise typer.Exit
 
 
@@ -99,7 +100,7 @@ def nightshift(
     context.obj = door = Door(config=config, store_path=store, quiet=quiet, verbose=verbose)
     context.call_on_close(door.close)
     if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+        print_block(context.get_help())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -12,7 +12,7 @@ import typer
 from assistant.doors.cli.door import Door, door_of
 from assistant.doors.cli.group import examples
 from assistant.doors.cli.options import Json
-from assistant.doors.cli.output import print_json, print_line, print_pairs, print_table
+from assistant.doors.cli.output import print_block, print_json, print_line, print_pairs, print_table
 from assistant.errors import NightshiftError, UsageError
 
 if TYPE_CHECKING:
@@ -81,7 +81,8 @@ def _sizes(door: Door, free: int) -> None:
     ]
     print_table(("memory", "parameters", "quantisation", f"{free / 1e9:.0f} GB free", "note"), rows)
     if best is not None:
-        print_line(f"\nwhat suits this machine: an instruct model of {best.parameters} parameters, {best.quantisation}")
+        print_line()
+        print_line(f"what suits this machine: an instruct model of {best.parameters} parameters, {best.quantisation}")
 
 
 def use_model(
@@ -99,7 +100,7 @@ def use_model(
     """
     lines = _lines(what, name, key_file, door_of(context).site)
     if not write:
-        print_json({"lines": lines}) if as_json else print_line("\n".join(lines))
+        print_json({"lines": lines}) if as_json else print_block("\n".join(lines))
         return
     door = door_of(context)
     path = door.config or _own_settings()

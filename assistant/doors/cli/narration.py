@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from typing import Any
 
 _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
 
@@ -15,16 +16,21 @@ def listen(verbosity: int, *, quiet: bool) -> None:
         verbosity: 0 warnings, 1 each row of the flow, 2 each command.
         quiet: Only errors, whatever the verbosity.
     """
-    from assistant.doors.cli.output import clean
+    from assistant.display import line
 
-    class Cleaned(logging.Formatter):
-        def format(self, record: logging.LogRecord) -> str:
-            return clean(super().format(record))
+    class OneLine(logging.Formatter):
+        """A message is one line; the lines of a traceback follow it, indented."""
+
+        def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - its name in logging
+            return line(super().formatMessage(record))
+
+        def formatException(self, ei: Any) -> str:  # noqa: N802
+            return "\n".join(f"    {line(text)}" for text in super().formatException(ei).split("\n"))
 
     ours = logging.getLogger("assistant")
     for handler in list(ours.handlers):
         ours.removeHandler(handler)
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Cleaned("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S"))
+    handler.setFormatter(OneLine("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S"))
     ours.addHandler(handler)
     ours.setLevel(logging.ERROR if quiet else _LEVELS[min(verbosity, len(_LEVELS) - 1)])

@@ -14,7 +14,7 @@ from assistant.doors.cli.group import app, examples
 from assistant.doors.cli.leases import LEASES_EXAMPLES, leases
 from assistant.doors.cli.ledger import LEDGER_EXAMPLES, ledger
 from assistant.doors.cli.options import DryRun, Json, Yes
-from assistant.doors.cli.output import print_json, print_line, print_record, print_table
+from assistant.doors.cli.output import completions, print_json, print_line, print_record, print_table
 from assistant.errors import NightshiftError, ToolError, UsageError
 from assistant.nodeset import expand, fold, node_groups
 
@@ -33,7 +33,7 @@ WORST_FIRST = (Nagios.CRITICAL, Nagios.WARNING, Nagios.UNKNOWN, Nagios.OK)
 def node_names(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Return names of nodes for the shell to complete, with the state as help."""
     found = door_of(context).engine().scheduler.nodes()
-    return [(node.name, str(node.state)) for node in found if node.name.startswith(incomplete)]
+    return completions(((node.name, node.state) for node in found), incomplete)
 
 
 Names = Annotated[

@@ -1,29 +1,23 @@
 """What commands print: results to stdout, as text for people or as JSON lines; narration to stderr.
 
-Text from logs, job names and node comments is written by others: control characters never reach the terminal. Colour only on
-a terminal, never with NO_COLOR or TERM=dumb.
+Text from logs, job names and node comments is written by others, and is escaped here and only here (`assistant.display`): a
+function that prints a line prints exactly one, whatever stands in it. Colour only on a terminal, never with NO_COLOR or TERM=dumb.
 """
 
 from __future__ import annotations
 
-import json
-import math
 import os
-import re
 import sys
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any, NoReturn
 
+from assistant.display import block, json_text, line, shell_words, shorten
 from assistant.doors.cli.exits import Exit
-from assistant.redact import redact, redact_value
 
 SCHEMA = 1
 """Version of the JSON that commands print; it grows when a key changes its meaning or goes."""
 
-_CONTROL = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
-)
 _COLOURS = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "bold": 1, "dim": 2}
 
 STATE_COLOURS = {
@@ -45,25 +39,19 @@ STATE_COLOURS = {
 }
 
 
-def clean(text: object) -> str:
-    """Return text without secrets, escape sequences, control and bidirectional characters; tabs and newlines stay."""
-    # control characters go first: they could stand inside a name such as `password`
-    return redact(_CONTROL.sub("", str(text)))
-
-
 def print_line(text: object = "", *, colour: str = "") -> None:
-    """Write one result, cleaned, to stdout."""
-    _write(sys.stdout, f"{coloured(clean(text), colour)}\n")
+    """Write one result on one line to stdout; a newline in it is shown as an escape."""
+    _write(sys.stdout, f"{coloured(line(text), colour)}\n")
+
+
+def print_block(text: object) -> None:
+    """Write a text of several lines to stdout: a log, a report, an answer. Names in it must be escaped by who composes it."""
+    _write(sys.stdout, f"{block(text)}\n")
 
 
 def print_json(record: Mapping[str, Any]) -> None:
     """Write one result as a JSON object on one line, `schema` first, without secrets; NaN and infinity become null."""
-    value = redact_value({"schema": SCHEMA, **record})
-    try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    except ValueError:
-        text = json.dumps(_finite(value), ensure_ascii=False)
-    _write(sys.stdout, f"{text}\n")
+    _write(sys.stdout, f"{json_text({'schema': SCHEMA, **record})}\n")
 
 
 def print_record(record: object, **more: object) -> None:
@@ -87,24 +75,32 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, col
     print_line(_row([name.upper() for name in columns], widths))
     for cells in texts:
         cells[-1] = _cut(cells[-1], room)
-        line = _row(cells, widths)
-        if colour_of is not None:
-            line = line.replace(cells[colour_of], coloured(cells[colour_of], STATE_COLOURS.get(cells[colour_of], "")), 1)
-        _write(sys.stdout, f"{line}\n")
+        colours = {} if colour_of is None else {colour_of: STATE_COLOURS.get(cells[colour_of], "")}
+        _write(sys.stdout, f"{_row(cells, widths, colours)}\n")
 
 
 def print_pairs(pairs: Sequence[tuple[str, object]]) -> None:
-    """Write names and values, one pair a line, values in line with one another; pairs without a value are left out."""
-    width = max((len(name) for name, value in pairs if value not in (None, "")), default=0)
-    for name, value in pairs:
-        if value not in (None, ""):
-            indented = clean(value).replace("\n", "\n" + " " * (width + 2))
-            _write(sys.stdout, f"{coloured(name.ljust(width), 'bold')}  {indented}\n")
+    """Write names and values, values in line with one another; pairs without a value are left out.
+
+    Args:
+        pairs: A value is one line; a list or tuple of values has a line for each.
+    """
+    shown = [(name, value) for name, value in pairs if value not in (None, "", [], ())]
+    width = max((len(name) for name, _ in shown), default=0)
+    for name, value in shown:
+        lines = [line(item) for item in value] if isinstance(value, (list, tuple)) else [line(value)]
+        indented = f"\n{' ' * (width + 2)}".join(lines)
+        _write(sys.stdout, f"{coloured(name.ljust(width), 'bold')}  {indented}\n")
 
 
 def narrate(text: object) -> None:
     """Write one line of narration to stderr."""
-    _write(sys.stderr, f"{clean(text)}\n")
+    _write(sys.stderr, f"{line(text)}\n")
+
+
+def narrate_block(text: object) -> None:
+    """Write several lines of narration to stderr: a traceback, a help."""
+    _write(sys.stderr, f"{block(text)}\n")
 
 
 def coloured(text: str, colour: str, stream: IO[str] | None = None) -> str:
@@ -112,6 +108,12 @@ def coloured(text: str, colour: str, stream: IO[str] | None = None) -> str:
     if colour not in _COLOURS or not _shows_colour(stream or sys.stdout):
         return text
     return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
+
+
+def completions(offers: Iterable[tuple[str, object]], incomplete: str) -> list[tuple[str, str]]:
+    """Return what a shell offers to complete a word, with help; no value that the shell would read as more than one plain word."""
+    plain = ((value, about) for value, about in offers if value.startswith(incomplete) and not value.startswith("-"))
+    return [(value, line(about, 120)) for value, about in plain if shell_words([value]) == value]
 
 
 def flush() -> None:
@@ -153,25 +155,18 @@ def _room(stream: IO[str]) -> int:
 
 
 def _cell(value: object) -> str:
-    return " ".join(clean(value).split()) if value not in (None, "") else "-"
+    return " ".join(filter(None, line(value).split(" "))) if value not in (None, "") else "-"
 
 
 def _width(text: str) -> int:
     return len(text) if text.isascii() else sum(1 + (unicodedata.east_asian_width(sign) in "WF") for sign in text)
 
 
-def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
-    padded = [cell + " " * (width - _width(cell)) for cell, width in zip(cells, widths, strict=True)]
+def _row(cells: Sequence[str], widths: Sequence[int], colours: Mapping[int, str] | None = None) -> str:
+    shown = [coloured(cell, (colours or {}).get(place, "")) for place, cell in enumerate(cells)]
+    padded = [text + " " * (width - _width(cell)) for text, cell, width in zip(shown, cells, widths, strict=True)]
     return "  ".join(padded).rstrip()
 
 
 def _cut(text: str, room: int) -> str:
-    return text if _width(text) <= room or room < 8 else text[: room - 1] + "…"
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value
+    return text if _width(text) <= room or room < 8 else shorten(text, room)

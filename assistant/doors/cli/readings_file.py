@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from assistant.counting import Kept, Reading, from_text, to_text
 from assistant.errors import StoreError
+from assistant.private_files import private_folder
 
 DEADLINE_S = 0.5
 """Slurm waits for the check: a home on a file server that hangs must not hold a prolog up."""
@@ -67,7 +68,7 @@ class ReadingsFile:
 
 
 def _replace(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private_folder(path.parent)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

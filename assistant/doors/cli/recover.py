@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from assistant.display import unambiguous
 from assistant.doors.cli.door import Door, door_of, user
 from assistant.doors.cli.exits import Exit
 from assistant.doors.cli.group import app, examples
@@ -161,7 +162,7 @@ def _print_plan(found: Plan, as_json: bool) -> None:
     print_line(f"{diagnosis.reason} ({diagnosis.confidence:.0%}): {diagnosis.summary}")
     print_line(f"playbook: {found.playbook or 'none'}")
     for number, step in enumerate(found.steps, 1):
-        print_line(f"{number}. {step.preview}", colour="bold" if step.change else "")
+        print_line(f"{number}. {unambiguous(step.preview)}", colour="bold" if step.change else "")
         print_pairs(
             [
                 ("     why", step.why),
@@ -183,6 +184,8 @@ def print_end(door: Door, end: Incident, as_json: bool) -> None:
         mine = {call.id for call in door.store.calls(end.id)}
         for approval in door.store.approvals():
             if approval.call in mine:
-                print_line(f"  waits for: nightshift approve {approval.id}    ({door.store.call(approval.call).preview})")
+                print_line(
+                    f"  waits for: nightshift approve {approval.id}    ({unambiguous(door.store.call(approval.call).preview)})"
+                )
     else:
         print_line(f"  nightshift incident report {end.id}")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import typer
 
+from assistant.display import block
 from assistant.doors.cli import exits
 from assistant.doors.cli.main import COMMANDS, root
 
@@ -75,4 +76,4 @@ def _row(parameter: Any) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(page())
+    sys.stdout.write(block(page()))

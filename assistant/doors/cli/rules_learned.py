@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from assistant.display import line
 from assistant.doors.cli.door import door_of, user
 from assistant.doors.cli.options import DryRun, Json
-from assistant.doors.cli.output import print_json, print_line, print_pairs, print_record, print_table
+from assistant.doors.cli.output import print_block, print_json, print_line, print_pairs, print_record, print_table
 from assistant.errors import UsageError
 
 if TYPE_CHECKING:
@@ -81,8 +82,10 @@ def export_rules(
             _write(to / name, text)
         if as_json:
             print_json({"path": str(to / name) if to is not None else name, "text": text})
+        elif to is None:
+            print_block(f"# {line(name)}\n{text}")
         else:
-            print_line(f"# {name}\n{text}" if to is None else to / name)
+            print_line(to / name)
 
 
 def _write(path: Path, text: str) -> None:

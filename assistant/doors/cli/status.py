@@ -44,8 +44,9 @@ def status(
 
     Also: who leads and who stands by, what the last pass could not see, what it remarked, which nodes are out. It only reads.
 
-    Exit code as a Nagios plugin's: 0 all is well, 1 warning (degraded, kill switch, breaker, an approval waits), 2 critical (no
-    pass saw everything within --max-age; default: three polls and a minute), 3 unknown (the store or the URL did not answer).
+    Exit code as a Nagios plugin's: 0 all is well, 1 warning (degraded, kill switch, breaker, policy edited since the last pass, an
+    approval waits), 2 critical (no policy in force; no pass saw everything within --max-age; default: three polls and a minute),
+    3 unknown (the store or the URL did not answer).
     """
     from assistant.doors.watchdog.status import figures_of, judged
 
@@ -76,11 +77,10 @@ def _asked(door: Door, url: str | None) -> Status:
         return of_url(url)
     if not door.settings.store.exists():
         raise Unavailable(f"{door.settings.store}: there is no store, so no watch ever ran here; another one's: --url")
-    from assistant.gate.asking import stopped_by
-    from assistant.policy import load_policy
+    from assistant.gate.kill_switch import stopped_by
 
-    policy = load_policy(door.site)
-    return of_store(door.store, policy, stopped_by(policy.kill_switch), now())
+    standing = door.in_force.look()
+    return of_store(door.store, standing, stopped_by(standing.policy.kill_switch), now())
 
 
 def _print(found: Status) -> None:
@@ -98,19 +98,32 @@ def _print(found: Status) -> None:
                 "saw everything",
                 f"{local(found.last_whole_pass)}, {age(found.last_whole_pass, seen)}" if found.last_whole_pass else "",
             ),
-            ("degraded", "\n".join(found.trouble) or (f"{found.troubles} things" if found.troubles else "")),
-            ("set aside", "\n".join(found.aside)),
+            ("degraded", list(found.trouble) or (f"{found.troubles} things" if found.troubles else "")),
+            ("set aside", list(found.aside)),
             ("open", states or "none"),
             ("in work", found.in_flight or ""),
             ("waits for you", waiting),
             ("nodes out", fold(found.nodes_out) if found.nodes_out else found.nodes_cordoned or ""),
             ("kill switch", found.kill_switch),
             ("breaker", f"open {found.breaker}" if found.breaker else ""),
-            ("policy", f"mode {found.mode}" if found.mode else ""),
-            ("remarks", "\n".join(f"{local(one.at)}  {one.text}" for one in found.remarks)),
+            ("policy", _policy(found)),
+            ("remarks", [f"{local(one.at)}  {one.text}" for one in found.remarks]),
             ("read from", found.source),
         ]
     )
+
+
+def _policy(found: Status) -> str:
+    from assistant.policy import short_digest
+
+    if found.policy_problem:
+        return f"none in force: {found.policy_problem}"
+    holds = (
+        f"mode {found.mode}, digest {short_digest(found.policy)}" if found.policy else f"mode {found.mode}" if found.mode else ""
+    )
+    if found.policy_now and found.policy_now != found.policy:
+        holds += f" in the last pass; the files say mode {found.mode_now}, digest {short_digest(found.policy_now)} now"
+    return holds
 
 
 def _unknown(text: str, as_json: bool) -> None:

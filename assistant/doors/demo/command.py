@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assistant.doors.cli.group import app
+from assistant.doors.cli.output import print_json, print_line
 from assistant.errors import UsageError
 
 if TYPE_CHECKING:
@@ -45,11 +45,10 @@ def run_demo(
 
     if list_faults:
         for known in faults().values():
-            typer.echo(
-                json.dumps({"schema": 1, "fault": known.name, "title": known.title})
-                if as_json
-                else f"{known.name:20} {known.title}"
-            )
+            if as_json:
+                print_json({"fault": known.name, "title": known.title})
+            else:
+                print_line(f"{known.name:20} {known.title}")
         return
     if chat:
         _chat(find_fault(fault), folder, alone=not (every or as_json))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -15,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from assistant.content.faults import Fault
+from assistant.display import json_text, line
 from assistant.doors.demo.rehearsal import Rehearsal, Result
 from assistant.doors.demo.screen import Played, Screen
 from assistant.engine.report import report
@@ -60,7 +60,7 @@ def play(rehearsals: Iterable[tuple[str, str, Callable[[], Watched]]], *, as_jso
     console = Console(file=stream, highlight=False, width=None if stream.isatty() else PIPED_WIDTH)
     results = []
     for title, name, make in rehearsals:
-        console.rule(f"{name}: {title}", style="dim")
+        console.rule(Text(line(f"{name}: {title}")), style="dim")
         rehearsal = make()
         try:
             with Screen(console, steps=rehearsal.steps) as screen:
@@ -72,9 +72,9 @@ def play(rehearsals: Iterable[tuple[str, str, Callable[[], Watched]]], *, as_jso
             rehearsal.close()
         results.append(result)
         for problem in result.problems:
-            console.print(f"not as expected: {problem}", style="red", markup=False)
+            console.print(Text(line(f"not as expected: {problem}"), style="red"))
         if as_json:
-            print(json.dumps(_plain(result)), flush=True)  # noqa: T201
+            print(json_text(_plain(result)), flush=True)  # noqa: T201
     console.print(_table(results))
     return results
 
@@ -113,9 +113,9 @@ def _table(results: Sequence[Result]) -> Table:
         figures = [_number(plain[name]) for name in ("detect_s", "diagnose_s", "resubmit_s", "recover_s")]
         nodes = f" on {', '.join(plain['faulty_nodes'])}" if plain["faulty_nodes"] else ""
         table.add_row(
-            result.fault,
-            f"{plain['reason'] or '-'}{nodes}, {plain['action'] or '-'}",
-            plain["state"] or "-",
+            Text(line(result.fault)),
+            Text(line(f"{plain['reason'] or '-'}{nodes}, {plain['action'] or '-'}")),
+            Text(line(plain["state"] or "-")),
             *figures,
             "-" if plain["steps_lost"] is None else str(plain["steps_lost"]),
             f"{result.seconds:.0f} s",

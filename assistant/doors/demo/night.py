@@ -13,9 +13,11 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from assistant import processes
 from assistant.config import Settings, load
 from assistant.content.faults import Fault, find_fault
 from assistant.content.reading import shipped
+from assistant.display import line
 from assistant.doors.demo.rehearsal import NODES, POLL_S, STEPS
 from assistant.engine.lease import owner_name
 from assistant.errors import NightshiftError
@@ -59,7 +61,10 @@ def watched(fault: Fault, folder: Path) -> Iterator[None]:
     """Keep a job and the watch over it running beside the block; afterwards nothing runs any more."""
     command = [sys.executable, "-m", "assistant.doors.demo.night", fault.name, str(folder)]
     errors = (folder / "watch.log").open("wb")
-    with errors, subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors) as watch:
+    started = processes.start(
+        command, environment=processes.own_environment(), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors
+    )
+    with errors, started as watch:
         try:
             yield
         finally:
@@ -85,7 +90,7 @@ def keep_watch(fault: Fault, settings: Settings, run: Path, ended: threading.Eve
             try:
                 engine.tick(owner=owner_name("demo"))
             except NightshiftError as error:
-                print(error, file=sys.stderr, flush=True)  # noqa: T201 - its stderr is a file of the demo's folder
+                print(line(error), file=sys.stderr, flush=True)  # noqa: T201 - its stderr is a file of the demo's folder
     finally:
         for job in cluster.jobs():
             if not job.state.ended:

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from assistant.display import line
 from assistant.engine import Engine
 from assistant.logs.metrics import metric_points
 from assistant.logs.tail import Follower
@@ -76,9 +77,9 @@ class Screen:
         grid = Table.grid(padding=(0, 2, 0, 0))
         grid.add_column(width=9, justify="right", no_wrap=True)
         grid.add_column(overflow="fold")
-        grid.add_row(Text(f"{seconds:.1f} s", style="dim"), Text(head, style=_STYLE[style]))
+        grid.add_row(Text(f"{seconds:.1f} s", style="dim"), Text(line(head), style=_STYLE[style]))
         for more in rest:
-            grid.add_row("", Text(more, style="dim"))
+            grid.add_row("", Text(line(more), style="dim"))
         self._console.print(grid)
 
     def _progress(self, job: Job) -> None:
@@ -114,13 +115,13 @@ def _news(rehearsal: Played) -> Iterator[tuple[str, datetime, str, str]]:
             yield from _call_news(store, call)
         if incident.state.ended and incident.closed is not None:
             style = "ok" if incident.state == "recovered" else "act"
-            yield f"end {incident.id}", incident.closed, style, f"incident {incident.id} {incident.state}: {incident.note}"
+            yield f"end {incident.id}", incident.closed, style, line(f"incident {incident.id} {incident.state}: {incident.note}")
 
 
 def _job_news(job: Job, rehearsal: Played) -> Iterator[tuple[str, datetime, str, str]]:
     if job.started is not None and job.nodes:
         fault = f"; fault in wait: {rehearsal.title}" if job.comment == "" else ""
-        yield f"start {job.id}", job.started, "note", f"job {job.id} ({job.name}) runs on {fold(job.nodes)}{fault}"
+        yield f"start {job.id}", job.started, "note", line(f"job {job.id} ({job.name}) runs on {fold(job.nodes)}{fault}")
     if job.state.ended and job.ended is not None:
         style = "ok" if job.state is JobState.COMPLETED else "bad"
         code = f", exit status {job.exit_code}" if job.exit_code else f", signal {job.signal}" if job.signal else ""
@@ -146,17 +147,17 @@ def _call_news(store: Store, call: Call) -> Iterator[tuple[str, datetime, str, s
     note = str(value.get("note", ""))
     changes, what = find_tool(call.tool).risk > 0, call.tool.replace("_", " ")
     if not outcome.ok:
-        yield f"call {call.id}", outcome.at, "bad", f"{what}: {outcome.error}"
+        yield f"call {call.id}", outcome.at, "bad", line(f"{what}: {outcome.error}")
     elif changes:
         yield (
             f"call {call.id}",
             outcome.at,
             "act",
-            "\n".join(filter(None, [f"{what}: {call.preview}", _cut(call.why)])),
+            "\n".join(filter(None, [line(f"{what}: {call.preview}"), _cut(call.why)])),
         )
     elif note:
         yield f"call {call.id}", outcome.at, "note", f"{what}: {_cut(note, 400)}"
 
 
 def _cut(text: str, widest: int = WIDEST) -> str:
-    return text if len(text) <= widest else f"{text[: widest - 1]}…"
+    return line(text, widest)

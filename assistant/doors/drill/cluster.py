@@ -8,22 +8,25 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from assistant.config import Settings, SlurmSettings, SshSettings, WatchSettings
 from assistant.content.drills import Drill
 from assistant.content.faults import cluster_faults
+from assistant.display import line
 from assistant.doors.demo.rehearsal import Result, differences
 from assistant.doors.drill.rig import Rig
 from assistant.engine import Engine
 from assistant.engine.lease import owner_name
 from assistant.engine.times import times_of
-from assistant.errors import Unavailable
+from assistant.errors import Denied, NightshiftError, Unavailable
+from assistant.gate.kill_switch import stopped_by
 from assistant.logs.metrics import metric_points
 from assistant.logs.tail import Follower
-from assistant.policy import Mode, load_policy
+from assistant.policy import Mode, Policy, PolicyInForce
 from assistant.ports import Scheduler, SystemClock
-from assistant.records import Job, JobSpec, JobState, NodeState
+from assistant.records import CallStatus, Job, JobSpec, JobState, NodeState, Outcome
 from assistant.schedulers.drill import armed
 from assistant.wiring import build
 
@@ -50,20 +53,32 @@ MEMORY_MB = 1024
 class ClusterDrill:
     """A job on the cluster, with a drill in wait."""
 
-    def __init__(self, drill: Drill, rig: Rig, folder: Path) -> None:
+    def __init__(self, drill: Drill, rig: Rig, folder: Path, in_force: PolicyInForce, *, by: str) -> None:
         """Prepare; nothing runs yet.
 
         Args:
             drill: Which.
             rig: Of the cluster, shared already.
             folder: An empty folder on the cluster's shared file system, under the nodes' name for it.
+            in_force: The site's policy. Its mode is raised to act, since a person asked for the drill; all its kill switches,
+                protections, windows and limits hold.
+            by: The person who asked for it, `cli:alice`.
+
+        Raises:
+            Denied: A kill switch is set, or the site's policy is not whole.
         """
         self.drill, self.rig, self.folder, self.steps = drill, rig, folder, drill.steps
         self.title = drill.title
         self.name = f"drill-{drill.name}-{folder.parent.name.rpartition('-')[2]}"
         clock = SystemClock()
         self.settings = cluster_settings(rig, folder / "state")
-        policy = dataclasses.replace(load_policy(), mode=Mode.ACT, kill_switch=(folder / "stop",))
+        self.by = by
+
+        def acting(policy: Policy) -> Policy:
+            return dataclasses.replace(policy, mode=Mode.ACT, kill_switch=(*policy.kill_switch, folder / "stop"))
+
+        _must_not_be_stopped(in_force)
+        policy = in_force.amended(acting)
         self.engine: Engine = build(self.settings, clock=clock, policy=policy, since=clock.now())
         self.cluster: Scheduler = self.engine.scheduler
         self.struck = ""
@@ -88,18 +103,35 @@ class ClusterDrill:
                         break
                 except Unavailable as error:
                     # a blind pass: nothing may be concluded from it
-                    print(f"            {error}", file=sys.stderr)  # noqa: T201
+                    print(line(f"            {error}"), file=sys.stderr)  # noqa: T201
                 time.sleep(POLL_S)
         finally:
             self._heal()
         return self._result(time.monotonic() - began)
 
     def close(self) -> None:
-        """Put our nodes back and close the store."""
-        for node in self.cluster.nodes():
-            if node.reason.startswith("nightshift:"):
-                self.cluster.uncordon(node.name)
-        self.engine.store.close()
+        """Put back, through the gate, the nodes that this drill's own calls took out, and close the store.
+
+        A node stays out where its reason is no longer the one that the drill wrote, or where the policy refuses.
+        """
+        try:
+            for left in self.engine.store.calls(status=CallStatus.INTENT):
+                self._told(partial(self.engine.gate.resolve, left))
+            for node, call in self.engine.store.nodes_out().items():
+                undo = partial(self.engine.gate.undo, call, self.by, why="the drill is over", approved_by=self.by)
+                outcome = self._told(undo)
+                if outcome is not None and not outcome.ok:
+                    print(f"            {node} stays out: {outcome.error}", file=sys.stderr)  # noqa: T201
+        finally:
+            self.engine.store.close()
+
+    def _told(self, change: Callable[[], Outcome | None]) -> Outcome | None:
+        """Make a change; what refuses it is told, and keeps nothing else from being put back."""
+        try:
+            return change()
+        except NightshiftError as error:
+            print(f"            {error}", file=sys.stderr)  # noqa: T201
+            return None
 
     def _wait_for_nodes(self) -> None:
         """Wait for all nodes: those that the drill before has healed need a while, and the policy counts healthy ones.
@@ -196,6 +228,15 @@ class ClusterDrill:
             problems = differences(self.drill.expect, self.struck, incidents, diagnosis, jobs)
         times = times_of(store, first.id) if first is not None else None
         return Result(self.drill.name, first, diagnosis, times, jobs, seconds, tuple(problems))
+
+
+def _must_not_be_stopped(in_force: PolicyInForce) -> None:
+    standing = in_force.look()
+    if standing.problem:
+        raise Denied(f"a drill changes the cluster, and no policy is in force: {standing.problem}")
+    switch = stopped_by(standing.policy.kill_switch)
+    if switch is not None:
+        raise Denied(f"a drill changes the cluster, and the kill switch {switch} is set: nightshift stop --lift")
 
 
 def cluster_settings(rig: Rig, state: Path) -> Settings:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from assistant.doors.cli.door import door_of, user
 from assistant.doors.cli.group import app, examples
 from assistant.errors import UsageError
 
@@ -23,6 +24,7 @@ drill_app = app(help="Let things go wrong on purpose and compare what comes of i
 
 @drill_app.callback(invoke_without_command=True, epilog=examples("nightshift drill", "nightshift drill --cluster --only link_cut"))
 def drill(
+    context: typer.Context,
     cluster: Annotated[bool, typer.Option("--cluster", help="On the rig's real Slurm cluster, not on this machine.")] = False,
     rig: Annotated[
         Path | None,
@@ -39,6 +41,9 @@ def drill(
 
     Without --cluster it is `nightshift demo --all`. With it a job of four ranks trains on four nodes of a test cluster and is hit
     by each drill in turn. Exit status 0 when each ended as its file says. Never point it at a cluster in service.
+
+    The drills act by themselves; all other terms of the site's policy hold for them, its kill switches, too. At the end only nodes
+    that the drill itself took out are put back.
     """
     if not cluster:
         _local(only or [], as_json)
@@ -48,6 +53,7 @@ def drill(
     from assistant.doors.drill.cluster import ClusterDrill
     from assistant.doors.drill.rig import Rig
 
+    door, by = door_of(context), f"cli:{user()}"
     program = rig or Path(os.environ.get("NIGHTSHIFT_DEVCLUSTER", ""))
     if program == Path():
         raise UsageError("--cluster needs --rig PROGRAM or NIGHTSHIFT_DEVCLUSTER: it must be able to hurt and heal the cluster")
@@ -55,7 +61,10 @@ def drill(
     the_rig = Rig(program.absolute(), home)
     root = the_rig.share(shared) / f"drill-{int(time.time())}"
     try:
-        rehearsals = ((one.title, one.name, lambda one=one: ClusterDrill(one, the_rig, _made(root / one.name))) for one in chosen)
+        rehearsals = (
+            (one.title, one.name, lambda one=one: ClusterDrill(one, the_rig, _made(root / one.name), door.in_force, by=by))
+            for one in chosen
+        )
         results = play(rehearsals, as_json=as_json, whole=False)
     finally:
         shutil.rmtree(root, ignore_errors=True)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from assistant import processes
 from assistant.errors import ConfigError, Unavailable
 
 SHARED = Path("/shared")
@@ -51,8 +52,13 @@ class Rig:
             Unavailable: It failed; the message has its words.
         """
         filled = [_filled(word, names) for word in words]
-        done = subprocess.run(
-            [*self._words, *filled], capture_output=True, text=True, timeout=DEADLINE_S, stdin=subprocess.DEVNULL, check=False
+        done = processes.run(
+            [*self._words, *filled],
+            environment=processes.own_environment(),
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            stdin=subprocess.DEVNULL,
         )
         if done.returncode:
             raise Unavailable(f"{shlex.join(filled)}: {done.stderr.strip() or done.stdout.strip()}")
@@ -88,7 +94,9 @@ class Rig:
                 SHARED.unlink()
 
     def _variables(self) -> dict[str, str]:
-        done = subprocess.run([*self._words, "env"], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        done = processes.run(
+            [*self._words, "env"], environment=processes.own_environment(), capture_output=True, text=True, timeout=DEADLINE_S
+        )
         exports = [line.removeprefix("export ") for line in done.stdout.splitlines() if line.startswith("export ")]
         found = dict(word.partition("=")[::2] for line in exports for word in shlex.split(line))
         if done.returncode or "SLURM_CONF" not in found:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from assistant.errors import ConfigError
+from assistant.content.trusted import read_trusted
+from assistant.errors import ConfigError, ContentError
 
 __all__ = ["urls_of"]
 
@@ -22,7 +23,10 @@ def urls_of(path: Path, setting: str) -> list[str]:
     try:
         if path.stat().st_mode & 0o007:
             raise ConfigError(f"{setting}: {path} can be read by everybody, and holds secrets; chmod 600 {path}")
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # who may write it chooses where everything is sent
+        lines = read_trusted(path).decode("utf-8").splitlines()
+    except ContentError as error:
+        raise ConfigError(f"{setting}: {error}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{setting}: {path} cannot be read: {error}") from error
     urls = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]

@@ -16,8 +16,8 @@ from assistant.doors.watchdog.passed import Beat
 from assistant.doors.watchdog.systemd import Systemd
 from assistant.engine.lease import owner_name
 from assistant.errors import ConfigError
-from assistant.gate.asking import stopped_by
-from assistant.policy import load_policy
+from assistant.gate.kill_switch import stopped_by
+from assistant.policy import PolicyInForce
 from assistant.store import Store
 
 if TYPE_CHECKING:
@@ -26,30 +26,36 @@ if TYPE_CHECKING:
 __all__ = ["beats_of", "services_of"]
 
 
-def beats_of(settings: Settings, store: Store, *, owner: str = "") -> list[Beat]:
+def beats_of(settings: Settings, store: Store, *, owner: str = "", in_force: PolicyInForce | None = None) -> list[Beat]:
     """Return what is told of each pass, in this order: what is kept, then what goes out, last the sign of life for systemd.
 
     Args:
         settings: Of the site; what they do not name is not made, and its library not imported.
         store: Where passes, counts and notices are kept.
         owner: Name of this watch, as it leads; that of this process when empty.
+        in_force: What its gate holds; default: the policy of the settings' site.
 
     Raises:
         ConfigError: A file of URLs cannot be read, everybody may read it, or a URL is wrong.
     """
-    site = settings.content
+    site, in_force = settings.content, in_force or PolicyInForce(settings.content, record=store)
     beats: list[Beat] = [
         Kept(
             store,
             owner or owner_name("watch"),
             lambda: frozenset(reasons(site)),
-            lambda: stopped_by(load_policy(site).kill_switch),
+            lambda: stopped_by(in_force.policy.kill_switch),
             timedelta(minutes=settings.notify.blind_min),
+            in_force.look,
         )
     ]
     # a new place begins with what happens after this moment, so places come before the first pass
     beats += _notifier(settings, store)
-    beats += _metrics(settings, store)
+    beats += _metrics(settings, store, in_force)
+    if settings.audit.anchor:
+        from assistant.doors.watchdog.anchors import AuditAnchors
+
+        beats.append(AuditAnchors(settings, store))
     beats += _heartbeat(settings)
     if os.environ.get("NOTIFY_SOCKET"):
         beats.append(Systemd())
@@ -93,16 +99,17 @@ def _notifier(settings: Settings, store: Store) -> list[Beat]:
     return [Notifier(couriers)]
 
 
-def _metrics(settings: Settings, store: Store) -> list[Beat]:
-    wanted, site = settings.metrics, settings.content
+def _metrics(settings: Settings, store: Store, in_force: PolicyInForce) -> list[Beat]:
+    wanted = settings.metrics
     if wanted.textfile is None and not wanted.listen:
         return []
     from assistant.doors.watchdog.figures import Standing
     from assistant.doors.watchdog.metrics import Metrics
 
     def standing() -> Standing:
-        policy = load_policy(site)
-        return Standing(__version__, str(policy.mode), stopped_by(policy.kill_switch), tuple(settings.notify.sinks))
+        found = in_force.look()
+        switch, sinks = stopped_by(found.policy.kill_switch), tuple(settings.notify.sinks)
+        return Standing(__version__, found.mode, switch, sinks, found.digest)
 
     return [Metrics(store, standing, wanted.textfile, wanted.listen)]
 

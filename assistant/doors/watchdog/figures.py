@@ -64,7 +64,9 @@ FAMILIES = (
     Family("nodes_cordoned", Sort.GAUGE, "Nodes that were taken out by Nightshift and not put back by it."),
     Family("kill_switch", Sort.GAUGE, "Whether a kill switch stops all changes."),
     Family("breaker", Sort.GAUGE, "Whether the breaker stops all changes until a person resets it."),
-    Family("policy_info", Sort.GAUGE, "1, with the mode of the policy.", ("mode",)),
+    Family(
+        "policy_info", Sort.GAUGE, "1, with mode and digest of the policy in force; mode none where none is.", ("mode", "digest")
+    ),
     Family("notices", Sort.COUNTER, "Notifications: sent, failed, held back as told lately.", ("outcome", "sink")),
     Family("notices_behind", Sort.GAUGE, "Rows of the audit that a place was not yet told of.", ("sink",)),
     Family("audit_rows", Sort.GAUGE, "Rows of the audit."),
@@ -85,6 +87,8 @@ class Standing:
     stopped_by: str | None
     """The kill switch that is set."""
     sinks: Sequence[str] = ()
+    digest: str = ""
+    """Of the policy; empty where none is in force."""
 
 
 def figures(store: Store, passed: Passed, standing: Standing, now: datetime) -> dict[Count, float]:
@@ -114,7 +118,7 @@ def _own(store: Store, passed: Passed) -> Iterator[tuple[Count, float]]:
 
 def _site(standing: Standing) -> Iterator[tuple[Count, float]]:
     yield Count("build_info", (("version", standing.version),)), 1.0
-    yield Count("policy_info", (("mode", standing.mode),)), 1.0
+    yield Count("policy_info", (("digest", standing.digest), ("mode", standing.mode))), 1.0
     yield Count("kill_switch"), float(standing.stopped_by is not None)
 
 

@@ -7,7 +7,6 @@ protocol, https://systemd.io/JOURNAL_NATIVE_PROTOCOL/.
 from __future__ import annotations
 
 import array
-import json
 import logging
 import os
 import re
@@ -20,14 +19,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
+from assistant.display import block, json_text, line
 from assistant.redact import redact
 
 __all__ = ["JournalHandler", "JsonLines", "PriorityLines", "fields_of", "listen", "speaks_to_journal"]
 
 SOCKET = Path("/run/systemd/journal/socket")
 _PRIORITIES = {logging.CRITICAL: 2, logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 6, logging.DEBUG: 7}
+_IDS = re.compile(r"(?:\w+=\S+(?:\s+|\Z))+")
+"""The ids that a message begins with; what a user's text further on in it looks like is no id."""
 _FIELD = re.compile(r"(?<!\S)(incident|job|node|call)=([\w.:+\[\],-]+)")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _LEVELS = (logging.INFO, logging.DEBUG)
 
 
@@ -67,20 +68,22 @@ def speaks_to_journal(environ: Mapping[str, str], stream: IO[str]) -> bool:
 
 
 def fields_of(message: str) -> dict[str, str]:
-    """Return the ids that a message names, the first of each sort."""
+    """Return the ids that a message begins with, the first of each sort."""
     fields: dict[str, str] = {}
-    for name, value in _FIELD.findall(message):
+    ids = _IDS.match(message)
+    for name, value in _FIELD.findall(ids.group()) if ids else ():
         if value != "None":
             fields.setdefault(name.upper(), value)
     return fields
 
 
 def _said(record: logging.LogRecord) -> str:
-    """Return the message with its traceback, without secrets and control characters."""
-    text = record.getMessage()
+    """Return the message as one line, and its traceback as indented lines below it; without secrets, escaped."""
+    text = line(redact(record.getMessage()))
     if record.exc_info and record.exc_info[1] is not None:
-        text += "\n" + "".join(traceback.format_exception(record.exc_info[1])).rstrip()
-    return _CONTROL.sub("", redact(text))
+        trace = block(redact("".join(traceback.format_exception(record.exc_info[1])).rstrip()))
+        text += "".join(f"\n  {one}" for one in trace.split("\n"))
+    return text
 
 
 def _priority(level: int) -> int:
@@ -99,7 +102,7 @@ class PriorityLines(logging.Formatter):
         said = _said(record)
         if not self._numbered:
             return f"{self.formatTime(record, self.datefmt)} {record.levelname:<7} {said}"
-        return "\n".join(f"<{_priority(record.levelno)}>{line}" for line in said.splitlines() or [""])
+        return "\n".join(f"<{_priority(record.levelno)}>{one}" for one in said.split("\n"))
 
 
 class JsonLines(logging.Formatter):
@@ -110,9 +113,7 @@ class JsonLines(logging.Formatter):
         said = _said(record)
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         ids = {name.lower(): value for name, value in fields_of(said).items()}
-        return json.dumps(
-            {"at": at, "level": record.levelname.lower(), "logger": record.name, "message": said, **ids}, ensure_ascii=False
-        )
+        return json_text({"at": at, "level": record.levelname.lower(), "logger": record.name, "message": said, **ids})
 
 
 class JournalHandler(logging.Handler):

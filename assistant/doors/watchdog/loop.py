@@ -123,6 +123,7 @@ class Watchdog:
         try:
             opened = self.engine.look()
             self._note(*self.engine.watcher.trouble)
+            self._note(*self.engine.taken_troubles())
             self._remark(*self.engine.watcher.remarks)
             return opened
         except Unavailable as error:
@@ -132,13 +133,17 @@ class Watchdog:
         except NightshiftError as error:
             logger.exception("the look at the cluster failed")
             self._note(Trouble("the look", str(error), Extent.ALL))
+        except Exception as error:
+            # the daemon outlives a fault that nobody foresaw; the pass is no sign of life
+            logger.exception("the look at the cluster failed")
+            self._note(Trouble("the look", f"{type(error).__name__}: {error}", Extent.ALL))
         return []
 
     def _give_out(self) -> None:
         """Let every unfinished incident be worked on that is not in flight, and wait a little for them."""
         self._pool.relieve()
         for one in self._unfinished():
-            self._fly(one.id, partial(self.engine.work, one.id, owner=self.owner, until=self._stopping.is_set))
+            self._fly(one.id, partial(self.engine.attend, one.id, owner=self.owner, until=self._stopping.is_set))
         self._fly("allowed calls", self.engine.make_allowed)
         self._fly("leases", self.engine.settle_leases)
         self._fly("outages", lambda: self.engine.outages.look(self.engine))

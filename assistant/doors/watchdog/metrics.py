@@ -21,6 +21,7 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from assistant.display import line
 from assistant.doors.watchdog.figures import FAMILIES, Family, Sort, Standing, figures, histogram_of
 from assistant.doors.watchdog.passed import Passed
 from assistant.errors import StoreError
@@ -103,7 +104,7 @@ def families_of(family: Family, found: Mapping[Count, float]) -> Iterator[Metric
     shown = kind(family.shown, family.help, labels=family.labels)
     for one, value in found.items():
         if one.name == family.name:
-            shown.add_metric([redact(dict(one.labels)[label]) for label in family.labels], value)
+            shown.add_metric([line(redact(dict(one.labels)[label])) for label in family.labels], value)
     yield shown
 
 

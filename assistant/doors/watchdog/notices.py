@@ -6,11 +6,11 @@ A notice is written when it is sent, so it says how things stand then; an approv
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from assistant.config.outward import About, Severity
+from assistant.display import notice_line, unambiguous
 from assistant.errors import UsageError
 from assistant.records import Call, Diagnosis, Incident, IncidentState
 from assistant.redact import redact
@@ -26,8 +26,6 @@ LONGEST = 6_000
 """Characters of a message."""
 LISTED = 25
 """Notices that the message about a storm lists."""
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_MENTION = re.compile(r"<(?=[!@#/a-zA-Z])|(?<!\w)@(?=(?:everyone|here|channel|all)\b)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +91,7 @@ _PLURAL = {
     About.OWNER: "for owners",
     About.BREAKER: "about the breaker",
     About.KILL_SWITCH: "about the kill switch",
+    About.POLICY: "about the policy",
     About.BLIND: "about the watch's sight",
     About.LEADER: "changes of the leader",
 }
@@ -132,8 +131,8 @@ def _asked(row: AuditRow, store: Store) -> Notice | None:
     call = store.call(approval.call)
     about = f" (incident {call.incident})" if call.incident is not None else ""
     lines = [
-        f"would run: {call.preview or call.tool}",
-        f"why: {call.why}",
+        f"would run: {unambiguous(call.preview or call.tool)}",
+        f"why: {unambiguous(call.why)}",
         f"asks: {approval.rule}{f', {approval.why}' if approval.why else ''}",
         f"allow: nightshift approve {approval.id}",
         f"refuse: nightshift deny {approval.id}",
@@ -185,6 +184,7 @@ def _condition(row: AuditRow, _: Store) -> Notice | None:
         "blind": (About.BLIND, Severity.CRITICAL, "the watch is blind", "the watch sees everything again"),
         "partly_blind": (About.BLIND, Severity.WARNING, "the watch does not see everything", "the watch sees everything again"),
         "kill_switch": (About.KILL_SWITCH, Severity.WARNING, "the kill switch is set", "the kill switch is gone"),
+        "policy": (About.POLICY, Severity.CRITICAL, "no policy is in force: every change is refused", "the policy is whole again"),
         "breaker": (About.BREAKER, Severity.CRITICAL, "the breaker stopped all changes", "the breaker was reset"),
     }
     if name not in known:
@@ -283,8 +283,7 @@ def _root(incident: Incident, store: Store) -> int:
 
 def _line(text: str) -> str:
     """Return one line that holds no secret and nothing that a chat service takes for a command."""
-    plain = _MENTION.sub(lambda found: found.group() + " ", _CONTROL.sub("", redact(" ".join(text.split()))))
-    return plain if len(plain) <= LONGEST_LINE else plain[: LONGEST_LINE - 1] + "…"
+    return notice_line(redact(text), LONGEST_LINE)
 
 
 def _body(lines: Iterable[str]) -> str:

@@ -37,7 +37,10 @@ def pass_once(
     # one name for all passes of this host: each is a process of its own
     quiet = replace(settings, metrics=replace(settings.metrics, listen=""))
     owner = f"once@{socket.gethostname()}"
-    beats, sight = beats_of(quiet, store, owner=owner), Sight(store, owner)
+    beats, sight = (
+        beats_of(quiet, store, owner=owner, in_force=engine.gate.in_force if engine is not None else None),
+        Sight(store, owner),
+    )
     began, at, broken = time.monotonic(), store.clock.now(), "the pass was broken off"
     try:
         worked = tick()
@@ -49,7 +52,7 @@ def pass_once(
         unseen = [Trouble("the pass", broken, Extent.ALL)] if broken else []
         remarks: list[Remark] = []
         if engine is not None:
-            unseen += engine.watcher.trouble
+            unseen += [*engine.watcher.trouble, *engine.taken_troubles()]
             remarks += [*engine.watcher.remarks, *engine.good_runs.taken_remarks()]
         sight.keep(remarks, at)
         judged = sight.judge(unseen, at)

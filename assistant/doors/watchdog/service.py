@@ -8,7 +8,6 @@ executed anew under the same process id: it is the same owner, so it goes on lea
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import subprocess
 import sys
@@ -16,12 +15,14 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
+from assistant import processes
 from assistant.config import Settings
 from assistant.doors.watchdog.beats import beats_of
 from assistant.doors.watchdog.loop import Watchdog
 from assistant.doors.watchdog.systemd import Systemd
 from assistant.engine import Engine
 from assistant.engine.lease import owner_name
+from assistant.policy import short_digest
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ def serve(settings: Settings, engine: Engine, *, options: Sequence[str], program
         program: The command that runs Nightshift, as words.
     """
     owner = owner_name("watch")
-    beats = beats_of(settings, engine.store, owner=owner)
+    beats = beats_of(settings, engine.store, owner=owner, in_force=engine.gate.in_force)
     dog = Watchdog(engine, owner, settings.watch.poll_s, beats)
     asked: list[int] = []
 
@@ -47,7 +48,11 @@ def serve(settings: Settings, engine: Engine, *, options: Sequence[str], program
         dog.stop()
 
     before = {number: signal.signal(number, heard) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
-    logger.info("watches every %g s as %s, mode %s", settings.watch.poll_s, owner, engine.gate.policy.mode)
+    policy = engine.gate.in_force.look()
+    logger.info("watches every %g s as %s, mode %s", settings.watch.poll_s, owner, policy.mode)
+    if policy.problem:
+        logger.error("policy: cannot be obeyed, every change is refused until it is whole: %s", policy.problem)
+    logger.info("policy: digest %s, from %s", short_digest(policy.digest), ", ".join(map(str, policy.files)) or "no file")
     try:
         while True:
             dog.run()
@@ -67,8 +72,13 @@ def serve(settings: Settings, engine: Engine, *, options: Sequence[str], program
 def _right(program: Sequence[str]) -> bool:
     """Tell whether the new settings, policy and content are right; what is wrong is logged."""
     try:
-        check = subprocess.run(
-            [*program, "config", "check"], capture_output=True, text=True, timeout=CHECK_S, check=False, stdin=subprocess.DEVNULL
+        check = processes.run(
+            [*program, "config", "check"],
+            environment=processes.own_environment(),
+            capture_output=True,
+            text=True,
+            timeout=CHECK_S,
+            stdin=subprocess.DEVNULL,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         logger.error("the new settings could not be checked, the old ones stay: %s", error)
@@ -85,4 +95,4 @@ def _again(command: Sequence[str], systemd: Sequence[Systemd]) -> NoReturn:
     logger.info("reads its settings again")
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    os.execv(command[0], list(command))
+    processes.replace_itself(command)

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from assistant.config.outward import Severity
+from assistant.display import notice_line
 from assistant.doors.watchdog.notices import Notice
 from assistant.errors import ConfigError, Unavailable
 from assistant.redact import Mask, redact
@@ -61,7 +62,7 @@ class Services:
             logger.warning("notify=%s the name of owner %r is none that may stand in a URL", self._name, notice.owner)
             return
         services = self._opened(urls)
-        body = f"{notice.text}\nid: {notice.fingerprint}"
+        body = f"{notice.text}\nid: {notice_line(notice.fingerprint)}"
         title = f"[{self._cluster}] {notice.title}" if self._cluster else notice.title
         if not services.notify(title=title, body=redact(body), notify_type=_TYPES[notice.severity], body_format="text"):
             raise Unavailable(f"notify.sinks.{self._name}: the service did not take {notice.title!r}")

@@ -12,7 +12,7 @@ from assistant.doors.cli.times import span
 from assistant.errors import Unavailable
 
 if TYPE_CHECKING:
-    from assistant.policy import Policy
+    from assistant.policy import PolicyStanding
     from assistant.store import Said, Store
 
 __all__ = ["Level", "Status", "judged", "of_store", "of_url"]
@@ -64,7 +64,14 @@ class Status:
     breaker: str = ""
     """Since when and why the breaker is open; empty when it is not."""
     mode: str = ""
-    """Of the policy."""
+    """Of the policy that the leading watch held in its last pass; of the files where none leads. `none`: no policy is in force."""
+    policy: str = ""
+    """Digest of that policy; empty where none is in force."""
+    policy_problem: str = ""
+    """Why the files of the policy cannot be obeyed, so that every change is refused; empty when they can."""
+    policy_now: str = ""
+    """Digest of what the files say now; empty where they are not whole, and where that is not told."""
+    mode_now: str = ""
     source: str = ""
     """The store or the URL."""
 
@@ -72,14 +79,21 @@ class Status:
 def judged(status: Status, now: datetime, max_age: timedelta) -> tuple[Level, str]:
     """Return what it comes to and why, in a few words, the worst first.
 
-    Critical: no pass saw everything within `max_age`. Warning: the last pass was degraded, changes are stopped, or a call waits
-    for a person. Who leads is not judged: with `watch --once` nobody does between two passes.
+    Critical: no pass saw everything within `max_age`, or no policy is in force. Warning: the last pass was degraded, changes are
+    stopped, the policy is another than in the last pass, or a call waits for a person. Who leads is not judged: with `watch --once`
+    nobody does between two passes.
     """
     critical, warnings = [], []
     if status.last_whole_pass is None:
         critical.append("no pass ever saw everything")
     elif now - status.last_whole_pass > max_age:
         critical.append(f"no pass saw everything for {_age(status, now)}")
+    if status.policy_problem:
+        critical.append(f"no policy is in force, every change is refused: {status.policy_problem}")
+    elif status.policy_now and status.policy and status.policy_now != status.policy:
+        warnings.append(
+            f"the policy was edited since the last pass: mode {status.mode_now} after {status.mode}; it is read before each change"
+        )
     if status.troubles:
         first = f": {status.trouble[0]}" if status.trouble else ""
         warnings.append(f"the last pass was degraded{first}")
@@ -106,8 +120,14 @@ def figures_of(status: Status, now: datetime, max_age: timedelta) -> str:
     return " ".join(parts)
 
 
-def of_store(store: Store, policy: Policy, stopped_by: str | None, now: datetime) -> Status:
+def of_store(store: Store, policy: PolicyStanding, stopped_by: str | None, now: datetime) -> Status:
     """Return how the watch stands by its store; nothing is written.
+
+    Args:
+        store: Of the watch.
+        policy: What its files say now.
+        stopped_by: The kill switch that is set, as this account sees it.
+        now: The time.
 
     Raises:
         StoreError: The store cannot be read.
@@ -118,6 +138,7 @@ def of_store(store: Store, policy: Policy, stopped_by: str | None, now: datetime
         led, watches = store.leader(), store.watches()
         leader = led.owner if led is not None and led.until > now else None
         own = next((one for one in watches if one.owner == leader), None) or next((one for one in watches if one.leads), None)
+        leads_now = own is not None and own.leads and own.owner == leader
         whole = [one.whole_at for one in watches if one.whole_at is not None]
         waiting = [approval.id for approval in store.approvals()]
         out = store.nodes_out()
@@ -139,7 +160,11 @@ def of_store(store: Store, policy: Policy, stopped_by: str | None, now: datetime
             nodes_cordoned=len(out),
             kill_switch=stopped_by or "",
             breaker=why_open(store) or "",
-            mode=str(policy.mode),
+            mode=own.mode if leads_now and own is not None and own.mode else policy.mode,
+            policy=own.policy if leads_now and own is not None and own.mode else policy.digest,
+            policy_problem=policy.problem or (own.policy_problem if leads_now and own is not None else ""),
+            policy_now=policy.digest,
+            mode_now=policy.mode,
             source=str(store.path),
         )
 
@@ -175,6 +200,7 @@ def _of_metrics(text: str, url: str) -> Status:
     if "nightshift_leader" not in found:
         raise Unavailable(f"{url}: answers, but with the metrics of something else")
     states = {one.labels["state"]: int(one.value) for one in samples if one.name == "nightshift_incidents_open" and one.value}
+    told = labels.get("nightshift_policy_info", {})
     return Status(
         leader=url if found["nightshift_leader"] else None,
         leads_since=None,
@@ -187,7 +213,9 @@ def _of_metrics(text: str, url: str) -> Status:
         nodes_cordoned=int(found.get("nightshift_nodes_cordoned", 0)),
         kill_switch="set there" if found.get("nightshift_kill_switch") else "",
         breaker="there" if found.get("nightshift_breaker") else "",
-        mode=labels.get("nightshift_policy_info", {}).get("mode", ""),
+        mode=told.get("mode", ""),
+        policy=told.get("digest", ""),
+        policy_problem="see `nightshift status` there" if told.get("mode") == "none" else "",
         source=url,
     )
 

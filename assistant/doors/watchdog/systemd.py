@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from assistant.display import line
 from assistant.doors.watchdog.passed import Passed
 
 __all__ = ["Systemd", "watchdog_s"]
@@ -85,5 +86,4 @@ def watchdog_s(environ: Mapping[str, str], pid: int) -> float | None:
 
 
 def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _LONGEST_STATUS else line[: _LONGEST_STATUS - 1] + "…"
+    return line(text, _LONGEST_STATUS)

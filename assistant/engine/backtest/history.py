@@ -22,6 +22,7 @@ from assistant.ports import Clock, Reply
 from assistant.records import Job, JobSpec, Node, NodeState, Risk
 from assistant.recover.leases import HOURS
 from assistant.recover.restart import restart_problem
+from assistant.rendering import method_lines
 from assistant.tooling import Context, Tool, find_tool
 
 NOWHERE = Path("/dev/null")
@@ -51,18 +52,17 @@ class HistoryCluster:
         self._job: Job | None = None
         self.trace = Trace(None, "")
 
-    def show(self, attempt: Attempt, trace: Trace, comment: str) -> Job:
+    def show(self, attempt: Attempt, trace: Trace) -> Job:
         """Let an attempt be the one that failed last.
 
         Args:
             attempt: Which.
             trace: What it left.
-            comment: Of a restart that would have been ours.
         """
         work_dir = attempt.job.work_dir
         inside = NOWHERE / str(work_dir).lstrip("/") if work_dir is not None else None
         self._attempt, self.trace = attempt, trace
-        self._job = replace(attempt.job, log=trace.log, work_dir=inside, comment=comment)
+        self._job = replace(attempt.job, log=trace.log, work_dir=inside, comment="")
         return self._job
 
     @property
@@ -101,9 +101,23 @@ class HistoryCluster:
             self._shown = (out, drained)
         return self._shown[1]
 
+    def command_lines(self, method: str, /, *arguments: Any, **named: Any) -> tuple[str, ...]:
+        """Return a change in Slurm's words."""
+        return method_lines(method, arguments, named)
+
     def submit(self, spec: JobSpec) -> str:
         """Promise a job."""
         return f"{self._job.id if self._job else ''}+restart"
+
+    def user_jobs(self, user: str) -> Sequence[Job]:
+        """Return the jobs of one user."""
+        return [job for job in self.jobs() if job.user == user]
+
+    def release(self, job_id: str) -> None:
+        """Do nothing: a promised job never runs."""
+
+    def withdraw(self, job_id: str) -> None:
+        """Do nothing: a promised job never runs."""
 
     def cancel(self, job_id: str) -> None:
         """Do nothing: it has ended."""
@@ -150,7 +164,7 @@ class HistoryTools:
             tool = find_tool(name)
             if name not in _AS_THEY_ARE:
                 own = getattr(self, f"_{name}", None) or self._other(tool)
-                tool = replace(tool, run=own, show=None, find=None)
+                tool = replace(tool, run=own, show=None, find=None, take_back=None, standing=None)
             self._known[name] = tool
         return self._known[name]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from assistant.display import markdown as escaped
 from assistant.engine.backtest.harm import WELL_S
 from assistant.engine.backtest.tally import LONGEST_WAIT_S, Rate, Tally
 from assistant.engine.backtest.truth import AT_ONCE_S, HORIZON
@@ -154,13 +154,13 @@ def markdown(told: Tally, *, source: str, mode: str, notice_s: float, answer_s: 
         answer_s: As in `tally`.
         notes: Further lines about the input, by name.
     """
-    lines = ["# What Nightshift would have done", "", f"From {_plain(source)}, with policy {_plain(mode)}.", ""]
+    lines = ["# What Nightshift would have done", "", f"From {escaped(source)}, with policy {escaped(mode)}.", ""]
     for section in sections(told):
         lines += [f"## {section.title[0].upper()}{section.title[1:]}", "", "| | |", "|---|---|"]
-        lines += [f"| {_plain(name.strip())} | {_plain(value)} |" for name, value in section.pairs]
+        lines += [f"| {escaped(name.strip())} | {escaped(value)} |" for name, value in section.pairs]
         lines.append("")
     if notes:
-        lines += ["## Input", ""] + [f"- {_plain(name)}: {_plain(value)}" for name, value in notes.items()] + [""]
+        lines += ["## Input", ""] + [f"- {escaped(name)}: {escaped(value)}" for name, value in notes.items()] + [""]
     lines += ["## What this assumes", ""] + [f"- {text}" for text in assumptions(notice_s, answer_s)]
     return "\n".join(lines) + "\n"
 
@@ -172,8 +172,3 @@ def _rate(rate: Rate) -> str:
 def _listed(counts: Mapping[str, int]) -> str:
     shown = [f"{name} {count:,}" for name, count in list(counts.items())[:SHOWN]]
     return ", ".join(shown) + (f", {len(counts) - SHOWN} more" if len(counts) > SHOWN else "")
-
-
-def _plain(text: str) -> str:
-    """Return text that Markdown shows as it is, on one line."""
-    return re.sub(r"([<*`|_])", r"\\\1", " ".join(text.split()))

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -29,7 +30,7 @@ from assistant.policy import Breaker, Policy
 from assistant.ports import JumpingClock
 from assistant.records import Call, CallStatus, Decision, Diagnosis, Event, IncidentState, Job, JobState, Risk, Sighting, Verdict
 from assistant.store import Store
-from assistant.tooling import Context, find_tool, tag_of
+from assistant.tooling import Context, find_tool
 from assistant.watch.hang import HangLimits
 from assistant.watch.known import Known
 from assistant.watch.loss import SpikeLimits
@@ -134,8 +135,8 @@ class Replay:
     """From the end of an attempt to when it is noticed."""
     events: NodeEvents = field(default_factory=NodeEvents)
     """When nodes really were out."""
-    _ours: dict[int, str] = field(default_factory=dict, init=False)
-    """Comment of attempts that would have been Nightshift's restarts."""
+    _parents: dict[int, int] = field(default_factory=dict, init=False)
+    """Incidents by the number of the attempt that would have been their restart."""
 
     def run(
         self, wanted: Callable[[Attempt], bool] = lambda attempt: True, told: Callable[[int], None] = lambda number: None
@@ -169,7 +170,9 @@ class Replay:
                     for event in ended_badly([attempt.job], known=Known({}), since=_LONG_AGO, now=clock.now()):
                         spoken.add(whole)
                         trace = self.traces.of(attempt)
-                        job = cluster.show(attempt, trace, self._ours.pop(number, ""))
+                        job = cluster.show(attempt, trace)
+                        # a replayed job has the id of the person's restart, which no call of this store submitted
+                        engine.parents = partial(_known_parent, self._parents.pop(number, None))
                         yield self._replayed(engine, cluster, number, event, job, trace, after)
             finally:
                 store.close()
@@ -208,7 +211,7 @@ class Replay:
         again = next((one for one in decided if one.kind == "resubmit" and one.done), None)
         if again is not None and after is not None:
             # the person's restart stands for ours: what came of it is what is known of it
-            self._ours[after.number] = tag_of(incident.id, 1)
+            self._parents[after.number] = incident.id
         found = engine.store.diagnosis(incident.id)
         if found is not None:
             # of ten thousand failures not every rival can be kept
@@ -219,6 +222,10 @@ class Replay:
         return Replayed(
             number, at, found, incident.playbook, incident.state, incident.note, decided, *has, after, out, lost, unasked
         )
+
+
+def _known_parent(parent: int | None, store: Store, job: Job | None) -> int | None:
+    return parent
 
 
 def _decided(store: Store, incident: int) -> Iterator[Decided]:

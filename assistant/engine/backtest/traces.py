@@ -15,6 +15,7 @@ from assistant.engine.backtest.attempts import Attempt
 from assistant.engine.backtest.kernels import Kernels
 from assistant.errors import InputError
 from assistant.logs.reading import open_log
+from assistant.untrusted import open_regular
 
 MOST_FILES = 2_000_000
 """Names that are looked at; a folder with more is refused."""
@@ -193,7 +194,7 @@ def _named_ids(path: Path) -> frozenset[str]:
         size = path.stat().st_size
         tail = b""
         if len(head) == EDGE_BYTES and path.suffix != ".gz":
-            with path.open("rb") as plain:
+            with open_regular(path) as plain:
                 plain.seek(max(EDGE_BYTES, size - EDGE_BYTES))
                 tail = plain.read(EDGE_BYTES)
     return frozenset(found.decode() for found in _IDS.findall(head + b"\n" + tail))

@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from assistant import processes
+
 PROGRAM_S = 5.0
 
 
@@ -27,7 +29,12 @@ def main() -> None:
 def _passes(item: dict[str, Any]) -> bool:
     code = "\n".join([item["given"], *(f"assert {test}" for test in item["tests"])])
     try:
-        done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, timeout=PROGRAM_S, check=False)
+        done = processes.run(
+            [sys.executable, "-I", "-S", "-c", code],
+            environment=processes.own_environment(),
+            capture_output=True,
+            timeout=PROGRAM_S,
+        )
     except subprocess.TimeoutExpired:
         return False
     return done.returncode == 0

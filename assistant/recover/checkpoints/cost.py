@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
+from typing import Any, NamedTuple
 
 from assistant.logs.phases import BEGINS, OVER, Phase
 from assistant.logs.prefix import parse
@@ -14,6 +14,7 @@ from assistant.recover.checkpoints.interval import SaveCost
 from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.checkpoints.layout import Format
 from assistant.recover.checkpoints.manifest import saves_of
+from assistant.untrusted import finite_number, parse_json, read_end
 
 LEAST_S = 1e-4
 """A save that is said to take less was rounded to nothing."""
@@ -42,13 +43,26 @@ def _every(found: Inventory | None) -> float | None:
 
 def _of_manifests(found: Inventory | None, every_s: float | None) -> SaveCost | None:
     said = [saves_of(entry) for entry in found.entries if entry.format is Format.NIGHTSHIFT] if found else []
-    known = [one for one in said if isinstance(one.get("blocked_s"), (int, float))]
+    known = [costs for one in said if (costs := _costs(one)) is not None]
     # a wait for the save before is no cost of saving but of saving too often
-    blocked = [max(LEAST_S, float(one["blocked_s"]) - float(one.get("wait_s", 0.0))) for one in known]
+    blocked = [max(LEAST_S, costs.blocked_s - costs.wait_s) for costs in known]
     if not blocked:
         return None
-    persist_s = median(float(one.get("persist_s", 0.0)) for one in known)
+    persist_s = median(costs.persist_s for costs in known)
     return SaveCost(median(blocked), persist_s, every_s, f"the median of {len(blocked)} saves, from their manifests")
+
+
+class _Costs(NamedTuple):
+    blocked_s: float
+    wait_s: float
+    persist_s: float
+
+
+def _costs(said: Mapping[str, Any]) -> _Costs | None:
+    try:
+        return _Costs(*(finite_number(said.get(name, 0.0)) for name in _Costs._fields)) if "blocked_s" in said else None
+    except ValueError:
+        return None
 
 
 def _of_metrics(metrics: Path | None, every_s: float | None) -> SaveCost | None:
@@ -75,9 +89,7 @@ def _tail(path: Path | None) -> Sequence[str]:
     if path is None:
         return ()
     try:
-        with path.open("rb") as stream:
-            stream.seek(max(0, stream.seek(0, 2) - TAIL_BYTES))
-            return stream.read().decode("utf-8", "replace").splitlines()
+        return read_end(path, TAIL_BYTES).raw.decode("utf-8", "replace").splitlines()
     except OSError:
         return ()
 
@@ -86,6 +98,6 @@ def _save_s(line: str) -> float:
     if '"save_s"' not in line:
         return 0.0
     try:
-        return float(json.loads(line)["save_s"])
+        return finite_number(parse_json(line)["save_s"])
     except (ValueError, KeyError, TypeError):
         return 0.0

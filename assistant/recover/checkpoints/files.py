@@ -5,12 +5,16 @@ Nothing is unpickled. Every check returns plain words for a person, or None when
 
 from __future__ import annotations
 
-import json
+import io
 import math
+import os
 import struct
 import zipfile
 import zlib
 from pathlib import Path
+
+from assistant.errors import MalformedContent
+from assistant.untrusted import MOST_ENTRIES, open_regular, parse_json, read_json, read_start, whole_number
 
 ZIP_HEAD = b"PK\x03\x04"
 PICKLE_HEAD = b"\x80"
@@ -18,6 +22,9 @@ ZIPPED = frozenset((".pt", ".pth", ".ckpt", ".npz"))
 """Written as a zip by PyTorch 1.6 and newer, and by NumPy."""
 CHUNK_BYTES = 1 << 20
 HEADER_LIMIT_BYTES = 100_000_000  # the safetensors format's own limit of a header
+ZIP_DIRECTORY_BYTES = 64 << 20
+JSON_BYTES = 64 << 20
+"""The longest histories of metrics that trainers keep as JSON."""
 
 BITS = {
     "F64": 64, "I64": 64, "U64": 64, "F32": 32, "I32": 32, "U32": 32, "F16": 16, "BF16": 16, "I16": 16, "U16": 16,
@@ -45,8 +52,7 @@ def file_problem(path: Path, *, read_bytes: int = 0) -> str | None:
 
 
 def _torch_problem(path: Path, read_bytes: int) -> str | None:
-    with path.open("rb") as stream:
-        head = stream.read(4)
+    head = read_start(path, 4)
     if head == ZIP_HEAD:
         return zip_problem(path, read_bytes)
     if path.suffix == ".npz":
@@ -63,11 +69,15 @@ def zip_problem(path: Path, read_bytes: int) -> str | None:
         read_bytes: Members are read, in order, until this many bytes of content.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with _ZipSource(path) as source, zipfile.ZipFile(source) as archive:
             members = archive.infolist()
+            if len(members) > MOST_ENTRIES:
+                return f"is a zip archive of {len(members):,} members: more than any checkpoint has"
             if not members:
                 return "is an empty zip archive"
             for member in members:
+                if member.flag_bits & 1 or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                    return f"holds {member.filename[:80]!r}, packed as no framework packs it"
                 if member.file_size > read_bytes:
                     break
                 read_bytes -= member.file_size
@@ -76,9 +86,37 @@ def zip_problem(path: Path, read_bytes: int) -> str | None:
         if "CRC" in str(error):
             return f"is damaged: {error}"
         return "was cut short: the zip directory at its end is missing or broken"
-    except (zlib.error, EOFError, ValueError, NotImplementedError, struct.error) as error:
+    except (zlib.error, EOFError, ValueError, RuntimeError, OverflowError, IndexError, struct.error) as error:
         return f"is damaged: {error}"
     return None
+
+
+class _ZipSource(io.RawIOBase):
+    """A file that gives `zipfile` no more at once than a directory of members can take: the size of one is the file's own claim."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = open_regular(path)
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def read(self, size: int = -1) -> bytes:
+        if size > ZIP_DIRECTORY_BYTES:
+            raise zipfile.BadZipFile(f"its directory claims {size:,} bytes")
+        return self._file.read(size if size >= 0 else ZIP_DIRECTORY_BYTES)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def _read_through(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
@@ -90,8 +128,8 @@ def _read_through(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
 
 def safetensors_problem(path: Path) -> str | None:
     """Return what is wrong with a safetensors file: its header must describe exactly the bytes that are there."""
-    size = path.stat().st_size
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
+        size = os.fstat(stream.fileno()).st_size
         head = stream.read(8)
         if len(head) < 8:
             return f"was cut short: {size} bytes cannot hold a safetensors header"
@@ -102,9 +140,9 @@ def safetensors_problem(path: Path) -> str | None:
             return f"was cut short: the header needs {8 + length:,} bytes, the file has {size:,}"
         text = stream.read(length)
     try:
-        header = json.loads(text)
+        header = parse_json(text)
         ends = [_tensor_end(name, tensor) for name, tensor in header.items() if name != "__metadata__"]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         return f"has a broken safetensors header: {error}"
     expected = 8 + length + max(ends, default=0)
     if size < expected:
@@ -123,25 +161,25 @@ def _tensor_end(name: str, tensor: dict[str, object]) -> int:
     offsets, shape = tensor["data_offsets"], tensor["shape"]
     if not isinstance(offsets, list) or not isinstance(shape, list):
         raise TypeError(f"{name}: offsets and shape must be lists")
-    begin, end = int(offsets[0]), int(offsets[1])
+    begin, end = whole_number(offsets[0]), whole_number(offsets[1])
     bits = BITS.get(str(tensor["dtype"]))
-    if begin < 0 or end < begin or (bits and math.prod(map(int, shape)) * bits != (end - begin) * 8):
+    if begin < 0 or end < begin or (bits and math.prod(map(whole_number, shape)) * bits != (end - begin) * 8):
         raise ValueError(f"{name} has shape {shape} of {tensor['dtype']}, but {end - begin} bytes")
     return end
 
 
 def _json_problem(path: Path) -> str | None:
     try:
-        json.loads(path.read_bytes())
-    except ValueError as error:
-        return f"is no valid JSON: {error}"
+        read_json(path, JSON_BYTES)
+    except MalformedContent as error:
+        return str(error)
     return None
 
 
 def crc32_of(path: Path) -> int:
     """Return the CRC-32 of a whole file, read in blocks."""
     crc = 0
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         while block := stream.read(CHUNK_BYTES):
             crc = zlib.crc32(block, crc)
     return crc

@@ -6,17 +6,19 @@ checkpoint that is about to be loaded.
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from assistant.errors import ToolError, Unavailable
+from assistant.errors import ToolError, Unavailable, UnreadableFile
 from assistant.records import Checkpoint
 from assistant.recover.checkpoints.files import file_problem
 from assistant.recover.checkpoints.layout import Entry, Format, Tracker, entries, entry_of, tracker
 from assistant.recover.checkpoints.shards import missing_problems
 from assistant.recover.checkpoints.sizes import shard_count_problem, size_problems
+from assistant.untrusted import status_of
 
 READ_BYTES = 1 << 30
 """How much of one checkpoint is read to compare checksums before it is loaded."""
@@ -79,13 +81,15 @@ def examined(found: Inventory, checkpoint: Checkpoint, *, now: datetime, live: b
 def _read(folder: Path) -> tuple[list[Entry], Tracker | None]:
     wanted = f"checkpoint folder {folder}"
     try:
-        if not folder.exists():
-            raise ToolError(f"{wanted} does not exist; name the right one: #NIGHTSHIFT checkpoints=… in the script")
-        if not folder.is_dir():
+        if not stat.S_ISDIR(status_of(folder).st_mode):
             raise ToolError(f"{wanted} is a file; name the folder that holds the checkpoints")
         found = entries(folder)
         own = entry_of(folder) if not found else None
         return ([own] if own else found), tracker(folder)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ToolError(f"{wanted} does not exist; name the right one: #NIGHTSHIFT checkpoints=… in the script") from error
+    except UnreadableFile as error:
+        raise ToolError(f"{wanted} cannot be judged: {error}") from error
     except PermissionError as error:
         raise ToolError(f"{wanted} may not be read: {error.strerror} ({error.filename}); run as the job's user") from error
     except OSError as error:
@@ -128,21 +132,35 @@ def _judge(entry: Entry, found: Sequence[Entry], names: Tracker | None, *, now: 
     if entry.format in TRACKED and names is not None and names.step is not None and entry.step > names.step:
         problems.append(f"tracker {names.path.name} still names step {names.step}: this save was not finished")
     newest = max((stat.mtime for stat in entry.files.values()), default=None)
-    newest = newest if newest is not None else entry.path.stat().st_mtime
-    saved_at = datetime.fromtimestamp(newest, UTC)
+    saved_at = _moment(newest if newest is not None else _changed(entry.path))
     if live and entry.format not in MARKED and 0 <= (now - saved_at).total_seconds() < SETTLE_S:
         problems.append("changed within the last seconds: it may still be written")
     size = sum(stat.size for stat in entry.files.values())
     return Checkpoint(entry.path, entry.step, str(entry.format), size, saved_at, not problems, tuple(problems))
 
 
+def _changed(path: Path) -> float:
+    try:
+        return status_of(path).st_mtime
+    except OSError:  # removed since it was listed
+        return 0.0
+
+
+def _moment(seconds: float) -> datetime:
+    """Return a time of a file, which its owner may set to any year."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        return datetime.fromtimestamp(0, UTC)
+
+
 def _content_problems(entry: Entry, read: int) -> list[str]:
     problems = []
-    for name, stat in entry.files.items():
-        found = file_problem(entry.file(name), read_bytes=read) if stat.size else None
+    for name, about in entry.files.items():
+        found = file_problem(entry.file(name), read_bytes=read) if about.size else None
         if found:
             problems.append(f"{name} {found}")
-        read = max(0, read - stat.size)
+        read = max(0, read - about.size)
     return problems
 
 

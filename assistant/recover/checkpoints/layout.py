@@ -9,6 +9,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
+from assistant.errors import OwnerDenied, UnreadableFile
+from assistant.untrusted import is_folder, list_folder, read_start, status_of, walk_files
+
 
 class Format(StrEnum):
     """The layouts that are told apart."""
@@ -47,10 +50,12 @@ class Entry:
     """By path relative to the entry; the file's own name when the entry is one file."""
     temporary: bool = False
     """Whether its name marks it as not finished: `tmp-checkpoint-500`."""
+    unreadable: str = ""
+    """Why its files could not be listed; then `files` is empty."""
 
     def file(self, name: str) -> Path:
         """Return where one of its files lies."""
-        return self.path / name if self.path.is_dir() else self.path
+        return self.path / name if is_folder(self.path) else self.path
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,38 +69,45 @@ class Tracker:
 
 
 TEMPORARY = re.compile(r"^(?:\.|tmp[-_.])+|(?:[._-](?:tmp|temp|part|partial|incomplete|unfinished|writing)[\w.-]*)$", re.IGNORECASE)
+# 18 digits fit into 64 bits; no training counts further
 DIRECTORY_STEPS = {
-    Format.MEGATRON: re.compile(r"iter_(\d+)"),
-    Format.DEEPSPEED: re.compile(r"global_?step_?(\d+)"),
-    Format.HUGGINGFACE: re.compile(r"checkpoint-(\d+)"),
-    Format.TORCHTITAN: re.compile(r"step-(\d+)"),
-    Format.INTERNEVO: re.compile(r"(\d+)"),
+    Format.MEGATRON: re.compile(r"iter_(\d{1,18})"),
+    Format.DEEPSPEED: re.compile(r"global_?step_?(\d{1,18})"),
+    Format.HUGGINGFACE: re.compile(r"checkpoint-(\d{1,18})"),
+    Format.TORCHTITAN: re.compile(r"step-(\d{1,18})"),
+    Format.INTERNEVO: re.compile(r"(\d{1,18})"),
 }
-STEP_WORD = re.compile(r"(?:step|iter(?:ation)?)[=_-]?(\d+)", re.IGNORECASE)
-LAST_NUMBER = re.compile(r"(\d+)(?!.*\d)")
+STEP_WORD = re.compile(r"(?:step|iter(?:ation)?)[=_-]?(\d{1,18})(?!\d)", re.IGNORECASE)
+LAST_NUMBER = re.compile(r"(?<!\d)(\d{1,18})(?!.*\d)")
 DISTCP = re.compile(r"(?:^|/)__\d+_\d+\.distcp$")
 PLAIN_SUFFIXES = frozenset((".pt", ".pth", ".npz", ".bin", ".safetensors"))
 NOT_A_CHECKPOINT = re.compile(r"^(?:optim|opt_|sched|rng|tokenizer)|-of-\d+", re.IGNORECASE)
 OURS = re.compile(r"\.npz$|^attempt-[0-9a-f]+-\d+/")
 """Files of assistant.training: the demo's shards, and the folder of one save of AsyncCheckpointer."""
 TRACKERS = {
-    "latest_checkpointed_iteration.txt": re.compile(r"(\d+)"),
-    "latest": re.compile(r"global_?step_?(\d+)"),
+    "latest_checkpointed_iteration.txt": re.compile(r"(\d{1,18})"),
+    "latest": re.compile(r"global_?step_?(\d{1,18})"),
 }
+TRACKER_BYTES = 4096
 NESTED = ("checkpoints", "checkpoint", "ckpts", "ckpt")
 
 
-def entries(folder: Path) -> list[Entry]:
+def entries(folder: Path, *, depth: int = 3) -> list[Entry]:
     """Return every checkpoint in a folder, oldest step first; looks into `checkpoints/` and the like when it holds none itself.
+
+    Args:
+        folder: Where to look.
+        depth: Folders named `checkpoints` and the like inside one another that are looked into.
 
     Raises:
         OSError: The folder cannot be read.
     """
-    children = sorted(folder.iterdir())
+    children = list_folder(folder)
     found = [entry for child in children if (entry := entry_of(child)) is not None]
-    found += [entry for slot in sorted(folder.glob("snapshot/*")) if (entry := _snapshot(slot)) is not None]
+    found += [entry for slot in _slots(folder) if (entry := _snapshot(slot)) is not None]
     if not found:
-        found = [entry for name in NESTED if (folder / name).is_dir() for entry in entries(folder / name)]
+        nested = [folder / name for name in NESTED if depth and is_folder(folder / name)]
+        found = [entry for inner in nested for entry in entries(inner, depth=depth - 1)]
     if any(entry.format is Format.NIGHTSHIFT for entry in found):
         # a save that was cut early on has nothing of its own yet that tells it from Megatron's
         found = [replace(entry, format=Format.NIGHTSHIFT) if _bare(entry) else entry for entry in found]
@@ -109,13 +121,17 @@ def _bare(entry: Entry) -> bool:
 def entry_of(path: Path) -> Entry | None:
     """Return the checkpoint that lies at a path, or None when it is none."""
     name = TEMPORARY.sub("", path.name)
-    if not path.is_dir():
+    if not is_folder(path):
         return _file_entry(path, name)
-    files = stat_files(path)
+    unreadable = ""
+    try:
+        files = stat_files(path)
+    except UnreadableFile as error:
+        files, unreadable = {}, str(error)
     recognised = _directory_format(name, files)
     if recognised is None:
         return None
-    return Entry(path, recognised[1], recognised[0], files, temporary=name != path.name)
+    return Entry(path, recognised[1], recognised[0], files, temporary=name != path.name, unreadable=unreadable)
 
 
 def _file_entry(path: Path, name: str) -> Entry | None:
@@ -160,10 +176,10 @@ def _looks_like_internevo(files: Iterable[str]) -> bool:
 
 def _snapshot(slot: Path) -> Entry | None:
     """Return InternEvo's snapshot in one of its two slots; its step stands only in the marker's name."""
-    if not slot.is_dir() or not re.fullmatch(r"[01]", slot.name):
+    if not is_folder(slot) or not re.fullmatch(r"[01]", slot.name):
         return None
     files = stat_files(slot)
-    steps = [int(match.group(1)) for file in files if (match := re.fullmatch(r"(\d+)\.step", file))]
+    steps = [int(match.group(1)) for file in files if (match := re.fullmatch(r"(\d{1,18})\.step", file))]
     # Without the marker nothing tells which step it holds, so it cannot be offered at all.
     return Entry(slot, max(steps), Format.INTERNEVO, files) if steps else None
 
@@ -172,34 +188,37 @@ def stat_files(folder: Path) -> dict[str, FileStat]:
     """Return every file below a folder by its relative path.
 
     Raises:
-        OSError: A folder in it cannot be read.
+        OSError: A folder in it cannot be read, leads back to one above it, or holds more files than any checkpoint.
     """
-
-    def rise(error: OSError) -> None:
-        raise error
-
-    found: dict[str, FileStat] = {}
-    for base, _, names in os.walk(folder, onerror=rise, followlinks=True):
-        for name in names:
-            path = Path(base) / name
-            found[str(path.relative_to(folder))] = _stat(path)
+    found = {str(walked.path.relative_to(folder)): _of_status(walked.status) for walked in walk_files(folder)}
     return dict(sorted(found.items()))
 
 
 def _stat(path: Path) -> FileStat:
     try:
-        status = path.stat()
-    except FileNotFoundError:  # a link that leads nowhere
-        return FileStat(0, 0.0)
-    return FileStat(status.st_size, status.st_mtime)
+        return _of_status(status_of(path))
+    except (FileNotFoundError, OwnerDenied):  # a link that leads nowhere
+        return _of_status(None)
+
+
+def _of_status(status: os.stat_result | None) -> FileStat:
+    return FileStat(status.st_size, status.st_mtime) if status is not None else FileStat(0, 0.0)
 
 
 def tracker(folder: Path) -> Tracker | None:
     """Return the file that names the newest finished checkpoint, when the folder has one."""
     for name, pattern in TRACKERS.items():
         path = folder / name
-        if path.is_file():
-            text = path.read_text(encoding="utf-8", errors="replace")[:200].strip()
-            match = pattern.fullmatch(text)
-            return Tracker(path, int(match.group(1)) if match else None, text)
+        try:
+            text = read_start(path, TRACKER_BYTES).decode("utf-8", "replace")[:200].strip()
+        except FileNotFoundError:
+            continue
+        except (UnreadableFile, OwnerDenied) as error:
+            return Tracker(path, None, f"unreadable: {error}")
+        match = pattern.fullmatch(text)
+        return Tracker(path, int(match[1]) if match else None, text)
     return None
+
+
+def _slots(folder: Path) -> list[Path]:
+    return list_folder(folder / "snapshot") if is_folder(folder / "snapshot") else []

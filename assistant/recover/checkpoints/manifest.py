@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from assistant.recover.checkpoints.files import crc32_of
 from assistant.recover.checkpoints.layout import Entry
+from assistant.untrusted import open_regular, read_json, whole_number
 
 NAME = "manifest.json"
 NEWEST_VERSION = 2
@@ -24,10 +24,10 @@ def manifest_problems(entry: Entry, read_bytes: int) -> list[str]:
     if NAME not in entry.files:
         return [f"has no {NAME}: the save did not finish, it is written last"]
     try:
-        said = json.loads(entry.file(NAME).read_bytes())
-        version = int(said.get("version", 1))
+        said = read_json(entry.file(NAME))
+        version = whole_number(said.get("version", 1))
         files: dict[str, Mapping[str, Any]] = {str(name): dict(about) for name, about in said["files"].items()}
-        sizes = {name: int(about["size"]) for name, about in files.items()}
+        sizes = {name: whole_number(about["size"]) for name, about in files.items()}
     except (ValueError, KeyError, TypeError, AttributeError):
         return [f"{NAME} cannot be read: the save did not finish"]
     if version > NEWEST_VERSION:
@@ -51,7 +51,7 @@ def saves_of(entry: Entry) -> Mapping[str, Any]:
     Keys: `blocked_s` of the training, `persist_s` in the background, `saved_at` in seconds since 1970.
     """
     try:
-        said = json.loads(entry.file(NAME).read_bytes()).get("save", {})
+        said = read_json(entry.file(NAME)).get("save", {})
     except (OSError, ValueError, AttributeError):
         return {}
     return said if isinstance(said, dict) else {}
@@ -61,9 +61,10 @@ def _content_problem(entry: Entry, name: str, about: Mapping[str, Any]) -> list[
     if "crc32" in about:
         return [] if crc32_of(entry.file(name)) == about["crc32"] else [_damaged(name, "CRC-32")]
     if XXH3 in about:
-        from assistant.training.checkpoints.checksums import of_file
+        from assistant.training.checkpoints.checksums import of_stream
 
-        value = of_file(entry.file(name), XXH3)
+        with open_regular(entry.file(name)) as stream:
+            value = of_stream(stream, XXH3)
         if value is None:
             return [f"{name} cannot be compared: its checksum is {XXH3}; pip install xxhash"]
         return [] if value == about[XXH3] else [_damaged(name, XXH3)]

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 
 from assistant.recover.checkpoints.layout import DISTCP, Entry, Format
 from assistant.recover.checkpoints.manifest import manifest_problems
+from assistant.untrusted import is_regular, read_json, read_whole
 
-METADATA_FILES = re.compile(rb"__\d+_\d+\.distcp")
+METADATA_FILES = re.compile(rb"__\d{1,9}_\d{1,9}\.distcp")
 MEGATRON_RANK = re.compile(r"^(mp_rank_\d+(?:_\d+)*)/(.+)$")
-ZERO_SHARD = re.compile(r"^(?:bf16_|fp16_)?zero_pp_rank_(\d+)_mp_rank_(\d+)_(optim|model)_states\.pt$")
+ZERO_SHARD = re.compile(r"^(?:bf16_|fp16_)?zero_pp_rank_(\d{1,18})_mp_rank_(\d{1,18})_(optim|model)_states\.pt$")
 INTERNEVO_SHARD = re.compile(r"^(model|optimizer)((?:_[a-z]+\d+)+)\.pt$")
-HF_SHARD = re.compile(r"^(.+)-(\d+)-of-(\d+)\.(safetensors|bin)$")
+HF_SHARD = re.compile(r"^(.+)-(\d{1,18})-of-(\d{1,18})\.(safetensors|bin)$")
 HF_WEIGHTS = re.compile(r"^(?:model|pytorch_model|adapter_model|tf_model|consolidated)[\w.-]*\.(?:safetensors|bin|pt|pth)$")
 ACCELERATE_STATE = re.compile(r"^random_states_\d+\.pkl$")
 LEFTOVER = re.compile(r"(?:^|/)(?:tmp[-_.].*|\.tmp.*|.*\.(?:tmp|temp|part|partial|incomplete))$", re.IGNORECASE)
+DCP_METADATA_BYTES = 256 << 20
+"""The pickle of `.metadata` names each chunk of each tensor on each rank; it is searched, never loaded."""
+TRAINER_STATE_BYTES = 64 << 20
+"""The trainer's whole history of metrics stands in `trainer_state.json`."""
+MOST_PARTS = 100_000
+"""Ranks or layers of one checkpoint: a name that counts further is not believed."""
 SHOWN = 4
 """How many missing files a message names."""
 
@@ -29,6 +35,8 @@ def missing_problems(entry: Entry, *, read_bytes: int = 0) -> list[str]:
         read_bytes: How much of its content may be read to compare a manifest's checksums.
     """
     problems = ["its name marks it as not finished"] if entry.temporary else []
+    if entry.unreadable:
+        return [*problems, f"cannot be judged: {entry.unreadable}"]
     if not entry.files:
         return [*problems, "is an empty folder"]
     leftovers = [name for name in entry.files if LEFTOVER.search(name)]
@@ -48,7 +56,7 @@ def named(names: Sequence[str]) -> str:
 
 def _gaps(numbers: Iterable[int]) -> list[int]:
     present = set(numbers)
-    return sorted(set(range(max(present, default=-1) + 1)) - present)
+    return sorted(set(range(min(max(present, default=-1), MOST_PARTS) + 1)) - present)
 
 
 def _dcp(entry: Entry) -> list[str]:
@@ -59,7 +67,7 @@ def _dcp(entry: Entry) -> list[str]:
     problems = []
     for name in metadata:
         # The pickle is searched as bytes, never loaded: loading would run what is in it.
-        wanted = {match.decode() for match in METADATA_FILES.findall(entry.file(name).read_bytes())}
+        wanted = {match.decode() for match in METADATA_FILES.findall(read_whole(entry.file(name), DCP_METADATA_BYTES))}
         folder = name.removesuffix(".metadata")
         missing = sorted(file for file in wanted if folder + file not in entry.files)
         if missing:
@@ -116,10 +124,10 @@ def _deepspeed(entry: Entry) -> list[str]:
     models = [name for name in entry.files if name.endswith("model_states.pt")]
     if not models:
         problems.append("has no *_model_states.pt")
-    gaps = _gaps(int(m.group(1)) for name in models if (m := re.match(r"mp_rank_(\d+)_model_states", name)))
+    gaps = _gaps(int(m.group(1)) for name in models if (m := re.match(r"mp_rank_(\d{1,18})_model_states", name)))
     if gaps:
-        problems.append(f"model states of mp_rank {gaps} are missing")
-    layers = _gaps(int(m.group(1)) for name in models if (m := re.match(r"layer_(\d+)-model", name)))
+        problems.append(f"model states of mp_rank {named([str(gap) for gap in gaps])} are missing")
+    layers = _gaps(int(m.group(1)) for name in models if (m := re.match(r"layer_(\d{1,18})-model", name)))
     # Pipelines number only the layers with weights, so a single gap is normal and half of them is not.
     if len(layers) > len(models):
         problems.append("more than half of the layer files are missing")
@@ -137,7 +145,7 @@ def _huggingface(entry: Entry) -> list[str]:
         problems.append("has no trainer_state.json: the save did not finish, it is written near its end")
     else:
         try:
-            step = json.loads(state.read_bytes()).get("global_step")
+            step = read_json(state, TRAINER_STATE_BYTES).get("global_step")
             if step is not None and step != entry.step:
                 problems.append(f"trainer_state.json is of step {step}, the folder of step {entry.step}")
         except (ValueError, AttributeError):
@@ -155,7 +163,7 @@ def _indexed(entry: Entry) -> list[str]:
         if not name.endswith(".index.json"):
             continue
         try:
-            wanted = set(json.loads(entry.file(name).read_bytes())["weight_map"].values())
+            wanted = set(read_json(entry.file(name))["weight_map"].values())
         except (ValueError, KeyError, AttributeError, TypeError):
             problems.append(f"{name} is no index of weights")
             continue
@@ -177,11 +185,11 @@ def _numbered(entry: Entry) -> list[str]:
 def _internevo(entry: Entry) -> list[str]:
     marker = f"{entry.step}.step"
     inside = marker in entry.files
-    problems = [] if inside or (entry.path.parent / marker).is_file() else [f"has no {marker}: the save did not finish"]
+    problems = [] if inside or is_regular(entry.path.parent / marker) else [f"has no {marker}: the save did not finish"]
     grids: dict[tuple[str, str], list[tuple[int, ...]]] = {}
     for name in entry.files:
         if match := INTERNEVO_SHARD.match(name):
-            axes = re.findall(r"_([a-z]+)(\d+)", match.group(2))
+            axes = re.findall(r"_([a-z]+)(\d{1,18})", match.group(2))
             key = (match.group(1), "_".join(axis for axis, _ in axes))
             grids.setdefault(key, []).append(tuple(int(number) for _, number in axes))
     if not any(kind == "model" for kind, _ in grids):

@@ -131,6 +131,11 @@ def busy(scheduler: Scheduler, names: Sequence[str]) -> list[str]:
         return list(names)
 
 
+def reserved_minutes(seconds: float) -> int:
+    """Return for how long nodes are reserved for a test that takes so long at most."""
+    return max(1, -(-int(seconds) // 60))
+
+
 @contextmanager
 def kept_free(scheduler: Scheduler, nodes: Sequence[str], seconds: float, *, name: str) -> Iterator[str]:
     """Keep the scheduler from placing jobs on nodes meanwhile, where it can do that; yield the name of the reservation or nothing.
@@ -145,7 +150,7 @@ def kept_free(scheduler: Scheduler, nodes: Sequence[str], seconds: float, *, nam
         yield ""
         return
     try:
-        scheduler.reserve(name, nodes, minutes=max(1, -(-int(seconds) // 60)))
+        scheduler.reserve(name, nodes, minutes=reserved_minutes(seconds))
     except NightshiftError as error:
         logger.warning("no reservation %s for the test, nodes are looked at before each round: %s", name, error)
         yield ""

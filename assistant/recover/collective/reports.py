@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 
 from assistant.ports import Reply
 from assistant.recover.collective.worlds import Outcome, Result, World
+from assistant.untrusted import parse_json
 
 __all__ = ["MARK", "Report", "Speeds", "ended_by", "report_of", "result_of", "world_speed"]
 
@@ -20,7 +20,7 @@ CANNOT_RUN = (126, 127)
 """What shells answer for a program that is not there or may not run."""
 OUT_OF_TIME = 124
 """What `timeout` answers when it had to end the program."""
-_RANK_KILLED = re.compile(r"Signal (\d+) \(\w+\) received by PID")
+_RANK_KILLED = re.compile(r"Signal (\d{1,18}) \(\w+\) received by PID")
 """What torchrun says of a process of its own that was killed; it ends with status 1 itself."""
 NO_VERDICT = ("setup",)
 """Kinds of trouble that say nothing about the node: no free port, no memory for the blocks."""
@@ -81,7 +81,7 @@ def _marked(out: str) -> Mapping[str, Any] | None:
         if not mark:
             continue
         try:
-            said = json.loads(rest)
+            said = parse_json(rest)
         except ValueError:
             continue
         found += [said] if isinstance(said, Mapping) else []

@@ -22,6 +22,13 @@ class Running(Protocol):
         """Return the checksum of all blocks so far."""
 
 
+class Unbuffered(Protocol):
+    """A binary stream that fills buffers of its caller, as `open(path, "rb", buffering=0)` does."""
+
+    def readinto(self, buffer: memoryview, /) -> int | None:
+        """Fill the buffer and return how much; 0 at the end."""
+
+
 class Crc32:
     """CRC-32 as zlib, zip and Ethernet compute it."""
 
@@ -65,11 +72,16 @@ def of_file(path: Path, name: str) -> int | None:
     Raises:
         OSError: The file cannot be read.
     """
+    with path.open("rb", buffering=0) as stream:
+        return of_stream(stream, name)
+
+
+def of_stream(stream: Unbuffered, name: str) -> int | None:
+    """Return the checksum of what an unbuffered stream still holds; None when this installation cannot compute it."""
     checksum = running(name)
     if checksum is None:
         return None
     block = memoryview(bytearray(CHUNK_BYTES))
-    with path.open("rb", buffering=0) as stream:
-        while count := stream.readinto(block):
-            checksum.update(block[:count])
+    while count := stream.readinto(block):
+        checksum.update(block[:count])
     return checksum.intdigest()

@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 from typing import Protocol
 
+from assistant import processes
 from assistant.training.checkpoints.buffer import HostBuffer
 from assistant.training.checkpoints.errors import CheckpointError, FolderInUse
 from assistant.training.checkpoints.orders import Done, Layout, Order, Setup, receive, send
@@ -48,11 +49,11 @@ class ProcessHand:
         """
         ours, theirs = socket.socketpair()
         path = os.pathsep.join(filter(None, (str(PACKAGE), os.environ.get("PYTHONPATH", ""))))
-        self._process = subprocess.Popen(
+        self._process = processes.start(
             [sys.executable, "-m", "assistant.training.checkpoints.writer", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": path},
+            environment={**os.environ, "PYTHONPATH": path},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 import warnings
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,27 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint._nested_dict import flatten_state_dict, set_element
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
-from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
 from torch.distributed.checkpoint.planner import ReadItem
 from torch.distributed.checkpoint.stateful import Stateful
 
 from assistant.training.checkpoints import structure
 from assistant.training.checkpoints.errors import OtherLayout
-from assistant.training.checkpoints.tensors import plain_state
+from assistant.training.checkpoints.tensors import METADATA, plain_state
 
 SHOWN = 3
+METADATA_MODULES = (
+    "torch.distributed.checkpoint.metadata",
+    "torch.distributed.checkpoint.filesystem",
+    "torch.serialization",
+    "torch",
+    "collections",
+)
+METADATA_CLASSES = {
+    ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
+    ("torch.serialization", "_get_layout"),
+    ("collections", "OrderedDict"),
+}
 
 
 def load_state(shards: Path, state: dict[str, Any] | None, group: Any) -> dict[str, Any]:
@@ -33,7 +46,7 @@ def load_state(shards: Path, state: dict[str, Any] | None, group: Any) -> dict[s
     Raises:
         OtherLayout: The state does not fit; nothing of it was changed.
     """
-    reader = dcp.FileSystemReader(shards)
+    reader = _Reader(shards)
     metadata = reader.read_metadata()
     have = flatten_state_dict(plain_state(state))[0] if state is not None else {}
     _check(shards, have, metadata)
@@ -67,7 +80,36 @@ class _Planner(DefaultLoadPlanner):  # type: ignore[misc]
         self.values: dict[str, Any] = {}
 
     def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
-        self.values[read_item.dest_index.fqn] = torch.load(value, weights_only=False)
+        name = read_item.dest_index.fqn
+        try:
+            self.values[name] = torch.load(value, weights_only=True)
+        except pickle.UnpicklingError as error:
+            raise OtherLayout(
+                f"{name} holds an object that only running code could bring back; it is not loaded: {error}"
+            ) from error
+
+
+class _Reader(dcp.FileSystemReader):  # type: ignore[misc]
+    """Reads `.metadata` without running what is in it: DCP's own reader unpickles whatever stands there."""
+
+    def read_metadata(self) -> Metadata:
+        with (Path(self.path) / METADATA).open("rb") as stream:
+            metadata: Metadata = _MetadataUnpickler(stream).load()
+        metadata.storage_meta = metadata.storage_meta or StorageMeta()
+        metadata.storage_meta.load_id = self.load_id
+        return metadata
+
+
+class _MetadataUnpickler(pickle.Unpickler):
+    """Knows the classes that DCP's metadata is made of, and nothing else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        found = super().find_class(module, name) if "." not in name and module in METADATA_MODULES else None
+        dtype = isinstance(found, torch.dtype) or found is torch.Size
+        own = module == METADATA_MODULES[0] and getattr(found, "__module__", "") == module and isinstance(found, type)
+        if dtype or own or (found is not None and (module, name) in METADATA_CLASSES):
+            return found
+        raise pickle.UnpicklingError(f"{module}.{name} is no part of a checkpoint's metadata")
 
 
 def _place(value: object, about: object) -> object:

@@ -3,98 +3,125 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
-from textual.widgets import Button, Input, Static
+from textual.widgets import Input, Static
 
+from assistant.display import line, unambiguous
+from assistant.doors.chat.messages import OpenIncident
+from assistant.doors.chat.screens.consent import ConsentScreen
 from assistant.doors.chat.seen import SeenApproval, StoreSeen
-from assistant.doors.chat.words import RISKS, age
-from assistant.doors.cli.output import clean
+from assistant.doors.chat.words import MODES, RISKS, age
 from assistant.records import Verdict
 
 
-class ApprovalScreen(ModalScreen[tuple[Verdict, str] | None]):
-    """Asks; ends with the verdict and why, or with None when the person leaves it for later."""
+class ApprovalAnswer(NamedTuple):
+    """What a person says to a change."""
+
+    verdict: Verdict
+    why: str
+    shown: SeenApproval
+    """The change as it was shown; only that is answered."""
+
+
+class ApprovalScreen(ConsentScreen[ApprovalAnswer | None]):
+    """Ends with the answer, or with None when the person leaves it for later."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "allow", "Allow"),
-        Binding("n", "refuse", "Refuse"),
-        Binding("escape", "later", "Later"),
-        Binding("i", "incident", "Incident"),
+        Binding("n", "answer('no')", "Refuse"),
+        Binding("i", "answer('incident')", "Incident"),
     ]
+    ANSWER_KEYS = frozenset({"y", "n", "i"})
+    NO = "Refuse"
 
-    def __init__(self, seen: SeenApproval, now: datetime) -> None:
+    def __init__(self, seen: SeenApproval, now: datetime, *, mode: str = "") -> None:
+        """Prepare the question.
+
+        Args:
+            seen: The change.
+            now: For the time that is left.
+            mode: Of the policy that is in force; empty where it is not known.
+        """
         super().__init__()
         self.seen = seen
-        self._now = now
+        self._now, self._mode = now, mode
+        self._changed = ""
 
     def compose(self) -> ComposeResult:
         """Lay out the question."""
-        with Vertical(id="approval"):
+        with Vertical(id="approval", classes="consent"):
             with VerticalScroll(id="approval-text"):
                 yield Static(_change(self.seen), id="approval-change")
-                yield Static(_facts(self.seen, self._now), id="approval-facts")
-            yield Input(placeholder="why (kept in the audit; Enter refuses)", id="approval-why")
-            with Horizontal(id="approval-buttons"):
-                yield Button("Allow [dim]y[/]", variant="warning", id="allow")
-                yield Button("Refuse [dim]n[/]", id="refuse")
-                yield Button("Later [dim]esc[/]", id="later")
+                yield Static(_facts(self.seen, self._now, self._mode), id="approval-facts")
+            yield Input(placeholder="kept in the audit", id="approval-why", classes="consent-field")
+            yield from self.answer_widgets()
 
     def on_mount(self) -> None:
-        """Put no answer under the finger: whoever hits Enter by habit allows nothing."""
-        self.query_one("#approval").border_title = f"Approval {self.seen.approval.id}"
-        self.query_one("#later").focus()
-        self.watch(self.app, "store_seen", self._still_there, init=False)
+        """Follow what becomes of the approval."""
+        self.query_one("#approval").border_title = Content(line(f"Approval {self.seen.approval.id}"))
+        self.watch(self.app, "store_seen", self._still_as_shown, init=False)
 
-    def _still_there(self, seen: StoreSeen | None) -> None:
-        """Leave when somebody else was faster."""
-        if seen is not None and self.seen.approval.id not in [one.approval.id for one in seen.approvals]:
-            self.app.notify(f"Approval {self.seen.approval.id} was answered elsewhere, or has expired.", timeout=8)
+    def _still_as_shown(self, seen: StoreSeen | None) -> None:
+        """Leave when somebody else was faster; answer nothing when the change is not the one that was shown."""
+        if seen is None:
+            return
+        now = next((one for one in seen.approvals if one.approval.id == self.seen.approval.id), None)
+        if now is None:
+            text = f"Approval {self.seen.approval.id} was answered elsewhere, or has expired."
+            self.app.notify(line(text), timeout=8, markup=False)
             self.dismiss(None)
+        elif not now.same_change(self.seen) and not self._changed:
+            self._changed = "The change is another one now: leave with Esc and open it again"
+            self.show_anew()
 
-    def action_allow(self) -> None:
-        """Say yes."""
-        self.dismiss((Verdict.ALLOW, ""))
+    @property
+    def obstacle(self) -> str:
+        """Why nobody can say yes now."""
+        return self._changed or super().obstacle
 
-    def action_refuse(self) -> None:
-        """Ask why, then say no."""
-        why = self.query_one("#approval-why", Input)
-        why.add_class("-asked")
-        why.focus()
+    @property
+    def target_name(self) -> str:
+        """What the person types before a change that cannot be undone."""
+        return "" if self.seen.undo else self.seen.target_name
 
-    def action_later(self) -> None:
-        """Leave it."""
-        self.dismiss(None)
+    def agreed(self) -> ApprovalAnswer:
+        """Return a yes to what was shown."""
+        return ApprovalAnswer(Verdict.ALLOW, "", self.seen)
 
-    def action_incident(self) -> None:
-        """Leave it, and show the incident first."""
-        self.dismiss(None)
-        if self.seen.call.incident is not None:
-            from assistant.doors.chat.messages import OpenIncident
+    def left(self) -> None:
+        """Return that it is left for later."""
 
-            self.app.post_message(OpenIncident(self.seen.call.incident))
+    def deliver(self, answer: str) -> None:
+        """Ask why before a no; leave, and show the incident first."""
+        if answer == "no":
+            self.open_field("approval-why", "Why? Enter refuses")
+            self.hint("Esc leaves it unanswered")
+        elif answer == "incident":
+            self.dismiss(None)
+            if self.seen.call.incident is not None:
+                self.app.post_message(OpenIncident(self.seen.call.incident))
+        else:
+            super().deliver(answer)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Say no, with the reason."""
-        self.dismiss((Verdict.DENY, event.value.strip()))
-
-    def on_button_pressed(self, event: Button.Pressed) -> None:
-        """Do what the button says."""
-        {"allow": self.action_allow, "refuse": self.action_refuse}.get(event.button.id or "", self.action_later)()
+        if event.input.id == "approval-why":
+            event.stop()
+            event.prevent_default()
+            self.dismiss(ApprovalAnswer(Verdict.DENY, event.value.strip(), self.seen))
 
 
 def _change(seen: SeenApproval) -> Content:
-    return Content.styled(clean(seen.call.preview or f"{seen.call.tool} {dict(seen.call.arguments)}"), "bold")
+    return Content.styled(unambiguous(seen.command), "bold")
 
 
-def _facts(seen: SeenApproval, now: datetime) -> Content:
+def _facts(seen: SeenApproval, now: datetime, mode: str) -> Content:
     risk, colour = RISKS[seen.risk]
-    undo = f"{seen.undo} (nightshift undo {seen.call.id})" if seen.undo else "cannot be taken back"
+    undo = seen.undo or f"cannot be undone: you will be asked to type {seen.target_name}"
     about = f"incident {seen.call.incident}" if seen.call.incident is not None else "no incident"
     facts = (
         ("why", seen.call.why or "nobody said why", ""),
@@ -102,7 +129,13 @@ def _facts(seen: SeenApproval, now: datetime) -> Content:
         ("undo", undo, ""),
         ("asks", f"{seen.call.by}, {about}", ""),
         ("rule", f"{seen.approval.rule}: {seen.approval.why}".rstrip(": "), ""),
+        ("policy", MODES.get(mode, mode), ""),
         ("left", f"{age(seen.approval.expires, now)}, then it lapses", ""),
+        ("digest", seen.digest, "$text-muted"),
     )
-    lines = [Content.styled(f"{name:<6}", "$text-muted") + Content.styled(clean(text), style) for name, text, style in facts]
+    lines = [
+        Content.styled(line(f"{name:<8}"), "$text-muted") + Content.styled(unambiguous(text), style)
+        for name, text, style in facts
+        if text
+    ]
     return Content("\n").join(lines)

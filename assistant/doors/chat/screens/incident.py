@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
 from textual.widget import Widget
 
+from assistant.display import line
 from assistant.doors.chat.about_incident import IncidentSeen, SeenUndo, read_incident, undo_of
 from assistant.doors.chat.about_recovery import recovery_of
 from assistant.doors.chat.asking import asked_on
@@ -18,6 +18,7 @@ from assistant.doors.chat.covered import covered
 from assistant.doors.chat.curves import CurvesSeen, incident_curves
 from assistant.doors.chat.messages import OpenApproval, OpenIncident, OpenJob, OpenNodes, Told
 from assistant.doors.chat.places import first_place, log_of, place_of, rival_place, text_place
+from assistant.doors.chat.screens.consent import ConsentScreen
 from assistant.doors.chat.screens.incident_news import CurvesRead, PlaceFound, Read, RecoveryPlanned, ReportMade, UndoSeen
 from assistant.doors.chat.screens.recovery import RecoveryScreen
 from assistant.doors.chat.screens.report import ReportScreen
@@ -33,7 +34,7 @@ from assistant.doors.chat.widgets.playbook_view import PlaybookView
 from assistant.doors.chat.widgets.timeline import TimelineView
 from assistant.doors.chat.widgets.verdict import VerdictView, weighed
 from assistant.errors import NightshiftError
-from assistant.records import Citation, IncidentState, Job
+from assistant.records import Citation, EventKind, IncidentState, Job
 
 if TYPE_CHECKING:
     from assistant.engine import Engine
@@ -202,7 +203,7 @@ class IncidentScreen(Tabbed):
         if step is not None and step.calls:
             self._open_call(seen, f"call:{step.calls[-1]}")
         else:
-            self.notify(f"Step {name} has made no call.", markup=False)
+            self.notify(line(f"Step {name} has made no call."), markup=False)
 
     def _open_pattern(self, seen: IncidentSeen, key: str) -> None:
         pattern = seen.diagnosis.patterns[int(key.partition(":")[2])] if seen.diagnosis is not None else None
@@ -242,7 +243,7 @@ class IncidentScreen(Tabbed):
     def action_approval(self) -> None:
         """Open the question that waits."""
         if self.seen is None or not self.seen.approvals:
-            self.notify(f"Nothing of incident {self.incident} waits for you.")
+            self.notify(line(f"Nothing of incident {self.incident} waits for you."), markup=False)
             return
         self.post_message(OpenApproval(self.seen.approvals[0].id))
 
@@ -253,13 +254,17 @@ class IncidentScreen(Tabbed):
             return
         if seen.incident.state.ended:
             again = f"; to try again: nightshift recover {seen.incident.job} --again" if seen.incident.job else ""
-            self.notify(f"Incident {self.incident} is {seen.incident.state}: there is nothing to go on with{again}.", timeout=8)
+            self.notify(
+                line(f"Incident {self.incident} is {seen.incident.state}: there is nothing to go on with{again}."),
+                timeout=8,
+                markup=False,
+            )
             return
         if seen.approvals:
             self.action_approval()
             return
         if seen.incident.state is IncidentState.VERIFYING:  # only looked at: nothing is changed that was not shown
-            self._work()
+            self._work(asked=seen.incident.kind is EventKind.REQUESTED)
             return
         by = self.desk.by
         self.notify("Finding out what it takes; nothing is changed yet.", timeout=3)
@@ -269,21 +274,27 @@ class IncidentScreen(Tabbed):
         """Ask."""
         self._ask_person(RecoveryScreen(message.seen), lambda yes: self._work() if yes else None)
 
-    def _ask_person(self, question: Screen[bool], answered: Callable[[bool | None], None]) -> None:
+    def _ask_person(self, question: ConsentScreen[bool], answered: Callable[[bool | None], None]) -> None:
         """Ask, or say where to ask again."""
         if not asked_on(self, question, answered):
-            self.notify(f"What you asked for on incident {self.incident} was looked at; ask there again to see it.", timeout=10)
+            self.notify(
+                line(f"What you asked for on incident {self.incident} was looked at; ask there again to see it."),
+                timeout=10,
+                markup=False,
+            )
 
-    def _work(self) -> None:
-        self.desk.go_on(self.incident, asked=True)
-        self.notify(f"Working on incident {self.incident}.")
+    def _work(self, *, asked: bool = True) -> None:
+        self.desk.go_on(self.incident, asked=asked)
+        self.notify(line(f"Working on incident {self.incident}."), markup=False)
 
     def action_undo(self) -> None:
         """Show what taking back the change under the cursor would do, and ask."""
         call = self.query_one(ChangesView).call
         if self.shown != "changes" or call is None:
             self.shown = "changes"
-            self.notify("Choose a change, then u." if self.seen is not None and self.seen.changes else "Nothing was changed.")
+            self.notify(
+                "Choose a change, then u." if self.seen is not None and self.seen.changes else "Nothing was changed.", markup=False
+            )
             return
         by = self.desk.by
         self.ask("undo", lambda engine: undo_of(engine, call, by), UndoSeen)

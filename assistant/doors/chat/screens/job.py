@@ -9,6 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import DataTable
 
+from assistant.display import line
 from assistant.doors.chat.about_job import CheckpointsSeen, JobSeen, read_checkpoints, read_job
 from assistant.doors.chat.covered import covered
 from assistant.doors.chat.curves import CurvesSeen, job_curves
@@ -143,11 +144,11 @@ class JobScreen(Tabbed):
         """Follow the log."""
         job = self.seen.job if self.seen is not None else None
         if job is None or job.log is None:
-            self.notify(f"Where job {self.job} logs is not known.", severity="warning", markup=False)
+            self.notify(line(f"Where job {self.job} logs is not known."), severity="warning", markup=False)
         elif not job.log.is_file():
-            self.notify(f"The log is not there: {job.log}", severity="warning", markup=False)
+            self.notify(line(f"The log is not there: {job.log}"), severity="warning", markup=False)
         else:
-            self.show_place(Place(job.log, f"log of job {self.job}"))
+            self.show_place(Place(job.log, f"log of job {self.job}", account=job.account))
 
     def action_why(self) -> None:
         """Ask the agent."""
@@ -157,6 +158,6 @@ class JobScreen(Tabbed):
     def action_nodes(self) -> None:
         """Show its nodes."""
         if self.seen is None or self.seen.job is None or not self.seen.job.nodes:
-            self.notify(f"Job {self.job} has no nodes.", markup=False)
+            self.notify(line(f"Job {self.job} has no nodes."), markup=False)
         else:
             self.post_message(OpenNodes(fold(self.seen.job.nodes)))

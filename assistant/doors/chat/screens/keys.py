@@ -12,6 +12,8 @@ from textual.content import Content
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
+from assistant.display import line
+
 GENERAL = (
     ("tab, shift+tab", "to the next part of the screen, and back"),
     ("j k g G ctrl+d ctrl+u", "move in lists, as in vi"),
@@ -69,7 +71,7 @@ def _commands() -> Iterator[tuple[str, str]]:
 
 
 def _lines(title: str, pairs: object) -> Iterator[Content]:
-    yield Content.styled(title, "bold $accent")
+    yield Content.styled(line(title), "bold $accent")
     for key, what in pairs:  # type: ignore[attr-defined]
-        yield Content.styled(f"  {key:<26}", "$primary") + Content(what)
+        yield Content.styled(line(f"  {key:<26}"), "$primary") + Content(line(what))
     yield Content("")

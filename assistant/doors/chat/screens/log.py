@@ -15,6 +15,7 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Footer, Input, Static
 
+from assistant.display import line
 from assistant.doors.chat.log_rows import Cited
 from assistant.doors.chat.widgets.log_view import LogView
 from assistant.doors.chat.widgets.rank_histogram import RankHistogram
@@ -49,6 +50,7 @@ class LogScreen(Screen[None]):
         cited: Sequence[Cited] = (),
         line: int | None = None,
         source: int | None = None,
+        account: str = "",
     ) -> None:
         """Show logs.
 
@@ -58,12 +60,13 @@ class LogScreen(Screen[None]):
             cited: Lines that a verdict rests on; routine lines are folded then.
             line: The line to start at; without it the first cited one, or else the end.
             source: Position of the file that `line` counts in.
+            account: With whose rights the logs are read.
         """
         super().__init__()
         self.log_title = title
         if line is None and cited:
             line, source = cited[0].line, cited[0].source
-        self._view = LogView(sources, cited=cited, line=line, source=source, folded=bool(cited), id="log-view")
+        self._view = LogView(sources, cited=cited, line=line, source=source, folded=bool(cited), account=account, id="log-view")
         self._asking = ""
         self._said: dict[str, Content] = {}
         self._ranks_wanted: bool | None = None
@@ -105,7 +108,7 @@ class LogScreen(Screen[None]):
         """Ask for words at the foot."""
         self._asking = message.what
         sign, hint = _ASKED[message.what]
-        self.query_one("#log-sign", Static).update(Content(sign))
+        self.query_one("#log-sign", Static).update(Content(line(sign)))
         words = self.query_one("#log-words", Input)
         words.value, words.placeholder = "", hint
         self.add_class("-asks")
@@ -199,18 +202,18 @@ class LogScreen(Screen[None]):
 
     def _head(self) -> Content:
         state = self._view.state
-        parts = [Content.styled(self.log_title, "bold")]
+        parts = [Content.styled(line(self.log_title), "bold")]
         row = self._view.row
         if len(state.sources) > 1:
             what = f"{len(state.sources):,} files by time" if state.merged else _short(state.sources[state.source])
             name = _short(state.sources[row.place.source]) if state.merged and row is not None else ""
-            parts.append(Content(f"{what}{': ' if name else ''}{name}"))
+            parts.append(Content(line(f"{what}{': ' if name else ''}{name}")))
         elif state.sources and state.sources[0].name != self.log_title:
-            parts.append(Content(_short(state.sources[0])))
-        parts.append(Content.styled(f"{state.lines:,} lines" if state.numbered else _size(state.size_bytes), "$text-muted"))
+            parts.append(Content(line(_short(state.sources[0]))))
+        parts.append(Content.styled(line(f"{state.lines:,} lines" if state.numbered else _size(state.size_bytes)), "$text-muted"))
         if state.doing:
             share = f" {state.share:.0%}" if state.share > 0 else " …"
-            parts.append(Content.styled(f"{state.doing}{share}", "$text-warning"))
+            parts.append(Content.styled(line(f"{state.doing}{share}"), "$text-warning"))
         return Content("  ").join(parts)
 
     def _foot(self) -> Content:
@@ -218,22 +221,22 @@ class LogScreen(Screen[None]):
         parts: list[Content] = []
         row, cited = view.row, view.cited
         if view.note:
-            parts.append(Content.styled(view.note, "$text-warning"))
+            parts.append(Content.styled(line(view.note), "$text-warning"))
         if cited is not None:
-            parts.append(Content.styled(f"{cited.role}{': ' if cited.why else ''}{cited.why}", "bold"))
+            parts.append(Content.styled(line(f"{cited.role}{': ' if cited.why else ''}{cited.why}"), "bold"))
         if view.following:
             parts.append(Content.styled("following", "bold $text-success"))
         if row is not None and row.place.number > 0:
             parts.append(Content(f"line {row.place.number:,}"))
         parts.append(Content(f"{view.share:.0%}"))
         if state.pattern:
-            parts.append(Content.styled(f"/{state.pattern}", "$text-accent") + Content(f" {state.found:,} lines"))
+            parts.append(Content.styled(line(f"/{state.pattern}"), "$text-accent") + Content(f" {state.found:,} lines"))
         if state.ranks:
-            parts.append(Content.styled(f"only rank {ranges(sorted(state.ranks))}", "$text-accent"))
+            parts.append(Content.styled(line(f"only rank {ranges(sorted(state.ranks))}"), "$text-accent"))
         if state.folded:
             parts.append(Content(f"{state.hidden:,} folded" if state.hidden or not state.doing else "folding"))
         if state.remark:
-            parts.append(Content.styled(state.remark, "$text-warning"))
+            parts.append(Content.styled(line(state.remark), "$text-warning"))
         return Content(" · ").join(parts)
 
 

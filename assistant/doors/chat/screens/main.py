@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
@@ -26,6 +27,10 @@ from assistant.doors.chat.widgets.status_bar import StatusBar
 from assistant.doors.chat.widgets.welcome import Welcome
 
 PANELS: tuple[type[Panel], ...] = (IncidentsPanel, ApprovalsPanel, HappenedPanel, JobsPanel, NodesPanel)
+
+
+KEPT_KEYS = frozenset({"question_mark"})
+"""Printable keys that mean the same outside the prompt wherever the focus is."""
 
 
 class MainScreen(Screen[None]):
@@ -65,6 +70,28 @@ class MainScreen(Screen[None]):
         """Show what was read while another screen covered this one."""
         for widget in (*self.query(StatusBar), *self.query(Welcome), *self.query(Panel)):
             widget.look()
+
+    def on_key(self, event: events.Key) -> None:
+        """Hand letters that mean nothing where they were typed to the prompt: on a card nothing is answered by letters."""
+        if not event.is_printable or event.character is None or event.key in KEPT_KEYS or self._means(event.key):
+            return
+        event.stop()
+        event.prevent_default()
+        self._to_prompt().insert(event.character)
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Hand what is pasted anywhere to the prompt."""
+        event.stop()
+        self._to_prompt().take_paste(event.text)
+
+    def _means(self, key: str) -> bool:
+        """Tell whether a key means something to what has the focus, or to what holds it."""
+        chain = self.focused.ancestors_with_self if self.focused is not None else []
+        return any(key in node._bindings.key_to_bindings for node in chain if node is not self and node is not self.app)
+
+    def _to_prompt(self) -> Prompt:
+        self.action_talk()
+        return self.query_one(Prompt)
 
     def _answered(self, seen: StoreSeen | None) -> None:
         """Go back to the conversation when the last question that filled the screen is answered."""

@@ -12,6 +12,7 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import DataTable
 
+from assistant.display import line
 from assistant.doors.chat.about_nodes import HealthSeen, KernelSeen, NodesSeen, read_health, read_kernel, read_nodes
 from assistant.doors.chat.covered import covered
 from assistant.doors.chat.messages import Latest, OpenIncident, OpenNodes
@@ -130,7 +131,7 @@ class NodesScreen(Tabbed):
         if self._too_many():
             return
         names, by, folder = self.names, self.desk.by, Path(self._texts.name)
-        self.notify(f"Reading the kernel log of {fold(names)}…", markup=False, timeout=3)
+        self.notify(line(f"Reading the kernel log of {fold(names)}…"), markup=False, timeout=3)
 
         def kernel(read: KernelSeen) -> KernelRead:
             return KernelRead(read, text_place(folder, f"kernel log of {fold(names)}", read.text) if read.text else None)
@@ -140,12 +141,12 @@ class NodesScreen(Tabbed):
     def on_kernel_read(self, message: KernelRead) -> None:
         """Open them; say which node did not answer."""
         if message.seen.trouble:
-            self.notify(message.seen.trouble[:500], title="unknown", severity="warning", timeout=10, markup=False)
+            self.notify(line(message.seen.trouble[:500]), title="unknown", severity="warning", timeout=10, markup=False)
         if message.place is not None:
             self.show_place(message.place)
 
     def _too_many(self) -> bool:
         many = len(self.names) > MOST_ASKED
         if many:
-            self.notify(f"{len(self.names):,} nodes are too many to ask at once; choose at most {MOST_ASKED}.")
+            self.notify(line(f"{len(self.names):,} nodes are too many to ask at once; choose at most {MOST_ASKED}."), markup=False)
         return many

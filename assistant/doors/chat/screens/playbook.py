@@ -13,6 +13,7 @@ from textual.screen import Screen
 from textual.widgets import Footer, Static
 
 from assistant.content.playbooks import Playbook, Step, Verify
+from assistant.display import line
 
 
 class PlaybookScreen(Screen[None]):
@@ -31,7 +32,7 @@ class PlaybookScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         """Lay out the steps."""
         with VerticalScroll(id="playbook") as box:
-            box.border_title = self.playbook.name
+            box.border_title = Content(line(self.playbook.name))
             yield Static(Content("\n").join(_lines(self.playbook)))
         yield Footer(show_command_palette=False)
 
@@ -42,7 +43,7 @@ class PlaybookScreen(Screen[None]):
 
 
 def _lines(book: Playbook) -> Iterator[Content]:
-    yield Content.styled(book.title, "bold")
+    yield Content.styled(line(book.title), "bold")
     yield _pair("handles", ", ".join((*book.handles, *map(str, book.actions))))
     yield _pair("limits", f"{book.limits.attempts} restarts for one cause within {book.limits.within_h:g} h, then a person is told")
     yield _pair("ends", str(book.ends))
@@ -54,7 +55,9 @@ def _lines(book: Playbook) -> Iterator[Content]:
 
 
 def _step(lead: str, step: Step | Verify) -> Iterator[Content]:
-    yield Content.styled(lead, "$accent") + Content.styled(step.name or step.use, "bold") + Content(f"  {step.use}")
+    yield (
+        Content.styled(line(lead), "$accent") + Content.styled(line(step.name or step.use), "bold") + Content(line(f"  {step.use}"))
+    )
     if step.why:
         yield _pair("why", step.why)
     for name, value in step.with_.items():
@@ -68,4 +71,4 @@ def _step(lead: str, step: Step | Verify) -> Iterator[Content]:
 
 
 def _pair(name: str, text: str) -> Content:
-    return Content.styled(f"    {name:<9}", "$text-muted") + Content(text)
+    return Content.styled(line(f"    {name:<9}"), "$text-muted") + Content(line(text))

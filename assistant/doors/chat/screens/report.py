@@ -11,7 +11,8 @@ from textual.containers import VerticalScroll
 from textual.screen import Screen
 from textual.widgets import Footer, Input, Markdown
 
-from assistant.doors.cli.output import clean
+from assistant.display import block, file_stem, line
+from assistant.private_files import create_private
 
 
 class ReportScreen(Screen[None]):
@@ -38,7 +39,7 @@ class ReportScreen(Screen[None]):
             export: Whether to ask for the file at once.
         """
         super().__init__()
-        self.text, self._file = clean(text), f"{name}.md"
+        self.text, self._file = block(text), f"{file_stem(name)}.md"
         self._at_once = export
 
     def compose(self) -> ComposeResult:
@@ -66,13 +67,13 @@ class ReportScreen(Screen[None]):
         """Write it; what is there already is not written over."""
         path = Path(event.value.strip()).expanduser()
         try:
-            with path.open("x", encoding="utf-8") as file:
+            with create_private(path, "x", encoding="utf-8") as file:
                 file.write(self.text)
         except (OSError, ValueError) as error:
             why = "it exists already" if isinstance(error, FileExistsError) else getattr(error, "strerror", "") or str(error)
-            self.notify(f"{path} was not written: {why}.", severity="error", markup=False)
+            self.notify(line(f"{path} was not written: {why}."), severity="error", markup=False)
             return
-        self.notify(f"Written: {path}", markup=False)
+        self.notify(line(f"Written: {path}"), markup=False)
         self._close_input()
 
     def action_copy(self) -> None:

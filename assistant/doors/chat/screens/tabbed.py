@@ -15,6 +15,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Footer, Static, Tab, Tabs
 
+from assistant.display import line
 from assistant.doors.chat.keys import panel_keys
 from assistant.doors.chat.messages import Deliver
 from assistant.errors import NightshiftError
@@ -63,7 +64,7 @@ class Tabbed(Screen[None]):
         with Horizontal(id="panes"):
             for (name, title), pane in zip(self.PANES, self.panes(), strict=True):
                 pane.id = f"pane-{name}"
-                pane.border_title = title
+                pane.border_title = Content(line(title))
                 yield pane.add_class("pane")
         yield Footer(show_command_palette=False)
 
@@ -146,14 +147,14 @@ class Tabbed(Screen[None]):
         """Open the log viewer there."""
         from assistant.doors.chat.screens.log import LogScreen
 
-        self.app.push_screen(LogScreen([place.path], title=place.title, cited=place.cited, line=place.line))
+        self.app.push_screen(LogScreen([place.path], title=place.title, cited=place.cited, line=place.line, account=place.account))
 
     def on_curves_view_line_chosen(self, message: CurvesView.LineChosen) -> None:
         """Open the log at the step that was asked for."""
         from assistant.doors.chat.places import Place
 
-        self.show_place(Place(message.path, f"log of {message.run}", message.line))
+        self.show_place(Place(message.path, f"log of {message.run}", message.line, account=message.account))
 
     def on_not_there(self, message: NotThere) -> None:
         """Say why it cannot be shown."""
-        self.notify(message.why, severity="warning", timeout=10, markup=False)
+        self.notify(line(message.why), severity="warning", timeout=10, markup=False)

@@ -6,22 +6,27 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
-from textual.widgets import Button, Static
+from textual.widgets import Static
 
+from assistant.display import line, unambiguous
 from assistant.doors.chat.about_incident import SeenUndo
+from assistant.doors.chat.screens.consent import ConsentScreen
 from assistant.doors.chat.widgets.heads import tint
 from assistant.doors.chat.words import RISKS
-from assistant.doors.cli.output import clean
 from assistant.records import Verdict
 
 
-class UndoScreen(ModalScreen[bool]):
+class UndoScreen(ConsentScreen[bool]):
     """Ends with True when the person says yes."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("y", "undo", "Undo"), Binding("escape,n,q", "leave", "Leave it")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "answer('yes')", "Undo"),
+        Binding("n,q", "answer('no')", "Leave it"),
+    ]
+    ANSWER_KEYS = frozenset({"y", "n", "q"})
+    YES, LATER, DOES = "Undo", "Leave it", "takes it back"
 
     def __init__(self, seen: SeenUndo) -> None:
         super().__init__()
@@ -32,34 +37,37 @@ class UndoScreen(ModalScreen[bool]):
         """Whether there is anything to say yes to."""
         return bool(self.seen.text) and self.seen.verdict is not Verdict.DENY
 
+    @property
+    def obstacle(self) -> str:
+        """Why nobody can say yes now."""
+        return super().obstacle or ("" if self.possible else f"This cannot be taken back: {self.seen.why}")
+
+    @property
+    def target_name(self) -> str:
+        """What the person types: taking back cannot itself be undone."""
+        return self.seen.target
+
     def compose(self) -> ComposeResult:
         """Lay out the question."""
-        with Vertical(id="undo", classes="asks"):
+        with Vertical(id="undo", classes="asks consent"):
             with VerticalScroll(classes="asks-text"):
-                yield Static(Content.styled(clean(self.seen.text or "This cannot be taken back."), "bold"), classes="asks-change")
+                yield Static(
+                    Content.styled(unambiguous(self.seen.text or "This cannot be taken back."), "bold"), classes="asks-change"
+                )
                 yield Static(_facts(self.seen))
-            with Horizontal(classes="asks-buttons"):
-                if self.possible:
-                    yield Button("Undo [dim]y[/]", variant="warning", id="yes")
-                yield Button("Leave it [dim]esc[/]", id="leave")
+            yield from self.answer_widgets()
 
     def on_mount(self) -> None:
-        """Put no answer under the finger."""
-        self.query_one("#undo").border_title = f"Take back call {self.seen.call.id}"
-        self.query_one("#leave").focus()
+        """Say what is taken back."""
+        self.query_one("#undo").border_title = Content(line(f"Take back call {self.seen.call.id}"))
 
-    def action_undo(self) -> None:
-        """Say yes."""
-        if self.possible:
-            self.dismiss(True)
+    def agreed(self) -> bool:
+        """Return a yes."""
+        return True
 
-    def action_leave(self) -> None:
-        """Leave it."""
-        self.dismiss(False)
-
-    def on_button_pressed(self, event: Button.Pressed) -> None:
-        """Do what the button says."""
-        self.dismiss(event.button.id == "yes")
+    def left(self) -> bool:
+        """Return that it is left as it is."""
+        return False
 
 
 def _facts(seen: SeenUndo) -> Content:
@@ -68,8 +76,12 @@ def _facts(seen: SeenUndo) -> Content:
         ("takes back", seen.call.preview or seen.call.tool, ""),
         ("which was", seen.call.why, ""),
         ("risk", RISKS[seen.risk][0] if seen.text else "", tint(RISKS[seen.risk][1])),
+        ("undo", f"cannot be undone: you will be asked to type {seen.target}" if seen.text and seen.target else "", ""),
         ("policy", policy if seen.rule else "", ""),
         ("because", "" if seen.rule else seen.why, "$warning"),
     )
-    told = [(Content.styled(f"{name:<11}", "$foreground 60%"), Content.styled(clean(text), style)) for name, text, style in facts]
+    told = [
+        (Content.styled(line(f"{name:<11}"), "$foreground 60%"), Content.styled(unambiguous(text), style))
+        for name, text, style in facts
+    ]
     return Content("\n").join(name + text for name, text in told if text.plain)

@@ -10,17 +10,17 @@ from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets import DataTable, Static
 
+from assistant.display import line, unambiguous
 from assistant.doors.chat.messages import OpenApproval
 from assistant.doors.chat.seen import SeenApproval, StoreSeen
 from assistant.doors.chat.widgets.panel import Panel
 from assistant.doors.chat.widgets.plain import MUTED
 from assistant.doors.chat.widgets.rows import Cell, Row
 from assistant.doors.chat.words import RISK_WORDS, RISKS, age, short
-from assistant.doors.cli.output import clean
 
 COLUMNS_FROM = 130
 """Cells from which all of it has room in one row; below the list it is told of the row that the cursor is on."""
-NO_UNDO = "cannot be taken back"
+NO_UNDO = "cannot be undone"
 
 
 class ApprovalsPanel(Panel):
@@ -119,10 +119,10 @@ def detail_of(seen: SeenApproval, *, whole: bool) -> Content:
     """Return what a row has no room for, each part on a line of its own; with the exact change where all of it has room."""
     risk, colour = RISKS[seen.risk]
     facts = (
-        ("does", clean(seen.call.preview or seen.call.tool) if whole else "", "bold"),
+        ("does", unambiguous(seen.call.preview or seen.call.tool) if whole else "", "bold"),
         ("why", short(seen.call.why, 400) or "nobody said why", ""),
         ("risk", risk, f"${colour}"),
         ("undo", seen.undo or NO_UNDO, "" if seen.undo else "$error"),
     )
-    told = [Content.styled(f"{name:<5}", MUTED) + Content.styled(text, style) for name, text, style in facts if text]
+    told = [Content.styled(line(f"{name:<5}"), MUTED) + Content.styled(line(text), style) for name, text, style in facts if text]
     return Content("\n").join(told)

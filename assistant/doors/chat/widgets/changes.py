@@ -61,7 +61,7 @@ def _change(one: SeenCall, seen: IncidentSeen) -> Item:
     if outcome is not None and not outcome.ok:
         told.append((Part("error ", "dim"), Part(outcome.error, "error")))
     if one.can_be_undone:
-        told.append((Part("undo ", "dim"), Part(f"{one.undo} · press u, or nightshift undo {call.id}")))
+        told.append((Part("undo ", "dim"), Part(f"nightshift undo {call.id}, or press u")))
     elif call.status is CallStatus.UNDONE:
         told.append(Part("taken back", "dim"))
     return item(f"call:{call.id}", Part(f"{sign} call {call.id}", look), *told)

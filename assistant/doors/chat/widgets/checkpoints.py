@@ -9,10 +9,10 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Static
 
+from assistant.display import line
 from assistant.doors.chat.about_job import CheckpointsSeen, SeenCheckpoint
 from assistant.doors.chat.widgets.rows import Cell, Row, Rows
 from assistant.doors.chat.words import age, short
-from assistant.doors.cli.output import clean
 
 
 class CheckpointsTable(Vertical):
@@ -31,7 +31,7 @@ class CheckpointsTable(Vertical):
     def tell(self, seen: CheckpointsSeen, now: datetime) -> None:
         """Show them."""
         nothing = "" if seen.found else "No checkpoints. "
-        self.note.update(f"{nothing}{clean(seen.note)}")
+        self.note.update(f"{nothing}{line(seen.note)}")
         self.table.show([_row(one, now) for one in reversed(seen.found)])
         self.table.set_class(not seen.found, "-hidden")
 

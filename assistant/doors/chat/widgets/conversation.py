@@ -8,6 +8,7 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 
 from assistant.agent.answer import Answer, Source
+from assistant.display import line
 from assistant.doors.chat.sessions import Entry, What
 from assistant.doors.chat.widgets.earlier import Earlier
 from assistant.doors.chat.widgets.exchange import Exchange
@@ -151,7 +152,11 @@ class Conversation(VerticalScroll):
         for number in reversed(numbers[: numbers.index(asked) + 1]):
             if self._shown[number].open_source(event.number):
                 return
-        self.app.notify(f"Source {event.number} is not on the screen: it belongs to an earlier question.", severity="warning")
+        self.app.notify(
+            line(f"Source {event.number} is not on the screen: it belongs to an earlier question."),
+            severity="warning",
+            markup=False,
+        )
 
     async def _begin(self, number: int, text: str, before: Exchange | None = None) -> Exchange:
         self._shown[number] = exchange = Exchange(number, text)

@@ -11,6 +11,7 @@ from textual.widgets import Static
 from textual_plot import HiResMode
 from textual_plot.axis_formatter import NumericAxisFormatter
 
+from assistant.display import line
 from assistant.doors.chat.curves import TITLES, CurvesSeen, line_of, not_numbers, runs_of
 from assistant.doors.chat.widgets.plot import Plot
 from assistant.records import MetricPoint
@@ -96,12 +97,12 @@ class Curve(Vertical):
     def _told(self, seen: CurvesSeen, log: bool) -> Content:
         name = TITLES[self.metric]
         if not seen.has(self.metric):
-            return Content.from_markup("[b]$name[/b]  [$foreground 60%]not logged[/]", name=name)
-        title = Content.from_markup("[b]$name[/b][$foreground 60%]$scale[/]", name=name, scale=" (log scale)" if log else "")
+            return Content.from_markup("[b]$name[/b]  [$foreground 60%]not logged[/]", name=line(name))
+        title = Content.from_markup("[b]$name[/b][$foreground 60%]$scale[/]", name=line(name), scale=" (log scale)" if log else "")
         last = _last([point for run in seen.runs for point in run.points], self.metric)
         crosses = sum(len(not_numbers(run.points, self.metric)) for run in seen.runs)
-        more = [Content.from_markup("[$foreground 60%]$text[/]", text=last)]
-        more += [Content.from_markup("[$error]× $count not a number[/]", count=str(crosses))] if crosses else []
+        more = [Content.from_markup("[$foreground 60%]$text[/]", text=line(last))]
+        more += [Content.from_markup("[$error]× $count not a number[/]", count=line(str(crosses)))] if crosses else []
         return Content("  ").join([title, *more])
 
     def _colour(self, name: str) -> str:

@@ -13,9 +13,9 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widgets import Static
 
+from assistant.display import line
 from assistant.doors.chat.curves import METRICS, CurvesSeen
 from assistant.doors.chat.widgets.curve import Curve
-from assistant.doors.cli.output import clean
 
 
 class CurvesView(VerticalScroll):
@@ -24,9 +24,9 @@ class CurvesView(VerticalScroll):
     class LineChosen(Message):
         """The person wants to read the line that a point was drawn from."""
 
-        def __init__(self, run: str, path: Path, line: int | None) -> None:
+        def __init__(self, run: str, path: Path, line: int | None, account: str = "") -> None:
             super().__init__()
-            self.run, self.path, self.line = run, path, line
+            self.run, self.path, self.line, self.account = run, path, line, account
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "line", "Its line"),
@@ -83,7 +83,7 @@ class CurvesView(VerticalScroll):
         marked = self.seen.marks[0].step if self.seen.marks else run.points[-1].step
         point = [one for one in run.points if one.step <= marked][-1:] or [run.points[-1]]
         # of a log of which only the end was read, lines were counted from there
-        self.post_message(self.LineChosen(run.name, run.path, point[0].line if not run.note else None))
+        self.post_message(self.LineChosen(run.name, run.path, point[0].line if not run.note else None, run.account))
 
     def on_mount(self) -> None:
         """Follow the theme."""
@@ -104,10 +104,11 @@ def legend(seen: CurvesSeen) -> Content:
         if run.points:
             colour = ("primary", "success", "secondary")[min(number, 2)]
             steps = f"{run.name}: steps {run.points[0].step:,} to {run.points[-1].step:,}"
-            parts.append(Content.from_markup(f"[${colour}]━ $text[/]", text=clean(steps)))
+            parts.append(Content.from_markup(f"[${colour}]━ $text[/]", text=line(steps)))
     parts += [
-        Content.from_markup(f"[${mark.colour}]│$text[/]", text=f"{mark.sign} {mark.label} {mark.step:,}") for mark in seen.marks
+        Content.from_markup(f"[${mark.colour}]│$text[/]", text=line(f"{mark.sign} {mark.label} {mark.step:,}"))
+        for mark in seen.marks
     ]
     if seen.note:
-        parts.append(Content.from_markup("[$foreground 60%]$text[/]", text=clean(seen.note)))
+        parts.append(Content.from_markup("[$foreground 60%]$text[/]", text=line(seen.note)))
     return Content("   ").join(parts) if parts else Content("No steps to draw.")

@@ -10,12 +10,12 @@ from textual.containers import Vertical
 from textual.widgets import Static
 
 from assistant.agent.answer import Answer, Source
+from assistant.display import line
 from assistant.doors.chat.widgets.looked import Looked
 from assistant.doors.chat.widgets.proposal import ProposalCard
 from assistant.doors.chat.widgets.said import Said
 from assistant.doors.chat.widgets.spoken import Spoken
 from assistant.doors.chat.widgets.told import Told
-from assistant.doors.cli.output import clean
 
 SILENT_S = 0.4
 """Seconds before it is said that the agent works."""
@@ -78,7 +78,7 @@ class Exchange(Vertical):
         """Say why there is no answer; what the model said until then stays, as a draft."""
         self._ends()
         await self.reply.end_draft(keep=keep)
-        await self.reply.mount(Static(clean(why), markup=False, classes="failed"))
+        await self.reply.mount(Static(line(why), markup=False, classes="failed"))
 
     async def noted(self, markdown: str) -> None:
         """Show what came of a command."""
@@ -87,7 +87,7 @@ class Exchange(Vertical):
 
     async def remarked(self, text: str) -> None:
         """Show what came of a proposal, in a conversation that is shown again."""
-        await self.reply.mount(Static(clean(text), markup=False, classes="note"))
+        await self.reply.mount(Static(line(text), markup=False, classes="note"))
 
     def settled(self, approval: int, text: str) -> bool:
         """Say what came of a proposal; tell whether it was one of these."""

@@ -8,10 +8,10 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import ProgressBar, Static
 
+from assistant.display import line
 from assistant.doors.chat.about_nodes import HealthSeen, ProbeRow
 from assistant.doors.chat.widgets.rows import Cell, Row, Rows
 from assistant.doors.chat.words import folded, short
-from assistant.doors.cli.output import clean
 
 LOOKS = {"ok": ("✓", "success"), "warning": ("!", "warning"), "critical": ("✗", "error"), "unknown": ("?", "warning")}
 
@@ -42,7 +42,7 @@ class HealthTable(Vertical):
         """Show what they said."""
         self.busy = False
         self.remove_class("-busy")
-        self.note.update(clean(f"Unknown: {seen.trouble}" if seen.trouble else _summary(seen)))
+        self.note.update(line(f"Unknown: {seen.trouble}" if seen.trouble else _summary(seen)))
         self.table.show([_row(number, row) for number, row in enumerate(seen.rows)])
         self.table.focus()
 

@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Static
 
+from assistant.display import line
 from assistant.doors.chat.seen import SeenIncident
 from assistant.doors.chat.widgets.incidents_panel import IncidentsPanel, row_of
 from assistant.doors.chat.widgets.rows import Rows
@@ -20,7 +21,7 @@ class IncidentList(Vertical):
     def __init__(self, calm: str) -> None:
         super().__init__()
         self.table = Rows(IncidentsPanel.COLUMNS)
-        self.calm = Static(calm, classes="calm", markup=False)
+        self.calm = Static(line(calm), classes="calm", markup=False)
 
     def compose(self) -> ComposeResult:
         """Put both there; one of them is shown."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from textual.content import Content
 from textual.widgets import DataTable
 
+from assistant.display import line
 from assistant.doors.chat.messages import OpenJob
 from assistant.doors.chat.seen import ClusterSeen
 from assistant.doors.chat.widgets.panel import Panel
@@ -35,7 +37,7 @@ class JobsPanel(Panel):
         self.count(len(chosen), of=len(seen.jobs))
         self.set_class(bool(seen.trouble), "-stale")
         stale = f" · as of {clock(seen.at, self.app.desk.now())}: no answer since" if seen.trouble else ""  # type: ignore[attr-defined]
-        self.border_title = f"{self.TITLE}{stale}"
+        self.border_title = Content(line(f"{self.TITLE}{stale}"))
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         """Open the job."""

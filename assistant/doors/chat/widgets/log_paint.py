@@ -11,6 +11,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
+from assistant.display import line
 from assistant.doors.chat.log_rows import Cited, LogRow
 
 RANK_HUES = 6
@@ -77,10 +78,11 @@ def _tone(cited: Cited) -> str:
 def _body(row: LogRow, cited: Cited | None, look: Look) -> list[Segment]:
     segments: list[Segment] = []
     if cited is not None:
-        segments += [Segment(f" {cited.role} ", look.style(f"cited-{_tone(cited)}")), Segment(" ", look.style("text"))]
+        segments += [Segment(f" {line(cited.role)} ", look.style(f"cited-{_tone(cited)}")), Segment(" ", look.style("text"))]
     if row.label:
-        segments.append(Segment(f"{row.label} " if row.text else row.label, look.style("again" if row.text else "fold")))
-    text = row.text.expandtabs(8)
+        label = line(row.label)
+        segments.append(Segment(f"{label} " if row.text else label, look.style("again" if row.text else "fold")))
+    text = line(row.text.expandtabs(8))
     return segments + _painted(text, look)
 
 

@@ -16,6 +16,7 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from assistant.display import line
 from assistant.doors.chat.log_pattern import highlighter
 from assistant.doors.chat.log_reader import LogReader
 from assistant.doors.chat.log_rows import Cited, GoTo, LogRow, LogState, News, RanksCounted, RowsRead, citations
@@ -95,6 +96,7 @@ class LogView(ScrollView, can_focus=True):
         line: int | None = None,
         source: int | None = None,
         folded: bool = False,
+        account: str = "",
         id: str | None = None,
     ) -> None:
         """Show logs.
@@ -105,6 +107,7 @@ class LogView(ScrollView, can_focus=True):
             line: The line to start at; without it the end, following.
             source: Position of the file that `line` counts in; the first one when there is none.
             folded: Whether to begin with routine lines folded.
+            account: With whose rights the logs are read.
             id: Of the widget.
         """
         super().__init__(id=id)
@@ -114,7 +117,7 @@ class LogView(ScrollView, can_focus=True):
         self.wrap = False
         self.note = ""
         """What the last key led to, where it did not lead anywhere."""
-        self._reader = LogReader(sources, self._post, cited=[(one.source, one.line) for one in cited])
+        self._reader = LogReader(sources, self._post, cited=[(one.source, one.line) for one in cited], account=account)
         self._start = (line, source)
         self._fold_first = folded
         self._shown = LogStrips(self._look, citations(cited))
@@ -478,6 +481,6 @@ class LogView(ScrollView, can_focus=True):
     def action_copy(self) -> None:
         """Copy the line under the cursor to the terminal's clipboard."""
         if self.row is not None:
-            self.app.copy_to_clipboard(self.row.text or self.row.label)
+            self.app.copy_to_clipboard(line(self.row.text or self.row.label))
             self.note = "copied"
             self.changes += 1

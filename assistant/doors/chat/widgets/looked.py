@@ -8,6 +8,7 @@ from textual.content import Content
 from textual.widgets import Collapsible
 
 from assistant.agent.answer import Source
+from assistant.display import line
 from assistant.doors.chat.widgets.plain import MUTED, Plain
 from assistant.doors.chat.words import short
 
@@ -53,5 +54,5 @@ def evidence(source: Source) -> str:
 def _label(source: Source, took_s: float | None) -> Content:
     took = "" if took_s is None else f" · {took_s * 1000:.0f} ms" if took_s < 1 else f" · {took_s:.1f} s"
     failed = " · did not work" if source.error else ""
-    number = Content.styled(f"[{source.number}] ", "$primary")
-    return number + Content(short(source.call, 110)) + Content.styled(took, MUTED) + Content.styled(failed, "$warning")
+    number = Content.styled(line(f"[{source.number}] "), "$primary")
+    return number + Content(short(source.call, 110)) + Content.styled(line(took), MUTED) + Content.styled(line(failed), "$warning")

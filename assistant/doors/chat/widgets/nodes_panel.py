@@ -10,6 +10,7 @@ from textual.widget import Widget
 from textual.widgets import Tree
 from textual.widgets.tree import TreeNode
 
+from assistant.display import line
 from assistant.doors.chat.messages import OpenNodes
 from assistant.doors.chat.seen import ClusterSeen
 from assistant.doors.chat.widgets.node_tree import NodeTree
@@ -71,7 +72,7 @@ class NodesPanel(Panel):
     def _label(self, state: NodeState, reason: str, names: Sequence[str]) -> Text:
         look = NODES[state]
         colour = self.app.theme_variables.get(look.colour, "")
-        text = Text(f"{look.sign} ", style=colour if colour.startswith("#") else "")
+        text = Text(line(f"{look.sign} "), style=colour if colour.startswith("#") else "")
         text.append(f"{len(names)} {state}")
         text.append(f"  {folded(names)}", style="dim")
         return text.append(f"  {short(reason, 80)}", style="italic") if reason else text

@@ -12,8 +12,8 @@ from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
+from assistant.display import line
 from assistant.doors.chat.keys import vi_keys
-from assistant.doors.cli.output import clean
 
 
 class Part(NamedTuple):
@@ -117,8 +117,8 @@ class Openable(OptionList):
 
     def _option(self, one: Item, number: int) -> Option:
         if not one.key:
-            room = "\n" if number and self._drawn_for[1] else ""
-            return Option(Text(room) + self._text((one.left,)), disabled=True)
+            room = Text("\n" if number and self._drawn_for[1] else "")
+            return Option(room + self._text((one.left,)), disabled=True)
         grid = Table.grid(padding=(0, 1), expand=True)
         grid.add_column(width=self._drawn_for[2], no_wrap=True, overflow="ellipsis")
         grid.add_column(ratio=1)
@@ -128,7 +128,7 @@ class Openable(OptionList):
     def _text(self, parts: tuple[Part, ...]) -> Text:
         text = Text(overflow="fold", end="")
         for part in parts:
-            text.append(clean(part.text).expandtabs(4)[:LONGEST_LINE], style=self._style(part.look))
+            text.append(line(part.text.expandtabs(4), LONGEST_LINE), style=self._style(part.look))
         return text
 
     def _style(self, look: str) -> str:

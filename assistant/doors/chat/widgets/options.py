@@ -6,8 +6,8 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
+from assistant.display import line
 from assistant.doors.chat.widgets.plain import link
-from assistant.doors.cli.output import clean
 
 
 class Options(Static):
@@ -27,7 +27,7 @@ class Options(Static):
     def on_mount(self) -> None:
         """Show them."""
         lines = [
-            Content.styled(f"{place + 1}  ", "$accent") + link(clean(one), "choose", place)
+            Content.styled(line(f"{place + 1}  "), "$accent") + link(line(one), "choose", place)
             for place, one in enumerate(self.options)
         ]
         self.update(Content("\n").join(lines))

@@ -71,4 +71,4 @@ class Panel(Vertical):
         """Say how many there are, or the calm sentence where there is none."""
         self.set_class(not shown, "-empty")
         self.calm.update(calm or self.CALM)
-        self.border_subtitle = "" if not shown else f"{shown} of {of:,}" if of is not None and of != shown else f"{shown:,}"
+        self.border_subtitle = "" if not shown else f"{shown:,} of {of:,}" if of is not None and of != shown else f"{shown:,}"

@@ -10,7 +10,7 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.widget import Widget
 
-from assistant.doors.cli.output import clean
+from assistant.display import block, line
 
 MOST_LINES, MOST_CHARACTERS = 40, 8_000
 """Shown before somebody asks for all of it."""
@@ -45,7 +45,7 @@ class Plain(Widget):
             classes: For the style.
         """
         super().__init__(classes=classes)
-        self.text = clean(text).expandtabs(4)
+        self.text = block(text).expandtabs(4)
         self._cites, self._most = cites, most
         self.whole = False
         self._laid_out: tuple[int, Content] = (0, Content(""))
@@ -74,7 +74,7 @@ class Plain(Widget):
 
     def _wrapped(self, width: int) -> Content:
         if self._laid_out[0] != width and width > 0:
-            lines = [part for line in self._lines() for part in hanging(line, width)]
+            lines = [part for content in self._lines() for part in hanging(content, width)]
             self._laid_out = (width, Content("\n").join(lines))
         return self._laid_out[1]
 
@@ -84,21 +84,21 @@ class Plain(Widget):
         if len(lines) <= most + FEW:
             most = len(lines)
         shown = "\n".join(lines[:most])[:characters]
-        told = [cited(line) if self._cites else Content(line) for line in shown.split("\n")]
+        told = [cited(text) if self._cites else Content(line(text)) for text in shown.split("\n")]
         if len(shown) < len(self.text):
             left = len(lines) - len(told)
             rest = f"{left:,} more lines" if left > 0 else f"{len(self.text) - len(shown):,} more characters"
-            told.append(Content.styled(f"… {rest}", MUTED) if self.whole else link(f"… show {rest}", "all"))
+            told.append(Content.styled(line(f"… {rest}"), MUTED) if self.whole else link(f"… show {rest}", "all"))
         return told
 
 
-def hanging(line: Content, width: int) -> list[Content]:
+def hanging(content: Content, width: int) -> list[Content]:
     """Return one line as the lines that it takes at a width; what goes on stands two cells further in than it began."""
-    if line.cell_length <= width:
-        return [line]
-    plain = line.plain
+    if content.cell_length <= width:
+        return [content]
+    plain = content.plain
     indent = min(len(plain) - len(plain.lstrip(" ")), DEEPEST, max(0, width // 3))
-    rest = line[len(plain) - len(plain.lstrip(" ")) :]
+    rest = content[len(plain) - len(plain.lstrip(" ")) :]
     further = indent + 2 if width >= indent + 12 else indent
     first, *more = rest.wrap(max(4, width - further))
     return [first.pad_left(indent), *(one.pad_left(further) for one in more)]
@@ -108,13 +108,13 @@ def link(text: str, action: str, *arguments: Any) -> Content:
     """Return text that does something when it is clicked."""
     call = f"{action}({', '.join(map(repr, arguments))})"
     # the text is handed over beside the markup: nothing in it is read as markup
-    return Content.from_markup(f"[{_LINK} @click={call}]$text[/]", text=text)
+    return Content.from_markup(f"[{_LINK} @click={call}]$text[/]", text=line(text))
 
 
 def cited(text: str) -> Content:
     """Return text whose citations lead to their sources."""
     parts, end = [], 0
     for found in _CITED.finditer(text):
-        parts += [Content(text[end : found.start()]), link(found.group(), "cite", int(found.group(1)))]
+        parts += [Content(line(text[end : found.start()])), link(found.group(), "cite", int(found.group(1)))]
         end = found.end()
-    return Content("").join([*parts, Content(text[end:])])
+    return Content("").join([*parts, Content(line(text[end:]))])

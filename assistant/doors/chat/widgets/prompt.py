@@ -12,9 +12,9 @@ from textual.message import Message
 from textual.widgets import TextArea
 
 from assistant.agent.wording import MOST_CHARACTERS
+from assistant.display import removed
 from assistant.doors.chat.slash import Known, Takes, offers
 from assistant.doors.chat.widgets.completion import Completion
-from assistant.doors.cli.output import clean
 
 TWICE_S = 1.0
 """Seconds within which a second Esc counts with the first."""
@@ -106,10 +106,14 @@ class Prompt(TextArea):
     async def _on_paste(self, event: events.Paste) -> None:
         event.stop()
         event.prevent_default()
-        if len(event.text) > MOST_CHARACTERS:
-            self.post_message(self.TooLong(len(event.text)))
-            return
-        self.insert(clean(event.text.replace("\r\n", "\n").replace("\r", "\n")))
+        self.take_paste(event.text)
+
+    def take_paste(self, text: str) -> None:
+        """Insert what was pasted; a whole log is refused."""
+        if len(text) > MOST_CHARACTERS:
+            self.post_message(self.TooLong(len(text)))
+        else:
+            self.insert(removed(text))
 
     def _enter(self) -> bool:
         """Hand the line over; the name of a command is completed before, an argument only where the person chose one."""

@@ -9,11 +9,11 @@ from textual.message import Message
 from textual.widgets import Button, Static
 
 from assistant.agent.answer import Proposal
+from assistant.display import line, unambiguous
 from assistant.doors.chat.messages import OpenApproval
 from assistant.doors.chat.seen import SeenApproval, StoreSeen
 from assistant.doors.chat.widgets.plain import MUTED
 from assistant.doors.chat.words import RISKS, age
-from assistant.doors.cli.output import clean
 
 
 class ProposalCard(Vertical):
@@ -32,12 +32,13 @@ class ProposalCard(Vertical):
         self.came = ""
         """What came of it; empty while it waits."""
         self._waited = False
+        self._change = Static(Content.styled(unambiguous(proposal.preview or proposal.tool), "bold"), classes="change")
         self._facts = Static("", markup=False, classes="facts")
 
     def compose(self) -> ComposeResult:
         """Lay it out."""
         one = self.proposal
-        yield Static(Content.styled(clean(one.preview or one.tool), "bold"), classes="change")
+        yield self._change
         yield self._facts
         if one.approval is not None:
             with Horizontal(classes="answers"):
@@ -50,16 +51,16 @@ class ProposalCard(Vertical):
         one = self.proposal
         if one.approval is None:
             self.border_title = "Not proposed" if one.why_not else "Done"
-            self._facts.update(clean(one.why_not))
+            self._facts.update(line(one.why_not))
             self.add_class("-over")
             return
-        self.border_title = f"Proposed, not done · approval {one.approval}"
+        self.border_title = Content(line(f"Proposed, not done · approval {one.approval}"))
         self.watch(self.app, "store_seen", self._seen)
 
     def settled(self, text: str) -> None:
         """Say what came of it; it cannot be answered any more."""
         self.came = text
-        self.border_subtitle = clean(text)[:60]
+        self.border_subtitle = Content(line(text, 60))
         self.add_class("-over")
 
     def _seen(self, seen: StoreSeen | None) -> None:
@@ -68,6 +69,8 @@ class ProposalCard(Vertical):
         found = next((one for one in seen.approvals if one.approval.id == self.proposal.approval), None)
         if found is not None:
             self._waited = True
+            # the stored command, which is the one that would run: not the agent's draft of it
+            self._change.update(Content.styled(unambiguous(found.command), "bold"))
             self._facts.update(_facts(found, seen))
         elif self._waited:
             self.settled(_answer_of(self.proposal, seen))
@@ -83,7 +86,7 @@ class ProposalCard(Vertical):
             self.post_message(self.Refuse(approval))
         else:
             self.add_class("-later")
-            self.border_subtitle = f"/approve {approval} when you are ready"
+            self.border_subtitle = Content(line(f"/approve {approval} when you are ready"))
 
 
 def _facts(found: SeenApproval, seen: StoreSeen) -> Content:
@@ -91,10 +94,14 @@ def _facts(found: SeenApproval, seen: StoreSeen) -> Content:
     facts = (
         ("why", found.call.why or "nobody said why", ""),
         ("risk", risk, f"${colour}"),
-        ("undo", found.undo or "cannot be taken back", ""),
+        ("undo", found.undo or "cannot be undone", ""),
+        ("asks", f"{found.call.by}; {found.approval.rule}", MUTED),
         ("left", f"{age(found.approval.expires, seen.at)}, then it lapses", MUTED),
+        ("digest", found.digest, MUTED),
     )
-    lines = [Content.styled(f"{name:<6}", MUTED) + Content.styled(clean(text), style) for name, text, style in facts]
+    lines = [
+        Content.styled(line(f"{name:<7}"), MUTED) + Content.styled(unambiguous(text), style) for name, text, style in facts if text
+    ]
     return Content("\n").join(lines)
 
 

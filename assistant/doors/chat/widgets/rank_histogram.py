@@ -11,11 +11,13 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.content import Content
 from textual.geometry import Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from assistant.display import line
 from assistant.doors.chat.log_rows import RanksCounted
 from assistant.logs.marks import NO_RANK
 from assistant.logs.rank_counts import RankTally
@@ -143,8 +145,10 @@ class RankHistogram(ScrollView, can_focus=True):
         self.cursor = next((place for place, bar in enumerate(self.bars) if here in bar.ranks), 0)
         self.virtual_size = Size(self.size.width, len(self.bars))
         ranks = sum(tally.rank != NO_RANK for tally in tallies)
-        self.border_title = f"{ranks:,} ranks" if not self._within else f"ranks {min(self._within)}-{max(self._within)}"
-        self.border_subtitle = self._silence()
+        self.border_title = Content(
+            line(f"{ranks:,} ranks" if not self._within else f"ranks {min(self._within)}-{max(self._within)}")
+        )
+        self.border_subtitle = Content(line(self._silence()))
         self.refresh()
 
     def _silence(self) -> str:

@@ -6,6 +6,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from assistant.agent.answer import Answer
+from assistant.display import line
 from assistant.doors.chat.messages import OpenIncident
 from assistant.doors.chat.widgets.plain import MUTED, link
 
@@ -20,7 +21,7 @@ class Rests(Static):
     def on_mount(self) -> None:
         """Show it."""
         evidence = ", ".join(map(str, self._answer.evidence))
-        parts = [Content.styled(f"evidence {evidence}", MUTED)] if evidence else []
+        parts = [Content.styled(line(f"evidence {evidence}"), MUTED)] if evidence else []
         parts += [link(f"incident {number}", "incident", number) for number in self._answer.incidents[:5]]
         self.update(Content.styled(" · ", MUTED).join(parts))
 

@@ -9,6 +9,7 @@ from rich.text import Text
 from textual.binding import BindingType
 from textual.widgets import DataTable
 
+from assistant.display import line
 from assistant.doors.chat.keys import vi_keys
 
 
@@ -47,7 +48,7 @@ class Rows(DataTable[Text]):
         """Make the columns."""
         self.cell_padding = 0
         for place, title in enumerate(self._titles):
-            self.add_column(Text(f"{title} "), key=str(place))
+            self.add_column(Text(line(f"{title} ")), key=str(place))
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self.show(list(self._shown.values())))
 
     def show(self, rows: Sequence[Row]) -> None:
@@ -93,6 +94,6 @@ class Rows(DataTable[Text]):
 
     def _text(self, cell: Cell | str) -> Text:
         if isinstance(cell, str):
-            return Text(f"{cell} ", no_wrap=True, end="")
+            return Text(line(f"{cell} "), no_wrap=True, end="")
         colour = self.app.theme_variables.get(cell.colour, "")
-        return Text(f"{cell.text} ", style=colour if colour.startswith("#") else "", no_wrap=True, end="")
+        return Text(line(f"{cell.text} "), style=colour if colour.startswith("#") else "", no_wrap=True, end="")

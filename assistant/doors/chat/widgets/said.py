@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.content import Content
 from textual.widgets import Static
 
-from assistant.doors.cli.output import clean
+from assistant.display import block
 
 MOST_LINES = 12
 
@@ -15,12 +15,12 @@ class Said(Static):
 
     def __init__(self, text: str) -> None:
         super().__init__("", markup=False)
-        self.text = clean(text)
+        self.text = block(text)
 
     def on_mount(self) -> None:
         """Show it."""
         lines = self.text.split("\n")
         more = [f"… {len(lines) - MOST_LINES} more lines"] if len(lines) > MOST_LINES else []
         first, *rest = [*lines[:MOST_LINES], *more]
-        shown = "\n".join([first, *(f"  {line}" for line in rest)])
-        self.update(Content.styled("› ", "$accent bold") + Content.styled(shown, "bold"))
+        shown = "\n".join([first, *(f"  {text}" for text in rest)])
+        self.update(Content.styled("› ", "$accent bold") + Content.styled(block(shown), "bold"))

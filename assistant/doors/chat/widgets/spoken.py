@@ -7,11 +7,12 @@ import re
 from markdown_it import MarkdownIt
 from textual.widgets import Markdown
 
+from assistant.display import block, line
 from assistant.doors.chat.widgets.plain import Plain
-from assistant.doors.cli.output import clean
 
 _CITED = re.compile(r"(?<!\\)\[(\d{1,4})\](?!\()")
 _SOURCE = "source:"
+_LEADS_TO = re.compile(rf"{_SOURCE}([0-9]{{1,4}})")
 
 
 def parser() -> MarkdownIt:
@@ -24,13 +25,14 @@ class Spoken(Markdown):
 
     def __init__(self, text: str = "", *, classes: str | None = None) -> None:
         super().__init__(
-            _CITED.sub(rf"[\\[\1\\]]({_SOURCE}\1)", clean(text)), open_links=False, parser_factory=parser, classes=classes
+            _CITED.sub(rf"[\\[\1\\]]({_SOURCE}\1)", block(text)), open_links=False, parser_factory=parser, classes=classes
         )
 
     def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
         """Lead to a source, or show where a link leads: whoever wrote it may not send anybody anywhere."""
         event.stop()
-        if event.href.startswith(_SOURCE):
-            self.post_message(Plain.Cited(int(event.href.removeprefix(_SOURCE))))
+        cited = _LEADS_TO.fullmatch(event.href)  # a model may write links of this form itself
+        if cited is not None:
+            self.post_message(Plain.Cited(int(cited[1])))
         else:
-            self.app.notify(clean(event.href)[:200], title="This link leads to", markup=False)
+            self.app.notify(line(event.href, 200), title="This link leads to", markup=False)

@@ -11,6 +11,7 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widgets import Static
 
+from assistant.display import line
 from assistant.doors.chat.covered import covered
 from assistant.doors.chat.seen import ClusterSeen, StoreSeen
 from assistant.doors.chat.words import clock
@@ -65,8 +66,8 @@ class StatusBar(Static):
             left.append(Part(f"! {self.trouble}", "$error bold"))
         left += _store_parts(store) + _cluster_parts(cluster)
         self._places = _places_of(left)
-        right = [Content.styled(text, "$text-muted") for text in (self.answers, self.MODES.get(self.mode, self.mode)) if text]
-        shown = Content(GAP).join(Content.styled(part.text, part.style) for part in left)
+        right = [Content.styled(line(text), "$text-muted") for text in (self.answers, self.MODES.get(self.mode, self.mode)) if text]
+        shown = Content(GAP).join(Content.styled(line(part.text), part.style) for part in left)
         self.update(_spread(shown, Content(" · ").join(right), self.size.width), layout=False)  # always one line of the whole width
 
     def on_resize(self) -> None:

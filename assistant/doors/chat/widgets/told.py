@@ -8,12 +8,12 @@ from textual.widgets import Markdown, Static
 from textual.widgets.markdown import MarkdownStream
 
 from assistant.agent.answer import Answer, Kind
+from assistant.display import block, line
 from assistant.doors.chat.widgets.options import Options
 from assistant.doors.chat.widgets.plain import Plain
 from assistant.doors.chat.widgets.proposal import ProposalCard
 from assistant.doors.chat.widgets.rests import Rests
 from assistant.doors.chat.widgets.spoken import Spoken
-from assistant.doors.cli.output import clean
 
 DRAFT = "draft, not held against the evidence yet"
 BEGUN = "the model was ended in the middle of this; it is held against nothing"
@@ -37,7 +37,7 @@ class Told(Vertical):
             await self.mount(Static(DRAFT, classes="draft-title"), self._draft)
             self._stream = Markdown.get_stream(self._draft)
         assert self._stream is not None
-        await self._stream.write(clean(text))
+        await self._stream.write(block(text))
 
     async def answered(self, answer: Answer) -> None:
         """Show the checked answer instead of the draft."""
@@ -72,7 +72,7 @@ def _parts(answer: Answer) -> list[Widget]:
         parts.append(Static("Refused.", classes="note"))
     if answer.evidence or answer.incidents:
         parts.append(Rests(answer))
-    notes = [f"! {clean(note)}" for note in answer.notes]
+    notes = [f"! {line(note)}" for note in answer.notes]
     if notes:
-        parts.append(Static("\n".join(notes), markup=False, classes="note"))
+        parts.append(Static(block("\n".join(notes)), markup=False, classes="note"))
     return parts

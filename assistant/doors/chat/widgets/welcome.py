@@ -5,6 +5,7 @@ from __future__ import annotations
 from textual.content import Content
 from textual.widgets import Static
 
+from assistant.display import line
 from assistant.doors.chat.covered import covered
 from assistant.doors.chat.seen import OUT, ClusterSeen, StoreSeen
 from assistant.doors.chat.widgets.options import Options
@@ -43,8 +44,10 @@ class Welcome(Static):
         if covered(self):
             return
         self.examples = examples(self.app.store_seen, self.app.cluster_seen)  # type: ignore[attr-defined]
-        lines = [Content.styled(WHAT, "bold"), Content.styled(who(self.answers), MUTED), Content("")]
-        lines += [Content.styled(f"{place + 1}  ", "$accent") + link(one, "ask", place) for place, one in enumerate(self.examples)]
+        lines = [Content.styled(WHAT, "bold"), Content.styled(line(who(self.answers)), MUTED), Content("")]
+        lines += [
+            Content.styled(line(f"{place + 1}  "), "$accent") + link(one, "ask", place) for place, one in enumerate(self.examples)
+        ]
         lines += [Content(""), Content.styled("A number and Enter asks it; / lists commands, F1 keys.", MUTED)]
         if lines != self._lines:
             self._lines = lines

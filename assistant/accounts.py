@@ -1,0 +1,109 @@
+"""The rights of other accounts of this machine: who they are, and how a thread reads with them instead of root's.
+
+`setfsuid` belongs to one thread and counts for file access only, so other threads of this process go on as root.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import pwd
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from assistant.errors import OwnerDenied
+
+NOBODY = 65534
+"""The kernel's overflow uid: it owns nothing and is in no group."""
+# glibc's setgroups changes all threads; the system call only the one that makes it
+_SETGROUPS = {"x86_64": 116, "aarch64": 159, "ppc64le": 81, "s390x": 206, "riscv64": 159}
+_ACCESS_LISTS = ("system.posix_acl_access", "system.nfs4_acl")
+
+
+class Account(NamedTuple):
+    """An account as the kernel knows it."""
+
+    name: str
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+
+
+def account_of(name: str) -> Account | None:
+    """Return the account whose rights count; None where they are our own: an empty name, root, or the account that we run as."""
+    if not name:
+        return None
+    account = _known(name)
+    return None if account.uid in (0, os.geteuid()) else account
+
+
+@lru_cache(maxsize=4096)
+def _known(name: str) -> Account:
+    try:
+        entry = pwd.getpwuid(int(name)) if name.isdecimal() and len(name) < 10 else pwd.getpwnam(name)
+    except (KeyError, ValueError, OverflowError):
+        return Account(name, NOBODY, NOBODY, ())
+    return Account(name, entry.pw_uid, entry.pw_gid, tuple(os.getgrouplist(entry.pw_name, entry.pw_gid)))
+
+
+@contextmanager
+def as_account(account: Account | None) -> Iterator[None]:
+    """Let this thread access files with the rights of an account, where we are root; else change nothing.
+
+    Raises:
+        OwnerDenied: The kernel refused: nothing may then be read for that account.
+    """
+    if account is None or os.geteuid() != 0:
+        yield
+        return
+    own_groups = os.getgroups()
+    library = _library()
+    try:
+        _switch(library, account.uid, account.gid, account.groups)
+        if library.setfsuid(-1) != account.uid or library.setfsgid(-1) != account.gid:
+            raise OwnerDenied(f"files of {account.name} are not read: the kernel does not let this process take its rights")
+        yield
+    finally:
+        library.setfsuid(0)
+        _switch(library, 0, os.getegid(), own_groups)
+
+
+def _switch(library: Any, uid: int, gid: int, groups: tuple[int, ...] | list[int]) -> None:
+    import ctypes
+
+    number = _SETGROUPS.get(platform.machine())
+    array = (ctypes.c_uint32 * len(groups))(*groups)
+    if number is None or library.syscall(ctypes.c_long(number), ctypes.c_long(len(groups)), array) != 0:
+        raise OwnerDenied("files of other accounts are not read: the kernel does not let this process set its groups")
+    library.setfsgid(gid)
+    library.setfsuid(uid)
+
+
+@lru_cache(maxsize=1)
+def _library() -> Any:
+    import ctypes
+
+    library = ctypes.CDLL(None, use_errno=True)
+    library.syscall.restype = ctypes.c_long
+    for function in (library.setfsuid, library.setfsgid):
+        function.argtypes, function.restype = [ctypes.c_uint32], ctypes.c_int
+    return library
+
+
+def may_read(account: Account, path: Path, status: os.stat_result) -> bool:
+    """Tell whether an account may read a file by its mode; where an access list stands beside the mode, it may.
+
+    As root this is no question: the kernel answers it when the file is opened.
+    """
+    if os.geteuid() == 0 or status.st_uid == account.uid or status.st_mode & stat.S_IROTH:
+        return True
+    if status.st_mode & stat.S_IRGRP and status.st_gid in (account.gid, *account.groups):
+        return True
+    try:
+        return any(name in _ACCESS_LISTS for name in os.listxattr(path))
+    except OSError:
+        return False

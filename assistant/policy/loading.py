@@ -1,0 +1,262 @@
+"""Read the policy from its files: whole or not at all, with what a site's file changes of the one that it extends.
+
+A file of a site ends with the line `[end]`: TOML cut off at any byte is often still TOML, with fewer protections. A prefix of a
+file either lacks that line or has everything before it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from assistant.content.reading import build, shipped
+from assistant.content.trusted import read_trusted
+from assistant.errors import ContentError
+from assistant.policy.terms import Limits, Mode, Policy
+
+__all__ = ["LoadedPolicy", "load_policy", "load_policy_files", "site_policy_file"]
+
+MOST_BYTES = 1 << 20
+"""Of one file of a policy."""
+MOST_FILES = 8
+"""In one chain of `extends`."""
+_LISTS = ("kill_switch", "protected", "window")
+"""Lists that an overlay adds to; other lists and values are replaced."""
+_DIRECTIVES = ("extends", "replace", "end")
+"""Keys that say how a file is to be read, and are no terms."""
+_END_LINE = re.compile(r"\[\s*end\s*\]\s*(#.*)?")
+
+
+@dataclass(frozen=True)
+class LoadedPolicy:
+    """A policy that was read whole."""
+
+    policy: Policy
+    files: tuple[Path, ...]
+    """The site's file first, then those that it extends; the shipped one alone where the site has none."""
+    contents: tuple[bytes, ...]
+    """What stood in each of them."""
+    overlay: tuple[str, ...]
+    """What the site's file changes of the one that it extends, a line a term: `mode = "act" (was "observe")`."""
+
+    @property
+    def of_site(self) -> bool:
+        """Whether a file of the site is among them."""
+        return self.files[0] != shipped_policy_file()
+
+
+class _Source(NamedTuple):
+    path: Path
+    content: bytes
+    table: dict[str, Any]
+
+
+def shipped_policy_file() -> Path:
+    """Return the file of the shipped policy."""
+    return shipped("knowledge") / "policy.toml"
+
+
+def site_policy_file(site: Path) -> Path:
+    """Return where a site's policy stands, whether it exists or not."""
+    return site / "knowledge" / "policy.toml"
+
+
+def load_policy(site: Path | None = None) -> Policy:
+    """Read the policy of a site; without one the shipped policy.
+
+    Raises:
+        ContentError: A file is malformed, cut off, or others may write it; the message names line and key, or what to add.
+    """
+    return load_policy_files(None if site is None or not _exists(site_policy_file(site)) else site_policy_file(site)).policy
+
+
+def load_policy_files(path: Path | None) -> LoadedPolicy:
+    """Read a policy file with those that it extends; None: the shipped one.
+
+    Raises:
+        ContentError: As `load_policy`; also a file that does not exist.
+    """
+    chain = tuple((source.path, source.content) for source in _chain(path or shipped_policy_file()))
+    return _composed(chain, os.environ.get("HOME"))
+
+
+@lru_cache(maxsize=8)
+def _composed(chain: tuple[tuple[Path, bytes], ...], _home: str | None) -> LoadedPolicy:
+    """Return the policy of files with these contents; `_home` stands for what a `~` in them means."""
+    base: dict[str, Any] = {}
+    merged: dict[str, Any] = {}
+    for path, content in reversed(chain):
+        base, merged = merged, _overlaid(merged, _parsed(path, content))
+    first = chain[0][0]
+    policy = _built(merged, first)
+    _check_limited(policy, first)
+    overlay = tuple(_changes(base, merged)) if len(chain) > 1 else ()
+    return LoadedPolicy(policy, tuple(path for path, _ in chain), tuple(content for _, content in chain), overlay)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return False
+    except OSError:
+        # whether it exists cannot be told, so reading it must say why
+        return True
+    return True
+
+
+def _chain(path: Path) -> Iterator[_Source]:
+    read: list[Path] = []
+    while True:
+        source = _source(path)
+        read.append(path.resolve())
+        yield source
+        extends = source.table.get("extends")
+        if extends is None:
+            return
+        if not isinstance(extends, str) or not extends:
+            raise ContentError(f'{path}: extends: must be "shipped" or the path of a policy file, not {extends!r}')
+        path = shipped_policy_file() if extends == "shipped" else path.parent / _expanded(extends, path)
+        if path.resolve() in read or len(read) == MOST_FILES:
+            raise ContentError(f"{source.path}: extends: {extends} leads back to itself, or over more than {MOST_FILES} files")
+
+
+def _source(path: Path) -> _Source:
+    # the shipped file comes with the code: who may write it may write the code
+    try:
+        content = path.read_bytes() if path == shipped_policy_file() else read_trusted(path, most_bytes=MOST_BYTES)
+    except OSError as error:
+        raise ContentError(f"{path}: cannot be read: {error.strerror}") from error
+    return _parsed(path, content)
+
+
+@lru_cache(maxsize=32)
+def _parsed(path: Path, content: bytes) -> _Source:
+    """Return what a file says; its tables are shared, so nobody may change them."""
+    try:
+        text = content.decode("utf-8")
+        table = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ContentError(f"{path}: is not valid TOML: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ContentError(f"{path}: cannot be read as TOML: {error}") from error
+    _check_end(path, text, table)
+    _built({key: value for key, value in table.items() if key not in _DIRECTIVES}, path)
+    return _Source(path, content, table)
+
+
+def _check_end(path: Path, text: str, table: Mapping[str, Any]) -> None:
+    """Raise unless the last line that says something is `[end]`, as a table of its own that holds nothing."""
+    # not splitlines(): TOML ends a line, and with it a comment, at \n alone
+    lines = (line.strip() for line in reversed(text.split("\n")))
+    last = next((line for line in lines if line and not line.startswith("#")), "")
+    if table.get("end") != {} or not _END_LINE.fullmatch(last):
+        raise ContentError(
+            f"{path}: is not complete: wanted the line [end] after everything else, found {last[:60]!r}; a policy that was cut off "
+            "may lack protections. See that nothing is missing, then add the line [end] at its end"
+        )
+
+
+def _overlaid(base: Mapping[str, Any], source: _Source) -> dict[str, Any]:
+    own = {key: value for key, value in source.table.items() if key not in _DIRECTIVES}
+    dropped = source.table.get("replace", [])
+    if not isinstance(dropped, list) or not all(isinstance(name, str) for name in dropped):
+        raise ContentError(f'{source.path}: replace: must be a list of keys, such as ["protected"], not {dropped!r}')
+    table = dict(base)
+    for name in dropped:
+        table = _without(table, name.split("."), name, source.path)
+    merged = _joined(table, own)
+    for name in _LISTS:
+        if name in table and name in own:
+            merged[name] = [*table[name], *own[name]]
+    return merged
+
+
+def _without(table: Mapping[str, Any], parts: list[str], name: str, path: Path) -> dict[str, Any]:
+    if parts[0] not in table or (len(parts) > 1 and not isinstance(table[parts[0]], Mapping)):
+        near = difflib.get_close_matches(parts[0], table, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known there: {', '.join(table)}"
+        raise ContentError(f"{path}: replace: {name!r} is not in what it extends; {hint}")
+    if len(parts) == 1:
+        return {key: value for key, value in table.items() if key != parts[0]}
+    return {**table, parts[0]: _without(table[parts[0]], parts[1:], name, path)}
+
+
+def _joined(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    joined = dict(under)
+    for key, value in over.items():
+        below = joined.get(key)
+        joined[key] = _joined(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return joined
+
+
+def _expanded(text: str, path: Path) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise ContentError(f"{path}: {text}: {error}") from error
+
+
+def _built(table: Mapping[str, Any], path: Path) -> Policy:
+    try:
+        policy = build(Policy, table, path)
+    except (RuntimeError, OverflowError, OSError) as error:
+        # a ~ without a home, nesting without end, the file gone while the line of a mistake was looked for
+        raise ContentError(f"{path}: cannot be read: {error}") from error
+    for switch in policy.kill_switch:
+        if not switch.is_absolute():
+            raise ContentError(f"{path}: kill_switch: {switch} must be an absolute path, or begin with ~/")
+    return policy
+
+
+def _check_limited(policy: Policy, path: Path) -> None:
+    """Raise where something is done without asking and nothing could stop it or ends it."""
+    acting = [kind for kind, terms in policy.kind.items() if policy.mode_of(kind) is Mode.ACT]
+    if policy.mode is not Mode.ACT and not acting:
+        return
+    if not policy.kill_switch:
+        raise ContentError(f'{path}: mode "act" needs a kill switch: add kill_switch = ["/etc/nightshift/stop"]')
+    todo = "add per_hour and per_day there"
+    if policy.mode is Mode.ACT and not _capped(policy.hard):
+        raise ContentError(f'{path}: mode "act" needs hard limits over all action classes, [hard]: {todo}')
+    for kind in acting:
+        terms = policy.terms(kind)
+        if not _capped(terms.hard) and not (terms.in_totals and _capped(policy.hard)):
+            where = f"[kind.{kind}.hard]" + (" or [hard]" if terms.in_totals else ", for it stands beside the totals")
+            raise ContentError(f'{path}: {kind} is in mode "act" and needs hard limits, {where}: {todo}')
+
+
+def _capped(limits: Limits) -> bool:
+    return limits.per_hour is not None and limits.per_day is not None
+
+
+def _changes(base: Mapping[str, Any], merged: Mapping[str, Any]) -> Iterator[str]:
+    before, after = dict(_leaves(base)), dict(_leaves(merged))
+    for key in dict.fromkeys([*before, *after]):
+        if key not in after:
+            yield f"{key} is left out (was {_shown(before[key])})"
+        elif key not in before:
+            yield f"{key} = {_shown(after[key])}"
+        elif before[key] != after[key]:
+            yield f"{key} = {_shown(after[key])} (was {_shown(before[key])})"
+
+
+def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list) and value and isinstance(value[0], Mapping):
+        return f"{len(value)} of them" if len(value) > 1 else "one"
+    return f'"{value}"' if isinstance(value, str) else str(value)

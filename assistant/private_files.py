@@ -1,0 +1,111 @@
+"""Files and folders of Nightshift's own: 0700 and 0600 from their first byte, whatever the umask is.
+
+A file that is there already and laxer is closed to others where it is ours; where it is not, the caller gets an error.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import IO, Any
+
+from assistant.errors import ConfigError
+
+__all__ = ["append_private", "close_state_folder", "create_private", "open_private", "private_folder"]
+
+_FOLDER_MODE, _FILE_MODE = 0o700, 0o600
+_OTHERS = 0o077
+
+
+def private_folder(folder: Path) -> Path:
+    """Make a folder and its missing parents with 0700 and return it; one that is there stays as it is.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    missing = [folder, *folder.parents]
+    missing = missing[: next((number for number, path in enumerate(missing) if path.exists()), len(missing))]
+    for path in reversed(missing):
+        try:
+            # mkdir takes away what the umask says, and never adds
+            path.mkdir(mode=_FOLDER_MODE)
+        except FileExistsError:
+            continue
+    if not folder.is_dir():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder))
+    return folder
+
+
+def close_state_folder(folder: Path) -> None:
+    """Set a state folder that is there and that others may enter to 0700; a missing one is left alone.
+
+    Raises:
+        ConfigError: It is shared by others (its sticky bit says so), or belongs to somebody else.
+    """
+    try:
+        about = folder.stat()
+    except FileNotFoundError:
+        return
+    if about.st_mode & stat.S_ISVTX:
+        raise ConfigError(
+            f"state_folder: wanted a folder of Nightshift's own, found {folder}, which others share; name a folder inside it"
+        )
+    _close_to_others(folder, _FOLDER_MODE)
+
+
+def open_private(path: Path, flags: int) -> int:
+    """Open a file that is created with 0600, and return its descriptor; a laxer one of ours is set to 0600.
+
+    Links are not followed. The folder must be there.
+
+    Args:
+        path: The file.
+        flags: As for `os.open`; O_CREAT, O_NOFOLLOW and O_CLOEXEC are added.
+
+    Raises:
+        ConfigError: Others may read it, and it belongs to somebody else.
+        OSError: It is a link, or cannot be opened.
+    """
+    descriptor = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE_MODE)
+    try:
+        _close_to_others(path, _FILE_MODE, descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def create_private(path: Path, mode: str = "w", **options: Any) -> IO[Any]:
+    """Open a file anew for writing, 0600 from its first byte; an old one is emptied.
+
+    Args:
+        path: The file; its folder must be there.
+        mode: `w`, `wb`, `x` or `xb`.
+        options: As for `open`.
+    """
+    flags = os.O_WRONLY | (os.O_EXCL if "x" in mode else os.O_TRUNC)
+    return os.fdopen(open_private(path, flags), mode.replace("x", "w"), **options)
+
+
+def append_private(path: Path, mode: str = "a", **options: Any) -> IO[Any]:
+    """Open a file for appending, 0600 from its first byte."""
+    return os.fdopen(open_private(path, os.O_RDWR | os.O_APPEND), mode, **options)
+
+
+def _close_to_others(path: Path, mode: int, descriptor: int | None = None) -> None:
+    about = path.stat() if descriptor is None else os.fstat(descriptor)
+    if not stat.S_IMODE(about.st_mode) & _OTHERS:
+        return
+    if about.st_uid != os.geteuid():
+        raise ConfigError(
+            f"{path}: wanted a file or folder that only we can open, found mode {stat.S_IMODE(about.st_mode):04o} of user "
+            f"{about.st_uid}; have its owner run: chmod {mode:o} {path}"
+        )
+    # what the owner may do stays: a store that was made read-only is not opened for writing
+    closed = stat.S_IMODE(about.st_mode) & ~_OTHERS
+    if descriptor is None:
+        path.chmod(closed)
+    else:
+        os.fchmod(descriptor, closed)

@@ -1,0 +1,237 @@
+"""Row seals: every committed row of a table has its digest in the audit row of the transaction that wrote it.
+
+Temporary triggers of each writing connection list the rows that a transaction touches. Before the transaction commits, the digests
+of their content before and after go into the `seals` column of its audit rows. All tables are sealed but those named here, so a new
+table cannot be forgotten. What is written past Nightshift has no seal, and a later write by Nightshift does not hide it, since the
+content before that write is not the content that was sealed last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+__all__ = [
+    "Seal",
+    "SealedTable",
+    "Seals",
+    "chain_hash",
+    "chain_mac",
+    "clear_touched",
+    "install_triggers",
+    "row_content",
+    "row_digest",
+    "sealed_rows",
+    "sealed_tables",
+    "seals_of",
+    "seals_text",
+    "touch_all",
+    "touched_seals",
+]
+
+UNSEALED_TABLES = frozenset({"audit", "watches", "counts", "cursors", "tellings", "readings", "_sqlite_migrations"})
+"""The audit has its chain and migrations are compared with the program's. The others are rewritten by every pass of the watch and
+decide nothing that changes a cluster: heartbeats, counts for Prometheus, positions of readers, notification cooldowns, counters."""
+UNSEALED_COLUMNS: Mapping[str, frozenset[str]] = {
+    "incidents": frozenset({"owner", "lease_until"}),
+    "leaders": frozenset({"until"}),
+}
+"""Leases, renewed several times a minute."""
+UNSEALED_ROWS: Mapping[str, str] = {"properties": "name LIKE 'sight:%'"}
+"""Remarks of the watch, replaced by every pass."""
+
+_TOUCHED = "nightshift_touched"
+_INTEGER = re.compile(r"-?[0-9]+")
+_TEXT = re.compile(r"'([^']*)'")
+
+
+class Seal(NamedTuple):
+    """Digests of a row's content before and after a transaction, 32 hexadecimal digits each; empty where there was no row."""
+
+    before: str
+    after: str
+
+
+Seals = dict[str, dict[str, Seal]]
+"""By table and key."""
+
+
+class SealedTable(NamedTuple):
+    """How the rows of a table are identified and digested."""
+
+    name: str
+    key: tuple[str, ...]
+    """Columns of the primary key."""
+    columns: tuple[str, ...]
+    """All other columns that are sealed."""
+    defaults: tuple[str, ...]
+    """Content of each of these columns that counts as absent, as `content_sql` gives it."""
+
+    def key_sql(self, row: str = "") -> str:
+        """Return SQL of a row's key as JSON text; `row` is empty, `OLD.` or `NEW.`."""
+        return f"json_array({', '.join(row + _quoted(name) for name in self.key)})"
+
+    def content_sql(self, row: str = "") -> str:
+        """Return SQL of a row's content: type and bytes of each column, since quote() ends at a NUL and JSON refuses bytes."""
+        parts = [f"typeof({row}{_quoted(name)}) || ':' || hex({row}{_quoted(name)})" for name in self.columns]
+        return " || ';' || ".join(parts) or "''"
+
+    @property
+    def rows_sql(self) -> str:
+        """SELECT of key and content of all rows that are sealed."""
+        where = f" WHERE NOT ({UNSEALED_ROWS[self.name]})" if self.name in UNSEALED_ROWS else ""
+        return f"SELECT {self.key_sql()}, {self.content_sql()} FROM main.{_quoted(self.name)}{where}"
+
+
+def sealed_tables(connection: sqlite3.Connection) -> dict[str, SealedTable]:
+    """Return every table of the store whose rows are sealed, by name."""
+    names = [row[0] for row in connection.execute("SELECT name FROM main.sqlite_master WHERE type = 'table' ORDER BY name")]
+    return {
+        name: _table(connection, name) for name in names if name not in UNSEALED_TABLES and not name.startswith(("sqlite_", "_"))
+    }
+
+
+def install_triggers(connection: sqlite3.Connection, tables: Iterable[SealedTable]) -> None:
+    """Let a connection list what it writes, until it is closed; call it outside of a transaction.
+
+    Calling it again after a change of the schema replaces the triggers.
+    """
+    # REPLACE deletes silently otherwise
+    connection.execute("PRAGMA recursive_triggers = ON")
+    connection.execute("PRAGMA temp_store = MEMORY")
+    connection.execute(f"CREATE TEMP TABLE IF NOT EXISTS {_TOUCHED} (name TEXT NOT NULL, key TEXT NOT NULL, before TEXT NOT NULL)")
+    for table in tables:
+        of = ", ".join(_quoted(column) for column in (*table.key, *table.columns))
+        old = f"INSERT INTO {_TOUCHED} VALUES ('{table.name}', {table.key_sql('OLD.')}, {table.content_sql('OLD.')})"
+        new = f"INSERT INTO {_TOUCHED} VALUES ('{table.name}', {table.key_sql('NEW.')}, '')"
+        for event, body in (("INSERT", new), (f"UPDATE OF {of}", f"{old}; {new}"), ("DELETE", old)):
+            name = _quoted(f"touch_{table.name}_{event.split()[0].lower()}")
+            connection.execute(f"DROP TRIGGER IF EXISTS temp.{name}")
+            unless = _unsealed_sql(table.name, "OLD" if event == "DELETE" else "NEW")
+            connection.execute(
+                f"CREATE TEMP TRIGGER {name} AFTER {event} ON main.{_quoted(table.name)} FOR EACH ROW {unless} BEGIN {body}; END"
+            )
+
+
+def _unsealed_sql(table: str, row: str) -> str:
+    return f"WHEN NOT ({row}.{UNSEALED_ROWS[table]})" if table in UNSEALED_ROWS else ""
+
+
+def clear_touched(connection: sqlite3.Connection) -> None:
+    """Forget what was written outside of a transaction: it gets no seal."""
+    connection.execute(f"DELETE FROM temp.{_TOUCHED}")
+
+
+def touch_all(connection: sqlite3.Connection, tables: Iterable[SealedTable]) -> None:
+    """List every row of some tables, so that the transaction seals them as they are."""
+    for table in tables:
+        connection.execute(f"INSERT INTO temp.{_TOUCHED} SELECT '{table.name}', key, '' FROM ({_keys_sql(table)})")
+
+
+def _keys_sql(table: SealedTable) -> str:
+    where = f" WHERE NOT ({UNSEALED_ROWS[table.name]})" if table.name in UNSEALED_ROWS else ""
+    return f"SELECT {table.key_sql()} AS key FROM main.{_quoted(table.name)}{where}"
+
+
+def touched_seals(connection: sqlite3.Connection, tables: Mapping[str, SealedTable]) -> Seals:
+    """Return and forget the seals of the rows that this transaction has touched since it was asked last."""
+    touched = connection.execute(f"SELECT name, key, before FROM temp.{_TOUCHED} ORDER BY rowid").fetchall()
+    if not touched:
+        return {}
+    before: dict[tuple[str, str], str] = {}
+    for name, key, content in touched:
+        before.setdefault((name, key), content)
+    clear_touched(connection)
+    seals: Seals = {}
+    for (name, key), content in before.items():
+        table = tables[name]
+        now = row_content(connection, table, key)
+        old, new = row_digest(table, key, content) if content else "", row_digest(table, key, now) if now else ""
+        if old != new:
+            seals.setdefault(name, {})[key] = Seal(old, new)
+    return seals
+
+
+def row_content(connection: sqlite3.Connection, table: SealedTable, key: str) -> str:
+    """Return the content of a row as `SealedTable.content_sql` gives it, empty when there is no such row."""
+    where = " AND ".join(f"{_quoted(column)} IS ?" for column in table.key)
+    row = connection.execute(
+        f"SELECT {table.content_sql()} FROM main.{_quoted(table.name)} WHERE {where}", json.loads(key)
+    ).fetchone()
+    return "" if row is None else str(row[0])
+
+
+def sealed_rows(connection: sqlite3.Connection, table: SealedTable) -> Iterator[tuple[str, str]]:
+    """Yield key and digest of every sealed row of a table, as they are now.
+
+    Raises:
+        sqlite3.Error: A key is none that Nightshift writes.
+    """
+    for key, content in connection.execute(table.rows_sql):
+        yield key, row_digest(table, key, content)
+
+
+def row_digest(table: SealedTable, key: str, content: str) -> str:
+    """Return the digest of a row's content, 32 hexadecimal digits.
+
+    A column that holds its default counts as absent, so that a column added later changes no digest.
+
+    Args:
+        table: The row's table.
+        key: Its key as JSON text.
+        content: As `SealedTable.content_sql` gives it.
+    """
+    values = zip(table.columns, content.split(";"), table.defaults, strict=True)
+    present = "\n".join(f"{name}={value}" for name, value, default in values if value != default)
+    return hashlib.sha256(f"{table.name}\n{key}\n{present}".encode()).hexdigest()[:32]
+
+
+def seals_text(seals: Seals) -> str:
+    """Return seals as an audit row keeps them."""
+    return json.dumps(seals, sort_keys=True, separators=(",", ":")) if seals else ""
+
+
+def seals_of(text: str) -> Seals:
+    """Return the seals of an audit row.
+
+    Raises:
+        ValueError, TypeError, AttributeError: The text is none that `seals_text` made.
+    """
+    return {name: {key: Seal(*seal) for key, seal in rows.items()} for name, rows in json.loads(text or "{}").items()}
+
+
+def chain_hash(previous: str, row: Mapping[str, Any]) -> str:
+    """Return the SHA-256 that an audit row carries: over the hash of the row before and its own columns."""
+    text = json.dumps({"previous": previous, **row}, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def chain_mac(key: bytes, row_id: int, row_hash: str) -> str:
+    """Return the keyed BLAKE2b by which the store's key vouches for an audit row, 64 hexadecimal digits."""
+    return hashlib.blake2b(f"{row_id}:{row_hash}".encode(), key=key, digest_size=32).hexdigest()
+
+
+def _table(connection: sqlite3.Connection, name: str) -> SealedTable:
+    columns = connection.execute(f"PRAGMA main.table_info({_quoted(name)})").fetchall()
+    key = tuple(row[1] for row in sorted((row for row in columns if row[5]), key=lambda row: row[5])) or ("rowid",)
+    left_out = UNSEALED_COLUMNS.get(name, frozenset())
+    others = sorted((row[1], row[2], row[4]) for row in columns if row[1] not in left_out and row[1] not in key)
+    return SealedTable(name, key, tuple(row[0] for row in others), tuple(_default(sort, sql) for _, sort, sql in others))
+
+
+def _default(sort: str, sql: str | None) -> str:
+    """Return the content of a column that holds its default, where that is a literal; else that of NULL."""
+    if sql is not None and _INTEGER.fullmatch(sql):
+        return (
+            f"real:{str(float(sql)).encode().hex().upper()}" if sort.upper() == "REAL" else f"integer:{sql.encode().hex().upper()}"
+        )
+    text = _TEXT.fullmatch(sql or "")
+    return f"text:{text[1].encode().hex().upper()}" if text else "null:"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

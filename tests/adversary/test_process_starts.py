@@ -1,0 +1,152 @@
+"""One module starts processes, so that nothing runs with an environment or by a name that nobody chose."""
+
+from __future__ import annotations
+
+import ast
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from assistant import processes
+
+PACKAGE = Path(processes.__file__).parent
+EXCEPTIONS = {
+    "processes.py": "the module itself",
+    "evaluation/jail.py": "becomes the program that is to be jailed, after it has given its rights away",
+    "training/loader.py": "runs inside the jobs of others, as their user, and starts only itself",
+}
+STARTERS = {
+    "subprocess": {"Popen", "run", "call", "check_call", "check_output", "getoutput", "getstatusoutput"},
+    "os": {"system", "popen", "fork", "forkpty", "posix_spawn", "posix_spawnp", "startfile"},
+    "pty": {"spawn", "fork"},
+    "asyncio": {"create_subprocess_exec", "create_subprocess_shell"},
+    "multiprocessing": {"Process", "Pool", "get_context"},
+}
+
+
+def starts(source: str) -> Iterator[str]:
+    """Yield what a module calls or imports that starts a process."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
+            module, name = node.func.value.id, node.func.attr
+            if name in STARTERS.get(module, ()) or (module == "os" and name.startswith(("exec", "spawn"))):
+                yield f"{module}.{name}"
+        elif isinstance(node, ast.ImportFrom) and node.module in STARTERS:
+            names = {alias.name for alias in node.names}
+            yield from (f"{node.module}.{name}" for name in sorted(names & STARTERS[node.module]))
+            yield from (f"os.{name}" for name in sorted(names) if node.module == "os" and name.startswith(("exec", "spawn")))
+        elif isinstance(node, ast.Import):
+            # another name would hide the calls
+            yield from (f"import {alias.name} as" for alias in node.names if alias.asname and alias.name in STARTERS)
+        elif isinstance(node, ast.ImportFrom) and node.module == "concurrent.futures":
+            yield from ("ProcessPoolExecutor" for alias in node.names if alias.name == "ProcessPoolExecutor")
+
+
+def modules() -> list[str]:
+    folders = [PACKAGE, *(PACKAGE / name for name in ("tools", "playbooks", "knowledge"))]
+    return sorted({str(path.relative_to(PACKAGE)) for folder in folders for path in folder.rglob("*.py")})
+
+
+def test_nothing_but_one_module_starts_processes() -> None:
+    found = {name: list(starts((PACKAGE / name).read_text(encoding="utf-8"))) for name in modules()}
+    assert {name: calls for name, calls in found.items() if calls and name not in EXCEPTIONS} == {}
+    assert [name for name in EXCEPTIONS if not found[name]] == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import subprocess\nsubprocess.run(['x'])",
+        "from subprocess import Popen",
+        "import os\nos.execvp('x', ['x'])",
+        "import os\nos.system('x')",
+    ],
+)
+def test_the_search_finds_a_start(source: str) -> None:
+    assert list(starts(source))
+
+
+HOSTILE = {
+    "LD_PRELOAD": "/tmp/evil.so",
+    "LD_AUDIT": "/tmp/evil.so",
+    "BASH_ENV": "/tmp/evil",
+    "ENV": "/tmp/evil",
+    "PYTHONSTARTUP": "/tmp/evil",
+    "PYTHONPATH": "/tmp",
+    "GCONV_PATH": "/tmp",
+    "PERL5OPT": "-Mevil",
+    "BASH_FUNC_ls%%": "() { evil; }",
+    "SQUEUE_FORMAT": "%i",
+    "SBATCH_EXPORT": "NONE",
+    "NIGHTSHIFT_SECRET": "s",
+}
+
+
+def test_a_clean_environment_has_nothing_of_the_callers_but_a_few_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in HOSTILE.items():
+        monkeypatch.setenv(name, text)
+    made = processes.clean_environment({"SLURMD_NODENAME": "n1"})
+    assert set(made) <= {*processes.PASSED_ON, "HOME", "USER", "LOGNAME", "SHELL", "PATH", "LC_ALL", "SLURMD_NODENAME"}
+    own = processes.own_environment()
+    assert {"LD_PRELOAD", "LD_AUDIT", "BASH_ENV", "ENV", "PYTHONSTARTUP", "PERL5OPT"}.isdisjoint(own)
+
+
+@pytest.mark.parametrize("folder_mode", [0o777, 0o775, 0o1777, 0o755])
+@pytest.mark.parametrize("file_mode", [0o757, 0o775, 0o755])
+def test_root_runs_only_what_nobody_else_can_change(tmp_path: Path, folder_mode: int, file_mode: int) -> None:
+    if os.geteuid():
+        pytest.skip("it is about root")
+    tmp_path.chmod(0o755)
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    program = folder / "sbatch"
+    program.write_text("#!/bin/sh\n")
+    os.chown(folder, 0, 7)
+    os.chown(program, 0, 7)
+    folder.chmod(folder_mode)
+    program.chmod(file_mode)
+    safe = folder_mode in (0o755, 0o1777) and file_mode == 0o755
+    link = tmp_path / "link"
+    link.symlink_to(program)
+    for named in (str(program), str(link)):
+        if safe:
+            assert processes.program_path(named) == named
+        else:
+            with pytest.raises(processes.UnsafeProgram, match="may be written by others"):
+                processes.program_path(named)
+    assert processes.program_path("sh", [str(folder), "/bin"]) == "/bin/sh"
+
+
+def test_root_runs_nothing_that_belongs_to_another_user(tmp_path: Path) -> None:
+    if os.geteuid():
+        pytest.skip("it is about root")
+    program = tmp_path / "sbatch"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    os.chown(program, 1, 1)
+    with pytest.raises(processes.UnsafeProgram, match="belongs to uid 1"):
+        processes.program_path(str(program))
+    program.unlink()
+    program.symlink_to("/bin/sh")
+    os.lchown(program, 1, 1)
+    with pytest.raises(processes.UnsafeProgram, match="belongs to uid 1"):
+        processes.program_path("sbatch", [str(tmp_path)])
+
+
+def test_a_folder_in_path_counts_for_root_only_if_nobody_else_can_write_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if os.geteuid():
+        pytest.skip("it is about root")
+    evil = tmp_path / "evil"
+    evil.mkdir()
+    evil.chmod(0o777)
+    (evil / "sh").write_text("#!/bin/sh\n")
+    (evil / "sh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{evil}:relative:.:/bin")
+    assert str(evil) not in processes.search_folders()
+    assert processes.program_path("sh") == "/bin/sh"
+    assert stat.S_IMODE(evil.stat().st_mode) == 0o777

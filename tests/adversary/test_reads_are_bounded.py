@@ -1,0 +1,122 @@
+"""Every place that reads files or JSON by itself is listed here with the reason why no user of the cluster writes what it reads.
+
+A new place fails: it reads through `assistant.untrusted`, or gets a line here.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import assistant
+
+PACKAGE = Path(assistant.__file__).parent
+METHODS = {"read_text", "read_bytes", "iterdir", "glob", "rglob"}
+FUNCTIONS = {
+    *("json.load", "json.loads", "np.load", "numpy.load", "torch.load", "pickle.load", "pickle.loads", "marshal.loads", "os.open"),
+    *("os.walk", "os.scandir", "os.listdir", "zipfile.ZipFile", "tarfile.open", "gzip.open", "tomllib.load", "tomllib.loads"),
+}
+
+OURS = "files and rows that Nightshift itself writes, in folders of its own"
+SHIPPED = "files of the package or of the site's content and settings, which only the administrator writes"
+SYSTEM = "files of the kernel and of the account's own SSH"
+INSIDE = "runs inside the job, with its user's rights, on its user's files"
+EMBEDDED = "the embedded scheduler: jobs run with our own rights"
+OPERATOR = "named by the operator at the command line"
+MODEL = "models, chosen by the administrator, and the processes that run them for us"
+PROGRAM = "what programs that we started ourselves print"
+ALLOWED = {
+    "agent/": SHIPPED,
+    "config/loading.py": SHIPPED,
+    "content/": SHIPPED,
+    "counting.py": OURS,
+    "diagnose/labels.py": OPERATOR,
+    "diagnose/reliability.py": OPERATOR,
+    "doors/": OURS,
+    "engine/backtest/": OPERATOR,
+    "engine/lease.py": SYSTEM,
+    "evaluation/demo/": INSIDE,
+    "evaluation/files.py": "locks",
+    "evaluation/jail.py": INSIDE,
+    "evaluation/layout.py": OURS,
+    "evaluation/metric.py": OURS,
+    "evaluation/room.py": SYSTEM,
+    "evaluation/sandbox.py": OURS,
+    "evaluation/serving.py": PROGRAM,
+    "evaluation/shelf.py": OURS,
+    "evaluation/staging.py": OURS,
+    "evaluation/suite.py": OPERATOR,
+    "llm/": MODEL,
+    "logs/marks.py": OPERATOR,
+    "recover/checkpoints/files.py": "a zip over what the bounded reader has opened",
+    "recover/collective/": PROGRAM,
+    "rules/": SHIPPED,
+    "schedulers/local.py": EMBEDDED,
+    "schedulers/local_files.py": EMBEDDED,
+    "schedulers/local_jobs.py": EMBEDDED,
+    "schedulers/local_runner.py": EMBEDDED,
+    "schedulers/simulated.py": EMBEDDED,
+    "store/": OURS,
+    "training/": INSIDE,
+    "transports/": SYSTEM,
+    "untrusted.py": "the bounded reader itself",
+}
+UNPICKLES = {"training/checkpoints/orders.py": "a pipe between a trainer and the writer that it started"}
+"""What may run code that is in what it reads, and why nobody else can write that."""
+
+
+def test_what_reads_by_itself_is_listed_with_its_reason() -> None:
+    found = {name: calls for name, calls in _readers() if not any(name.startswith(known) for known in ALLOWED)}
+    assert not found, "read through assistant.untrusted, or say in ALLOWED who alone writes what is read there"
+
+
+def test_the_list_names_only_what_still_reads() -> None:
+    names = [name for name, _ in _readers()]
+    assert not [known for known in ALLOWED if not any(name.startswith(known) for name in names)]
+
+
+def test_nothing_is_unpickled_that_a_user_could_have_written() -> None:
+    found = [name for name, calls in _readers() if any(call.startswith(("pickle.", "marshal.")) for call in calls)]
+    assert found == list(UNPICKLES)
+
+
+def test_arrays_and_tensors_are_loaded_without_pickles() -> None:
+    for name, tree in _trees():
+        for call in ast.walk(tree):
+            if not isinstance(call, ast.Call):
+                continue
+            words = {word.arg: word.value.value for word in call.keywords if isinstance(word.value, ast.Constant)}
+            assert words.get("allow_pickle") is not True, name
+            assert _named(call) != "torch.load" or words.get("weights_only") is True, name
+
+
+def _trees() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        yield str(path.relative_to(PACKAGE)), ast.parse(path.read_bytes())
+
+
+def _readers() -> Iterator[tuple[str, set[str]]]:
+    for name, tree in _trees():
+        calls = {word for call in ast.walk(tree) if isinstance(call, ast.Call) and (word := _reads(call))}
+        if calls:
+            yield name, calls
+
+
+def _reads(call: ast.Call) -> str:
+    if _named(call) in FUNCTIONS or _named(call) == "open":
+        return _named(call)
+    if not isinstance(call.func, ast.Attribute):
+        return ""
+    if call.func.attr == "open":
+        mode = call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else None
+        return ".open" if isinstance(mode, str) and "r" in mode else ""
+    return f".{call.func.attr}" if call.func.attr in METHODS else ""
+
+
+def _named(call: ast.Call) -> str:
+    if isinstance(call.func, ast.Name):
+        return call.func.id
+    if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):
+        return f"{call.func.value.id}.{call.func.attr}"
+    return ""
