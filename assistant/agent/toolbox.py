@@ -32,7 +32,7 @@ MOST_CHARACTERS = 5_000
 """Of one result for the model; the whole of it is `show N`."""
 MOST_PROPOSALS = 3
 MOST_NUMBER = 10**9
-_RANGE = re.compile(r"\b(\d[\d,]*) to (\d[\d,]*)\b")
+_RANGE = re.compile(r"\b(\d[\d,]{0,19}) to (\d[\d,]{0,19})\b")
 
 
 @dataclass(frozen=True, slots=True)
