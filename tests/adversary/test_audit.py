@@ -259,7 +259,7 @@ FORGERIES = [
     Forgery(
         "another approval",
         [
-            "INSERT INTO approvals SELECT 9, call, rule, why, asked, expires, 'allow', 'cli:root', asked, '' "
+            "INSERT INTO approvals SELECT 9, call, rule, why, asked, expires, 'allow', 'cli:root', asked, '', digest "
             "FROM approvals WHERE id = 2"
         ],
     ),
@@ -324,7 +324,7 @@ def test_a_store_of_before_is_sealed_as_it_stands(tmp_path: Path) -> None:
     path = tmp_path / "old.db"
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("BEGIN")
-    migrations.apply(connection, stop_before="m0016_row_seals")
+    migrations.apply(connection, stop_before="m0019_row_seals")
     connection.execute(
         "INSERT INTO incidents (state, job, attempt, kind, opened, note) VALUES ('open', '7', 0, 'hang', ?, '')",
         [START.isoformat()],
