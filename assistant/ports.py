@@ -7,11 +7,11 @@ and `ssh` beside `recorded` for the transport. A port never guesses: when the ot
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from assistant.records import Call, Decision, Job, JobSpec, Node, Reservation
 
@@ -101,6 +101,37 @@ class Scheduler(Protocol):
 
         Raises:
             ToolError: What the arguments name does not exist, or cannot be written as a command.
+            Unavailable: The scheduler did not answer.
+        """
+        ...
+
+
+class PlannedChange(NamedTuple):
+    """A change whose commands are fixed: what the cluster does after it was planned alters them no more."""
+
+    lines: tuple[str, ...]
+    """Its commands as `Scheduler.command_lines` renders them; empty where nothing is left to be done."""
+    give: Callable[[], Any]
+    """Runs exactly these commands and returns what the method returns; it raises what the method raises."""
+
+
+@runtime_checkable
+class PlansChanges(Protocol):
+    """A scheduler whose commands depend on what it reads first, and that can read, render and run in separate steps."""
+
+    def planned(
+        self, method: str, arguments: Sequence[Any], named: Mapping[str, Any], shown_as: Mapping[str, str] | None = None
+    ) -> PlannedChange:
+        """Read what a changing method needs to know and fix its commands; nothing is changed before `give`.
+
+        Args:
+            method: As `command_lines` takes it.
+            arguments: Of the method.
+            named: Its keyword arguments.
+            shown_as: Job ids that stand under another name in the lines, such as `rendering.NEW_JOB`.
+
+        Raises:
+            ToolError: The change is refused: unknown job or node, somebody else's cordon.
             Unavailable: The scheduler did not answer.
         """
         ...

@@ -218,7 +218,7 @@ def planned(
     words = [f"{spec.name} ({spec.nodes} nodes) of {spec.user or plan.job.user} again"]
     words.append(f"from {plan.checkpoint.path} (step {plan.checkpoint.step})" if plan.checkpoint else "from the start")
     words += [f"without the data of steps {plan.skip.first} to {plan.skip.end - 1}"] if plan.skip else []
-    lines = scheduler.command_lines("submit", spec) + scheduler.command_lines("release", NEW_JOB)
+    lines = scheduler.command_lines("submit", spec) + scheduler.command_lines("release", NEW_JOB, user=spec.user)
     if isinstance(scheduler, Dependents):
         for waiting in scheduler.dependents(job):
             lines += scheduler.command_lines("move_dependent", waiting.id, job, NEW_JOB)

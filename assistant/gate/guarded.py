@@ -6,13 +6,13 @@ decided: what a person or the policy said yes to is what runs, or nothing runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import wraps
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, wraps
 from threading import Lock
 from typing import Any, cast
 
 from assistant.errors import ToolError
-from assistant.ports import Scheduler
+from assistant.ports import PlannedChange, PlansChanges, Scheduler
 from assistant.rendering import IDLE_PARTNERS, NEW_JOB
 from assistant.store.calls import command_digest
 
@@ -81,14 +81,14 @@ def guarded(scheduler: Scheduler, check: Callable[[], None], frozen: FrozenComma
         def confirmed(*arguments: Any, **named: Any) -> Any:
             check()
             # the id of a job that this very call submitted was not known when its commands were frozen
-            known = [NEW_JOB if isinstance(one, str) and one in submitted else one for one in arguments]
-            if name == "release" and known[0] != NEW_JOB and tag in scheduler.job(str(known[0])).comment.split():
-                known = [NEW_JOB]  # submitted by this call before it was interrupted
-            lines = scheduler.command_lines(name, *known, **named)
-            partners = name == "reserve" and len(known) > 1 and [known[0], [IDLE_PARTNERS]]
+            new_jobs = {one: NEW_JOB for one in arguments if isinstance(one, str) and one in submitted}
+            if name == "release" and not new_jobs and tag in scheduler.job(str(arguments[0])).comment.split():
+                new_jobs = {str(arguments[0]): NEW_JOB}  # submitted by this call before it was interrupted
+            change = _planned(scheduler, name, arguments, named, new_jobs)
+            partners = name == "reserve" and len(arguments) > 1 and [arguments[0], [IDLE_PARTNERS]]
             if not (partners and frozen.holds(scheduler.command_lines(name, *partners, **named))):
-                frozen.confirm(*lines)
-            result = command(*arguments, **named)
+                frozen.confirm(*change.lines)
+            result = change.give()
             if name == "submit":
                 submitted.add(str(result))
             return result
@@ -98,3 +98,14 @@ def guarded(scheduler: Scheduler, check: Callable[[], None], frozen: FrozenComma
     # a class of its own, since isinstance with a port looks for methods on the class
     names = [name for name in dir(scheduler) if not name.startswith("_")]
     return cast("Scheduler", type("Guarded", (), {name: passed_on(name) for name in names})())
+
+
+def _planned(
+    scheduler: Scheduler, name: str, arguments: Sequence[Any], named: Mapping[str, Any], shown_as: Mapping[str, str]
+) -> PlannedChange:
+    """Fix the commands of a change, so that those which are compared are those which run."""
+    if isinstance(scheduler, PlansChanges):
+        return scheduler.planned(name, arguments, named, shown_as)
+    # what is rendered from the arguments alone cannot change between comparison and command
+    known = [shown_as.get(one, one) if isinstance(one, str) else one for one in arguments]
+    return PlannedChange(scheduler.command_lines(name, *known, **named), partial(getattr(scheduler, name), *arguments, **named))

@@ -16,26 +16,21 @@ from typing import Any
 from assistant.config import SlurmSettings
 from assistant.errors import ToolError, Unavailable
 from assistant.nodeset import fold
-from assistant.ports import Clock
+from assistant.ports import Clock, PlannedChange
 from assistant.records import Job, JobSpec, JobState, Node, Reservation
 from assistant.rendering import NEW_JOB
+from assistant.schedulers import slurm_changes as changes
 from assistant.schedulers import slurm_nodes as nodes_text
-from assistant.schedulers.cordons import OWN, must_cordon, must_uncordon
+from assistant.schedulers.slurm_changes import JOB_RIGHTS, SlurmChange, SlurmCommand
 from assistant.schedulers.slurm_controller import controller_lines
 from assistant.schedulers.slurm_history import History
-from assistant.schedulers.slurm_jobs import Row, moved, nodes_of, queue_format, queue_rows, waits_for
+from assistant.schedulers.slurm_jobs import Row, nodes_of, queue_format, queue_rows, waits_for
 from assistant.schedulers.slurm_run import NO_SUCH_JOB, Commands, me, refused
 from assistant.schedulers.slurm_specs import Specs
-from assistant.schedulers.slurm_submit import submission_line, submit
+from assistant.schedulers.slurm_submit import submission, submission_line, submit
 from assistant.schedulers.slurm_text import Marks, records
 
 JOB_ID = re.compile(r"(\d+)(?:_\d+|_\[[\d,:%-]+\]|\+\d+)?")
-LONGEST_REASON = 300
-DRAIN_RIGHTS = (
-    "only Slurm's own user and administrators may change nodes: set slurm.admin to words such as sudo -n, or let one run"
-    " `sacctmgr modify user NAME set AdminLevel=Administrator` (docs/slurm.md)"
-)
-JOB_RIGHTS = "only its owner and Slurm's operators may change a job: run Nightshift as its owner (docs/slurm.md)"
 
 
 class SlurmScheduler:
@@ -89,7 +84,7 @@ class SlurmScheduler:
             ToolError: Slurm refused it; the message has its words.
             Unavailable: Nobody can tell whether it was submitted: look for its comment.
         """
-        return submit(self.commands, self.settings, spec)
+        return str(self.planned("submit", [spec], {}).give())
 
     def user_jobs(self, user: str) -> Sequence[Job]:
         """Return all jobs of one user, newest last; of one that the settings leave out, what the controller still knows."""
@@ -103,13 +98,7 @@ class SlurmScheduler:
         Raises:
             ToolError: It has ended, or the right to do it is missing.
         """
-        row = self._row(job_id)
-        if row.job.state.ended:
-            raise ToolError(f"job {job_id} cannot be released: it is {row.job.state}")
-        if row.job.held:
-            done = self.commands.run("scontrol", "release", row.raw_id, before=self._as_owner(row.job.user))
-            if done.status:
-                raise refused(f"to release job {job_id}", done, JOB_RIGHTS)
+        self.planned("release", [job_id], {}).give()
 
     def withdraw(self, job_id: str) -> None:
         """End a job that still waits; Slurm itself leaves it alone when it has begun meanwhile.
@@ -129,12 +118,7 @@ class SlurmScheduler:
 
     def cancel(self, job_id: str) -> None:
         """End a job; one that has ended already is left alone."""
-        row = self._row(job_id)
-        if row.job.state.ended:
-            return
-        done = self.commands.run("scancel", _cancelled_id(row.job.id))
-        if done.status and not self._row(job_id).job.state.ended:
-            raise refused(f"to end job {job_id}", done, JOB_RIGHTS)
+        self.planned("cancel", [job_id], {}).give()
 
     def nodes(self) -> Sequence[Node]:
         """Return all nodes in the order of their names, with the jobs that this user may see."""
@@ -154,10 +138,7 @@ class SlurmScheduler:
         Raises:
             ToolError: Unknown node, drained or set down by somebody else, or the right to do it is missing.
         """
-        facts, reason = self._node(node), _written_reason(reason)
-        if must_cordon(node, facts.cordon, reason) or not facts.out:
-            for words in _cordon_words(facts, reason):
-                self._admin(f"to change node {node}", *words)
+        self.planned("cordon", [node, reason], {}).give()
 
     def uncordon(self, node: str) -> None:
         """Put a node back that we drained; one that is not drained is left alone, one that is silent only loses the drain.
@@ -165,10 +146,7 @@ class SlurmScheduler:
         Raises:
             ToolError: Unknown node, its reason is not ours, or the right to do it is missing.
         """
-        facts = self._node(node)
-        if must_uncordon(node, facts.cordon) and facts.out:
-            for words in _uncordon_words(facts):
-                self._admin(f"to change node {node}", *words)
+        self.planned("uncordon", [node], {}).give()
 
     # What not every scheduler can do
 
@@ -178,10 +156,7 @@ class SlurmScheduler:
         Raises:
             ToolError: It was submitted with --no-requeue, or the right to do it is missing.
         """
-        row = self._row(job_id)
-        done = self.commands.run("scontrol", "requeuehold" if hold else "requeue", row.raw_id)
-        if done.status or done.err.strip():
-            raise refused(f"to queue job {job_id} again", done, JOB_RIGHTS)
+        self.planned("requeue", [job_id], {"hold": hold}).give()
 
     def dependents(self, job_id: str) -> Sequence[Job]:
         """Return the pending jobs that wait for a job to end well."""
@@ -193,10 +168,7 @@ class SlurmScheduler:
         Raises:
             ToolError: The right to do it is missing, or the new job does not exist.
         """
-        row = self._row(dependent)
-        done = self.commands.run("scontrol", *_move_words(row, old, new))
-        if done.status:
-            raise refused(f"to let job {dependent} wait for {new}", done, JOB_RIGHTS)
+        self.planned("move_dependent", [dependent, old, new], {}).give()
 
     def reservations(self) -> Sequence[Reservation]:
         """Return all reservations, of anybody."""
@@ -208,21 +180,11 @@ class SlurmScheduler:
         Raises:
             ToolError: The name is not ours, a job runs on one of the nodes, or the right to do it is missing.
         """
-        if not name.startswith(OWN):
-            raise ToolError(f"reservation {name!r}: the name must begin with {OWN}, so that people know whose it is")
-        self._admin(f"to reserve {fold(nodes)}", *_reserve_words(name, nodes, minutes=minutes, users=users))
+        self.planned("reserve", [name, nodes], {"minutes": minutes, "users": users}).give()
 
     def unreserve(self, name: str) -> None:
         """End a reservation of ours; one that is over is left alone."""
-        if not name.startswith(OWN):
-            raise ToolError(f"reservation {name!r} is not ours; ask who made it")
-        if not self._reserved(name):
-            return
-        try:
-            self._admin(f"to end reservation {name}", *_unreserve_words(name))
-        except ToolError:
-            if self._reserved(name):  # else it ran out between the two questions
-                raise
+        self.planned("unreserve", [name], {}).give()
 
     def switches(self) -> Mapping[str, str]:
         """Return the lowest switch above each node.
@@ -255,29 +217,62 @@ class SlurmScheduler:
             ToolError: What the arguments name does not exist.
             Unavailable: Slurm did not answer, or its programs are not there.
         """
-        admin, line = self.settings.admin, self.commands.line
         match method, list(arguments):
             case "submit", [JobSpec() as spec]:
-                return (submission_line(self.commands, self.settings, spec),)
+                return (submission_line(self.commands, submission(self.settings, spec)),)
+            case "cancel" | "release", [str() as job_id] if job_id == NEW_JOB:
+                owner = self._as_owner(str(named.get("user", ""))) if method == "release" else ()
+                return self._lines([changes.of_job(method, NEW_JOB, owner)])
+        return self._lines(self._change(method, arguments, named).commands)
+
+    def planned(
+        self, method: str, arguments: Sequence[Any], named: Mapping[str, Any], shown_as: Mapping[str, str] | None = None
+    ) -> PlannedChange:
+        """Ask Slurm what a changing method needs to know, and fix its commands.
+
+        Raises:
+            ToolError: The change is refused: an unknown job or node, somebody else's cordon.
+            Unavailable: Slurm did not answer.
+        """
+        match method, list(arguments):
+            case "submit", [JobSpec() as spec]:
+                made = submission(self.settings, spec)
+                return PlannedChange((submission_line(self.commands, made),), lambda: submit(self.commands, spec, made))
+        change = self._change(method, arguments, named)
+        if not change.due():
+            return PlannedChange((), lambda: None)
+        return PlannedChange(self._lines(change.shown(shown_as or {})), lambda: self._give(change))
+
+    def _change(self, method: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> SlurmChange:
+        """Render a change from one look at Slurm."""
+        match method, list(arguments):
             case "cancel", [job_id]:
-                return (line("scancel", job_id if job_id == NEW_JOB else _cancelled_id(self._row(job_id).job.id)),)
+                return changes.cancel(self._row(job_id), lambda: self._row(job_id).job.state.ended)
             case "release", [job_id]:
-                row = None if job_id == NEW_JOB else self._row(job_id)
-                owner = self._as_owner(row.job.user) if row is not None else ()
-                return (line("scontrol", "release", row.raw_id if row is not None else NEW_JOB, before=owner),)
+                row = self._row(job_id)
+                return changes.release(job_id, row, self._as_owner(row.job.user))
             case "requeue", [job_id]:
-                return (line("scontrol", "requeuehold" if named.get("hold") else "requeue", self._row(job_id).raw_id),)
+                return changes.requeue(self._row(job_id), hold=bool(named.get("hold")))
             case "cordon", [node, reason]:
-                return tuple(line("scontrol", *words, before=admin) for words in _cordon_words(self._node(node), reason))
+                return changes.cordon(self._node(node), reason, self.settings.admin)
             case "uncordon", [node]:
-                return tuple(line("scontrol", *words, before=admin) for words in _uncordon_words(self._node(node)))
+                return changes.uncordon(self._node(node), self.settings.admin)
             case "move_dependent", [dependent, old, new]:
-                return (line("scontrol", *_move_words(self._row(dependent), old, new)),)
+                return changes.move_dependent(self._row(dependent), old, new)
             case "reserve", [name, nodes]:
-                return (line("scontrol", *_reserve_words(name, nodes, **named), before=admin),)
+                return changes.reserve(name, nodes, self.settings.admin, **named)
             case "unreserve", [name]:
-                return (line("scontrol", *_unreserve_words(name), before=admin),)
+                return changes.unreserve(name, self.settings.admin, lambda: self._reserved(name))
         raise ToolError(f"{method}{tuple(arguments)} is no change that Slurm's commands can make")
+
+    def _lines(self, commands: Sequence[SlurmCommand]) -> tuple[str, ...]:
+        return tuple(self.commands.line(one.program, *one.words, before=one.before) for one in commands)
+
+    def _give(self, change: SlurmChange) -> None:
+        for one in change.commands:
+            done = self.commands.run(one.program, *one.words, before=one.before)
+            if (done.status or (change.silent and done.err.strip())) and not change.came_about():
+                raise refused(change.purpose, done, change.remedy)
 
     # Asking Slurm
 
@@ -314,47 +309,6 @@ class SlurmScheduler:
         if found is None:
             raise ToolError(f"node {name!r} is unknown to Slurm; known: {fold(one.name for one in facts)}")
         return found
-
-    def _admin(self, what: str, *words: str) -> None:
-        done = self.commands.run("scontrol", *words, before=self.settings.admin)
-        if done.status:
-            raise refused(what, done, DRAIN_RIGHTS)
-
-
-def _cancelled_id(job_id: str) -> str:
-    """Return how scancel names a job: the waiting part of an array without its limit, a heterogeneous job as a whole."""
-    return re.sub(r"%\d+\]$", "]", job_id).partition("+")[0]
-
-
-def _cordon_words(facts: nodes_text.NodeFacts, reason: str) -> list[list[str]]:
-    """Return the words for scontrol that drain a node; on one that Slurm took for dead its own reason is kept behind ours."""
-    was = f" (was: {facts.reason})" if facts.dead and facts.reason and not facts.out else ""
-    return [["update", f"NodeName={facts.name}", "State=DRAIN", f"Reason={_written_reason(reason)}{was}"]]
-
-
-def _written_reason(reason: str) -> str:
-    return " ".join(reason.split())[:LONGEST_REASON]
-
-
-def _uncordon_words(facts: nodes_text.NodeFacts) -> list[list[str]]:
-    """Return the words for scontrol that put a node back; a silent one only loses the drain and gets Slurm's reason back."""
-    if not (facts.dead and facts.silent):
-        return [["update", f"NodeName={facts.name}", "State=RESUME"]]
-    # with its own reason there, Slurm takes the node back by itself when it answers again
-    return [["update", f"NodeName={facts.name}", word] for word in ("State=UNDRAIN", f"Reason={facts.reason_before}")]
-
-
-def _move_words(row: Row, old: str, new: str) -> list[str]:
-    return ["update", f"JobId={row.raw_id}", f"Dependency={moved(row.dependency, old, new)}"]
-
-
-def _reserve_words(name: str, nodes: Sequence[str], *, minutes: int, users: Sequence[str] = ()) -> list[str]:
-    words = [f"ReservationName={name}", "StartTime=now", f"Duration={minutes}", f"Nodes={fold(nodes)}"]
-    return ["create", "reservation", *words, f"Users={','.join(users or [me()])}"]
-
-
-def _unreserve_words(name: str) -> list[str]:
-    return ["delete", f"ReservationName={name}"]
 
 
 def _chosen(rows: Sequence[Row], job_id: str) -> Row | None:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from assistant.errors import NightshiftError
-from assistant.schedulers.slurm import DRAIN_RIGHTS, SlurmScheduler
+from assistant.schedulers.slurm import SlurmScheduler
+from assistant.schedulers.slurm_changes import DRAIN_RIGHTS
 from assistant.schedulers.slurm_run import me
 
 OLDEST = (22, 5)

@@ -42,19 +42,18 @@ class Submission(NamedTuple):
     """The job's environment, handed on as data; None where it is written out in `words`."""
 
 
-def submit(commands: Commands, settings: SlurmSettings, spec: JobSpec) -> str:
+def submit(commands: Commands, spec: JobSpec, made: Submission) -> str:
     """Submit a job and return its id.
 
     Args:
         commands: Slurm's.
-        settings: Whose rights are used.
         spec: What to submit.
+        made: From `submission`.
 
     Raises:
-        ToolError: Slurm refused it, or we may not submit for that user.
+        ToolError: Slurm refused it.
         Unavailable: It is not known whether it was submitted.
     """
-    made = submission(settings, spec)
     # the work folder of another user may be closed to us
     folder = spec.work_dir if str(spec.work_dir) != "." and os.access(spec.work_dir / ".", os.X_OK) else None
     with ExitStack() as files:
@@ -79,13 +78,8 @@ def submit(commands: Commands, settings: SlurmSettings, spec: JobSpec) -> str:
     return f"{found.group(1)}_{task}" if task else found.group(1)
 
 
-def submission_line(commands: Commands, settings: SlurmSettings, spec: JobSpec) -> str:
-    """Return the command that `submit` would run, with the script and the environment by their digests.
-
-    Raises:
-        ToolError: We may not submit for that user.
-    """
-    made = submission(settings, spec)
+def submission_line(commands: Commands, made: Submission) -> str:
+    """Return the command that `submit` would run, with the script and the environment by their digests."""
     data = [f"--export-file={environment_digest(made.environment)}"] if made.environment is not None else []
     return commands.line("sbatch", *made.words, *data, script_digest(made.script), *made.arguments, before=made.before)
 

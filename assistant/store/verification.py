@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -83,7 +83,7 @@ def _broken(connection: sqlite3.Connection, key: StoreKey | None, since: Sequenc
         except (sqlite3.Error, ValueError, TypeError) as error:
             yield Broken(0, f"table {table.name} holds what Nightshift does not write: {error}")
     for name, rows in sealed.items():
-        for row_key, (_, row) in rows.items():
+        for row_key, row in _standing(rows):
             yield Broken(row, f"{name} {_shown(row_key)} was removed with its table; audit row {row} holds its seal")
 
 
@@ -180,13 +180,20 @@ def call_broken(connection: sqlite3.Connection, key: StoreKey | None, call: int,
 
 def _broken_table(connection: sqlite3.Connection, table: SealedTable, seals: dict[str, tuple[str, int]]) -> Iterator[Broken]:
     for row_key, digest in sealed_rows(connection, table):
-        expected, row = seals.pop(row_key, (None, 0))
-        if expected is None:
-            yield Broken(0, f"{table.name} {_shown(row_key)} was added past Nightshift: no row of the audit knows it")
+        expected, row = seals.pop(row_key, ("", 0))
+        if not expected:
+            yield Broken(
+                0, f"{table.name} {_shown(row_key)} was added past Nightshift: no row of the audit knows it, or one seals its end"
+            )
         elif expected != digest:
             yield Broken(row, f"{table.name} {_shown(row_key)} was changed after row {row} of the audit had sealed it")
-    for row_key, (_, row) in seals.items():
+    for row_key, row in _standing(seals):
         yield Broken(row, f"{table.name} {_shown(row_key)} was removed; row {row} of the audit holds its seal")
+
+
+def _standing(seals: Mapping[str, tuple[str, int]]) -> Iterator[tuple[str, int]]:
+    """Yield key and audit row of the rows that must be there: what Nightshift itself deleted is sealed as no row."""
+    return ((row_key, row) for row_key, (digest, row) in seals.items() if digest)
 
 
 def _shown(row_key: str) -> str:

@@ -375,6 +375,19 @@ def test_who_holds_an_incident_stands_before_its_first_change(copy: Path) -> Non
         assert [row.by for row in claims] == ["watch@login1:1.1"]
 
 
+def test_rows_that_nightshift_itself_deletes_are_no_manipulation_unless_they_come_back(copy: Path) -> None:
+    with Store(copy, JumpingClock(START)) as store:
+        deleted = [tuple(row) for row in store.rows("SELECT * FROM sightings")]
+        store.keep_sightings(1, [])
+        for run in range(30):
+            store.keep_templates("alice/llm", str(run), {"templates": []})
+        assert store.broken_rows() == []
+        store.rows(f"INSERT INTO sightings VALUES ({','.join('?' * len(deleted[0]))})", list(deleted[0]))
+        assert "sightings 1, n1 was added past Nightshift" in str(store.verify())
+        store.keep_sightings(1, [])
+        assert "sightings 1, n1 was added or brought back past Nightshift" in str(store.verify())
+
+
 BLIND = (Path(__file__).parents[1] / "cases" / "audit" / "blind.jsonl").read_text(encoding="utf-8").splitlines()
 """Manipulations by somebody who had seen nothing but the schema."""
 

@@ -21,7 +21,7 @@ from assistant.evaluation.staging import Model
 from assistant.gate import Gate, Park
 from assistant.policy import Mode, Policy
 from assistant.ports import Approver, JumpingClock, Scheduler
-from assistant.records import Call, CallStatus, Decision, Job, JobSpec, Reservation, Risk, Verdict
+from assistant.records import Call, CallStatus, Decision, Job, JobSpec, Reservation, Risk, Verdict, tag_of
 from assistant.rendering import NEW_JOB, RenderedChange, command_line, method_lines
 from assistant.schedulers.local import LocalScheduler
 from assistant.schedulers.simulated import SimulatedCluster
@@ -30,6 +30,7 @@ from assistant.schedulers.slurm import SlurmScheduler
 from assistant.store import Store
 from assistant.store.calls import command_digest
 from assistant.tooling import Context, Tool, find_tool, found
+from tests.own_cordons import earlier_cordon
 from tests.unit.test_slurm_commands import CONFIG, program, squeue
 
 START = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
@@ -126,22 +127,24 @@ def scene_of(kind: str, folder: Path) -> Scene:
     recorder.waiting = [jobs["waiting"]]
     recorder.plan("evaluate-clean", Run(steps=10**6))
     jobs["evaluation"] = recorder.submit(JobSpec("evaluate-clean", "#!/bin/sh\n", comment="nightshift-evaluate:run9:1"))
-    recorder.set_cordon("node05", "nightshift:3:4 ecc until=2026-03-10T13:00:00Z by=x")
+    store = Store(folder / "s.db", clock)
+    standing = f"{earlier_cordon(store, 'node05')} ecc until=2026-03-10T13:00:00Z by=x"
+    recorder.set_cordon("node05", standing)
     recorder.ran.clear()
     scheduler: Scheduler = recorder
     ran: Callable[[], list[str]] = lambda: list(recorder.ran)  # noqa: E731
     if kind == "slurm":
-        scheduler, ran = slurm_stand_in(folder / "slurm", spec, script, jobs)
+        scheduler, ran = slurm_stand_in(folder / "slurm", spec, script, jobs, standing)
     elif kind == "local":
-        scheduler, ran = local_cluster(folder, spec, jobs)
+        scheduler, ran = local_cluster(folder, spec, jobs, standing)
     run = RunFolder(folder / "run9")
     run.job(1).mkdir(parents=True)
     (run.job(1) / "job.json").write_text(json.dumps({"kind": "clean", "node": "", "exclude": [], "gpus": 1}))
     Asked(Model("/m", size_bytes=1), (), {}, "/dev/shm").save(run)
-    return Scene(kind, folder, clock, Store(folder / "s.db", clock), scheduler, recorder, ran, jobs, checkpoints)
+    return Scene(kind, folder, clock, store, scheduler, recorder, ran, jobs, checkpoints)
 
 
-def local_cluster(folder: Path, spec: JobSpec, jobs: dict[str, str]) -> tuple[Scheduler, Callable[[], list[str]]]:
+def local_cluster(folder: Path, spec: JobSpec, jobs: dict[str, str], standing: str) -> tuple[Scheduler, Callable[[], list[str]]]:
     ran: list[str] = []
 
     class Local(LocalScheduler):
@@ -163,7 +166,7 @@ def local_cluster(folder: Path, spec: JobSpec, jobs: dict[str, str]) -> tuple[Sc
 
     cluster = Local(folder / "local", JumpingClock(START), nodes=6)
     for node in cluster.nodes():
-        cluster.cordon(node.name, "nightshift:3:4 ecc until=2026-03-10T13:00:00Z by=x")  # so that nothing is really started
+        cluster.cordon(node.name, standing)  # so that nothing is really started
     (folder / "elsewhere").mkdir()
     jobs["failed"] = cluster.submit(spec)
     cluster.cancel(jobs["failed"])
@@ -175,23 +178,32 @@ def local_cluster(folder: Path, spec: JobSpec, jobs: dict[str, str]) -> tuple[Sc
     return cluster, lambda: list(ran)
 
 
-def slurm_stand_in(folder: Path, spec: JobSpec, script: str, jobs: dict[str, str]) -> tuple[Scheduler, Callable[[], list[str]]]:
-    """Make programs that answer as Slurm's do and write down path and words of each command that changes something."""
-    folder.mkdir()
+def slurm_stand_in(
+    folder: Path, spec: JobSpec, script: str, jobs: dict[str, str], standing: str
+) -> tuple[Scheduler, Callable[[], list[str]]]:
+    """Make programs that answer as Slurm's do, remember drains and the last submission, and log each command."""
+    (folder / "nodes").mkdir(parents=True)
     log = folder / "log"
-    nodes = "".join(f"NodeName=node0{n} State=IDLE Partitions=simulated\\n" for n in range(1, 7) if n != 5)
-    nodes += "NodeName=node05 State=IDLE+DRAIN Partitions=simulated Reason=nightshift:3:4 ecc until=2026-03-10T13:00:00Z by=x\\n"
+    for number in range(1, 7):
+        state = f"IDLE+DRAIN Partitions=simulated Reason={standing}" if number == 5 else "IDLE Partitions=simulated"
+        (folder / f"nodes/node0{number}").write_text(f"NodeName=node0{number} State={state}\n")
     shown = "JobId=1 JobName=llm NumNodes=1 TimeLimit=UNLIMITED BatchFlag=1 NtasksPerN:B:S:C=0:0:*:*"
     (folder / "script").write_text(script)
     note = f'for word in "$0" "$@"; do printf "%s\\036" "$word" >> {log}; done; echo >> {log}'
+    update = (
+        f'node={folder}/nodes/${{2#NodeName=}}; case "$3" in State=DRAIN)'
+        ' printf "NodeName=%s State=IDLE+DRAIN Partitions=simulated Reason=%s\\n" "${2#NodeName=}" "${4#Reason=}" > "$node";;'
+        ' State=RESUME) printf "NodeName=%s State=IDLE Partitions=simulated\\n" "${2#NodeName=}" > "$node";; esac'
+    )
     cases = (
         f"case \"$1 $2\" in 'show config') printf '{CONFIG}';;"
-        f" 'show node') printf '{nodes}';; 'show job') echo '{shown}';; 'write batch_script') cat {folder}/script;;"
-        f" 'show '*) echo none;; *) {note};; esac"
+        f" 'show node') cat {folder}/nodes/*;; 'show job') echo '{shown}';; 'write batch_script') cat {folder}/script;;"
+        f" 'show '*) echo none;; 'update NodeName='*) {note}; {update};; *) {note};; esac"
     )
     program(folder, "scontrol", cases)
     program(folder, "scancel", note)
-    program(folder, "sbatch", f"{note}; cat > {folder}/handed-in; echo 99")
+    comment = f'for word; do case "$word" in --comment=*) printf "%s" "${{word#--comment=}}" > {folder}/comment;; esac; done'
+    program(folder, "sbatch", f"{note}; {comment}; cat > {folder}/handed-in; echo 99")
     plain = {"Partition": "simulated", "UserName": "root", "Command": "", "SubmitTime": "1773144000"}
     rows = {
         "failed": {"State": "FAILED", "Name": "llm", "WorkDir": str(spec.work_dir), "Comment": "run 7", "EndTime": "1773144060"},
@@ -199,15 +211,20 @@ def slurm_stand_in(folder: Path, spec: JobSpec, script: str, jobs: dict[str, str
         "waiting": {"State": "PENDING", "Name": "after", "Dependency": f"afterok:{jobs['failed']}(unfulfilled)"},
         "evaluation": {"State": "RUNNING", "Name": "evaluate-clean", "NodeList": "node03", "Comment": "nightshift-evaluate:run9:1"},
     }
-    squeue(folder, *({**plain, "JobArrayID": jobs[name], "JobID": jobs[name], **row} for name, row in rows.items()))
+    listed = [{**plain, "JobArrayID": jobs[name], "JobID": jobs[name], **row} for name, row in rows.items()]
+    squeue(folder, *listed)
     (folder / "squeue").rename(folder / "squeue-jobs")
+    held = {"State": "PENDING", "Reason": "JobHeldUser", "Name": "llm", "WorkDir": str(spec.work_dir), "Comment": "COMMENT"}
+    squeue(folder, *listed, {**plain, "JobArrayID": "99", "JobID": "99", **held, "SubmitTime": "1773151320"})
+    text = (folder / "squeue").read_text().replace("COMMENT", f"'\"$(cat {folder}/comment)\"'")
+    program(folder, "squeue-submitted", text)
     busy = "".join(f"{jobs[name]}${{m}}{row['NodeList']}${{m}}.\n" for name, row in rows.items() if "NodeList" in row)
     marked = 'for word; do :; done; m=$(echo "$word" | grep -o "<[0-9a-f]*>" | head -n 1)'
     program(
         folder,
         "squeue",
         f'{marked}\ncase "$word" in *:0$m,NodeList:0$m.) echo "J${{m}}N$m."; printf "%s" "{busy}";;'
-        f' *) exec {folder}/squeue-jobs "$@";; esac',
+        f' *) if [ -e {folder}/comment ]; then exec {folder}/squeue-submitted "$@"; fi; exec {folder}/squeue-jobs "$@";; esac',
     )
     cluster = SlurmScheduler(SlurmSettings(folder=folder, users=("*",), timeout_s=10.0), JumpingClock(START))
 
@@ -407,7 +424,7 @@ def test_a_prepared_call_runs_only_by_the_digest_that_was_shown(tmp_path: Path) 
     gate = scene.gate()
     tool, arguments = arguments_of(scene, "cordon")
     call = gate.prepare(tool, arguments, why="test", by=BY)
-    assert f"nightshift:0:{call.id}" in call.preview
+    assert tag_of(scene.store.store_id, None, call.id) in call.preview
     for digest in (None, "", call.digest[:12], "0" * 64):
         with pytest.raises(UsageError, match="not what was shown"):
             gate.go_on(call.id, approved_by=BY, digest=digest)

@@ -14,7 +14,8 @@ from assistant.config import SlurmSettings
 from assistant.errors import ToolError
 from assistant.ports import SystemClock
 from assistant.records import Job, JobSpec, JobState, NodeState
-from assistant.schedulers.slurm import DRAIN_RIGHTS, JOB_RIGHTS, SlurmScheduler
+from assistant.schedulers.slurm import SlurmScheduler
+from assistant.schedulers.slurm_changes import DRAIN_RIGHTS, JOB_RIGHTS
 from assistant.schedulers.slurm_check import check
 from tests.live.conftest import DevCluster, until
 

@@ -1,0 +1,158 @@
+"""Render each change of jobs, nodes and reservations as commands of Slurm, from what Slurm showed of them. Pure.
+
+A change is rendered once. What is compared with the commands that were allowed is what then runs: nothing is asked in between.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from assistant.errors import ToolError
+from assistant.nodeset import fold
+from assistant.schedulers.cordons import OWN, must_cordon, must_uncordon
+from assistant.schedulers.slurm_jobs import Row, moved
+from assistant.schedulers.slurm_nodes import NodeFacts
+from assistant.schedulers.slurm_run import me
+
+LONGEST_REASON = 300
+DRAIN_RIGHTS = (
+    "only Slurm's own user and administrators may change nodes: set slurm.admin to words such as sudo -n, or let one run"
+    " `sacctmgr modify user NAME set AdminLevel=Administrator` (docs/slurm.md)"
+)
+JOB_RIGHTS = "only its owner and Slurm's operators may change a job: run Nightshift as its owner (docs/slurm.md)"
+
+
+class SlurmCommand(NamedTuple):
+    """One command of Slurm."""
+
+    program: str
+    words: tuple[str, ...]
+    before: tuple[str, ...] = ()
+    """Words before the program, such as `sudo -n`."""
+
+
+class SlurmChange(NamedTuple):
+    """A change with its commands fixed."""
+
+    commands: tuple[SlurmCommand, ...]
+    purpose: str
+    """For the message of a refusal: `to end job 7`."""
+    remedy: str
+    """What to do where the right is missing."""
+    due: Callable[[], bool] = lambda: True
+    """Whether there is anything to do; raises ToolError where the change is not allowed."""
+    came_about: Callable[[], bool] = lambda: False
+    """Whether what a command refused to do holds anyway; asked after a refusal."""
+    silent: bool = False
+    """Whether a word on standard error is a refusal, too."""
+    renamed: Callable[[Mapping[str, str]], tuple[SlurmCommand, ...]] | None = None
+    """The same commands with other names for job ids; None where no job that is yet to be submitted can stand in them."""
+
+    def shown(self, names: Mapping[str, str]) -> tuple[SlurmCommand, ...]:
+        """Return the commands with other names for job ids."""
+        return self.renamed(names) if self.renamed is not None else self.commands
+
+
+def of_job(method: str, job_id: str, before: Sequence[str] = ()) -> SlurmCommand:
+    """Return the command that ends (`cancel`) or releases a job."""
+    program, words = ("scancel", (job_id,)) if method == "cancel" else ("scontrol", ("release", job_id))
+    return SlurmCommand(program, words, tuple(before))
+
+
+def cancel(row: Row, has_ended: Callable[[], bool]) -> SlurmChange:
+    """End a job: the waiting part of an array without its limit, a heterogeneous job as a whole."""
+    job_id = re.sub(r"%\d+\]$", "]", row.job.id).partition("+")[0]
+    return SlurmChange(
+        (of_job("cancel", job_id),),
+        f"to end job {row.job.id}",
+        JOB_RIGHTS,
+        due=lambda: not row.job.state.ended,
+        came_about=has_ended,
+    )
+
+
+def release(job_id: str, row: Row, before: Sequence[str]) -> SlurmChange:
+    """Let a held job begin that was asked for by `job_id`; `before` are the words by which its owner's rights are used."""
+
+    def due() -> bool:
+        if row.job.state.ended:
+            raise ToolError(f"job {row.job.id} cannot be released: it is {row.job.state}")
+        return row.job.held
+
+    return SlurmChange(
+        (of_job("release", row.raw_id, before),),
+        f"to release job {row.job.id}",
+        JOB_RIGHTS,
+        due=due,
+        renamed=lambda names: (of_job("release", names.get(job_id, row.raw_id), before),),
+    )
+
+
+def requeue(row: Row, *, hold: bool) -> SlurmChange:
+    """Queue a job again under its own id."""
+    words = ("requeuehold" if hold else "requeue", row.raw_id)
+    return SlurmChange((SlurmCommand("scontrol", words),), f"to queue job {row.job.id} again", JOB_RIGHTS, silent=True)
+
+
+def move_dependent(row: Row, old: str, new: str) -> SlurmChange:
+    """Let a pending job wait for another job than before."""
+
+    def commands(names: Mapping[str, str]) -> tuple[SlurmCommand, ...]:
+        dependency = moved(row.dependency, old, names.get(new, new))
+        return (SlurmCommand("scontrol", ("update", f"JobId={row.raw_id}", f"Dependency={dependency}")),)
+
+    return SlurmChange(commands({}), f"to let job {row.job.id} wait for {new}", JOB_RIGHTS, renamed=commands)
+
+
+def cordon(node: NodeFacts, reason: str, admin: Sequence[str]) -> SlurmChange:
+    """Drain a node; on one that Slurm took for dead its own reason is kept behind ours."""
+    written = " ".join(reason.split())[:LONGEST_REASON]
+    was = f" (was: {node.reason})" if node.dead and node.reason and not node.out else ""
+    return SlurmChange(
+        (_update(node, admin, "State=DRAIN", f"Reason={written}{was}"),),
+        f"to change node {node.name}",
+        DRAIN_RIGHTS,
+        due=lambda: must_cordon(node.name, node.cordon, written) or not node.out,
+    )
+
+
+def uncordon(node: NodeFacts, admin: Sequence[str]) -> SlurmChange:
+    """Put a node back; a silent one only loses the drain and gets Slurm's reason back."""
+    if not (node.dead and node.silent):
+        commands: tuple[SlurmCommand, ...] = (_update(node, admin, "State=RESUME"),)
+    else:
+        # with its own reason there, Slurm takes the node back by itself when it answers again
+        commands = tuple(_update(node, admin, word) for word in ("State=UNDRAIN", f"Reason={node.reason_before}"))
+    due = lambda: must_uncordon(node.name, node.cordon) and node.out  # noqa: E731
+    return SlurmChange(commands, f"to change node {node.name}", DRAIN_RIGHTS, due=due)
+
+
+def _update(node: NodeFacts, admin: Sequence[str], *words: str) -> SlurmCommand:
+    return SlurmCommand("scontrol", ("update", f"NodeName={node.name}", *words), tuple(admin))
+
+
+def reserve(name: str, nodes: Sequence[str], admin: Sequence[str], *, minutes: int, users: Sequence[str] = ()) -> SlurmChange:
+    """Keep idle nodes for users from now on."""
+
+    def due() -> bool:
+        if not name.startswith(OWN):
+            raise ToolError(f"reservation {name!r}: the name must begin with {OWN}, so that people know whose it is")
+        return True
+
+    words = [f"ReservationName={name}", "StartTime=now", f"Duration={minutes}", f"Nodes={fold(nodes)}"]
+    command = SlurmCommand("scontrol", ("create", "reservation", *words, f"Users={','.join(users or [me()])}"), tuple(admin))
+    return SlurmChange((command,), f"to reserve {fold(nodes)}", DRAIN_RIGHTS, due=due)
+
+
+def unreserve(name: str, admin: Sequence[str], stands: Callable[[], bool]) -> SlurmChange:
+    """End a reservation of ours; it may also run out by itself."""
+
+    def due() -> bool:
+        if not name.startswith(OWN):
+            raise ToolError(f"reservation {name!r} is not ours; ask who made it")
+        return stands()
+
+    command = SlurmCommand("scontrol", ("delete", f"ReservationName={name}"), tuple(admin))
+    return SlurmChange((command,), f"to end reservation {name}", DRAIN_RIGHTS, due=due, came_about=lambda: not stands())
