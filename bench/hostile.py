@@ -84,7 +84,7 @@ def _matching(log: Path | None) -> float:
             # every log fails in the same way, so that each is diagnosed to its end
             path = Path(folder) / "job.log"
             path.write_text(text + "\nRuntimeError: CUDA error: an illegal memory access was encountered\n", encoding="utf-8")
-            cost = _cost(lambda _text, path=path: diagnose(Case("hostile", path), knowledge), text, 1)
+            cost = _cost(lambda _text: diagnose(Case("hostile", Path(folder) / "job.log"), knowledge), text, 1)
             base = base or cost
             worst = max(worst, cost / base)
             print(f"{name or 'ordinary bytes':26} diagnosed {cost / base:5.2f}x ({cost * 1e9:.0f} ns a byte)")
