@@ -109,7 +109,7 @@ def command(job_id: str, py_spy: Sequence[str] = ("py-spy",)) -> tuple[str, ...]
 
 _HEAD = re.compile(rf"^{BEGIN} (\d{{1,18}}) (\d{{1,18}}) ([12]) ?([A-Z]?)$")
 _THREAD = re.compile(r"^Thread (?:0x)?[0-9A-Fa-f]+ \(([^)]*)\)(?:: \"(.*)\")?\s*$")
-_FRAME = re.compile(r"^\s+(\S.*?) \((.+?)(?::(\d{1,18}))?\)\s*$")
+_FRAME = re.compile(r"^\s++(\S.{0,255}?) \((.{1,1000}?)(?::(\d{1,18}))?\)\s*$")
 
 
 def node_stacks(node: str, text: str) -> NodeStacks:

@@ -19,9 +19,15 @@ _NONE_OF = re.compile(r"\b0 (?=(?:\w+ )?(?:error|warning|failure|fault|mismatch|
 _ZERO = re.compile(r"\b(?:by|modulo|divide[ds]?|division) 0\b|\b0/0\b", re.IGNORECASE)
 _NOT_A_NUMBER = re.compile(r"\bnan\b|(?<![\w.])-?inf\b", re.IGNORECASE)
 _PLACES = (
-    (re.compile(r"(?:[a-z0-9]+://\S+|(?:(?<![\w.])(?:~|\.{1,2})?/|(?:\b[\w.@%+-]+/){2})[\w./@%+=~-]*)", re.IGNORECASE), " path "),
-    (re.compile(r"\b[a-z][\w.-]*\[[\d,-]+\]", re.IGNORECASE), " nodes "),
-    (re.compile(r"\b(?:pretrain|train|sft|eval|finetune)-[\w.-]*\d[\w.-]*", re.IGNORECASE), " job "),
+    (
+        re.compile(
+            r"(?:(?<![a-z0-9])[a-z0-9]{1,32}://\S+|(?:(?<![\w.])(?:~|\.{1,2})?/|(?:\b[\w.@%+-]{1,255}/){2})[\w./@%+=~-]*)",
+            re.IGNORECASE,
+        ),
+        " path ",
+    ),
+    (re.compile(r"\b[a-z][\w.-]{0,254}+\[[\d,-]+\]", re.IGNORECASE), " nodes "),
+    (re.compile(r"\b(?:pretrain|train|sft|eval|finetune)-(?=[A-Za-z_.-]{0,254}\d)[\w.-]{1,255}", re.IGNORECASE), " job "),
     (
         re.compile(
             r"\b(?!xid|int|fp|bf|step|cuda|level|s3|rank|h100|a100|v100)[a-z]{1,12}(?:-[a-z0-9]{1,8}){0,4}-?\d{1,6}(?:\.[a-z][\w.-]*)?\b",

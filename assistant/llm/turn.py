@@ -27,7 +27,7 @@ _WORDS = re.compile(r"[\w.-]{2,}")
 _ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "user"}
 _BEGINNING = re.compile(r'\s*\{\s*"answer"\s*:\s*"')
 _THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
-_FENCED = re.compile(r"\A```(?:json)?\s*(.*?)\s*```\Z", re.DOTALL)
+_FENCED = re.compile(r"\A```(?:json)?\s*+(.*\S)\s*```\Z", re.DOTALL)
 _LOST = "\ufffd"
 """Stands for half a character."""
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}

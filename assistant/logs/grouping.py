@@ -31,7 +31,7 @@ Words = tuple[str, ...]
 _TOKEN = re.compile(r"[^\s=:,;|()\[\]{}<>\"]+|(?<=[=(\[])(?=[\s,;)\]]|\Z)|.")
 _WORDY = re.compile(r"[^\W_]")
 _VALUE = re.compile("[\x01-\x0f]")
-_NAMED = re.compile(r"[\w.$-]*[_.$][\w.$-]*|[A-Z]?[a-z0-9]+[A-Z]\w*")
+_NAMED = re.compile(r"(?=[^_.$]*+[_.$])[\w.$-]++|[A-Z]?[a-z0-9]+[A-Z]\w*")
 
 
 class Fitting:

@@ -34,7 +34,7 @@ class _Format(NamedTuple):
 
 def _after(words: str) -> re.Pattern[str]:
     """Return a pattern for the number that follows; a longer word or number is none."""
-    return re.compile(rf"{words}\s*({_NUMBER})(?![\w.]*\w)")
+    return re.compile(rf"{words}\s{{0,16}}+({_NUMBER})(?![\w.]{{0,255}}\w)")
 
 
 LARGEST_STEP = 10**15
@@ -48,7 +48,7 @@ _FORMATS = (
         "tgs (tokens",
         re.compile(r"\bstep=(\d{1,15})"),
         _after(r"\bloss="),
-        _after(r"grad_norm=(?:\{[^}:]*:)?"),
+        _after(r"grad_norm=(?:\{[^}:]{0,100}:)?"),
         _after(r"fwd_bwd_time="),
     ),
     _Format("Iter(train)", re.compile(r"\[\s*(\d{1,15})/"), _after(r"\bloss:"), _after(r"\bgrad_norm:"), _after(r"(?<!_)\btime:")),
@@ -76,9 +76,9 @@ _FORMATS = (
         re.compile(
             r"\b(?i:steps?|iter|iteration|batch|global step|update)(?:[:=\[ ]|\(train\))+(\d{1,15})(?![\d.]*[:\d]\d)", re.ASCII
         ),
-        _after(r"\b(?:(?:lm|train|training|total|avg|mean)[_ /-])?[lL]oss(?: is)?\s*[:=]?"),
-        _after(r"\b(?:(?:global |total )?grad(?:ient)?[_ ]?norm|gnorm)\s*[:=]?"),
-        _after(r"\b(?:step_time|time/step|iter_time|sec/step)\s*[:=]"),
+        _after(r"\b(?:(?:lm|train|training|total|avg|mean)[_ /-])?[lL]oss(?: is)?\s{0,16}+[:=]?"),
+        _after(r"\b(?:(?:global |total )?grad(?:ient)?[_ ]?norm|gnorm)\s{0,16}+[:=]?"),
+        _after(r"\b(?:step_time|time/step|iter_time|sec/step)\s{0,16}+[:=]"),
     ),
 )
 _STEP_KEYS = ("step", "global_step", "num_updates", "iteration", "iter", "current_steps", "trainer/global_step", "_step", "steps")

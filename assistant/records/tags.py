@@ -21,7 +21,7 @@ PATTERN = r"nightshift:(?:[a-z0-9]{8,16}:)?[0-9]{1,15}:[0-9]{1,15}"
 _TAG = re.compile(
     r"(?<!\S)nightshift:(?:(?P<store>[a-z0-9]{8,16}):)?(?P<incident>[0-9]{1,15}):(?P<call>[0-9]{1,15})(?!\S)", re.ASCII
 )
-_SPACED_TAG = re.compile(rf"\s*(?<!\S){PATTERN}(?!\S)", re.ASCII)
+_SPACED_TAG = re.compile(rf"\s{{0,16}}+(?<!\S){PATTERN}(?!\S)", re.ASCII)
 
 
 class Tag(NamedTuple):

@@ -23,12 +23,14 @@ SAME_STEP = {Category.INFRASTRUCTURE: 3, Category.NONE: 3}
 """Failures at the same step that make a crash loop; 2 for what the job's own code or data does."""
 
 _PREFIX = re.compile(
-    r"^(?:\s*(?:\[[^\]]*\]|\(?\w*rank ?\d+\)?:?|\d{4}-\d\d-\d\d[T ][\d:.,+Z]+|[\w.-]*\d[\w.-]*:(?=\s)|\d+:)\s*)+", re.IGNORECASE
+    r"^(?:\s{0,16}+(?:\[[^\]]{0,255}\]|\(?\w{0,32}rank ?\d{1,18}\)?:?|\d{4}-\d\d-\d\d[T ][\d:.,+Z]+"
+    r"|(?=[A-Za-z_.-]{0,254}\d)[\w.-]{1,255}+:(?=\s)|\d{1,18}+:)\s{0,16}+){1,8}",
+    re.IGNORECASE,
 )
 _VARYING = (
     (re.compile(r"(?:(?<![\w.-])[\w.-]{1,255}+)?(?:/[\w.@%+-]{1,255}+)+"), "<path>"),
     (re.compile(r"\b(?:0x[0-9a-f]+|[0-9a-f]{2,}(?::[0-9a-f]{2,})+(?:\.\d)?|[0-9a-f]{12,})\b", re.IGNORECASE), "<id>"),
-    (re.compile(r"\b[a-z][a-z-]*[-_]?\d+(?:-\d+)*(?:\.[a-z][\w.-]*)?\b(?![.\w]*\()"), "<name>"),
+    (re.compile(r"\b[a-z][a-z-]{0,63}[-_]?\d{1,18}+(?:-\d{1,18}+){0,8}(?:\.[a-z][\w.-]{0,254})?\b(?![.\w]{0,255}\()"), "<name>"),
     (re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.IGNORECASE), "<n>"),
 )
 

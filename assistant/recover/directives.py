@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from assistant.recover.checkpoints.layout import Format
 
-LINE = re.compile(r"^\s*#\s?NIGHTSHIFT\b[ \t:]*(.*)$")
+LINE = re.compile(r"^\s*+#\s?NIGHTSHIFT\b[ \t:]*+(.*)$")
 PLACEHOLDERS = {"resume": {"checkpoint", "step"}, "skip": {"from", "to", "from_step", "to_step"}}
 ACT = ("auto", "ask", "never")
 

@@ -11,7 +11,7 @@ from assistant.records import Job, MetricPoint
 from assistant.untrusted import read_end, reading_as
 
 TAIL_BYTES = 16 << 20
-CONSUMED = re.compile(r"iteration\s+(\d{1,15})/.*?consumed samples:\s*(\d{1,18})", re.IGNORECASE)
+CONSUMED = re.compile(r"iteration\s{1,16}(\d{1,15})/.{0,255}?consumed samples:\s{0,16}(\d{1,18})", re.IGNORECASE)
 BATCH = re.compile(r"global[ _]batch[ _]size\W+(\d{1,12})", re.IGNORECASE)
 
 

@@ -82,8 +82,8 @@ class Mask:
         return re.compile(rf"{_BEFORE}(?:{names})(?![\w-])")
 
 
-_NAME = re.compile(r"(?=[^A-Za-z]*[A-Za-z])[A-Za-z0-9][A-Za-z0-9._-]{1,252}")
-_NUMBERED = re.compile(r"(?P<stem>.*[A-Za-z-])(?P<number>\d+)")
+_NAME = re.compile(r"(?=[^A-Za-z]{0,252}[A-Za-z])[A-Za-z0-9][A-Za-z0-9._-]{1,252}")
+_NUMBERED = re.compile(r"(?P<stem>.{0,252}[A-Za-z-])(?P<number>\d{1,252})")
 _DIGITS = 6
 _STAND_IN = re.compile(rf"(?:host|user)-[0-9a-f]{{{_DIGITS},64}}")
 _BEFORE = r"(?:(?<![\w-])|(?<=\\n)|(?<=\\r)|(?<=\\t))"

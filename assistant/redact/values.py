@@ -73,7 +73,7 @@ _KEY_OF_SECRETS = frozenset(
 )
 """Words before `key` that make it a secret; `_DULL_KEYS` come first."""
 _DULL_KEYS = frozenset(
-    "primary foreign sort cache partition state missing unexpected dict hash row index group join lookup map "
+    "graph primary foreign sort cache partition state missing unexpected dict hash row index group join lookup map "
     "config metric sample "
     "public dataset object bucket tensor layer param parameter weight query value attention kv q k v record field "
     "column hot store "
@@ -261,7 +261,8 @@ def is_harmless(value: str) -> bool:
 
 
 _SWITCHES = frozenset(
-    "true false none null nil yes no on off undefined nan inf empty unset n/a default auto <pad> str string same-origin include omit".split()
+    "true false none null nil yes no on off undefined nan inf empty unset n/a default auto <pad> "
+    "str string same-origin include omit".split()
 )
 
 

@@ -248,9 +248,23 @@ def _places(pattern: str, caseless: bool, line: bytes) -> list[tuple[int, int]]:
     return found
 
 
+_CLASS = r"\[(?:\^?\]|\^)?(?:\\.|[^\]\\])*+\]"
+_REPEATED = re.compile(rf"(?P<atom>{_CLASS}|\\[dDsSwW])(?P<often>[*+])|{_CLASS}|\\.", re.DOTALL)
+
+
+def bounded(pattern: str) -> str:
+    r"""Return a pattern whose repeats of a class end after 255 characters: `\w*` as `\w{0,255}`.
+
+    Hyperscan matches without going back, `re` does not: what it reads groups with must not try every length of a hostile line.
+    """
+    return _REPEATED.sub(
+        lambda match: f"{match['atom']}{{{int(match['often'] == '+')},255}}" if match["atom"] else match.group(), pattern
+    )
+
+
 @cache
 def _regex(pattern: str, caseless: bool) -> re.Pattern[str]:
-    return re.compile(pattern, re.MULTILINE | re.ASCII | (re.IGNORECASE if caseless else 0))
+    return re.compile(bounded(pattern), re.MULTILINE | re.ASCII | (re.IGNORECASE if caseless else 0))
 
 
 def _kind(entry: Entry) -> Kind:

@@ -222,7 +222,7 @@ def nodes_of(text: str) -> tuple[str, ...]:
         return ()
 
 
-ONE_BRACKET = re.compile(r"([A-Za-z][\w.-]*)\[(\d{1,5}(?:-\d{1,5})?(?:,\d{1,5}(?:-\d{1,5})?)*)\]")
+ONE_BRACKET = re.compile(r"([A-Za-z][\w.-]{0,254}+)\[(\d{1,5}(?:-\d{1,5})?(?:,\d{1,5}(?:-\d{1,5})?)*)\]")
 """What nearly every list looks like: it is read without the care that lists of people need."""
 
 

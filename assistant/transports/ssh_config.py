@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 DEEPEST_INCLUDE = 16
 """As in OpenSSH; deeper is a file that includes itself."""
-_LINE = re.compile(r"\s*(\w+)(?:\s*=\s*|\s+)(.*?)\s*", re.DOTALL)
+_LINE = re.compile(r"\s*+(\w++)(?:\s*+=\s*+|\s++)((?:.*\S)?)\s*", re.DOTALL)
 _FLAGS = frozenset({"all", "canonical", "final"})
 _RAW = frozenset({"proxycommand", "remotecommand", "localcommand", "knownhostscommand"})
 """Options whose value is a shell command: quotes in it are not ours to take away."""

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from assistant import display
 from assistant.content.reading import build, read_toml
+from assistant.doors.chat import export
+from assistant.doors.cli.endings import crashed
 from assistant.doors.cli.main import main
 from assistant.logs.cutting import LONGEST, cut_line
 from assistant.ports import SystemClock
@@ -59,6 +62,7 @@ def test_nothing_of_a_secret_is_left(shape: str) -> None:
     assert clean.count("\n") == shape.count("\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", ["x " * 1_020, "x" * 2_030, '{"a": 1, ' * 226, "a" * 1_900 + " "])
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES.first if "\n" not in shape][::9])
 def test_the_cut_of_a_long_line_splits_no_secret(shape: str, before: str) -> None:
@@ -164,20 +168,50 @@ def planted_job(home: Path) -> tuple[str, Path]:
 def test_no_door_shows_a_secret_and_the_store_holds_none(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job, log = planted_job(home)
     shown: dict[str, list[str]] = {}
-    silent = 0
+    silent: list[str] = []
     for door in (door for row in DOORS.strip().split("\n") for door in row.split("|")):
         with contextlib.suppress(SystemExit):
             main(door.format(job=job, log=log).split())
         captured = capsys.readouterr()
         text = captured.out + captured.err
-        silent += not text
+        if not text:
+            silent.append(door)
         if leaked := [place for place, value in VALUES.items() if value in text]:
             shown[door] = leaked
     assert shown == {}
-    assert silent <= 4, "doors that print nothing prove nothing"
+    assert len(silent) <= 4, "doors that print nothing prove nothing"
     kept = [path for path in (home / "xdg_state_home").rglob("*") if path.is_file() and "local" not in path.parts]
     assert any(path.suffix.startswith(".db") or "store" in path.name for path in kept)
     assert [path for path in kept if any(value.encode() in path.read_bytes() for value in VALUES.values())] == []
+
+
+OUTPUTS = (
+    *(display.line, display.block, display.unambiguous, display.json_text, display.notice_line),
+    *(display.markdown, display.markdown_code, display.markdown_fence, display.markdown_tamed),
+    *(export.escaped, export.fenced, export.code),
+    lambda text: display.prompt_data("log", text),
+    lambda text: display.prompt_data(text, "log"),
+)
+"""What screens of the chat, its export, notifications, reports and prompts of models write text with."""
+
+
+@pytest.mark.parametrize("output", OUTPUTS, ids=lambda output: output.__name__)
+def test_no_way_to_show_text_shows_a_secret(output: Callable[[str], object]) -> None:
+    for place, form in PLANTED.items():
+        if place != "environment":  # a value without its name
+            assert VALUES[place] not in str(output(form.format(VALUES[place])))
+
+
+def test_the_crash_log_holds_no_secret(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = PLANTED["log"].format(VALUES["log"])
+    try:
+        raise RuntimeError(text)
+    except RuntimeError as error:
+        crashed(type(error), error, error.__traceback__)
+    assert VALUES["log"] not in "".join(capsys.readouterr())
+    logs = [path for path in home.rglob("*") if path.is_file()]
+    assert [path for path in logs if b"RuntimeError" in path.read_bytes()]
+    assert [path for path in logs if VALUES["log"].encode() in path.read_bytes()] == []
 
 
 def test_jobs_print_neither_script_nor_environment_unless_asked(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

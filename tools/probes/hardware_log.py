@@ -13,8 +13,8 @@ REPLACE = "drain the node; look at the board's event log (ipmitool sel list); ha
 SIGNS: tuple[tuple[re.Pattern[str], Health, Weight, str, str], ...] = (
     (
         re.compile(
-            r"mce: .*Uncorrected|Hardware Error.*: (?:Fatal|Uncorrected)|Machine check: Processor context corrupt|"
-            r"Kernel panic.*[Mm]achine check"
+            r"mce: .{0,240}Uncorrected|Hardware Error.{0,240}: (?:Fatal|Uncorrected)|Machine check: Processor context corrupt|"
+            r"Kernel panic.{0,240}[Mm]achine check"
         ),
         Health.CRITICAL,
         Weight.STRONG,
@@ -22,14 +22,16 @@ SIGNS: tuple[tuple[re.Pattern[str], Health, Weight, str, str], ...] = (
         REPLACE,
     ),
     (
-        re.compile(r"EDAC .*\b[1-9]\d* UE\b|EDAC .*: UE "),
+        re.compile(r"EDAC .{0,240}\b[1-9]\d* UE\b|EDAC .{0,240}: UE "),
         Health.CRITICAL,
         Weight.STRONG,
         "uncorrected error of host memory",
         REPLACE,
     ),
     (
-        re.compile(r"amdgpu .*(?:[1-9]\d* uncorrectable hardware errors|GPU reset begin|ring \w+ timeout|RAS.*poison)", re.I),
+        re.compile(
+            r"amdgpu .{0,240}(?:[1-9]\d* uncorrectable hardware errors|GPU reset begin|ring \w+ timeout|RAS.{0,240}poison)", re.I
+        ),
         Health.CRITICAL,
         Weight.COUNTS,
         "AMD GPU in trouble",
@@ -37,7 +39,9 @@ SIGNS: tuple[tuple[re.Pattern[str], Health, Weight, str, str], ...] = (
     ),
     (
         re.compile(
-            r"AER: .*(?:Uncorrect\w* \(?(?:Fatal|Non-Fatal)|Multiple Uncorrect)|PCIe Bus Error: severity=Uncorrect\w*", re.I
+            r"AER: .{0,240}(?:Uncorrect\w{0,60} \(?(?:Fatal|Non-Fatal)|Multiple Uncorrect)"
+            r"|PCIe Bus Error: severity=Uncorrect\w{0,60}",
+            re.I,
         ),
         Health.CRITICAL,
         Weight.COUNTS,
@@ -47,7 +51,7 @@ SIGNS: tuple[tuple[re.Pattern[str], Health, Weight, str, str], ...] = (
     (
         re.compile(
             r"Buffer I/O error on dev|blk_update_request: (?:critical medium|I/O) error|critical medium error|"
-            r"nvme\d+: .*(?:timeout, reset|controller is down)|I/O error, dev (?:nvme|sd)"
+            r"nvme\d+: .{0,240}(?:timeout, reset|controller is down)|I/O error, dev (?:nvme|sd)"
         ),
         Health.CRITICAL,
         Weight.COUNTS,
@@ -56,7 +60,7 @@ SIGNS: tuple[tuple[re.Pattern[str], Health, Weight, str, str], ...] = (
     ),
     (
         re.compile(
-            r"Remounting filesystem read-only|EXT4-fs error|XFS .*(?:Corruption|Shutting down|shutdown)|BTRFS error|"
+            r"Remounting filesystem read-only|EXT4-fs error|XFS .{0,240}(?:Corruption|Shutting down|shutdown)|BTRFS error|"
             r"Btrfs: forced readonly",
             re.I,
         ),
@@ -67,7 +71,7 @@ SIGNS: tuple[tuple[re.Pattern[str], Health, Weight, str, str], ...] = (
     ),
     (
         re.compile(
-            r"watchdog: BUG: soft lockup|hard LOCKUP|rcu_\w+ (?:self-)?detected (?:expedited )?stall|"
+            r"watchdog: BUG: soft lockup|hard LOCKUP|rcu_\w{1,30} (?:self-)?detected (?:expedited )?stall|"
             r"blocked for more than \d+ seconds"
         ),
         Health.WARNING,
@@ -77,7 +81,7 @@ SIGNS: tuple[tuple[re.Pattern[str], Health, Weight, str, str], ...] = (
     ),
     (
         re.compile(
-            r"EDAC .*\bCE\b|mce: .*corrected|Hardware Error.*: Corrected|AER: .*Correct\w* error|"
+            r"EDAC .{0,240}\bCE\b|mce: .{0,240}corrected|Hardware Error.{0,240}: Corrected|AER: .{0,240}Correct\w{0,60} error|"
             r"severity=Corrected",
             re.I,
         ),
@@ -87,7 +91,9 @@ SIGNS: tuple[tuple[re.Pattern[str], Health, Weight, str, str], ...] = (
         "watch it",
     ),
     (
-        re.compile(r"(?:cpu|CPU)\d+: (?:Core|Package) temperature (?:is )?above threshold|thermal.*critical temperature", re.I),
+        re.compile(
+            r"(?:cpu|CPU)\d+: (?:Core|Package) temperature (?:is )?above threshold|thermal.{0,240}critical temperature", re.I
+        ),
         Health.WARNING,
         Weight.NEVER,
         "a processor is too hot",

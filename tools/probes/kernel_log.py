@@ -13,15 +13,17 @@ from assistant.tools.probes._kernel import KernelLine, kernel_probe, lines
 
 SOURCE = "NVIDIA XID catalogue, knowledge/xid.toml"
 XID = re.compile(
-    r"NVRM: (?:Xid \((?:PCI:)?(?P<device>[\w:.]+)\): (?P<code>\d+),?\s*(?P<rest>.*)"
+    r"NVRM: (?:Xid \((?:PCI:)?(?P<device>[\w:.]+)\): (?P<code>\d+),?\s*(?P<rest>.{0,240})"
     r"|GPU (?P<lost>[\w:.]+?):? GPU has fallen off the bus)"
 )
 SXID = re.compile(
     r"nvidia-nvswitch\d+: SXid \(PCI:(?P<device>[\w:.]+)\): (?P<code>\d+), (?P<kind>Fatal|"
-    r"Non-fatal), (?P<rest>.*)"
+    r"Non-fatal), (?P<rest>.{0,240})"
 )
 RECOVERY = re.compile(
-    r"recovery action changed.*\((?P<what>[^)]*)\)|\((?P<short>None|GPU Reset Required|Node Reboot Required|Drain[^)]*)\)", re.I
+    r"recovery action changed.{0,240}\((?P<what>[^)]{0,120})\)"
+    r"|\((?P<short>None|GPU Reset Required|Node Reboot Required|Drain[^)]{0,120})\)",
+    re.I,
 )
 OFF_THE_BUS = 79
 RECOVERY_CHANGED = 154

@@ -11,10 +11,10 @@ from assistant.probing import Circumstances, Finding, Health, judged, ok
 from assistant.tools.probes._kernel import kernel_probe, lines
 
 DOWN = re.compile(
-    r"(?P<device>(?:mlx\d_core|bnxt_en|ice|i40e|ixgbe|hfi1|irdma) [\w:.]+)[^\n]*?(?:Link (?:is )?[Dd]own|Cable unplugged)"
+    r"(?P<device>(?:mlx\d_core|bnxt_en|ice|i40e|ixgbe|hfi1|irdma) [\w:.]+)[^\n]{0,240}?(?:Link (?:is )?[Dd]own|Cable unplugged)"
 )
 SIGNS = (
-    (re.compile(r"Port module event.*High Temperature", re.I), "a transceiver is too hot", "look at airflow and transceiver"),
+    (re.compile(r"Port module event.{0,240}High Temperature", re.I), "a transceiver is too hot", "look at airflow and transceiver"),
     (
         re.compile(r"[Ii]nsufficient power on the PCIe slot"),
         "an adapter gets too little power",
@@ -26,7 +26,7 @@ SIGNS = (
         "look at its cables and switches",
     ),
     (
-        re.compile(r"mlx5_core .*(?:health compromised|Fatal error|device's health)", re.I),
+        re.compile(r"mlx5_core .{0,240}(?:health compromised|Fatal error|device's health)", re.I),
         "an adapter's firmware is ill",
         "power cycle the node",
     ),

@@ -11,7 +11,7 @@ from assistant.tools.probes._kernel import kernel_probe, lines
 
 KILLED = re.compile(
     r"(?P<group>Memory cgroup out of memory|"
-    r"Out of memory)(?: \(.*?\))?: Kill(?:ed)? process (?P<pid>\d+),? (?:UID \d+, )?\(?(?P<name>[^),]+)"
+    r"Out of memory)(?: \(.{0,240}?\))?: Kill(?:ed)? process (?P<pid>\d+),? (?:UID \d+, )?\(?(?P<name>[^),]+)"
 )
 
 WORDS = ("ut of memory",)

@@ -10,16 +10,16 @@ from assistant.probing import Circumstances, Finding, Health, Weight, ok
 from assistant.tools.probes._kernel import KernelLine, kernel_probe, lines
 
 LOST = re.compile(
-    r"nfs: server (?P<nfs>\S+) not responding|LustreError: .*?Connection to (?P<l1>\S+) .*was lost|"
-    r"Lustre: .*?Connection to (?P<l2>\S+) .*was lost"
-    r"|libceph: (?P<ceph>(?:osd|mon|mds)\d+) .*(?:socket closed|session lost)|ceph: (?P<mds>mds\d+) hung"
+    r"nfs: server (?P<nfs>\S+) not responding|LustreError: .{0,240}?Connection to (?P<l1>\S+) .{0,240}was lost|"
+    r"Lustre: .{0,240}?Connection to (?P<l2>\S+) .{0,240}was lost"
+    r"|libceph: (?P<ceph>(?:osd|mon|mds)\d+) .{0,240}(?:socket closed|session lost)|ceph: (?P<mds>mds\d+) hung"
 )
 BACK = re.compile(
     r"nfs: server (?P<nfs>\S+) OK|Connection restored to (?P<lustre>\S+)|libceph: (?P<ceph>(?:osd|mon|"
-    r"mds)\d+) .*session established|ceph: (?P<mds>mds\d+) (?:reconnect|recovery)"
+    r"mds)\d+) .{0,240}session established|ceph: (?P<mds>mds\d+) (?:reconnect|recovery)"
 )
 EVICTED = re.compile(
-    r"This client was evicted by (?P<who>\S+)|GPFS.*(?:being expelled|unmounting file system)|"
+    r"This client was evicted by (?P<who>\S+)|GPFS.{0,240}(?:being expelled|unmounting file system)|"
     r"nfs4_reclaim_open_state: Lock reclaim failed"
 )
 REMEDY = "look at the server and the path to it; with other nodes well, remount or reboot this one"

@@ -68,7 +68,9 @@ class Tracker:
     text: str
 
 
-TEMPORARY = re.compile(r"^(?:\.|tmp[-_.])+|(?:[._-](?:tmp|temp|part|partial|incomplete|unfinished|writing)[\w.-]*)$", re.IGNORECASE)
+TEMPORARY = re.compile(
+    r"^(?:\.|tmp[-_.])+|(?:[._-](?:tmp|temp|part|partial|incomplete|unfinished|writing)[\w.-]{0,64})$", re.IGNORECASE
+)
 # 18 digits fit into 64 bits; no training counts further
 DIRECTORY_STEPS = {
     Format.MEGATRON: re.compile(r"iter_(\d{1,18})"),
@@ -78,7 +80,7 @@ DIRECTORY_STEPS = {
     Format.INTERNEVO: re.compile(r"(\d{1,18})"),
 }
 STEP_WORD = re.compile(r"(?:step|iter(?:ation)?)[=_-]?(\d{1,18})(?!\d)", re.IGNORECASE)
-LAST_NUMBER = re.compile(r"(?<!\d)(\d{1,18})(?!.*\d)")
+LAST_NUMBER = re.compile(r"(?<!\d)(\d{1,18})(?!.{0,255}\d)")
 DISTCP = re.compile(r"(?:^|/)__\d+_\d+\.distcp$")
 PLAIN_SUFFIXES = frozenset((".pt", ".pth", ".npz", ".bin", ".safetensors"))
 NOT_A_CHECKPOINT = re.compile(r"^(?:optim|opt_|sched|rng|tokenizer)|-of-\d+", re.IGNORECASE)

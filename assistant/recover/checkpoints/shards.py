@@ -16,7 +16,7 @@ INTERNEVO_SHARD = re.compile(r"^(model|optimizer)((?:_[a-z]+\d+)+)\.pt$")
 HF_SHARD = re.compile(r"^(.+)-(\d{1,18})-of-(\d{1,18})\.(safetensors|bin)$")
 HF_WEIGHTS = re.compile(r"^(?:model|pytorch_model|adapter_model|tf_model|consolidated)[\w.-]*\.(?:safetensors|bin|pt|pth)$")
 ACCELERATE_STATE = re.compile(r"^random_states_\d+\.pkl$")
-LEFTOVER = re.compile(r"(?:^|/)(?:tmp[-_.].*|\.tmp.*|.*\.(?:tmp|temp|part|partial|incomplete))$", re.IGNORECASE)
+LEFTOVER = re.compile(r"(?:^|/)(?:tmp[-_.]|\.tmp)|\.(?:tmp|temp|part|partial|incomplete)$", re.IGNORECASE)
 DCP_METADATA_BYTES = 256 << 20
 """The pickle of `.metadata` names each chunk of each tensor on each rank; it is searched, never loaded."""
 TRAINER_STATE_BYTES = 64 << 20

@@ -22,7 +22,7 @@ _HEADER = re.compile(r"^#?\s*size\s+count\s+type\s.*\bbusbw\b.*$", re.MULTILINE)
 _USUAL = ("time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong")
 """Columns of results, should the header have got lost; how many stand before them changes with the version."""
 _CLOCK = re.compile(r"\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d")
-_FAILURE = re.compile(r"\S*: Test (?:NCCL|CUDA) failure .*|\S*: Test timeout .*")
+_FAILURE = re.compile(r"(?<!\S)\S{0,255}: Test (?:NCCL|CUDA) failure .*|(?<!\S)\S{0,255}: Test timeout .*")
 _TOO_FEW = re.compile(r"Invalid number of GPUs: \d+ requested but only \d+ were found")
 _WARNING = re.compile(r"NCCL WARN (.+)")
 _BOUNDS = re.compile(r"Out of bounds values\s*:\s*(-?\d+)")

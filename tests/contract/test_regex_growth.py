@@ -1,0 +1,244 @@
+"""No regular expression of Nightshift takes time that grows faster than the line, whatever the line holds.
+
+Lines to attack a pattern with are made of its own structure: what each of its repeats takes, many times, behind what stands
+before it, and an end that does not match. CPU times are only compared with each other: a pattern whose line became four times as
+long must not take more than eight times as long (linear: four, quadratic: sixteen), measured three times before it counts.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import pytest
+
+import assistant
+from assistant.content.reading import read_toml, shipped
+from assistant.rules.matching import bounded
+
+_parser: Any = importlib.import_module("re._parser")
+LENGTH = 4_096
+"""Characters of a line at which it is cut before anything is matched."""
+WORTH_A_LOOK_S = 0.002
+"""CPU time of a line of 24 characters that only an exponential pattern takes; an eighth of it, for 1,024 characters, is
+worth a look: one that grows with the square takes four times as much."""
+MOST_GROWTH = 8.0
+MOST_ATTACKS = 80
+REPEATS = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
+ALPHABET = "a1A. /:-_=\"'([{<@,\\|%\t"
+COMMON = ("a", "1", " ", "_", "-", ".", "a.", "a-", "/a", "1:", "1.", "a ", "0f", "aA1", "[", "::")
+ENDS = ("\x01", "\n\x01")
+
+
+@pytest.mark.slow
+def test_no_pattern_of_a_module_grows_faster_than_the_line() -> None:
+    growing = {
+        names[0]: worst
+        for (pattern, flags), names in sorted(module_patterns().items(), key=lambda item: item[1])
+        for method in methods_of(names)
+        if (worst := growth_of(re.compile(pattern, flags), method))
+    }
+    assert growing == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", ["reasons", "filters"])
+def test_no_pattern_of_the_knowledge_grows_faster_than_the_line(folder: str) -> None:
+    growing = {}
+    for path in sorted((shipped("knowledge") / folder).rglob("*.toml")):
+        for pattern in set(texts_named("pattern", read_toml(path))):
+            if worst := growth_of(re.compile(bounded(pattern), re.MULTILINE | re.ASCII), "search"):
+                growing[f"{path.name}: {pattern}"] = worst
+    assert growing == {}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "same"),
+    [
+        (r"\w*x\d+", r"\w{0,255}x\d{1,255}"),
+        (r"[\w*+]+\[*", r"[\w*+]{1,255}\[*"),
+        (r"[^]a]*\\d+", r"[^]a]{0,255}\\d+"),
+        ("a+b", "a+b"),
+    ],
+)
+def test_repeats_of_classes_get_an_end(pattern: str, same: str) -> None:
+    assert bounded(pattern) == same
+
+
+@pytest.mark.parametrize("pattern", [r"[\w.-]+\d:", r"\s*x", r"\d+(?:,\d+)*]", r"(?:a|b)+c", r"=.*;", r"-?\d+\.\d+e"])
+def test_a_pattern_that_grows_is_noticed(pattern: str) -> None:
+    assert growth_of(re.compile(pattern), "search")
+
+
+def module_patterns() -> dict[tuple[Any, int], list[str]]:
+    """Return the patterns that modules hold by themselves, in tuples, dicts or records, with where they stand."""
+    patterns: dict[tuple[Any, int], list[str]] = {}
+    for found in pkgutil.walk_packages(assistant.__path__, "assistant."):
+        if found.name.endswith("__main__"):
+            continue
+        try:
+            module = importlib.import_module(found.name)
+        except ModuleNotFoundError:  # torch is no requirement
+            continue
+        for name, value in list(vars(module).items()):
+            for pattern in _patterns_in(value, 3):
+                patterns.setdefault((pattern.pattern, pattern.flags & ~re.DEBUG), []).append(f"{found.name}.{name}")
+    assert len(patterns) > 400
+    return patterns
+
+
+def _patterns_in(value: Any, depth: int) -> Iterator[re.Pattern[Any]]:
+    if isinstance(value, re.Pattern):
+        yield value
+    elif depth and isinstance(value, (tuple, list, frozenset, set)):
+        for item in value:
+            yield from _patterns_in(item, depth - 1)
+    elif depth and isinstance(value, dict):
+        for item in value.values():
+            yield from _patterns_in(item, depth - 1)
+    elif depth and is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            yield from _patterns_in(getattr(value, field.name, None), depth - 1)
+
+
+def texts_named(key: str, value: Any) -> Iterator[str]:
+    """Yield the texts under a key, at any depth of what a file holds."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            if name == key and isinstance(item, str):
+                yield item
+            else:
+                yield from texts_named(key, item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from texts_named(key, item)
+
+
+def methods_of(names: Sequence[str]) -> list[str]:
+    """Return how a pattern is used: `match` and `fullmatch` begin at one place only; everything else counts as `search`."""
+    used = set()
+    for name in names:
+        module, _, variable = name.rpartition(".")
+        uses = re.findall(rf"\b{variable}\b(?:\.(\w+)\()?", inspect.getsource(sys.modules[module]))
+        used |= set(uses[1:]) or set()
+    return sorted(used) if used and used <= {"match", "fullmatch"} else ["search"]
+
+
+def growth_of(pattern: re.Pattern[Any], method: str) -> str:
+    """Return the attack under which the time of a pattern grows faster than the line; empty when there is none."""
+    run: Callable[[Any], object] = getattr(pattern, method)
+    is_text = isinstance(pattern.pattern, str)
+    for prefix, pump in attacks(pattern):
+        for end in ENDS:
+
+            def line(length: int, prefix: str = prefix, pump: str = pump, end: str = end) -> Any:
+                text = prefix + (pump * (length // len(pump) + 1))[:length] + end
+                return text if is_text else text.encode()
+
+            if all(cpu_s(run, line(24), 1) > WORTH_A_LOOK_S for _ in range(3)) or (
+                cpu_s(run, line(LENGTH // 4), 1) > WORTH_A_LOOK_S / 8
+                and all(_ratio(run, line(LENGTH // 4), line(LENGTH)) > MOST_GROWTH for _ in range(3))
+            ):
+                return f"{prefix!r} + {pump!r} * n + {end!r}"
+    return ""
+
+
+def _ratio(run: Callable[[Any], object], short: Any, long: Any) -> float:
+    return cpu_s(run, long, 1) / max(cpu_s(run, short, 3), 1e-6)
+
+
+def cpu_s(run: Callable[[Any], object], line: Any, times: int) -> float:
+    least = float("inf")
+    for _ in range(times):
+        start = time.process_time()
+        run(line)
+        least = min(least, time.process_time() - start)
+    return least
+
+
+def attacks(pattern: re.Pattern[Any]) -> list[tuple[str, str]]:
+    """Return (prefix, text to repeat) that may make a pattern look at the same text many times."""
+    tree = _parser.parse(pattern.pattern, pattern.flags)
+    pairs: dict[tuple[str, str], None] = {("", pump): None for pump in COMMON}
+    for variant in range(3):
+        for prefix, body in _repeats(tree, variant, ""):
+            for pump in {sample(body, other) or "a" for other in range(3)} | set(_signs_of(body)):
+                pairs[prefix, pump] = pairs["", prefix + pump] = None
+    return list(pairs)[:MOST_ATTACKS]
+
+
+def _repeats(sequence: Any, variant: int, prefix: str) -> Iterator[tuple[str, Any]]:
+    """Yield what stands before each long repeat, and its body."""
+    for op, value in sequence:
+        if str(op) in REPEATS and value[1] > 8:
+            yield prefix, value[2]
+        for body in _bodies(op, value):
+            yield from _repeats(body, variant, prefix)
+        prefix += sample([(op, value)], variant)
+
+
+def _bodies(op: Any, value: Any) -> list[Any]:
+    name = str(op)
+    if name in REPEATS:
+        return [value[2]]
+    if name in ("SUBPATTERN", "ASSERT", "ASSERT_NOT"):
+        return [value[-1]]
+    return [value] if name == "ATOMIC_GROUP" else list(value[1]) if name == "BRANCH" else []
+
+
+def sample(sequence: Any, variant: int) -> str:
+    """Return a text that a sequence matches, another one for each variant as far as it has alternatives."""
+    text = ""
+    for op, value in sequence:
+        name = str(op)
+        if name in REPEATS:
+            text += sample(value[2], variant) * min(max(value[0], variant % 2), 40)
+        elif name == "BRANCH":
+            text += sample(value[1][variant % len(value[1])], variant)
+        elif name in ("SUBPATTERN", "ATOMIC_GROUP"):
+            text += sample(_bodies(op, value)[0], variant)
+        elif signs := _signs(op, value):
+            text += signs[variant % len(signs)]
+    return text
+
+
+def _signs_of(body: Any) -> str:
+    """Return the signs of a body that is one sign."""
+    return "".join(sorted(set(_signs(*body[0]))))[:8] if len(body) == 1 else ""
+
+
+def _signs(op: Any, value: Any) -> str:
+    """Return some signs that an element of one sign matches; none for what matches no sign."""
+    name = str(op)
+    if name == "LITERAL":
+        return chr(value)
+    if name == "NOT_LITERAL":
+        return ALPHABET.replace(chr(value), "")
+    if name == "ANY":
+        return ALPHABET
+    if name == "CATEGORY":
+        return "".join(sign for sign in ALPHABET if _of_category(str(value), sign))
+    if name != "IN":
+        return ""
+    inner = [part for part in value if str(part[0]) != "NEGATE"]
+    if len(inner) < len(value):
+        return "".join(sign for sign in ALPHABET if not any(_holds(part, sign) for part in inner)) or "a"
+    return "".join(chr(part[1][0]) + chr(part[1][1]) if str(part[0]) == "RANGE" else _signs(*part) for part in inner)
+
+
+def _holds(part: Any, sign: str) -> bool:
+    if str(part[0]) == "RANGE":
+        return bool(part[1][0] <= ord(sign) <= part[1][1])
+    return _of_category(str(part[1]), sign) if str(part[0]) == "CATEGORY" else ord(sign) == part[1]
+
+
+def _of_category(name: str, sign: str) -> bool:
+    kind = {"DIGIT": r"\d", "SPACE": r"\s", "WORD": r"\w"}[name.rpartition("_")[2]]
+    return (re.match(kind, sign) is not None) != ("_NOT_" in name)
