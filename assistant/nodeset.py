@@ -17,11 +17,16 @@ from assistant.records import Node, NodeState
 LIMIT = 100_000
 """More nodes than this in one expression is taken for a slip of the finger."""
 
+MOST_WRITTEN = 2
+"""How many times the limit of names may be written where they repeat: `node[1-9],node[1-9]`."""
+SHOWN = 200
+"""Characters of an expression in an error."""
+
 Groups = Callable[[str], Iterable[str]]
 """Gives the nodes of a group by its name, without the `@`."""
 
 _PIECE = re.compile(r"\[([^\[\]]*)\]|([^\[\],\s]+)")
-_RANGE = re.compile(r"(\d+)(?:-(\d+)(?:/(\d+))?)?")
+_RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18})(?:/(\d{1,18}))?)?", re.ASCII)
 _NUMBERED = re.compile(r"(.*?)(\d+)(\D*)", re.DOTALL)
 
 
@@ -39,22 +44,32 @@ def expand(text: str, *, limit: int = LIMIT, groups: Groups | None = None) -> li
 
     Args:
         text: For instance `node[01-03],login1`.
-        limit: How many names may come out.
+        limit: How many names may come out; how often the same name may be written is bounded, too.
         groups: Gives the nodes of `@name`, which is refused without it; `node_groups` makes one.
 
     Raises:
         UsageError: The expression is malformed, empty, names an unknown group or more nodes than the limit.
     """
     names: dict[str, None] = {}
+    written = 0
     for part in _parts(text):
         if part.startswith("@") and groups is None:
-            raise UsageError(f"nodes {text!r}: {part} is a group, and only the scheduler knows groups; write names here")
+            raise UsageError(f"nodes {_short(text)}: {part} is a group, and only the scheduler knows groups; write names here")
         found = groups(part[1:]) if part.startswith("@") and groups else _expand_part(part, text, limit)
         for name in found:
             names[name] = None
-            if len(names) > limit:
-                raise UsageError(f"nodes {text!r}: more than {limit:,} names; name fewer at a time")
+            written += 1
+            if len(names) > limit or written > MOST_WRITTEN * limit:
+                raise _too_many(text, limit)
     return list(names)
+
+
+def _too_many(text: str, limit: int) -> UsageError:
+    return UsageError(f"nodes {_short(text)}: more than {limit:,} names; name fewer at a time")
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}...")
 
 
 def node_groups(nodes: Iterable[Node]) -> Groups:
@@ -147,25 +162,28 @@ def _parts(text: str) -> Iterator[str]:
     for place, sign in enumerate(text):
         depth += {"[": 1, "]": -1}.get(sign, 0)
         if depth not in (0, 1):
-            raise UsageError(f"nodes {text!r}: brackets do not match at column {place + 1}; write it like node[001-016]")
+            raise UsageError(f"nodes {_short(text)}: brackets do not match at column {place + 1}; write it like node[001-016]")
         if sign == "," and depth == 0:
             yield text[start:place].strip()
             start = place + 1
     if depth:
-        raise UsageError(f"nodes {text!r}: a bracket is not closed; write it like node[001-016]")
+        raise UsageError(f"nodes {_short(text)}: a bracket is not closed; write it like node[001-016]")
     yield text[start:].strip()
 
 
 def _expand_part(part: str, whole: str, limit: int) -> Iterator[str]:
     choices: list[list[str]] = []
-    end = 0
+    end, count = 0, 1
     for piece in _PIECE.finditer(part):
         if piece.start() != end:
             break
         end = piece.end()
         choices.append([piece[2]] if piece[2] else _numbers(piece[1], whole, limit))
+        count *= len(choices[-1])
+        if count > MOST_WRITTEN * limit:
+            raise _too_many(whole, limit)
     if not part or end != len(part) or part.startswith("-"):
-        raise UsageError(f"nodes {whole!r}: {part!r} is no node name; write it like node[001-016],node020")
+        raise UsageError(f"nodes {_short(whole)}: {part!r} is no node name; write it like node[001-016],node020")
     yield from ("".join(combination) for combination in product(*choices))
 
 
@@ -174,14 +192,14 @@ def _numbers(inside: str, whole: str, limit: int) -> list[str]:
     for part in inside.split(","):
         match = _RANGE.fullmatch(part.strip())
         if match is None:
-            raise UsageError(f"nodes {whole!r}: [{inside}] is no list of numbers; write it like [001-016,020]")
+            raise UsageError(f"nodes {_short(whole)}: [{inside[:SHOWN]}] is no list of numbers; write it like [001-016,020]")
         first, last, step = match[1], match[2] or match[1], int(match[3] or 1)
         if int(last) < int(first) or step == 0:
             raise UsageError(
-                f"nodes {whole!r}: the range {part.strip()} goes nowhere; write the smaller number first and a step above 0"
+                f"nodes {_short(whole)}: the range {part.strip()} goes nowhere; write the smaller number first and a step above 0"
             )
-        if (int(last) - int(first)) // step >= limit:
-            raise UsageError(f"nodes {whole!r}: more than {limit:,} names; name fewer at a time")
+        if len(found) + (int(last) - int(first)) // step >= MOST_WRITTEN * limit:
+            raise _too_many(whole, limit)
         width = len(first) if first.startswith("0") else 0
         found += [f"{number:0{width}d}" for number in range(int(first), int(last) + 1, step)]
     return found

@@ -33,6 +33,10 @@ MOST_DEPTH = 100
 """Levels of JSON inside one another."""
 MOST_DIGITS = 400
 """Of an integer: the states of random generators have 39, and some are kept as one number of a few hundred."""
+LOOK_S = 20.0
+"""For a look at a file; a parallel file system under load takes a few seconds."""
+READ_S = 300.0
+"""For a pass over a log of the largest size that is read, on a busy machine."""
 LARGEST = 2**63 - 1
 """What SQLite and NumPy keep."""
 

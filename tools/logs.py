@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from assistant.errors import InputError, ToolError, UsageError
 from assistant.records import Risk
 from assistant.tooling import Context, tool
-from assistant.untrusted import reading_as
+from assistant.untrusted import LOOK_S, READ_S, reading_as, within
 
 _WIDTH = 1_000
 """Characters of a line that are shown."""
@@ -27,7 +28,7 @@ def tail_log(context: Context, job: str, lines: int = 200) -> str:
     path, account = _log_of(context, job)
     try:
         with reading_as(account):
-            return "\n".join(line.text[:_WIDTH] for line in last_lines(path, lines))
+            return "\n".join(line.text[:_WIDTH] for line in within(LOOK_S, partial(last_lines, path, lines), str(path)))
     except InputError as error:
         raise ToolError(f"job {job}: {error}") from error
 
@@ -48,7 +49,7 @@ def search_log(context: Context, job: str, pattern: str, most: int = 50) -> str:
     path, account = _log_of(context, job)
     try:
         with reading_as(account):
-            found = search(path, search_in(pattern), most=most)
+            found = within(READ_S, partial(search, path, search_in(pattern), most=most), str(path))
     except UsageError as error:
         raise ToolError(f"job {job}: {error}") from error
     shown = [f"{line.number:>7}  {line.text[:_WIDTH]}" for line in found.lines]
@@ -71,7 +72,7 @@ def compress_log(context: Context, job: str, budget: int = 8_000) -> str:
     path, account = _log_of(context, job)
     try:
         with reading_as(account):
-            return compress(scan_log(path, load_patterns()), max(budget, 500))
+            return compress(within(READ_S, partial(scan_log, path, load_patterns()), str(path)), max(budget, 500))
     except InputError as error:
         raise ToolError(f"job {job}: {error}") from error
 

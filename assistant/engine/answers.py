@@ -8,13 +8,15 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from assistant.diagnose.case import Case
+from assistant.diagnose.facts import Facts
+from assistant.diagnose.facts import gather as facts_of
 from assistant.diagnose.ledger import scores
-from assistant.diagnose.verdict import diagnose
+from assistant.diagnose.verdict import judge
 from assistant.engine.plan import plan
-from assistant.errors import NightshiftError, ToolError
+from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.records import Diagnosis, Job
 from assistant.tooling import to_json
-from assistant.untrusted import is_regular, reading_as
+from assistant.untrusted import READ_S, is_regular, reading_as, within
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
@@ -40,9 +42,16 @@ class PipelineAnswers:
         metrics = shown.work_dir / "metrics.jsonl" if shown.work_dir is not None else None
         kernel, controller = self._kernel(shown), self._controller(job)
         with reading_as(shown.account):
-            metrics = metrics if metrics is not None and is_regular(metrics) else None
-            case = Case.from_parts(shown.log, kernel, controller, metrics, shown, None)
-            return diagnose(case, engine.knowledge, engine.opinions)
+
+            def read() -> Facts:
+                known = metrics if metrics is not None and is_regular(metrics) else None
+                return facts_of(Case.from_parts(shown.log, kernel, controller, known, shown, None), engine.knowledge)
+
+            try:
+                facts = within(READ_S, read, f"the log {shown.log}")
+            except Unavailable as error:
+                raise ToolError(f"job {job} cannot be diagnosed: {error}") from error
+            return judge(facts, engine.knowledge, engine.opinions)
 
     def plan(self, job: str) -> Mapping[str, Any]:
         """Return what would be done about a job: the steps, where an incident has a diagnosis, else the playbook."""

@@ -16,11 +16,11 @@ from assistant.diagnose.learn import Lesson, Taught, Teacher
 from assistant.diagnose.named_lines import cited_lines, guessed_line
 from assistant.diagnose.wording import advice
 from assistant.engine.routine import task_of
-from assistant.errors import InputError, NightshiftError, UsageError
+from assistant.errors import InputError, NightshiftError, Unavailable, UsageError
 from assistant.records import Action, CallStatus, Citation, DecidedBy, Diagnosis, Incident, Job, Risk, Rival
 from assistant.store import Store
 from assistant.tooling import found as tools
-from assistant.untrusted import is_regular, reading_as, status_of
+from assistant.untrusted import READ_S, is_regular, reading_as, status_of, within
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
@@ -161,14 +161,18 @@ def _facts(engine: Engine, incident: Incident) -> Facts | None:
             kernel = evidence.text
     try:
         with reading_as(account):
-            if log is not None and (not is_regular(log) or status_of(log).st_size > LARGEST_LOG):
-                log = None
-            if log is None and not kernel:
-                return None
-            return facts_of(Case.from_parts(log, kernel, "", None, None, None), engine.knowledge)
-    except (InputError, OSError) as error:
+            return within(READ_S, lambda: _read_again(engine, log, kernel), f"the log {log}")
+    except (InputError, OSError, Unavailable) as error:
         logger.info("incident=%s its files cannot be read again: %s", incident.id, error)
         return None
+
+
+def _read_again(engine: Engine, log: Path | None, kernel: str) -> Facts | None:
+    if log is not None and (not is_regular(log) or status_of(log).st_size > LARGEST_LOG):
+        log = None
+    if log is None and not kernel:
+        return None
+    return facts_of(Case.from_parts(log, kernel, "", None, None, None), engine.knowledge)
 
 
 def _lines(

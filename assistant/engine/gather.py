@@ -19,7 +19,7 @@ from assistant.gate import Gate
 from assistant.records import Diagnosis, Event, EventKind, Incident, Job, NodePattern, PatternKind
 from assistant.recover.identity import restart_of
 from assistant.store import Store
-from assistant.untrusted import is_regular, status_of, within
+from assistant.untrusted import LOOK_S, READ_S, is_regular, status_of, within
 
 logger = logging.getLogger(__name__)
 
@@ -27,10 +27,6 @@ KEPT_CHARACTERS = 100_000
 """Of each text that is kept as evidence, from its end."""
 KERNEL_LINES = 500
 """Of each node: a failure stands near the end, and a job may have a thousand nodes."""
-LOOK_S = 20.0
-"""For a look at a file; a parallel file system under load takes a few seconds."""
-READ_S = 300.0
-"""For a pass over a log of the largest size that is read, on a busy machine."""
 
 
 def parent_of(store: Store, job: Job | None) -> int | None:

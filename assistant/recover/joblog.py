@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import partial
 
+from assistant.errors import Unavailable
 from assistant.logs.lines import Lines
 from assistant.logs.metrics import metric_points
 from assistant.records import Job, MetricPoint
-from assistant.untrusted import read_end, reading_as
+from assistant.untrusted import LOOK_S, read_end, reading_as, within
 
 TAIL_BYTES = 16 << 20
 CONSUMED = re.compile(r"iteration\s{1,16}(\d{1,15})/.{0,255}?consumed samples:\s{0,16}(\d{1,18})", re.IGNORECASE)
@@ -21,8 +23,8 @@ def log_lines(job: Job, *, most_bytes: int = TAIL_BYTES) -> Lines:
         return Lines()
     try:
         with reading_as(job.account):
-            raw, begin = read_end(job.log, most_bytes)
-    except OSError:
+            raw, begin = within(LOOK_S, partial(read_end, job.log, most_bytes), f"{job.log}")
+    except (OSError, Unavailable):
         return Lines()
     # A read from the middle begins inside a line.
     return Lines([(1, raw.partition(b"\n")[2] if begin else raw)])

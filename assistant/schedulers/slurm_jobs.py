@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from assistant.errors import UsageError
-from assistant.nodeset import expand
+from assistant.nodeset import LIMIT, MOST_WRITTEN, expand
 from assistant.records import Job, JobState
 from assistant.schedulers.slurm_text import (
     NOTHING,
@@ -231,6 +231,8 @@ def _in_bracket(stem: str, inside: str) -> list[str]:
     for part in inside.split(","):
         first, _, last = part.partition("-")
         names += map(stem.__add__, _written_numbers(len(first))[int(first) : int(last or first) + 1])
+        if len(names) > MOST_WRITTEN * LIMIT:
+            return []  # no cluster has so many: nobody can read it
     return names
 
 

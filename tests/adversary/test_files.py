@@ -22,19 +22,21 @@ from assistant.diagnose.case import Case
 from assistant.diagnose.facts import gather
 from assistant.diagnose.knowledge import Knowledge
 from assistant.engine import Engine
-from assistant.errors import InputError, MalformedContent, ToolError, Unavailable, UnreadableFile
+from assistant.errors import InputError, MalformedContent, ToolError, Unavailable, UnreadableFile, UsageError
 from assistant.logs.backward import last_lines
 from assistant.logs.document import Document
 from assistant.logs.lines import Line
 from assistant.logs.metrics import metric_points
 from assistant.logs.reading import blocks, open_log
 from assistant.logs.tail import Follower
+from assistant.nodeset import expand
 from assistant.records import IncidentState, JobState
 from assistant.recover.checkpoints.cost import save_cost
 from assistant.recover.checkpoints.files import file_problem
 from assistant.recover.checkpoints.inventory import inventory, last_healthy
 from assistant.recover.checkpoints.layout import tracker
 from assistant.recover.joblog import log_lines
+from assistant.schedulers.slurm_jobs import nodes_of
 from assistant.untrusted import (
     finite_number,
     open_regular,
@@ -137,7 +139,11 @@ HOSTILE: dict[str, Make] = {
 }
 
 
-@pytest.fixture(params=HOSTILE)
+LARGE = ("30 GB of nothing", "30 GB between two lines", "gzip bomb", "100,000 levels closed")
+"""What readers go over for seconds: they run with the slow tests."""
+
+
+@pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.slow] if name in LARGE else []) for name in HOSTILE])
 def hostile(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     path = tmp_path / "made" / "job.log"
     path.parent.mkdir()
@@ -264,6 +270,51 @@ def test_what_hangs_is_left_behind() -> None:
     with pytest.raises(Unavailable, match="did not answer within"):
         within(0.05, never.wait, "the mount")
     never.set()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a[0-99999][0-99999]",
+        ",".join(["a[0-99999]"] * 50),
+        f"a[{','.join(['0-99999'] * 500)}]",
+        f"a[0-{'9' * 5_000}]",
+        "[0-1]" * 60,
+    ],
+)
+def test_a_set_of_nodes_that_counts_too_far_is_none(text: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        expand(text)
+    assert len(str(refused.value)) < 1_000
+    assert nodes_of(text) == ()
+
+
+@pytest.mark.parametrize("read", ["log_lines", "inventory", "tail"])
+def test_a_mount_that_hangs_costs_a_look_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: str) -> None:
+    import threading
+
+    from assistant import untrusted
+    from assistant.doors.cli import logs
+    from assistant.recover import joblog
+    from assistant.recover.checkpoints import inventory as checkpoint_inventory
+
+    never = threading.Event()
+
+    def hangs(*_: object, **__: object) -> None:
+        never.wait()
+
+    for module in (joblog, checkpoint_inventory, logs):
+        monkeypatch.setattr(module, "LOOK_S", 0.05)
+    monkeypatch.setattr(untrusted, "status_of", hangs)
+    monkeypatch.setattr(joblog, "read_end", hangs)
+    try:
+        if read == "log_lines":
+            assert not list(log_lines(job(tmp_path / "job.log")))
+            return
+        with pytest.raises(Unavailable, match="did not answer within"):
+            inventory(tmp_path, now=NOON) if read == "inventory" else logs.log_of(None, f"{tmp_path}/job.log")  # type: ignore[arg-type]
+    finally:
+        never.set()
 
 
 # whole incidents

@@ -5,17 +5,25 @@ Says `held_…: held` a line, or what did not hold.
 
 from __future__ import annotations
 
+import collections
+import contextlib
+import datetime
+import enum
+import pickle
+import random
 import sys
 import tempfile
 import traceback
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed.checkpoint as dcp
 
 from assistant.training.checkpoints import AsyncCheckpointer, CheckpointError, OtherLayout, SaveFailed, UnsupportedState
+from assistant.training.checkpoints.leaves import loadable
+from assistant.training.checkpoints.tensors_load import load_state
 
 EXTRA: dict[str, Any] = {
     "half": torch.ones(3, dtype=torch.bfloat16),
@@ -198,6 +206,84 @@ def held_a_tensor_that_is_changed_while_it_is_copied_spoils_the_snapshot(checkpo
         overlapping.save(2, {"model": model, "optimizer": optimizer})
         loaded = overlapping.load_latest()
     return "step 1 was not saved: 1 tensors were changed by something else" in told and loaded is not None and loaded.step == 2
+
+
+def values_of_all_kinds() -> dict[str, Any]:
+    """Return what is no tensor and may stand in a state, as programs keep it: states of generators, arguments, counters."""
+    kinds: dict[str, Any] = {
+        "python random": random.getstate(),
+        "set": {1, 2},
+        "frozen": frozenset([3]),
+        "complex": [1j, 2.5, True, None, b"x", 10**300],
+        "time": datetime.timedelta(hours=3),
+        "torch": [torch.float16, torch.device("cpu"), (torch.Size([3]),)],
+        "in a list": [({"ordered": collections.OrderedDict(a=1), "count": collections.Counter("aab")},)],
+    }
+    with contextlib.suppress(ImportError):
+        import numpy as np
+
+        kinds |= {
+            "numpy random": np.random.get_state(),
+            "arrays": [np.arange(5.0), np.array(["a", "bb"]), np.array(["2026"], "M8[D]")],
+            "rows": [np.zeros(2, dtype=[("a", "i4"), ("b", "f8")])],
+            "scalars": [np.float32(3), np.float64(4), np.int64(5), np.bool_(True), np.str_("x"), np.bytes_(b"y")],
+            "complex arrays": np.ones((2, 3), dtype=np.complex64, order="F"),
+        }
+    return kinds
+
+
+def held_whatever_can_be_saved_loads_without_running_code(checkpoints: AsyncCheckpointer) -> bool:
+    """And is of the same kind and content."""
+    kinds = values_of_all_kinds()
+    checkpoints.save(1, {"model": made()[0], **kinds})
+    loaded = checkpoints.load_latest()
+    assert loaded is not None
+    for name, value in kinds.items():
+        if repr(loaded.state[name]) != repr(value):
+            raise AssertionError(f"{name}: saved {value!r}, loaded {loaded.state[name]!r}")
+    return not set(torch.serialization.get_safe_globals()) & set(loadable())
+
+
+class Row(NamedTuple):
+    """A tuple with a class of its own."""
+
+    number: int
+
+
+class Colour(enum.IntEnum):
+    """A number with a class of its own."""
+
+    RED = 1
+
+
+def held_a_class_that_could_not_be_loaded_is_refused_by_the_save(checkpoints: AsyncCheckpointer) -> bool:
+    """Until the program says that the class may be loaded."""
+    for value in ([Row(1)], Colour.RED, {"a": [{1, Row(2)}]}, [[1, (Row(3),)]]):
+        if not refusal(lambda value=value: checkpoints.save(1, {"a": torch.ones(1), "x": value}), UnsupportedState):
+            raise AssertionError(f"{value!r} was saved")
+    with torch.serialization.safe_globals([Colour]):
+        checkpoints.save(2, {"a": torch.ones(1), "x": Colour.RED})
+        loaded = checkpoints.load_latest()
+    assert loaded is not None
+    told = refusal(checkpoints.load_latest, OtherLayout)
+    return loaded.state["x"] is Colour.RED and "Colour, which only running code" in told and "add_safe_globals" in told
+
+
+class Runs:
+    """Runs code when it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (Path("ran"),)
+
+
+def held_code_in_a_checkpoint_is_not_run(checkpoints: AsyncCheckpointer) -> bool:
+    """As a value, written by DCP itself, and in place of its metadata."""
+    dcp.save({"a": torch.ones(2), "x": Runs()}, checkpoint_id=checkpoints.root / "value", no_dist=True)
+    Path("ran").unlink(missing_ok=True)  # DCP copies values by pickling
+    value = refusal(lambda: load_state(checkpoints.root / "value", None, None), OtherLayout)
+    (checkpoints.root / "value" / ".metadata").write_bytes(pickle.dumps(Runs()))
+    metadata = refusal(lambda: load_state(checkpoints.root / "value", None, None), OtherLayout)
+    return not Path("ran").exists() and "x holds an object of" in value and "pathlib" in metadata
 
 
 def main() -> None:

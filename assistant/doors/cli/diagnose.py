@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,9 +14,11 @@ from assistant.doors.cli.exits import Exit
 from assistant.doors.cli.group import app, examples
 from assistant.doors.cli.options import Json
 from assistant.doors.cli.output import narrate, print_json, print_line, print_pairs
-from assistant.errors import InputError
+from assistant.errors import InputError, Unavailable
 
 if TYPE_CHECKING:
+    from assistant.diagnose.facts import Facts
+    from assistant.diagnose.knowledge import Knowledge
     from assistant.records import Citation, Diagnosis, Recall
 
 diagnose_app = app(help="Find out why a run failed, from its log or folder.")
@@ -53,10 +56,9 @@ def diagnose(
     Prints the reason, the lines that prove it, the nodes to blame, what else it could be, and what to do. Exit code 0 when every
     PATH could be read, whatever the diagnosis.
     """
-    from assistant.diagnose.case import Case
     from assistant.diagnose.knowledge import Knowledge
     from assistant.diagnose.ranked import RankerOpinion
-    from assistant.diagnose.verdict import diagnose as verdict
+    from assistant.diagnose.verdict import judge
     from assistant.doors.cli.remembered import remembered
 
     door = door_of(context)
@@ -65,9 +67,8 @@ def diagnose(
     unread = 0
     for number, path in enumerate(paths):
         try:
-            case = Case.from_path(path)
-            found = verdict(case, knowledge, opinions)
-        except InputError as error:
+            found = judge(_facts(path, knowledge), knowledge, opinions)
+        except (InputError, Unavailable) as error:
             narrate(f"nightshift: error: {error}")
             unread += 1
             continue
@@ -79,6 +80,18 @@ def diagnose(
             show(str(path), found)
     if unread:
         raise typer.Exit(Exit.USAGE)
+
+
+def _facts(path: Path, knowledge: Knowledge) -> Facts:
+    """Return what a log or folder shows; the writer of standard input may take its time, a file system may not."""
+    from assistant.diagnose.case import Case
+    from assistant.diagnose.facts import gather
+    from assistant.untrusted import LOOK_S, READ_S, within
+
+    if str(path) == "-":
+        return gather(Case.from_path(path), knowledge)
+    case = within(LOOK_S, partial(Case.from_path, path), str(path))
+    return within(READ_S, partial(gather, case, knowledge), str(path))
 
 
 def as_object(path: str, found: Diagnosis) -> Mapping[str, Any]:

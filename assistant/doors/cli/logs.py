@@ -15,7 +15,7 @@ from assistant.doors.cli.group import app, examples
 from assistant.doors.cli.options import Json
 from assistant.doors.cli.output import print_block, print_json
 from assistant.errors import ToolError, UsageError
-from assistant.untrusted import reading_as
+from assistant.untrusted import LOOK_S, is_regular, reading_as, within
 
 if TYPE_CHECKING:
     from assistant.logs.lines import Line
@@ -33,11 +33,15 @@ def log_of(context: typer.Context, target: str) -> str:
         ToolError: The scheduler knows no such job, or the job has no log yet.
     """
     if target == "-" or "/" in target or Path(target).suffix or Path(target).exists():
+        if target != "-":
+            within(LOOK_S, lambda: is_regular(Path(target)), target)  # a mount that hangs ends here
         return target
     job = door_of(context).engine().scheduler.job(target)
     if job.log is None:
         raise ToolError(f"job {target} has no log yet: it is {job.state}")
     context.with_resource(reading_as(job.account))  # until the command has ended
+    log = job.log
+    within(LOOK_S, lambda: is_regular(log), str(log))
     return str(job.log)
 
 

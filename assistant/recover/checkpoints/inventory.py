@@ -10,6 +10,7 @@ import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from assistant.errors import ToolError, Unavailable, UnreadableFile
@@ -18,7 +19,7 @@ from assistant.recover.checkpoints.files import file_problem
 from assistant.recover.checkpoints.layout import Entry, Format, Tracker, entries, entry_of, tracker
 from assistant.recover.checkpoints.shards import missing_problems
 from assistant.recover.checkpoints.sizes import shard_count_problem, size_problems
-from assistant.untrusted import status_of
+from assistant.untrusted import LOOK_S, READ_S, is_folder, status_of, within
 
 READ_BYTES = 1 << 30
 """How much of one checkpoint is read to compare checksums before it is loaded."""
@@ -66,10 +67,15 @@ def inventory(folder: Path, *, now: datetime, live: bool = False) -> Inventory:
         ToolError: The folder is missing, is a file, or may not be read; the message says what to do.
         Unavailable: The storage did not answer.
     """
-    found, names = _read(folder)
-    judged = tuple(_judge(entry, found, names, now=now, live=live, read=0) for entry in found)
+    within(LOOK_S, partial(is_folder, folder), f"checkpoint folder {folder}")
+    found, names, judged = within(READ_S, partial(_judged, folder, now=now, live=live), f"checkpoint folder {folder}")
     notes = _tracker_notes(names, found) + _trap_notes(names, judged)
     return Inventory(folder, judged, tuple(notes), names, tuple(found))
+
+
+def _judged(folder: Path, *, now: datetime, live: bool) -> tuple[list[Entry], Tracker | None, tuple[Checkpoint, ...]]:
+    found, names = _read(folder)
+    return found, names, tuple(_judge(entry, found, names, now=now, live=live, read=0) for entry in found)
 
 
 def examined(found: Inventory, checkpoint: Checkpoint, *, now: datetime, live: bool = False) -> Checkpoint:

@@ -1,9 +1,16 @@
-"""What of a PyTorch state can be saved, and the bytes of what is no tensor."""
+"""What of a PyTorch state can be saved, and the bytes of what is no tensor.
+
+What is saved here can be loaded with `weights_only=True`: a class that only running code could bring back is refused by the save,
+not by the load after a failure. `torch.serialization.add_safe_globals` adds classes of a program to both.
+"""
 
 from __future__ import annotations
 
+import collections
 import datetime
 import io
+import sys
+from functools import cache
 from typing import Any
 
 import torch
@@ -11,8 +18,38 @@ from torch.distributed.tensor import DTensor
 
 from assistant.training.checkpoints.errors import UnsupportedState
 
-PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size, datetime.timedelta)
-SHOWN = "tensors, numbers, strings, bytes and lists, tuples, sets and dictionaries of them"
+PLAIN = {type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size, datetime.timedelta}
+DICTIONARIES = {dict, collections.OrderedDict, collections.Counter}
+SEQUENCES = {list, tuple, set, frozenset}
+SHOWN = "tensors, numbers, strings, bytes, arrays of NumPy, and lists, tuples, sets and dictionaries of them"
+
+
+@cache
+def loadable() -> tuple[Any, ...]:
+    """Return what `torch.load(weights_only=True)` must know beyond its own list to bring back whatever `check_value` lets through.
+
+    Returns:
+        Classes and functions, or pairs of one and the name that another version of NumPy wrote it under. None of them runs code
+        that a file could choose.
+    """
+    known: list[Any] = [frozenset, datetime.timedelta]
+    if (numpy := _numpy()) is None:
+        return tuple(known)
+    known += [numpy.ndarray, numpy.dtype]
+    for function in (numpy.zeros(0).__reduce__()[0], numpy.float32(0).__reduce__()[0]):
+        known += [(function, f"numpy.{core}.multiarray.{function.__name__}") for core in ("core", "_core")]
+    kinds = "?bhilqBHILQefdgFDGSUVMm"  # of dtype.char: all but O, whose elements are objects of any class
+    return (*known, *{type(numpy.dtype(kind)) for kind in kinds})
+
+
+def _numpy() -> Any:
+    """Return NumPy where this program has it; it is not needed otherwise."""
+    if "numpy" not in sys.modules:
+        try:
+            import numpy  # noqa: F401
+        except ImportError:
+            return None
+    return sys.modules["numpy"]
 
 
 def check_tensor(name: str, tensor: torch.Tensor) -> tuple[object, ...]:
@@ -50,16 +87,26 @@ def pickled(value: Any) -> bytes:
 
 def _foreign(value: object, place: str) -> str | None:
     """Return the place and kind of the first thing that cannot be saved."""
-    if isinstance(value, (*PLAIN, torch.Tensor)):
+    kind = type(value)
+    if kind in PLAIN or isinstance(value, torch.Tensor) or kind in torch.serialization.get_safe_globals():
         return None
-    if isinstance(value, dict):
+    if isinstance(value, dict) and kind in DICTIONARIES:
         inner = [(key, f"{place}.{key}") for key in value] + [(item, f"{place}.{key}") for key, item in value.items()]
-    elif isinstance(value, (list, tuple, set, frozenset)):
+    elif isinstance(value, list | tuple | set | frozenset) and kind in SEQUENCES:
         if len(value) > 64 and all(type(item) in (int, float) for item in value):
             return None  # the state of a random generator
         inner = [(item, f"{place}.{number}") for number, item in enumerate(value)]
-    elif type(value).__module__.split(".")[0] == "numpy" and not getattr(getattr(value, "dtype", None), "hasobject", True):
+    elif _is_array(value):
         return None
     else:
-        return f"{place} is a {type(value).__module__}.{type(value).__qualname__}"
+        return f"{place} is a {kind.__module__}.{kind.__qualname__}"
     return next((found for item, where in inner if (found := _foreign(item, where)) is not None), None)
+
+
+def _is_array(value: Any) -> bool:
+    """Tell whether a value is an array or a scalar of NumPy without objects in it."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not isinstance(value, numpy.ndarray | numpy.generic):
+        return False
+    own = type(value) is numpy.ndarray or type(value) is value.dtype.type
+    return own and not value.dtype.hasobject and value.dtype.type is not numpy.record

@@ -27,7 +27,10 @@ def described(state: dict[str, Any]) -> str:
 
 
 def restore(loaded: dict[str, Any], text: str) -> None:
-    """Put back what was forgotten."""
+    """Put back what was forgotten.
+
+    DCP keeps some lists and tuples whole, as one value; of these nothing was forgotten.
+    """
     said = json.loads(text)
     numbered = [path for kind, path, *_ in said if kind == NUMBERED]
     for kind, path, *more in said:
@@ -36,8 +39,8 @@ def restore(loaded: dict[str, Any], text: str) -> None:
     for kind, path, *_ in said:  # inner ones stand before the outer ones
         if kind == NUMBERED:
             _put(loaded, path, {int(key): value for key, value in _at(loaded, path).items()})
-        elif kind == TUPLE:
-            _put(loaded, path, tuple(_at(loaded, path)))
+        elif kind == TUPLE and not isinstance(content := _at(loaded, path), tuple):
+            _put(loaded, path, tuple(content))
 
 
 def _found(value: object, path: list[object]) -> Iterator[list[object]]:
@@ -69,6 +72,8 @@ def _at(place: Any, path: list[Any]) -> Any:
 def _put(place: Any, path: list[Any], value: Any, numbered: Sequence[list[Any]] = ()) -> None:
     """Put a value at a path; containers on the way that vanished as well are made anew."""
     for depth in range(1, len(path)):
+        if isinstance(place, tuple):
+            return  # kept whole by DCP
         made: Any = [] if isinstance(path[depth], int) and path[:depth] not in numbered else {}
         key = _key(place, path[depth - 1])
         if isinstance(place, dict):
@@ -78,6 +83,8 @@ def _put(place: Any, path: list[Any], value: Any, numbered: Sequence[list[Any]] 
             place[key] = made if place[key] is None else place[key]
         place = place[key]
     last = path[-1]
+    if isinstance(place, tuple):
+        return
     if isinstance(place, list):
         place.extend([None] * (last + 1 - len(place)))
         place[last] = value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -18,21 +19,28 @@ from torch.distributed.checkpoint.stateful import Stateful
 
 from assistant.training.checkpoints import structure
 from assistant.training.checkpoints.errors import OtherLayout
+from assistant.training.checkpoints.leaves import SHOWN as HELD
+from assistant.training.checkpoints.leaves import loadable
 from assistant.training.checkpoints.tensors import METADATA, plain_state
 
 SHOWN = 3
+UNKNOWN_CLASS = re.compile(r"GLOBAL ([\w.]+)")
 METADATA_MODULES = (
     "torch.distributed.checkpoint.metadata",
     "torch.distributed.checkpoint.filesystem",
     "torch.serialization",
     "torch",
     "collections",
+    "pathlib",
 )
 METADATA_CLASSES = {
     ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
     ("torch.serialization", "_get_layout"),
     ("collections", "OrderedDict"),
+    ("pathlib", "PosixPath"),
 }
+BROKEN = (pickle.UnpicklingError, AttributeError, EOFError, ImportError, IndexError, KeyError, TypeError, ValueError)
+"""What unpickling bytes that are no pickle of allowed classes ends with."""
 
 
 def load_state(shards: Path, state: dict[str, Any] | None, group: Any) -> dict[str, Any]:
@@ -44,7 +52,7 @@ def load_state(shards: Path, state: dict[str, Any] | None, group: Any) -> dict[s
         group: A process group that all ranks load in together; None for a job of one process.
 
     Raises:
-        OtherLayout: The state does not fit; nothing of it was changed.
+        OtherLayout: The state does not fit: nothing of it was changed. Or a value would need code to be run: tensors may be filled.
     """
     reader = _Reader(shards)
     metadata = reader.read_metadata()
@@ -54,12 +62,16 @@ def load_state(shards: Path, state: dict[str, Any] | None, group: Any) -> dict[s
     planner = _Planner()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        dcp.load(
-            wanted,
-            storage_reader=reader,
-            planner=planner,
-            **({"no_dist": True} if group is None else {"process_group": group}),
-        )
+        try:
+            dcp.load(
+                wanted,
+                storage_reader=reader,
+                planner=planner,
+                **({"no_dist": True} if group is None else {"process_group": group}),
+            )
+        except dcp.CheckpointException as error:  # DCP wraps what the planner of any rank raised
+            causes = [cause for cause, _ in error.failures.values() if isinstance(cause, OtherLayout)]
+            raise causes[0] if causes else error from error
     loaded: dict[str, Any] = {}
     for name, path in metadata.planner_data.items():
         set_element(loaded, path, planner.values.get(name, wanted[name]))
@@ -82,10 +94,15 @@ class _Planner(DefaultLoadPlanner):  # type: ignore[misc]
     def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
         name = read_item.dest_index.fqn
         try:
-            self.values[name] = torch.load(value, weights_only=True)
+            known = torch.serialization.get_safe_globals()
+            with torch.serialization.safe_globals([added for added in loadable() if added not in known]):
+                self.values[name] = torch.load(value, weights_only=True)
         except pickle.UnpicklingError as error:
+            kind = UNKNOWN_CLASS.search(str(error))
+            found = f"an object of {kind.group(1)}" if kind else "an object of an unknown class"
             raise OtherLayout(
-                f"{name} holds an object that only running code could bring back; it is not loaded: {error}"
+                f"{name} holds {found}, which only running code could bring back: wanted are {HELD}. If you trust who wrote this "
+                "checkpoint, call torch.serialization.add_safe_globals([CLASS]) before loading"
             ) from error
 
 
@@ -93,8 +110,12 @@ class _Reader(dcp.FileSystemReader):  # type: ignore[misc]
     """Reads `.metadata` without running what is in it: DCP's own reader unpickles whatever stands there."""
 
     def read_metadata(self) -> Metadata:
-        with (Path(self.path) / METADATA).open("rb") as stream:
-            metadata: Metadata = _MetadataUnpickler(stream).load()
+        path = Path(self.path) / METADATA
+        try:
+            with path.open("rb") as stream:
+                metadata: Metadata = _MetadataUnpickler(stream).load()
+        except BROKEN as error:
+            raise OtherLayout(f"{path}: {error}; wanted is the metadata of torch.distributed.checkpoint") from error
         metadata.storage_meta = metadata.storage_meta or StorageMeta()
         metadata.storage_meta.load_id = self.load_id
         return metadata
