@@ -12,16 +12,17 @@ import pytest
 from assistant.config import SshSettings
 from assistant.errors import ToolError
 from assistant.ports import SystemClock
+from assistant.store import Store
 from assistant.tooling import Context
 from assistant.tools.cordons import cordon_node, uncordon_node
 from assistant.tools.diagnostics import diagnose_gpus
 from assistant.tools.nodes import check_nodes
 from assistant.transports.ssh import SshTransport
 
-if TYPE_CHECKING:
-    from assistant.store import Store
-from tests.live.conftest import DevCluster
 from tests.own_cordons import earlier_cordon
+
+if TYPE_CHECKING:
+    from tests.live.conftest import DevCluster
 
 pytestmark = pytest.mark.live
 NODE = "gpu002"
