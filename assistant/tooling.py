@@ -131,6 +131,11 @@ class Question(Protocol):
         ...
 
     @property
+    def digest(self) -> str:
+        """SHA-256 (hex) of the commands asked about; empty for a question from before 0.16."""
+        ...
+
+    @property
     def rule(self) -> str:
         """The policy's rule that asks."""
         ...

@@ -70,6 +70,7 @@ def list_approvals(context: Context) -> list[dict[str, Any]]:
             {
                 "approval": one.id,
                 "change": call.preview or call.tool,
+                "digest": one.digest,
                 "tool": call.tool,
                 "arguments": dict(call.arguments),
                 "why": call.why,

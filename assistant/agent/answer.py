@@ -57,6 +57,8 @@ class Proposal:
     """By which it is answered; None when it was refused."""
     why_not: str = ""
     """Why it was refused, and what to do instead."""
+    digest: str = ""
+    """Digest of the stored commands, as far as people are shown it; empty where nothing waits."""
 
 
 @dataclass(frozen=True, slots=True)

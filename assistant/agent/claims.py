@@ -45,7 +45,7 @@ _WEIGHED = re.compile(
 )
 _DIAGNOSED = re.compile(r'\breason"?: "?(?!unknown|no_failure)[a-z0-9]+(?:_[a-z0-9]+)+\b')
 """A diagnosis: whoever has a reason to fail has failed."""
-_NAME = re.compile(r"\b\d+(?:_\d+)?\b|\b[A-Za-z][\w.-]*\d[\w.-]*\b")
+_NAME = re.compile(r"\b\d+(?:_\d+)?\b|\b[A-Za-z](?=[A-Za-z_.-]{0,254}\d)[\w.-]{1,255}\b")
 RIVALS = ("rivals", "seen_before")
 """Parts of a diagnosis that hold other reasons than its own."""
 

@@ -33,7 +33,7 @@ from assistant.agent.taint import Origins
 from assistant.agent.talks import open_talks, recalled
 from assistant.agent.toolbox import MOST_CHARACTERS, Offer, Toolbox, offers
 from assistant.agent.turn import Asked, Turn
-from assistant.agent.wording import harmless, one_line, question_of
+from assistant.agent.wording import exact, harmless, one_line, question_of
 from assistant.content.reading import shipped
 from assistant.errors import ModelError, NightshiftError, Unavailable
 from assistant.gate import Gate
@@ -308,7 +308,7 @@ def _with_proposals(answer: Answer, proposed: Sequence[Proposal]) -> Answer:
     more = tuple(one for one in proposed if one.approval is not None and one.approval not in told)
     if not more:
         return answer
-    lines = [f"Waiting for a yes or no as approval {one.approval}: {one.preview}" for one in more]
+    lines = [f"Waiting for a yes or no as approval {one.approval}, digest {one.digest}: {exact(one.preview)}" for one in more]
     return replace(answer, text="\n".join([answer.text, *lines]), kind=Kind.PROPOSAL, proposals=(*answer.proposals, *more))
 
 

@@ -18,7 +18,7 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'`\[(])|\n+")
 _CITED = re.compile(r"\[(\d{1,3}(?:\s?,\s?\d{1,3})*)\]")
 _QUOTED = re.compile(r"\"([^\"\n]{3,400})\"|`([^`\n]{2,400})`|\u201c([^\u201d\n]{3,400})\u201d")
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?%?(?![\w])")
-_NAME = re.compile(r"\b(?=[\w.-]*\d)[A-Za-z][\w.-]*\d[\w.-]*\b|\b[a-z]+(?:_[a-z]+)+\b|(?<!\w)/[\w./-]{3,}")
+_NAME = re.compile(r"\b[A-Za-z](?=[A-Za-z_.-]{0,254}\d)[\w.-]{1,255}\b|\b[a-z]{1,64}(?:_[a-z]{1,64}){1,16}\b|(?<!\w)/[\w./-]{3,}")
 _DENIES = re.compile(r"\b(?:not|no|nothing|nobody|unknown|none|never|cannot|refused|denied|did not|isn't|doesn't)\b", re.IGNORECASE)
 _LIST_NUMBER = re.compile(r"^\s*(?:\d{1,2}[.)]|[-*])\s+")
 

@@ -19,6 +19,8 @@ class Waiting:
     why: str
     undo: bool
     """Whether it can be taken back."""
+    digest: str
+    """Digest of the command, as far as people are shown it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from assistant.agent.answer import Source
 from assistant.private_files import open_private, private_folder
 
 KEPT_TALKS = 40
-_RESULT = re.compile(r'\[(\d+)\]( It did not work:)?\s*<data from="[^"]*">\n(.*)\n</data>', re.DOTALL)
+_RESULT = re.compile(r'\[(\d+)\]( It did not work:)?\s*<data from="[^"\n]{0,500}">\n(.*)\n</data>', re.DOTALL)
 
 
 def open_talks(path: Path) -> SqliteSaver:

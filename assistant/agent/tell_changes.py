@@ -10,7 +10,7 @@ from assistant.agent.recovering import Begun, RecoveringTurn, Recovery
 from assistant.agent.saying import once
 from assistant.agent.tell_jobs import failed
 from assistant.agent.turn import Turn
-from assistant.agent.wording import one_line
+from assistant.agent.wording import exact, one_line
 from assistant.display import shell_words
 from assistant.errors import NightshiftError
 from assistant.policy import Mode
@@ -139,11 +139,11 @@ def _waits(turn: Turn, begun: Begun, what: str) -> Iterator[str]:
     turn.kind = Kind.PROPOSAL
     yield f"{what}; this waits for a yes or no, and nothing is changed before that (incident {begun.incident}):"
     for one in begun.waiting:
-        change = one_line(one.change, 300)
-        turn.proposals.append(Proposal(one.tool, {}, change, one.approval))
+        change = exact(one.change)
+        turn.proposals.append(Proposal(one.tool, {}, one.change, one.approval, digest=one.digest))
         undo = "can be taken back with nightshift undo" if one.undo else "cannot be taken back"
         yield f"  {change}\n     why: {one_line(one.why, 200)}; {undo}"
-        yield f"     nightshift approve {one.approval}, or nightshift deny {one.approval}"
+        yield f"     {_answers(one.approval, one.digest)}"
 
 
 def _single(turn: Turn, plan: Mapping[str, Any], by_hand: str) -> Iterator[str]:
@@ -212,9 +212,13 @@ def _each_node(turn: Turn, tool: str, instead: str, more: dict[str, Any]) -> Ite
 
 def _proposal(made: Proposal) -> str:
     if made.approval is not None:
-        answers = f"nightshift approve {made.approval}, or nightshift deny {made.approval}"
-        return f"Proposed, not done: {one_line(made.preview, 2_000)}\n  {answers}"
+        return f"Proposed, not done: {exact(made.preview)}\n  {_answers(made.approval, made.digest)}"
     if made.why_not:
         would = f" It would be: {one_line(made.preview, 2_000)}" if made.preview else ""
         return f"Not even proposed: {made.why_not}{would}"
-    return f"Done, after a person said yes: {one_line(made.preview, 2_000)}"
+    return f"Done, after a person said yes: {exact(made.preview)}"
+
+
+def _answers(approval: int, digest: str) -> str:
+    """Return how a person answers, and the digest of the commands that they answer to."""
+    return f"nightshift approve {approval}, or nightshift deny {approval}" + (f"; digest {digest}" if digest else "")

@@ -32,7 +32,7 @@ MOST_CHARACTERS = 5_000
 """Of one result for the model; the whole of it is `show N`."""
 MOST_PROPOSALS = 3
 MOST_NUMBER = 10**9
-_RANGE = re.compile(r"\b(\d[\d,]*) to (\d[\d,]*)\b")
+_RANGE = re.compile(r"\b(\d[\d,]{0,19}) to (\d[\d,]{0,19})\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class Toolbox:
 def _proposal(made: Proposal) -> dict[str, Any] | None:
     if made.why_not:
         return None
-    return {"proposed": made.preview, "approval": made.approval, "note": "not done: a person says yes or no"}
+    return {"proposed": made.preview, "approval": made.approval, "digest": made.digest, "note": "not done: a person says yes or no"}
 
 
 def _schema(argument: Argument) -> dict[str, Any]:

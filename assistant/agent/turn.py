@@ -16,6 +16,7 @@ from assistant.errors import Denied, NightshiftError, Parked
 from assistant.gate import Gate
 from assistant.records import Verdict
 from assistant.redact import redact, redact_value
+from assistant.store.approvals import SHORT_DIGEST
 from assistant.tooling import find_tool
 
 BY = "agent"
@@ -115,16 +116,25 @@ def put_before_person(
             )
         standing = _standing(gate, tool, arguments)
         if standing is not None:
-            return Proposal(tool, arguments, harmless(preview.text), standing)
+            return _waiting(gate, tool, arguments, standing)
         outcome = gate.call(tool, arguments, why=why, by=BY, incident=incident)
     except Parked as parked:
-        return Proposal(tool, arguments, harmless(preview.text), parked.approval)
+        return _waiting(gate, tool, arguments, parked.approval)
     except Denied as denied:
         return Proposal(tool, arguments, "", None, f"{one_line(denied, 400)}.{by_hand}")
     except NightshiftError as error:
         return Proposal(tool, arguments, "", None, one_line(error, 400))
     # the policy lets no call of the agent through, so a person stood behind this gate and said yes
     return Proposal(tool, arguments, harmless(preview.text), None, "" if outcome.ok else one_line(outcome.error, 400))
+
+
+def _waiting(gate: Gate, tool: str, arguments: Mapping[str, Any], approval: int) -> Proposal:
+    """Return a change that waits in the inbox, with the commands that are stored: those are shown on its card, and run."""
+    waiting = gate.call("list_approvals", {}, why="what exactly is proposed", by=BY).value
+    stored = next((one for one in waiting or () if one["approval"] == approval), None)
+    if stored is None:
+        return Proposal(tool, arguments, "", None, f"approval {approval} was answered or withdrawn in the same moment")
+    return Proposal(tool, arguments, harmless(stored["change"]), approval, digest=stored["digest"][:SHORT_DIGEST])
 
 
 def _standing(gate: Gate, tool: str, arguments: Mapping[str, Any]) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from assistant.display import block, line, prompt_data, removed, shorten
+from assistant.display import block, line, prompt_data, removed, shorten, unambiguous
 from assistant.errors import InputError
 from assistant.redact import redact
 
@@ -52,6 +52,11 @@ def cut(text: str, most: int, *, end: bool = False) -> str:
         return f"[{len(text) - len(tail):,} characters before]\n{tail}"
     head = text[:most].rsplit("\n", 1)[0] if "\n" in text[:most] else text[:most]
     return f"{head}\n[{len(text) - len(head):,} more characters]"
+
+
+def exact(command: str) -> str:
+    """Return a stored command as the chat's cards and the inbox show it; only one of several thousand characters is cut."""
+    return unambiguous(command, MOST_CHARACTERS)
 
 
 def one_line(text: object, most: int = 300) -> str:

@@ -26,13 +26,13 @@ MOST = 3
 _WORD = re.compile(r"[A-Za-z][\w.-]*")
 _ADDRESS = re.compile(r"^\d+\.\d+\.\d+\.\d+$")
 _DOWN = re.compile(
-    r"\b(?:NodeName=|[Nn]odes?[/= ]|[Hh]ost[/= ])([\w.-]+)\b.{0,80}?"
+    r"\b(?:NodeName=|[Nn]odes?[/= ]|[Hh]ost[/= ])([\w.-]{1,255}+)(?<=\w).{0,80}?"
     r"(?:\bDOWN\b|[Nn]ot ?[Rr]e(?:sponding|ady)|[Uu]nreachable|\blost\b|\bdied\b|has failed)"
     r"|(?:[Ll]ost (?:contact|connection) (?:to|with)|[Nn]o (?:response|heartbeat) from)(?: node| host)? ([\w.-]+)"
 )
 _BEHIND = re.compile(r"[Ll]ast enqueued (?:NCCL )?work: (\d{1,18})")
 _WORK = re.compile(r"SeqNum=(\d{1,18})")
-_RANK = re.compile(r"\[(?:PG [^\]]*?)?Rank (\d{1,18})\]|\[rank(\d{1,18})\]")
+_RANK = re.compile(r"\[(?:PG [^\]]{0,100}?)?Rank (\d{1,18})\]|\[rank(\d{1,18})\]")
 _SLOW = re.compile(
     r"slow|straggl|throttl|behind|lag|median|thermal|power brake|degraded|stuck|missing|absent|did not (?:join|call|reach)",
     re.IGNORECASE,

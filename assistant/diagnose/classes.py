@@ -103,13 +103,13 @@ _STATUSES: Mapping[str, tuple[str, float, Role]] = {
 }
 """The status codes that gRPC, XLA and TensorFlow print before their messages."""
 _BEARS_STATUS = re.compile(
-    r"(?:XlaRuntimeError|JaxRuntimeError|Rpc\w*Error|_InactiveRpcError|AioRpcError|StatusNotOk|StatusError)$"
+    r"(?:XlaRuntimeError|JaxRuntimeError|Rpc\w{0,60}Error|_InactiveRpcError|AioRpcError|StatusNotOk|StatusError)$"
 )
 _LOADS_WEIGHTS = re.compile(
     r"load_state_dict|load_checkpoint|_load_from_checkpoint|load_pretrained|from_pretrained|_load_state|load_model|load_weights|load_optimizer|restore_|resume_from|load_sharded"
 )
 _WEIGHT_FILES = re.compile(
-    r"orbax/|flax/training/checkpoints|tensorstore|torch/serialization|safetensors|distributed/checkpoint|dist_checkpointing|checkpoint_loader|/checkpointing\.py|modeling_utils|tokenization_\w*utils"
+    r"orbax/|flax/training/checkpoints|tensorstore|torch/serialization|safetensors|distributed/checkpoint|dist_checkpointing|checkpoint_loader|/checkpointing\.py|modeling_utils|tokenization_\w{0,60}utils"
 )
 _BUILDS_DATA = re.compile(
     r"datasets/(?:builder|load|arrow_|packaged_modules|table|iterable)|indexed_dataset|pyarrow|webdataset|streaming/base|mmap_dataset"

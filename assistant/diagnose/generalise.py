@@ -44,9 +44,9 @@ _CLASSES = {
 }
 _MARKS = re.compile(
     r"""
-    \[?[IWEFD]\d{3,4}\ [\d:.]+\s+(?:\d+\s)?[\w./-]+:\d+\]\s       # glog: [E0313 02:11:09.12 ProcessGroupNCCL.cpp:607]
-  | [\w.-]+:\d+:\d+\ \[\d+\]\ (?:[\w./-]+:\d+\ )?               # NCCL: host:pid:thread [gpu] file.cc:123
-  | (?:[A-Z][a-z]{2}\s)?[A-Z][a-z]{2}\s+\d{1,2}\ \d\d:\d\d:\d\d(?:\.\d+)?\ [\w.-]+\ (?=[\w.()/-]+(?:\[\d+\])?:\ )   # syslog
+    \[?[IWEFD]\d{3,4}\ [\d:.]{1,32}\s{1,16}(?:\d{1,16}+\s)?[\w./-]{1,255}:\d{1,9}\]\s       # glog: [E0313 02:11:09.12 ProcessGroupNCCL.cpp:607]
+  | [\w.-]{1,255}+:\d{1,16}+:\d{1,16}+\ \[\d{1,9}\]\ (?:[\w./-]{1,255}:\d{1,9}\ )?               # NCCL: host:pid:thread [gpu] file.cc:123
+  | (?:[A-Z][a-z]{2}\s)?[A-Z][a-z]{2}\s+\d{1,2}\ \d\d:\d\d:\d\d(?:\.\d{1,9})?\ [\w.-]{1,255}+\ (?=[\w.()/-]{1,255}+(?:\[\d{1,9}\])?:\ )   # syslog
   | \[\s*\d+\.\d+\]\s                                           # dmesg: seconds since boot
   | \[[A-Z][a-z]{2}\ [A-Z][a-z]{2}\s+\d+\ [\d:]+\ \d{4}\]\s        # dmesg -T
   | kernel:\s | [A-Z]\ [\w./-]+\.(?:cc|cpp|h):\d+\]\s

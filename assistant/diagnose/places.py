@@ -26,7 +26,7 @@ _PER_NODE = re.compile(
     r"(?:nproc[_-]per[_-]node|ntasks[_-]per[_-]node|local_world_size|LOCAL_WORLD_SIZE|gpus[_-]per[_-]node)[ =:]+(\d{1,18})"
 )
 _LISTS = re.compile(r"(?:NODELIST|nodelist|NodeList|hosts|Nodes|nodes)(?:\(s\))?\s*[=:]\s*([A-Za-z][\w.-]*[\d\[][\w.,\[\]-]*)")
-_HOSTLIST = re.compile(r"([^,\[]+(?:\[[^\]]*\])?[^,\[]*)(?:,|$)")
+_HOSTLIST = re.compile(r"([^,\[]{1,255}+(?:\[[^\[\]]*+\])?[^,\[]{0,255}+)(?:,|$)")
 
 
 class Places:

@@ -94,7 +94,7 @@ _START = re.compile(r"(?P<before>.{0,120}?)Traceback \(most recent call last\)")
 _FRAME = re.compile(r'\s+File "([^"]+)", line \d+(?:, in (.+))?')
 _RAISED = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: ?(.*))?$")
 _CLASS = re.compile(
-    r"(?:Error|Exception|Exit|Interrupt|Warning|Failure|Fault|Timeout|Expired|Invalid|Found|Stop\w*|Empty|Full|NoSuch\w+|Abort\w*)$"
+    r"(?:Error|Exception|Exit|Interrupt|Warning|Failure|Fault|Timeout|Expired|Invalid|Found|Stop\w{0,60}|Empty|Full|NoSuch\w{1,60}|Abort\w{0,60})$"
 )
 _CHAINED = "During handling of the above exception, another exception occurred"
 _CAUSED = "The above exception was the direct cause of the following exception"

@@ -38,7 +38,7 @@ _GONE = re.compile(
 )
 _BACK = re.compile(r"\b[Ll]ink\b.{0,12}\bup\b|\bOK\b|[Rr]estored|[Rr]econnected|carrier (?:acquired|on)|becomes ready")
 _DEVICE = re.compile(
-    r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d|\d+\.\d+\.\d+\.\d+|\b(?:ib|eth|ens|enp|bond|mlx5_)\w+|server \S+|\S+-(?:OST|MDT)\w+"
+    r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d|(?<!\d)\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}|\b(?:ib|eth|ens|enp|bond|mlx5_)\w+|server \S+|(?<!\S)\S{1,64}?-(?:OST|MDT)\w+"
 )
 TOLD_BY_TOOLS = frozenset({"os_error", "permission_error", "s3_storage_error"})
 """What a child tool prints itself before Python says no more than that it failed."""

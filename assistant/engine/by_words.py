@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from assistant.agent.recovering import Begun, Waiting
 from assistant.engine.lease import owner_name
+from assistant.store.approvals import SHORT_DIGEST
 from assistant.tooling import find_tool
 
 if TYPE_CHECKING:
@@ -42,7 +43,14 @@ class RecoveryByWords:
         store = self._engine.store
         asked = [(one, store.call(one.call)) for one in store.approvals()]
         waiting = tuple(
-            Waiting(one.id, call.tool, call.preview or call.tool, call.why, find_tool(call.tool).undo is not None)
+            Waiting(
+                one.id,
+                call.tool,
+                call.preview or call.tool,
+                call.why,
+                find_tool(call.tool).undo is not None,
+                one.digest[:SHORT_DIGEST],
+            )
             for one, call in asked
             if call.incident == incident.id
         )

@@ -130,9 +130,13 @@ class Gate(CallRunner):
         return self._prepared(call, self._find(call.tool), checked) if call.status is CallStatus.PENDING else call
 
     def withdraw(self, call_id: int, by: str, *, why: str = "") -> None:
-        """Close a prepared call that its person does not want after all; one that has gone on meanwhile is left alone."""
+        """Close a prepared call that its person does not want after all.
+
+        One that has gone on meanwhile, that another person prepared, or that stands in the inbox is left alone.
+        """
         with self._store.transaction():
-            if self._store.call(call_id).status is CallStatus.PENDING:
+            call = self._store.call(call_id)
+            if call.status is CallStatus.PENDING and call.by == by and self._store.approval_of(call_id) is None:
                 self._store.write_decision(call_id, Decision(Verdict.DENY, "answered", by, self._now(), why))
                 self._store.move_call(call_id, CallStatus.PENDING, CallStatus.DENIED, by=by)
 
@@ -396,7 +400,9 @@ class Gate(CallRunner):
             if call.status is CallStatus.INTENT:
                 self._take_back(call, tool)
             open_if_due(self._store, self.policy)
-            raise self._refusal(call, decision)(f"{call.preview}: refused by {decision.rule}: {decision.why}")
+            refusal = self._refusal(call, decision)
+            verb = "stopped for now" if refusal is ChangesStopped else "refused"
+            raise refusal(f"{call.preview}: {verb} by {decision.rule}: {decision.why}")
         return decision
 
     def _settle(self, call: Call, tool: Tool, reach: Reach, approved_by: str | None) -> Decision:

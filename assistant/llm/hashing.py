@@ -17,14 +17,14 @@ DIMS = 1024
 LONGEST = 4000
 """Characters of a text that are looked at."""
 _VARYING = (
-    (re.compile(r"\b[a-z][a-z0-9+.-]*://([\w.-]+)\S*", re.IGNORECASE), r" \1 "),
+    (re.compile(r"\b[a-z][a-z0-9+.-]{0,30}://([\w.-]+)\S*", re.IGNORECASE), r" \1 "),
     (
         re.compile(
             r"(?:(?<![\w.-])[\w.-]{1,255}+)?(?:/[\w.@%+-]{1,255})+(\.[A-Za-z]\w{0,12}\b)|(?:(?<![\w.-])[\w.-]{1,255}+)?(?:/[\w.@%+-]{1,255}+)+"
         ),
         r" \1 ",
     ),
-    (re.compile(r"\b(?:0x[0-9a-fA-F]+|[0-9a-fA-F]{2,}(?::[0-9a-fA-F]{2,})+(?:\.\d)?|[0-9a-f]*\d[0-9a-f]{7,})\b"), " "),
+    (re.compile(r"\b(?:0x[0-9a-fA-F]+|[0-9a-fA-F]{2,}(?::[0-9a-fA-F]{2,})+(?:\.\d)?|[a-f]{0,64}\d[0-9a-f]{7,})\b"), " "),
 )
 _CODE = re.compile(
     r"\b(errno|xid|signal|status|code|rc|http)\b[^\w\n]{0,4}(?:\([^)\n]{0,40}\)\W{0,3})?(-?\d{1,4})\b", re.IGNORECASE

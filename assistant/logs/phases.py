@@ -41,18 +41,18 @@ BEGINS = (
             re.IGNORECASE,
         ),
     ),
-    (Phase.LOADING, re.compile(r"(?:load|restor|resum)(?:e|es|ing) (?:a |the |from |model )*(?:checkpoint|state)", re.IGNORECASE)),
+    (Phase.LOADING, re.compile(r"(?:load|restor|resum)(?:e|es|ing) (?:a |the |from |model ){0,4}(?:checkpoint|state)", re.IGNORECASE)),
 )
 OVER = {
     Phase.CHECKPOINT: re.compile(
-        r"(?:success\w* sav|(?<!to be )\bsaved\b|sav(?:e|ing) (?:done|complete|finish|took|duration)|finished sav"
+        r"(?:success\w{0,12} sav|(?<!to be )\bsaved\b|sav(?:e|ing) (?:done|complete|finish|took|duration)|finished sav"
         r"|checkpoint (?:done|written))",
         re.IGNORECASE,
     ),
     Phase.EVALUATION: re.compile(
-        r"(?:validation|eval\w*)[ _](?:loss|ppl|accuracy|result|done|finish|took|complete)|(?:'|\")eval_loss", re.IGNORECASE
+        r"(?:validation|eval(?:uat(?:ion|ed|ing))?)[ _](?:loss|ppl|accuracy|result|done|finish|took|complete)|(?:'|\")eval_loss", re.IGNORECASE
     ),
-    Phase.LOADING: re.compile(r"(?:success\w* load|loaded|restored|resumed)", re.IGNORECASE),
+    Phase.LOADING: re.compile(r"(?:success\w{0,12} load|loaded|restored|resumed)", re.IGNORECASE),
 }
 ENDS = re.compile(
     r"training (?:is )?(?:done|finished|completed?)|exiting program (?:at|after)|reached max(?:_| )?(?:steps|epochs)", re.IGNORECASE

@@ -11,23 +11,23 @@ import re
 import string
 from collections.abc import Iterator
 
-from assistant.redact.values import Strength, is_harmless, is_secret_value, looks_random, strength_of
+from assistant.redact.values import Strength, is_dull_key, is_harmless, is_secret_value, looks_random, strength_of
 
 __all__ = ["assignment_spans", "names_option", "names_secret"]
 
 _QUOTE = r"(?:\\{0,7}[\"'`]|&quot;|&\#3[49];|%22|%27|\\{1,4}u0022)"
 _ANCHOR = re.compile(
     rf"""(?P<name>
-        (?: pass (?:words?|wo?r?d|phrases?|code|wort)? | pwd | psk | pat
+        (?: pass (?:words?|wo?r?d|phrases?|code|wort)? | pwd? | psk | pat
           | secrets? | signature | sig | sas | session (?:id)? | salt
-          | token | totp | otp | auth (?:orization|entication)? | api[_-]?keys? | keys?
+          | token | totp | otp | auth (?:tok\b | orization | entication)? | api[_-]?keys? | keys?
           | cred (?:ential)?s? | cookies? | community | csrf | xsrf | bearer | jwt | webhook | mnemonic | hmac | licen[cs]e | dsn )
         (?:[_. -]? (?:value|data|string|str|b64|base64|raw|text|plain(?:text)?|prod(?:uction)?|dev|test|staging|new|old|current
           |default|secondary|hash(?:ed)?|encoded|encrypted|header|env|id|url|uri|live|sandbox|prefix|[0-9]{{1,3}})){{0,2}}
       )
       (?P<close>{_QUOTE})? \]?
       (?: (?P<pair>[ \t]{{0,24}} (?: [:=]> | := | -> | ={{1,2}} | :(?!:) | \| | %3d | %3a ) [ \t]{{0,24}})
-        | (?P<field>,?\s{{0,40}}(?:-\s)?{_QUOTE}?value{_QUOTE}?[ \t]{{0,8}}[:=][ \t]{{0,8}})
+        | (?P<field>,?\s{{0,40}}(?:[{{]\s{{0,40}}|-\s)?{_QUOTE}?(?:value|default){_QUOTE}?[ \t]{{0,8}}[:=][ \t]{{0,8}})
         | (?P<item>,[ \t]{{0,8}} (?=[bru]?{_QUOTE}))
         | (?P<element>>)
         | (?P<space>[ \t]{{1,8}} (?:(?:is[ ]set[ ]to|set[ ]to|is|was|provided|given|used)\b[ \t:=]{{1,4}})?)
@@ -37,7 +37,7 @@ _ANCHOR = re.compile(
 )
 """On the text in small letters."""
 _FAR = re.compile(r"[ \t][^\n:=\"'<>|]{1,40}[:=][ \t]{0,8}")
-_OPENING = re.compile(r"[bru]{0,2}(?P<quote>\\{0,7}(?:\"\"\"|'''|[\"'`])|&quot;|&#3[49];|%22|%27|\\{1,4}u0022)", re.IGNORECASE)
+_OPENING = re.compile(r"(?:[bru]{0,2}|\$)(?P<quote>\\{0,7}(?:\"\"\"|'''|[\"'`])|&quot;|&#3[49];|%22|%27|\\{1,4}u0022)", re.IGNORECASE)
 _BARE = re.compile(r"[^\s\"'`<>\x00]{1,4096}")
 _NEXT_PAIR = re.compile(r"[,;&|](?:[ \t]*[A-Za-z_][\w. -]{0,48}[=:]|[\"'])|&amp;|%26|\\[nrt\"']|\\\\n")
 _LINE_END = re.compile(
@@ -54,6 +54,9 @@ _NAME_BEFORE = re.compile(
 )
 _SETTER = re.compile(r"(?:\bsetenv|\bset(?:[ \t]+-[gxUu]{1,4}){1,2}|\bconfig(?:ure)? set)[ \t]+[\w.$-]{0,64}\Z")
 _NETRC = re.compile(r"\b(?:login|machine|account|user(?:name)?)[ \t]+\S{1,128}[ \t]+\Z|(?:\A|\n)[ \t]*\Z", re.IGNORECASE)
+_ENDS_ENTRY = re.compile(r"\S{1,256}[ \t]{0,16}(?:\r?\n|\Z|\b(?:machine|login|account|macdef|port)\b|\\\\|[\"'#])", re.IGNORECASE)
+"""The value of `.netrc` ends its line or stands before the next word of the file."""
+_LABEL = re.compile(r"(?:^|[^A-Za-z])(?:id|env|prefix|hash)\Z", re.IGNORECASE)
 _QUERY = re.compile(r"(?:[?&;]|%26|%3f)\Z", re.IGNORECASE)
 _QUERY_VALUE = re.compile(r"[^\s&\"'<>#;]{6,2048}")
 _QUERY_SIGNS = ("?", "&", ";", "6", "f", "F")
@@ -108,8 +111,10 @@ def _span(text: str, match: re.Match[str]) -> tuple[int, int] | None:
         strength = strength_of(f"{spaced['word']}_{name}")
     if strength is Strength.WEAK and kind == "pair" and outside[-1:] in _QUERY_SIGNS and _QUERY.search(outside):
         return _query_value(text, match.end())
-    if strength is Strength.NONE:
+    if strength is Strength.NONE or outside.endswith("${") or (strength is Strength.WEAK and _is_dull(outside)):
         return None
+    if strength is Strength.PASSWORD and _LABEL.search(name):
+        strength = Strength.STRONG  # `password id: 49407`
     here = _strength_here(text, match, name, before, strength)
     span = _value(text, match.end(), here, closed=match["close"] is not None, pair=kind == "pair") if here else None
     if span is None and kind == "space" and (distant := _FAR.match(text, match.end("name"))):
@@ -137,12 +142,17 @@ def _strength_here(text: str, match: re.Match[str], name: str, before: str, stre
     return _far_strength(text, match, strength)
 
 
+def _is_dull(outside: str) -> bool:
+    """Tell whether the word before `key` says that it is a key of a table: `fx_graph key=`, `cache key `."""
+    return outside.endswith((" ", "\t")) and is_dull_key(outside[-40:].strip().rpartition(" ")[2])
+
+
 def _far_strength(text: str, match: re.Match[str], strength: Strength) -> Strength:
     """Return the strength where words stand between name and value: `API key for bob: 0123`."""
     value = _BARE.match(text, match.end())
-    if strength is Strength.PASSWORD and value and _unlike_word(value.group()):
+    if strength is Strength.PASSWORD and value and _unlike_word(value.group()) and not value.group().isdigit():
         return strength
-    return strength if strength >= Strength.STRONG and value and looks_random(value.group(), 16) else Strength.NONE
+    return strength if strength >= Strength.STRONG and value and looks_random(value.group(), 12) else Strength.NONE
 
 
 def _strength_after_space(text: str, match: re.Match[str], name: str, before: str, strength: Strength) -> Strength:
@@ -151,7 +161,7 @@ def _strength_after_space(text: str, match: re.Match[str], name: str, before: st
     if name.startswith("-") or _SETTER.search(before):
         return Strength.STRONG if strength is Strength.MEDIUM else strength
     if strength is Strength.PASSWORD and _NETRC.search(before) and "\n" not in match["space"]:
-        return strength
+        return strength if _ENDS_ENTRY.match(text, match.end()) or _LONG.match(text, match.end()) else Strength.NONE
     value = _BARE.match(text, match.end())
     shown = value.group() if value else ""
     if strength is Strength.PASSWORD:
@@ -161,7 +171,7 @@ def _strength_after_space(text: str, match: re.Match[str], name: str, before: st
     if strength >= Strength.MEDIUM and match["space"].strip() and _unlike_word(shown) and any(sign.isdigit() for sign in shown):
         return strength
     if strength is Strength.STRONG:
-        return strength if looks_random(shown, 16) else Strength.NONE
+        return strength if looks_random(shown, 12) else Strength.NONE
     return strength if strength is Strength.MEDIUM and looks_random(shown, 20) else Strength.NONE
 
 

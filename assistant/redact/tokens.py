@@ -35,9 +35,11 @@ class Form:
 
     id: str
     needs: str
-    """Text in small letters without which the expression is not tried."""
+    """Text without which the expression is not tried."""
     pattern: str
     source: str
+    random: int = 0
+    """Characters of the run of mixed letters and digits that the secret must hold; 0: any text is one."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,9 @@ def token_spans(text: str) -> Iterator[tuple[int, int]]:
                     break
     for form in secret_forms().form:
         if form.needs in text:
-            yield from (match.span("secret") for match in _compiled(form.pattern).finditer(text))
+            for match in _compiled(form.pattern).finditer(text):
+                if not form.random or looks_random(match["secret"], form.random):
+                    yield match.span("secret")
     yield from _prefixed(text)
 
 

@@ -6,7 +6,7 @@ import re
 from enum import IntEnum
 from functools import lru_cache
 
-__all__ = ["Strength", "is_harmless", "is_secret_value", "looks_random", "strength_of"]
+__all__ = ["Strength", "is_dull_key", "is_harmless", "is_secret_value", "looks_random", "strength_of"]
 
 
 class Strength(IntEnum):
@@ -27,6 +27,8 @@ _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 _PASSWORDS = ("password", "passwords", "passwd", "passphrase", "passphrases", "passcode", "pwd", "passwort", "passwrd", "passw")
 _STRONG = (
+    "authtok",
+    "pw",
     "secret",
     "secrets",
     "credential",
@@ -64,7 +66,7 @@ _KEY_OF_SECRETS = frozenset(
     "mistral cohere groq replicate together fireworks deepseek gemini google firebase maps serper tavily pinecone "
     "weaviate qdrant "
     "langsmith langchain langfuse project ingest ingestion write function functions host system trial cdn kms aes "
-    "des data wallet "
+    "des wallet "
     "signature license registration product activation slack discord telegram teams notify pushover dynatrace grafana influx "
     "splunk honeycomb elastic snyk sonar npm pypi docker github gitlab bitbucket digitalocean linode hetzner vultr cloudflare "
     "fastly heroku netlify vercel render supabase planetscale databricks snowflake mapbox airtable notion asana linear jira".split()
@@ -94,7 +96,7 @@ _DULL_PASSES = frozenset(
     "graph fx pre post grad did does must not each every another full final initial warmup eval train checks check hlo".split()
 )
 _GLUED_PASS = frozenset(
-    "ssh db user smtp mail ftp my admin root ldap sudo become pg login http proxy redis keystore store key".split()
+    "require ssh db user smtp mail ftp my admin root ldap sudo become pg login http proxy redis keystore store key".split()
 )
 
 
@@ -152,6 +154,12 @@ def _judge_key(glued: str, before: str, loud: bool) -> Strength:
     return Strength.STRONG if loud or before in _KEY_OF_SECRETS else Strength.WEAK
 
 
+def is_dull_key(word: str) -> bool:
+    """Tell whether a word before `key` says that it is the key of a table, a cache or a graph."""
+    words = _WORDS.findall(word)
+    return bool(words) and words[-1].lower() in _DULL_KEYS
+
+
 def _judge_pass(glued: str, before: str, loud: bool) -> Strength:
     if glued:
         return Strength.PASSWORD if glued in _GLUED_PASS else Strength.NONE
@@ -186,7 +194,7 @@ _JUDGES = (
 
 _NUMBER = re.compile(r"[-+]?(?:0x)?[0-9][0-9_,]{0,24}(?:\.[0-9]{0,20})?(?:e[-+]?[0-9]{1,4})?%?", re.IGNORECASE | re.ASCII)
 _PLACEHOLDER = re.compile(
-    r"\[redacted\].*|<[^<>]{0,80}>|\*{1,200}|\.{2,200}|-{1,200}|_{2,200}|[xX]{3,200}|[#?]{1,200}|\$\{?\w{1,80}\}?(?:[:/.-].{0,200})?|\$\(.{0,300}"
+    r"\[redacted\].*|<[^<>]{0,80}>|\*{1,200}|\.{2,200}|-{1,200}|_{2,200}|[xX]{3,200}|[#?]{1,200}|\$\{?\w{1,80}\}?(?:[:/.-].{0,200})?|\$\{\{.{0,200}|\$\(.{0,300}"
     r"|\{\{.{0,200}|\{[\w.!:]{0,80}\}|%\(?\w{0,40}\)?[sdr]?|`[^`]{0,200}`?|\(?(?:hidden|masked|redacted|removed|filtered|omitted|sensitive)\)?",
     re.IGNORECASE,
 )
@@ -194,7 +202,7 @@ _PATH = re.compile(r"(?:~|\.{1,2}|[a-z]:)?/(?:[\w.@%{}$-]{1,64}/){0,12}[\w.@%{}$
 _WORD_LIKE = re.compile(r"[A-Za-z]{1,40}(?:[._/-][A-Za-z]{1,40}){0,8}", re.ASCII)
 _CODE = re.compile(
     r"(?:self|args|cfg|config|conf|os|settings|opts?|kwargs|ctx|context|env|this|params?)\.[\w.]{1,80}.{0,200}"
-    r"|[A-Za-z_][\w.]{0,80}[(\[].{0,400}|\[[A-Z_<]{1,60}[>\]]{1,4}|(?:Optional|Union|List|Dict|str|int|bytes|bool|float|None|object|Any)\b.{0,100}",
+    r"|[A-Za-z_][\w.]{0,80}[(\[](?:[\w.,=*\[(-]{0,200}|.{0,400}[)\]][\w.,;:)\]]{0,80})|\[[A-Z_<]{1,60}[>\]]{1,4}|(?:Optional|Union|List|Dict|str|int|bytes|bool|float|None|object|Any)\b.{0,100}",
     re.ASCII,
 )
 
@@ -253,7 +261,7 @@ def is_harmless(value: str) -> bool:
 
 
 _SWITCHES = frozenset(
-    "true false none null nil yes no on off undefined nan inf empty unset n/a default auto <pad> str string".split()
+    "true false none null nil yes no on off undefined nan inf empty unset n/a default auto <pad> str string same-origin include omit".split()
 )
 
 

@@ -65,7 +65,7 @@ def _broken(connection: sqlite3.Connection, key: StoreKey | None, since: Sequenc
     overwritten: list[Broken] = []
     try:
         chain = next(_broken_chain(connection, key, since, sealed, overwritten), None)
-    except (sqlite3.Error, ValueError, TypeError, AttributeError) as error:
+    except (sqlite3.Error, ValueError, TypeError, AttributeError, IndexError) as error:
         chain = Broken(0, f"the audit cannot be read as it was written: {error}")
     yield from overwritten
     if chain is not None:
@@ -205,6 +205,10 @@ def _broken_schema(connection: sqlite3.Connection) -> Iterator[Broken]:
     if migrations.pending(connection) or migrations.unknown(connection):
         yield Broken(0, "the list of migrations was changed: this version has made others")
         return
+    # an index that was edited hides rows from those who look by it, though the rows themselves are whole
+    for (problem,) in connection.execute("PRAGMA integrity_check(3)").fetchall():
+        if problem != "ok":
+            yield Broken(0, f"the file is not whole: {problem}")
     expected = _schema_of_this_version()
     actual = _schema(connection)
     for name in sorted(expected.keys() | actual.keys()):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sqlite3
+import textwrap
 import tomllib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -36,7 +38,7 @@ from assistant.store.breaker import open_breaker, reset_breaker
 from assistant.store.evaluations import EvaluationRun
 from assistant.store.keys import copy_key, key_path, make_key, read_key
 from assistant.store.seals import chain_hash, chain_mac, sealed_tables
-from assistant.store.verification import FIRST, SIGNED
+from assistant.store.verification import FIRST, SIGNED, broken_rows
 from tests.unit.gate_world import START, World
 
 CASES = tomllib.loads((Path(__file__).parents[1] / "cases" / "audit" / "manipulations.toml").read_text())["case"]
@@ -384,3 +386,34 @@ def test_rows_that_nightshift_itself_deletes_are_no_manipulation_unless_they_com
         assert "sightings 1, n1 was added past Nightshift" in str(store.verify())
         store.keep_sightings(1, [])
         assert "sightings 1, n1 was added or brought back past Nightshift" in str(store.verify())
+
+
+BLIND = (Path(__file__).parents[1] / "cases" / "audit" / "blind.jsonl").read_text(encoding="utf-8").splitlines()
+"""Manipulations by somebody who had seen nothing but the schema."""
+
+
+@pytest.mark.slow
+def test_manipulations_by_somebody_who_knew_only_the_schema_are_noticed(original: Original, tmp_path: Path) -> None:
+    unnoticed, by_head_only = [], []
+    for number, text in enumerate(BLIND):
+        case = json.loads(text)
+        path = tmp_path / f"{number}.db"
+        shutil.copy(original.path, path)
+        copy_key(original.path, path)
+        connection = sqlite3.connect(path, isolation_level=None)
+        for statement in case.get("sql") or ():
+            connection.execute(statement)
+        if case.get("python"):
+            scope: dict[str, Any] = {}
+            exec(f"def manipulate(db):\n{textwrap.indent(case['python'], '    ')}", scope)
+            scope["manipulate"](connection)
+        connection.close()
+        connection = sqlite3.connect(path, isolation_level=None)
+        connection.row_factory = sqlite3.Row
+        key = read_key(key_path(path))
+        if not broken_rows(connection, key):
+            by_head_only.append(case["id"])
+            unnoticed += [case["id"]] if not broken_rows(connection, key, since=[original.head]) else []
+        connection.close()
+        path.unlink()
+    assert (unnoticed, by_head_only) == ([], ["wipe-everything"])

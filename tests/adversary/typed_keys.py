@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ from textual.app import App
 from textual.keys import _character_to_key
 from textual.pilot import Pilot
 
-from assistant.doors.chat.about_incident import SeenUndo
 from assistant.doors.chat.about_recovery import RecoverySeen
+from assistant.doors.chat.about_undo import SeenUndo
 from assistant.doors.chat.app import ChatApp
 from assistant.doors.chat.screens.approval import ApprovalAnswer, ApprovalScreen
 from assistant.doors.chat.screens.consent import ConsentScreen
@@ -90,7 +91,7 @@ def samples(scene: Scene, app: ChatApp) -> dict[str, ConsentScreen[Any]]:
     waits = app.store_seen.approvals[0]
     diagnosis = scene.engine.store.diagnosis(1)
     assert diagnosis is not None
-    undo = "scontrol update NodeName=node02 State=RESUME"
+    undo = replace(waits.call, id=99, preview="scontrol update NodeName=node02 State=RESUME", digest="0" * 64)
     return {
         "approval": ApprovalScreen(waits, scene.clock.now()),
         "undo": UndoScreen(SeenUndo(waits.call, undo, Risk.CHANGE, Verdict.ALLOW, "mode.act", "")),

@@ -291,7 +291,13 @@ async def test_an_undo_that_was_not_said_yes_to_is_not_made(recovered: Scene) ->
             await pilot.pause()
             recovered.clock.sleep(PAUSE_S)
             await until(pilot, lambda: app.screen is screen, f"the way back by {key}")
-        assert not [one for one in recovered.engine.store.calls(1) if one.tool == "uncordon_node"]
+        undos = [one for one in recovered.engine.store.calls(1) if one.tool == "uncordon_node"]
+        await until(
+            pilot,
+            lambda: all(recovered.engine.store.call(one.id).status is CallStatus.DENIED for one in undos),
+            "the withdrawal of what was shown",
+        )
+        assert not [one for one in undos if recovered.engine.store.outcome(one.id)]
 
 
 async def test_u_without_a_change_says_so(broken: Scene) -> None:

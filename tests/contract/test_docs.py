@@ -30,6 +30,15 @@ def test_commands_that_are_shown_exist(page: Path) -> None:
     assert [word for word in shown if word not in COMMANDS] == []
 
 
+def test_each_promise_of_security_names_a_test_that_exists() -> None:
+    page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    promises = [row for row in page.splitlines() if row.startswith("| ") and "`test_" in row]
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    named = re.findall(r"`(test_\w+)`", "\n".join(promises))
+    assert len(promises) > 30
+    assert [name for name in named if not re.search(rf"def {name}\(", sources)] == []
+
+
 def test_make_targets_that_are_shown_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     for page in PAGES:

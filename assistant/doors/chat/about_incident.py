@@ -8,11 +8,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assistant.doors.chat.seen import target_name
 from assistant.errors import ToolError, Unavailable
-from assistant.records import Call, CallStatus, Decision, Diagnosis, EventKind, Evidence, Incident, Job, Outcome, Risk, Verdict
+from assistant.records import Call, CallStatus, Decision, Diagnosis, EventKind, Evidence, Incident, Job, Outcome, Risk
 from assistant.store import Approval, Store
-from assistant.tooling import find_tool, found
+from assistant.tooling import found
 
 if TYPE_CHECKING:
     from assistant.doors.chat.playing import Play
@@ -87,23 +86,6 @@ class IncidentSeen:
         return tuple(one for one in self.calls if one.risk is not Risk.READ)
 
 
-@dataclass(frozen=True, slots=True)
-class SeenUndo:
-    """What taking a change back would do."""
-
-    call: Call
-    """The change."""
-    text: str
-    """The exact command; empty when it cannot be taken back."""
-    risk: Risk
-    verdict: Verdict
-    rule: str
-    why: str
-    """The policy's reason, or why it cannot be taken back."""
-    target: str = ""
-    """What the person types first, since taking back cannot itself be undone; empty where it can."""
-
-
 def read_incident(engine: Engine, incident_id: int, known: Mapping[str, Job], now: datetime) -> IncidentSeen:
     """Return what is known about an incident.
 
@@ -174,28 +156,3 @@ def _restarts(engine: Engine, calls: tuple[SeenCall, ...], known: Mapping[str, J
             job, _ = job_of(engine, str(value["job"]), known)
             made += [job] if job is not None else []
     return made
-
-
-def undo_of(engine: Engine, call_id: int, by: str) -> SeenUndo:
-    """Return what taking a change back would do, and what the policy says to it; nothing runs.
-
-    Raises:
-        UsageError: There is no such call.
-        Unavailable: The scheduler did not answer.
-    """
-    from assistant.gate.asking import shared_arguments
-
-    call, outcome = engine.store.call(call_id), engine.store.outcome(call_id)
-    tool = found().get(call.tool)
-    if tool is None or tool.undo is None or outcome is None or call.status is not CallStatus.DONE:
-        why = f"it is {call.status}" if tool is not None and tool.undo else f"{call.tool} has no undo"
-        return SeenUndo(call, "", Risk.READ, Verdict.DENY, "", why)
-    undo = find_tool(tool.undo)
-    try:
-        arguments = shared_arguments(undo, call.arguments, outcome.value)
-        preview = engine.gate.preview(undo.name, arguments, by=by, incident=call.incident, approved_by=by)
-    except ToolError as error:
-        return SeenUndo(call, "", undo.risk, Verdict.DENY, "", str(error))
-    decision = preview.decision
-    target = "" if undo.undo else target_name(arguments) or f"call {call_id}"
-    return SeenUndo(call, preview.text, undo.risk, decision.verdict, decision.rule, decision.why, target)

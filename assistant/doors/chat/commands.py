@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from assistant.doors.chat.about_incident import undo_of
 from assistant.doors.chat.about_recovery import recovery_of
+from assistant.doors.chat.about_undo import SeenUndo, take_back, undo_of
 from assistant.doors.chat.export import code, escaped
 from assistant.doors.chat.messages import (
     AskLift,
@@ -121,55 +121,55 @@ class Commands:
             desk.drive(incident.id, asked=True)
             return standing(engine, incident.id)
 
-        def look(engine: Engine, then: Callable[[bool], None]) -> Message:
+        def answered(yes: bool) -> None:
+            if yes:
+                desk.act(number, f"recover {job}", work)
+            else:
+                desk.tell(Noted(number, f"Job {code(job)} was left as it is."))
+
+        def look(engine: Engine) -> Message:
             waits = waiting_for(engine, job)
             if waits is not None:
                 return Noted(number, standing(engine, waits))
-            return AskRecovery(recovery_of(engine, by=desk.by, job=job), then)
+            return AskRecovery(recovery_of(engine, by=desk.by, job=job), answered)
 
-        self._once_agreed(number, f"recover {job}", f"Job {code(job)}", look, work, lane="nodes")
+        self._look(number, f"recover {job}", look, lane="nodes")
 
     def _undo(self, given: Given) -> None:
         desk, call, number = self._app.desk, int(given.first), self._talk.begin()
 
-        def work(engine: Engine) -> str:
-            outcome = engine.gate.undo(call, desk.by, approved_by=desk.by)
+        def work(engine: Engine, seen: SeenUndo) -> str:
+            outcome = take_back(engine, seen, desk.by)
             return (
                 f"Call {call} was taken back." if outcome.ok else f"Call {call} could not be taken back: {escaped(outcome.error)}"
             )
 
-        def look(engine: Engine, then: Callable[[bool], None]) -> Message:
+        def look(engine: Engine) -> Message:
             seen = undo_of(engine, call, desk.by)
-            return AskUndo(seen, then) if seen.text else NotAnswered(number, f"call {call} cannot be taken back: {seen.why}")
+            if not seen.text:
+                return NotAnswered(number, f"call {call} cannot be taken back: {seen.why}")
 
-        self._once_agreed(number, f"undo {call}", f"Call {call}", look, work)
+            def answered(yes: bool) -> None:
+                if yes:
+                    desk.act(number, f"undo {call}", lambda engine: work(engine, seen))
+                else:
+                    desk.leave_undo(seen)
+                    desk.tell(Noted(number, f"Call {call} was left as it is."))
 
-    def _once_agreed(
-        self,
-        number: int,
-        kind: str,
-        about: str,
-        look: Callable[[Engine, Callable[[bool], None]], Message],
-        work: Callable[[Engine], str],
-        *,
-        lane: str = "read",
-    ) -> None:
-        """Show what a command would change, by the message of `look`, and do it once the person has said yes to that."""
-        desk = self._app.desk
+            return AskUndo(seen, answered)
 
-        def answered(yes: bool) -> None:
-            if yes:
-                desk.act(number, kind, work)
-            else:
-                desk.tell(Noted(number, f"{about} was left as it is."))
+        self._look(number, f"undo {call}", look)
+
+    def _look(self, number: int, kind: str, look: Callable[[Engine], Message], *, lane: str = "read") -> None:
+        """Find out on a lane what a command would change; `look` returns the message that asks the person, or says why none is."""
 
         def asked(engine: Engine) -> Message:
             try:
-                return look(engine, answered)
+                return look(engine)
             except NightshiftError as error:
                 return NotAnswered(number, str(error))
 
-        desk.read(kind, asked, lambda message: message, lane=lane)
+        self._app.desk.read(kind, asked, lambda message: message, lane=lane)
 
     def _stop(self, given: Given) -> None:
         if given.first == "--lift":

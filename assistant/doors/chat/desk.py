@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from assistant.doors.chat.about_undo import SeenUndo, leave_undo
 from assistant.doors.chat.lanes import Lane
 from assistant.doors.chat.messages import (
     AgentReady,
@@ -29,9 +30,10 @@ from assistant.doors.chat.messages import (
     Trouble,
 )
 from assistant.doors.chat.seen import ClusterSeen, SeenApproval, cluster_seen, read_kill_switch, read_store
-from assistant.errors import NightshiftError, Unavailable, UsageError
+from assistant.doors.chat.words import hindrance
+from assistant.errors import ChangesStopped, NightshiftError, Parked, Unavailable, UsageError
 from assistant.ports import Clock
-from assistant.records import EventKind, IncidentState, Verdict
+from assistant.records import Call, EventKind, IncidentState, Verdict
 
 if TYPE_CHECKING:
     from textual.message import Message
@@ -143,6 +145,12 @@ class Desk:
         """
         self._lanes[lane].ask(kind, lambda: self._tell(then(work(self.engine))))
 
+    def leave_undo(self, seen: SeenUndo) -> None:
+        """Withdraw the prepared call of an undo that the person has left."""
+        # on the lane on which undos are prepared: one that is looked at next is prepared after this
+        if seen.undo is not None:
+            self._lanes["read"].ask(f"leave undo {seen.undo.id}", lambda: leave_undo(self.engine, seen, self.by))
+
     def ask(self, number: int, question: str) -> None:
         """Let the agent answer a question, and tell what it looks at and what it says meanwhile."""
         mark = time.monotonic()
@@ -198,7 +206,7 @@ class Desk:
             try:
                 self._tell(Noted(number, work(self.engine)))
             except NightshiftError as error:
-                self._tell(NotAnswered(number, str(error)))
+                self._tell(NotAnswered(number, hindrance(error)))
 
         self._lanes["act"].ask(kind, tried)
 
@@ -288,9 +296,17 @@ class Desk:
         if call.incident is not None and call.step is not None:
             self.drive(call.incident, asked=engine.store.incident(call.incident).kind is EventKind.REQUESTED)
         elif verdict is Verdict.ALLOW:
-            outcome = engine.gate.go_on(call.id)
-            text = f"done: {change}" if outcome.ok else f"failed: {change}: {outcome.error}"
-            self._tell(Settled(approval, won=outcome.ok, text=text))
+            self._tell(self._made(approval, call, change))
+
+    def _made(self, approval: int, call: Call, change: str) -> Settled:
+        """Make a call that was allowed, and return what came of it."""
+        try:
+            outcome = self.engine.gate.go_on(call.id)
+        except NightshiftError as error:
+            waits = isinstance(error, (ChangesStopped, Parked))
+            return Settled(approval, won=False, text=hindrance(error, "allowed, not done"), waits=waits)
+        text = f"done: {change}" if outcome.ok else f"failed: {change}: {outcome.error}"
+        return Settled(approval, won=outcome.ok, text=text)
 
     def drive(self, incident: int, *, asked: bool) -> None:
         """Work on an incident; where it only waits for a restarted job, look again on the lane, between other work.

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from textual.screen import Screen
 
     from assistant.agent.answer import Answer, Source
-    from assistant.doors.chat.about_incident import SeenUndo
     from assistant.doors.chat.about_recovery import RecoverySeen
+    from assistant.doors.chat.about_undo import SeenUndo
     from assistant.doors.chat.sessions import Entry
 
 

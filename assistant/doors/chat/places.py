@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from assistant.doors.chat.about_incident import IncidentSeen
 
 NEAR = re.compile(r"\s+")
-_NAMED = re.compile(r"\b([\w-]+\.(?:log|jsonl)):(\d+)(?:: ([^;]+))?")
+_NAMED = re.compile(r"\b([\w-]{1,255}\.(?:log|jsonl)):(\d{1,12})(?:: ([^;]+))?")
 
 
 @dataclass(frozen=True, slots=True)

@@ -238,7 +238,12 @@ def _answer(found: Mapping[str, Any]) -> Answer:
         tuple(int(number) for number in found.get("incidents", ())),
         tuple(
             Proposal(
-                str(one["tool"]), dict(one["arguments"]), str(one["preview"]), one.get("approval"), str(one.get("why_not", ""))
+                str(one["tool"]),
+                dict(one["arguments"]),
+                str(one["preview"]),
+                one.get("approval"),
+                str(one.get("why_not", "")),
+                str(one.get("digest", "")),
             )
             for one in found.get("proposals", ())
         ),

@@ -21,8 +21,8 @@ GOES_ON = (
     r"(?:resume|unpause|unfreeze|unstop|go on|carry on|continue|proceed|start again|un-?pause|end the (?:stop|pause)|"
     r"(?:lift|remove|clear|release|unset) (?:the )?(?:stop|pause|kill switch))"
 )
-_STOP = re.compile(rf"(?:{POLITE}[\s,]+)*{STOPS}(?:\s+{EVERYTHING})?(?:[\s,]+{POLITE})*")
-_GO_ON = re.compile(rf"(?:{POLITE}[\s,]+)*{GOES_ON}(?:\s+(?:with\s+)?{EVERYTHING})?(?:[\s,]+{POLITE})*")
+_STOP = re.compile(rf"(?:{POLITE}[\s,]{{1,8}}+){{0,8}}{STOPS}(?:\s{{1,8}}{EVERYTHING})?(?:[\s,]{{1,8}}+{POLITE}){{0,8}}")
+_GO_ON = re.compile(rf"(?:{POLITE}[\s,]{{1,8}}+){{0,8}}{GOES_ON}(?:\s{{1,8}}(?:with\s{{1,8}})?{EVERYTHING})?(?:[\s,]{{1,8}}+{POLITE}){{0,8}}")
 LONGEST = 80
 """Characters of a line that may be such a wish."""
 

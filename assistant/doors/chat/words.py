@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from assistant.display import line, shorten
+from assistant.errors import ChangesStopped, NightshiftError, Parked
 from assistant.nodeset import fold
 from assistant.records import Incident, IncidentState, JobState, NodeState, Risk
 
@@ -97,6 +98,12 @@ def folded(nodes: Iterable[str], most: int = 3) -> str:
     text = fold(names) if names else ""
     parts = re.split(r",(?![^\[]*\])", text)
     return line(text if len(parts) <= most else f"{','.join(parts[:most])},… ({len(names)})")
+
+
+def hindrance(error: NightshiftError, otherwise: str = "") -> str:
+    """Return why a change was not made: that it waits where the call and a person's yes stand, else `otherwise` and the reason."""
+    before = "waits" if isinstance(error, (ChangesStopped, Parked)) else otherwise
+    return f"{before}: {error}" if before else str(error)
 
 
 def short(text: object, width: int) -> str:

@@ -9,7 +9,7 @@ from assistant.display import unambiguous
 from assistant.doors.cli.door import user
 from assistant.doors.cli.exits import Exit
 from assistant.doors.cli.output import narrate, print_json, print_line, print_record
-from assistant.errors import Denied, Parked
+from assistant.errors import ChangesStopped, Denied, Parked
 from assistant.records import Outcome, Verdict
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def settle(call: Callable[[], Outcome], engine: Engine, *, as_json: bool) -> Exi
     try:
         outcome = call()
     except (Denied, Parked) as error:
-        narrate(f"nightshift: {error}")
+        narrate(f"nightshift: {'waits: ' if isinstance(error, ChangesStopped) else ''}{error}")
         if as_json:
             approval = error.approval if isinstance(error, Parked) else None
             print_json({"ok": False, "error": str(error), "approval": approval})

@@ -54,7 +54,7 @@ class ApprovalScreen(ConsentScreen[ApprovalAnswer | None]):
     def compose(self) -> ComposeResult:
         """Lay out the question."""
         with Vertical(id="approval", classes="consent"):
-            with VerticalScroll(id="approval-text"):
+            with VerticalScroll(id="approval-text", classes="consent-text"):
                 yield Static(_change(self.seen), id="approval-change")
                 yield Static(_facts(self.seen, self._now, self._mode), id="approval-facts")
             yield Input(placeholder="kept in the audit", id="approval-why", classes="consent-field")

@@ -107,6 +107,11 @@ class AnswerGuard:
         return answer
 
 
+ROWS_AROUND = 8
+"""Rows of a dialog around its text: border, padding, and the buttons or the field for a name."""
+LEAST_TEXT_ROWS = 3
+
+
 class AnswerButton(Button, can_focus=False):
     """A button for the mouse: it never has the focus, so that Enter and Space press nothing."""
 
@@ -200,7 +205,9 @@ class ConsentScreen(ModalScreen[Result]):
         self.show_anew()
 
     def on_resize(self) -> None:
-        """Begin the pause again: the buttons stand elsewhere."""
+        """Leave room for the buttons below a text of any length, and begin the pause again: the buttons stand elsewhere."""
+        for text in self.query(".consent-text"):
+            text.styles.max_height = max(LEAST_TEXT_ROWS, self.size.height * 9 // 10 - ROWS_AROUND)
         self.show_anew()
 
     def show_anew(self) -> None:

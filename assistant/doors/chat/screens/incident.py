@@ -11,8 +11,9 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from assistant.display import line
-from assistant.doors.chat.about_incident import IncidentSeen, SeenUndo, read_incident, undo_of
+from assistant.doors.chat.about_incident import IncidentSeen, read_incident
 from assistant.doors.chat.about_recovery import recovery_of
+from assistant.doors.chat.about_undo import SeenUndo, take_back, undo_of
 from assistant.doors.chat.asking import asked_on
 from assistant.doors.chat.covered import covered
 from assistant.doors.chat.curves import CurvesSeen, incident_curves
@@ -33,6 +34,7 @@ from assistant.doors.chat.widgets.openable import Openable
 from assistant.doors.chat.widgets.playbook_view import PlaybookView
 from assistant.doors.chat.widgets.timeline import TimelineView
 from assistant.doors.chat.widgets.verdict import VerdictView, weighed
+from assistant.doors.chat.words import hindrance
 from assistant.errors import NightshiftError
 from assistant.records import Citation, EventKind, IncidentState, Job
 
@@ -274,14 +276,16 @@ class IncidentScreen(Tabbed):
         """Ask."""
         self._ask_person(RecoveryScreen(message.seen), lambda yes: self._work() if yes else None)
 
-    def _ask_person(self, question: ConsentScreen[bool], answered: Callable[[bool | None], None]) -> None:
-        """Ask, or say where to ask again."""
-        if not asked_on(self, question, answered):
+    def _ask_person(self, question: ConsentScreen[bool], answered: Callable[[bool | None], None]) -> bool:
+        """Ask, or say where to ask again; return whether it was asked."""
+        asked = asked_on(self, question, answered)
+        if not asked:
             self.notify(
                 line(f"What you asked for on incident {self.incident} was looked at; ask there again to see it."),
                 timeout=10,
                 markup=False,
             )
+        return asked
 
     def _work(self, *, asked: bool = True) -> None:
         self.desk.go_on(self.incident, asked=asked)
@@ -306,17 +310,20 @@ class IncidentScreen(Tabbed):
         def answered(yes: bool | None) -> None:
             if yes:
                 self._take_back(seen)
+            else:
+                self.desk.leave_undo(seen)
 
-        self._ask_person(UndoScreen(seen), answered)
+        if not self._ask_person(UndoScreen(seen), answered):
+            self.desk.leave_undo(seen)
 
     def _take_back(self, seen: SeenUndo) -> None:
         by = self.desk.by
 
         def undone(engine: Engine) -> Told:
             try:
-                outcome = engine.gate.undo(seen.call.id, by, approved_by=by)
+                outcome = take_back(engine, seen, by)
             except NightshiftError as error:
-                return Told(f"not undone: {error}", ok=False)
+                return Told(hindrance(error, "not undone"), ok=False)
             return Told(f"done: {seen.text}" if outcome.ok else f"failed: {outcome.error}", ok=outcome.ok)
 
         self.desk.read(f"undo {seen.call.id}", undone, lambda told: told, lane="act")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from textual.message import Message
 
-from assistant.doors.chat.about_incident import IncidentSeen, SeenUndo
+from assistant.doors.chat.about_incident import IncidentSeen
 from assistant.doors.chat.about_recovery import RecoverySeen
+from assistant.doors.chat.about_undo import SeenUndo
 from assistant.doors.chat.curves import CurvesSeen
 from assistant.doors.chat.messages import Latest
 from assistant.doors.chat.places import Place

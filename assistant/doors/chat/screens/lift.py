@@ -37,7 +37,7 @@ class LiftScreen(ConsentScreen[bool]):
     def compose(self) -> ComposeResult:
         """Lay out the question."""
         with Vertical(id="lift", classes="asks consent"):
-            with VerticalScroll(classes="asks-text"):
+            with VerticalScroll(classes="asks-text consent-text"):
                 yield Static(Content.styled(f"rm {line(self.seen.path)}", "bold"), classes="asks-change")
                 yield Static(Content(line(f"set      {self.seen.note or 'the file does not say by whom and why'}")))
                 yield Static(Content("then     Nightshift changes things again, as far as the policy allows"))

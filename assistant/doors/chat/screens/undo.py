@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from assistant.display import line, unambiguous
-from assistant.doors.chat.about_incident import SeenUndo
+from assistant.doors.chat.about_undo import SeenUndo
 from assistant.doors.chat.screens.consent import ConsentScreen
 from assistant.doors.chat.widgets.heads import tint
 from assistant.doors.chat.words import RISKS
@@ -50,7 +50,7 @@ class UndoScreen(ConsentScreen[bool]):
     def compose(self) -> ComposeResult:
         """Lay out the question."""
         with Vertical(id="undo", classes="asks consent"):
-            with VerticalScroll(classes="asks-text"):
+            with VerticalScroll(classes="asks-text consent-text"):
                 yield Static(
                     Content.styled(unambiguous(self.seen.text or "This cannot be taken back."), "bold"), classes="asks-change"
                 )
@@ -79,6 +79,7 @@ def _facts(seen: SeenUndo) -> Content:
         ("undo", f"cannot be undone: you will be asked to type {seen.target}" if seen.text and seen.target else "", ""),
         ("policy", policy if seen.rule else "", ""),
         ("because", "" if seen.rule else seen.why, "$warning"),
+        ("digest", seen.digest, "$text-muted"),
     )
     told = [
         (Content.styled(line(f"{name:<11}"), "$foreground 60%"), Content.styled(unambiguous(text), style))
