@@ -50,6 +50,8 @@ LOADS_CODE = re.compile(
 OPTIONS_IN_DISGUISE = re.compile(
     r"(?:SLURM|SLURMD|SBATCH|SALLOC|SRUN|SQUEUE|SACCT|SACCTMGR|SCONTROL|SINFO|SCANCEL|SPANK|PMI|PMIX|PMI2)_.*"
 )
+RESOURCE_LIMIT = re.compile(r"SLURM_RLIMIT_[A-Z]{1,16}=U?[0-9]{1,20}")
+"""How sbatch remembers the user's soft limits (`ulimit`): the one kind of Slurm's variables that is the job's own and no option."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 LONGEST_VARIABLE = 128 * 1024 - 1
 """Bytes of name and value: what the kernel takes for one string (MAX_ARG_STRLEN)."""
@@ -145,7 +147,7 @@ def job_variables(environment: Mapping[str, str]) -> dict[str, str]:
         and "\0" not in text
         and len(f"{name}={text}".encode("utf-8", "surrogateescape")) <= LONGEST_VARIABLE
         and (name in needed or not LOADS_CODE.fullmatch(name))
-        and not OPTIONS_IN_DISGUISE.fullmatch(name)
+        and (not OPTIONS_IN_DISGUISE.fullmatch(name) or RESOURCE_LIMIT.fullmatch(f"{name}={text}"))
     }
 
 

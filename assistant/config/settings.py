@@ -101,6 +101,8 @@ class SlurmSettings:
     """Words before the sbatch of somebody else's job, such as `["sudo", "-n", "-u", "{user}"]`; default: only one's own jobs."""
     lowest_uid: int = 1000
     """Jobs of accounts with a smaller uid, root's and the system's own, are never submitted by somebody else."""
+    job_environment: tuple[str, ...] = ("*",)
+    """Globs of the variables of a job that it gets again, such as `["PATH", "NCCL_*"]`; what loads foreign code it never gets."""
     sbatch: tuple[str, ...] = ()
     """Options added to each submission."""
     history_h: float = 24.0

@@ -133,7 +133,11 @@ class History:
                 name = ""  # a function of bash
             elif name:
                 found[name] += f"\n{line}"
-        return {key: text.removesuffix("\n") for key, text in found.items() if not NOT_HANDED_ON.match(key)}
+        return {
+            key: text.removesuffix("\n")
+            for key, text in found.items()
+            if not NOT_HANDED_ON.match(key) or key.startswith("SLURM_RLIMIT_")
+        }
 
     def submit_line(self, job_id: str) -> str:
         """Return how a job was submitted, as typed with its quotes lost; empty where there is no accounting."""

@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from assistant.errors import ToolError
-from assistant.processes import job_variables
+from assistant.processes import RESOURCE_LIMIT, job_variables
 from assistant.records import Job, JobSpec
 from assistant.schedulers.slurm_jobs import nodes_of
 from assistant.schedulers.slurm_text import pairs, seconds, value
@@ -222,13 +223,14 @@ def _gres(text: str, per: str) -> list[str]:
     return found
 
 
-def sbatch_words(spec: JobSpec, extra: Sequence[str] = (), *, by_name: bool = True) -> list[str]:
+def sbatch_words(spec: JobSpec, extra: Sequence[str] = (), *, by_name: bool = True, names: Sequence[str] = ("*",)) -> list[str]:
     """Return the words for `sbatch`, without the script and its arguments.
 
     Args:
         spec: What to submit.
         extra: The site's own options.
         by_name: Whether sbatch reads the job's environment as data; else the variables are written out.
+        names: Globs of the variables that a site hands on.
 
     Raises:
         ToolError: A value cannot be written out.
@@ -242,7 +244,7 @@ def sbatch_words(spec: JobSpec, extra: Sequence[str] = (), *, by_name: bool = Tr
     words += [f"--comment={' '.join(spec.comment.split())}"] if spec.comment else []
     words += [f"--time={-(-spec.time_limit_s // 60)}"] if spec.time_limit_s else []
     words += ["--hold"] if spec.hold else []
-    return words + _export(spec, by_name=by_name)
+    return words + _export(spec, names, by_name=by_name)
 
 
 def _nodelist_kept(spec: JobSpec) -> list[str]:
@@ -257,25 +259,34 @@ def _nodelist_kept(spec: JobSpec) -> list[str]:
     return kept
 
 
-def exported(spec: JobSpec, base: Mapping[str, str]) -> dict[str, str]:
+def exported(spec: JobSpec, base: Mapping[str, str], names: Sequence[str] = ("*",)) -> dict[str, str]:
     """Return the whole environment of a job, as its `--export` asks for it: everything, named variables, or nothing but ours.
 
     Args:
-        spec: The job; of its environment only what `processes.job_variables` lets through is handed on.
+        spec: The job; of its environment only what `handed_on` lets through.
         base: What it has besides, where it exports everything.
+        names: Globs of the names that a site hands on.
     """
-    known = job_variables(spec.environment)
+    known = handed_on(spec.environment, names)
     own = {name: text for name, text in known.items() if name.startswith(OWN_VARIABLE)}
-    chosen: dict[str, str] = {}
+    chosen = {name: text for name, text in known.items() if RESOURCE_LIMIT.fullmatch(f"{name}={text}")}
     for item in _export_list(spec):
         name, equals, text = item.partition("=")
         if item == "ALL":
             chosen |= {**base, **known}
         elif equals:
-            chosen |= job_variables({name: text})
+            chosen |= handed_on({name: text}, names)
         elif name in known:
             chosen[name] = known[name]
-    return {**chosen, **own}
+    # sbatch itself adds it to any environment but one from a file, and Slurm takes it for the %x of the output's path
+    return {**chosen, **own, "SLURM_JOB_NAME": spec.name}
+
+
+def handed_on(environment: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+    """Return what of a job's environment it gets again: what `processes.job_variables` lets through and the site's globs name."""
+    known = job_variables(environment)
+    named = {name for name in known if name.startswith(OWN_VARIABLE) or any(fnmatchcase(name, glob) for glob in names)}
+    return {name: text for name, text in known.items() if name in named or RESOURCE_LIMIT.fullmatch(f"{name}={text}")}
 
 
 def _export_list(spec: JobSpec) -> list[str]:
@@ -285,7 +296,7 @@ def _export_list(spec: JobSpec) -> list[str]:
     return [name for name in (values[-1] if values else "ALL").split(",") if name and not name.startswith(OWN_VARIABLE)]
 
 
-def _export(spec: JobSpec, *, by_name: bool) -> list[str]:
+def _export(spec: JobSpec, names: Sequence[str], *, by_name: bool) -> list[str]:
     """Return the options that decide what the job has in its environment.
 
     With `--export-file` Slurm takes the file for the whole environment, unless the script says otherwise: so `ALL` overrides the
@@ -294,7 +305,8 @@ def _export(spec: JobSpec, *, by_name: bool) -> list[str]:
     before = _export_list(spec)
     if by_name:
         return ["--export=ALL", *(["--get-user-env"] if not {"ALL", "NIL"} & set(before) else [])]
-    own = job_variables(spec.environment)
+    before = [item for item in before if "=" not in item or handed_on(dict([item.split("=", 1)]), names)]
+    own = {name: text for name, text in handed_on(spec.environment, names).items() if not name.startswith("SLURM_")}
     if not own:
         return [f"--export={','.join(before)}"] if before != ["ALL"] and before else []
     bad = next((name for name, text in own.items() if re.search(r"[,\n'\"]", text)), None)

@@ -93,7 +93,7 @@ def submission(settings: SlurmSettings, spec: JobSpec) -> Submission:
     before, environment = _as_user(settings, spec)
     if spec.arguments and before:
         raise ToolError(f"the script of job {spec.name!r} takes arguments, which works only as its owner: run as {spec.user}")
-    words = sbatch_words(spec, settings.sbatch, by_name=environment is not None)
+    words = sbatch_words(spec, settings.sbatch, by_name=environment is not None, names=settings.job_environment)
     script = with_carried(spec.script, spec.environment)
     return Submission(before, tuple(words), script, tuple(spec.arguments), environment)
 
@@ -103,7 +103,7 @@ def _as_user(settings: SlurmSettings, spec: JobSpec) -> tuple[tuple[str, ...], d
     user = me()
     if spec.user in ("", user):
         # what one's own job is not known to have had, it gets of ours, as from one's own shell
-        return (), exported(spec, processes.job_variables(processes.own_environment()))
+        return (), exported(spec, processes.job_variables(processes.own_environment()), settings.job_environment)
     if not settings.submit_as and os.geteuid() != 0:
         raise ToolError(
             f"job {spec.name!r} belongs to {spec.user} and Nightshift runs as {user}: run it as {spec.user}, or set slurm.submit_as"
@@ -113,7 +113,7 @@ def _as_user(settings: SlurmSettings, spec: JobSpec) -> tuple[tuple[str, ...], d
     if settings.submit_as:
         return tuple(word.replace("{user}", owner.pw_name) for word in settings.submit_as), None
     account = {"HOME": owner.pw_dir, "USER": owner.pw_name, "LOGNAME": owner.pw_name, "SHELL": owner.pw_shell}
-    return ("runuser", "-u", owner.pw_name, "--"), exported(spec, {"PATH": USUAL_PATH, **account})
+    return ("runuser", "-u", owner.pw_name, "--"), exported(spec, {"PATH": USUAL_PATH, **account}, settings.job_environment)
 
 
 def _owner(settings: SlurmSettings, spec: JobSpec) -> pwd.struct_passwd:

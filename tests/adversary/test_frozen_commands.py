@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -263,11 +264,20 @@ def test_every_changing_tool_is_tried() -> None:
     assert {tool for tool, _ in CHANGES.values()} == {name for name, tool in found().items() if tool.risk > Risk.READ}
 
 
-@pytest.mark.parametrize("kind", ["simulated", "local", "slurm"])
-@pytest.mark.parametrize("name", CHANGES)
+FAST = {("resubmit", "simulated"), ("test", "simulated"), ("cordon", "local"), ("from the start", "slurm"), ("cordon", "slurm")}
+"""What the fast tests look at; each kind with its own way of rendering is among them, all pairs are among the slow ones."""
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        pytest.param(name, kind, marks=() if (name, kind) in FAST else pytest.mark.slow)
+        for name in CHANGES
+        for kind in ("simulated", "local", "slurm")
+        if name not in NOT_ON.get(kind, ())
+    ],
+)
 def test_what_was_shown_and_stored_is_what_runs(kind: str, name: str, tmp_path: Path) -> None:
-    if name in NOT_ON.get(kind, ()):
-        pytest.skip(f"{name} is not possible on {kind}")
     scene = scene_of(kind, tmp_path)
     tool, arguments = arguments_of(scene, name)
     approval = scene.asks(tool, arguments)
@@ -318,6 +328,26 @@ def test_what_changed_after_a_yes_is_asked_anew(change: Callable[[Scene], None],
     assert scene.store.answer(after.id, Verdict.ALLOW, BY, digest=after.digest[:12])
     assert scene.gate().go_on(before.call).ok
     assert scene.ran()[0] in scene.shown(after.id)
+
+
+@pytest.mark.parametrize("look", range(1, 9))
+@pytest.mark.parametrize("name", ["cordon", pytest.param("uncordon", marks=pytest.mark.slow)])
+def test_whenever_a_node_changes_no_command_runs_but_a_shown_one(name: str, look: int, tmp_path: Path) -> None:
+    scene = scene_of("slurm", tmp_path)
+    tool, arguments = arguments_of(scene, name)
+    folder, node = tmp_path / "slurm", arguments["node"]
+    approval = scene.asks(tool, arguments)
+    shown, asked = scene.shown(approval), scene.store.approval(approval)
+    scene.store.answer(approval, Verdict.ALLOW, BY, digest=asked.digest)
+    # from one look at the nodes on Slurm has given the node up, so that the words for scontrol would be others
+    dead = (folder / f"nodes/{node}").read_text().replace("State=IDLE", "State=DOWN+NOT_RESPONDING")
+    (folder / "dead").write_text(dead if "Reason=" in dead else dead.rstrip() + " Reason=Not responding [slurm@x]\n")
+    counted = f"echo >> {folder}/looks; [ $(wc -l < {folder}/looks) -eq {look} ] && cp {folder}/dead {folder}/nodes/{node}"
+    text = (folder / "scontrol").read_text().removeprefix("#!/bin/sh\n")
+    program(folder, "scontrol", f'[ "$1 $2" = "show node" ] && {{ {counted}; }}\n{text}')
+    with suppress(Denied, Parked):
+        scene.gate().go_on(asked.call)
+    assert [line for line in scene.ran() if line] in ([], [shown.partition("  # ")[0]])
 
 
 class Meddler:
@@ -388,7 +418,7 @@ LIES: dict[str, Callable[[Context], object]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-@pytest.mark.parametrize("mode", [Mode.ACT, Mode.PROPOSE])
+@pytest.mark.parametrize("mode", [Mode.ACT, pytest.param(Mode.PROPOSE, marks=pytest.mark.slow)])
 def test_a_tool_gives_no_command_but_those_that_it_stated(lie: str, mode: Mode, tmp_path: Path) -> None:
     scene = scene_of("simulated", tmp_path)
     gate = scene.gate(mode, Meddler(), liar(LIES[lie], node_of))

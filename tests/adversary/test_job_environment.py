@@ -113,7 +113,7 @@ def test_another_users_job_gets_nothing_of_nightshifts_own_environment(folder: P
     output = folder / "slurm" / "sbatch.out"
     assert "secret" not in (output / "own").read_text() + (output / "data").read_text()
     names = {line.split("=")[0] for line in (output / "data").read_text().splitlines()}
-    assert names == {"HOME", "USER", "LOGNAME", "SHELL", "PATH"}
+    assert names == {"HOME", "USER", "LOGNAME", "SHELL", "PATH", "SLURM_JOB_NAME"}
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,14 @@ import pytest
 from assistant.config import SshSettings
 from assistant.errors import ToolError
 from assistant.ports import SystemClock
+from assistant.store import Store
 from assistant.tooling import Context
 from assistant.tools.cordons import cordon_node, uncordon_node
 from assistant.tools.diagnostics import diagnose_gpus
 from assistant.tools.nodes import check_nodes
 from assistant.transports.ssh import SshTransport
+
+from tests.own_cordons import earlier_cordon
 
 if TYPE_CHECKING:
     from tests.live.conftest import DevCluster
@@ -27,10 +30,11 @@ ALL_PROBES_S = 3.0
 
 
 @pytest.fixture(scope="module")
-def context(devcluster: DevCluster) -> Iterator[Context]:
-    with SshTransport(SshSettings(config=devcluster.ssh_config)) as transport:
-        scheduler = devcluster.scheduler()
-        yield Context(scheduler, transport, SystemClock(), random.Random(1), None, tag="nightshift:1:1", by="cli:live")  # type: ignore[arg-type]
+def context(devcluster: DevCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Context]:
+    store = Store(tmp_path_factory.mktemp("probes") / "s.db", SystemClock())
+    with store, SshTransport(SshSettings(config=devcluster.ssh_config)) as transport:
+        tag = earlier_cordon(store, NODE)
+        yield Context(devcluster.scheduler(), transport, SystemClock(), random.Random(1), store, tag=tag, by="cli:live")
 
 
 @pytest.fixture(autouse=True)
@@ -129,7 +133,7 @@ def test_a_drained_node_goes_back_when_it_is_well_again(context: Context, devclu
     devcluster.inject(NODE, "xid", code=79, gpu=3)
     cordon_node(context, node=NODE, reason="cuda_error")
     reason = next(node.reason for node in context.scheduler.nodes() if node.name == NODE)
-    assert reason.startswith("nightshift:1:1 cuda_error until=")
+    assert reason.startswith(f"{context.tag} cuda_error until=")
     assert reason.endswith(" by=live")
     with pytest.raises(ToolError, match="does not pass its probes"):
         uncordon_node(context, node=NODE)

@@ -47,12 +47,15 @@ def node(slurm: SlurmScheduler, name: str) -> Node:
 
 
 def test_a_job_runs_and_completes_and_its_log_lies_where_it_is_said(slurm: SlurmScheduler, folder: Path) -> None:
-    spec = JobSpec("fine day", batch("srun hostname; sleep 1"), nodes=2, work_dir=folder, log="%x-%4j-%N.out")
+    spec = JobSpec(
+        "fine day", batch("srun hostname; until [ -e go ]; do sleep 0.1; done"), nodes=2, work_dir=folder, log="%x-%4j-%N.out"
+    )
     job_id = slurm.submit(spec)
     running = wait(slurm, job_id, JobState.RUNNING)
     assert len(running.nodes) == 2
     assert {name: one.jobs for name in running.nodes for one in [node(slurm, name)]} == dict.fromkeys(running.nodes, (job_id,))
     assert (running.ended, running.exit_code) == (None, None)
+    (folder / "go").touch()
     job = wait(slurm, job_id, JobState.COMPLETED)
     assert (job.exit_code, job.signal, job.attempt) == (0, None, 0)
     assert job.submitted is not None

@@ -267,9 +267,33 @@ def test_a_resubmission_says_what_was_asked_for_and_what_is_new() -> None:
 def test_a_job_gets_what_it_exports_and_our_variables(directive: str, options: tuple[str, ...], expected: dict[str, str]) -> None:
     environment = {"NIGHTSHIFT_STEP": "4", "A": "1", "B": "2", "BASH_ENV": "/x", "SBATCH_EXPORT": "NONE", "LD_PRELOAD": "/x.so"}
     spec = JobSpec("x", f"#!/bin/sh\n{directive}\n", environment=environment, options=options)
-    assert exported(spec, {"HOME": "/h"}) == {**expected, "NIGHTSHIFT_STEP": "4"}
+    assert exported(spec, {"HOME": "/h"}) == {**expected, "NIGHTSHIFT_STEP": "4", "SLURM_JOB_NAME": "x"}
     assert ("--get-user-env" in sbatch_words(spec)) == ("HOME" not in expected and "NIL" not in directive)
     assert [word for word in sbatch_words(spec) if word.startswith("--export")] == ["--export=ALL"]
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("*",), {"A", "PATH", "NCCL_DEBUG", "C"}),
+        (("NCCL_*", "PATH"), {"PATH", "NCCL_DEBUG"}),
+        ((), set()),
+        (("nccl_*", "C"), {"C"}),
+    ],
+)
+def test_a_site_narrows_what_a_job_gets_again(names: tuple[str, ...], expected: set[str]) -> None:
+    limits = {"SLURM_RLIMIT_NOFILE": "U4096", "SLURM_RLIMIT_CORE": "0"}
+    hostile = {"SLURM_RLIMIT_AS": "1 --uid=0", "SLURM_RLIMIT_x": "1", "SLURM_CONF": "/x", "LD_PRELOAD": "/x.so"}
+    environment = {"A": "1", "PATH": "/p", "NCCL_DEBUG": "INFO", "NIGHTSHIFT_STEP": "4", **limits, **hostile}
+    spec = JobSpec("x", "#!/bin/sh\n", environment=environment, options=("--export=ALL,C=3,LD_PRELOAD=/x.so",))
+    made = exported(spec, {"HOME": "/h", "PATH": "/usual"}, names)
+    assert made.keys() == expected | {"HOME", "PATH", "NIGHTSHIFT_STEP", "SLURM_JOB_NAME"} | limits.keys()
+    assert made["PATH"] == ("/p" if "PATH" in expected else "/usual")
+    words = [word for word in sbatch_words(spec, by_name=False, names=names) if word.startswith("--export=")]
+    assert {item.partition("=")[0] for item in words[0].removeprefix("--export=").split(",")} == {
+        "ALL",
+        "NIGHTSHIFT_STEP",
+    } | expected
 
 
 def test_through_a_wrapper_variables_are_written_out() -> None:
