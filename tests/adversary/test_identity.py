@@ -30,7 +30,7 @@ from assistant.schedulers.simulated_run import Run
 from assistant.store import Store
 from assistant.tooling import Context
 from assistant.tools.jobs import requeue_job, requeue_stands
-from assistant.tools.resubmit import _gives_way
+from assistant.tools.resubmit import _gives_way, resubmit_job
 from tests.scenarios.scene import START, Scene
 
 FORGED = [
@@ -361,23 +361,23 @@ def test_a_requeue_that_stands_is_not_asked_about_and_never_doubles_a_run(tmp_pa
 
 def test_a_restart_gives_way_to_its_old_job_that_was_queued_again(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    scene.cluster.plan("llm", Run(fails_at=1), Run(steps=10_000), Run(steps=10_000))
+    scene.cluster.plan("llm", Run(fails_at=1), Run(steps=100_000), Run(steps=100_000))
     old = scene.cluster.submit(scene.spec)
     submit = scene.cluster.submit
 
     def overtaken(spec: JobSpec) -> str:
+        new = submit(spec)
         scene.cluster.set_requeued(old)  # by its owner, while sbatch works
-        return submit(spec)
+        return new
 
     scene.clock.sleep(75)
     scene.cluster.submit = overtaken  # type: ignore[method-assign]
-    scene.watch(150)
-    alive = [job.id for job in scene.cluster.jobs() if not job.state.ended]
-    assert alive == [old]
-    (call,) = [one for one in scene.engine.store.calls() if one.tool == "resubmit_job"]
-    outcome = scene.engine.store.outcome(call.id)
-    assert outcome is not None
-    assert "queued again under its own id" in outcome.error
+    context = Context(
+        scene.cluster, scene.cluster, scene.clock, random.Random(0), scene.engine.store, tag=tag_of("deadbeef00", None, 1)
+    )
+    with pytest.raises(ToolError, match="queued again under its own id"):
+        resubmit_job(context, old, "none")
+    assert [(job.id, job.held) for job in scene.cluster.jobs() if not job.state.ended] == [(old, False), ("2", True)]
 
 
 @pytest.mark.parametrize(
