@@ -83,8 +83,9 @@ def _broken(connection: sqlite3.Connection, key: StoreKey | None, since: Sequenc
         except (sqlite3.Error, ValueError, TypeError) as error:
             yield Broken(0, f"table {table.name} holds what Nightshift does not write: {error}")
     for name, rows in sealed.items():
-        for row_key, (_, row) in rows.items():
-            yield Broken(row, f"{name} {_shown(row_key)} was removed with its table; audit row {row} holds its seal")
+        for row_key, (digest, row) in rows.items():
+            if digest:
+                yield Broken(row, f"{name} {_shown(row_key)} was removed with its table; audit row {row} holds its seal")
 
 
 def _broken_chain(
@@ -185,8 +186,9 @@ def _broken_table(connection: sqlite3.Connection, table: SealedTable, seals: dic
             yield Broken(0, f"{table.name} {_shown(row_key)} was added past Nightshift: no row of the audit knows it")
         elif expected != digest:
             yield Broken(row, f"{table.name} {_shown(row_key)} was changed after row {row} of the audit had sealed it")
-    for row_key, (_, row) in seals.items():
-        yield Broken(row, f"{table.name} {_shown(row_key)} was removed; row {row} of the audit holds its seal")
+    for row_key, (digest, row) in seals.items():
+        if digest:  # an empty one seals that Nightshift itself removed the row
+            yield Broken(row, f"{table.name} {_shown(row_key)} was removed; row {row} of the audit holds its seal")
 
 
 def _shown(row_key: str) -> str:
