@@ -109,7 +109,6 @@ def test_two_actors_in_every_order(tmp_path: Path, cast: str) -> None:
 def test_one_of_two_is_killed_at_each_of_its_steps(tmp_path: Path, cast: str) -> None:
     stage = Stage(tmp_path, cast)
     killed_everywhere(stage)
-    print("runs", stage.runs)
     assert stage.runs > 100
 
 
@@ -121,7 +120,6 @@ def test_a_watch_or_a_person_is_killed_at_each_step_at_every_third_point_of_the_
     steps = stage.play(switching(0, {}))
     for at, before in itertools.product(range(max(steps) + 1), range(0, max(steps) + 1, 3)):
         stage.play(switching(1 - victim, {before: victim}), kill=(victim, at))
-    print("runs", stage.runs)
     assert stage.runs > 100
 
 
@@ -136,7 +134,6 @@ def test_a_watch_a_person_and_a_second_store_with_two_interruptions(tmp_path: Pa
             for second, third in itertools.product(range(3), repeat=2):
                 if second != first and third != second:
                     stage.play(switching(first, {early: second, late: third}))
-    print("runs", stage.runs)
     assert stage.runs > 30
 
 
@@ -145,5 +142,4 @@ def test_a_watch_a_person_and_a_second_store_with_two_interruptions(tmp_path: Pa
 def test_three_actors_with_one_interruption(tmp_path: Path, cast: str) -> None:
     stage = Stage(tmp_path, cast)
     preempted_once(stage, 3)
-    print("runs", stage.runs)
     assert stage.runs > 100
