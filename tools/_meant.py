@@ -64,6 +64,21 @@ def must_be_ours_to_restart(context: Context, job: Job) -> None:
         raise ToolError(f"the run of job {job.id} went on as job {later.id} since: from there it is another matter")
 
 
+def must_be_alone_of_its_run(context: Context, job: Job) -> None:
+    """Make sure that no other job of the same run (user, name, work folder) is alive or waits, held or not.
+
+    Raises:
+        ToolError: One is: two would write over each other's checkpoints.
+    """
+    run = run_of(job)
+    for other in context.scheduler.user_jobs(job.user):
+        if other.id != job.id and not other.state.ended and run_of(other) == run:
+            raise ToolError(
+                f"job {other.id} ({other.state}) is of the same run as job {job.id}: a second one would write over its "
+                "checkpoints; end one of the two first"
+            )
+
+
 def _submitted_since(context: Context, job: Job, since: datetime) -> Job | None:
     """Return a later job of the same run, ours or a person's: same user, name and working folder."""
     run = run_of(job)

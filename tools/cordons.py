@@ -149,6 +149,23 @@ def renewed(context: Context, tag: str, node: str, hours: float = HOURS) -> dict
     return {"node": node, "reason": now.reason, "reason_before": ""}
 
 
+@renew_cordon.stands
+def renewal_stands(context: Context, node: str, hours: float = HOURS) -> dict[str, Any] | None:
+    """Return the answer when the lease runs as long already as the call would make it.
+
+    Raises:
+        ToolError: The node holds no lease of this store any more.
+    """
+    now = known(context, node)
+    own = parse(now.reason)
+    if own is None:
+        raise ToolError(f"node {node} holds no lease of ours (reason: {now.reason or 'none'})")
+    _must_own(context, now)
+    if own.until is None or own.renewed(context.began, _hours(hours)).until != own.until:
+        return None
+    return {"node": node, "reason": now.reason, "reason_before": now.reason}
+
+
 @renew_cordon.preview
 def renewing(context: Context, node: str, hours: float = HOURS) -> RenderedChange:
     """Return the command; a cordon of somebody else is left as it is."""

@@ -9,7 +9,7 @@ from typing import Any
 from assistant.errors import ToolError
 from assistant.evaluation.asked import load_asked
 from assistant.evaluation.layout import RunFolder
-from assistant.evaluation.submitting import spec_of, tag_of
+from assistant.evaluation.submitting import agrees, spec_of, tag_of
 from assistant.records import Job, JobSpec, Risk
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
@@ -30,9 +30,9 @@ def submit_evaluation_job(context: Context, run: str, number: int, nodes: list[s
 
 @submit_evaluation_job.lookup
 def submitted(context: Context, tag: str, run: str, number: int, nodes: list[str] | None = None) -> dict[str, Any] | None:
-    """Return the answer when the scheduler has a job with the tag of this very call."""
+    """Return the answer when the scheduler has a job with the tag of this very call, whose other fields agree."""
     for job in context.scheduler.jobs():
-        if tag in job.comment.split():
+        if tag in job.comment.split() and agrees(job, RunFolder(Path(run)), number):
             return {"job": job.id, "run": run, "number": number, "nodes": list(nodes or ())}
     return None
 
@@ -84,12 +84,16 @@ def _spec(context: Context, run: str, number: int) -> JobSpec:
 
 
 def _own(context: Context, run: str, number: int, job: str) -> Job:
-    tag = tag_of(Path(run).name, number)
+    tag, folder = tag_of(Path(run).name, number), RunFolder(Path(run))
     if not job:
-        job = next((one.id for one in context.scheduler.jobs() if tag in one.comment.split()), "")
+        listed = (one for one in context.scheduler.jobs() if tag in one.comment.split())
+        job = next((one.id for one in listed if agrees(one, folder, number)), "")
         if not job:
             raise ToolError(f"the scheduler knows no job with the comment {tag}: it was never submitted, or is forgotten")
     found = context.scheduler.job(job)
-    if tag not in found.comment.split():
-        raise ToolError(f"job {job} is not job {number} of evaluation {run}: its comment is {found.comment!r}")
+    if tag not in found.comment.split() or not agrees(found, folder, number):
+        raise ToolError(
+            f"job {job} is not job {number} of evaluation {run}: it is {found.name!r} of {found.user} in {found.work_dir}, with "
+            f"the comment {found.comment!r}"
+        )
     return found

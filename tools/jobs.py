@@ -10,7 +10,7 @@ from assistant.ports import Requeues
 from assistant.records import Job, JobState, Risk
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
-from assistant.tools._meant import must_be_meant
+from assistant.tools._meant import must_be_alone_of_its_run, must_be_meant, must_be_the_same_job
 
 CLOCKS_APART = timedelta(seconds=60)
 TAKES_AT_MOST = timedelta(minutes=2)
@@ -137,6 +137,7 @@ def requeue_job(context: Context, job: str) -> dict[str, Any]:
         raise ToolError(f"the {scheduler.name} scheduler cannot queue a job again under its own id; submit it again")
     before = scheduler.job(job)
     must_be_meant(context, before)
+    must_be_alone_of_its_run(context, before)
     scheduler.requeue(job)
     return {"job": job, "state_before": before.state.value, "attempt_before": before.attempt}
 
@@ -150,6 +151,22 @@ def requeued(context: Context, tag: str, job: str) -> dict[str, Any] | None:
     if now.state is not JobState.PENDING:
         raise Unavailable(f"job {job} is {now.state}: whether that is its old attempt or a new one cannot be told")
     return {"job": job, "state_before": "unknown", "attempt_before": max(0, now.attempt - 1)}
+
+
+@requeue_job.stands
+def requeue_stands(context: Context, job: str) -> dict[str, Any] | None:
+    """Return the answer when the job waits in the queue already: it was queued again, by whomever, and has not begun.
+
+    Raises:
+        ToolError: Its id belongs to another attempt now, or its run goes on as another job.
+    """
+    now = context.scheduler.job(job)
+    if now.state is JobState.PENDING:
+        must_be_the_same_job(context, now)
+        return {"job": job, "state_before": now.state.value, "attempt_before": max(0, now.attempt - 1)}
+    must_be_meant(context, now)
+    must_be_alone_of_its_run(context, now)
+    return None
 
 
 @requeue_job.preview

@@ -37,6 +37,9 @@ LEAD_STEPS = 100
 MOST_SKIPPED_STEPS = 500
 """Behind the step of a spike. Source: PaLM, as above: skip 200 to 500 batches."""
 
+HALF_THE_IDS = 1 << 25
+"""Of job ids. Source: slurm.conf(5), MaxJobId: 67,043,328 by default."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -180,6 +183,12 @@ def _must_win(context: Context, old: Job, claim: str, known: Collection[str]) ->
     own = listed.get(claim)
     if own is None or own.state.ended:
         raise ToolError(f"job {claim} was submitted again for job {old.id} and ended before it was released: somebody withdrew it")
+    again = listed.get(old.id)
+    if again is not None and (again.attempt != old.attempt or not again.state.ended):
+        raise ToolError(
+            f"job {old.id} was not submitted again: it was queued again under its own id meanwhile ({again.state}), so job {claim} "
+            "was withdrawn before it began"
+        )
     for other in listed.values():
         if other.id in (old.id, claim) or run_of(other) != run_of(own) or is_withdrawn_claim(other):
             continue
@@ -191,7 +200,11 @@ def _must_win(context: Context, old: Job, claim: str, known: Collection[str]) ->
 
 
 def _gives_way(other: Job, claim: str) -> bool:
-    return is_claim(other) and _number(other.id) > _number(claim)
+    if not is_claim(other):
+        return False
+    ahead = _number(other.id) - _number(claim)
+    # Slurm begins again at FirstJobId behind MaxJobId: of two ids that far apart the larger one was given first
+    return ahead > 0 if abs(ahead) < HALF_THE_IDS else ahead < 0
 
 
 def _number(job_id: str) -> int:

@@ -6,10 +6,13 @@ first that starts owns the work and the other leaves.
 
 from __future__ import annotations
 
+import getpass
 import os
+import pwd
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,11 @@ from assistant.untrusted import read_whole
 PROGRAMS = {STAGE: "stage", CLEAN: "stage", TRIAL: "trial", METRIC: "metric"}
 SOURCE = str(Path(__file__).resolve().parents[2])
 """Where `assistant` is imported from, on the nodes too."""
+
+CLOCKS_APART_S = 60.0
+"""How far the clocks of the controller and of this machine may differ."""
+MOST_DIGITS = 9
+"""Of a job's number in a comment; longer ones are nobody's."""
 
 Submit = Callable[[int, JobSpec], str]
 """Hands a job of a number in and returns its id."""
@@ -92,9 +100,10 @@ class Submitter:
         self, kind: str, node: str, work: Mapping[str, Any], *, note: Mapping[str, Any] | None = None, exclude: Sequence[str] = ()
     ) -> None:
         number = max(self._journal.state.jobs, default=0) + 1
-        where = {"kind": kind, "number": number, "memory": self._asked.memory, "node": node, "exclude": list(exclude)}
+        at = time.time()
+        where = {"kind": kind, "number": number, "memory": self._asked.memory, "node": node, "exclude": list(exclude), "at": at}
         write_json(self._folder.job(number) / "job.json", {**where, **work, "gpus": (note or {}).get("gpus", 0)})
-        self._journal.write("submit", number=number, kind=kind, node=node, at=time.time(), **(note or {}))
+        self._journal.write("submit", number=number, kind=kind, node=node, at=at, **(note or {}))
         self._hand_in(number, self._spec_of(number))
 
     def _hand_in(self, number: int, spec: JobSpec) -> None:
@@ -129,6 +138,23 @@ def spec_of(folder: RunFolder, asked: Asked, number: int) -> JobSpec:
     )
 
 
+def agrees(job: Job, folder: RunFolder, number: int) -> bool:
+    """Return whether the scheduler's own fields of a job are those of our job of a number; its comment may be anybody's copy.
+
+    Compared are the user (the account of this process or the owner of the run's folder), the name, the work folder where the
+    scheduler shows one, and the time of submission, which lies after the job was prepared.
+    """
+    work = read_json(folder.job(number) / "job.json")
+    if work is None or job.name != f"evaluate-{work.get('kind')}" or job.user not in _accounts(folder):
+        return False
+    if job.work_dir is not None and job.work_dir.resolve() != folder.path.resolve():
+        return False
+    prepared = work.get("at")  # not written by versions before this one
+    if not isinstance(prepared, int | float):
+        return True
+    return job.submitted is not None and job.submitted.timestamp() >= prepared - CLOCKS_APART_S
+
+
 def by_number(jobs: Sequence[Job], folder: RunFolder) -> dict[int, Job]:
     """Return the scheduler's jobs of a run by our number; of several with one number the one that does the work."""
     found: dict[int, Job] = {}
@@ -136,12 +162,19 @@ def by_number(jobs: Sequence[Job], folder: RunFolder) -> dict[int, Job]:
     for job in jobs:
         word = next((word for word in job.comment.split() if word.startswith(start)), "")
         number = word.removeprefix(start)
-        if not number.isdecimal():
+        if not (number.isascii() and number.isdecimal() and len(number) <= MOST_DIGITS) or not agrees(job, folder, int(number)):
             continue
         before = found.get(int(number))
         if before is None or before.id != _owner(folder, int(number)):
             found[int(number)] = job
     return found
+
+
+def _accounts(folder: RunFolder) -> set[str]:
+    accounts = {getpass.getuser()}
+    with suppress(OSError, KeyError):  # the folder is gone, or its owner has no name on this machine
+        accounts.add(pwd.getpwuid(folder.path.stat().st_uid).pw_name)
+    return accounts
 
 
 def _owner(folder: RunFolder, number: int) -> str:

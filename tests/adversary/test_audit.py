@@ -38,6 +38,7 @@ from assistant.store.breaker import open_breaker, reset_breaker
 from assistant.store.evaluations import EvaluationRun
 from assistant.store.keys import copy_key, key_path, make_key, read_key
 from assistant.store.seals import chain_hash, chain_mac, sealed_tables
+from assistant.store.templates import KEPT_RUNS
 from assistant.store.verification import FIRST, SIGNED, broken_rows
 from tests.unit.gate_world import START, World
 
@@ -373,6 +374,19 @@ def test_who_holds_an_incident_stands_before_its_first_change(copy: Path) -> Non
     with Store(copy, JumpingClock(datetime(2026, 3, 11, tzinfo=UTC))) as store:
         claims = [row for row in store.audit(incident=1) if row.what == "incident.claimed"]
         assert [row.by for row in claims] == ["watch@login1:1.1"]
+
+
+def test_what_nightshift_itself_removes_breaks_nothing_and_what_others_bring_back_does(tmp_path: Path) -> None:
+    clock = JumpingClock(START)
+    with Store(tmp_path / "store.db", clock) as store:
+        for run in range(KEPT_RUNS + 3):
+            store.keep_templates("train.py", str(run), {"run": run})
+            clock.sleep(60)
+            assert store.verify() is None
+        store._connection().execute("INSERT INTO templates SELECT task, '0', at, state FROM templates LIMIT 1")
+        broken = store.verify()
+        assert broken is not None
+        assert "templates train.py, 0 was" in broken.why
 
 
 def test_rows_that_nightshift_itself_deletes_are_no_manipulation_unless_they_come_back(copy: Path) -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from assistant.engine.gather import parent_of
 from assistant.errors import TargetBusy, ToolError
+from assistant.evaluation.files import write_json
+from assistant.evaluation.layout import RunFolder
+from assistant.evaluation.submitting import by_number
+from assistant.evaluation.submitting import tag_of as evaluation_tag
 from assistant.gate.exclusion import must_be_alone
 from assistant.gate.targets import Reach
 from assistant.policy import Targets
@@ -17,9 +23,14 @@ from assistant.ports import JumpingClock
 from assistant.records import Call, CallStatus, Decision, EventKind, IncidentState, Job, JobSpec, Outcome, Verdict, run_of, tag_of
 from assistant.records.tags import tags_in, without_tags
 from assistant.recover.identity import owns_cordon, restart_of
+from assistant.recover.leases import lease
 from assistant.schedulers.cordons import must_cordon
+from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.simulated_run import Run
 from assistant.store import Store
+from assistant.tooling import Context
+from assistant.tools.jobs import requeue_job, requeue_stands
+from assistant.tools.resubmit import _gives_way, resubmit_job
 from tests.scenarios.scene import START, Scene
 
 FORGED = [
@@ -249,3 +260,133 @@ def test_an_approval_whose_change_stands_withdraws_itself(tmp_path: Path) -> Non
     assert "node99" in gone.error
     assert store.verify() is None
     assert EventKind.NODE_KEPT_OUT not in {one.kind for one in store.incidents()}
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_ours"),
+    [
+        ({}, True),
+        ({"comment": "for the paper {tag}"}, True),
+        ({"work_dir": None}, True),
+        ({"user": "mallory"}, False),
+        ({"name": "evaluate-metric"}, False),
+        ({"name": "llm"}, False),
+        ({"work_dir": Path("/elsewhere")}, False),
+        ({"submitted": START - timedelta(minutes=5)}, False),
+        ({"submitted": None}, False),
+        ({"comment": "nightshift-evaluate:other:1"}, False),
+        ({"comment": "nightshift-evaluate:{run}:2"}, False),
+        ({"comment": "nightshift-evaluate:{run}:" + "9" * 5_000}, False),
+        ({"comment": "nightshift-evaluate:{run}:\u0661"}, False),
+    ],
+)
+def test_a_job_of_an_evaluation_is_known_by_more_than_its_comment(
+    tmp_path: Path, changes: dict[str, object], is_ours: bool
+) -> None:
+    folder = RunFolder(tmp_path / "run7")
+    write_json(folder.job(1) / "job.json", {"kind": "trial", "number": 1, "at": START.timestamp()})
+    cluster = Scene(tmp_path).cluster
+    tag = evaluation_tag(folder.id, 1)
+    own = cluster.job(cluster.submit(JobSpec("evaluate-trial", "#!/bin/sh\n", work_dir=folder.path, comment=tag)))
+    if "comment" in changes:
+        changes["comment"] = str(changes["comment"]).format(tag=tag, run=folder.id)
+    forged = replace(own, **changes)  # type: ignore[arg-type]
+    assert (by_number([forged], folder) == {1: forged}) is is_ours
+    both = replace(forged, id="99")
+    assert by_number([own, both], folder).get(1) == (both if is_ours else own)
+
+
+def test_a_renewal_that_stands_is_not_asked_about(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    store, now = scene.engine.store, scene.clock.now()
+    done = store.write_call(Call(0, None, "cordon_node", {"node": "node05"}, "", "cli:bob", now, CallStatus.DONE), kind="cordon")
+    tag = tag_of(store.store_id, None, done.id)
+    cases = {"stands": 48, "due": 2, "gone": 0}
+    for case, left_h in cases.items():
+        node = {"stands": "node05", "due": "node05", "gone": "node03"}[case]
+        reason = lease(tag, "ecc", "cli:bob", now, left_h).render() if left_h else ""
+        if reason:
+            scene.cluster.set_cordon(node, reason)
+        given = {"node": node, "hours": 24.0}
+        call = store.write_call(Call(0, None, "renew_cordon", given, "", "watch", now, CallStatus.PENDING), kind="renew")
+        asked = store.park(call.id, Decision(Verdict.ASK, "mode.propose", "policy", now), now + timedelta(days=1))
+        scene.engine.make_allowed()
+        outcome = store.outcome(call.id)
+        waits = [one.id for one in store.approvals()]
+        assert (asked in waits, outcome is not None and outcome.ok) == {
+            "stands": (False, True),
+            "due": (True, False),
+            "gone": (False, False),
+        }[case]
+
+
+class Requeueing:
+    """A simulated cluster that can queue a job again under its own id, as Slurm can."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self._cluster = cluster
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+    def requeue(self, job_id: str, *, hold: bool = False) -> None:
+        self._cluster.set_requeued(job_id)
+
+    def command_lines(self, command: str, /, *arguments: Any, **named: Any) -> tuple[str, ...]:
+        if command == "requeue":
+            return (f"scontrol requeue {arguments[0]}",)
+        return self._cluster.command_lines(command, *arguments, **named)
+
+
+def test_a_requeue_that_stands_is_not_asked_about_and_never_doubles_a_run(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.cluster.plan("llm", Run(fails_at=1), Run(steps=10_000))
+    old = scene.cluster.submit(scene.spec)
+    scene.clock.sleep(75)
+    cluster: Any = Requeueing(scene.cluster)
+    context = Context(cluster, scene.cluster, scene.clock, random.Random(0), scene.engine.store, tag="")
+    assert requeue_stands(context, old) is None
+    restart = scene.cluster.submit(scene.spec)
+    with pytest.raises(ToolError, match="same run"):
+        requeue_stands(context, old)
+    with pytest.raises(ToolError, match="same run"):
+        requeue_job(context, old)
+    assert scene.cluster.job(old).state.ended
+    scene.cluster.cancel(restart)
+    held = replace(scene.spec, hold=True)
+    waiting = scene.cluster.submit(held)
+    stands = requeue_stands(context, waiting)
+    assert stands is not None
+
+
+def test_a_restart_gives_way_to_its_old_job_that_was_queued_again(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.cluster.plan("llm", Run(fails_at=1), Run(steps=100_000), Run(steps=100_000))
+    old = scene.cluster.submit(scene.spec)
+    submit = scene.cluster.submit
+
+    def overtaken(spec: JobSpec) -> str:
+        new = submit(spec)
+        scene.cluster.set_requeued(old)  # by its owner, while sbatch works
+        return new
+
+    scene.clock.sleep(75)
+    scene.cluster.submit = overtaken  # type: ignore[method-assign]
+    context = Context(
+        scene.cluster, scene.cluster, scene.clock, random.Random(0), scene.engine.store, tag=tag_of("deadbeef00", None, 1)
+    )
+    with pytest.raises(ToolError, match="queued again under its own id"):
+        resubmit_job(context, old, "none")
+    assert [(job.id, job.held) for job in scene.cluster.jobs() if not job.state.ended] == [(old, False), ("2", True)]
+
+
+@pytest.mark.parametrize(
+    ("other", "claim", "first"),
+    [("7", "9", False), ("9", "7", True), ("67043327", "1", False), ("1", "67043327", True), ("12_3", "12", False)],
+)
+def test_of_two_claims_the_one_given_first_is_released_also_where_ids_begin_again(
+    tmp_path: Path, other: str, claim: str, first: bool
+) -> None:
+    cluster = Scene(tmp_path).cluster
+    spec = JobSpec("llm", "#!/bin/sh\n", work_dir=tmp_path, comment="nightshift:deadbeef00:1:2", hold=True)
+    assert _gives_way(replace(cluster.job(cluster.submit(spec)), id=other), claim) is first

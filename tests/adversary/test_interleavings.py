@@ -1,8 +1,10 @@
 """Two and three who restart the same run, interrupted at every point: at most one restart is ever alive, and none is lost.
 
 An actor may be interrupted before every call of the scheduler and around every transaction of its store. For two actors every order
-is run, up to the order of steps that commute; for three every schedule with at most one preemption; and for each two, a kill of
-each actor at each of its steps, at four points of the other.
+is run, up to the order of steps that commute; for three every schedule with at most one preemption, and for the watch, a
+person and a second store some with two; and for each two, a kill of each actor at each of its steps, at four points of the other,
+for watch
+and person at every third point.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ CAST: dict[str, tuple[int, Callable[[Night], Works]]] = {
     "a watch, a person, a second store": (2, lambda night: [night.restart, night.approved(), lambda: night.restart(1)]),
     "three stores": (3, lambda night: [night.restart, lambda: night.restart(1), lambda: night.restart(2)]),
 }
+SPARSE = 9
+"""Between two steps at which one of three is interrupted twice: all pairs of steps would take an hour."""
 PAIRS, TRIOS = list(CAST)[:4], list(CAST)[4:]
 
 
@@ -106,6 +110,31 @@ def test_one_of_two_is_killed_at_each_of_its_steps(tmp_path: Path, cast: str) ->
     stage = Stage(tmp_path, cast)
     killed_everywhere(stage)
     assert stage.runs > 100
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_watch_or_a_person_is_killed_at_each_step_at_every_third_point_of_the_other(tmp_path: Path, victim: int) -> None:
+    stage = Stage(tmp_path, PAIRS[0])
+    steps = stage.play(switching(0, {}))
+    for at, before in itertools.product(range(max(steps) + 1), range(0, max(steps) + 1, 3)):
+        stage.play(switching(1 - victim, {before: victim}), kill=(victim, at))
+    assert stage.runs > 100
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_watch_a_person_and_a_second_store_with_two_interruptions(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, TRIOS[1])
+    for first in range(3):
+        steps = stage.play(switching(first, {}))
+        points = range(1, sum(steps), SPARSE)
+        for early, late in itertools.combinations(points, 2):
+            for second, third in itertools.product(range(3), repeat=2):
+                if second != first and third != second:
+                    stage.play(switching(first, {early: second, late: third}))
+    assert stage.runs > 30
 
 
 @pytest.mark.slow

@@ -10,7 +10,11 @@ import logging
 import os
 import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from sqlite3 import Connection
 
 from assistant.content.faults import find_fault
 from assistant.doors.demo.rehearsal import demo_settings
@@ -18,8 +22,10 @@ from assistant.doors.watchdog.loop import Watchdog
 from assistant.engine.lease import owner_name
 from assistant.policy import Mode, load_policy
 from assistant.ports import SystemClock
+from assistant.schedulers import local_files
 from assistant.schedulers.drill import arm, demo_job
 from assistant.schedulers.local import LocalScheduler
+from assistant.schedulers.local_files import locked
 from assistant.store import Store
 from assistant.wiring import build, local_folder
 
@@ -28,16 +34,36 @@ LEASE_S = 12.0
 POLL_S = 0.5
 
 
+NO_LOCK_HELD = threading.RLock()
+"""Held by a thread while it holds the store's write lock or that of the embedded scheduler."""
+
+
+@contextmanager
+def cluster_locked(folder: Path, wait_s: float = 10.0) -> Iterator[None]:
+    with NO_LOCK_HELD, locked(folder, wait_s):
+        yield
+
+
 class SleepyStore(Store):
-    """A store whose process falls asleep where the gate asks for the last time whether it still leads."""
+    """A store whose process falls asleep where the gate asks for the last time whether it still leads.
+
+    No thread of it holds a lock of the store then: a process that is stopped in a write keeps everybody out until it is killed
+    (docs/watchdog.md), and the threads that renew leases write at any moment.
+    """
 
     sleeps_at = 0
     changes = 0
 
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        with NO_LOCK_HELD, super().transaction() as connection:
+            yield connection
+
     def must_lead(self) -> None:
         self.changes += 1
         if self.changes == self.sleeps_at:
-            os.kill(os.getpid(), signal.SIGSTOP)
+            with NO_LOCK_HELD:
+                os.kill(os.getpid(), signal.SIGSTOP)
         super().must_lead()
 
 
@@ -53,7 +79,8 @@ def main(folder: Path, sleeps_at: int) -> int:
         arm(dataclasses.replace(find_fault("ecc"), at_step=20), cluster, spec)
         cluster.submit(spec)
     store.sleeps_at = sleeps_at
-    # its other thread waits meanwhile: one that is stopped within a lock of the embedded scheduler keeps it
+    local_files.locked = cluster_locked
+    # a pass that waits for its changes keeps what happens before the sleep in one order
     dog = Watchdog(engine, owner_name("watch"), POLL_S, patience_s=30.0 if sleeps_at else 2.0)
     signal.signal(signal.SIGTERM, lambda *_: dog.stop())
     dog.run()
