@@ -35,7 +35,7 @@ _RULES = (
 )
 _LIFTS = re.compile(
     rf"\b(?:ignore|forget|disregard|bypass|circumvent|override|overrule|suspend|drop|skip)\b (?:\w+ ){{0,3}}{_RULES}\b"
-    rf"|\b(?:no|without) (?:any )?(?:more )?(?:rules|restrictions|limits|safeguards)\b.{0,200}\b(?:apply|now|any ?more|for you)\b"
+    rf"|\b(?:no|without) (?:any )?(?:more )?(?:rules|restrictions|limits|safeguards)\b.{0, 200}\b(?:apply|now|any ?more|for you)\b"
     r"|\byou(?: are|'re|r) (?:now |hereby |from now on )*(?:in (?:the )?)?(?:act|acting|admin|root|god|developer|debug|unrestricted"
     r"|unlimited|autonomous|jailbroken?|dan)\b(?: mode)?"
     r"|\b(?:enter|switch (?:yourself )?(?:in)?to|go (?:in)?to|change (?:in)?to) (?:act|admin|root|god|developer|free) mode\b"

@@ -22,7 +22,9 @@ _JOB = re.compile(r"\b(?:job|run|jobid|task)s?\s{0,8}(?:id|no\.?|number)?\s{0,8}
 _NODE = re.compile(r"\b(?:node|host|machine|server|worker)s?\s{1,8}(?:no\.?|number)?\s{0,8}#?(\d{1,6})\b", re.I)
 _LINES = re.compile(r"\b(\d{1,5})\s*(?:log\s+)?(?:lines|rows)\b", re.I)
 _QUOTED = re.compile(r"\"([^\"]{1,200})\"|'([^']{1,200})'(?!\w)|`([^`]{1,200})`|\u201c([^\u201d]{1,200})\u201d")
-_SPAN = re.compile(r"\b(?:last|past|previous|in|within)?\s{0,8}(\d{1,4})\s{0,8}(minutes?|min|hours?|hrs?|h|days?|d|weeks?|w)\b", re.I)
+_SPAN = re.compile(
+    r"\b(?:last|past|previous|in|within)?\s{0,8}(\d{1,4})\s{0,8}(minutes?|min|hours?|hrs?|h|days?|d|weeks?|w)\b", re.I
+)
 _XID = re.compile(r"\bs?xid\s{0,8}#?\s{0,8}\d{1,3}\b", re.I)
 _TOKEN = re.compile(r"[A-Za-z0-9_.+-]+(?:\[[\d,/-]+\][A-Za-z0-9_.-]*)?")
 _HOURS = {"m": 1 / 60, "h": 1.0, "d": 24.0, "w": 168.0}

@@ -63,7 +63,9 @@ class Finding:
 
 
 _NCCL_HOST = re.compile(r"^([A-Za-z][\w.-]*):\d+:\d+ \[\d+\] ")
-_SPEAKER = re.compile(r"\[(?:epilog|prolog|health\w*|node\w*|gpu\w*|dmesg|kernel|syslog)[ :@/]+([A-Za-z](?=[A-Za-z_.-]{0,254}\d)[\w.-]{1,255}+)\]")
+_SPEAKER = re.compile(
+    r"\[(?:epilog|prolog|health\w*|node\w*|gpu\w*|dmesg|kernel|syslog)[ :@/]+([A-Za-z](?=[A-Za-z_.-]{0,254}\d)[\w.-]{1,255}+)\]"
+)
 _RANK_WORD = re.compile(r"\[(?:PG [^\]]{0,100}?)?Rank (\d{1,18})\]|\brank[ =:]+(\d{1,18})\b", re.IGNORECASE)
 
 

@@ -26,7 +26,9 @@ _SYSLOG = re.compile(
 _TIMELESS = re.compile(r"^([A-Za-z][\w.-]*) [a-z][\w-]*\[\d+\]: ")
 _PDSH = re.compile(r"^\[?([A-Za-z][\w.-]*)\]?(?::| \|) ?(?=\[|<\d|[A-Z][a-z]{2} +\d|\d{4}-)")
 _WORDS = re.compile(r"[A-Za-z0-9][\w.-]*")
-_XID = re.compile(r"\bXid \((?:PCI:)?([0-9a-fA-F:.]{1,64}+)[^)]{0,200}\): (\d{1,18})|\b(?:XID|Xid|xid)(?: error| code)?[ :=#]+(\d{1,3})\b")
+_XID = re.compile(
+    r"\bXid \((?:PCI:)?([0-9a-fA-F:.]{1,64}+)[^)]{0,200}\): (\d{1,18})|\b(?:XID|Xid|xid)(?: error| code)?[ :=#]+(\d{1,3})\b"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,10 @@ BEGINS = (
             re.IGNORECASE,
         ),
     ),
-    (Phase.LOADING, re.compile(r"(?:load|restor|resum)(?:e|es|ing) (?:a |the |from |model ){0,4}(?:checkpoint|state)", re.IGNORECASE)),
+    (
+        Phase.LOADING,
+        re.compile(r"(?:load|restor|resum)(?:e|es|ing) (?:a |the |from |model ){0,4}(?:checkpoint|state)", re.IGNORECASE),
+    ),
 )
 OVER = {
     Phase.CHECKPOINT: re.compile(
@@ -50,7 +53,8 @@ OVER = {
         re.IGNORECASE,
     ),
     Phase.EVALUATION: re.compile(
-        r"(?:validation|eval(?:uat(?:ion|ed|ing))?)[ _](?:loss|ppl|accuracy|result|done|finish|took|complete)|(?:'|\")eval_loss", re.IGNORECASE
+        r"(?:validation|eval(?:uat(?:ion|ed|ing))?)[ _](?:loss|ppl|accuracy|result|done|finish|took|complete)|(?:'|\")eval_loss",
+        re.IGNORECASE,
     ),
     Phase.LOADING: re.compile(r"(?:success\w{0,12} load|loaded|restored|resumed)", re.IGNORECASE),
 }

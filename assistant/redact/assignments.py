@@ -37,7 +37,9 @@ _ANCHOR = re.compile(
 )
 """On the text in small letters."""
 _FAR = re.compile(r"[ \t][^\n:=\"'<>|]{1,40}[:=][ \t]{0,8}")
-_OPENING = re.compile(r"(?:[bru]{0,2}|\$)(?P<quote>\\{0,7}(?:\"\"\"|'''|[\"'`])|&quot;|&#3[49];|%22|%27|\\{1,4}u0022)", re.IGNORECASE)
+_OPENING = re.compile(
+    r"(?:[bru]{0,2}|\$)(?P<quote>\\{0,7}(?:\"\"\"|'''|[\"'`])|&quot;|&#3[49];|%22|%27|\\{1,4}u0022)", re.IGNORECASE
+)
 _BARE = re.compile(r"[^\s\"'`<>\x00]{1,4096}")
 _NEXT_PAIR = re.compile(r"[,;&|](?:[ \t]*[A-Za-z_][\w. -]{0,48}[=:]|[\"'])|&amp;|%26|\\[nrt\"']|\\\\n")
 _LINE_END = re.compile(

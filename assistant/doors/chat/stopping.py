@@ -22,7 +22,9 @@ GOES_ON = (
     r"(?:lift|remove|clear|release|unset) (?:the )?(?:stop|pause|kill switch))"
 )
 _STOP = re.compile(rf"(?:{POLITE}[\s,]{{1,8}}+){{0,8}}{STOPS}(?:\s{{1,8}}{EVERYTHING})?(?:[\s,]{{1,8}}+{POLITE}){{0,8}}")
-_GO_ON = re.compile(rf"(?:{POLITE}[\s,]{{1,8}}+){{0,8}}{GOES_ON}(?:\s{{1,8}}(?:with\s{{1,8}})?{EVERYTHING})?(?:[\s,]{{1,8}}+{POLITE}){{0,8}}")
+_GO_ON = re.compile(
+    rf"(?:{POLITE}[\s,]{{1,8}}+){{0,8}}{GOES_ON}(?:\s{{1,8}}(?:with\s{{1,8}})?{EVERYTHING})?(?:[\s,]{{1,8}}+{POLITE}){{0,8}}"
+)
 LONGEST = 80
 """Characters of a line that may be such a wish."""
 

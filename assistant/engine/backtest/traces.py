@@ -30,7 +30,8 @@ _NO_LOG = re.compile(
     r"\.(?:py|sh|sbatch|slurm|json|jsonl|ya?ml|toml|pt|pth|bin|npy|safetensors|ckpt|db|csv|tfevents.{0,255}|zip|tar|tgz)$", re.I
 )
 _IDS = re.compile(
-    rb"(?:SLURM_JOB_?ID|SLURM_ARRAY_JOB_ID|JobId|Job ?ID|job_id|StepId|\*\*\* (?:JOB|STEP))[\"']?\s{0,8}[=:]?\s{0,8}(\d{1,10})\b", re.I
+    rb"(?:SLURM_JOB_?ID|SLURM_ARRAY_JOB_ID|JobId|Job ?ID|job_id|StepId|\*\*\* (?:JOB|STEP))[\"']?\s{0,8}[=:]?\s{0,8}(\d{1,10})\b",
+    re.I,
 )
 _JOB_LOGS = ("job.log", "job.log.gz", "stdout.log", "stdout", "output.log", "train.log", "log.out", "slurm.out")
 _ERRORS = re.compile(r"\.(?:err|e\d+|error|stderr)(?:\.gz)?$", re.I)
