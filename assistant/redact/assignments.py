@@ -31,12 +31,12 @@ _ANCHOR = re.compile(
         | (?P<item>,[ \t]{{0,8}} (?=[bru]?{_QUOTE}))
         | (?P<element>>)
         | (?P<space>[ \t]{{1,8}} (?:(?:is[ ]set[ ]to|set[ ]to|is|was|provided|given|used)\b[ \t:=]{{1,4}})?)
-        | (?P<far>[ \t(\[._-][^\n:="'<>|]{{1,40}} [:=](?![:])[ \t]{{0,8}})
+        | (?P<far>[ \t(\[._-][^\n:="'<>|]{{1,40}} [:=][ \t]{{0,8}})
       )""",
     re.VERBOSE,
 )
 """On the text in small letters."""
-_FAR = re.compile(r"[ \t][^\n:=\"'<>|]{1,40}[:=](?!:)[ \t]{0,8}")
+_FAR = re.compile(r"[ \t][^\n:=\"'<>|]{1,40}[:=][ \t]{0,8}")
 _OPENING = re.compile(
     r"(?:[bru]{0,2}|\$)(?P<quote>\\{0,7}(?:\"\"\"|'''|[\"'`])|&quot;|&#3[49];|%22|%27|\\{1,4}u0022)", re.IGNORECASE
 )
