@@ -18,7 +18,6 @@ from assistant.tools.cordons import cordon_node, uncordon_node
 from assistant.tools.diagnostics import diagnose_gpus
 from assistant.tools.nodes import check_nodes
 from assistant.transports.ssh import SshTransport
-
 from tests.own_cordons import earlier_cordon
 
 if TYPE_CHECKING:
