@@ -35,6 +35,7 @@ from assistant.agent.toolbox import MOST_CHARACTERS, Offer, Toolbox, offers
 from assistant.agent.turn import Asked, Turn
 from assistant.agent.wording import exact, harmless, one_line, question_of
 from assistant.content.reading import shipped
+from assistant.display import removed
 from assistant.errors import ModelError, NightshiftError, Unavailable
 from assistant.gate import Gate
 from assistant.llm.chat import ToolChat
@@ -178,7 +179,7 @@ class ModelAgent:
             said = self._run(words, turn, toolbox)
         finally:
             self._sources = [*self._sources, *turn.sources][-KEPT_SOURCES:]
-        checked = held(harmless(said.text), Evidence(self._sources, self._said))
+        checked = held(harmless(removed(said.text)), Evidence(self._sources, self._said))
         if not re.search(r"[^\W\d]", checked.text):
             raise ModelError(f"it said nothing{f', {toolbox.ended}' if toolbox.ended else ''}")
         if checked.nothing_stands:

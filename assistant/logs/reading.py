@@ -243,6 +243,7 @@ def open_log(path: Path | str) -> LogStream:
     if gunzip is not None:
         head = gunzip.read(_SAMPLE) or b""
         if not head and gunzip.truncated:
+            raw.close()
             raise InputError(f"{shown}: is a gzip file that ends before its first byte of text, or is damaged")
         raw = _Replayed(head, cast(Readable, gunzip))
     try:

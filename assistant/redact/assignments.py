@@ -141,6 +141,8 @@ def _strength_here(text: str, match: re.Match[str], name: str, before: str, stre
         return strength if closing > 0 and "\n" not in text[match.end() : closing] else Strength.NONE
     if kind == "space":
         return _strength_after_space(text, match, name, before, strength)
+    if text[match.end("name")] in "_-." and match["name"].lower() == "pass":
+        return Strength.NONE  # `whole_pass_age=5s;;150`: a pass of something
     return _far_strength(text, match, strength)
 
 

@@ -24,6 +24,7 @@ from assistant.policy import Policy, PolicyInForce, Request, Situation, decide, 
 from assistant.policy.loading import shipped_policy_file
 from assistant.ports import JumpingClock
 from assistant.records import CallStatus, NodeState, Risk, Verdict
+from assistant.rendering import RenderedChange
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.store import Store
 from assistant.tooling import Context
@@ -378,7 +379,11 @@ def test_a_call_of_several_commands_stops_at_the_first_that_is_no_longer_allowed
         write(site, OBSERVE)
         context.scheduler.cordon("n3", reason)
 
-    tool = replace(find("cordon_node"), run=run)
+    def show(context: Context, node: str, reason: str) -> RenderedChange:
+        lines = context.scheduler.command_lines("cordon", "n1", reason) + context.scheduler.command_lines("cordon", "n3", reason)
+        return RenderedChange(lines)
+
+    tool = replace(find("cordon_node"), run=run, show=show)
     gate = Gate(world.store, world.context, PolicyInForce(site), Park(world.store, expires_after_s=60), find=lambda _: tool)
     outcome = gate.call("cordon_node", {"node": "n1", "reason": "ecc"}, why="", by="playbook:ecc_error")
     assert not outcome.ok

@@ -121,7 +121,7 @@ class ClusterDrill:
                 undo = partial(self.engine.gate.undo, call, self.by, why="the drill is over", approved_by=self.by)
                 outcome = self._told(undo)
                 if outcome is not None and not outcome.ok:
-                    print(f"            {node} stays out: {outcome.error}", file=sys.stderr)  # noqa: T201
+                    print(line(f"            {node} stays out: {outcome.error}"), file=sys.stderr)  # noqa: T201
         finally:
             self.engine.store.close()
 
@@ -130,7 +130,7 @@ class ClusterDrill:
         try:
             return change()
         except NightshiftError as error:
-            print(f"            {error}", file=sys.stderr)  # noqa: T201
+            print(f"            {line(error)}", file=sys.stderr)  # noqa: T201
             return None
 
     def _wait_for_nodes(self) -> None:
