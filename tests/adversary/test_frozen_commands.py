@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import random
 import shutil
@@ -127,7 +128,10 @@ def scene_of(kind: str, folder: Path) -> Scene:
     jobs["waiting"] = recorder.submit(JobSpec("after", "#!/bin/sh\n", user="root", work_dir=folder / "later"))
     recorder.waiting = [jobs["waiting"]]
     recorder.plan("evaluate-clean", Run(steps=10**6))
-    jobs["evaluation"] = recorder.submit(JobSpec("evaluate-clean", "#!/bin/sh\n", comment="nightshift-evaluate:run9:1"))
+    part = JobSpec(
+        "evaluate-clean", "#!/bin/sh\n", work_dir=folder / "run9", user=getpass.getuser(), comment="nightshift-evaluate:run9:1"
+    )
+    jobs["evaluation"] = recorder.submit(part)
     store = Store(folder / "s.db", clock)
     standing = f"{earlier_cordon(store, 'node05')} ecc until=2026-03-10T13:00:00Z by=x"
     recorder.set_cordon("node05", standing)
@@ -139,7 +143,7 @@ def scene_of(kind: str, folder: Path) -> Scene:
     elif kind == "local":
         scheduler, ran = local_cluster(folder, spec, jobs, standing)
     run = RunFolder(folder / "run9")
-    run.job(1).mkdir(parents=True)
+    run.job(1).mkdir(parents=True, exist_ok=True)
     (run.job(1) / "job.json").write_text(json.dumps({"kind": "clean", "node": "", "exclude": [], "gpus": 1}))
     Asked(Model("/m", size_bytes=1), (), {}, "/dev/shm").save(run)
     return Scene(kind, folder, clock, store, scheduler, recorder, ran, jobs, checkpoints)
@@ -172,7 +176,9 @@ def local_cluster(folder: Path, spec: JobSpec, jobs: dict[str, str], standing: s
     jobs["failed"] = cluster.submit(spec)
     cluster.cancel(jobs["failed"])
     jobs["running"] = cluster.submit(JobSpec("other", "#!/bin/sh\n", work_dir=folder / "elsewhere"))
-    jobs["evaluation"] = cluster.submit(JobSpec("e", "true", work_dir=folder, comment="nightshift-evaluate:run9:1"))
+    (folder / "run9").mkdir()
+    part = JobSpec("evaluate-clean", "sleep 60", work_dir=folder / "run9", comment="nightshift-evaluate:run9:1")
+    jobs["evaluation"] = cluster.submit(part)
     for name in ("node01", "node02", "node03"):
         cluster._set_cordons(cluster._cluster(), {k: v for k, v in cluster._cluster()["cordons"].items() if k != name})
     ran.clear()
@@ -205,12 +211,13 @@ def slurm_stand_in(
     program(folder, "scancel", note)
     comment = f'for word; do case "$word" in --comment=*) printf "%s" "${{word#--comment=}}" > {folder}/comment;; esac; done'
     program(folder, "sbatch", f"{note}; {comment}; cat > {folder}/handed-in; echo 99")
-    plain = {"Partition": "simulated", "UserName": "root", "Command": "", "SubmitTime": "1773144000"}
+    part = {"Comment": "nightshift-evaluate:run9:1", "WorkDir": f"{folder.parent}/run9"}
+    plain = {"Partition": "simulated", "UserName": getpass.getuser(), "Command": "", "SubmitTime": "1773144000"}
     rows = {
         "failed": {"State": "FAILED", "Name": "llm", "WorkDir": str(spec.work_dir), "Comment": "run 7", "EndTime": "1773144060"},
         "running": {"State": "RUNNING", "Name": "other", "NodeList": "node02", "StartTime": "1773144000"},
         "waiting": {"State": "PENDING", "Name": "after", "Dependency": f"afterok:{jobs['failed']}(unfulfilled)"},
-        "evaluation": {"State": "RUNNING", "Name": "evaluate-clean", "NodeList": "node03", "Comment": "nightshift-evaluate:run9:1"},
+        "evaluation": {"State": "RUNNING", "Name": "evaluate-clean", "NodeList": "node03", **part},
     }
     listed = [{**plain, "JobArrayID": jobs[name], "JobID": jobs[name], **row} for name, row in rows.items()]
     squeue(folder, *listed)
