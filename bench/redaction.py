@@ -1,13 +1,19 @@
-"""Share of ordinary lines of logs in which redaction hides something. Limit: 0.1 %."""
+"""Share of ordinary lines of logs in which redaction hides something, limit 0.1 %; and of secrets that it hides, at least 95 %.
+
+The secrets are `tests/cases/redact/blind_*.jsonl`, made up by authors who had not seen the code: the first set was read to mend what
+it missed, the second never was. The lines are those of tests/cases, or of the logs that `--logs` names.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 from assistant.redact import redact
 
 LIMIT = 0.001
+LEAST_HIDDEN = 0.95
 
 
 def main() -> int:
@@ -29,7 +35,20 @@ def main() -> int:
                         print(f"{path.name}: {clean[:160]}")
     share = touched / max(lines, 1)
     print(f"{touched} of {lines} lines touched: {share:.3%} (limit {LIMIT:.1%})")
-    return int(share > LIMIT or not lines)
+    hidden = [_share_hidden(path) for path in sorted(Path("tests/cases/redact").glob("blind_*.jsonl"))]
+    return int(share > LIMIT or not lines or min(hidden) < LEAST_HIDDEN)
+
+
+def _share_hidden(path: Path) -> float:
+    """Print and return the share of the secrets of a set of which nothing is left."""
+    entries = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    hidden = 0
+    for entry in entries:
+        secrets = entry["secret"] if isinstance(entry["secret"], list) else [entry["secret"]]
+        clean = redact(entry["text"])
+        hidden += not any(secret in clean for secret in secrets if secret.strip())
+    print(f"{path.stem}: {hidden} of {len(entries)} secrets hidden: {hidden / len(entries):.1%} (at least {LEAST_HIDDEN:.0%})")
+    return hidden / len(entries)
 
 
 def _logs(place: Path) -> list[Path]:
