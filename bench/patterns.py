@@ -132,6 +132,7 @@ def _ratio(run: Callable[[Any], object], short: Any, long: Any) -> float:
 
 
 def cpu_s(run: Callable[[Any], object], line: Any, times: int) -> float:
+    """Return the least CPU time of some runs."""
     least = float("inf")
     for _ in range(times):
         start = time.process_time()
