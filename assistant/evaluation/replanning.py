@@ -58,6 +58,10 @@ class Elastic:
         there = replace(self.machines, nodes=now.machines.nodes)
         datasets, expected, machines = held(self.rules, self.datasets, self.expected, there)
         begun = now.running()
+        # what was cut once stays cut: as a whole it would do again the items of its pieces that are done or in somebody's hands
+        pieces = [*now.done, *(piece for trial in begun for piece in (*trial.unbegun, trial.piece) if piece is not None)]
+        cut = {piece.dataset for piece in pieces if piece.items < self.items[piece.dataset]}
+        datasets = [replace(dataset, split=dataset.split or dataset.name in cut) for dataset in datasets]
         holding = {one.number: self._holding(one, expected) for one in begun}
         waiting = sum(self._seconds(piece, expected) * trial.gpus for trial in now.waiting for piece in trial.pieces)
         taken = to_shed(holding, waiting, machines.nodes * machines.gpus_per_node, machines.load_s)

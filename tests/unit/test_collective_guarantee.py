@@ -14,7 +14,14 @@ from assistant.recover.collective.verdict import Verdict
 from assistant.recover.collective.worlds import Limits, Outcome, Result, World
 
 LARGEST = 16
+QUICK = 13
+"""The number of sets doubles with each node: larger clusters are slow tests."""
 Pairs = frozenset[tuple[int, int]]
+
+
+def counts(first: int) -> list[object]:
+    """Return sizes of clusters up to the largest, as parameters of a test."""
+    return [pytest.param(count, marks=[pytest.mark.slow] if count > QUICK else []) for count in range(first, LARGEST + 1)]
 
 
 @dataclass(frozen=True)
@@ -78,7 +85,7 @@ def fault_sets(count: int) -> Iterator[frozenset[int]]:
 
 
 @pytest.mark.parametrize("fails_alone", [False, True])
-@pytest.mark.parametrize("count", range(1, LARGEST + 1))
+@pytest.mark.parametrize("count", counts(1))
 def test_every_set_of_faulty_nodes_is_told_without_blaming_a_healthy_one(count: int, fails_alone: bool) -> None:
     for faulty in fault_sets(count):
         broken = Broken(faulty=faulty, fails_alone=fails_alone)
@@ -159,7 +166,7 @@ def switches(count: int) -> Iterator[frozenset[int]]:
     yield from (behind for behind in fault_sets(count) if 2 <= len(behind) <= count - 2)
 
 
-@pytest.mark.parametrize("count", range(4, LARGEST + 1))
+@pytest.mark.parametrize("count", counts(4))
 def test_a_bad_switch_blames_no_node(count: int) -> None:
     for behind in switches(count):
         if 0 in behind:

@@ -123,6 +123,18 @@ def test_with_wrong_priors_each_item_is_done_once_all_the_same(world: World, str
     assert found.outcomes[name].makespan_s >= found.bound_s * (1 - NEAR)
 
 
+@pytest.mark.parametrize("factor", [0.01, 0.5])
+def test_a_dataset_that_was_cut_is_not_done_again_as_a_whole(factor: float) -> None:
+    """After the first piece the metric counts for more than the items, so that a plan made now would not cut the dataset."""
+    sets = [Dataset("d0", 1, "run {out}", "m"), Dataset("d1", 1, "run {out}", "m"), Dataset("d2", 2, "run {out}", "m", split=True)]
+    estimates = {"d0": Estimate(0, 0, 0), "d1": Estimate(0, 0, 59), "d2": Estimate(0, 69, 6)}
+    world = (sets, estimates, Machines(2, 1, 1, load_s=0, fetch_s=1))
+    truth = {name: replace(estimate, infer_s=estimate.infer_s * factor) for name, estimate in estimates.items()}
+    for name in [strategy.name for strategy in STRATEGIES if strategy.planned]:
+        outcome = compare(told(world), PRIORS, world[2], storage_of(world[2]), truth=truth, names=[name]).outcomes[name]
+        check(outcome, told(world), world[2], storage_of(world[2]))
+
+
 @given(worlds(), st.sampled_from([one for one in STRATEGIES if one.planned]), st.data())
 @settings(deadline=None, max_examples=60)
 def test_nothing_is_lost_with_nodes_that_go_and_come(world: World, strategy: object, data: st.DataObject) -> None:
