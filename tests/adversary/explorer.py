@@ -77,7 +77,7 @@ class Actor:
     observed: str = ""
     """Digest of all that it has read."""
     steps: int = 0
-    """How many it has taken."""
+    """How many shared accesses it has made."""
 
     @property
     def over(self) -> bool:
@@ -218,7 +218,14 @@ class Search:
     """Tries every order of the actors of a world, and every kill of some of them."""
 
     def __init__(
-        self, world: World, actors: Actors, *, mortal: Iterable[int] = (), kills: int = 1, part: tuple[int, int] = (0, 1)
+        self,
+        world: World,
+        actors: Actors,
+        *,
+        mortal: Iterable[int] = (),
+        kills: int = 1,
+        part: tuple[int, int] = (0, 1),
+        preemptions: int | None = None,
     ) -> None:
         """Prepare.
 
@@ -227,10 +234,11 @@ class Search:
             actors: Who works.
             mortal: The actors that may be killed.
             kills: How many of them at most.
-            part: Number of the part and of all parts. Orders are parted by how many steps the others have taken when the last
-                actor takes its first one, so that all parts together are all orders and none is in two.
+            part: Number of the part and of all parts. Orders are parted by how many shared accesses the others have made when the
+                last actor makes its first one, so that all parts together are all orders and none is in two.
+            preemptions: How often an actor that could go on is interrupted by another, at most; None: any number of times.
         """
-        self.world, self.actors, self.part = world, actors, part
+        self.world, self.actors, self.part, self.preemptions = world, actors, part, preemptions
         self.mortal, self.kills = frozenset(mortal), kills
         self.plays = 0
         """How often the actors were played from the start."""
@@ -238,7 +246,8 @@ class Search:
         """Different ends of the world that were settled and judged."""
         self.states: set[str] = set()
         self._settled: set[str] = set()
-        self._dead = 0
+        self._dead, self._interrupted = 0, 0
+        self._last: Actor | None = None
 
     def run(self) -> None:
         """Search.
@@ -280,7 +289,7 @@ class Search:
     def _begin(self) -> None:
         self.actors.reset()
         self.world.reset()
-        self.plays, self._dead = self.plays + 1, 0
+        self.plays, self._dead, self._interrupted, self._last = self.plays + 1, 0, 0, None
 
     def _play(self, path: tuple[Choice, ...], parent: str) -> list[tuple[tuple[Choice, ...], str]]:
         """Play a path and go on to the first state that is known; return the branches that were passed."""
@@ -310,7 +319,7 @@ class Search:
         own = [actor for actor in waiting if actor.stop != "shared"][:1]
         choices = []
         for actor in own or waiting:
-            if not self._in_part(actor):
+            if not self._in_part(actor) or not self._may_interrupt(actor):
                 continue
             choices.append(Choice(actor.number, False))
             if actor.number in self.mortal and self._dead < self.kills and (actor.writes or actor.stop == "start"):
@@ -319,16 +328,26 @@ class Search:
 
     def _in_part(self, actor: Actor) -> bool:
         number, parts = self.part
-        if actor is not self.actors.actors[-1] or actor.steps > 1:
+        if actor is not self.actors.actors[-1] or actor.stop != "shared" or actor.steps:
             return True
-        # the step to its first point touches nothing: it belongs to every part
-        return actor.steps == 0 or sum(other.steps for other in self.actors.actors[:-1]) % parts == number
+        return sum(other.steps for other in self.actors.actors[:-1]) % parts == number
+
+    def _may_interrupt(self, actor: Actor) -> bool:
+        return self.preemptions is None or self._interrupted + self._interrupts(actor) <= self.preemptions
+
+    def _interrupts(self, actor: Actor) -> bool:
+        """Return whether a step of an actor interrupts the one that made the last shared access."""
+        last = self._last
+        return actor.stop == "shared" and last is not None and last is not actor and not last.over
 
     def _take(self, choice: Choice) -> str:
         actor = self.actors.actors[choice.actor]
         label = actor.label
+        if self.preemptions is not None and actor.stop == "shared":
+            self._interrupted += self._interrupts(actor)
+            self._last = actor
         if not (choice.dies and actor.stop == "start"):
-            actor.steps += 1
+            actor.steps += actor.stop == "shared"
             self.actors.step(actor)
         if choice.dies:
             self._dead += 1
@@ -340,7 +359,8 @@ class Search:
     def _key(self) -> str:
         # an end is told by what was read before it
         actors = [(actor.stop, actor.killed, actor.steps, actor.observed) for actor in self.actors.actors]
-        return hashlib.blake2b(repr((self.world.digest(), actors, self._dead)).encode(), digest_size=16).hexdigest()
+        spent = self._dead, self._interrupted, self._last.number if self._last is not None else None
+        return hashlib.blake2b(repr((self.world.digest(), actors, spent)).encode(), digest_size=16).hexdigest()
 
     def _settle(self, path: Sequence[Choice]) -> None:
         digest = repr((self.world.digest(), [(actor.killed, repr(actor.end)) for actor in self.actors.actors]))

@@ -143,10 +143,10 @@ class PointCluster:
         if actors is None or not callable(method) or name in PURE:
             return method
 
-        def call(*arguments: Any) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
             actors.point(name, self._resources(name, arguments), writes=name in WRITES)
             try:
-                answer = method(*arguments)
+                answer = method(*arguments, **named)
             except NightshiftError as error:
                 actors.observes(f"{name} {error!r}")
                 raise
@@ -166,14 +166,31 @@ class PointCluster:
         return ["jobs", "nodes", f"job {arguments[0]}"]
 
 
+class RequeueCluster(SimulatedCluster):
+    """A simulated cluster that can queue a job again under its own id, as Slurm can."""
+
+    def requeue(self, job_id: str, *, hold: bool = False) -> None:
+        """Queue a job that has ended again."""
+        self.set_requeued(job_id, hold=hold)
+
+
 class Night:
     """A job that failed, the stores of those who want to restart it, and what must hold all the while."""
 
-    def __init__(self, folder: Path, stores: int = 1) -> None:
+    def __init__(self, folder: Path, stores: int = 1, *, may_give_up: str = "") -> None:
+        """Prepare.
+
+        Args:
+            folder: For the stores and logs.
+            stores: How many.
+            may_give_up: Words of a refusal with which the run may end up not restarted at all; empty where it never may.
+        """
+        self.may_give_up = may_give_up
         self.folder, self.clock = folder, JumpingClock(START)
         self.actors: Actors | None = None
-        self.cluster = SimulatedCluster(self.clock, folder, nodes=4)
+        self.cluster = RequeueCluster(self.clock, folder, nodes=4)
         self.cluster.plan("llm", Run(fails_at=1), Run(steps=100_000))
+        self.now = START + timedelta(seconds=60)
         self.old = self.cluster.submit(JobSpec("llm", "#!/bin/sh\nsrun python train.py\n", work_dir=folder, user="alice"))
         self.clock.sleep(60)
         assert self.cluster.job(self.old).state is JobState.FAILED
@@ -230,12 +247,18 @@ class Night:
         assert led is not None
         store.fence_off(led)
 
-    def approved(self, number: int = 0, tool: str = "resubmit_job", **arguments: str) -> Callable[[], object]:
-        """Park a person's restart of the job, let it be allowed, and return what makes it."""
+    def approved(self, number: int = 0, *, requeue: bool = False) -> Callable[[], object]:
+        """Park a person's restart of the job, let it be allowed, and return what makes it.
+
+        Args:
+            number: Of the store.
+            requeue: Whether the job is to be queued again under its own id instead of submitted again.
+        """
         store, now = PointStore(self.paths[number], self.clock, lambda: self.actors), self.clock.now()
         self._opened.append(store)
-        given = find_tool(tool).checked({"job": self.old, **(arguments or {"checkpoint": "none"})})
-        call = store.write_call(Call(0, None, tool, given, "", "cli:bob", now, CallStatus.PENDING), kind="resubmit")
+        tool = find_tool("requeue_job" if requeue else "resubmit_job")
+        given = tool.checked({"job": self.old, **({} if requeue else {"checkpoint": "none"})})
+        call = store.write_call(Call(0, None, tool.name, given, "", "cli:bob", now, CallStatus.PENDING), kind=tool.kind)
         asked = store.park(call.id, Decision(Verdict.ASK, "mode.propose", "policy", now), now + timedelta(days=1))
         assert store.answer(asked, Verdict.ALLOW, "cli:bob")
         gate = self.gate(store)
@@ -260,6 +283,8 @@ class Night:
             self._beside.append(sqlite3.connect(store.path, isolation_level=None))
             self._beside[-1].execute("ATTACH DATABASE ? AS before", [f"{store.path}.before"])
         self.actors = Actors(works)
+        # jobs that the actors submit: known from the start, so that the search need not begin again when it meets the last of them
+        self.actors.shared.update(f"job {number}" for number in range(2, 3 + 2 * len(works)))
         for place, name in READERS:
             self._replaced.append((place, name, getattr(place, name)))
             setattr(place, name, self.actors.keeping_the_answer(getattr(place, name)))
@@ -281,6 +306,7 @@ class Night:
     def reset(self) -> None:
         """Bring cluster and stores back to the beginning."""
         vars(self.cluster).update(pickle.loads(self._cluster_before))
+        self.clock.set(self.now)
         for connection in self._beside:
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("DROP TRIGGER IF EXISTS main.audit_keeps_rows")  # it refuses to forget the play before
@@ -292,7 +318,14 @@ class Night:
 
     def digest(self) -> str:
         """Return a key of all jobs, nodes and rows, those of the audit excepted."""
-        return repr((self.cluster._jobs, self.cluster._cordons, [self._rows_digest(number) for number in range(len(self.stores))]))
+        return repr(
+            (
+                self.clock.now(),
+                self.cluster._jobs,
+                self.cluster._cordons,
+                [self._rows_digest(number) for number in range(len(self.stores))],
+            )
+        )
 
     def _rows_digest(self, number: int) -> str:
         connection = self._beside[number]
@@ -350,10 +383,14 @@ class Night:
                     wrong.append(f"call {call.id} of {store.path.name} is {call.status} and undecided")
                 elif not outcome.ok:
                     refusals.append(outcome.error)
-                elif tag_of(store.store_id, call.incident, call.id) not in self.cluster.job(outcome.value["job"]).comment.split():
+                elif (
+                    call.tool == "resubmit_job"
+                    and tag_of(store.store_id, call.incident, call.id) not in self.cluster.job(outcome.value["job"]).comment.split()
+                ):
                     wrong.append(f"call {call.id} of {store.path.name} takes job {outcome.value['job']} of another for its own")
             if (broken := store.verify()) is not None:
                 wrong.append(f"the audit of {store.path.name} is broken: {broken}")
-        if not self.alive():
+        gave_up = self.may_give_up and any(self.may_give_up in error for error in refusals)
+        if not self.alive() and not gave_up:
             wrong.append(f"the run is lost: {refusals}")
         return wrong

@@ -1,8 +1,10 @@
-"""Two and three who restart one run, in every order and with every kill: one restart is alive, and none is lost or left behind.
+"""Two who restart one run, in every order and with every kill, and three: one restart is alive, and none is lost or left behind.
 
 *Who*: a watch, a person's approved call, a second watch that takes the first for gone and leads in its place, a watch or a person
 with another store, and `kill -9` of any of them. *Every point*: before each call of the scheduler, each transaction of a store and
-each read of a store outside of one; why the search may leave out some orders of these is in `explorer.py`.
+each read of a store outside of one; why the search may leave out some orders of these is in `explorer.py`. Of two every order is
+searched, without a kill and with a kill of each at each point; of three every order in which at most one of them is interrupted
+while it could go on (NIGHTSHIFT_PREEMPTIONS=2 and more: longer than a test may take).
 
 *What must hold* after each step: at most one job of the run is alive or may begin, at most one restart ever began, at most one
 change of the run has an intent in each store. At each end, after what was left is settled as the next passes do: no job is left
@@ -11,6 +13,7 @@ held, each call has an outcome, the audit is whole, and the run is alive.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,7 +25,7 @@ import pytest
 from assistant.gate import gate as gate_module
 from assistant.records import Job
 from assistant.records.tags import tags_in
-from assistant.tools import resubmit
+from assistant.tools import jobs, resubmit
 from tests.adversary.explorer import Counterexample, Search
 from tests.adversary.interleaving import Night
 
@@ -32,21 +35,30 @@ CAST: dict[str, tuple[int, Callable[[Night], Works]]] = {
     "watch, second watch": (1, lambda night: [night.restart(), night.restart(takes_over=True)]),
     "watch, second store": (2, lambda night: [night.restart(), night.restart(1)]),
     "watch, person of a second store": (2, lambda night: [night.restart(), night.approved(1)]),
+    "watch, requeue of a second store": (2, lambda night: [night.restart(), night.approved(1, requeue=True)]),
     "watch, person, second watch": (1, lambda night: [night.restart(), night.approved(), night.restart(takes_over=True)]),
     "watch, person, second store": (2, lambda night: [night.restart(), night.approved(), night.restart(1)]),
     "three stores": (3, lambda night: [night.restart(), night.restart(1), night.restart(2)]),
 }
-PAIRS, TRIOS = list(CAST)[:4], list(CAST)[4:]
+GIVES_UP = {"watch, requeue of a second store": "is of the same run, so it was withdrawn"}
+"""A requeue waits for a held restart of the same run for so long and no longer: here one look."""
+PARTS = {"watch, second watch": 4}
+"""Into how many tests the orders of a cast are parted; one where it is not named."""
+PREEMPTIONS = int(os.environ.get("NIGHTSHIFT_PREEMPTIONS", "1"))
+"""How often one of three is interrupted while it could go on, at every point; all of it is more than a test may take."""
+PAIRS, TRIOS = list(CAST)[:5], list(CAST)[5:]
 
 
 @contextmanager
 def search(folder: Path, cast: str, **more: Any) -> Iterator[Search]:
     """Make the night of a cast, and end it afterwards."""
     stores, works = CAST[cast]
-    night = Night(folder, stores)
+    night = Night(folder, stores, may_give_up=GIVES_UP.get(cast, ""))
+    longest_s, jobs.HELD_AT_MOST_S = jobs.HELD_AT_MOST_S, jobs.LOOK_S
     try:
         yield Search(night, night.begin(works(night)), **more)
     finally:
+        jobs.HELD_AT_MOST_S = longest_s
         night.close()
 
 
@@ -88,6 +100,13 @@ SEEDED: dict[str, tuple[str, Any, str, Callable[[Any], Any], str]] = {
     ),
     "no hold": ("watch, second store", resubmit, "_plan", not_held, "alive at once"),
     "no check of tags": ("watch, second store", resubmit, "_is_of_call", lambda _: any_tag, "of another for its own"),
+    "a requeue looks no more": (
+        "watch, requeue of a second store",
+        jobs,
+        "_wait_until_alone",
+        lambda _: lambda context, before: None,
+        "alive at once",
+    ),
     "nothing is withdrawn": ("watch, second store", resubmit.resubmit_job, "take_back", lambda _: None, "left held"),
 }
 """Mistakes made on purpose: the cast that must notice it, what is replaced and by what, and what must be said."""
@@ -106,6 +125,12 @@ def test_two_in_every_order(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mortal", [(), (0,), (1,)], ids=["nobody dies", "the first dies", "the second dies"])
-@pytest.mark.parametrize("cast", PAIRS)
-def test_two_and_a_kill_in_every_order(tmp_path: Path, cast: str, mortal: tuple[int, ...]) -> None:
-    assert len(everything(tmp_path, cast, mortal=mortal).states) > 200
+@pytest.mark.parametrize(("cast", "part"), [(cast, part) for cast in PAIRS for part in range(PARTS.get(cast, 1))])
+def test_two_and_a_kill_in_every_order(tmp_path: Path, cast: str, part: int, mortal: tuple[int, ...]) -> None:
+    assert len(everything(tmp_path, cast, mortal=mortal, part=(part, PARTS.get(cast, 1))).states) > 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cast", TRIOS)
+def test_three_in_every_order_with_one_preemption(tmp_path: Path, cast: str) -> None:
+    assert len(everything(tmp_path, cast, preemptions=PREEMPTIONS).states) > 300
