@@ -95,7 +95,9 @@ def resubmit_job(
     skip = Wish(skip_from_step, skip_to_step, skip_around_step, skip_steps)
     plan = _plan(context, job, checkpoint=checkpoint, exclude=exclude or (), skip=skip, not_all_of=not_all_of or ())
     listed = context.scheduler.user_jobs(plan.job.user)
-    claim = next((one for one in listed if is_claim(one) and _is_of_call(context, context.tag, one)), None)
+    claim = _first_of_call(context, listed)
+    if claim is not None and not is_claim(claim):
+        return _answer(claim.id, plan.spec, f"{plan.note}, submitted and released by this call before")
     problem = restart_problem(
         plan.job,
         plan.spec,
@@ -108,7 +110,7 @@ def resubmit_job(
     if problem:
         raise ToolError(f"job {job} was not submitted again: {problem}")
     new_job = claim.id if claim is not None else context.scheduler.submit(plan.spec)
-    _must_win(context, plan.job, new_job, {one.id for one in listed})
+    new_job = _must_win(context, plan.job, new_job, {one.id for one in listed})
     context.scheduler.release(new_job)
     return _answer(new_job, plan.spec, plan.note + _moved_dependents(context, job, new_job))
 
@@ -164,8 +166,24 @@ def _jobs_beside(context: Context, job_id: str) -> Sequence[Job]:
     return context.scheduler.user_jobs(user)
 
 
-def _must_win(context: Context, old: Job, claim: str, known: Collection[str]) -> None:
-    """Make sure that a held job may be released: no other of its run is alive or has run, and no older claim waits.
+def _first_of_call(context: Context, jobs: Sequence[Job]) -> Job | None:
+    """Return the oldest job that this call submitted and that was not withdrawn.
+
+    There are two where a watch that slept in the middle of the call wakes while another has taken the call up.
+    """
+    first: Job | None = None
+    for job in jobs:
+        if is_withdrawn_claim(job) or not _is_of_call(context, context.tag, job):
+            continue
+        if first is None or _is_ahead(first.id, job.id):
+            first = job
+    return first
+
+
+def _must_win(context: Context, old: Job, claim: str, known: Collection[str]) -> str:
+    """Return the held job that may be released: no other of its run is alive or has run, and no older claim waits.
+
+    It is the claim, or the older one that another process has submitted for the same call; the claim is withdrawn then.
 
     Whoever restarts a run submits first and looks then. Ids grow, so of two the one with the larger id sees the other: it gives
     way, and a claim gives way to every job that is no claim (docs/decisions/0015).
@@ -183,6 +201,10 @@ def _must_win(context: Context, old: Job, claim: str, known: Collection[str]) ->
     own = listed.get(claim)
     if own is None or own.state.ended:
         raise ToolError(f"job {claim} was submitted again for job {old.id} and ended before it was released: somebody withdrew it")
+    first = _first_of_call(context, list(listed.values()))
+    if first is not None and first.id != claim:
+        context.scheduler.withdraw(claim)
+        own, claim = first, first.id
     again = listed.get(old.id)
     if again is not None and (again.attempt != old.attempt or not again.state.ended):
         raise ToolError(
@@ -197,12 +219,16 @@ def _must_win(context: Context, old: Job, claim: str, known: Collection[str]) ->
                 f"job {old.id} was not submitted again: job {other.id} ({other.state}; {other.comment or 'no comment'}) of the "
                 f"same run came first, so job {claim} was withdrawn before it began"
             )
+    return claim
 
 
 def _gives_way(other: Job, claim: str) -> bool:
-    if not is_claim(other):
-        return False
-    ahead = _number(other.id) - _number(claim)
+    return is_claim(other) and _is_ahead(other.id, claim)
+
+
+def _is_ahead(job_id: str, other_id: str) -> bool:
+    """Return whether an id was given after another one."""
+    ahead = _number(job_id) - _number(other_id)
     # Slurm begins again at FirstJobId behind MaxJobId: of two ids that far apart the larger one was given first
     return ahead > 0 if abs(ahead) < HALF_THE_IDS else ahead < 0
 

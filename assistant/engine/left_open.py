@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
 from assistant.engine.leases import STEP
-from assistant.errors import Denied, Parked, StoreBusy, Unavailable, UsageError
+from assistant.errors import Denied, Parked, StoreBusy, ToolError, Unavailable, UsageError
 from assistant.gate import Gate
-from assistant.records import Call, CallStatus, Risk
+from assistant.ports import Scheduler
+from assistant.records import Call, CallStatus, Job, Risk, Verdict, run_of, tags_in
+from assistant.recover.identity import CLOCKS_APART, is_claim
 from assistant.store import Store
 from assistant.tooling import find_tool
 
@@ -16,6 +19,8 @@ logger = logging.getLogger(__name__)
 
 AGE = timedelta(minutes=10)
 """Longer than any one call takes: before that the process that makes it may still be at it."""
+
+ENDED = (CallStatus.DONE, CallStatus.FAILED, CallStatus.DENIED, CallStatus.UNDONE)
 
 
 def settle_left_open(store: Store, gate: Gate) -> list[Call]:
@@ -34,6 +39,48 @@ def settle_left_open(store: Store, gate: Gate) -> list[Call]:
             continue
         settled.append(store.call(call.id))
     return settled
+
+
+def withdraw_strays(store: Store, scheduler: Scheduler, held_jobs: Iterable[Job]) -> list[str]:
+    """Withdraw held jobs that calls of this store submitted and no call will release any more; return their ids.
+
+    A call that was denied or failed releases nothing. One that was done has released the job that its outcome names; another one
+    is left where two processes made the call and one was killed. A job that a person holds is none of these.
+    """
+    withdrawn = []
+    for job in held_jobs:
+        if not _is_stray(store, job):
+            continue
+        try:
+            if is_claim(scheduler.job(job.id)):
+                scheduler.withdraw(job.id)
+                withdrawn.append(job.id)
+                logger.info("job=%s was submitted held by a call that ended without it; withdrawn before it began", job.id)
+        except (ToolError, Unavailable) as error:
+            logger.warning(
+                "job=%s was submitted held by a call that ended without it and could not be withdrawn: %s", job.id, error
+            )
+    return withdrawn
+
+
+def _is_stray(store: Store, job: Job) -> bool:
+    for tag in tags_in(job.comment):
+        if tag.store != store.store_id or run_of(job) not in store.runs_of(tag.call):
+            continue
+        call = store.call(tag.call)
+        if call.tool != "resubmit_job" or (call.incident or 0) != tag.incident:
+            continue
+        outcome, decided = store.outcome(call.id), store.decisions(call.id)
+        allowed = [decision.at for decision in decided if decision.verdict is Verdict.ALLOW]
+        if call.status not in ENDED or not allowed or job.submitted is None:
+            continue
+        # who copies a comment on a job of later is no stray of ours
+        last = outcome.at if outcome is not None else decided[-1].at
+        if not min(allowed) - CLOCKS_APART <= job.submitted <= last + CLOCKS_APART:
+            continue
+        value = outcome.value if outcome is not None and isinstance(outcome.value, Mapping) else {}
+        return value.get("job") != job.id
+    return False
 
 
 def _left(store: Store, call: Call) -> bool:

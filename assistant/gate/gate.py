@@ -397,8 +397,7 @@ class Gate(CallRunner):
                 look = LastLook(decision, reach, self._now())
                 return self._run(call, tool, checked, lambda: self._must_still_be_allowed(call, tool, checked, approved_by, look))
         if decision.verdict is Verdict.DENY:
-            if call.status is CallStatus.INTENT:
-                self._take_back(call, tool)
+            self._close_refused(call, tool)
             open_if_due(self._store, self.policy)
             refusal = self._refusal(call, decision)
             verb = "stopped for now" if refusal is ChangesStopped else "refused"
@@ -420,6 +419,9 @@ class Gate(CallRunner):
                 must_be_alone(self._store, call, tool.kind, reach)
             self._store.set_targets(call.id, reach.counted(), preview=call.preview)
             last = self._store.decisions(call.id)[-1:] if waits else []
+            # what a call has begun is taken back before it counts as refused: a crash in between leaves an intent that comes again
+            if before is CallStatus.INTENT and status[decision.verdict] is CallStatus.DENIED:
+                status[Verdict.DENY] = before
             # a call that waits for a switch to be lifted is refused in every pass, and said so once
             if [(one.rule, one.why) for one in last] != [(decision.rule, decision.why)]:
                 self._store.write_decision(call.id, decision)

@@ -79,10 +79,12 @@ class CallRunner:
     def _run(self, call: Call, tool: Tool, checked: dict[str, Any], check: Callable[[], None] | None = None) -> Outcome:
         try:
             outcome = self._try(tool, checked, call, check)
-        except Denied as error:
-            # refused right before its first command: nothing was done
-            after = CallStatus.PENDING if isinstance(error, ChangesStopped) else CallStatus.DENIED
-            self._store.move_call(call.id, CallStatus.INTENT, after)
+        except ChangesStopped:
+            self._store.move_call(call.id, CallStatus.INTENT, CallStatus.PENDING)
+            raise
+        except Denied:
+            # refused right before the first command of this process; one that was interrupted may have begun
+            self._close_refused(call, tool)
             raise
         except (Unavailable, Fenced):
             # it may have taken effect: no outcome is written, `resolve` finds out, of a watch that leads no more another's
@@ -149,14 +151,25 @@ class CallRunner:
         logger.info("incident=%s call=%s tool=%s ok=%s", call.incident, call.id, tool.name, outcome.ok)
         return self._store.outcome(call.id) or outcome
 
+    def _close_refused(self, call: Call, tool: Tool) -> None:
+        """Set a call that is refused to `denied`, after what an interrupted process has begun of it was taken back.
+
+        Raises:
+            Unavailable: It cannot be told whether that was done: the call keeps its intent, and `resolve` tries again.
+        """
+        if self._store.call(call.id).status is CallStatus.INTENT:
+            self._take_back(call, tool)
+            self._store.move_call(call.id, CallStatus.INTENT, CallStatus.DENIED)
+
     def _take_back(self, call: Call, tool: Tool) -> None:
         """Take back what a call has begun that did not end well.
 
         Raises:
             Unavailable: It cannot be told whether that was done: the call stays undecided, and `resolve` tries again.
         """
-        if tool.take_back is None or self._store.call(call.id).status is CallStatus.PENDING:
-            return  # it has not begun
+        begun = any(decision.verdict is Verdict.ALLOW for decision in self._store.decisions(call.id))
+        if tool.take_back is None or not begun:
+            return
         tag = self._tag(call)
         try:
             tool.take_back(replace(self._context_for(call.incident, tag), by=call.by), tag, **tool.checked(call.arguments))

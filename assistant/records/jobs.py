@@ -11,6 +11,8 @@ from assistant.records.words import JobState, NodeState
 
 HELD = "JobHeld"
 """What Slurm's reasons for a held job begin with: `JobHeldUser`, `JobHeldAdmin`."""
+REQUEUED_HELD = "job requeued in held state"
+"""Slurm's reason for a job behind `scontrol requeuehold`; squeue writes it with underscores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,12 @@ class Job:
     @property
     def held(self) -> bool:
         """Whether it waits until somebody releases it."""
-        return self.state is JobState.PENDING and self.reason.startswith(HELD)
+        return self.state is JobState.PENDING and (self.reason.startswith(HELD) or self.requeued_held)
+
+    @property
+    def requeued_held(self) -> bool:
+        """Whether it was queued again under its own id and waits until somebody releases it."""
+        return self.state is JobState.PENDING and self.reason.replace("_", " ") == REQUEUED_HELD
 
 
 @dataclass(frozen=True, slots=True)

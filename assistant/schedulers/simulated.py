@@ -23,6 +23,7 @@ from assistant.errors import ToolError, Unavailable
 from assistant.nodeset import fold
 from assistant.ports import Clock, Reply
 from assistant.records import Job, JobSpec, JobState, Node
+from assistant.records.jobs import REQUEUED_HELD
 from assistant.rendering import method_lines
 from assistant.schedulers.cordons import HELD_BY_USER, must_cordon, must_uncordon, shown
 from assistant.schedulers.simulated_run import Progress, Run
@@ -244,12 +245,12 @@ class SimulatedCluster:
             self._end(job_id, JobState.CANCELLED, reason="cancelled")
             self._place()
 
-    def set_requeued(self, job_id: str) -> None:
-        """Put a job that has ended back in the queue under its own id, as Slurm does after a preemption."""
+    def set_requeued(self, job_id: str, *, hold: bool = False) -> None:
+        """Put a job that has ended back in the queue under its own id, as Slurm does after a preemption, or held until released."""
         job = self.job(job_id)
         if job.state.ended:
             again = replace(job, state=JobState.PENDING, nodes=(), started=None, ended=None, exit_code=None, signal=None, reason="")
-            self._jobs[job_id] = replace(again, attempt=job.attempt + 1)
+            self._jobs[job_id] = replace(again, attempt=job.attempt + 1, reason=REQUEUED_HELD if hold else "")
             self._place()
 
     def set_down(self, node: str, reason: str = "Not responding") -> None:

@@ -149,10 +149,10 @@ class UnreliableCluster(SimulatedCluster):
         with self._undisturbed():
             super().set_cancelled(job_id)
 
-    def set_requeued(self, job_id: str) -> None:
+    def set_requeued(self, job_id: str, *, hold: bool = False) -> None:
         """Put a job that has ended back in the queue under its own id."""
         with self._undisturbed():
-            super().set_requeued(job_id)
+            super().set_requeued(job_id, hold=hold)
 
     def set_uncordoned(self, node: str) -> None:
         """Put a node back as a person would, whoever took it out."""

@@ -103,6 +103,8 @@ class Watcher:
         self._trusted_from: datetime | None = None
         self.trouble: tuple[Trouble, ...] = ()
         """What the last look could not see; empty when it saw all."""
+        self.held_jobs: tuple[Job, ...] = ()
+        """Jobs that the last look saw waiting for somebody to release them."""
         self.remarks: tuple[Remark, ...] = ()
         """What the last look found worth saying that the one before had not said."""
 
@@ -174,6 +176,7 @@ class Watcher:
             raise
         if self._blind:
             self._blind, self._trusted_from = False, self._clock.now() + BACK_S
+        self.held_jobs = tuple(job for job in jobs if job.held)
         return jobs
 
     def ask_beside(self, beside: bool) -> None:

@@ -1,16 +1,14 @@
-"""A cooperative scheduler of actors: every call of the cluster and every transaction of a store is a point where another goes on.
-
-One actor runs at a time, so a schedule (which actor takes each step) fixes everything that happens and can be repeated.
-"""
+"""A failed job on a cluster and those who want to restart it, each access of whom is a point of the search (`explorer.py`)."""
 
 from __future__ import annotations
 
+import hashlib
+import pickle
 import random
-import shutil
-import threading
+import re
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -19,363 +17,380 @@ from typing import Any
 
 from assistant.errors import NightshiftError
 from assistant.gate import Gate, Park
+from assistant.gate import gate as gate_module
+from assistant.gate import running as running_module
 from assistant.policy import Mode, Policy
 from assistant.ports import JumpingClock
-from assistant.records import Call, CallStatus, Decision, Event, EventKind, Job, JobSpec, JobState, Verdict
+from assistant.records import Call, CallStatus, Decision, Event, EventKind, Job, JobSpec, JobState, Verdict, tag_of
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.simulated_run import Run
 from assistant.store import Store
 from assistant.tooling import Context, find_tool
-from tests.scenarios.scene import START, Killed
+from assistant.tools import resubmit
+from tests.adversary.explorer import Actors
+from tests.scenarios.scene import START
 
-WRITES = ("submit", "release", "withdraw", "cancel")
-POINTS = ("jobs", "user_jobs", "job", "nodes", "submit", "release", "withdraw", "cancel")
-
-
-@dataclass
-class Actor:
-    """A thread that goes on only when it is told to."""
-
-    name: str
-    work: Callable[[], object]
-    go: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
-    over: bool = False
-    killed: bool = False
-    end: object = None
-    thread: threading.Thread | None = None
-
-
-class Baton:
-    """Hands the only right to run to one actor after the other."""
-
-    def __init__(self) -> None:
-        self.back = threading.Semaphore(0)
-        self.actors: list[Actor] = []
-        self.touched: set[tuple[str, bool]] = set()
-        """What the step that is being taken has read (False) or written (True), by resource."""
-        self._by_thread: dict[int, Actor] = {}
-
-    def add(self, name: str, work: Callable[[], object]) -> Actor:
-        actor = Actor(name, work)
-        self.actors.append(actor)
-        actor.thread = threading.Thread(target=self._run, args=(actor,), daemon=True)
-        actor.thread.start()
-        return actor
-
-    def _run(self, actor: Actor) -> None:
-        self._by_thread[threading.get_ident()] = actor
-        actor.go.acquire()
-        try:
-            if not actor.killed:
-                actor.end = actor.work()
-        except NightshiftError as error:
-            actor.end = error
-        except Killed:
-            actor.end = "killed"
-        except BaseException as error:  # noqa: BLE001 - a bug of an actor fails the test that made it
-            actor.end = error
-        finally:
-            actor.over = True
-            self.back.release()
-
-    def point(self) -> None:
-        """Let somebody else go on; called by whoever has the baton, and without effect outside of actors."""
-        actor = self._by_thread.get(threading.get_ident())
-        if actor is None:
-            return
-        self.back.release()
-        actor.go.acquire()
-        if actor.killed:
-            raise Killed
-
-    def step(self, actor: Actor) -> frozenset[tuple[str, bool]]:
-        """Let one actor go to its next point, and return what it has read and written on its way there."""
-        self.touched = set()
-        actor.go.release()
-        self.back.acquire()
-        return frozenset(self.touched)
+READS = {"jobs": "jobs", "user_jobs": "jobs", "nodes": "nodes"}
+"""Calls of the cluster that only read, with what they show."""
+WRITES = ("submit", "release", "withdraw", "cancel", "requeue")
+PURE = ("command_lines",)
+"""Calls that answer from their arguments alone."""
+TABLE = re.compile(r"(?i)\b(?:FROM|JOIN|UPDATE|INTO)\s+(?:main\.)?\"?([a-z_]+)")
+WRITTEN_TABLE = re.compile(r"(?i)^\s*(?:INSERT(?: OR \w+)? INTO|REPLACE INTO|UPDATE|DELETE FROM)\s+(?:main\.)?\"?([a-z_]+)")
+READERS: tuple[tuple[Any, str], ...] = (
+    (gate_module, "reach_of"),
+    (gate_module, "shown"),
+    (running_module, "reach_of"),
+    (Gate, "_moot"),
+    (Gate, "_settle"),
+    (Gate, "_must_still_be_allowed"),
+    (resubmit, "_plan"),
+    (resubmit, "_first_of_call"),
+    (resubmit, "_must_win"),
+)
+"""Functions that read, and of whose reading nothing stays but the answer and, of the last look, its own record."""
+ORDER_ONLY = {"hash", "min(id)"}
+"""Columns by which a row of the audit is known: it has numbers and a chain that tell the order and decide nothing."""
 
 
 class PointStore(Store):
-    """A store that stops before each outermost transaction and after its commit."""
+    """A store that stops before each outermost transaction and before each read outside of one."""
 
-    def __init__(self, path: Path, clock: JumpingClock, baton: Baton) -> None:
-        self._baton = baton
+    def __init__(self, path: Path, clock: JumpingClock, actors: Callable[[], Actors | None]) -> None:
+        self._actors = actors
         super().__init__(path, clock)
+
+    def close(self) -> None:
+        """Stay open: the next play uses the same connections."""
 
     def _connection(self) -> Connection:
         connection = super()._connection()
-        if not connection.in_transaction:
+        if getattr(self._local, "observed", None) is not connection:
             connection.execute("PRAGMA synchronous = OFF")
+            connection.row_factory = self._observe
+            connection.set_trace_callback(self._trace)
+            self._local.observed = connection
         return connection
+
+    def _observe(self, cursor: sqlite3.Cursor, values: tuple[Any, ...]) -> Row:
+        actors = self._actors()
+        if (
+            actors is not None
+            and not getattr(self._local, "prepares", False)
+            and not ORDER_ONLY & {column[0] for column in cursor.description}
+        ):
+            actors.observes(repr(values))
+        return Row(cursor, values)
+
+    def _before_begin(self, connection: Connection) -> None:
+        self._local.prepares = True  # what it reads of the schema is no reading of an actor
+        super()._before_begin(connection)
+        self._local.prepares = False
+
+    def _trace(self, sql: str) -> None:
+        actors = self._actors()
+        if actors is not None and (found := WRITTEN_TABLE.match(sql)) and found[1] != "audit":
+            actors.uses(f"{self.path.name}.{found[1]}", writes=True)
+
+    @property
+    def _inside(self) -> bool:
+        return getattr(self._local, "connection", None) is not None and self._connection().in_transaction
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        if getattr(self._local, "connection", None) is not None and self._connection().in_transaction:
+        actors = self._actors()
+        if actors is None or self._inside:
             with super().transaction() as connection:
                 yield connection
             return
-        self._baton.point()
-        self._baton.touched.add((str(self.path), True))
+        actors.point(f"transaction of {self.path.name}", [self.path.name], writes=True)
+        before = self._connection().total_changes
         with super().transaction() as connection:
             yield connection
-        self._baton.point()
+        actors.observes(f"changed {self._connection().total_changes - before}")
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        if (actors := self._actors()) is not None and not self._inside:
+            actors.point(f"snapshot of {self.path.name}", [self.path.name], writes=False)
+        with super().snapshot() as connection:
+            yield connection
 
     def rows(self, sql: str, arguments: Sequence[Any] = ()) -> list[Row]:
-        self._baton.touched.add((str(self.path), False))
-        return super().rows(sql, arguments)
+        if (actors := self._actors()) is not None and not self._inside:
+            tables = TABLE.findall(sql)
+            actors.point(f"read {tables} of {self.path.name}", [f"{self.path.name}.{table}" for table in tables], writes=False)
+        found = super().rows(sql, arguments)
+        if actors is not None:
+            actors.observes(f"{len(found)} rows")
+        return found
 
 
 class PointCluster:
-    """The cluster as one actor reaches it: each call is a point."""
+    """The cluster as actors reach it: each call is a point."""
 
     name = "simulated"
 
-    def __init__(self, cluster: SimulatedCluster, baton: Baton, watch_over: Callable[[], None]) -> None:
-        self._cluster, self._baton, self._watch_over = cluster, baton, watch_over
+    def __init__(self, cluster: SimulatedCluster, actors: Callable[[], Actors | None]) -> None:
+        self._cluster, self._actors = cluster, actors
 
     def __dir__(self) -> list[str]:
         return dir(self._cluster)
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._cluster, name)
-        if name not in POINTS:
-            return found
+        method = getattr(self._cluster, name)
+        actors = self._actors()
+        if actors is None or not callable(method) or name in PURE:
+            return method
 
-        def call(*arguments: Any) -> Any:
-            if name not in ("job", "nodes"):  # what they show here does not change before the end
-                self._baton.point()
-            self._baton.touched.add(("cluster", name in WRITES))
-            answer = found(*arguments)
-            self._watch_over()
+        def call(*arguments: Any, **named: Any) -> Any:
+            actors.point(name, self._resources(name, arguments), writes=name in WRITES)
+            try:
+                answer = method(*arguments, **named)
+            except NightshiftError as error:
+                actors.observes(f"{name} {error!r}")
+                raise
+            actors.observes(f"{name} {answer!r}")
             return answer
 
         return call
 
+    def _resources(self, name: str, arguments: Sequence[Any]) -> list[str]:
+        if name in READS:
+            return [READS[name]]
+        if name == "job":
+            return [f"job {arguments[0]}"]
+        if name == "submit":
+            return ["jobs", "nodes", f"job {self._cluster._new_id()}"]
+        assert name in WRITES, f"{name} of the cluster is no known point"
+        return ["jobs", "nodes", f"job {arguments[0]}"]
+
+
+class RequeueCluster(SimulatedCluster):
+    """A simulated cluster that can queue a job again under its own id, as Slurm can."""
+
+    def requeue(self, job_id: str, *, hold: bool = False) -> None:
+        """Queue a job that has ended again."""
+        self.set_requeued(job_id, hold=hold)
+
 
 class Night:
-    """A failed job on a cluster, the stores of those who want to restart it, and what must hold all the while."""
+    """A job that failed, the stores of those who want to restart it, and what must hold all the while."""
 
-    def __init__(self, folder: Path, template: Path, stores: int = 1) -> None:
-        self.folder, self.clock, self.baton = folder, JumpingClock(START), Baton()
-        self.cluster = SimulatedCluster(self.clock, folder, nodes=4)
+    def __init__(self, folder: Path, stores: int = 1, *, may_give_up: str = "") -> None:
+        """Prepare.
+
+        Args:
+            folder: For the stores and logs.
+            stores: How many.
+            may_give_up: Words of a refusal with which the run may end up not restarted at all; empty where it never may.
+        """
+        self.may_give_up = may_give_up
+        self.folder, self.clock = folder, JumpingClock(START)
+        self.actors: Actors | None = None
+        self.cluster = RequeueCluster(self.clock, folder, nodes=4)
         self.cluster.plan("llm", Run(fails_at=1), Run(steps=100_000))
+        self.now = START + timedelta(seconds=60)
         self.old = self.cluster.submit(JobSpec("llm", "#!/bin/sh\nsrun python train.py\n", work_dir=folder, user="alice"))
         self.clock.sleep(60)
         assert self.cluster.job(self.old).state is JobState.FAILED
-        self.wrong: list[str] = []
-        self.paths: list[Path] = []
-        for number in range(stores):
-            self.paths.append(folder / f"store{number}.db")
-            shutil.copy(template, self.paths[-1])
-            with Store(self.paths[-1], self.clock) as store, store.transaction() as connection:
-                connection.execute("UPDATE properties SET value = ? WHERE name = 'store_id'", [f"store00{number}"])
-                incident, _ = store.open_incident(Event(EventKind.JOB_ENDED, self.old, None, self.clock.now()))
-                assert incident.id == 1
+        self.port: Any = PointCluster(self.cluster, lambda: self.actors)
+        self.paths = [folder / f"store{number}.db" for number in range(stores)]
+        self._opened: list[PointStore] = []
+        self.stores = [self._store(number) for number in range(stores)]
+        self._tables = [
+            row[0]
+            for row in self.stores[0].rows("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
+            if row[0] != "audit" and not row[0].startswith(("sqlite_", "_"))
+        ]
+        self._cluster_before = b""
+        self._replaced: list[tuple[Any, str, Any]] = []
+        self._beside: list[sqlite3.Connection] = []
+        self._digests: dict[int, tuple[int, str]] = {}
 
-    def alive(self) -> list[Job]:
-        """Return the jobs of the run that run or may begin at any moment."""
-        listed = self.cluster._jobs.values()
-        return [job for job in listed if job.name == "llm" and not job.state.ended and not job.held]
+    def _store(self, number: int) -> PointStore:
+        store = PointStore(self.paths[number], self.clock, lambda: self.actors)
+        self._opened.append(store)
+        with store.transaction() as connection:
+            connection.execute("UPDATE properties SET value = ? WHERE name = 'store_id'", [f"store00{number}"])
+        store.open_incident(Event(EventKind.JOB_ENDED, self.old, None, self.clock.now()))
+        return store
 
-    def held(self) -> list[Job]:
-        return [job for job in self.cluster._jobs.values() if job.held]
+    # Actors
 
-    def look(self) -> None:
-        if len(self.alive()) > 1:
-            self.wrong.append(f"alive at once: {[(job.id, job.comment) for job in self.alive()]}")
+    def restart(self, number: int = 0, *, takes_over: bool = False) -> Callable[[], object]:
+        """Return a watch's restart of the job, as the step of a playbook, with one of the stores.
+
+        Args:
+            number: Of the store.
+            takes_over: Whether it is a second watch, which takes the first one for gone and leads in its place; the first, asleep
+                or slow until then, is fenced off and works on until it meets the fence. Without it the watch leads already.
+        """
+        store = PointStore(self.paths[number], self.clock, lambda: self.actors)
+        self._opened.append(store)
+        gate = self.gate(store)
+        if not takes_over:
+            self._lead(store, "watch@a:1.1")
+
+        def work() -> object:
+            if takes_over:
+                self._lead(store, "watch@b:1.1")
+            arguments = {"job": self.old, "checkpoint": "none"}
+            return gate.call("resubmit_job", arguments, why="it failed", by="playbook:p", incident=1, step="restart")
+
+        return work
+
+    @staticmethod
+    def _lead(store: Store, owner: str) -> None:
+        store.fence = None
+        led = store.lead(owner, 86_400, gone=lambda _: True)
+        assert led is not None
+        store.fence_off(led)
+
+    def approved(self, number: int = 0, *, requeue: bool = False) -> Callable[[], object]:
+        """Park a person's restart of the job, let it be allowed, and return what makes it.
+
+        Args:
+            number: Of the store.
+            requeue: Whether the job is to be queued again under its own id instead of submitted again.
+        """
+        store, now = PointStore(self.paths[number], self.clock, lambda: self.actors), self.clock.now()
+        self._opened.append(store)
+        tool = find_tool("requeue_job" if requeue else "resubmit_job")
+        given = tool.checked({"job": self.old, **({} if requeue else {"checkpoint": "none"})})
+        call = store.write_call(Call(0, None, tool.name, given, "", "cli:bob", now, CallStatus.PENDING), kind=tool.kind)
+        asked = store.park(call.id, Decision(Verdict.ASK, "mode.propose", "policy", now), now + timedelta(days=1))
+        assert store.answer(asked, Verdict.ALLOW, "cli:bob")
+        gate = self.gate(store)
+        return lambda: gate.go_on(call.id)
 
     def gate(self, store: Store) -> Gate:
-        cluster: Any = PointCluster(self.cluster, self.baton, self.look)
+        """Return a gate of a process of its own."""
 
         def context_for(incident: int | None, tag: str) -> Context:
-            return Context(cluster, self.cluster, self.clock, random.Random(0), store, incident=incident, tag=tag)
+            return Context(self.port, self.cluster, self.clock, random.Random(0), store, incident=incident, tag=tag)
 
         return Gate(store, context_for, Policy(mode=Mode.ACT), Park(store, expires_after_s=86_400))
 
-    def store(self, number: int) -> Store:
-        return PointStore(self.paths[number], self.clock, self.baton)
+    def begin(self, works: Sequence[Callable[[], object]]) -> Actors:
+        """Keep how everything stands, and return the actors."""
+        self._cluster_before = pickle.dumps({name: value for name, value in vars(self.cluster).items() if name != "clock"})
+        for store in self.stores:
+            before = sqlite3.connect(f"{store.path}.before")
+            store._connection().backup(before)
+            before.close()
+            # a connection beside the store's own: it writes no audit, and its foreign keys are off
+            self._beside.append(sqlite3.connect(store.path, isolation_level=None))
+            self._beside[-1].execute("ATTACH DATABASE ? AS before", [f"{store.path}.before"])
+        self.actors = Actors(works)
+        # jobs that the actors submit: known from the start, so that the search need not begin again when it meets the last of them
+        self.actors.shared.update(f"job {number}" for number in range(2, 3 + 2 * len(works)))
+        for place, name in READERS:
+            self._replaced.append((place, name, getattr(place, name)))
+            setattr(place, name, self.actors.keeping_the_answer(getattr(place, name)))
+        return self.actors
 
-    def restart(self, number: int = 0) -> object:
-        """Restart the job as the step of a playbook, with one of the stores."""
-        with self.store(number) as store:
-            arguments = {"job": self.old, "checkpoint": "none"}
-            return self.gate(store).call("resubmit_job", arguments, why="it failed", by="playbook:p", incident=1, step="restart")
+    def close(self) -> None:
+        """End the actors and close the stores."""
+        if self.actors is not None:
+            self.actors.close()
+        for place, name, before in self._replaced:
+            setattr(place, name, before)
+        for connection in self._beside:
+            connection.close()
+        for store in self._opened:
+            Store.close(store)
 
-    def approved(self, number: int = 0) -> Callable[[], object]:
-        """Park a person's restart of the job, let it be allowed, and return what makes it."""
-        now = self.clock.now()
-        with Store(self.paths[number], self.clock) as store:
-            given = find_tool("resubmit_job").checked({"job": self.old, "checkpoint": "none"})
-            call = store.write_call(Call(0, None, "resubmit_job", given, "", "cli:bob", now, CallStatus.PENDING), kind="resubmit")
-            asked = store.park(call.id, Decision(Verdict.ASK, "mode.propose", "policy", now), now + timedelta(days=1))
-            assert store.answer(asked, Verdict.ALLOW, "cli:bob")
+    # World
 
-        def go_on() -> object:
-            with self.store(number) as own:
-                return self.gate(own).go_on(call.id)
+    def reset(self) -> None:
+        """Bring cluster and stores back to the beginning."""
+        vars(self.cluster).update(pickle.loads(self._cluster_before))
+        self.clock.set(self.now)
+        for connection in self._beside:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("DROP TRIGGER IF EXISTS main.audit_keeps_rows")  # it refuses to forget the play before
+            for table in (*self._tables, "audit", "sqlite_sequence"):
+                connection.execute(f"DELETE FROM main.{table}")
+                connection.execute(f"INSERT INTO main.{table} SELECT * FROM before.{table}")
+            connection.execute("COMMIT")
+        self._digests.clear()
 
-        return go_on
+    def digest(self) -> str:
+        """Return a key of all jobs, nodes and rows, those of the audit excepted."""
+        return repr(
+            (
+                self.clock.now(),
+                self.cluster._jobs,
+                self.cluster._cordons,
+                [self._rows_digest(number) for number in range(len(self.stores))],
+            )
+        )
 
-    def play(
-        self,
-        works: Sequence[Callable[[], object]],
-        schedule: Schedule,
-        *,
-        kill: tuple[int, int] | None = None,
-        told: Callable[[frozenset[tuple[str, bool]]], None] = lambda _: None,
-    ) -> list[int]:
-        """Run the actors to their ends by a schedule, and return how many steps each took.
+    def _rows_digest(self, number: int) -> str:
+        connection = self._beside[number]
+        version = connection.execute("PRAGMA data_version").fetchone()[0]
+        if number not in self._digests or self._digests[number][0] != version:
+            content = [connection.execute(f"SELECT * FROM main.{table}").fetchall() for table in self._tables]
+            self._digests[number] = version, hashlib.blake2b(repr(content).encode(errors="replace"), digest_size=16).hexdigest()
+        return self._digests[number][1]
 
-        Args:
-            works: What each actor does.
-            schedule: Says who takes each step.
-            kill: Actor and the step at which it is killed instead.
-            told: Hears after each step what it has read and written.
-        """
-        actors = [self.baton.add(str(number), work) for number, work in enumerate(works)]
-        taken = [0] * len(actors)
-        while running := [number for number, actor in enumerate(actors) if not actor.over]:
-            number = schedule(sum(taken), running)
-            actor = actors[number]
-            if kill == (number, taken[number]):
-                actor.killed = True
-            told(self.baton.step(actor))
-            taken[number] += 1
-            self.look()
-        for actor in actors:
-            if actor.thread is not None:
-                actor.thread.join(5)
-            if isinstance(actor.end, BaseException) and not isinstance(actor.end, NightshiftError):
-                raise AssertionError(f"actor {actor.name} failed") from actor.end
-        return taken
+    def alive(self) -> list[Job]:
+        """Return the jobs of the run that run or may begin at any moment."""
+        return [job for job in self.cluster._jobs.values() if job.name == "llm" and not job.state.ended and not job.held]
 
-    def resume(self) -> None:
+    def problems(self) -> list[str]:
+        """Return what must never hold: two jobs of the run alive, a second restart that began, two changes of it begun."""
+        wrong = []
+        if len(self.alive()) > 1:
+            wrong.append(f"alive at once: {[(job.id, job.comment) for job in self.alive()]}")
+        begun = [job.id for job in self.cluster._jobs.values() if job.started is not None and (job.id != self.old or job.attempt)]
+        if len(begun) > 1:
+            wrong.append(f"restarted more than once: {begun}")
+        for store in self.stores:
+            if len(unfinished := store.undecided()) > 1:
+                wrong.append(f"begun at once in {store.path.name}: {[(call.call, call.by) for call in unfinished]}")
+        return wrong
+
+    def finish(self) -> list[str]:
         """Settle what is left as the next passes do: look up what was interrupted, go on with steps and approved calls."""
-        for path in [*self.paths, *self.paths]:  # a call that had to wait for another is made by the pass after that
-            with Store(path, self.clock) as store:
-                gate = self.gate(store)
-                for call in store.calls(status=CallStatus.INTENT):
-                    self._try(partial(gate.resolve, call))
-                for call in store.calls():
-                    if store.outcome(call.id) is None:
-                        self._try(partial(gate.go_on, call.id))
+        for connection in self._beside:
+            (trigger,) = connection.execute("SELECT sql FROM before.sqlite_master WHERE name = 'audit_keeps_rows'").fetchone()
+            connection.execute(trigger)
+        for store in [*self.stores, *self.stores]:  # a call that had to wait for another is made by the pass after that
+            gate = self.gate(store)
+            for call in store.calls(status=CallStatus.INTENT):
+                self._try(partial(gate.resolve, call))
+            for call in store.calls():
+                if store.outcome(call.id) is None:
+                    self._try(partial(gate.go_on, call.id))
+        return self.problems() + self._left_over()
 
     @staticmethod
     def _try(work: Callable[[], object]) -> None:
         with suppress(NightshiftError):
             work()
 
-    def judge(self) -> list[str]:
-        """Return what does not hold at the end."""
-        wrong = list(self.wrong)
-        if self.held():
-            wrong.append(f"left held: {[(job.id, job.comment) for job in self.held()]}")
+    def _left_over(self) -> list[str]:
+        wrong = []
+        if held := [(job.id, job.comment) for job in self.cluster._jobs.values() if job.held]:
+            wrong.append(f"left held: {held}")
         refusals = []
-        for path in self.paths:
-            with Store(path, self.clock) as store:
-                for call in store.calls():
-                    outcome = store.outcome(call.id)
-                    if outcome is None:
-                        wrong.append(f"call {call.id} of {path.name} is {call.status} and undecided")
-                    elif not outcome.ok:
-                        refusals.append(outcome.error)
-        if not self.alive() and not (refusals and all(refusals)):
-            wrong.append("the run is lost, and nobody says why")
+        for store in self.stores:
+            for call in store.calls():
+                outcome = store.outcome(call.id)
+                if outcome is None:
+                    wrong.append(f"call {call.id} of {store.path.name} is {call.status} and undecided")
+                elif not outcome.ok:
+                    refusals.append(outcome.error)
+                elif (
+                    call.tool == "resubmit_job"
+                    and tag_of(store.store_id, call.incident, call.id) not in self.cluster.job(outcome.value["job"]).comment.split()
+                ):
+                    wrong.append(f"call {call.id} of {store.path.name} takes job {outcome.value['job']} of another for its own")
+            if (broken := store.verify()) is not None:
+                wrong.append(f"the audit of {store.path.name} is broken: {broken}")
+        gave_up = self.may_give_up and any(self.may_give_up in error for error in refusals)
+        if not self.alive() and not gave_up:
+            wrong.append(f"the run is lost: {refusals}")
         return wrong
-
-
-Schedule = Callable[[int, Sequence[int]], int]
-
-
-def switching(first: int, switches: dict[int, int]) -> Schedule:
-    """Return the schedule in which one actor runs until a switch or its end.
-
-    Args:
-        first: The actor that begins.
-        switches: The actor that goes on from a step on, by the number of the step.
-    """
-    current = [first]
-
-    def choose(step: int, running: Sequence[int]) -> int:
-        current[0] = switches.get(step, current[0])
-        if current[0] not in running:
-            current[0] = running[0]
-        return current[0]
-
-    return choose
-
-
-def following(order: Sequence[int]) -> Schedule:
-    """Return the schedule that takes the actors in an order; who is over is passed by."""
-
-    def choose(step: int, running: Sequence[int]) -> int:
-        return order[step] if step < len(order) and order[step] in running else running[0]
-
-    return choose
-
-
-Touched = frozenset[tuple[str, bool]]
-
-
-@dataclass
-class Choice:
-    """A step of a run: who may take it, who need not be tried, and who takes it this time."""
-
-    running: tuple[int, ...]
-    asleep: dict[int, Touched]
-    """Actors whose next step was tried before and commutes with all that was done since."""
-    chosen: int
-    touched: Touched = frozenset()
-    tried: dict[int, Touched] = field(default_factory=dict)
-
-
-def orders(play: Callable[[Schedule, Callable[[Touched], None]], object]) -> Iterator[bool]:
-    """Run every order of the actors' steps that is not the same as an earlier one but for steps that commute.
-
-    Depth-first search with sleep sets (Godefroid 1996): of orders that differ only in neighbouring steps which touch nothing in
-    common, or only read what they have in common, one is run.
-
-    Args:
-        play: Makes a new world and plays it by a schedule, telling what each step touched.
-
-    Yields:
-        After each run whether it was a new order; one that turned out to be the same as an earlier one need not be judged.
-    """
-    path: list[Choice] = []
-    steps: list[int] = []
-    while True:
-        fresh = [True]
-
-        def choose(step: int, running: Sequence[int], fresh: list[bool] = fresh) -> int:
-            steps.append(step)
-            if step == len(path):
-                before = path[-1] if path else None
-                asleep = dict(before.asleep | before.tried) if before is not None else {}
-                asleep = {
-                    a: t for a, t in asleep.items() if before is not None and a != before.chosen and _commute(t, before.touched)
-                }
-                awake = [number for number in running if number not in asleep]
-                fresh[0] = fresh[0] and bool(awake)
-                path.append(Choice(tuple(running), asleep, (awake or list(running))[0]))
-            return path[step].chosen
-
-        def told(touched: Touched) -> None:
-            path[steps[-1]].touched = touched
-
-        play(choose, told)
-        yield fresh[0]
-        while path:
-            last = path[-1]
-            last.tried[last.chosen] = last.touched
-            left = [number for number in last.running if number not in last.asleep and number not in last.tried]
-            if left and last.chosen not in last.asleep:
-                last.chosen = left[0]
-                break
-            path.pop()
-        if not path:
-            return
-
-
-def _commute(one: Touched, other: Touched) -> bool:
-    return not any(name == also and (writes or also_writes) for name, writes in one for also, also_writes in other)

@@ -65,6 +65,8 @@ class Recorder(SimulatedCluster):
 
     def requeue(self, job_id: str, *, hold: bool = False) -> None:
         self.ran += method_lines("requeue", [job_id], {"hold": hold} if hold else {})
+        super().set_cancelled(job_id)
+        super().set_requeued(job_id, hold=hold)
 
     def dependents(self, job_id: str) -> Sequence[Job]:
         return [self.job(waiting) for waiting in self.waiting]
@@ -255,8 +257,9 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     "end evaluation": ("end_evaluation_job", {"run": "{folder}/run9", "number": 1}),
     "test": ("two_round_test", {"nodes": ["node04", "node06"], "program": "ring"}),
 }
-NOT_ON = {"local": {"requeue", "resubmit", "test"}, "slurm": {"resubmit"}}
-"""What a kind of cluster here cannot do: no requeue, no checkpoints of its own, no answers of nodes."""
+NOT_ON = {"local": {"requeue", "resubmit", "test"}, "slurm": {"requeue", "resubmit"}}
+"""What a kind of cluster here cannot do: no requeue (tests/live/test_slurm.py has it), no checkpoints of its own, no answers of
+nodes."""
 
 
 def arguments_of(scene: Scene, name: str) -> tuple[str, dict[str, Any]]:

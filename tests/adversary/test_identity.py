@@ -330,12 +330,7 @@ class Requeueing:
         return getattr(self._cluster, name)
 
     def requeue(self, job_id: str, *, hold: bool = False) -> None:
-        self._cluster.set_requeued(job_id)
-
-    def command_lines(self, command: str, /, *arguments: Any, **named: Any) -> tuple[str, ...]:
-        if command == "requeue":
-            return (f"scontrol requeue {arguments[0]}",)
-        return self._cluster.command_lines(command, *arguments, **named)
+        self._cluster.set_requeued(job_id, hold=hold)
 
 
 def test_a_requeue_that_stands_is_not_asked_about_and_never_doubles_a_run(tmp_path: Path) -> None:

@@ -1,145 +1,136 @@
-"""Two and three who restart the same run, interrupted at every point: at most one restart is ever alive, and none is lost.
+"""Two who restart one run, in every order and with every kill, and three: one restart is alive, and none is lost or left behind.
 
-An actor may be interrupted before every call of the scheduler and around every transaction of its store. For two actors every order
-is run, up to the order of steps that commute; for three every schedule with at most one preemption, and for the watch, a
-person and a second store some with two; and for each two, a kill of each actor at each of its steps, at four points of the other,
-for watch
-and person at every third point.
+*Who*: a watch, a person's approved call, a second watch that takes the first for gone and leads in its place, a watch or a person
+with another store, and `kill -9` of any of them. *Every point*: before each call of the scheduler, each transaction of a store and
+each read of a store outside of one; why the search may leave out some orders of these is in `explorer.py`. Of two every order is
+searched, without a kill and with a kill of each at each point; of three every order in which at most one of them is interrupted
+while it could go on (NIGHTSHIFT_PREEMPTIONS=2 and more: longer than a test may take).
+
+*What must hold* after each step: at most one job of the run is alive or may begin, at most one restart ever began, at most one
+change of the run has an intent in each store. At each end, after what was left is settled as the next passes do: no job is left
+held, each call has an outcome, the audit is whole, and the run is alive.
 """
 
 from __future__ import annotations
 
-import itertools
-import shutil
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from assistant.ports import JumpingClock
-from assistant.store import Store
-from tests.adversary.interleaving import Night, Schedule, Touched, orders, switching
-from tests.scenarios.scene import START
+from assistant.gate import gate as gate_module
+from assistant.records import Job
+from assistant.records.tags import tags_in
+from assistant.tools import jobs, resubmit
+from tests.adversary.explorer import Counterexample, Search
+from tests.adversary.interleaving import Night
 
-Works = Sequence[Callable[[], object]]
+Works = list[Callable[[], object]]
 CAST: dict[str, tuple[int, Callable[[Night], Works]]] = {
-    "a watch and a person's approved call": (1, lambda night: [night.restart, night.approved()]),
-    "two watches on one store": (1, lambda night: [night.restart, night.restart]),
-    "two stores": (2, lambda night: [night.restart, lambda: night.restart(1)]),
-    "a person of another store": (2, lambda night: [night.restart, night.approved(1)]),
-    "a watch, a person, a second watch": (1, lambda night: [night.restart, night.approved(), night.restart]),
-    "a watch, a person, a second store": (2, lambda night: [night.restart, night.approved(), lambda: night.restart(1)]),
-    "three stores": (3, lambda night: [night.restart, lambda: night.restart(1), lambda: night.restart(2)]),
+    "watch, person": (1, lambda night: [night.restart(), night.approved()]),
+    "watch, second watch": (1, lambda night: [night.restart(), night.restart(takes_over=True)]),
+    "watch, second store": (2, lambda night: [night.restart(), night.restart(1)]),
+    "watch, person of a second store": (2, lambda night: [night.restart(), night.approved(1)]),
+    "watch, requeue of a second store": (2, lambda night: [night.restart(), night.approved(1, requeue=True)]),
+    "watch, person, second watch": (1, lambda night: [night.restart(), night.approved(), night.restart(takes_over=True)]),
+    "watch, person, second store": (2, lambda night: [night.restart(), night.approved(), night.restart(1)]),
+    "three stores": (3, lambda night: [night.restart(), night.restart(1), night.restart(2)]),
 }
-SPARSE = 9
-"""Between two steps at which one of three is interrupted twice: all pairs of steps would take an hour."""
-PAIRS, TRIOS = list(CAST)[:4], list(CAST)[4:]
+GIVES_UP = {"watch, requeue of a second store": "is of the same run, so it was withdrawn"}
+"""A requeue waits for a held restart of the same run for so long and no longer: here one look."""
+PARTS = {"watch, second watch": 4}
+"""Into how many tests the orders of a cast are parted; one where it is not named."""
+PREEMPTIONS = int(os.environ.get("NIGHTSHIFT_PREEMPTIONS", "1"))
+"""How often one of three is interrupted while it could go on, at every point; all of it is more than a test may take."""
+PAIRS, TRIOS = list(CAST)[:5], list(CAST)[5:]
 
 
-class Stage:
-    """Makes one night after the other, all alike."""
-
-    def __init__(self, folder: Path, cast: str) -> None:
-        self.folder, self.runs = folder, 0
-        self.stores, self.works = CAST[cast]
-        self.template = folder / "template.db"
-        Store(self.template, JumpingClock(START)).close()
-
-    def play(
-        self,
-        schedule: Schedule,
-        told: Callable[[Touched], None] = lambda _: None,
-        *,
-        kill: tuple[int, int] | None = None,
-    ) -> list[int]:
-        """Play a night to its end, settle what is left, and return how many steps each actor took."""
-        self.runs += 1
-        folder = self.folder / str(self.runs)
-        folder.mkdir()
-        night = Night(folder, self.template, self.stores)
-        taken = night.play(self.works(night), schedule, kill=kill, told=told)
-        night.resume()
-        wrong = night.judge()
-        assert not wrong, (wrong, [actor.end for actor in night.baton.actors], night.cluster.changes, night.cluster.holds)
-        shutil.rmtree(folder)
-        return taken
+@contextmanager
+def search(folder: Path, cast: str, **more: Any) -> Iterator[Search]:
+    """Make the night of a cast, and end it afterwards."""
+    stores, works = CAST[cast]
+    night = Night(folder, stores, may_give_up=GIVES_UP.get(cast, ""))
+    longest_s, jobs.HELD_AT_MOST_S = jobs.HELD_AT_MOST_S, jobs.LOOK_S
+    try:
+        yield Search(night, night.begin(works(night)), **more)
+    finally:
+        jobs.HELD_AT_MOST_S = longest_s
+        night.close()
 
 
-def preempted_once(stage: Stage, actors: int) -> None:
-    """Play every schedule in which one actor at most is interrupted before its end."""
-    for first in range(actors):
-        steps = stage.play(switching(first, {}))
-        for step, other in itertools.product(range(1, sum(steps)), range(actors)):
-            if other != first:
-                stage.play(switching(first, {step: other}))
+def everything(folder: Path, cast: str, **more: Any) -> Search:
+    with search(folder, cast, **more) as found:
+        found.run()
+    return found
 
 
-def killed_everywhere(stage: Stage) -> None:
-    """Kill each of two actors at each of its steps, once the other has not begun, decided, submitted, or almost ended."""
-    steps = stage.play(switching(0, {}))
-    for victim in (0, 1):
-        other = 1 - victim
-        for at, before in itertools.product(range(max(steps) + 1), (0, 7, 9, 12)):
-            stage.play(switching(other, {before: victim}), kill=(victim, at))
+def first_problem(folder: Path, cast: str, **more: Any) -> str:
+    with search(folder, cast, **more) as found:
+        try:
+            found.run()
+        except Counterexample as problem:
+            return str(problem)
+    return "nothing"
 
 
-def test_a_watch_and_a_person_in_every_order(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, PAIRS[0])
-    assert sum(orders(stage.play)) >= 12
+def not_held(whole: Callable[..., resubmit.Plan]) -> Callable[..., resubmit.Plan]:
+    def plan(*given: Any, **named: Any) -> resubmit.Plan:
+        made = whole(*given, **named)
+        return replace(made, spec=replace(made.spec, hold=False))
+
+    return plan
 
 
-@pytest.mark.parametrize("cast", PAIRS[1:])
-def test_two_actors_with_one_interruption(tmp_path: Path, cast: str) -> None:
-    stage = Stage(tmp_path, cast)
-    for first in (0, 1):
-        for step in range(1, 15):
-            stage.play(switching(first, {step: 1 - first}))
-    assert stage.runs == 28
+def any_tag(context: Any, tag: str, job: Job) -> bool:
+    return bool(tags_in(job.comment))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("cast", PAIRS[1:])
-def test_two_actors_in_every_order(tmp_path: Path, cast: str) -> None:
-    stage = Stage(tmp_path, cast)
-    assert sum(orders(stage.play)) >= 60
+SEEDED: dict[str, tuple[str, Any, str, Callable[[Any], Any], str]] = {
+    "no exclusion by intents": ("watch, person", gate_module, "must_be_alone", lambda _: lambda *given: None, "begun at once"),
+    "no last look": (
+        "watch, second store",
+        resubmit,
+        "_must_win",
+        lambda _: lambda context, old, claim, known: claim,
+        "alive at once",
+    ),
+    "no hold": ("watch, second store", resubmit, "_plan", not_held, "alive at once"),
+    "no check of tags": ("watch, second store", resubmit, "_is_of_call", lambda _: any_tag, "of another for its own"),
+    "a requeue looks no more": (
+        "watch, requeue of a second store",
+        jobs,
+        "_wait_until_alone",
+        lambda _: lambda context, before: None,
+        "alive at once",
+    ),
+    "nothing is withdrawn": ("watch, second store", resubmit.resubmit_job, "take_back", lambda _: None, "left held"),
+}
+"""Mistakes made on purpose: the cast that must notice it, what is replaced and by what, and what must be said."""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("cast", PAIRS)
-def test_one_of_two_is_killed_at_each_of_its_steps(tmp_path: Path, cast: str) -> None:
-    stage = Stage(tmp_path, cast)
-    killed_everywhere(stage)
-    assert stage.runs > 100
+@pytest.mark.parametrize("mistake", SEEDED)
+def test_a_mistake_made_on_purpose_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mistake: str) -> None:
+    cast, place, name, changed, problem = SEEDED[mistake]
+    monkeypatch.setattr(place, name, changed(getattr(place, name)))
+    assert problem in first_problem(tmp_path, cast)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("victim", [0, 1])
-def test_a_watch_or_a_person_is_killed_at_each_step_at_every_third_point_of_the_other(tmp_path: Path, victim: int) -> None:
-    stage = Stage(tmp_path, PAIRS[0])
-    steps = stage.play(switching(0, {}))
-    for at, before in itertools.product(range(max(steps) + 1), range(0, max(steps) + 1, 3)):
-        stage.play(switching(1 - victim, {before: victim}), kill=(victim, at))
-    assert stage.runs > 100
+def test_two_in_every_order(tmp_path: Path) -> None:
+    assert len(everything(tmp_path, "watch, person of a second store").states) > 200
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_a_watch_a_person_and_a_second_store_with_two_interruptions(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, TRIOS[1])
-    for first in range(3):
-        steps = stage.play(switching(first, {}))
-        points = range(1, sum(steps), SPARSE)
-        for early, late in itertools.combinations(points, 2):
-            for second, third in itertools.product(range(3), repeat=2):
-                if second != first and third != second:
-                    stage.play(switching(first, {early: second, late: third}))
-    assert stage.runs > 30
+@pytest.mark.parametrize("mortal", [(), (0,), (1,)], ids=["nobody dies", "the first dies", "the second dies"])
+@pytest.mark.parametrize(("cast", "part"), [(cast, part) for cast in PAIRS for part in range(PARTS.get(cast, 1))])
+def test_two_and_a_kill_in_every_order(tmp_path: Path, cast: str, part: int, mortal: tuple[int, ...]) -> None:
+    assert len(everything(tmp_path, cast, mortal=mortal, part=(part, PARTS.get(cast, 1))).states) > 100
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cast", TRIOS)
-def test_three_actors_with_one_interruption(tmp_path: Path, cast: str) -> None:
-    stage = Stage(tmp_path, cast)
-    preempted_once(stage, 3)
-    assert stage.runs > 100
+def test_three_in_every_order_with_one_preemption(tmp_path: Path, cast: str) -> None:
+    assert len(everything(tmp_path, cast, preemptions=PREEMPTIONS).states) > 300

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -68,8 +69,8 @@ class Judge:
         """Look at a change at the moment at which it took effect."""
         world, now = self.world, self.world.clock.now()
         if change.kind == "withdraw":
-            # a job that never began goes again: allowed at any time, for the call that submitted it
-            if self._call_of(change) is None:
+            # a job that never began goes again: allowed at any time, for the call that submitted it, whatever became of that since
+            if self._call_of(change, ("intent", "pending", "denied", "failed", "done", "undone")) is None:
                 self._say(f"{change} without an intent that was written before")
             return
         if world.stop_file.exists():
@@ -141,10 +142,10 @@ class Judge:
         if not led or led[0]["owner"] != actor:
             self._say(f"{change} by {actor} although {led[0]['owner'] if led else 'nobody'} leads")
 
-    def _call_of(self, change: Change) -> sqlite3.Row | None:
-        """Return the call with a committed intent that the change belongs to."""
-        for call in self._rows("SELECT * FROM calls WHERE status = 'intent'"):
-            if call["tool"] not in TOOLS[change.kind]:
+    def _call_of(self, change: Change, statuses: Sequence[str] = ("intent",)) -> sqlite3.Row | None:
+        """Return the call that the change belongs to, of those that were allowed and have one of the statuses."""
+        for call in self._rows("SELECT * FROM calls WHERE id IN (SELECT call FROM decisions WHERE verdict = 'allow')"):
+            if call["tool"] not in TOOLS[change.kind] or call["status"] not in statuses:
                 continue
             given: dict[str, Any] = json.loads(call["arguments"])
             if change.kind in ("submit", "release", "withdraw"):

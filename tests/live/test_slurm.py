@@ -7,12 +7,18 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
 
 from assistant.errors import ToolError, Unavailable
+from assistant.ports import SystemClock
 from assistant.records import Job, JobSpec, JobState, Node, NodeState
 from assistant.schedulers.slurm import SlurmScheduler
+from assistant.store import Store
+from assistant.tooling import Context
+from assistant.tools.jobs import requeue_job
 from tests.live.conftest import DevCluster, until
 
 pytestmark = pytest.mark.live
@@ -177,6 +183,27 @@ def test_slurms_own_requeue_is_another_attempt_of_the_same_job(slurm: SlurmSched
     job = wait(slurm, job_id, JobState.PENDING)
     assert (job.attempt, job.nodes, job.started, job.ended) == (1, (), None, None)
     assert [one.attempt for one in slurm.jobs() if one.id == job_id] == [1]
+
+
+def test_the_requeue_tool_queues_a_job_held_and_releases_it_once_it_is_alone(
+    slurm: SlurmScheduler, folder: Path, tmp_path: Path
+) -> None:
+    job_id = slurm.submit(JobSpec("again", batch("sleep 60", "--requeue"), work_dir=folder))
+    wait(slurm, job_id, JobState.RUNNING)
+    no_nodes: Any = None
+    with Store(tmp_path / "n.db", SystemClock()) as store:
+        context = Context(slurm, no_nodes, SystemClock(), Random(0), store, tag="")
+        slurm.requeue(job_id, hold=True)
+        until(lambda: slurm.job(job_id).requeued_held, 60)
+        assert slurm.job(job_id).held
+        twin = slurm.submit(JobSpec("again", batch("sleep 60"), work_dir=folder))
+        wait(slurm, twin, JobState.RUNNING)
+        with pytest.raises(ToolError, match=f"job {twin}"):
+            requeue_job(context, job_id)
+        slurm.cancel(twin)
+        until(lambda: slurm.job(twin).state.ended, 60)
+        assert requeue_job(context, job_id)["job"] == job_id
+    until(lambda: not slurm.job(job_id).held, 60)
 
 
 def test_a_drain_is_ours_alone(slurm: SlurmScheduler, devcluster: DevCluster, folder: Path) -> None:

@@ -21,6 +21,8 @@ from assistant.store import Store
 from assistant.wiring import local_folder
 
 ROOT = Path(__file__).parents[2]
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+"""OpenBLAS waits for its threads by spinning: where other processes have the cores, a diagnosis took 70 s instead of 2."""
 PATIENCE_S = 90.0
 
 
@@ -44,7 +46,11 @@ class Watch:
         command = [sys.executable, "-m", "tests.scenarios.sleeper", str(folder), str(sleeps_at)]
         with self.log.open("wb") as out:
             self.process = subprocess.Popen(
-                ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', host, *command], cwd=ROOT, stdout=out, stderr=out
+                ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', host, *command],
+                cwd=ROOT,
+                env={**os.environ, **ONE_THREAD},
+                stdout=out,
+                stderr=out,
             )
 
     @property
