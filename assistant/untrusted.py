@@ -15,6 +15,7 @@ import os
 import re
 import stat
 import threading
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,6 +48,8 @@ _KINDS = {
     stat.S_IFSOCK: "a socket",
     stat.S_IFDIR: "a folder",
 }
+_KEY_PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
+_LONG_KEY = re.compile(rf"(?<![\w.-]){_KEY_PART}(?:[ \t]*+\.[ \t]*+{_KEY_PART}){{{MOST_DEPTH}}}")
 _owner: contextvars.ContextVar[Account | None] = contextvars.ContextVar("owner", default=None)
 Result = TypeVar("Result")
 
@@ -213,6 +216,32 @@ def parse_json(text: bytes | str) -> Any:
         raise MalformedContent(f"is no valid JSON: {error}") from error
     _check_depth(value)
     return value
+
+
+def read_toml_tables(path: Path | str, most_bytes: int = METADATA_BYTES) -> dict[str, Any]:
+    """Return the tables of a TOML file; see `read_whole` and `parse_toml`."""
+    return parse_toml(read_whole(path, most_bytes))
+
+
+def parse_toml(text: bytes | str) -> dict[str, Any]:
+    """Return the tables that TOML says, in time that is linear in its length.
+
+    Raises:
+        MalformedContent: It is no TOML in UTF-8, nests deeper than `MOST_DEPTH`, or holds an integer that Python does not parse.
+    """
+    try:
+        if isinstance(text, bytes):
+            text = text.decode("utf-8")
+        # tomllib takes quadratic time for a key of many parts: 16 s for 100,000
+        if _LONG_KEY.search(text):
+            raise MalformedContent(f"has a key of more than {MOST_DEPTH} parts")
+        table = tomllib.loads(text)
+    except RecursionError:
+        raise MalformedContent(f"is TOML that nests deeper than {MOST_DEPTH} levels") from None
+    except ValueError as error:
+        raise MalformedContent(f"is not valid TOML: {error}") from error
+    _check_depth(table)
+    return table
 
 
 def _bounded_int(digits: str) -> int:

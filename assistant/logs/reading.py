@@ -25,6 +25,8 @@ BLOCK = 1 << 20
 MOST_BYTES = 8 << 30
 """Of a log: of a longer file the middle is left out, of a longer text in a gzip the end."""
 _HEAD_BYTES = 2 << 30
+_SIZELESS_BYTES = 64 << 20
+"""Of a file that says it is empty, and may not be."""
 LONGEST_LINE = 16 << 20
 """Bytes after which a line is cut into several blocks."""
 _SAMPLE = 64 << 10
@@ -77,7 +79,9 @@ class _Window(io.RawIOBase):
         size = os.fstat(file.fileno()).st_size
         self.left_out = max(0, size - MOST_BYTES)
         self._file, self._note = file, b""
-        self._left = _HEAD_BYTES if self.left_out else MOST_BYTES
+        # What is written meanwhile is left for the next look: else a job that writes faster than we read holds us. Files of /proc
+        # have no size.
+        self._left = _HEAD_BYTES if self.left_out else size or _SIZELESS_BYTES
         self._tail_at = size - (MOST_BYTES - _HEAD_BYTES) if self.left_out else None
 
     def readable(self) -> bool:
@@ -109,7 +113,7 @@ class _Window(io.RawIOBase):
             data = os.lseek(self._file.fileno(), here, os.SEEK_DATA)
         except OSError as error:
             return error.errno != errno.ENXIO  # other errors: a file system that knows no holes
-        self._left = max(0, self._left - (data - here)) if self._tail_at is not None else self._left
+        self._left = max(0, self._left - (data - here))
         return True
 
     def close(self) -> None:
