@@ -42,7 +42,7 @@ types a sentence is not answering, also where `n` and `y` are among its letters.
 TICK_S = 0.05
 """Seconds between two looks whether an answer has stood alone long enough."""
 BY_HAND_S = 0.03
-"""Seconds between two keys at least, on average, of a name that is typed by hand; a paste that a terminal sends as keys is faster."""
+"""Least mean seconds between two keys of a name that is typed by hand; a paste that a terminal sends as keys is faster."""
 LEFT_BUTTON = 1
 
 
