@@ -66,10 +66,13 @@ def open_private(path: Path, flags: int) -> int:
 
     Raises:
         ConfigError: Others may read it, and it belongs to somebody else.
-        OSError: It is a link, or cannot be opened.
+        OSError: It is a link, no regular file, or cannot be opened.
     """
-    descriptor = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE_MODE)
+    # O_NONBLOCK: a named pipe that lies there is not waited for
+    descriptor = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, _FILE_MODE)
     try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "is no regular file", str(path))
         _close_to_others(path, _FILE_MODE, descriptor)
     except BaseException:
         os.close(descriptor)

@@ -12,11 +12,13 @@ import io
 import json
 import math
 import os
+import queue
 import re
 import stat
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import tomllib
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -37,6 +39,10 @@ LOOK_S = 20.0
 """For a look at a file; a parallel file system under load takes a few seconds."""
 READ_S = 300.0
 """For a pass over a log of the largest size that is read, on a busy machine."""
+_AHEAD = 2
+"""Items that are read before somebody takes them: blocks of a log are 1 MiB and more."""
+_CLOSED_LOOK_S = 0.2
+"""Seconds between two looks of a reader whether anybody still wants its items."""
 LARGEST = 2**63 - 1
 """What SQLite and NumPy keep."""
 
@@ -47,6 +53,10 @@ _KINDS = {
     stat.S_IFSOCK: "a socket",
     stat.S_IFDIR: "a folder",
 }
+_MOST_KEY_PARTS = 1000
+"""Of a key of TOML, which no text in a string comes near to; of those below it the depth of the tables is checked."""
+_KEY_PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
+_LONG_KEY = re.compile(rf"(?<![\w.-]){_KEY_PART}(?:[ \t]*+\.[ \t]*+{_KEY_PART}){{{_MOST_KEY_PARTS}}}")
 _owner: contextvars.ContextVar[Account | None] = contextvars.ContextVar("owner", default=None)
 Result = TypeVar("Result")
 
@@ -215,6 +225,32 @@ def parse_json(text: bytes | str) -> Any:
     return value
 
 
+def read_toml_tables(path: Path | str, most_bytes: int = METADATA_BYTES) -> dict[str, Any]:
+    """Return the tables of a TOML file; see `read_whole` and `parse_toml`."""
+    return parse_toml(read_whole(path, most_bytes))
+
+
+def parse_toml(text: bytes | str) -> dict[str, Any]:
+    """Return the tables that TOML says, in time that is linear in its length.
+
+    Raises:
+        MalformedContent: It is no TOML in UTF-8, nests deeper than `MOST_DEPTH`, or holds an integer that Python does not parse.
+    """
+    try:
+        if isinstance(text, bytes):
+            text = text.decode("utf-8")
+        # tomllib takes quadratic time for a key of many parts: 16 s for 100,000
+        if _LONG_KEY.search(text):
+            raise ValueError(f"a key of more than {_MOST_KEY_PARTS} parts")
+        table = tomllib.loads(text)
+    except RecursionError:
+        raise MalformedContent(f"is TOML that nests deeper than {MOST_DEPTH} levels") from None
+    except ValueError as error:
+        raise MalformedContent(f"is not valid TOML: {error}") from error
+    _check_depth(table)
+    return table
+
+
 def _bounded_int(digits: str) -> int:
     if len(digits) > MOST_DIGITS:
         raise ValueError(f"a number of {len(digits):,} digits")
@@ -341,6 +377,55 @@ def within(seconds: float, work: Callable[[], Result], what: str) -> Result:
     if not results:
         raise Unavailable(f"{what} did not answer within {seconds:g} s: its file system hangs, or it is too large to read")
     return results[0]
+
+
+def each_within(seconds: float, items: Callable[[], Iterator[Result]], what: str) -> Iterator[Result]:
+    """Yield what an iterator yields, and wait for each item only so long; its thread is left behind where one takes longer.
+
+    Args:
+        seconds: How long to wait for each item, the opening of the file included.
+        items: Makes the iterator; runs in a thread of its own, with the rights of `reading_as`, and must not use the store.
+        what: What is read, for the error.
+
+    Raises:
+        Unavailable: An item did not come in time.
+    """
+    waiting: queue.Queue[tuple[Result] | BaseException | None] = queue.Queue(maxsize=_AHEAD)
+    closed = threading.Event()
+
+    def put(item: tuple[Result] | BaseException | None) -> bool:
+        while not closed.is_set():
+            with suppress(queue.Full):
+                waiting.put(item, timeout=_CLOSED_LOOK_S)
+                return True
+        return False
+
+    def run() -> None:
+        try:
+            iterator = items()
+            for item in iterator:
+                if not put((item,)):
+                    break
+            if isinstance(iterator, Generator):
+                iterator.close()  # in this thread: it holds the file
+            put(None)
+        except BaseException as error:  # noqa: BLE001 - raised again by the caller's thread
+            put(error)
+
+    threading.Thread(target=contextvars.copy_context().run, args=(run,), daemon=True, name="bounded reads").start()
+    try:
+        while True:
+            try:
+                item = waiting.get(timeout=seconds)
+            except queue.Empty:
+                raise Unavailable(f"{what} did not answer within {seconds:g} s: its file system hangs") from None
+            if item is None:
+                return
+            if isinstance(item, BaseException):
+                raise item
+            yield item[0]
+    finally:
+        closed.set()
 
 
 def why_unreadable(error: Exception) -> str:

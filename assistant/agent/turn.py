@@ -124,8 +124,11 @@ def put_before_person(
         return Proposal(tool, arguments, "", None, f"{one_line(denied, 400)}.{by_hand}")
     except NightshiftError as error:
         return Proposal(tool, arguments, "", None, one_line(error, 400))
-    # the policy lets no call of the agent through, so a person stood behind this gate and said yes
-    return Proposal(tool, arguments, harmless(preview.text), None, "" if outcome.ok else one_line(outcome.error, 400))
+    # the policy lets no call of the agent through, so a person stood behind this gate and said yes: to the stored command, not to
+    # the preview, whose tag has no number yet
+    made = gate.stored_call(outcome.call)
+    why_not = "" if outcome.ok else one_line(outcome.error, 400)
+    return Proposal(tool, arguments, harmless(made.preview), None, why_not, digest=made.digest[:SHORT_DIGEST])
 
 
 def _waiting(gate: Gate, tool: str, arguments: Mapping[str, Any], approval: int) -> Proposal:

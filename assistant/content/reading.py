@@ -7,7 +7,6 @@ import difflib
 import enum
 import os
 import re
-import tomllib
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -16,7 +15,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from assistant.content.trusted import must_be_trusted
-from assistant.errors import ContentError
+from assistant.errors import ContentError, MalformedContent, UnreadableFile
+from assistant.untrusted import read_toml_tables
 
 Record = TypeVar("Record")
 
@@ -61,11 +61,13 @@ def read_toml(path: Path) -> dict[str, Any]:
         ContentError: It cannot be read or is no TOML; the message says where.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return read_toml_tables(path)
     except OSError as error:
         raise ContentError(f"{path}: cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ContentError(f"{path}: is not valid TOML: {error}") from error
+    except MalformedContent as error:
+        raise ContentError(f"{path}: {error}") from error
+    except UnreadableFile as error:
+        raise ContentError(str(error)) from error
 
 
 def line_of(path: Path, key: str, occurrence: int = 0, start: int = 1) -> int:

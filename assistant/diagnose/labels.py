@@ -14,16 +14,17 @@ Or one `labels.jsonl` beside the folders of the cases, an object a line with `id
 
 from __future__ import annotations
 
-import json
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assistant.errors import InputError
+from assistant.errors import InputError, MalformedContent
+from assistant.untrusted import parse_json, read_toml_tables, read_whole, walk_files, why_unreadable
 
 FILES = ("label.toml", "case.toml")
+MOST_LABELS_BYTES = 256 << 20
+"""Of a `labels.jsonl`: some 300,000 cases."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,12 @@ def read_labels(folder: Path) -> list[Label]:
     """
     if not folder.is_dir():
         raise InputError(f"{folder}: wanted a folder of labelled logs, found {'a file' if folder.exists() else 'nothing'}")
-    found = [label for name in FILES for path in sorted(folder.rglob(name)) for label in _of_toml(path)]
-    found += [label for path in sorted(folder.rglob("labels.jsonl")) for label in _of_lines(path)]
+    try:
+        paths = sorted(file.path for file in walk_files(folder))
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be listed: {error.strerror}") from error
+    found = [label for path in paths if path.name in FILES for label in _of_toml(path)]
+    found += [label for path in paths if path.name == "labels.jsonl" for label in _of_lines(path)]
     if not found:
         raise InputError(f"{folder}: holds no label; wanted label.toml in a case's folder, or labels.jsonl beside the cases")
     return sorted(found, key=lambda label: str(label.folder))
@@ -58,19 +63,23 @@ def read_labels(folder: Path) -> list[Label]:
 
 def _of_toml(path: Path) -> Iterator[Label]:
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"{path}: is no label: {error}") from error
+        table = read_toml_tables(path)
+    except (OSError, InputError) as error:
+        raise InputError(f"{path}: is no label: {why_unreadable(error)}") from error
     yield _label(path, path.parent, table, lines="lines", nodes="nodes", also="also")
 
 
 def _of_lines(path: Path) -> Iterator[Label]:
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+    try:
+        text = read_whole(path, MOST_LABELS_BYTES).decode("utf-8", "replace")
+    except (OSError, InputError) as error:
+        raise InputError(f"{path}: holds no labels: {why_unreadable(error)}") from error
+    for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
         try:
-            table = json.loads(line)
-        except ValueError as error:
+            table = parse_json(line)
+        except MalformedContent as error:
             raise InputError(f"{path}:{number}: is no label: {error}") from error
         name = str(table.get("id", "")) if isinstance(table, dict) else ""
         folder = next((path.parent / part for part in (name.rpartition("/")[2], name.rpartition("-")[2]) if part), path.parent)

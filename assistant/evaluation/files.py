@@ -1,4 +1,7 @@
-"""Files that several machines read and write: JSON by atomic rename, claims that exactly one wins, locks that die with us."""
+"""Files that several machines read and write: JSON by atomic rename, claims that exactly one wins, locks that die with us.
+
+All are 0600 from their first byte and missing folders 0700: coordinator and jobs have one user.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from assistant.private_files import append_private, create_private, private_folder
 from assistant.untrusted import parse_json, read_whole
 from assistant.untrusted import read_json as read_bounded
 
@@ -31,8 +35,8 @@ def read_json(path: Path) -> dict[str, Any] | None:
 def write_json(path: Path, value: object, *, durable: bool = True) -> None:
     """Replace a file as a whole; where it has to be durable it survives a crash of the machine once this returns."""
     beside = _beside(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with beside.open("w", encoding="utf-8") as file:
+    private_folder(path.parent)
+    with create_private(beside, encoding="utf-8") as file:
         json.dump(value, file)
         if durable:
             file.flush()
@@ -43,8 +47,9 @@ def write_json(path: Path, value: object, *, durable: bool = True) -> None:
 def claim(path: Path, owner: str) -> str:
     """Write who owns something unless it is owned already; return the owner. Of several at once exactly one wins."""
     beside = _beside(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside.write_text(owner, encoding="utf-8")
+    private_folder(path.parent)
+    with create_private(beside, encoding="utf-8") as file:
+        file.write(owner)
     try:
         path.hardlink_to(beside)
     except FileExistsError:
@@ -60,7 +65,7 @@ def _beside(path: Path) -> Path:
 
 def append(path: Path, record: object) -> None:
     """Add a record to a file of JSON lines, on the disk when this returns."""
-    with path.open("a+b") as file:
+    with append_private(path, "a+b") as file:
         torn = file.tell() > 0 and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n"
         file.write((b"\n" if torn else b"") + json.dumps(record).encode() + b"\n")
         file.flush()
@@ -93,9 +98,9 @@ def locked(path: Path, *, wait_s: float | None = None) -> Iterator[IO[bytes]]:
     """
     deadline = None if wait_s is None else time.monotonic() + wait_s
     while True:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(path.parent)
         try:
-            file = path.open("ab")
+            file = append_private(path, "ab")
         except FileNotFoundError:
             continue  # the folder went between the two
         try:

@@ -7,6 +7,7 @@ dataset has no metric, its outputs are such JSON themselves, and their mean by i
 from __future__ import annotations
 
 import math
+import os
 import shutil
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from typing import Any
 
 from assistant.evaluation.commands import argv
 from assistant.evaluation.files import write_json
+from assistant.evaluation.jail import NOBODY
 from assistant.evaluation.layout import RunFolder, name_of
 from assistant.evaluation.records import Piece
 from assistant.evaluation.sandbox import Limits, run
@@ -107,7 +109,8 @@ def scored(folder: RunFolder, asked: dict[str, Any]) -> dict[str, Any]:
 
 def _by_command(folder: RunFolder, asked: dict[str, Any], pieces: Sequence[Piece], scratch: Path) -> dict[str, Any]:
     closed = asked["sandbox"]
-    scratch.chmod(0o755)
+    if closed and os.geteuid() == 0:
+        os.chown(scratch, NOBODY, NOBODY)  # a closed program gets there as nobody, and no other user does
     out = joined([folder.out(piece) for piece in pieces], scratch / "outputs")
     score, data = scratch / "work" / "score.json", asked["data"]
     score.parent.mkdir()

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from assistant import processes
+from assistant.private_files import create_private
 
 TAIL_BYTES = 4000
 GRACE_S = 5.0
@@ -82,7 +83,7 @@ class Program:
         self._begun, self._folder, self._limits = time.monotonic(), folder, limits
         self._report, self._said = folder / ".jail.json", folder / "said"
         spec = {"words": list(words), "limits": asdict(limits), "folder": str(folder), "report": str(self._report)}
-        with self._said.open("wb") as output:
+        with create_private(self._said, "wb") as output:
             self._jail = processes.start(
                 [sys.executable, "-m", "assistant.evaluation.jail", str(os.getpid())],
                 stdin=subprocess.PIPE,

@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from assistant.evaluation.files import is_held, locked, read_json, write_json
+from assistant.private_files import append_private, private_folder
 
 KEEP_S = 6 * 3600.0
 """How long an order counts after it was last renewed: a run that crashed for good blocks memory no longer than this."""
@@ -69,8 +70,8 @@ class Shelf:
                 raise FileNotFoundError(f"{self.folder(key)} holds no whole model")
             self.order(key, run)
             path = self.folder(key) / "users" / f"{run}.{os.getpid()}.{time.monotonic_ns()}"
-            path.parent.mkdir(exist_ok=True)
-            file = path.open("ab")
+            private_folder(path.parent)
+            file = append_private(path, "ab")
             fcntl.flock(file, fcntl.LOCK_EX)
         try:
             yield found

@@ -25,6 +25,7 @@ from assistant.evaluation.files import claim, read_json, write_json
 from assistant.evaluation.room import RESERVE_BYTES, room, size_text
 from assistant.evaluation.sandbox import Limits, Program
 from assistant.evaluation.shelf import KEEP_S, Shelf
+from assistant.private_files import private_folder
 
 FETCH_S = 6 * 3600.0
 """How long a fetch command may take; the precursor's own time limit is shorter as a rule."""
@@ -142,7 +143,7 @@ def _copied(model: Model, folder: Path) -> Staged:
         raise StagingError("source", f"model {model.source} cannot be read: {error}") from error
     size = content.total(wanted) if wanted is not None else model.size_bytes
     _fits(model, folder, size)
-    part.mkdir(parents=True)
+    private_folder(part)
     try:
         if wanted is None:
             read = _fetched(model, part / name)

@@ -15,6 +15,7 @@ data = "data/gsm8k.jsonl"
 from __future__ import annotations
 
 import difflib
+import io
 import math
 import re
 import shlex
@@ -26,6 +27,7 @@ from typing import Any
 from assistant.content.reading import build, line_of, read_toml, wrong
 from assistant.errors import ContentError, InputError
 from assistant.evaluation.records import Dataset
+from assistant.untrusted import open_regular
 
 __all__ = ["PLACEHOLDERS", "Suite", "load_suite"]
 
@@ -210,7 +212,7 @@ def _items(path: Path, entry: _Entry, number: int, known: Mapping[str, int]) -> 
         return entry.items
     data = _data_path(path, entry.data)
     if entry.data and data.suffix == ".jsonl" and data.is_file():
-        with data.open("rb") as lines:
+        with open_regular(data) as raw, io.BufferedReader(raw) as lines:
             counted = sum(1 for line in lines if line.strip())
         if not counted:
             raise InputError(f"{data}: the data of {entry.name} is empty")

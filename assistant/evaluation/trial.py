@@ -22,6 +22,7 @@ from assistant.evaluation.sandbox import Limits, run
 from assistant.evaluation.serving import Server, ServerError
 from assistant.evaluation.staging import StagingError, staged_for
 from assistant.evaluation.work import FAILED, NOT_OURS, Work
+from assistant.private_files import private_folder
 
 TAKEN = "taken away"
 """What the coordinator writes where the trial would say that it begins a piece."""
@@ -55,7 +56,7 @@ class Runner:
         final = self.work.run.out(piece)
         part = final.with_name(f".{final.name}.{self.work.number}.part")
         _remove(part)
-        part.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(part.parent)
         values = self._values(asked, piece, part)
         begun = time.monotonic()
         more = self._served(asked, values) if "{pieces}" in asked["infer"] else self._run_alone(asked, values)
@@ -84,8 +85,8 @@ class Runner:
 
     def _run_alone(self, asked: dict[str, Any], values: dict[str, str]) -> dict[str, Any]:
         scratch = self.work.folder / "scratch"
-        scratch.mkdir(exist_ok=True)
-        self.work.cache.mkdir(parents=True, exist_ok=True)
+        private_folder(scratch)
+        private_folder(self.work.cache)
         words = argv(asked["infer"], values, f"infer of {values['dataset']}")
         ended = run(words, Limits(wall_s=asked["timeout_s"], closed=False), folder=scratch)
         sys.stdout.write(ended.tail)
@@ -94,7 +95,7 @@ class Runner:
         return {}
 
     def _served(self, asked: dict[str, Any], values: dict[str, str]) -> dict[str, Any]:
-        self.work.cache.mkdir(parents=True, exist_ok=True)
+        private_folder(self.work.cache)
         words = tuple(argv(asked["infer"], values, f"infer of {values['dataset']}"))
         told: dict[str, Any] = {}
         try:

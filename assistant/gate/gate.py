@@ -62,6 +62,10 @@ class Gate(CallRunner):
         # the agent's calls come from several threads; the cluster is changed by one at a time
         self._changing = threading.Lock()
 
+    def stored_call(self, number: int) -> Call:
+        """Return a call as it is written down, with the commands that were decided about."""
+        return self._store.call(number)
+
     def on(self, store: Store, approver: Approver) -> Gate:
         """Return a gate like this one that writes to another store, for rehearsals."""
         return Gate(store, self._context_for, self.in_force, approver, find=self._find)

@@ -5,7 +5,9 @@ Pure Python; nothing of the file is executed. Counts and lengths are believed on
 
 from __future__ import annotations
 
+import io
 import math
+import os
 import re
 import struct
 from collections.abc import Mapping
@@ -13,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from assistant.errors import InputError
+from assistant.errors import InputError, UnreadableFile
+from assistant.untrusted import open_regular, why_unreadable
 
 MAGIC = b"GGUF"
 _PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
@@ -122,10 +125,12 @@ def read_gguf(path: Path) -> Gguf:
         InputError: There is no such file, it is no GGUF, of an unknown version, broken, or cut short; the message says which.
     """
     try:
-        with path.open("rb") as file:
-            return _Reader(path, file, path.stat().st_size).read()
-    except IsADirectoryError as error:
-        raise InputError(f"{path}: wanted a GGUF file, found a folder; name the file in it") from error
+        with open_regular(path) as raw, io.BufferedReader(raw) as file:
+            return _Reader(path, file, os.fstat(raw.fileno()).st_size).read()
+    except UnreadableFile as error:
+        hint = "; name the file in it" if path.is_dir() else ""
+        kind = why_unreadable(error).removeprefix("is ").partition(",")[0]
+        raise InputError(f"{path}: wanted a GGUF file, found {kind}{hint}") from error
     except OSError as error:
         raise InputError(f"{path}: wanted a GGUF file, found: {error.strerror}; see nightshift model list") from error
 

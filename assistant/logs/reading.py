@@ -25,6 +25,11 @@ BLOCK = 1 << 20
 MOST_BYTES = 8 << 30
 """Of a log: of a longer file the middle is left out, of a longer text in a gzip the end."""
 _HEAD_BYTES = 2 << 30
+_SIZELESS_BYTES = 64 << 20
+"""Of a file that says it is empty, and may not be."""
+MOST_GZIP_RATIO = 250
+"""Bytes of text for each byte of a gzip beyond `_RATIO_FROM_BYTES`; logs have 5 to 100, and what has 1,000 was made to hold us."""
+_RATIO_FROM_BYTES = 256 << 20
 LONGEST_LINE = 16 << 20
 """Bytes after which a line is cut into several blocks."""
 _SAMPLE = 64 << 10
@@ -66,7 +71,7 @@ class LogStream(io.BufferedReader):
 
     @property
     def truncated(self) -> bool:
-        """Whether text is missing: of a gzip that ends early or is damaged, or of a log beyond `MOST_BYTES`; known at the end."""
+        """Whether text is missing, known at the end: a gzip ended early, was damaged or repeated too much, or a log is too long."""
         return (self.gunzip is not None and self.gunzip.truncated) or (self.window is not None and self.window.left_out > 0)
 
 
@@ -77,7 +82,9 @@ class _Window(io.RawIOBase):
         size = os.fstat(file.fileno()).st_size
         self.left_out = max(0, size - MOST_BYTES)
         self._file, self._note = file, b""
-        self._left = _HEAD_BYTES if self.left_out else MOST_BYTES
+        # What is written meanwhile is left for the next look: else a job that writes faster than we read holds us. Files of /proc
+        # have no size.
+        self._left = _HEAD_BYTES if self.left_out else size or _SIZELESS_BYTES
         self._tail_at = size - (MOST_BYTES - _HEAD_BYTES) if self.left_out else None
 
     def readable(self) -> bool:
@@ -109,7 +116,7 @@ class _Window(io.RawIOBase):
             data = os.lseek(self._file.fileno(), here, os.SEEK_DATA)
         except OSError as error:
             return error.errno != errno.ENXIO  # other errors: a file system that knows no holes
-        self._left = max(0, self._left - (data - here)) if self._tail_at is not None else self._left
+        self._left = max(0, self._left - (data - here))
         return True
 
     def close(self) -> None:
@@ -149,7 +156,7 @@ class _Gunzip(io.RawIOBase):
         self._member = zlib.decompressobj(wbits=31)
         self._waiting = b""
         self._started = False
-        self._size = 0
+        self._size = self._compressed = 0
 
     def readable(self) -> bool:
         return True
@@ -165,7 +172,10 @@ class _Gunzip(io.RawIOBase):
             if self._member.eof:
                 self._waiting = self._member.unused_data.lstrip(b"\x00")  # tapes and tar pad with zeros
                 self._member, self._started = zlib.decompressobj(wbits=31), False
-            compressed = self._waiting or self._source.read(256 << 10)
+            compressed = self._waiting
+            if not compressed:
+                compressed = self._source.read(256 << 10)
+                self._compressed += len(compressed)
             if not compressed:
                 self.truncated = self._started
                 return b""
@@ -178,7 +188,8 @@ class _Gunzip(io.RawIOBase):
             self._waiting = self._member.unconsumed_tail
             if piece:
                 self._size += len(piece)
-                self.truncated = self._size > MOST_BYTES
+                repeats = self._size > max(_RATIO_FROM_BYTES, self._compressed * MOST_GZIP_RATIO)
+                self.truncated = self._size > MOST_BYTES or repeats
                 return piece
         return b""
 

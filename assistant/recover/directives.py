@@ -15,7 +15,9 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from assistant.errors import MalformedContent
 from assistant.recover.checkpoints.layout import Format
+from assistant.untrusted import whole_number
 
 LINE = re.compile(r"^\s*+#\s?NIGHTSHIFT\b[ \t:]*+(.*)$")
 PLACEHOLDERS = {"resume": {"checkpoint", "step"}, "skip": {"from", "to", "from_step", "to_step"}}
@@ -73,9 +75,12 @@ def read_directives(script: str) -> Directives:
 def _value(key: str, value: str) -> str | Callable[[Directives], Directives]:
     """Return how to write a value down, or what is wrong with it."""
     if key == "restarts":
-        if not value.isdecimal():
-            return f"restarts must be a number, not {value!r}"
-        number = int(value)
+        try:
+            number = whole_number(value)
+        except MalformedContent:
+            number = -1
+        if number < 0:
+            return f"restarts must be a number, not {value[:40]!r}"
         return lambda said: replace(said, restarts=number)
     if key == "act" and value not in ACT:
         return f"act must be one of {', '.join(ACT)}, not {value!r}"

@@ -12,9 +12,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from assistant.errors import ToolError
+from assistant.errors import MalformedContent, ToolError
 from assistant.records import Checkpoint, Job, JobSpec, JobState, Node, NodeState, without_tags
 from assistant.recover.directives import Directives, read_directives
+from assistant.untrusted import whole_number
 
 ARGS = "NIGHTSHIFT_ARGS"
 RESUME_FROM = "NIGHTSHIFT_RESUME_FROM"
@@ -41,7 +42,10 @@ class Skip:
 def attempt_of(spec: JobSpec) -> int:
     """Return how many restarts of ours led to a job; 0 for one that a person submitted."""
     text = spec.environment.get(ATTEMPT, "0")
-    return int(text) if text.isdecimal() else 0
+    try:
+        return max(whole_number(text), 0)
+    except MalformedContent:  # a job's environment is its user's
+        return 0
 
 
 def plan_restart(

@@ -18,10 +18,14 @@ from assistant.doors.chat.screens.consent import ConsentScreen
 from assistant.doors.chat.screens.recovery import RecoveryScreen
 from assistant.doors.chat.screens.undo import UndoScreen
 from assistant.doors.chat.words import hindrance
+from assistant.doors.cli.calls import settle
+from assistant.doors.cli.exits import Exit
 from assistant.errors import ChangesStopped, Denied, NightshiftError, Parked, UsageError
+from assistant.gate.approvers import AnswersFrom
 from assistant.policy import Mode
-from assistant.records import CallStatus, Verdict
+from assistant.records import CallStatus, Outcome, Verdict
 from assistant.store.approvals import SHORT_DIGEST
+from assistant.tooling import PENDING_TAG
 from tests.adversary.typed_keys import drawn
 from tests.chat.conftest import OnScene, opened
 from tests.chat.typing_in import say, seen_text
@@ -171,6 +175,30 @@ async def test_a_plan_whose_calls_do_not_exist_yet_shows_no_number(tmp_path: Pat
 def forecast(command: str) -> str:
     tagged = NUMBERED_TAG.sub("nightshift:…", command).replace("'nightshift:…'", "nightshift:…")  # a shell quotes the dots
     return re.sub(r"until=\S+", "until=…", tagged)
+
+
+def test_a_change_that_is_allowed_at_once_is_told_as_it_is_stored_and_ran(scene: Scene) -> None:
+    engine = scene.engine
+    gate = engine.gate.on(engine.store, AnswersFrom([Verdict.ALLOW], by=ALICE))
+    answer = SemanticAgent(gate, engine.clock).ask("cordon node03")
+    call = next(one for one in reversed(engine.store.calls()) if one.tool == "cordon_node")
+    assert call.status is CallStatus.DONE
+    assert f"Done, after a person said yes: {call.preview}" in answer.text
+    assert PENDING_TAG not in answer.text
+    assert [one.digest for one in answer.proposals] == [call.digest[:SHORT_DIGEST]]
+
+
+@pytest.mark.parametrize(
+    ("error", "prefix"), [(ChangesStopped("stopped for now by kill_switch: x"), "waits: "), (Denied("no"), "")]
+)
+def test_the_command_line_says_waits_of_what_only_waits(
+    scene: Scene, capsys: pytest.CaptureFixture[str], error: NightshiftError, prefix: str
+) -> None:
+    def call() -> Outcome:
+        raise error
+
+    assert settle(call, scene.engine, as_json=False) is Exit.REFUSED
+    assert capsys.readouterr().err == f"nightshift: {prefix}{error}\n"
 
 
 def settled_with(scene: Scene, raised: NightshiftError, monkeypatch: pytest.MonkeyPatch) -> list[Any]:

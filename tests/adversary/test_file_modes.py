@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
@@ -19,6 +20,11 @@ from assistant.doors.chat.sharing import written
 from assistant.doors.cli import endings
 from assistant.doors.cli.main import main
 from assistant.errors import ConfigError
+from assistant.evaluation.files import append, claim, locked, write_json
+from assistant.evaluation.layout import RunFolder
+from assistant.evaluation.metric import scored
+from assistant.evaluation.records import Piece
+from assistant.evaluation.shelf import Shelf
 from assistant.ports import JumpingClock, SystemClock
 from assistant.private_files import append_private, close_state_folder, create_private, private_folder
 from assistant.records import JobSpec
@@ -100,6 +106,35 @@ def test_a_job_of_the_local_scheduler_is_private_with_its_script_and_environment
     assert (state / "local" / "jobs" / job / "script.sh").exists()
     assert open_to_others(state) == []
     scheduler.cancel(job)
+
+
+def test_files_of_an_evaluation_are_private(state: Path) -> None:
+    run = state / "nightshift" / "evaluations" / "nightly-1"
+    write_json(run / "scores" / "gsm8k.json", {"score": 0.5})
+    assert claim(run / "jobs" / "1" / "owner", "me") == "me"
+    append(run / "journal.jsonl", {"did": "begin"})
+    with locked(run / "coordinator.lock"), Shelf(state / "memory").held("model"):
+        assert open_to_others(state) == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's closed programs run as somebody else")
+def test_what_a_closed_metric_reads_is_open_to_it_and_to_nobody_else(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()  # modes may be changed here
+    run = RunFolder(state / "run")
+    piece = Piece("gsm8k", 0, 1)
+    private_folder(run.out(piece).parent)
+    run.out(piece).write_text('{"answer": 42}\n')
+    text = (
+        "import json,os,sys; p=sys.argv[1]; o=os.path.dirname(p); m=[oct(os.stat(x).st_mode)+str(os.stat(x).st_uid) for x in (o,)]"
+    )
+    text += "; json.dump({'score': float('42' in open(p).read()), 'modes': m, 'uid': os.getuid()}, open(sys.argv[2], 'w'))"
+    asked = {"name": "gsm8k", "items": 1, "metric": f"{{python}} -c {shlex.quote(text)} {{out}} {{score}}"}
+    found = scored(run, asked | {"data": "", "sandbox": True, "timeout_s": 60.0})
+    assert found["score"] == 1.0
+    assert open_to_others(state) == ["run/out/gsm8k/0-1 0666"], (
+        "the user's own program made it as its umask says, in closed folders"
+    )
 
 
 def test_a_laxer_file_and_state_folder_of_ours_are_closed(tmp_path: Path) -> None:

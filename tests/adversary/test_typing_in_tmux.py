@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from assistant.ports import SystemClock
 from assistant.records import Verdict
 from assistant.store import Store
-from tests.chat.in_tmux import TMUX, Screen
+from tests.chat.in_tmux import IN_TMUX, Screen, demo_screen  # noqa: F401 - the fixture
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(TMUX is None, reason="tmux is not installed: make deps-chat"),
-    pytest.mark.timeout(240),
-]
-
-
-@pytest.fixture
-def screen(tmp_path: Path) -> Iterator[Screen]:
-    opened = Screen(tmp_path, sys.executable, "-m", "assistant", "demo", "--chat", "--folder", str(tmp_path / "night"))
-    yield opened
-    opened.close()
+pytestmark = IN_TMUX
 
 
 def test_a_question_typed_after_a_dialog_was_left_goes_to_the_prompt(screen: Screen, tmp_path: Path) -> None:

@@ -6,13 +6,22 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import pytest
 
 TMUX = shutil.which("tmux")
 PATIENCE_S = 90.0
+IN_TMUX = [
+    pytest.mark.slow,
+    pytest.mark.skipif(TMUX is None, reason="tmux is not installed: make deps-chat"),
+    pytest.mark.timeout(240),
+]
+"""Marks of a module whose tests need the terminal."""
 
 
 class Screen:
@@ -74,3 +83,11 @@ class Screen:
     def close(self) -> None:
         """End tmux and what runs in it."""
         self._tmux("kill-server")
+
+
+@pytest.fixture(name="screen")
+def demo_screen(tmp_path: Path) -> Iterator[Screen]:
+    """Return a terminal with the chat of a small cluster in which a job is about to fail; its state is in `night`."""
+    opened = Screen(tmp_path, sys.executable, "-m", "assistant", "demo", "--chat", "--folder", str(tmp_path / "night"))
+    yield opened
+    opened.close()

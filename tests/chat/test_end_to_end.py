@@ -3,26 +3,10 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
+from tests.chat.in_tmux import IN_TMUX, Screen, demo_screen  # noqa: F401 - the fixture
 
-from tests.chat.in_tmux import TMUX, Screen
-
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(TMUX is None, reason="tmux is not installed: make deps-chat"),
-    pytest.mark.timeout(240),
-]
-
-
-@pytest.fixture
-def screen(tmp_path: Path) -> Iterator[Screen]:
-    opened = Screen(tmp_path, sys.executable, "-m", "assistant", "demo", "--chat", "--folder", str(tmp_path / "night"))
-    yield opened
-    opened.close()
+pytestmark = IN_TMUX
 
 
 def test_a_job_dies_and_comes_back_by_the_hands_of_the_operator(screen: Screen) -> None:

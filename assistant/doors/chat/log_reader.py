@@ -11,11 +11,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from assistant.doors.chat.lanes import let_screens_run
 from assistant.doors.chat.log_browser import LogBrowser
-from assistant.doors.chat.log_rows import News
+from assistant.doors.chat.log_rows import LogState, News
 from assistant.errors import InputError
 from assistant.untrusted import reading_as
 
@@ -25,6 +26,9 @@ REPORT_S = 0.1
 """Seconds between two reports of how the log stands."""
 LOOK_S = 0.1
 """Seconds between two looks for growth."""
+HANG_S = 20.0
+"""Seconds for one read of a log after which its file system counts as hung."""
+HANG_LOOK_S = 1.0
 QUIET_S = 0.3
 """Seconds after a key in which nothing is read that nobody waits for: the screen needs the interpreter."""
 
@@ -57,6 +61,11 @@ class LogReader:
         self._closed = False
         self._reported = self._looked = self._touched = 0.0
         self._thread: threading.Thread | None = None
+        self._busy_since: float | None = None
+        """Since when one thing takes; None between two."""
+        self._state: LogState | None = None
+        """How the log stood when that was told last."""
+        self._hang_told = False
 
     def start(self) -> None:
         """Begin to read."""
@@ -64,6 +73,7 @@ class LogReader:
         # not a worker of Textual: a file server that hangs must not keep the operator from leaving
         self._thread = threading.Thread(target=self._run, name="log-reader", daemon=True)
         self._thread.start()
+        threading.Thread(target=self._watch, name="log-reader-watch", daemon=True).start()
 
     def close(self) -> None:
         """Stop soon and let go of the files."""
@@ -127,11 +137,27 @@ class LogReader:
             self._touched = time.monotonic()
             self._wake.notify()
 
+    def _watch(self) -> None:
+        """Say so when one read takes too long: the thread that reads cannot."""
+        while not self._closed:
+            with self._wake:
+                self._wake.wait(HANG_LOOK_S)
+            since = self._busy_since
+            if since is None or self._hang_told or time.monotonic() - since < HANG_S:
+                continue
+            self._hang_told = True
+            text = f"{self._browser.sources[0]}: did not answer within {HANG_S:g} s: its file system hangs; Esc leaves"
+            state = self._state or LogState(0, 0, self._browser.sources, 0)
+            self._post(replace(state, trouble=text))
+
     def _run(self) -> None:
         try:
             with reading_as(self._account):
                 while not self._closed:
+                    self._busy_since = time.monotonic()
                     self._turn()
+                    self._busy_since = None
+                    self._after_hang()
         except Exception as error:  # the edge of the thread: the viewer says so instead of standing still
             logger.exception("log=%s the reader stopped", self._browser.sources)
             self._browser.trouble = f"the viewer stopped: {error!r}; leave it and open it again"
@@ -165,6 +191,12 @@ class LogReader:
             self._report(now=True)
             self._sleep()
 
+    def _after_hang(self) -> None:
+        if self._hang_told:
+            self._hang_told = False
+            if self._state is not None:
+                self._tell(self._state)
+
     def _behind(self) -> None:
         now = time.monotonic()
         busy = self._browser.step(patient=now - self._touched < QUIET_S)
@@ -190,5 +222,7 @@ class LogReader:
             self._tell(news)
 
     def _tell(self, news: News | None) -> None:
+        if isinstance(news, LogState):
+            self._state = news
         if news is not None and not self._closed:
             self._post(news)

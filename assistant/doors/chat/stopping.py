@@ -16,7 +16,7 @@ EVERYTHING = (
     r"(?:change|changes|action|actions|automation|changing(?: things| anything)?|acting|making changes)"
     r"(?: of yours)?|changing (?:things|anything)|acting)"
 )
-STOPS = r"(?:stop|halt|pause|freeze|suspend|(?:hit |set |use )?(?:the )?kill switch|hands off)"
+STOPS = r"(?:(?:an )?emergency(?: stop)?|stop|halt|pause|freeze|suspend|(?:hit |set |use )?(?:the )?kill switch|hands off)"
 GOES_ON = (
     r"(?:resume|unpause|unfreeze|unstop|go on|carry on|continue|proceed|start again|un-?pause|end the (?:stop|pause)|"
     r"(?:lift|remove|clear|release|unset) (?:the )?(?:stop|pause|kill switch))"

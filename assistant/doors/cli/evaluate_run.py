@@ -23,6 +23,7 @@ from assistant.evaluation.outputs import took
 from assistant.evaluation.planned import estimator, planner
 from assistant.evaluation.priors import Priors
 from assistant.evaluation.results import Report, markdown, report_of
+from assistant.private_files import create_private
 from assistant.store.evaluations import EvaluationRun
 
 if TYPE_CHECKING:
@@ -127,7 +128,8 @@ def _run(door: Door, engine: Engine, folder: RunFolder, *, live: bool, settings:
             raise
     _keep(engine, folder)
     report = report_of(folder.path)
-    (folder.path / "results.md").write_text(markdown(report), encoding="utf-8")
+    with create_private(folder.path / "results.md", encoding="utf-8") as file:
+        file.write(markdown(report))
     if run.uncleaned:
         door.say(f"a model may still lie in the memory of {', '.join(run.uncleaned)}; free it later: nightshift evaluate --clean")
     return report

@@ -15,10 +15,14 @@ from assistant.doors.cli.group import app, examples
 from assistant.doors.cli.options import Json
 from assistant.doors.cli.output import print_block, print_json
 from assistant.errors import ToolError, UsageError
-from assistant.untrusted import LOOK_S, is_regular, reading_as, within
+from assistant.untrusted import LOOK_S, READ_S, each_within, is_regular, reading_as, within
 
 if TYPE_CHECKING:
+    from assistant.diagnose.facts import Facts
+    from assistant.diagnose.knowledge import Knowledge
     from assistant.logs.lines import Line
+
+STANDARD_INPUT = "-"
 
 logs_app = app(help="Read, compress or search a log.", no_args_is_help=True)
 
@@ -32,8 +36,8 @@ def log_of(context: typer.Context, target: str) -> str:
     Raises:
         ToolError: The scheduler knows no such job, or the job has no log yet.
     """
-    if target == "-" or "/" in target or Path(target).suffix or Path(target).exists():
-        if target != "-":
+    if target == STANDARD_INPUT or "/" in target or Path(target).suffix or Path(target).exists():
+        if target != STANDARD_INPUT:
             within(LOOK_S, lambda: is_regular(Path(target)), target)  # a mount that hangs ends here
         return target
     job = door_of(context).engine().scheduler.job(target)
@@ -110,7 +114,8 @@ def compress(
     from assistant.rules.matching import load_patterns
 
     path = log_of(context, target)
-    scan = scan_log(path, load_patterns(door_of(context).site))
+    patterns = load_patterns(door_of(context).site)
+    scan = scan_log(path, patterns) if path == STANDARD_INPUT else within(READ_S, lambda: scan_log(path, patterns), path)
     text = compressed(scan, budget)
     if as_json:
         print_json({"path": path, "lines": scan.lines_total, "bytes": scan.size_bytes, "truncated": scan.truncated, "text": text})
@@ -121,8 +126,6 @@ def compress(
 
 
 def _print_pack(context: typer.Context, path: str, tokens: int, task: str, as_json: bool) -> None:
-    from assistant.diagnose.case import Case
-    from assistant.diagnose.facts import gather
     from assistant.diagnose.knowledge import Knowledge
     from assistant.diagnose.pack import pack
     from assistant.logs.baseline import Baseline
@@ -131,15 +134,25 @@ def _print_pack(context: typer.Context, path: str, tokens: int, task: str, as_js
     door = door_of(context)
     knowledge = Knowledge.load(door.site)
     if not door.settings.store.exists():  # a log alone needs no store
-        packed = pack(gather(Case.from_path(path), knowledge), tokens)
+        packed = pack(_gathered(path, knowledge), tokens)
     else:
-        facts = gather(Case.from_path(path), knowledge.with_learned(door.store.rules(counting=True)))
+        facts = _gathered(path, knowledge.with_learned(door.store.rules(counting=True)))
         states = door.store.templates(task or task_key(None, (line.text for line in facts.lines)))
         packed = pack(facts, tokens, baseline=Baseline.of(states))
     if as_json:
         print_json({"path": path, "tokens": packed.tokens, "left_out": packed.left_out, "text": packed.text})
     else:
         print_block(packed.text)
+
+
+def _gathered(path: str, knowledge: Knowledge) -> Facts:
+    from assistant.diagnose.case import Case
+    from assistant.diagnose.facts import gather
+
+    def read() -> Facts:
+        return gather(Case.from_path(path), knowledge)
+
+    return read() if path == STANDARD_INPUT else within(READ_S, read, path)
 
 
 def _print(line: Line, numbers: bool, as_json: bool) -> None:
@@ -149,34 +162,41 @@ def _print(line: Line, numbers: bool, as_json: bool) -> None:
         print_block(f"{line.number}: {line.text}" if numbers else line.text)
 
 
-def _lines(path: str) -> Iterator[Line]:
-    from assistant.logs.lines import Line, clean
+def _blocks(path: str) -> Iterator[bytes]:
+    """Yield the blocks of a log; a file system that dies meanwhile ends it with an error, a silent standard input is waited for."""
     from assistant.logs.reading import blocks, open_log
 
+    def read() -> Iterator[bytes]:
+        with open_log(path) as stream:
+            yield from blocks(stream)
+
+    return read() if path == STANDARD_INPUT else each_within(LOOK_S, read, path)
+
+
+def _lines(path: str) -> Iterator[Line]:
+    from assistant.logs.lines import Line, clean
+
     number = 0
-    with open_log(path) as stream:
-        for block in blocks(stream):
-            for raw in block.removesuffix(b"\n").split(b"\n"):
-                number += 1
-                yield Line(number, clean(raw))
+    for block in _blocks(path):
+        for raw in block.removesuffix(b"\n").split(b"\n"):
+            number += 1
+            yield Line(number, clean(raw))
 
 
 def _matching(path: str, wanted: re.Pattern[bytes]) -> Iterator[Line]:
     """Yield each line that matches once, without cutting the others out of their block."""
     from assistant.logs.lines import Line, clean, strip_ansi
-    from assistant.logs.reading import blocks, open_log
 
     number = 1
-    with open_log(path) as stream:
-        for block in map(strip_ansi, blocks(stream)):
-            done = 0
-            while match := wanted.search(block, done):
-                start = block.rfind(b"\n", 0, match.start()) + 1
-                end = block.find(b"\n", match.start())
-                end = len(block) if end < 0 else end
-                if start == len(block):
-                    break
-                number += block.count(b"\n", done, start)
-                yield Line(number, clean(block[start:end]))
-                number, done = number + 1, end + 1
-            number += block.count(b"\n", done)
+    for block in map(strip_ansi, _blocks(path)):
+        done = 0
+        while match := wanted.search(block, done):
+            start = block.rfind(b"\n", 0, match.start()) + 1
+            end = block.find(b"\n", match.start())
+            end = len(block) if end < 0 else end
+            if start == len(block):
+                break
+            number += block.count(b"\n", done, start)
+            yield Line(number, clean(block[start:end]))
+            number, done = number + 1, end + 1
+        number += block.count(b"\n", done)

@@ -37,11 +37,13 @@ BEFORE_S = 0.7
 AFTER_S = 0.6
 """Seconds without any key or click after an answer, until it counts."""
 TYPING_S = 2.0
-"""Seconds before an answer when the last key was a letter that means nothing here: whoever types a sentence is not answering."""
+"""Seconds before an answer after a letter that means nothing here, and after each key that follows it sooner than that: whoever
+types a sentence is not answering, also where `n` and `y` are among its letters."""
 TICK_S = 0.05
 """Seconds between two looks whether an answer has stood alone long enough."""
 BY_HAND_S = 0.03
-"""Seconds for each character at least of a name that is typed by hand; a paste that a terminal sends as keys is faster."""
+"""Least mean seconds between two keys of a name that is typed by hand; a paste that a terminal sends as keys is faster."""
+LEFT_BUTTON = 1
 
 
 class InputKind(Enum):
@@ -60,7 +62,7 @@ class AnswerGuard:
 
     def __init__(self) -> None:
         self._drawn_at = math.inf
-        self._last_at, self._last_kind = -math.inf, InputKind.NAVIGATION
+        self._last_at, self._typed_at = -math.inf, -math.inf
         self._pending: str | None = None
         self._pending_at, self._quiet_looks = 0.0, 0
 
@@ -84,9 +86,11 @@ class AnswerGuard:
 
     def stands_alone(self, at: float, kind: InputKind) -> bool:
         """Take a key or a click, and tell whether the pauses before it were long enough; an answer that is pending is withdrawn."""
-        pause_s = TYPING_S if self._last_kind is InputKind.TEXT else BEFORE_S
-        alone = self._pending is None and at - self._drawn_at >= BEFORE_S and at - self._last_at >= pause_s
-        self._last_at, self._last_kind, self._pending = max(at, self._last_at), kind, None
+        types = at - self._typed_at < TYPING_S
+        alone = self._pending is None and not types and at - self._drawn_at >= BEFORE_S and at - self._last_at >= BEFORE_S
+        if types or kind is InputKind.TEXT:
+            self._typed_at = max(at, self._typed_at)
+        self._last_at, self._pending = max(at, self._last_at), None
         return alone
 
     def begin(self, answer: str, at: float) -> None:
@@ -153,8 +157,8 @@ class ConsentScreen(ModalScreen[Result]):
         """Whether the mouse button went down in time; its release belongs to it."""
         self._field = ""
         """Id of the input that the person types in; empty while keys answer."""
-        self._typed_from: float | None = None
-        """When the first character of the name was typed."""
+        self._typed: list[float] = []
+        """When each character of the name was typed, from the last time on that the field was empty."""
         self._looks: Timer | None = None
         self.hinted = ""
         """What was said last at the lower edge; empty for what the keys do."""
@@ -242,7 +246,10 @@ class ConsentScreen(ModalScreen[Result]):
         if isinstance(event, events.Paste):
             return self._admit_paste(at)
         if isinstance(event, events.MouseDown):
-            self._pressed = self._stood_alone = self._alone(at, InputKind.ANSWER)
+            # Textual presses a button with any button of the mouse; the right and middle ones open menus and paste in terminals
+            answers = event.button == LEFT_BUTTON
+            alone = self._alone(at, InputKind.ANSWER if answers else InputKind.NAVIGATION)
+            self._pressed = self._stood_alone = alone and answers
             return self._pressed
         if isinstance(event, (events.MouseUp, events.Click)):
             return self._pressed
@@ -270,8 +277,10 @@ class ConsentScreen(ModalScreen[Result]):
             self.action_leave()
             return False
         if self._field:
-            if self._typed_from is None or not self.query_one(f"#{self._field}", Input).value:
-                self._typed_from = at
+            if not self.query_one(f"#{self._field}", Input).value and at - (self._typed or [at])[-1] >= BY_HAND_S:
+                self._typed = []
+            if event.is_printable:
+                self._typed.append(at)
             self._stood_alone = self._alone(at, InputKind.TEXT)
             return True
         answers = event.key in self.ANSWER_KEYS
@@ -344,7 +353,7 @@ class ConsentScreen(ModalScreen[Result]):
 
     def open_field(self, field: str, title: str) -> None:
         """Let the person type into an input of the dialog, in place of the buttons."""
-        self._field, self._typed_from = field, None
+        self._field, self._typed = field, []
         self.query(".asks-buttons").add_class("-hidden")
         inputs = self.query_one(f"#{field}", Input)
         inputs.border_title = Content(line(title))
@@ -363,10 +372,11 @@ class ConsentScreen(ModalScreen[Result]):
 
     def _name_typed(self, field: Input) -> None:
         name, wanted = field.value.strip(), self.target_name
-        took_s = self._clock.ticks() - self._typed_from if self._typed_from is not None else 0.0
+        # not until Enter: who pastes may well wait before it
+        typed_s = self._typed[-1] - self._typed[0] if self._typed else 0.0
         if name != wanted:
             self.hint(f"That is not {wanted}: nothing was answered.")
-        elif took_s < BY_HAND_S * len(wanted):
+        elif len(self._typed) < len(wanted) or typed_s < BY_HAND_S * (len(wanted) - 1):
             self.hint("That was pasted or typed by a program: type it by hand.")
         else:
             self._begin("name", f"{self.YES}: any key stops it")

@@ -1,0 +1,267 @@
+"""Clusters that write down what runs on them, behind the real gate and tools: for the tests of frozen commands."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assistant.config import SlurmSettings
+from assistant.errors import Parked
+from assistant.evaluation.asked import Asked
+from assistant.evaluation.layout import RunFolder
+from assistant.evaluation.staging import Model
+from assistant.gate import Gate, Park
+from assistant.policy import Mode, Policy
+from assistant.ports import Approver, JumpingClock, Scheduler
+from assistant.records import Job, JobSpec, Reservation
+from assistant.rendering import command_line, method_lines
+from assistant.schedulers.local import LocalScheduler
+from assistant.schedulers.simulated import SimulatedCluster
+from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.slurm import SlurmScheduler
+from assistant.store import Store
+from assistant.tooling import Context, Tool, find_tool
+from tests.own_cordons import earlier_cordon
+from tests.unit.test_slurm_commands import CONFIG, program, squeue
+
+START = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
+BY = "cli:alice"
+
+
+class Recorder(SimulatedCluster):
+    """A cluster in memory with every optional port, which writes a command down at the moment at which it runs."""
+
+    def __init__(self, clock: JumpingClock, folder: Path) -> None:
+        super().__init__(clock, folder, nodes=6)
+        self.ran: list[str] = []
+        self.waiting: list[str] = []
+
+    def submit(self, spec: JobSpec) -> str:
+        self.ran += method_lines("submit", [spec], {})
+        return super().submit(spec)
+
+    def cancel(self, job_id: str) -> None:
+        self.ran += method_lines("cancel", [job_id], {})
+        super().cancel(job_id)
+
+    def cordon(self, node: str, reason: str) -> None:
+        self.ran += method_lines("cordon", [node, reason], {})
+        super().cordon(node, reason)
+
+    def uncordon(self, node: str) -> None:
+        self.ran += method_lines("uncordon", [node], {})
+        super().uncordon(node)
+
+    def requeue(self, job_id: str, *, hold: bool = False) -> None:
+        self.ran += method_lines("requeue", [job_id], {"hold": hold} if hold else {})
+        super().set_cancelled(job_id)
+        super().set_requeued(job_id, hold=hold)
+
+    def dependents(self, job_id: str) -> Sequence[Job]:
+        return [self.job(waiting) for waiting in self.waiting]
+
+    def move_dependent(self, dependent: str, old: str, new: str) -> None:
+        self.ran += method_lines("move_dependent", [dependent, old, new], {})
+
+    def reservations(self) -> Sequence[Reservation]:
+        return ()
+
+    def reserve(self, name: str, nodes: Sequence[str], *, minutes: int, users: Sequence[str] = ()) -> None:
+        self.ran += method_lines("reserve", [name, nodes], {"minutes": minutes})
+
+    def unreserve(self, name: str) -> None:
+        self.ran += method_lines("unreserve", [name], {})
+
+
+@dataclass
+class Scene:
+    """A cluster with a failed and a running job, a cordoned node, and an evaluation, behind the real gate and tools."""
+
+    kind: str
+    folder: Path
+    clock: JumpingClock
+    store: Store
+    scheduler: Scheduler
+    transport: SimulatedCluster
+    ran: Callable[[], list[str]]
+    jobs: dict[str, str]
+    checkpoints: Path
+    asked: list[str] = field(default_factory=list)
+
+    def context(self, incident: int | None, tag: str) -> Context:
+        return Context(self.scheduler, self.transport, self.clock, random.Random(1), self.store, incident=incident, tag=tag)
+
+    def gate(self, mode: Mode = Mode.PROPOSE, approver: Approver | None = None, find: Callable[[str], Tool] = find_tool) -> Gate:
+        return Gate(self.store, self.context, Policy(mode=mode), approver or Park(self.store, expires_after_s=86400), find=find)
+
+    def asks(self, tool: str, arguments: Mapping[str, Any], **more: Any) -> int:
+        """Call a tool and return the approval that it waits for."""
+        with pytest.raises(Parked) as parked:
+            self.gate().call(tool, arguments, why="test", by="playbook:x", **more)
+        return parked.value.approval
+
+    def shown(self, approval: int) -> str:
+        return self.store.call(self.store.approval(approval).call).preview
+
+
+def scene_of(kind: str, folder: Path) -> Scene:
+    clock = JumpingClock(START)
+    checkpoints = folder / "ckpt"
+    checkpoints.mkdir()
+    recorder = Recorder(clock, folder / "logs")
+    script = f"#!/bin/sh\n#NIGHTSHIFT checkpoints={checkpoints}\nsrun train\n"
+    recorder.plan("llm", Run(fails_at=50, checkpoints=checkpoints), Run())
+    spec = JobSpec("llm", script, nodes=1, work_dir=folder, user="root", comment="run 7", environment={"TOKEN": "hunter2"})
+    jobs = {"failed": recorder.submit(spec)}
+    clock.sleep(120)
+    recorder.plan("other", Run(steps=10**6))
+    jobs["running"] = recorder.submit(JobSpec("other", "#!/bin/sh\n", user="root", work_dir=folder / "elsewhere"))
+    jobs["waiting"] = recorder.submit(JobSpec("after", "#!/bin/sh\n", user="root", work_dir=folder / "later"))
+    recorder.waiting = [jobs["waiting"]]
+    recorder.plan("evaluate-clean", Run(steps=10**6))
+    part = JobSpec(
+        "evaluate-clean", "#!/bin/sh\n", work_dir=folder / "run9", user=getpass.getuser(), comment="nightshift-evaluate:run9:1"
+    )
+    jobs["evaluation"] = recorder.submit(part)
+    store = Store(folder / "s.db", clock)
+    standing = f"{earlier_cordon(store, 'node05')} ecc until=2026-03-10T13:00:00Z by=x"
+    recorder.set_cordon("node05", standing)
+    recorder.ran.clear()
+    scheduler: Scheduler = recorder
+    ran: Callable[[], list[str]] = lambda: list(recorder.ran)  # noqa: E731
+    if kind == "slurm":
+        scheduler, ran = slurm_stand_in(folder / "slurm", spec, script, jobs, standing)
+    elif kind == "local":
+        scheduler, ran = local_cluster(folder, spec, jobs, standing)
+    run = RunFolder(folder / "run9")
+    run.job(1).mkdir(parents=True, exist_ok=True)
+    (run.job(1) / "job.json").write_text(json.dumps({"kind": "clean", "node": "", "exclude": [], "gpus": 1}))
+    Asked(Model("/m", size_bytes=1), (), {}, "/dev/shm").save(run)
+    return Scene(kind, folder, clock, store, scheduler, recorder, ran, jobs, checkpoints)
+
+
+def local_cluster(folder: Path, spec: JobSpec, jobs: dict[str, str], standing: str) -> tuple[Scheduler, Callable[[], list[str]]]:
+    ran: list[str] = []
+
+    class Local(LocalScheduler):
+        def submit(self, spec: JobSpec) -> str:
+            ran.extend(method_lines("submit", [spec], {}))
+            return super().submit(spec)
+
+        def cancel(self, job_id: str) -> None:
+            ran.extend(method_lines("cancel", [job_id], {}))
+            super().cancel(job_id)
+
+        def cordon(self, node: str, reason: str) -> None:
+            ran.extend(method_lines("cordon", [node, reason], {}))
+            super().cordon(node, reason)
+
+        def uncordon(self, node: str) -> None:
+            ran.extend(method_lines("uncordon", [node], {}))
+            super().uncordon(node)
+
+    cluster = Local(folder / "local", JumpingClock(START), nodes=6)
+    for node in cluster.nodes():
+        cluster.cordon(node.name, standing)  # so that nothing is really started
+    (folder / "elsewhere").mkdir()
+    jobs["failed"] = cluster.submit(spec)
+    cluster.cancel(jobs["failed"])
+    jobs["running"] = cluster.submit(JobSpec("other", "#!/bin/sh\n", work_dir=folder / "elsewhere"))
+    (folder / "run9").mkdir()
+    part = JobSpec("evaluate-clean", "sleep 60", work_dir=folder / "run9", comment="nightshift-evaluate:run9:1")
+    jobs["evaluation"] = cluster.submit(part)
+    for name in ("node01", "node02", "node03"):
+        cluster._set_cordons(cluster._cluster(), {k: v for k, v in cluster._cluster()["cordons"].items() if k != name})
+    ran.clear()
+    return cluster, lambda: list(ran)
+
+
+def slurm_stand_in(
+    folder: Path, spec: JobSpec, script: str, jobs: dict[str, str], standing: str
+) -> tuple[Scheduler, Callable[[], list[str]]]:
+    """Make programs that answer as Slurm's do, remember drains and the last submission, and log each command."""
+    (folder / "nodes").mkdir(parents=True)
+    log = folder / "log"
+    for number in range(1, 7):
+        state = f"IDLE+DRAIN Partitions=simulated Reason={standing}" if number == 5 else "IDLE Partitions=simulated"
+        (folder / f"nodes/node0{number}").write_text(f"NodeName=node0{number} State={state}\n")
+    shown = "JobId=1 JobName=llm NumNodes=1 TimeLimit=UNLIMITED BatchFlag=1 NtasksPerN:B:S:C=0:0:*:*"
+    (folder / "script").write_text(script)
+    note = f'for word in "$0" "$@"; do printf "%s\\036" "$word" >> {log}; done; echo >> {log}'
+    update = (
+        f'node={folder}/nodes/${{2#NodeName=}}; case "$3" in State=DRAIN)'
+        ' printf "NodeName=%s State=IDLE+DRAIN Partitions=simulated Reason=%s\\n" "${2#NodeName=}" "${4#Reason=}" > "$node";;'
+        ' State=RESUME) printf "NodeName=%s State=IDLE Partitions=simulated\\n" "${2#NodeName=}" > "$node";; esac'
+    )
+    cases = (
+        f"case \"$1 $2\" in 'show config') printf '{CONFIG}';;"
+        f" 'show node') cat {folder}/nodes/*;; 'show job') echo '{shown}';; 'write batch_script') cat {folder}/script;;"
+        f" 'show '*) echo none;; 'update NodeName='*) {note}; {update};; *) {note};; esac"
+    )
+    program(folder, "scontrol", cases)
+    program(folder, "scancel", note)
+    comment = f'for word; do case "$word" in --comment=*) printf "%s" "${{word#--comment=}}" > {folder}/comment;; esac; done'
+    program(folder, "sbatch", f"{note}; {comment}; cat > {folder}/handed-in; echo 99")
+    part = {"Comment": "nightshift-evaluate:run9:1", "WorkDir": f"{folder.parent}/run9"}
+    plain = {"Partition": "simulated", "UserName": getpass.getuser(), "Command": "", "SubmitTime": "1773144000"}
+    rows = {
+        "failed": {"State": "FAILED", "Name": "llm", "WorkDir": str(spec.work_dir), "Comment": "run 7", "EndTime": "1773144060"},
+        "running": {"State": "RUNNING", "Name": "other", "NodeList": "node02", "StartTime": "1773144000"},
+        "waiting": {"State": "PENDING", "Name": "after", "Dependency": f"afterok:{jobs['failed']}(unfulfilled)"},
+        "evaluation": {"State": "RUNNING", "Name": "evaluate-clean", "NodeList": "node03", **part},
+    }
+    listed = [{**plain, "JobArrayID": jobs[name], "JobID": jobs[name], **row} for name, row in rows.items()]
+    squeue(folder, *listed)
+    (folder / "squeue").rename(folder / "squeue-jobs")
+    held = {"State": "PENDING", "Reason": "JobHeldUser", "Name": "llm", "WorkDir": str(spec.work_dir), "Comment": "COMMENT"}
+    squeue(folder, *listed, {**plain, "JobArrayID": "99", "JobID": "99", **held, "SubmitTime": "1773151320"})
+    text = (folder / "squeue").read_text().replace("COMMENT", f"'\"$(cat {folder}/comment)\"'")
+    program(folder, "squeue-submitted", text)
+    busy = "".join(f"{jobs[name]}${{m}}{row['NodeList']}${{m}}.\n" for name, row in rows.items() if "NodeList" in row)
+    marked = 'for word; do :; done; m=$(echo "$word" | grep -o "<[0-9a-f]*>" | head -n 1)'
+    program(
+        folder,
+        "squeue",
+        f'{marked}\ncase "$word" in *:0$m,NodeList:0$m.) echo "J${{m}}N$m."; printf "%s" "{busy}";;'
+        f' *) if [ -e {folder}/comment ]; then exec {folder}/squeue-submitted "$@"; fi; exec {folder}/squeue-jobs "$@";; esac',
+    )
+    cluster = SlurmScheduler(SlurmSettings(folder=folder, users=("*",), timeout_s=10.0), JumpingClock(START))
+
+    def ran() -> list[str]:
+        lines = log.read_text().split("\n") if log.exists() else []
+        return [command_line(line.split("\x1e")[:-1]) for line in lines]
+
+    return cluster, ran
+
+
+CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
+    "cordon": ("cordon_node", {"node": "node01", "reason": "Xid 79; 'x'\n$(id)"}),
+    "renew": ("renew_cordon", {"node": "node05"}),
+    "uncordon": ("uncordon_node", {"node": "node05", "force": "new GPU"}),
+    "cancel": ("cancel_job", {"job": "{running}"}),
+    "requeue": ("requeue_job", {"job": "{running}"}),
+    "resubmit": ("resubmit_job", {"job": "{failed}", "checkpoint": "last", "exclude": ["node03"]}),
+    "from the start": ("resubmit_job", {"job": "{failed}", "checkpoint": "none"}),
+    "evaluate": ("submit_evaluation_job", {"run": "{folder}/run9", "number": 1}),
+    "end evaluation": ("end_evaluation_job", {"run": "{folder}/run9", "number": 1}),
+    "test": ("two_round_test", {"nodes": ["node04", "node06"], "program": "ring"}),
+}
+NOT_ON = {"local": {"requeue", "resubmit", "test"}, "slurm": {"requeue", "resubmit"}}
+"""What a kind of cluster here cannot do: no requeue (tests/live/test_slurm.py has it), no checkpoints of its own, no answers of
+nodes."""
+
+
+def arguments_of(scene: Scene, name: str) -> tuple[str, dict[str, Any]]:
+    tool, arguments = CHANGES[name]
+    known = {"folder": str(scene.folder), **scene.jobs}
+    return tool, {
+        key: text.format(**known) if isinstance(text, str) and "$" not in text else text for key, text in arguments.items()
+    }
