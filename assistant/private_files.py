@@ -8,12 +8,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from assistant.errors import ConfigError
+from assistant.way import steps_to
 
-__all__ = ["append_private", "close_state_folder", "create_private", "open_private", "private_folder"]
+__all__ = ["append_private", "check_own_place", "close_state_folder", "create_private", "open_private", "private_folder"]
 
 _FOLDER_MODE, _FILE_MODE = 0o700, 0o600
 _OTHERS = 0o077
@@ -53,6 +55,54 @@ def close_state_folder(folder: Path) -> None:
             f"state_folder: wanted a folder of Nightshift's own, found {folder}, which others share; name a folder inside it"
         )
     _close_to_others(folder, _FOLDER_MODE)
+
+
+def check_own_place(path: Path, companions: Sequence[str] = ()) -> None:
+    """Make sure that nobody else can replace a file of ours or the files beside it, before it is opened or made.
+
+    A file that belongs to another account, as where root looks at the service's store, must lie in a folder of that account; this
+    account counts as ours then.
+
+    Args:
+        path: The file, which may be missing.
+        companions: Endings of the files beside it, which may be missing, too.
+
+    Raises:
+        ConfigError: A folder or link on the way, or one of the files, belongs to somebody else.
+        OSError: A part of the way cannot be looked at.
+    """
+    own = {0, os.geteuid()}
+    status = _looked_at(path)
+    if status is not None and stat.S_ISREG(status.st_mode) and status.st_uid not in own:
+        folder = path.parent.stat()
+        if folder.st_uid != status.st_uid:
+            raise ConfigError(
+                f"{path}: wanted a file of our own, found one of user {status.st_uid} in a folder of user {folder.st_uid}; "
+                "see who made it, and remove it"
+            )
+        own.add(status.st_uid)
+    for step, found in steps_to(path.parent):
+        shared = found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX and not stat.S_ISLNK(found.st_mode)
+        if found.st_uid not in own or shared:
+            raise ConfigError(
+                f"{path}: wanted a place that only we can change, found {step} of user {found.st_uid}, mode "
+                f"{stat.S_IMODE(found.st_mode):04o}; name a place below a folder of our own"
+            )
+    for ending in ("", *companions):
+        beside = path.with_name(path.name + ending)
+        status = _looked_at(beside)
+        if status is not None and (status.st_uid not in own or (ending and not stat.S_ISREG(status.st_mode))):
+            raise ConfigError(
+                f"{beside}: wanted a regular file of our own or none, found one of user {status.st_uid}, mode "
+                f"{stat.filemode(status.st_mode)}; see who made it, and remove it"
+            )
+
+
+def _looked_at(path: Path) -> os.stat_result | None:
+    try:
+        return path.lstat()
+    except FileNotFoundError:
+        return None
 
 
 def open_private(path: Path, flags: int) -> int:

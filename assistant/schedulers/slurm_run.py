@@ -81,6 +81,10 @@ class Commands:
         """
         try:
             wrapper = [processes.program_path(before[0]), *before[1:]] if before else []
+            for word in before[1:]:
+                # sudo, env, nice and the like run a program that a further word names
+                if word.startswith("/") and Path(word).is_file():
+                    processes.program_path(word)
         except OSError as error:
             raise Unavailable(f"{before[0]} cannot be run: {error.strerror} ({error.filename})") from error
         return [*wrapper, self.path(program), *words]
@@ -152,7 +156,20 @@ class Commands:
     def _environment(self) -> dict[str, str]:
         # SBATCH_*, SQUEUE_* and so on are options in disguise: what the caller's shell prefers is not what we ask for
         conf = {"SLURM_CONF": str(self._conf)} if self._conf is not None else {}
+        named = conf.get("SLURM_CONF") or os.environ.get("SLURM_CONF", "")
+        # Slurm's programs load the plugins that this file names; Slurm's own daemons trust its own account with it, too
+        if named and os.geteuid() == 0 and (problem := processes.changeable(named, _slurm_accounts())):
+            raise Unavailable(
+                f"{named}: root does not use this slurm.conf, since {problem}; let root or slurm own it and nobody else write"
+            )
         return processes.clean_environment({**WAY_OF_SPEAKING, **conf})
+
+
+def _slurm_accounts() -> frozenset[int]:
+    try:
+        return frozenset({0, pwd.getpwnam("slurm").pw_uid})
+    except KeyError:
+        return frozenset({0})
 
 
 def _kill_group(pid: int) -> None:

@@ -128,7 +128,7 @@ def test_what_belongs_to_somebody_else_and_is_open_is_refused(tmp_path: Path) ->
     theirs.write_text("")
     theirs.chmod(0o666)
     os.chown(theirs, 12345, 12345)
-    with pytest.raises(ConfigError, match="of user 12345; have its owner run: chmod 600"):
+    with pytest.raises(ConfigError, match="found one of user 12345 in a folder of user 0"):
         Store(theirs, JumpingClock(NOON))
 
 
