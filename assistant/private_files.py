@@ -115,11 +115,14 @@ def open_private(path: Path, flags: int) -> int:
         flags: As for `os.open`; O_CREAT, O_NOFOLLOW and O_CLOEXEC are added.
 
     Raises:
-        ConfigError: Others may read it, and it belongs to somebody else.
+        ConfigError: It belongs to somebody else than root, this account or the owner of its folder; or others may read it.
         OSError: It is a link, or cannot be opened.
     """
     descriptor = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE_MODE)
     try:
+        owner = os.fstat(descriptor).st_uid
+        if owner not in (0, os.geteuid(), path.parent.stat().st_uid):
+            raise ConfigError(f"{path}: wanted a file of our own, found one of user {owner}; see who made it, and remove it")
         _close_to_others(path, _FILE_MODE, descriptor)
     except BaseException:
         os.close(descriptor)

@@ -104,15 +104,17 @@ def changeable(path: str, trusted: Collection[int] = (0,)) -> str:
     Each folder and link on the way is looked at, and, where the file is a script, the program that its first line names. A folder
     with the sticky bit, as /tmp, counts as safe: what root owns in there cannot be replaced. What is missing cannot be run.
     """
-    for _ in range(MOST_INTERPRETERS):
-        problem = _changeable_way(path, trusted)
+    named, looked_at = [path], 0
+    while named:
+        place = named.pop()
+        problem = _changeable_way(place, trusted)
         if problem:
             return problem
-        interpreter = _interpreter(path)
-        if not interpreter:
-            return ""
-        path = interpreter
-    return f"{path} is a script of a script of a script"
+        looked_at += 1
+        if looked_at > MOST_INTERPRETERS:
+            return f"{path} is a script of a script of a script"
+        named += _interpreters(place)
+    return ""
 
 
 def _changeable_way(path: str, trusted: Collection[int]) -> str:
@@ -131,20 +133,20 @@ def _changeable_way(path: str, trusted: Collection[int]) -> str:
     return ""
 
 
-def _interpreter(path: str) -> str:
-    """Return the program that the kernel starts for a script, empty for what is no script."""
+def _interpreters(path: str) -> list[str]:
+    """Return the programs that the first line of a script names by path, as `/usr/bin/env -S /opt/site/python` does; else none."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
-        return ""
+        return []
     try:
         begin = os.read(handle, SCRIPT_LINE_BYTES) if stat.S_ISREG(os.fstat(handle).st_mode) else b""
     except OSError:
-        return ""
+        return []
     finally:
         os.close(handle)
     words = begin.split(b"\n", 1)[0][2:].split() if begin.startswith(b"#!") else []
-    return os.fsdecode(words[0]) if words and words[0].startswith(b"/") else ""
+    return [os.fsdecode(word) for word in words if word.startswith(b"/")]
 
 
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -217,6 +217,8 @@ def _scheduler(door: Door) -> Iterator[Finding]:
     scheduler = door.engine().scheduler
     nodes, jobs = scheduler.nodes(), scheduler.jobs()
     yield Finding("scheduler", Health.OK, f"{scheduler.name} answers: {len(nodes)} nodes, {len(jobs)} jobs")
+    for line in door.in_force.look().policy.unmatched(nodes):
+        yield Finding("policy", Health.WARN, line, "compare with `nightshift nodes`: case and leading zeros count")
 
 
 def _slurm(door: Door) -> Iterator[Finding]:
