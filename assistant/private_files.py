@@ -8,12 +8,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from assistant.errors import ConfigError
+from assistant.way import steps_to
 
-__all__ = ["append_private", "close_state_folder", "create_private", "open_private", "private_folder"]
+__all__ = ["append_private", "check_own_place", "close_state_folder", "create_private", "open_private", "private_folder"]
 
 _FOLDER_MODE, _FILE_MODE = 0o700, 0o600
 _OTHERS = 0o077
@@ -55,6 +57,54 @@ def close_state_folder(folder: Path) -> None:
     _close_to_others(folder, _FOLDER_MODE)
 
 
+def check_own_place(path: Path, companions: Sequence[str] = ()) -> None:
+    """Make sure that nobody else can replace a file of ours or the files beside it, before it is opened or made.
+
+    A file that belongs to another account, as where root looks at the service's store, must lie in a folder of that account; this
+    account counts as ours then.
+
+    Args:
+        path: The file, which may be missing.
+        companions: Endings of the files beside it, which may be missing, too.
+
+    Raises:
+        ConfigError: A folder or link on the way, or one of the files, belongs to somebody else.
+        OSError: A part of the way cannot be looked at.
+    """
+    own = {0, os.geteuid()}
+    status = _looked_at(path)
+    if status is not None and stat.S_ISREG(status.st_mode) and status.st_uid not in own:
+        folder = path.parent.stat()
+        if folder.st_uid != status.st_uid:
+            raise ConfigError(
+                f"{path}: wanted a file of our own, found one of user {status.st_uid} in a folder of user {folder.st_uid}; "
+                "see who made it, and remove it"
+            )
+        own.add(status.st_uid)
+    for step, found in steps_to(path.parent):
+        shared = found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX and not stat.S_ISLNK(found.st_mode)
+        if found.st_uid not in own or shared:
+            raise ConfigError(
+                f"{path}: wanted a place that only we can change, found {step} of user {found.st_uid}, mode "
+                f"{stat.S_IMODE(found.st_mode):04o}; name a place below a folder of our own"
+            )
+    for ending in ("", *companions):
+        beside = path.with_name(path.name + ending)
+        status = _looked_at(beside)
+        if status is not None and (status.st_uid not in own or (ending and not stat.S_ISREG(status.st_mode))):
+            raise ConfigError(
+                f"{beside}: wanted a regular file of our own or none, found one of user {status.st_uid}, mode "
+                f"{stat.filemode(status.st_mode)}; see who made it, and remove it"
+            )
+
+
+def _looked_at(path: Path) -> os.stat_result | None:
+    try:
+        return path.lstat()
+    except FileNotFoundError:
+        return None
+
+
 def open_private(path: Path, flags: int) -> int:
     """Open a file that is created with 0600, and return its descriptor; a laxer one of ours is set to 0600.
 
@@ -65,14 +115,18 @@ def open_private(path: Path, flags: int) -> int:
         flags: As for `os.open`; O_CREAT, O_NOFOLLOW and O_CLOEXEC are added.
 
     Raises:
-        ConfigError: Others may read it, and it belongs to somebody else.
+        ConfigError: It belongs to somebody else than root, this account or the owner of its folder; or others may read it.
         OSError: It is a link, no regular file, or cannot be opened.
     """
     # O_NONBLOCK: a named pipe that lies there is not waited for
     descriptor = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, _FILE_MODE)
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "is no regular file", str(path))
+        owner = status.st_uid
+        if owner not in (0, os.geteuid(), path.parent.stat().st_uid):
+            raise ConfigError(f"{path}: wanted a file of our own, found one of user {owner}; see who made it, and remove it")
         _close_to_others(path, _FILE_MODE, descriptor)
     except BaseException:
         os.close(descriptor)

@@ -18,9 +18,11 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
+
+from assistant.way import steps_to
 
 __all__ = [
     "UnsafeProgram",
@@ -52,6 +54,10 @@ OPTIONS_IN_DISGUISE = re.compile(
 )
 RESOURCE_LIMIT = re.compile(r"SLURM_RLIMIT_[A-Z]{1,16}=U?[0-9]{1,20}")
 """How sbatch remembers the user's soft limits (`ulimit`): the one kind of Slurm's variables that is the job's own and no option."""
+SCRIPT_LINE_BYTES = 256
+"""Of a script's first line the kernel reads so much. Source: BINPRM_BUF_SIZE in linux/binfmts.h."""
+MOST_INTERPRETERS = 5
+"""Scripts whose interpreter is a script. Source: exec_binprm() in fs/exec.c refuses more."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 LONGEST_VARIABLE = 128 * 1024 - 1
 """Bytes of name and value: what the kernel takes for one string (MAX_ARG_STRLEN)."""
@@ -92,26 +98,55 @@ def search_folders() -> list[str]:
     return list(dict.fromkeys([*named, *SYSTEM_FOLDERS]))
 
 
-def changeable(path: str) -> str:
-    """Return how somebody other than root could change what lies at a path, empty when nobody can.
+def changeable(path: str, trusted: Collection[int] = (0,)) -> str:
+    """Return how somebody other than the trusted uids, by default root, could change what lies at a path; empty: nobody can.
 
-    Both the path as written and the file that its links lead to are looked at, with all folders above. A folder with the sticky
-    bit, as /tmp, counts as safe: what root owns in there cannot be replaced. What is not there cannot be run either.
+    Each folder and link on the way is looked at, and, where the file is a script, the program that its first line names. A folder
+    with the sticky bit, as /tmp, counts as safe: what root owns in there cannot be replaced. What is missing cannot be run.
     """
-    real = Path(os.path.realpath(path))
-    for place in dict.fromkeys([Path(path), *Path(path).parents, real, *real.parents]):
-        try:
-            look = place.lstat()
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            return f"{place} cannot be looked at ({error.strerror})"
-        if look.st_uid != 0:
-            return f"{place} belongs to uid {look.st_uid}"
-        open_to_others = look.st_mode & stat.S_IWOTH or (look.st_mode & stat.S_IWGRP and look.st_gid != 0)
-        if open_to_others and not stat.S_ISLNK(look.st_mode) and not (stat.S_ISDIR(look.st_mode) and look.st_mode & stat.S_ISVTX):
-            return f"{place} may be written by others"
+    named, looked_at = [path], 0
+    while named:
+        place = named.pop()
+        problem = _changeable_way(place, trusted)
+        if problem:
+            return problem
+        looked_at += 1
+        if looked_at > MOST_INTERPRETERS:
+            return f"{path} is a script of a script of a script"
+        named += _interpreters(place)
     return ""
+
+
+def _changeable_way(path: str, trusted: Collection[int]) -> str:
+    try:
+        for place, look in steps_to(path):
+            if look.st_uid not in trusted:
+                return f"{place} belongs to uid {look.st_uid}"
+            open_to_others = look.st_mode & stat.S_IWOTH or (look.st_mode & stat.S_IWGRP and look.st_gid != 0)
+            sticky = stat.S_ISDIR(look.st_mode) and look.st_mode & stat.S_ISVTX
+            if open_to_others and not stat.S_ISLNK(look.st_mode) and not sticky:
+                return f"{place} may be written by others"
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return f"{error.filename or path} cannot be looked at ({error.strerror})"
+    return ""
+
+
+def _interpreters(path: str) -> list[str]:
+    """Return the programs that the first line of a script names by path, as `/usr/bin/env -S /opt/site/python` does; else none."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return []
+    try:
+        begin = os.read(handle, SCRIPT_LINE_BYTES) if stat.S_ISREG(os.fstat(handle).st_mode) else b""
+    except OSError:
+        return []
+    finally:
+        os.close(handle)
+    words = begin.split(b"\n", 1)[0][2:].split() if begin.startswith(b"#!") else []
+    return [os.fsdecode(word) for word in words if word.startswith(b"/")]
 
 
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from assistant.errors import ToolError
 from assistant.records import CallStatus, EventKind, Incident, Job, JobState, run_of
-from assistant.recover.identity import is_claim, is_withdrawn_claim, other_keeper
+from assistant.recover.identity import is_claim, is_withdrawn_claim, other_keeper, restart_of
 from assistant.tooling import Context
 
 
@@ -19,6 +19,7 @@ def must_be_meant(context: Context, job: Job) -> None:
     """
     incident = _incident(context, job)
     if incident is None:
+        _must_be_the_restart(context, job)
         return
     if job.attempt != incident.attempt:
         raise ToolError(
@@ -26,6 +27,27 @@ def must_be_meant(context: Context, job: Job) -> None:
             f"this is {job.attempt}; leave it alone or look at the new attempt"
         )
     must_be_the_same_job(context, job)
+
+
+def _must_be_the_restart(context: Context, job: Job) -> None:
+    """Make sure that a job whose id a restart of the incident returned is that restart: ids are given again.
+
+    Raises:
+        ToolError: It is another job: of another user, name, folder or time, or without the tag of the restart.
+    """
+    for call in context.history.calls(context.incident):
+        if call.tool != "resubmit_job":
+            continue
+        outcome = context.history.outcome(call.id)
+        value = outcome.value if outcome is not None and isinstance(outcome.value, Mapping) else {}
+        if value.get("job") != job.id:
+            continue
+        restart = restart_of(context.history, job)
+        if restart is None or restart.id != call.id or run_of(job) not in context.history.runs_of(call.id):
+            raise ToolError(
+                f"job {job.id} ({job.name!r} of {job.user}) is not the one that call {call.id} submitted: another job has that id "
+                "now; leave it alone"
+            )
 
 
 def must_be_the_same_job(context: Context, job: Job) -> None:

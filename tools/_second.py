@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
+from assistant.errors import ToolError, Unavailable
 from assistant.probing import Health
 from assistant.records import Node, NodeState
 from assistant.recover.leases import ours
@@ -47,5 +48,31 @@ def _alone_in_silence(node: str, checked: Mapping[str, Checked]) -> bool:
 
 
 def _blamed_before(context: Context, node: str) -> bool:
+    """Tell whether somebody else than the user of this job had the node blamed before, or a machine had.
+
+    What a job prints is its user's word: the same user's word twice is one witness, where there are other users whom it could harm.
+    """
     since = context.clock.now() - REPEATED
-    return any(one.blamed and one.incident != context.incident for one in context.history.sightings(since, node))
+    earlier = [one.incident for one in context.history.sightings(since, node) if one.blamed and one.incident != context.incident]
+    if not earlier:
+        return False
+    if len({job.user for job in context.scheduler.jobs()}) <= 1:
+        return True
+    user = _user(context, context.incident)
+    return any(
+        _machine_accuses(context, incident, node) or (user and _user(context, incident) not in ("", user)) for incident in earlier
+    )
+
+
+def _machine_accuses(context: Context, incident: int, node: str) -> bool:
+    diagnosis = context.history.diagnosis(incident)
+    return diagnosis is not None and bool(witnesses(diagnosis, node) - {"job"})
+
+
+def _user(context: Context, incident: int | None) -> str:
+    """Return the user of an incident's job as the scheduler shows it now, empty where it has forgotten the job."""
+    job_id = context.history.incident(incident).job if incident is not None else None
+    try:
+        return context.scheduler.job(job_id).user if job_id is not None else ""
+    except (ToolError, Unavailable):
+        return ""

@@ -109,6 +109,12 @@ def resubmit_job(
     )
     if problem:
         raise ToolError(f"job {job} was not submitted again: {problem}")
+    made = next((one for one in listed if _carries_tag(context.tag, one, plan.job)), None)
+    if made is not None:
+        raise ToolError(
+            f"job {job} was not submitted again: job {made.id} ({made.state}) of the same run carries the tag of this very call "
+            f"({context.tag}), so it was made already; a store that was restored from an older copy does not know of it"
+        )
     new_job = claim.id if claim is not None else context.scheduler.submit(plan.spec)
     new_job = _must_win(context, plan.job, new_job, {one.id for one in listed})
     context.scheduler.release(new_job)
@@ -147,6 +153,13 @@ def withdrawn(context: Context, tag: str, job: str, **_: Any) -> None:
     for listed in _jobs_beside(context, job):
         if is_claim(listed) and tag in listed.comment.split() and run_of(listed) in context.history.runs_of(number):
             context.scheduler.withdraw(listed.id)
+
+
+def _carries_tag(tag: str, job: Job, old: Job) -> bool:
+    """Return whether a job of the same run carries a tag and was released: the call was made, whatever the store says."""
+    if not tag or tag not in job.comment.split() or job.id == old.id or run_of(job) != run_of(old):
+        return False
+    return not is_claim(job) and not is_withdrawn_claim(job)
 
 
 def _is_of_call(context: Context, tag: str, job: Job) -> bool:

@@ -6,20 +6,18 @@ Nightshift. The check covers the file and every folder and link on the way to it
 
 from __future__ import annotations
 
-import errno
 import os
 import pwd
 import stat
 from pathlib import Path
 
 from assistant.errors import ContentError
+from assistant.way import steps_to
 
-__all__ = ["must_be_trusted", "read_trusted", "untrusted_because"]
+__all__ = ["must_be_trusted", "read_trusted", "untrusted_because", "untrusted_folder_because"]
 
 MOST_BYTES = 4 << 20
 """Of a file: larger ones are no text that a person wrote."""
-_MOST_LINKS = 40
-"""Links on the way to one file, as the kernel's own limit."""
 _SORTS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a pipe"),
@@ -81,6 +79,19 @@ def untrusted_because(path: Path) -> str:
         return f"{path}: cannot be looked at: {getattr(error, 'strerror', None) or error}"
 
 
+def untrusted_folder_because(folder: Path) -> str:
+    """Return why others could remove or replace what lies in a folder, with what to do; empty where they could not.
+
+    A folder that does not exist is judged by the part of its way that does.
+    """
+    try:
+        return _untrusted_way(folder)
+    except FileNotFoundError:
+        return untrusted_folder_because(folder.parent) if folder != folder.parent else ""
+    except (OSError, ValueError) as error:
+        return f"{folder}: cannot be looked at: {getattr(error, 'strerror', None) or error}"
+
+
 def _untrusted_file(path: Path, status: os.stat_result) -> str:
     if not stat.S_ISREG(status.st_mode):
         sort = next((name for fits, name in _SORTS if fits(status.st_mode)), "something else")
@@ -91,8 +102,8 @@ def _untrusted_file(path: Path, status: os.stat_result) -> str:
 def _writable_by_others(path: Path, status: os.stat_result) -> str:
     if status.st_uid not in (0, os.geteuid()):
         return (
-            f"{path}: belongs to {_name(status.st_uid)}, who could change what Nightshift does; wanted root or "
-            f"{_name(os.geteuid())}: chown {_name(os.geteuid())} {path}"
+            f"{path}: belongs to {_name(status.st_uid)}, who could change what Nightshift does; wanted "
+            f"{_wanted()}: chown {_name(os.geteuid())} {path}"
         )
     # with the sticky bit, as on /tmp, others may add files to a folder but neither rename nor remove those of ours
     sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
@@ -104,27 +115,20 @@ def _writable_by_others(path: Path, status: os.stat_result) -> str:
 
 def _untrusted_way(path: Path) -> str:
     """Return what is wrong with the folders and links that lead to a file, empty when nothing is."""
-    place, links = Path("/"), 0
-    parts = list(Path(os.path.abspath(path)).parts[1:])  # noqa: PTH100 - resolve() would hide the links
-    why = _writable_by_others(place, place.lstat())
-    while parts and not why:
-        step = place.parent if (name := parts.pop(0)) == ".." else place / name
-        status = step.lstat()
+    for step, status in steps_to(path):
         if stat.S_ISLNK(status.st_mode):
-            links += 1
-            if links > _MOST_LINKS:
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
             # its mode says nothing; who owns it may point it elsewhere
             if status.st_uid not in (0, os.geteuid()):
-                return f"{step}: the link belongs to {_name(status.st_uid)}, wanted root or {_name(os.geteuid())}"
-            target = step.readlink()
-            parts = [*(part for part in target.parts if part != "/"), *parts]
-            place = Path("/") if target.is_absolute() else place
-            continue
-        place = step
-        if stat.S_ISDIR(status.st_mode):
-            why = _writable_by_others(place, status)
-    return why
+                return f"{step}: the link belongs to {_name(status.st_uid)}, wanted {_wanted()}"
+        elif stat.S_ISDIR(status.st_mode):
+            why = _writable_by_others(step, status)
+            if why:
+                return why
+    return ""
+
+
+def _wanted() -> str:
+    return " or ".join(dict.fromkeys((_name(0), _name(os.geteuid()))))
 
 
 def _name(uid: int) -> str:

@@ -17,7 +17,7 @@ from assistant.errors import NightshiftError, UsageError
 from assistant.policy import Policy
 from assistant.store import Store
 
-__all__ = ["SwitchesLifted", "kill_switch_note", "lift_kill_switch", "set_kill_switch", "stopped_by"]
+__all__ = ["SwitchesLifted", "kill_switch_note", "lift_kill_switch", "missing_folders", "set_kill_switch", "stopped_by"]
 
 logger = logging.getLogger(__name__)
 
@@ -40,11 +40,27 @@ def stopped_by(kill_switch: Iterable[Path]) -> str | None:
         try:
             # lstat: a dangling link was put there by somebody, and for that it counts as set
             path.lstat()
-        except (FileNotFoundError, NotADirectoryError):
-            continue
+        except FileNotFoundError:
+            lost = _lost_folder(path)
+            if lost is None:
+                continue
+            return f"{path} (cannot be looked at: {lost} is a link to nothing; so it counts as set)"
         except (OSError, ValueError) as error:
             return f"{path} (cannot be looked at: {getattr(error, 'strerror', error)}; so it counts as set)"
         return str(path)
+    return None
+
+
+def missing_folders(kill_switch: Sequence[Path]) -> list[Path]:
+    """Return the switches that nobody can set by `touch`, since their folder does not exist; a vanished mount looks like that."""
+    return [path for path in kill_switch if stopped_by((path,)) is None and not path.parent.is_dir()]
+
+
+def _lost_folder(path: Path) -> Path | None:
+    """Return the folder above a missing file that is a link to nothing, such as one to a mount that is away."""
+    for folder in path.parents:
+        if os.path.lexists(folder):
+            return None if folder.exists() else folder
     return None
 
 
@@ -117,8 +133,6 @@ def lift_kill_switch(store: Store, policy: Policy, *, by: str, why: str = "") ->
     for path in dict.fromkeys(policy.kill_switch):
         try:
             path.unlink()
-        except (FileNotFoundError, NotADirectoryError):
-            continue
         except OSError as error:
             if stopped_by((path,)) is not None:
                 still_set.append((path, error.strerror or str(error)))

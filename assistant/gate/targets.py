@@ -12,7 +12,7 @@ from assistant.errors import ToolError, Unavailable
 from assistant.nodeset import expand, fold
 from assistant.policy import Targets
 from assistant.ports import Scheduler, Topology
-from assistant.records import Node, run_of
+from assistant.records import Node, partition_names, run_of
 
 __all__ = ["JOB_ARGUMENTS", "NODE_ARGUMENTS", "Reach", "reach_of"]
 
@@ -21,6 +21,8 @@ JOB_ARGUMENTS = ("job", "jobs")
 """Names that an argument of a changing tool must have for the policy to see what it changes."""
 _RACK = re.compile(r"(?i)(?:rack|cabinet|row)[-_]?\w+")
 """What a site's features of a node call its rack."""
+_WHOLE = re.compile(r"[^_+]*")
+"""Of the id of an array's task or a heterogeneous job's part: the id of the whole, `12` of `12_3` and of `12+1`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +52,13 @@ def reach_of(arguments: Mapping[str, Any], scheduler: Scheduler) -> Reach:
     fleet = tuple(scheduler.nodes())
     nodes = tuple(_nodes(arguments, fleet))
     jobs = [scheduler.job(name) for name in _listed(arguments, JOB_ARGUMENTS)]
-    partitions = [node.partition for node in fleet if node.name in nodes] + [job.partition for job in jobs]
+    partitions = [name for node in fleet if node.name in nodes for name in node.partitions]
+    partitions += [name for job in jobs for name in partition_names(job.partition)]
     targets = Targets(
-        jobs=tuple(dict.fromkeys(name for job in jobs for name in (job.id, job.name))),
+        jobs=tuple(dict.fromkeys(name for job in jobs for name in (job.id, _WHOLE.match(job.id)[0], job.name))),  # type: ignore[index]
         nodes=nodes,
         users=tuple(dict.fromkeys(job.user for job in jobs if job.user)),
-        partitions=tuple(dict.fromkeys(name for name in partitions if name)),
+        partitions=tuple(dict.fromkeys(partitions)),
     )
     runs = tuple(dict.fromkeys(run_of(job) for job in jobs))
     return Reach(targets, fleet, tuple(job.id for job in jobs), _racks(fleet, scheduler) if nodes else {}, runs)

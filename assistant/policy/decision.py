@@ -180,10 +180,13 @@ def _too_many_of_a_place(
     most, share = getattr(limits, f"per_{span}"), getattr(limits, f"share_per_{span}")
     if most is None and share is None:
         return None
-    places = {node.name: node.partition for node in situation.fleet} if sort == "partition" else situation.racks
+    if sort == "partition":
+        places = {node.name: node.partitions for node in situation.fleet}
+    else:
+        places = {name: (rack,) for name, rack in situation.racks.items()}
     touched = {node for past in recent for node in past.targets.get("nodes", ())} | set(request.targets.nodes)
-    for place in sorted({places[name] for name in request.targets.nodes if places.get(name)}):
-        count, size = (sum(places.get(name) == place for name in names) for names in (touched, places))
+    for place in sorted({place for name in request.targets.nodes for place in places.get(name, ())}):
+        count, size = (sum(place in places.get(name, ()) for name in names) for names in (touched, places))
         if most is not None and count > most:
             return "per", f"{count} nodes of {place}, {most} allowed"
         if share is not None and count > _share_of(share, size):
@@ -231,9 +234,13 @@ def _unhealthy(request: Request, policy: Policy, situation: Situation) -> Iterat
 
 
 def _partitions(request: Request, situation: Situation) -> dict[str, list[Node]]:
-    """Return the nodes of each partition that a target node belongs to."""
-    concerned = {node.partition for node in situation.fleet if node.name in request.targets.nodes}
-    return {name: [node for node in situation.fleet if node.partition == name] for name in sorted(concerned)}
+    """Return the nodes of each partition that a target node belongs to; a node without one is in the partition ``."""
+    concerned = {name for node in situation.fleet if node.name in request.targets.nodes for name in _places(node)}
+    return {name: [node for node in situation.fleet if name in _places(node)] for name in sorted(concerned)}
+
+
+def _places(node: Node) -> tuple[str, ...]:
+    return node.partitions or ("",)
 
 
 def _share_of(share: float, size: int) -> int:

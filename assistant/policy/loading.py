@@ -12,12 +12,12 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from assistant.content.reading import build, shipped
-from assistant.content.trusted import read_trusted
+from assistant.content.trusted import read_trusted, untrusted_folder_because
 from assistant.errors import ContentError
 from assistant.policy.terms import Limits, Mode, Policy
 
@@ -84,7 +84,9 @@ def load_policy_files(path: Path | None) -> LoadedPolicy:
         ContentError: As `load_policy`; also a file that does not exist.
     """
     chain = tuple((source.path, source.content) for source in _chain(path or shipped_policy_file()))
-    return _composed(chain, os.environ.get("HOME"))
+    loaded = _composed(chain, os.environ.get("HOME"))
+    _check_switches(loaded)
+    return loaded
 
 
 @lru_cache(maxsize=8)
@@ -148,7 +150,8 @@ def _parsed(path: Path, content: bytes) -> _Source:
     except (ValueError, RecursionError) as error:
         raise ContentError(f"{path}: cannot be read as TOML: {error}") from error
     _check_end(path, text, table)
-    _built({key: value for key, value in table.items() if key not in _DIRECTIVES}, path)
+    policy = _built({key: value for key, value in table.items() if key not in _DIRECTIVES}, path)
+    _check_kinds(policy, path)
     return _Source(path, content, table)
 
 
@@ -210,10 +213,34 @@ def _built(table: Mapping[str, Any], path: Path) -> Policy:
     except (RuntimeError, OverflowError, OSError) as error:
         # a ~ without a home, nesting without end, the file gone while the line of a mistake was looked for
         raise ContentError(f"{path}: cannot be read: {error}") from error
+    for text in table.get("kill_switch", ()):
+        if text.startswith("~") and not text.startswith("~/"):
+            raise ContentError(f"{path}: kill_switch: {text} must be an absolute path, or begin with ~/")
     for switch in policy.kill_switch:
         if not switch.is_absolute():
             raise ContentError(f"{path}: kill_switch: {switch} must be an absolute path, or begin with ~/")
     return policy
+
+
+def _check_kinds(policy: Policy, path: Path) -> None:
+    """Raise for an action class that nothing here has: its terms would hold for nothing."""
+    known = _shipped_kinds()
+    named = [*policy.kind, *(kind for one in policy.protected for kind in one.kinds if "*" not in kind and "?" not in kind)]
+    for kind in named:
+        if known and kind not in known:
+            near = difflib.get_close_matches(kind, known, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise ContentError(f"{path}: {kind!r} is no action class; {hint}known: {', '.join(known)}")
+
+
+@cache
+def _shipped_kinds() -> tuple[str, ...]:
+    """Return the action classes, each of which the shipped policy names."""
+    try:
+        table = tomllib.loads(shipped_policy_file().read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return ()
+    return tuple(table.get("kind", {}))
 
 
 def _check_limited(policy: Policy, path: Path) -> None:
@@ -231,6 +258,18 @@ def _check_limited(policy: Policy, path: Path) -> None:
         if not _capped(terms.hard) and not (terms.in_totals and _capped(policy.hard)):
             where = f"[kind.{kind}.hard]" + (" or [hard]" if terms.in_totals else ", for it stands beside the totals")
             raise ContentError(f'{path}: {kind} is in mode "act" and needs hard limits, {where}: {todo}')
+
+
+def _check_switches(loaded: LoadedPolicy) -> None:
+    """Raise where a policy that acts has a kill switch that others could lift; looked at anew each time, as folders change."""
+    if loaded.policy.only_observes:
+        return
+    home = Path.home() if "HOME" not in os.environ or os.environ["HOME"] else Path("/")
+    for switch in loaded.policy.kill_switch:
+        # what lies in the account's own home is that account's
+        why = "" if switch.is_relative_to(home) else untrusted_folder_because(switch.parent)
+        if why:
+            raise ContentError(f"{loaded.files[0]}: kill_switch: others could remove {switch}: {why}")
 
 
 def _capped(limits: Limits) -> bool:

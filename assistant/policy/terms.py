@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, time, timedelta
@@ -17,11 +18,14 @@ from typing import Any
 
 from assistant.errors import UsageError
 from assistant.nodeset import expand
+from assistant.records import Node
 
 __all__ = ["Breaker", "KindTerms", "Limits", "Mode", "PlaceLimits", "Policy", "Protected", "Targets", "Window"]
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _LONGEST_COOLDOWN_MIN = 7 * 24 * 60
+_NAME_PATTERN = re.compile(r"(?:[A-Za-z0-9._*?-]|\[[0-9,/!-]*\]|\[|\])+")
+"""A name, glob or set; brackets that are not closed, or hold no numbers, are refused by `nodeset` with what is wrong."""
 
 
 class Mode(StrEnum):
@@ -98,7 +102,8 @@ class Breaker:
 
     def __post_init__(self) -> None:
         for name in ("machine_failures", "failed_actions", "refused_actions"):
-            if (getattr(self, name) or 1) < 1:
+            most = getattr(self, name)
+            if most is not None and most < 1:
                 raise ValueError(f"{name} must be 1 or more; leave it out to never stop for it")
 
 
@@ -135,7 +140,10 @@ class Protected:
     """Action classes that it holds for."""
 
     def __post_init__(self) -> None:
+        if not any((self.jobs, self.nodes, self.users, self.partitions)) or not self.kinds:
+            raise ValueError("protected: it protects nothing; name nodes, jobs, users or partitions")
         _check_nodes(self.nodes)
+        _check_names("partitions", self.partitions)
 
     def covers(self, targets: Targets, kind: str) -> str | None:
         """Return the first target that is protected, None when none is."""
@@ -172,6 +180,7 @@ class Window:
 
     def __post_init__(self) -> None:
         _check_nodes(self.nodes)
+        _check_names("partitions", self.partitions)
         once = (self.start is not None, self.end is not None)
         if any(once) == bool(self.days) or (any(once) and not all(once)):
             raise ValueError(f"window {self.name!r} needs either start and end, or days")
@@ -247,6 +256,24 @@ class Policy:
         """Return the mode that holds for an action class."""
         return self.terms(kind).mode or self.mode
 
+    def unmatched(self, fleet: Sequence[Node]) -> list[str]:
+        """Return the names in protections and windows that match nothing of the cluster: mistyped, or padded otherwise.
+
+        Globs are left out: they are written for what may come. An empty fleet tells nothing.
+        """
+        names, partitions = {node.name for node in fleet}, {name for node in fleet for name in node.partitions}
+        parts = [("protected", one.nodes, one.partitions) for one in self.protected]
+        parts += [(f"window {one.name!r}", one.nodes, one.partitions) for one in self.window]
+        lines: list[str] = []
+        for place, nodes, of_partitions in parts:
+            for pattern in filter(_is_exact, nodes):
+                if names and not any(_in_set((pattern,), name) for name in names):
+                    lines.append(f"{place}: no node of the cluster is named {pattern}")
+            for pattern in filter(_is_exact, of_partitions):
+                if partitions and pattern not in partitions:
+                    lines.append(f"{place}: no node of the cluster is in a partition {pattern}")
+        return lines
+
     @property
     def only_observes(self) -> bool:
         """Whether nothing is ever changed unless a person does it."""
@@ -284,11 +311,26 @@ def _canonical(value: Any) -> Any:
 
 
 def _check_nodes(patterns: Sequence[str]) -> None:
+    _check_names("nodes", patterns)
     try:
         for pattern in patterns:
             _in_set((pattern,), "")
     except UsageError as error:
         raise ValueError(str(error)) from error
+
+
+def _is_exact(pattern: str) -> bool:
+    return "*" not in pattern and "?" not in pattern
+
+
+def _check_names(key: str, patterns: Sequence[str]) -> None:
+    """Raise for what cannot be the name of a node or partition, nor a glob or set of such: it would silently match nothing."""
+    for pattern in patterns:
+        if not _NAME_PATTERN.fullmatch(pattern):
+            raise ValueError(
+                f"{key} {pattern!r}: wanted one name, glob or set, as node07, node* or node[001-016], without blanks; "
+                f'several are written as a list: {key} = ["node07", "node09"]'
+            )
 
 
 def _minutes(clock: str) -> int:

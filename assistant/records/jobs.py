@@ -80,6 +80,11 @@ class Job:
         return self.state is JobState.PENDING and self.reason.replace("_", " ") == REQUEUED_HELD
 
 
+def partition_names(text: str) -> tuple[str, ...]:
+    """Return the names in a partition field of a node or a waiting job, which may be a list: `train,eval`."""
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """A node as the scheduler shows it."""
@@ -91,6 +96,11 @@ class Node:
     jobs: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     """The site's own words for what it has: `a100`, `rack7`."""
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """Names of the partitions that the node belongs to; Slurm writes several as `train,eval`."""
+        return partition_names(self.partition)
 
 
 @dataclass(frozen=True, slots=True)

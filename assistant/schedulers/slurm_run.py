@@ -36,6 +36,11 @@ WAY_OF_SPEAKING = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
 GRACE_S = 2.0
 """Seconds after a kill for the pipes to close; a process in the kernel's hands may keep them longer."""
 
+CONF_FILES = re.compile(r"^\s*(?:include\s+|(?:PluginDir|PlugStackConfig)\s*=\s*)(\S+)", re.IGNORECASE | re.MULTILINE)
+"""What of a slurm.conf names further files and folders that programs of Slurm read or load. Source: slurm.conf(5)."""
+MOST_CONF_FILES = 64
+MOST_CONF_BYTES = 4 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class Done:
@@ -81,6 +86,10 @@ class Commands:
         """
         try:
             wrapper = [processes.program_path(before[0]), *before[1:]] if before else []
+            for word in before[1:]:
+                # sudo, env, nice and the like run a program that a further word names
+                if word.startswith("/") and Path(word).is_file():
+                    processes.program_path(word)
         except OSError as error:
             raise Unavailable(f"{before[0]} cannot be run: {error.strerror} ({error.filename})") from error
         return [*wrapper, self.path(program), *words]
@@ -152,7 +161,40 @@ class Commands:
     def _environment(self) -> dict[str, str]:
         # SBATCH_*, SQUEUE_* and so on are options in disguise: what the caller's shell prefers is not what we ask for
         conf = {"SLURM_CONF": str(self._conf)} if self._conf is not None else {}
+        named = conf.get("SLURM_CONF") or os.environ.get("SLURM_CONF", "")
+        # Slurm's programs load the plugins that this file names; Slurm's own daemons trust its own account with it, too
+        if named and os.geteuid() == 0 and (problem := _conf_problem(named, _slurm_accounts())):
+            raise Unavailable(
+                f"{named}: root does not use this slurm.conf, since {problem}; let root or slurm own it and nobody else write"
+            )
         return processes.clean_environment({**WAY_OF_SPEAKING, **conf})
+
+
+def _conf_problem(conf: str, trusted: frozenset[int]) -> str:
+    """Return how others could change a slurm.conf, a file that it includes, or where its plugins lie; empty when they could not."""
+    waiting, read = [conf], 0
+    while waiting:
+        place = waiting.pop()
+        problem = processes.changeable(place, trusted)
+        if problem:
+            return problem
+        read += 1
+        if read > MOST_CONF_FILES:
+            return f"{conf} names more than {MOST_CONF_FILES} files"
+        try:
+            text = Path(place).read_bytes()[:MOST_CONF_BYTES].decode("utf-8", "replace") if Path(place).is_file() else ""
+        except OSError as error:
+            return f"{place} cannot be read ({error.strerror})"
+        for match in CONF_FILES.finditer(text):
+            waiting += [str(Path(place).parent / name) for name in match[1].strip('"').split(":") if name]
+    return ""
+
+
+def _slurm_accounts() -> frozenset[int]:
+    try:
+        return frozenset({0, pwd.getpwnam("slurm").pw_uid})
+    except KeyError:
+        return frozenset({0})
 
 
 def _kill_group(pid: int) -> None:

@@ -44,6 +44,7 @@ A_YEAR_S = 365 * 86400
 SHOWN = ("NumNodes", "NtasksPerN:B:S:C", "TimeLimit", "ExcNodeList", "ArrayTaskId", "HetJobId", "HetJobOffset", "BatchFlag")
 SHOWN_OPTIONS = ("Account", "QOS", "Features", "Licenses", "Reservation", "Requeue", "OverSubscribe")
 SHOWN_SIZES = ("CPUs/Task", "MinMemoryNode", "MinMemoryCPU", "TresPerNode", "TresPerJob", "TresPerTask", "TresPerSocket")
+WAITING = re.compile(r"\s+(?:-W|--wait)(?=\s|$)")
 
 
 def shown_details(record: str, name: str) -> dict[str, str]:
@@ -108,6 +109,12 @@ def with_carried(script: str, environment: Mapping[str, str]) -> str:
     if not first.startswith("#!"):
         first, newline, rest = "#!/bin/bash", "\n", plain  # sbatch refuses a script without
     return f"{first}{newline or chr(10)}{CARRIED}{json.dumps(own)}\n{rest}" if own else f"{first}{newline}{rest}"
+
+
+def without_waiting(script: str) -> str:
+    """Return a script whose `#SBATCH` lines do not make sbatch wait for the end of the job, which here is still held."""
+    lines = script.splitlines(keepends=True)
+    return "".join(WAITING.sub("", line) if line.startswith("#SBATCH") else line for line in lines)
 
 
 def without_carried(script: str) -> tuple[str, dict[str, str]]:

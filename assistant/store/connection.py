@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from assistant.errors import StoreBusy, StoreError, StoreTooNew
-from assistant.private_files import open_private, private_folder
+from assistant.private_files import check_own_place, open_private, private_folder
 from assistant.store import migrations
 
 __all__ = ["APPLICATION_ID", "Database", "Now", "network_filesystem"]
@@ -296,6 +296,7 @@ def _is(error: sqlite3.Error, name: str) -> bool:
 def _make_file(path: Path) -> None:
     try:
         private_folder(path.parent)
+        check_own_place(path, ("-wal", "-shm", "-journal", ".key"))
         if not path.is_symlink() or not path.exists():
             os.close(open_private(path, os.O_RDONLY))
     except OSError as error:

@@ -16,6 +16,7 @@ from functools import lru_cache
 from glob import glob
 from pathlib import Path
 
+from assistant.content.trusted import untrusted_because
 from assistant.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -129,6 +130,10 @@ def _options(path: Path, reading: Reading, outer: tuple[Criterion, ...], depth: 
     except OSError as error:
         logger.debug("%s is not read: %s", path, error.strerror)
         return
+    why = untrusted_because(path)
+    if why:
+        # as ssh does: a ProxyCommand in it would run with our rights
+        raise ConfigError(f"ssh_config is not used: {why}")
     reading.files.append(path)
     block = outer
     for number, line in enumerate(text.splitlines(), 1):

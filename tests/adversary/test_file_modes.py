@@ -19,7 +19,7 @@ from assistant.doors.chat.sessions import _append
 from assistant.doors.chat.sharing import written
 from assistant.doors.cli import endings
 from assistant.doors.cli.main import main
-from assistant.errors import ConfigError
+from assistant.errors import ConfigError, StoreError
 from assistant.evaluation.files import append, claim, locked, write_json
 from assistant.evaluation.layout import RunFolder
 from assistant.evaluation.metric import scored
@@ -163,7 +163,7 @@ def test_what_belongs_to_somebody_else_and_is_open_is_refused(tmp_path: Path) ->
     theirs.write_text("")
     theirs.chmod(0o666)
     os.chown(theirs, 12345, 12345)
-    with pytest.raises(ConfigError, match="of user 12345; have its owner run: chmod 600"):
+    with pytest.raises(ConfigError, match="found one of user 12345 in a folder of user 0"):
         Store(theirs, JumpingClock(NOON))
 
 
@@ -178,3 +178,51 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
 def test_missing_parents_are_private_too(state: Path) -> None:
     private_folder(state / "a" / "b" / "c")
     assert open_to_others(state) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a file away")
+@pytest.mark.parametrize("ending", ["", "-wal", "-shm", "-journal", ".key"])
+@pytest.mark.parametrize("sort", ["file", "private file", "link", "pipe"])
+def test_what_somebody_put_where_the_store_goes_is_not_used(ending: str, sort: str, tmp_path: Path) -> None:
+    folder, target = tmp_path / "shared", tmp_path / "target"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    target.write_text("ours")
+    planted = folder / f"store.db{ending}"
+    if sort == "link":
+        planted.symlink_to(target)
+    elif sort == "pipe":
+        os.mkfifo(planted)
+    else:
+        planted.write_text("")
+        planted.chmod(0o666 if sort == "file" else 0o600)
+    os.lchown(planted, 12345, 12345)
+    with pytest.raises((ConfigError, StoreError)):
+        Store(folder / "store.db", JumpingClock(NOON))
+    assert target.read_text() == "ours"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a folder away")
+def test_no_store_is_made_below_a_folder_of_somebody_else_but_theirs_is_opened(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    (home / "state").mkdir(parents=True)
+    os.chown(home, 12345, 12345)
+    with pytest.raises(ConfigError, match="of user 12345"):
+        Store(home / "state" / "store.db", JumpingClock(NOON))
+    # the account that runs the watch has a store of its own, which root may look at
+    Store(tmp_path / "store.db", JumpingClock(NOON)).close()
+    for path in (home / "state", *tmp_path.glob("store.db*")):
+        os.chown(path, 12345, 12345)
+        if path.is_file():
+            path.rename(home / "state" / path.name)
+    Store(home / "state" / "store.db", JumpingClock(NOON)).close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a file away")
+def test_a_private_file_of_somebody_else_is_not_written(tmp_path: Path) -> None:
+    theirs = tmp_path / "planted"
+    theirs.write_text("")
+    theirs.chmod(0o600)
+    os.chown(theirs, 12345, 12345)
+    with pytest.raises(ConfigError, match="of user 12345"):
+        create_private(theirs)

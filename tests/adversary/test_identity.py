@@ -20,7 +20,19 @@ from assistant.gate.exclusion import must_be_alone
 from assistant.gate.targets import Reach
 from assistant.policy import Targets
 from assistant.ports import JumpingClock
-from assistant.records import Call, CallStatus, Decision, EventKind, IncidentState, Job, JobSpec, Outcome, Verdict, run_of, tag_of
+from assistant.records import (
+    Call,
+    CallStatus,
+    Decision,
+    EventKind,
+    IncidentState,
+    Job,
+    JobSpec,
+    Outcome,
+    Verdict,
+    run_of,
+    tag_of,
+)
 from assistant.records.tags import tags_in, without_tags
 from assistant.recover.identity import owns_cordon, restart_of
 from assistant.recover.leases import lease

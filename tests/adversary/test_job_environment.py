@@ -19,6 +19,7 @@ from assistant.ports import SystemClock
 from assistant.processes import job_variables
 from assistant.records import JobSpec
 from assistant.schedulers.slurm import SlurmScheduler
+from assistant.schedulers.slurm_spec import without_waiting
 
 OWNER = "daemon"
 """An account that every Linux has; the tests let Nightshift submit for it."""
@@ -171,3 +172,19 @@ def test_what_is_no_plain_variable_is_not_handed_on(name: str) -> None:
 @pytest.mark.parametrize("text", ["a\0b", "x" * 200_000])
 def test_a_value_that_no_environment_can_hold_is_not_handed_on(text: str) -> None:
     assert job_variables({"A": text, "B": "1"}) == {"B": "1"}
+
+
+@pytest.mark.parametrize(
+    ("line", "left"),
+    [
+        ("#SBATCH -W", "#SBATCH"),
+        ("#SBATCH --wait", "#SBATCH"),
+        ("#SBATCH -N2 --wait --mem=0 -W", "#SBATCH -N2 --mem=0"),
+        ("#SBATCH --wait-all-nodes=1", "#SBATCH --wait-all-nodes=1"),
+        ("#SBATCH --job-name=a--wait", "#SBATCH --job-name=a--wait"),
+        ("srun --wait 5 python t.py", "srun --wait 5 python t.py"),
+        ("##SBATCH --wait", "##SBATCH --wait"),
+    ],
+)
+def test_no_script_makes_its_resubmission_wait_for_a_held_job(line: str, left: str) -> None:
+    assert without_waiting(f"#!/bin/sh\n{line}\nsrun x\n") == f"#!/bin/sh\n{left}\nsrun x\n"

@@ -133,7 +133,7 @@ def test_what_only_looks_like_an_end_is_none(text: str, tmp_path: Path) -> None:
         ('mode = "act"\nkill_switch = ["/s"]\nhard = { per_hour = 1 }\n', "needs hard limits over all"),
         ('kill_switch = ["/s"]\n[kind.cordon]\nmode = "act"\nhard = { per_day = 3 }\n', "cordon is in mode"),
         (
-            'kill_switch = ["/s"]\nhard = { per_hour = 1, per_day = 1 }\n[kind.a]\nmode = "act"\nin_totals = false\n',
+            'kill_switch = ["/s"]\nhard = { per_hour = 1, per_day = 1 }\n[kind.cordon]\nmode = "act"\nin_totals = false\n',
             "beside the totals",
         ),
         ('extends = "shipped"\nmode = "act"\nreplace = ["kill_switch"]\n', "needs a kill switch"),

@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from assistant import processes
+from assistant.errors import ConfigError, Unavailable
+from assistant.schedulers.slurm_run import Commands
+from assistant.transports.ssh_config import read_config
 
 PACKAGE = Path(processes.__file__).parent
 EXCEPTIONS = {
@@ -159,3 +162,82 @@ def test_a_folder_in_path_counts_for_root_only_if_nobody_else_can_write_there(
     assert str(evil) not in processes.search_folders()
     assert processes.program_path("sh") == "/bin/sh"
     assert stat.S_IMODE(evil.stat().st_mode) == 0o777
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="it is about root")
+@pytest.mark.parametrize(
+    "line", ["#!{theirs}", "#! {theirs} -x", "#!/usr/bin/env {theirs}", "#!/usr/bin/env -S {theirs} -x", "#!{between}"]
+)
+def test_root_runs_no_script_whose_interpreter_somebody_else_can_change(line: str, tmp_path: Path) -> None:
+    theirs, between, script = tmp_path / "python", tmp_path / "between", tmp_path / "sbatch"
+    theirs.write_text("#!/bin/sh\n")
+    between.write_text(f"#!{theirs}\n")
+    script.write_text(line.format(theirs=theirs, between=between) + "\n")
+    for path in (theirs, between, script):
+        path.chmod(0o755)
+    assert processes.program_path(str(script)) == str(script)
+    os.chown(theirs, 1, 1)
+    with pytest.raises(processes.UnsafeProgram, match=r"python belongs to uid 1"):
+        processes.program_path(str(script))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="it is about root")
+def test_each_link_of_a_chain_is_looked_at(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    (shared / "link").symlink_to("/bin/sh")
+    (tmp_path / "sbatch").symlink_to(shared / "link")
+    assert processes.changeable(str(tmp_path / "sbatch")) == ""
+    os.lchown(shared / "link", 1, 1)
+    assert "belongs to uid 1" in processes.changeable(str(tmp_path / "sbatch"))
+    assert "belongs to uid 1" in processes.changeable(f"{shared}/link/../../bin/sh")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="it is about root")
+def test_no_word_of_a_wrapper_and_no_slurm_conf_is_somebody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs, conf = tmp_path / "tool", tmp_path / "slurm.conf"
+    for path in (theirs, conf):
+        path.write_text("#!/bin/sh\n")
+        path.chmod(0o755)
+    commands = Commands(folder=Path("/bin"), conf=conf, timeout_s=5)
+    wrapper = ["/usr/bin/env", "A=b", str(theirs)]
+    assert commands.words("true", before=wrapper) == [*wrapper, "/bin/true"]
+    assert commands.run("true").status == 0
+    os.chown(theirs, 1, 1)
+    os.chown(conf, 1, 1)
+    with pytest.raises(Unavailable, match="belongs to uid 1"):
+        commands.words("true", before=wrapper)
+    with pytest.raises(Unavailable, match=r"slurm\.conf, since"):
+        commands.run("true")
+    monkeypatch.setenv("SLURM_CONF", str(conf))
+    with pytest.raises(Unavailable, match=r"slurm\.conf, since"):
+        Commands(folder=Path("/bin"), conf=None, timeout_s=5).run("true")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="it is about root")
+@pytest.mark.parametrize(
+    "line", ["include {theirs}", "  Include theirs", "PluginDir=/usr/lib:{theirs}", 'plugstackconfig = "{theirs}"']
+)
+def test_nothing_that_a_slurm_conf_names_is_somebody_elses(line: str, tmp_path: Path) -> None:
+    conf, theirs = tmp_path / "slurm.conf", tmp_path / "theirs"
+    conf.write_text("ClusterName=c\n# a comment\n" + line.format(theirs=theirs) + "\n")
+    theirs.write_text("ClusterName=c\n")
+    commands = Commands(folder=Path("/bin"), conf=conf, timeout_s=5)
+    assert commands.run("true").status == 0
+    os.chown(theirs, 1, 1)
+    with pytest.raises(Unavailable, match="theirs belongs to uid 1"):
+        commands.run("true")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a file away")
+@pytest.mark.parametrize("included", [True, False])
+def test_an_ssh_config_that_somebody_else_may_write_is_not_used(included: bool, tmp_path: Path) -> None:
+    config, theirs = tmp_path / "config", tmp_path / "theirs"
+    theirs.write_text("Host *\n  ProxyCommand /tmp/evil\n")
+    config.write_text(f"Include {theirs}\n")
+    path = config if included else theirs
+    assert read_config(path, home=tmp_path, folder=tmp_path)[0]
+    os.chown(theirs, 12345, 12345)
+    with pytest.raises(ConfigError, match="belongs to"):
+        read_config(path, home=tmp_path, folder=tmp_path)

@@ -75,8 +75,8 @@ def _settings(door: Door) -> Iterator[Finding]:
 
 
 def _policy(door: Door) -> Iterator[Finding]:
-    from assistant.gate.kill_switch import kill_switch_note, stopped_by
-    from assistant.policy import short_digest
+    from assistant.gate.kill_switch import kill_switch_note, missing_folders, stopped_by
+    from assistant.policy import load_policy, short_digest
 
     standing = door.in_force.look()
     policy = standing.policy
@@ -92,6 +92,12 @@ def _policy(door: Door) -> Iterator[Finding]:
         note = kill_switch_note(switch)
         text = f"the kill switch {switch} is set: nothing is changed" + (f" ({note})" if note else "")
         yield Finding("kill switch", Health.WARN, text, "nightshift stop --lift, to go on")
+    # the shipped switches are two, so that each kind of account has one; a site's own folder is missing only by mistake
+    usual = load_policy().kill_switch
+    for path in missing_folders(policy.kill_switch):
+        if path not in usual:
+            text = f"the folder of the kill switch {path} does not exist: a mount that is away, or mistyped?"
+            yield Finding("kill switch", Health.WARN, text, "make the folder, so that a person can set the switch by touch")
 
 
 def _content(door: Door) -> Iterator[Finding]:
@@ -213,6 +219,8 @@ def _scheduler(door: Door) -> Iterator[Finding]:
     scheduler = door.engine().scheduler
     nodes, jobs = scheduler.nodes(), scheduler.jobs()
     yield Finding("scheduler", Health.OK, f"{scheduler.name} answers: {len(nodes)} nodes, {len(jobs)} jobs")
+    for line in door.in_force.look().policy.unmatched(nodes):
+        yield Finding("policy", Health.WARN, line, "compare with `nightshift nodes`: case and leading zeros count")
 
 
 def _slurm(door: Door) -> Iterator[Finding]:
