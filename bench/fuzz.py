@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib.util
 import json
 import os
 import shutil
@@ -58,6 +59,9 @@ def main() -> int:
     if options.replay:
         print(f"{_cpu_s(targets()[options.targets[0]].read, options.replay.read_bytes()):.3f} s")
         return 0
+    if importlib.util.find_spec("atheris") is None:
+        print("atheris is not installed: nothing was fuzzed")
+        return 2
     failures = 0
     for name in options.targets or list(targets()):
         command = [sys.executable, "-m", "bench.fuzz", name, "--worker", f"--seconds={options.seconds}", f"--keep={options.keep}"]
