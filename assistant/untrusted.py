@@ -33,6 +33,8 @@ MOST_FOLDERS = 32
 """Folders below one another."""
 MOST_DEPTH = 100
 """Levels of JSON inside one another."""
+MOST_CONTAINERS = 500_000
+"""Lists and objects in one JSON text: the state of a trainer keeps one for each logged step."""
 MOST_DIGITS = 400
 """Of an integer: the states of random generators have 39, and some are kept as one number of a few hundred."""
 LOOK_S = 20.0
@@ -215,6 +217,8 @@ def parse_json(text: bytes | str) -> Any:
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
+    if text.count("[") + text.count("{") > MOST_CONTAINERS:
+        raise MalformedContent(f"is JSON of more than {MOST_CONTAINERS:,} lists and objects")
     try:
         value = json.loads(text.removeprefix("\ufeff"), parse_int=_bounded_int)
     except RecursionError:

@@ -41,6 +41,8 @@ FAMILIES = {
     "Bearer ": "Bearer ",
     "curl -u ": "curl -u ",
     "ghp_": "ghp_",
+    "heroku ": "heroku x ",
+    "twitter=": "twitter=",
     "JSON": '{"a": [1, 2, "x"], ',
     "short lines": "a\n",
 }

@@ -1,12 +1,15 @@
 """No regular expression of Nightshift takes time that grows faster than the line, whatever the line holds.
 
 Lines to attack a pattern with are made of its own structure: what each of its repeats takes, many times, behind what stands
-before it, and an end that does not match. CPU times are only compared with each other: a pattern whose line became four times as
-long must not take more than eight times as long (linear: four, quadratic: sixteen), measured three times before it counts.
+before it, and an end that does not match. Patterns are those of modules, those written within functions (`re.search("...", text)`,
+found in the source), and those of knowledge/, which RE2 runs. CPU times are only compared with each other: a pattern whose line
+became four times as long must not take more than eight times as long (linear: four, quadratic: sixteen), measured three times
+before it counts.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import pkgutil
@@ -15,11 +18,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import assistant
 from assistant.content.reading import read_toml, shipped
-from assistant.rules.matching import bounded
+from assistant.rules.linear import linear_pattern
 
 _parser: Any = importlib.import_module("re._parser")
 LENGTH = 4_096
@@ -37,21 +42,77 @@ ENDS = ("\x01", "\n\x01")
 
 def main() -> int:
     """Print every pattern that grows faster than the line, and return 1 when there is one (minutes)."""
+    patterns = module_patterns()
+    uses = {(pattern, flags): (names[0], methods_of(names)) for (pattern, flags), names in patterns.items()}
+    inline = inline_patterns()
+    uses |= {
+        (pattern, flags): (name, [method]) for (pattern, flags, method), name in inline.items() if (pattern, flags) not in uses
+    }
     growing = {
-        names[0]: worst
-        for (pattern, flags), names in sorted(module_patterns().items(), key=lambda item: item[1])
-        for method in methods_of(names)
+        name: worst
+        for (pattern, flags), (name, methods) in sorted(uses.items(), key=lambda item: item[1])
+        for method in methods
         if (worst := growth_of(re.compile(pattern, flags), method))
     }
+    known = 0
     for folder in ("reasons", "filters"):
         for path in sorted((shipped("knowledge") / folder).rglob("*.toml")):
             for pattern in sorted(set(texts_named("pattern", read_toml(path)))):
-                if worst := growth_of(re.compile(bounded(pattern), re.MULTILINE | re.ASCII), "search"):
+                known += 1
+                if worst := growth_of(re.compile(pattern, re.MULTILINE | re.ASCII), "search", linear_pattern(pattern).search):
                     growing[f"{path.name}: {pattern}"] = worst
     for name, worst in growing.items():
         print(f"{name[:160]}  grows with {worst}")
+    print(f"{len(patterns)} patterns of modules, {len(inline)} within functions, {known} of knowledge/")
     print(f"{len(growing)} patterns grow faster than the line (limit 0)")
     return int(bool(growing))
+
+
+def inline_patterns() -> dict[tuple[Any, int, str], str]:
+    """Return pattern, flags and method of calls such as `re.search(...)` in the source, with where the first of each stands."""
+    patterns: dict[tuple[Any, int, str], str] = {}
+    for path in sorted(Path(assistant.__path__[0]).rglob("*.py")):
+        name = ".".join(path.relative_to(Path(assistant.__path__[0]).parent).with_suffix("").parts).removesuffix(".__init__")
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.args):
+                continue
+            if not (isinstance(call.func.value, ast.Name) and call.func.value.id == "re") or call.func.attr == "escape":
+                continue
+            pattern, method = _written(call.args[0], sys.modules.get(name)), call.func.attr
+            flags = call.args[1:2] if method == "compile" else call.args[4 if method == "sub" else 2 :]
+            flags = [*flags, *(word.value for word in call.keywords if word.arg == "flags")]
+            if pattern:
+                compiled = re.compile(pattern, _flags(flags))
+                method = method if method in ("match", "fullmatch") else "search"
+                where = f"{path.relative_to(Path(assistant.__path__[0]))}:{call.lineno}"
+                patterns.setdefault((pattern, compiled.flags & ~re.DEBUG, method), where)
+    assert len(patterns) > 100
+    return patterns
+
+
+def _written(node: ast.expr, module: ModuleType | None) -> Any:
+    """Return the pattern that an expression stands for: constants of the module as they are, what is escaped as a word."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        value = getattr(module, node.id, "")
+        return value if isinstance(value, (str, bytes)) else ""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_written(part, module) or "x7" for part in node.values)
+    if isinstance(node, ast.FormattedValue):
+        return _written(node.value, module) if isinstance(node.value, ast.Name) else "x7"
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        left, right = _written(node.left, module), _written(node.right, module)
+        return (left or "x7") + (right or "x7") if isinstance(left, str) and isinstance(right, str) else ""
+    return ""
+
+
+def _flags(given: Sequence[ast.expr]) -> int:
+    names = {part.attr for node in given for part in ast.walk(node) if isinstance(part, ast.Attribute)}
+    flags = re.NOFLAG
+    for name in names:
+        flags |= getattr(re, name, re.NOFLAG)
+    return int(flags)
 
 
 def module_patterns() -> dict[tuple[Any, int], list[str]]:
@@ -108,10 +169,16 @@ def methods_of(names: Sequence[str]) -> list[str]:
     return sorted(used) if used and used <= {"match", "fullmatch"} else ["search"]
 
 
-def growth_of(pattern: re.Pattern[Any], method: str) -> str:
-    """Return the attack under which the time of a pattern grows faster than the line; empty when there is none."""
-    run: Callable[[Any], object] = getattr(pattern, method)
-    is_text = isinstance(pattern.pattern, str)
+def growth_of(pattern: re.Pattern[Any], method: str, other: Callable[[bytes], object] | None = None) -> str:
+    """Return the attack under which the time of a pattern grows faster than the line; empty when there is none.
+
+    Args:
+        pattern: The attacks are made of its structure.
+        method: That is called.
+        other: What matches bytes in its place.
+    """
+    run: Callable[[Any], object] = other or getattr(pattern, method)
+    is_text = isinstance(pattern.pattern, str) and other is None
     for prefix, pump in attacks(pattern):
         for end in ENDS:
 

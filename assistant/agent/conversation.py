@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from langchain.agents import create_agent
-from langchain.agents.middleware import AgentMiddleware, AgentState, ToolErrorMiddleware, hook_config
-from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
+from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse, ToolErrorMiddleware, hook_config
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
 from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
@@ -41,6 +41,7 @@ from assistant.gate import Gate
 from assistant.llm.chat import ToolChat
 from assistant.ports import Clock
 from assistant.records import JobState
+from assistant.redact import redact_value
 
 if TYPE_CHECKING:
     from langchain_core.language_models.chat_models import BaseChatModel
@@ -86,6 +87,28 @@ class Ender(AgentMiddleware[Any, Any]):
             return {"jump_to": "end"}
         self._warned = bool(self._toolbox.ended)
         return None
+
+
+class ReplyRedactor(AgentMiddleware[Any, Any]):
+    """Takes secrets out of what a model says before the conversation, its file and the next turn of the model hold it."""
+
+    def wrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
+    ) -> ModelResponse[Any]:
+        """Ask the model; a secret in its words, calls and thoughts becomes `[redacted]`."""
+        response = handler(request)
+        return replace(response, result=[_redacted(message) for message in response.result])
+
+
+def _redacted(message: BaseMessage) -> BaseMessage:
+    changes: dict[str, Any] = {
+        "content": redact_value(message.content),
+        "additional_kwargs": redact_value(message.additional_kwargs),
+    }
+    if isinstance(message, AIMessage):
+        for kind in ("tool_calls", "invalid_tool_calls"):
+            changes[kind] = [{**call, "args": redact_value(call["args"])} for call in getattr(message, kind)]
+    return message.model_copy(update=changes)
 
 
 class ModelAgent:
@@ -214,6 +237,7 @@ class ModelAgent:
         middleware: list[AgentMiddleware[Any, Any]] = [
             Ender(toolbox, MODEL_CALLS),
             Shortener(self._room - told),
+            ReplyRedactor(),
             ToolErrorMiddleware(on_error=lambda error, _: f"The tool failed: {type(error).__name__}"),
         ]
         saver = open_talks(self._talks) if self._talks is not None else self._memory

@@ -183,7 +183,7 @@ def _no_node(node: str, known: Inventory) -> str:
 def _nodes_by_number(reading: _Reading, known: Inventory) -> None:
     def taken(match: re.Match[str]) -> str:
         number = int(match.group(1))
-        found = [node for node in known.nodes if (tail := re.search(r"(\d+)$", node)) and int(tail.group(1)) == number]
+        found = [node for node in known.nodes if (tail := re.search(r"(?<!\d)(\d+)$", node)) and int(tail.group(1)) == number]
         if len(found) != 1:
             reading.strangers.append(f"node {match.group(1)} is no node that the scheduler knows")
             return " {node} "
@@ -232,8 +232,13 @@ def _token(word: str, reading: _Reading, known: Inventory) -> str:
 
 def _like_a_node(word: str, nodes: Sequence[str]) -> bool:
     """Tell whether a word is formed as the nodes are: the same letters before the number."""
-    stem = re.sub(r"\d+$", "", word).lower()
-    return any(re.sub(r"\d+$", "", node).lower() == stem for node in nodes) or stem.rstrip("-_") in ("node", "gpu", "host", "nid")
+    stem = re.sub(r"(?<!\d)\d+$", "", word).lower()
+    return any(re.sub(r"(?<!\d)\d+$", "", node).lower() == stem for node in nodes) or stem.rstrip("-_") in (
+        "node",
+        "gpu",
+        "host",
+        "nid",
+    )
 
 
 def _node_set(word: str, reading: _Reading, known: Inventory) -> str:

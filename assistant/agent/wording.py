@@ -28,11 +28,10 @@ def question_of(text: str) -> str:
             f"the question has {len(text):,} characters; at most {MOST_CHARACTERS:,} are read. For a log: nightshift diagnose FILE"
         )
     plain = "".join(
-        sign
-        for sign in unicodedata.normalize("NFKC", redact(removed(text)))
-        if unicodedata.category(sign) not in ("So", "Sk", "Mn")
+        sign for sign in unicodedata.normalize("NFKC", removed(text)) if unicodedata.category(sign) not in ("So", "Sk", "Mn")
     )
-    words = " ".join(plain.split())
+    # last, for a secret may be written in letters of full width
+    words = redact(" ".join(plain.split()))
     if not any(sign.isalnum() or sign == "?" for sign in words):
         raise InputError('there is no question in that; ask for instance: nightshift ask "what is wrong now?"')
     return words

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from assistant.diagnose.verdict import diagnose
 from assistant.errors import ContentError, InputError
 from assistant.records import LearnedRule
 from assistant.rules.learned import entry_of
+from assistant.rules.linear import LinearPattern, holds, linear_pattern
 from assistant.rules.matching import Patterns
 from assistant.rules.protected import protected_lines
 from assistant.store import Memory
@@ -79,12 +79,12 @@ class Proof:
         if len(rule.pattern) > LONGEST:
             return f"the pattern has {len(rule.pattern)} characters"
         try:
-            compiled = re.compile(rule.pattern, re.ASCII)
+            compiled = linear_pattern(rule.pattern, multiline=False)
             patterns = Patterns([entry_of(rule)])
             patterns.telling_digits(b"-")  # compiles its second form as well
-        except (re.error, ContentError, RecursionError) as error:
+        except (ContentError, RecursionError) as error:
             return f"it does not compile: {error}"
-        missed = next((line for line in rule.examples if not compiled.search(line) or not patterns.match_line(line)), None)
+        missed = next((line for line in rule.examples if not holds(compiled, line) or not patterns.match_line(line)), None)
         if missed is not None:
             return f"it does not match its own line: {missed[:120]}"
         routine = next((line for line in rule.examples if self._knowledge.patterns.hides(line)), None)
@@ -92,19 +92,19 @@ class Proof:
             return f"it is a routine line: {routine[:120]}"
         return self._elsewhere(rule, compiled) or _in_health(rule, compiled, facts) or self._changes(rule, compiled)
 
-    def _elsewhere(self, rule: LearnedRule, compiled: re.Pattern[str]) -> str:
+    def _elsewhere(self, rule: LearnedRule, compiled: LinearPattern) -> str:
         for line in self._known:
-            if rule.of not in line.reasons and compiled.search(line.text):
+            if rule.of not in line.reasons and holds(compiled, line.text):
                 return f"it matches {line.where}: {line.text[:120]}"
-        healthy = next((line for line in self._healthy if compiled.search(line)), None)
+        healthy = next((line for line in self._healthy if holds(compiled, line)), None)
         return f"it matches a line of a healthy log: {healthy[:120]}" if healthy is not None else ""
 
-    def _changes(self, rule: LearnedRule, compiled: re.Pattern[str]) -> str:
+    def _changes(self, rule: LearnedRule, compiled: LinearPattern) -> str:
         """Return which earlier case would be diagnosed in another way with this rule."""
         left = RECHECKED
         for memory in self._memories:
             if memory.reason == rule.of or not any(
-                compiled.search(line) for line in sections(memory.text).get(FILES[rule.source], ())
+                holds(compiled, line) for line in sections(memory.text).get(FILES[rule.source], ())
             ):
                 continue
             if not left or self._verdict(memory, rule) != self._verdict(memory, None):
@@ -135,11 +135,11 @@ def sections(text: str) -> dict[str, list[str]]:
     return found
 
 
-def _in_health(rule: LearnedRule, compiled: re.Pattern[str], facts: Facts | None) -> str:
+def _in_health(rule: LearnedRule, compiled: LinearPattern, facts: Facts | None) -> str:
     if facts is None or rule.source != "job":
         return ""
     end = end_of_health(facts)
-    line = next((line for line in facts.lines if line.number <= end and compiled.search(line.text)), None)
+    line = next((line for line in facts.lines if line.number <= end and holds(compiled, line.text)), None)
     return f"it matches line {line.number} of this log, after which the job trained on" if line is not None else ""
 
 
@@ -147,6 +147,6 @@ def matched(rules: Iterable[LearnedRule], text: str) -> Iterator[LearnedRule]:
     """Yield the rules that match a line of a memory's text, each in the file that it is for."""
     lines = sections(text)
     for rule in rules:
-        compiled = re.compile(rule.pattern, re.MULTILINE | re.ASCII)
-        if any(compiled.search(line) for line in lines.get(FILES[rule.source], ())):
+        compiled = linear_pattern(rule.pattern)
+        if any(holds(compiled, line) for line in lines.get(FILES[rule.source], ())):
             yield rule

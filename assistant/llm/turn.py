@@ -149,7 +149,7 @@ def read_turn(raw: str) -> tuple[str, dict[str, Any] | None]:
         return text, None
     try:
         said, _ = json.JSONDecoder().raw_decode(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelError(f"the turn {text[:60]!r} is cut or no JSON") from error
     if isinstance(said.get("answer"), str):
         return said["answer"], None

@@ -12,7 +12,7 @@ from typing import Any
 
 from assistant.redact.assignments import assignment_spans, names_option, names_secret
 from assistant.redact.blocks import block_spans
-from assistant.redact.tokens import command_spans, token_spans
+from assistant.redact.tokens import command_spans, maker_spans, token_spans
 from assistant.redact.urls import url_spans
 
 MASK = "[redacted]"
@@ -45,6 +45,7 @@ def secret_spans(text: str) -> list[tuple[int, int]]:
         *url_spans(text),
         *token_spans(text),
         *command_spans(text, lowered),
+        *maker_spans(text, lowered),
     ]
     return _merged(span for span in spans if text[span[0] : span[1]] != MASK)
 

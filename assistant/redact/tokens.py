@@ -52,12 +52,22 @@ class Option:
 
 
 @dataclass(frozen=True)
+class Maker:
+    """Makers of services: a random value behind a name that holds theirs is a secret."""
+
+    names: tuple[str, ...]
+    """In small letters."""
+    source: str
+
+
+@dataclass(frozen=True)
 class SecretForms:
     """The file."""
 
     token: tuple[Token, ...]
     form: tuple[Form, ...]
     option: tuple[Option, ...]
+    maker: tuple[Maker, ...] = ()
 
 
 @cache
@@ -105,6 +115,29 @@ def command_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
                     yield value.span("secret")
 
 
+def maker_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
+    """Yield (start, end) of random values behind names of makers: `adafruit_io: 0f3a...`, `"twitter" => "..."`."""
+    last = 0
+    for match in _makers().finditer(lowered):
+        if match.end() < last:
+            continue
+        value = _BEHIND_MAKER.match(text, match.end())
+        if value and (looks_random(value["secret"], 16) or _UUID.fullmatch(value["secret"])):
+            last = value.end()
+            yield value.span("secret")
+
+
+@cache
+def _makers() -> re.Pattern[str]:
+    return re.compile(_any_of(name for maker in secret_forms().maker for name in maker.names))
+
+
+_BEHIND_MAKER = re.compile(
+    r"[\w.-]{0,30}(?: [\w.-]{1,20}){0,2}[\s'\"`]{0,3}(?:=>|:{1,3}=|\|\||\?=|[=:>,])[\s'\"`=]{0,5}"
+    r"(?P<secret>[A-Za-z0-9_=.+~-]{16,256})",
+    re.ASCII,
+)
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _LINE = 1_000
 """Characters of a command line behind the name of its program in which options are looked for."""
 _MARKED = re.compile(r"(?<![A-Za-z0-9/+_.-])(?:[a-z]{2,12}\d?[_-]){1,4}(?P<tail>[A-Za-z0-9]{24,256})(?![A-Za-z0-9/+])", re.ASCII)

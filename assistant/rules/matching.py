@@ -16,8 +16,10 @@ from typing import Any
 
 from assistant.content.filters import Filter, filters
 from assistant.content.reasons import Herring, Role, Signature, reasons
+from assistant.errors import ContentError
 from assistant.rules.compiling import Expression, database, flags_of
 from assistant.rules.digits import any_digits
+from assistant.rules.linear import LinearPattern, holds, linear_pattern, named_groups
 from assistant.rules.protected import alarm_words, protected_lines
 
 Entry = Signature | Herring | Filter
@@ -186,12 +188,19 @@ def load_patterns(site: Path | None = None) -> Patterns:
     """Return everything in knowledge/, shipped and the site's, compiled or taken from the cache.
 
     Raises:
-        ContentError: A file is malformed, Hyperscan refuses a pattern, or a filter of the site could hide an error.
+        ContentError: A file is malformed, Hyperscan or RE2 refuses a pattern, or a filter of the site could hide an error.
     """
     known = reasons(site).values()
     signatures: list[Entry] = [entry for reason in known for entry in reason.signature]
     herrings: list[Entry] = [entry for reason in known for entry in reason.herring]
     patterns = Patterns([*signatures, *herrings, *filters(site)], alarm_words(site))
+    if site is not None:
+        shipped: list[Entry] = [entry for reason in reasons(None).values() for entry in reason.signature]
+        shipped += [entry for reason in reasons(None).values() for entry in reason.herring]
+        known_patterns = {(entry.id, entry.pattern) for entry in shipped}
+        for entry in (*signatures, *herrings):
+            if (entry.id, entry.pattern) not in known_patterns:
+                _check_linear(entry)
     if own := [entry for entry in filters(site) if entry not in filters(None)]:
         from assistant.rules.proof import prove
 
@@ -211,13 +220,24 @@ def search_in(pattern: str, *, caseless: bool = True) -> Callable[[bytes], list[
 
 def matches(entry: Entry, text: str) -> bool:
     """Tell whether an entry's pattern matches a line, as the scanner would."""
-    return _regex(_expression(entry).pattern, getattr(entry, "caseless", False)).search(text) is not None
+    return holds(_linear(entry), text)
 
 
 def groups(entry: Entry, text: str) -> dict[str, str]:
     """Return the named groups of an entry's pattern in a line, without those that took no part; empty when it does not match."""
-    match = _regex(_expression(entry).pattern, getattr(entry, "caseless", False)).search(text)
-    return {name: value for name, value in match.groupdict().items() if value is not None} if match else {}
+    return named_groups(_linear(entry), text)
+
+
+def _check_linear(entry: Entry) -> None:
+    """Refuse a pattern of which no groups could be read later, while somebody looks at the file that holds it."""
+    try:
+        _linear(entry)
+    except ContentError as error:
+        raise ContentError(f"{entry.id}: {error}") from error
+
+
+def _linear(entry: Entry) -> LinearPattern:
+    return linear_pattern(_expression(entry).pattern, caseless=getattr(entry, "caseless", False))
 
 
 def describes_whole_lines(entry: Filter) -> bool:
@@ -246,25 +266,6 @@ def _places(pattern: str, caseless: bool, line: bytes) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     single.scan(line, lambda _number, start, end, _flags, _context: found.append((start, end)))
     return found
-
-
-_CLASS = r"\[(?:\^?\]|\^)?(?:\\.|[^\]\\])*+\]"
-_REPEATED = re.compile(rf"(?P<atom>{_CLASS}|\\[dDsSwW])(?P<often>[*+])|{_CLASS}|\\.", re.DOTALL)
-
-
-def bounded(pattern: str) -> str:
-    r"""Return a pattern whose repeats of a class end after 255 characters: `\w*` as `\w{0,255}`.
-
-    Hyperscan matches without going back, `re` does not: what it reads groups with must not try every length of a hostile line.
-    """
-    return _REPEATED.sub(
-        lambda match: f"{match['atom']}{{{int(match['often'] == '+')},255}}" if match["atom"] else match.group(), pattern
-    )
-
-
-@cache
-def _regex(pattern: str, caseless: bool) -> re.Pattern[str]:
-    return re.compile(bounded(pattern), re.MULTILINE | re.ASCII | (re.IGNORECASE if caseless else 0))
 
 
 def _kind(entry: Entry) -> Kind:

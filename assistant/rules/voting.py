@@ -5,12 +5,13 @@ Two patterns are the same vote when they match the same of the lines at hand, ho
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from assistant.errors import ContentError
 from assistant.rules.bombs import Refused, shape_of
+from assistant.rules.linear import holds, linear_pattern
 from assistant.rules.matching import MARKS
 
 TIMES = 5
@@ -61,10 +62,10 @@ def voted(propose: Callable[[Sequence[str]], str], lines: Sequence[str], others:
         pattern = ended(propose(lines).strip())
         try:
             shape_of(pattern)
-        except Refused as error:
+            covered = _covered(pattern, [*lines, *others])
+        except (Refused, ContentError) as error:
             refused.append((pattern, str(error)))
             continue
-        covered = _covered(pattern, [*lines, *others])
         if set(range(len(lines))) <= covered:
             groups[covered].append(pattern)
         else:
@@ -80,5 +81,5 @@ def ended(pattern: str) -> str:
 
 
 def _covered(pattern: str, lines: Sequence[str]) -> frozenset[int]:
-    behind = re.compile(f"^{MARKS}{pattern[1:]}" if pattern.startswith("^") else pattern, re.ASCII)
-    return frozenset(number for number, line in enumerate(lines) if behind.search(line))
+    behind = linear_pattern(f"^{MARKS}{pattern[1:]}" if pattern.startswith("^") else pattern, multiline=False)
+    return frozenset(number for number, line in enumerate(lines) if holds(behind, line))

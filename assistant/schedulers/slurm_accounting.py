@@ -122,6 +122,9 @@ FINISHED_KEYS = (
 )
 
 
+_NAME_BEGINS = re.compile(r"\sName=")
+
+
 def finished_rows(text: str, job_id: str) -> list[Row]:
     """Return the attempts of a job in the completion log (`jobcomp/filetxt`), oldest first.
 
@@ -134,12 +137,13 @@ def finished_rows(text: str, job_id: str) -> list[Row]:
         if not line.startswith("JobId="):
             continue
         # the name is the only free text in front of the other keys
-        name = re.search(r"\sName=(.*) JobState=", line)
-        named = pairs(line.replace(name.group(0), " JobState=", 1) if name else line, FINISHED_KEYS)
+        begin, end = _NAME_BEGINS.search(line), line.rfind(" JobState=")
+        name = line[begin.end() : end] if begin and begin.end() <= end else ""
+        named = pairs(line[: begin.start()] + line[end:] if begin and begin.end() <= end else line, FINISHED_KEYS)
         task = named.get("ArrayTaskId", "")
         shown = f"{named['ArrayJobId']}_{task}" if task.isdecimal() and "ArrayJobId" in named else named["JobId"]
         if shown == job_id:
-            rows.append(_finished_row(named, shown, name.group(1) if name else "", len(rows)))
+            rows.append(_finished_row(named, shown, name, len(rows)))
     return rows
 
 

@@ -243,19 +243,19 @@ def _written_numbers(width: int) -> tuple[str, ...]:
 
 def waits_for(dependency: str, job_id: str) -> list[str]:
     """Return the kinds of a dependency on a job that is not fulfilled: `afterok`, `afterany` and so on."""
-    found = re.findall(r"(after\w*):" + rf"{re.escape(job_id)}(?:_\*)?(?:\+\d+)?(?=[(,?:]|$)", _spread(dependency))
+    found = re.findall(r"(after\w{0,20}):" + rf"{re.escape(job_id)}(?:_\*)?(?:\+\d+)?(?=[(,?:]|$)", _spread(dependency))
     return list(dict.fromkeys(found))
 
 
 def moved(dependency: str, old: str, new: str) -> str:
     """Return a dependency as `scontrol update` takes it, with one job in the place of another."""
-    plain = re.sub(r"\([^)]*\)", "", _spread(dependency))
+    plain = re.sub(r"\([^()]*\)", "", _spread(dependency))
     return re.sub(rf"(?<=:){re.escape(old)}(?=_\*|\+|[,?:]|$)", new, plain)
 
 
 def _spread(dependency: str) -> str:
     """Write `afterok:1:2` as `afterok:1,afterok:2`, as newer versions do."""
-    return re.sub(r"(after\w*):([\d_*+:()a-z]+)", _each, dependency)
+    return re.sub(r"(after\w{0,20}):([\d_*+:()a-z]+)", _each, dependency)
 
 
 def _each(match: re.Match[str]) -> str:

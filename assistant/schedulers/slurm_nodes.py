@@ -65,8 +65,8 @@ class NodeFacts(NamedTuple):
     @property
     def reason_before(self) -> str:
         """Slurm's own reason, where our cordon took its place."""
-        found = re.search(r"\(was: (.*)\)$", self.reason)
-        return found.group(1) if found else "Not responding"
+        _, begins, earlier = self.reason.partition("(was: ")
+        return earlier[:-1] if begins and earlier.endswith(")") else "Not responding"
 
     @property
     def cordon(self) -> str | None:
@@ -116,19 +116,29 @@ def node_facts(text: str) -> list[NodeFacts]:
     return sorted(found, key=lambda node: node.name)
 
 
+_REASON = re.compile(r"\sReason=")
+_SIGNED = re.compile(r" \[([^\]@\s]*)@[^\]\s]*\]")
+"""Who gave a reason, and when, behind it."""
+
+
+def _end_of_line(text: str, start: int) -> int:
+    end = text.find("\n", start)
+    return len(text) if end < 0 else end
+
+
 def _node(record: str) -> NodeFacts:
     # the kernel's version is the one text that stands in front of the state
-    safe = re.sub(r" OS=.*? (?=RealMemory=)", " ", record, count=1)
+    safe = re.sub(r" OS=.{0,400}? (?=RealMemory=)", " ", record, count=1)
     named = pairs(safe, ("NodeName", "State", "Partitions", "ActiveFeatures"))
-    reason = re.search(r"\sReason=(.*?) \[([^\]@\s]*)@[^\]\s]*\](.*)", record, re.DOTALL)
-    bare = re.search(r"\sReason=(.*)", record) if reason is None else None
-    said = " ".join((reason.group(1) if reason else bare.group(1) if bare else "").split())
+    begin = _REASON.search(record)
+    signed = _SIGNED.search(record, begin.end()) if begin else None
+    said = " ".join(record[begin.end() : signed.start() if signed else _end_of_line(record, begin.end())].split()) if begin else ""
     return NodeFacts(
         name=named["NodeName"],
         words=state_words(named.get("State", "")),
         partitions=value(named.get("Partitions", "")),
         reason=value(said),
-        by=reason.group(2) if reason else "",
+        by=signed.group(1) if signed else "",
         features=tuple(word for word in value(named.get("ActiveFeatures", "")).split(",") if word),
     )
 
@@ -176,7 +186,7 @@ def switches(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     level: dict[str, int] = {}
     for line in text.splitlines():
-        named = dict(re.findall(r"(\w+)=(\S+)", line))
+        named = dict(re.findall(r"(?<!\w)(\w+)=(\S+)", line))
         # 24.05 and later also show blocks of nodes, which are switches of their kind
         name, at = named.get("SwitchName") or named.get("BlockName"), named.get("Level", "0")
         if name is None or not at.isdigit():

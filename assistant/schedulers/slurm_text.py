@@ -66,20 +66,20 @@ def value(text: str) -> str:
 
 def moment(text: str) -> datetime | None:
     """Return a time: seconds since 1970 as asked for, or ISO in this machine's zone where a version ignores the wish."""
-    if text.isdecimal():
-        since_1970 = int(text)
-        return datetime.fromtimestamp(since_1970, UTC) if since_1970 else None
     if text in NOTHING:
         return None
     try:
-        return datetime.fromisoformat(text).astimezone(UTC)
-    except ValueError:
+        if not text.isdecimal():
+            return datetime.fromisoformat(text).astimezone(UTC)
+        since_1970 = int(text)
+        return datetime.fromtimestamp(since_1970, UTC) if since_1970 else None
+    except (ValueError, OverflowError, OSError):  # no time, or one that no calendar has
         return None
 
 
 def seconds(text: str) -> int | None:
     """Return a limit such as `2-03:00:00`, `30:00`, or `90` (minutes) in seconds; None when there is none."""
-    found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text.strip())
+    found = re.fullmatch(r"(?:(\d{1,9})-)?(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?", text.strip())
     if found is None:
         return None
     days, first, second, third = (int(part) if part is not None else None for part in found.groups())

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from assistant.records import IncidentState
 from assistant.store.audit import AuditRow, AuditRows, row_of
-from assistant.store.rows import time_text
+from assistant.store.rows import clean, time_text
 
 __all__ = ["Count", "Labels", "TallyRows"]
 
@@ -54,13 +54,14 @@ class TallyRows(AuditRows):
             connection.execute("INSERT OR REPLACE INTO cursors (name, row) VALUES (?, ?)", [name, row])
 
     def add_counts(self, more: Mapping[Count, float]) -> None:
-        """Add to counts."""
+        """Add to counts; labels are kept without secrets."""
         sql = (
             "INSERT INTO counts (name, labels, value) VALUES (?1, ?2, ?3) "
             "ON CONFLICT (name, labels) DO UPDATE SET value = value + ?3"
         )
         with self.transaction() as connection:
-            connection.executemany(sql, [(one.name, json.dumps(one.labels), value) for one, value in more.items()])
+            rows = [(one.name, json.dumps([(key, clean(text)) for key, text in one.labels]), value) for one, value in more.items()]
+            connection.executemany(sql, rows)
 
     def counts(self) -> dict[Count, float]:
         """Return all counts."""

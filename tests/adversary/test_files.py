@@ -33,7 +33,7 @@ from assistant.nodeset import expand
 from assistant.records import IncidentState, JobState
 from assistant.recover.checkpoints.cost import save_cost
 from assistant.recover.checkpoints.files import file_problem
-from assistant.recover.checkpoints.inventory import inventory, last_healthy
+from assistant.recover.checkpoints.inventory import COMPARED, _compared, inventory, last_healthy
 from assistant.recover.checkpoints.layout import tracker
 from assistant.recover.joblog import log_lines
 from assistant.schedulers.slurm_jobs import nodes_of
@@ -126,6 +126,7 @@ HOSTILE: dict[str, Make] = {
     "21 digits": holding(b"step=599999999999999999999, skipped=0, lr=1\n" * 3),
     "100,000 levels": holding(b"[" * 100_000),
     "100,000 levels closed": holding(b'{"a":' * 100_000 + b"1" + b"}" * 100_000),
+    "600,000 lists": holding(b"[" + b"[]," * 600_000 + b"0]"),
     "900 levels": holding(b"[" * 900 + b"]" * 900),
     "no object": holding(b"[1, 2, 3]"),
     "wrong kinds": holding(b'{"step": [1], "files": {"a": 3}, "save": 5, "weight_map": 7, "version": {}, "at": 3}'),
@@ -139,7 +140,7 @@ HOSTILE: dict[str, Make] = {
 }
 
 
-LARGE = ("30 GB of nothing", "30 GB between two lines", "gzip bomb", "100,000 levels closed")
+LARGE = ("30 GB of nothing", "30 GB between two lines", "gzip bomb", "100,000 levels closed", "600,000 lists")
 """What readers go over for seconds: they run with the slow tests."""
 
 
@@ -238,6 +239,20 @@ def test_a_line_at_either_end_of_30_gb_is_found(tmp_path: Path) -> None:
         assert stream.truncated
     assert text.count(b"uncorrectable ECC error") == 2
     assert b"bytes are left out here" in text
+
+
+def test_json_of_too_many_lists_is_refused_before_its_depth_is_looked_at(tmp_path: Path) -> None:
+    HOSTILE["600,000 lists"](tmp_path / "a.json")
+    with pytest.raises(MalformedContent, match="more than 500,000 lists"):
+        read_json(tmp_path / "a.json")
+
+
+def test_a_checkpoint_is_compared_with_a_bounded_number_of_others(tmp_path: Path) -> None:
+    for step in range(300):
+        (tmp_path / f"iter_{step:07}").mkdir()
+    found = list(inventory(tmp_path, now=NOON).entries)
+    assert {len(_compared(found, place)) for place in range(len(found))} == set(range(COMPARED + 1, 2 * COMPARED + 2))
+    assert all(found[place] in _compared(found, place) for place in range(len(found)))
 
 
 def test_a_file_that_grows_while_it_is_read_ends(tmp_path: Path) -> None:
@@ -359,6 +374,7 @@ def test_each_hostile_log_ends_diagnosed_and_costs_no_other_job_its_diagnosis(en
 # numbers and nesting
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.binary(max_size=400) | st.text(max_size=200).map(str.encode))
 def test_no_bytes_break_the_reader_of_json(raw: bytes) -> None:
     try:
@@ -390,6 +406,7 @@ STEPS = st.sampled_from(
 )
 
 
+@settings(max_examples=40, deadline=None)
 @given(STEPS, st.integers(0, 5_000), st.sampled_from(["9", "1e400", "-1", "NaN", "0x", "1e15"]))
 def test_every_step_of_a_log_can_be_counted(form: str, digits: int, number: str) -> None:
     for text in (form.format("7" * digits), form.format(number)):
@@ -414,7 +431,7 @@ LINES = st.sampled_from(
 KNOWLEDGE: list[Knowledge] = []
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(LINES, st.sampled_from(["9" * 5_000, "9" * 400, "9" * 21, "-1", "1e400"])), min_size=1, max_size=4))
 def test_numbers_of_any_length_cost_no_diagnosis(tmp_path: Path, lines: list[tuple[str, str]]) -> None:
     KNOWLEDGE[:] = KNOWLEDGE or [Knowledge.load(None)]

@@ -155,3 +155,22 @@ def test_a_wide_log_lets_go_of_its_file(tmp_path: Path) -> None:
     assert not source.closed
     stream.close()
     assert source.closed
+
+
+def test_holes_between_the_last_lines_are_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "job.log"
+    with path.open("wb") as file:
+        for begin in (0, 40 << 30, (40 << 30) + (3 << 20)):
+            file.seek(begin)
+            file.write(b"".join(b"line %d of %d\n" % (number, begin) for number in range(3)))
+    lines = [line.text for line in last_lines(path, 8)]
+    assert lines == [f"line {number} of {begin}" for begin in (0, 40 << 30, (40 << 30) + (3 << 20)) for number in range(3)][1:]
+
+
+def test_a_log_that_begins_with_a_hole_begins_with_its_first_line(tmp_path: Path) -> None:
+    """As after a rotation by copying, while the job goes on writing where it was."""
+    path = tmp_path / "job.log"
+    with path.open("wb") as file:
+        file.seek(5 << 20)
+        file.write(b"first\nsecond\n")
+    assert [line.text for line in last_lines(path, 10)] == ["first", "second"]

@@ -136,7 +136,7 @@ def gpus_of(text: str, nodes: int) -> int | None:
     plain = re.search(r"gres/gpu=(\d+)", text)
     if plain is not None:
         return int(plain.group(1))
-    typed = re.findall(r"gres/gpu:[^=,]+=(\d+)", text)
+    typed = re.findall(r"gres/gpu:[^=,]{1,64}=(\d+)", text)
     if typed:
         return sum(map(int, typed))
     each = re.findall(r"(?:^|[,:/])gpu(?::[A-Za-z][\w.-]*)?:(\d+)", text)

@@ -32,6 +32,10 @@ TRACKED = (Format.MEGATRON, Format.DEEPSPEED)
 """Formats whose program updates a tracker file after each finished save."""
 
 
+COMPARED = 50
+"""Checkpoints before and behind one with which its sizes are compared."""
+
+
 @dataclass(frozen=True, slots=True)
 class Inventory:
     """What lies in a checkpoint folder."""
@@ -75,13 +79,19 @@ def inventory(folder: Path, *, now: datetime, live: bool = False) -> Inventory:
 
 def _judged(folder: Path, *, now: datetime, live: bool) -> tuple[list[Entry], Tracker | None, tuple[Checkpoint, ...]]:
     found, names = _read(folder)
-    return found, names, tuple(_judge(entry, found, names, now=now, live=live, read=0) for entry in found)
+    judged = (_judge(found[n], _compared(found, n), names, now=now, live=live, read=0) for n in range(len(found)))
+    return found, names, tuple(judged)
+
+
+def _compared(found: Sequence[Entry], place: int) -> Sequence[Entry]:
+    """Return a checkpoint and its neighbours: comparing each with all takes time with the square of their number."""
+    return found[max(0, place - COMPARED) : place + COMPARED + 1]
 
 
 def examined(found: Inventory, checkpoint: Checkpoint, *, now: datetime, live: bool = False) -> Checkpoint:
     """Return one checkpoint of an inventory, judged again with its contents read (up to `READ_BYTES`)."""
-    entry = next(entry for entry in found.entries if entry.path == checkpoint.path)
-    return _judge(entry, found.entries, found.tracker, now=now, live=live, read=READ_BYTES)
+    place = next(place for place, entry in enumerate(found.entries) if entry.path == checkpoint.path)
+    return _judge(found.entries[place], _compared(found.entries, place), found.tracker, now=now, live=live, read=READ_BYTES)
 
 
 def _read(folder: Path) -> tuple[list[Entry], Tracker | None]:
