@@ -186,6 +186,27 @@ class Requeues(Protocol):
 
 
 @runtime_checkable
+class ReadsBack(Protocol):
+    """A scheduler that can show what it made of a held job."""
+
+    def differences(self, job_id: str, claim: str, spec: JobSpec) -> Sequence[str]:
+        """Return what a held job has otherwise than the job that it repeats, but for what a restart means to change.
+
+        Args:
+            job_id: The job that ended.
+            claim: The held one.
+            spec: What was submitted.
+
+        Returns:
+            One sentence for each difference: shape, script, arguments, environment, limits, paths; empty where there is none.
+
+        Raises:
+            Unavailable: The scheduler did not answer, so nobody can tell.
+        """
+        ...
+
+
+@runtime_checkable
 class Dependents(Protocol):
     """A scheduler whose jobs may wait for other jobs."""
 

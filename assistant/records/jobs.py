@@ -38,6 +38,8 @@ class JobSpec:
     """Arguments of the script."""
     hold: bool = False
     """Whether it waits, once submitted, until it is released: nothing of it runs before."""
+    doubt: str = ""
+    """Why a new submission would not be the same job, for people: the scheduler kept too little. Empty where it would be."""
 
 
 @dataclass(frozen=True, slots=True)

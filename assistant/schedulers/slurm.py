@@ -158,6 +158,15 @@ class SlurmScheduler:
         """
         self.planned("requeue", [job_id], {"hold": hold}).give()
 
+    def differences(self, job_id: str, claim: str, spec: JobSpec) -> Sequence[str]:
+        """Return what a held job has otherwise than the job that it repeats, but for what a restart means to change.
+
+        Raises:
+            Unavailable: Slurm did not answer, so nobody can tell.
+        """
+        made = submission(self.settings, spec)
+        return self._specs.differences(self._row(job_id), self._row(claim), spec, made.script)
+
     def dependents(self, job_id: str) -> Sequence[Job]:
         """Return the pending jobs that wait for a job to end well."""
         return [row.job for row in self._queue("--all", "--states=PENDING") if _waits(row, job_id)]
