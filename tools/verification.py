@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from assistant.recover.joblog import log_lines, log_points
 from assistant.recover.restart import live_double
 from assistant.recover.verify import Look, Seen, loss_seen, progress_seen
 from assistant.tooling import Context, tool
-from assistant.tools._meant import must_be_the_same_job
+from assistant.tools._meant import is_of_run, must_be_the_same_job
 from assistant.untrusted import read_start
 
 FIRST_PAUSE_S = 0.25
@@ -95,7 +96,7 @@ def _alive(context: Context, job_id: str) -> Job | None:
     must_be_the_same_job(context, job)
     if not job.state.ended:
         return job
-    return live_double(job, job.spec, context.scheduler.jobs()) if job.spec is not None else None
+    return live_double(job, context.scheduler.user_jobs(job.user), partial(is_of_run, context))
 
 
 @tool(risk=Risk.READ)

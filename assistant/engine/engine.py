@@ -462,6 +462,9 @@ class Engine:
     def _cause(self, diagnosis: Diagnosis, job: Job | None) -> str:
         """Return the key of a retry budget: the root cause within one lineage of restarts."""
         run = f"{job.user}/{job.name}/{job.work_dir}" if job is not None else "?"
+        # siblings of an array or a sweep share these three: each has restarts of its own
+        own = [job.id.partition("_")[2], *(job.spec.arguments if job.spec is not None else ())] if job is not None else []
+        run += f"/{' '.join(own)}" if any(own) else ""
         return f"{fingerprint(diagnosis)}@{run}"
 
     def _known(self) -> Known:

@@ -1,8 +1,8 @@
 """Compare a held job with the job that it repeats, by what the controller made of both. Pure.
 
-Everything that `scontrol show job` says is compared but what belongs to one attempt (ids, times, state, allocated nodes) and what a
-restart means to change: excluded nodes, Nightshift's tag and the dependency on jobs that are over. A key of a later version of Slurm
-is compared as well.
+Everything that `scontrol show job` says is compared but what belongs to one attempt (ids, times, state, allocated nodes) and what
+a restart means to change: excluded nodes, Nightshift's tag and the dependency on jobs that are over. A key of a later version of
+Slurm is compared as well.
 
 Source: records of jobs that had ended and of their held repetitions, 22.05.8 (tests/live/test_strangers_submission.py).
 """
@@ -21,9 +21,9 @@ __all__ = ["accounted_differences", "record_differences", "script_differences", 
 
 OF_AN_ATTEMPT = frozenset(
     "JobId ArrayJobId ArrayTaskId ArrayTaskThrottle Priority JobState Reason Dependency Restarts ExitCode DerivedExitCode RunTime "
-    "SubmitTime EligibleTime AccrueTime StartTime EndTime Deadline SuspendTime SecsPreSuspend LastSchedEval Scheduler AllocNode:Sid "
-    "NodeList BatchHost SchedNodeList NumCPUs TRES ReqTRES AllocTRES JOB_GRES Nodes CPU_IDs Mem GRES LicensesAlloc SubmitLine Power "
-    "StartAdjusted PreemptEligibleTime PreemptTime ResizeTime FedOrigin FedViableSiblings FedActiveSiblings AdminComment "
+    "SubmitTime EligibleTime AccrueTime StartTime EndTime Deadline SuspendTime SecsPreSuspend LastSchedEval Scheduler "
+    "AllocNode:Sid NodeList BatchHost SchedNodeList NumCPUs TRES ReqTRES AllocTRES JOB_GRES Nodes CPU_IDs Mem GRES LicensesAlloc "
+    "SubmitLine Power StartAdjusted PreemptEligibleTime PreemptTime ResizeTime FedOrigin FedViableSiblings FedActiveSiblings AdminComment "
     "SystemComment FailedNode ExcNodeList Comment Command Shared ContainerID".split()
 )
 """Keys that are not compared, or compared by themselves: NumCPUs and TRES are what was allocated once a job has begun."""
