@@ -180,8 +180,15 @@ class Failure(StrEnum):
 class Requeues(Protocol):
     """A scheduler that can start a job again under its own id, with the options and environment of its submission."""
 
-    def requeue(self, job_id: str, *, hold: bool = False) -> None:
-        """End a job if it runs, and queue it again; with `hold` it waits until somebody releases it."""
+    def requeue(self, job_id: str, *, hold: bool = False, exclude: Sequence[str] = (), comment: str = "") -> None:
+        """End a job if it runs, and queue it again; with `hold` it waits until somebody releases it.
+
+        Args:
+            job_id: The job; of a heterogeneous one any part stands for the whole.
+            hold: Whether it waits then.
+            exclude: All nodes to stay away from; empty leaves what it had.
+            comment: The whole comment; empty leaves what it had.
+        """
         ...
 
 

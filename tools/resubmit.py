@@ -215,8 +215,8 @@ def _must_be_the_same(context: Context, plan: Plan, claim: str) -> None:
     differences = scheduler.differences(plan.job.id, claim, plan.spec) if isinstance(scheduler, ReadsBack) else ()
     if differences:
         raise ToolError(
-            f"job {plan.job.id} was not submitted again: what the scheduler made of it (job {claim}, withdrawn before it began) is not "
-            f"the same job: {'; '.join(differences[:MOST_SHOWN])}"
+            f"job {plan.job.id} was not submitted again: what the scheduler made of it (job {claim}, withdrawn before it began) "
+            f"is not the same job: {'; '.join(differences[:MOST_SHOWN])}"
         )
 
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from assistant.diagnose.opinion import Opinion
 from assistant.diagnose.verdict import judge
 from assistant.engine import ledger, routine
 from assistant.engine.advice import hand_over
-from assistant.engine.again import back_off, refutation
+from assistant.engine.again import as_the_same_job, back_off, refutation
 from assistant.engine.breaker import HELD, TAKEN_UP, held_by, how_it_stands, stale
 from assistant.engine.confirm import confirm_recovered
 from assistant.engine.gather import gather, parent_of, probe, read_facts, suspected
@@ -56,6 +56,7 @@ from assistant.records import (
 )
 from assistant.recover.budget import Budget, failing_step, fingerprint, made_progress, restart_budget
 from assistant.recover.directives import Directives, read_directives
+from assistant.recover.identity import RESTARTS
 from assistant.recover.playbook import Ended, run_playbook
 from assistant.recover.situation import situation
 from assistant.store import Store
@@ -414,7 +415,17 @@ class Engine:
         values = situation(incident, diagnosis, job, now=incident.opened, refuted=refuted_before)
         try:
             # one look and no waiting: whoever calls decides when to look again
-            ended = run_playbook(incident, chosen, values, self.gate, self.clock, by=by, look_s=0, patience_s=0)
+            ended = run_playbook(
+                incident,
+                chosen,
+                values,
+                self.gate,
+                self.clock,
+                by=by,
+                look_s=0,
+                patience_s=0,
+                way=partial(as_the_same_job, self.scheduler),
+            )
         except Parked as parked:
             self._note_state(incident, IncidentState.WAITING, str(parked))
             return False
@@ -424,7 +435,7 @@ class Engine:
     def _settle(self, incident: Incident, diagnosis: Diagnosis, job: Job | None, ended: Ended) -> None:
         """Write down where a playbook stands or how it ended."""
         cause = self._cause(diagnosis, job)
-        if any(call.tool == "resubmit_job" and call.status == "done" for call in self.store.calls(incident.id)):
+        if any(call.tool in RESTARTS and call.status == "done" for call in self.store.calls(incident.id)):
             self.store.mark_stage(incident.id, "restarted")
             self.store.add_attempt(cause, incident=incident.id, step=failing_step(diagnosis))
         if ended.state is IncidentState.RECOVERED:

@@ -7,7 +7,7 @@ a key that was done before with the old outcome: to resume is to run again.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
@@ -196,6 +196,7 @@ def run_playbook(
     by: str | None = None,
     look_s: float = LOOK_S,
     patience_s: float | None = None,
+    way: Callable[[Wanted], Wanted] = lambda wanted: wanted,
 ) -> Ended:
     """Run a playbook through the gate, from where it stands, as far as it comes.
 
@@ -208,6 +209,7 @@ def run_playbook(
         by: The person at whose request it runs now; the playbook itself when nobody asked.
         look_s: How long one look of a verify may wait.
         patience_s: After so long, return `verifying` (or `recovering`, in a step that waits); None stays until it is decided.
+        way: Puts another call of the same meaning in the place of one.
 
     Raises:
         Parked: A call waits for an approval; run again after the answer.
@@ -219,6 +221,7 @@ def run_playbook(
     try:
         wanted = next(running)
         while True:
+            wanted = way(wanted)
             outcome = gate.call(wanted.tool, wanted.arguments, why=wanted.why, by=by, incident=incident.id, step=wanted.key)
             before, wanted = wanted, running.send(outcome)
             if not (before.looks and wanted.looks and before.tool == wanted.tool):

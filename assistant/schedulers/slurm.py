@@ -150,13 +150,15 @@ class SlurmScheduler:
 
     # What not every scheduler can do
 
-    def requeue(self, job_id: str, *, hold: bool = False) -> None:
+    def requeue(self, job_id: str, *, hold: bool = False, exclude: Sequence[str] = (), comment: str = "") -> None:
         """Queue a job again under its own id; a running one is ended first.
+
+        With `exclude` or `comment` it is held until both are written down.
 
         Raises:
             ToolError: It was submitted with --no-requeue, or the right to do it is missing.
         """
-        self.planned("requeue", [job_id], {"hold": hold}).give()
+        self.planned("requeue", [job_id], {"hold": hold, "exclude": exclude, "comment": comment}).give()
 
     def differences(self, job_id: str, claim: str, spec: JobSpec) -> Sequence[str]:
         """Return what a held job has otherwise than the job that it repeats, but for what a restart means to change.
@@ -261,7 +263,10 @@ class SlurmScheduler:
                 row = self._row(job_id)
                 return changes.release(job_id, row, self._as_owner(row.job.user))
             case "requeue", [job_id]:
-                return changes.requeue(self._row(job_id), hold=bool(named.get("hold")))
+                row, exclude, comment = self._row(job_id), named.get("exclude", ()), str(named.get("comment", ""))
+                if not exclude and not comment:
+                    return changes.requeue(row, hold=bool(named.get("hold")))
+                return changes.requeue_changed(row, exclude, comment, self._as_owner(row.job.user))
             case "cordon", [node, reason]:
                 return changes.cordon(self._node(node), reason, self.settings.admin)
             case "uncordon", [node]:

@@ -23,8 +23,8 @@ OF_AN_ATTEMPT = frozenset(
     "JobId ArrayJobId ArrayTaskId ArrayTaskThrottle Priority JobState Reason Dependency Restarts ExitCode DerivedExitCode RunTime "
     "SubmitTime EligibleTime AccrueTime StartTime EndTime Deadline SuspendTime SecsPreSuspend LastSchedEval Scheduler "
     "AllocNode:Sid NodeList BatchHost SchedNodeList NumCPUs TRES ReqTRES AllocTRES JOB_GRES Nodes CPU_IDs Mem GRES LicensesAlloc "
-    "SubmitLine Power StartAdjusted PreemptEligibleTime PreemptTime ResizeTime FedOrigin FedViableSiblings FedActiveSiblings AdminComment "
-    "SystemComment FailedNode ExcNodeList Comment Command Shared ContainerID".split()
+    "SubmitLine Power StartAdjusted PreemptEligibleTime PreemptTime ResizeTime FedOrigin FedViableSiblings "
+    "FedActiveSiblings AdminComment SystemComment FailedNode ExcNodeList Comment Command Shared ContainerID".split()
 )
 """Keys that are not compared, or compared by themselves: NumCPUs and TRES are what was allocated once a job has begun."""
 FREE_TEXT = ("JobName", "Command", "Comment", "WorkDir", "StdErr", "StdIn", "StdOut")

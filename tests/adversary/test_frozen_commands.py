@@ -63,8 +63,8 @@ class Recorder(SimulatedCluster):
         self.ran += method_lines("uncordon", [node], {})
         super().uncordon(node)
 
-    def requeue(self, job_id: str, *, hold: bool = False) -> None:
-        self.ran += method_lines("requeue", [job_id], {"hold": hold} if hold else {})
+    def requeue(self, job_id: str, **named: Any) -> None:
+        self.ran += method_lines("requeue", [job_id], named)
 
     def dependents(self, job_id: str) -> Sequence[Job]:
         return [self.job(waiting) for waiting in self.waiting]
@@ -249,13 +249,14 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     "uncordon": ("uncordon_node", {"node": "node05", "force": "new GPU"}),
     "cancel": ("cancel_job", {"job": "{running}"}),
     "requeue": ("requeue_job", {"job": "{running}"}),
+    "requeue ended": ("requeue_ended_job", {"job": "{failed}", "exclude": ["node03"]}),
     "resubmit": ("resubmit_job", {"job": "{failed}", "checkpoint": "last", "exclude": ["node03"]}),
     "from the start": ("resubmit_job", {"job": "{failed}", "checkpoint": "none"}),
     "evaluate": ("submit_evaluation_job", {"run": "{folder}/run9", "number": 1}),
     "end evaluation": ("end_evaluation_job", {"run": "{folder}/run9", "number": 1}),
     "test": ("two_round_test", {"nodes": ["node04", "node06"], "program": "ring"}),
 }
-NOT_ON = {"local": {"requeue", "resubmit", "test"}, "slurm": {"resubmit"}}
+NOT_ON = {"local": {"requeue", "requeue ended", "resubmit", "test"}, "slurm": {"resubmit"}}
 """What a kind of cluster here cannot do: no requeue, no checkpoints of its own, no answers of nodes."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -329,7 +330,7 @@ class Requeueing:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cluster, name)
 
-    def requeue(self, job_id: str, *, hold: bool = False) -> None:
+    def requeue(self, job_id: str, *, hold: bool = False, exclude: Sequence[str] = (), comment: str = "") -> None:
         self._cluster.set_requeued(job_id)
 
     def command_lines(self, command: str, /, *arguments: Any, **named: Any) -> tuple[str, ...]:
