@@ -24,6 +24,7 @@ from assistant.engine.lease import kept_lease
 from assistant.engine.leases import WATCH, Leases, Settled
 from assistant.engine.left_open import settle_left_open
 from assistant.engine.outages import Outages
+from assistant.engine.settled import as_proven, finished_training, settled_elsewhere
 from assistant.errors import (
     Denied,
     Fenced,
@@ -379,6 +380,9 @@ class Engine:
     def _planned(self, incident: Incident, by: str | None) -> bool:
         diagnosis, job = self._diagnosis(incident), self._job(incident.job)
         self._credit_progress(incident, diagnosis, job)
+        if settled := settled_elsewhere(self, incident, diagnosis) or finished_training(self, incident, job):
+            self.store.set_state(incident.id, IncidentState.CLOSED, note=settled)
+            return False
         chosen, why = self.playbook_for(diagnosis, job)
         if chosen is not None and chosen.restarts and by is None and not chosen.can_move:
             said = refutation(self.store, incident, diagnosis)
@@ -434,6 +438,9 @@ class Engine:
 
     def _settle(self, incident: Incident, diagnosis: Diagnosis, job: Job | None, ended: Ended) -> None:
         """Write down where a playbook stands or how it ended."""
+        ended = as_proven(self, incident, diagnosis, ended)
+        if ended.state is IncidentState.ESCALATED and (settled := settled_elsewhere(self, incident, diagnosis)):
+            ended = replace(ended, state=IncidentState.CLOSED, note=settled)
         cause = self._cause(diagnosis, job)
         if any(call.tool in RESTARTS and call.status == "done" for call in self.store.calls(incident.id)):
             self.store.mark_stage(incident.id, "restarted")

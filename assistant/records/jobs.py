@@ -68,6 +68,8 @@ class Job:
     """The highest of its steps; None where the scheduler does not tell. A script may go on behind a step that failed."""
     account: str = ""
     """The account of this machine with whose rights its files are read; empty where its processes run with our own."""
+    expected_start: datetime | None = None
+    """When the scheduler expects a pending job to begin; None where it does not say."""
 
     @property
     def held(self) -> bool:
