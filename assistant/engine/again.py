@@ -12,7 +12,10 @@ from assistant.recover.budget import Budget, refuted
 from assistant.recover.playbook import Wanted
 from assistant.store import Store
 
-__all__ = ["as_the_same_job", "back_off", "refutation"]
+__all__ = ["MOVED", "as_the_same_job", "back_off", "refutation"]
+
+MOVED = "moved"
+"""Stage of an incident: its restarted job trained past the step of its checkpoint."""
 
 
 def refutation(store: Store, incident: Incident, diagnosis: Diagnosis) -> str:
@@ -21,8 +24,8 @@ def refutation(store: Store, incident: Incident, diagnosis: Diagnosis) -> str:
     theory = store.diagnosis(before.id) if before is not None else None
     if before is None or theory is None or before.state is not IncidentState.ESCALATED or incident.kind is EventKind.REQUESTED:
         return ""
-    if not refuted(theory, diagnosis):
-        return ""
+    if MOVED in store.stages(before.id) or not refuted(theory, diagnosis):
+        return ""  # a restart that trained for a while has held that far: the budget counts it
     return f"no restart is left on this theory: that of incident {before.id} rested on it and did not hold ({before.note})"
 
 

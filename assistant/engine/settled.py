@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from assistant.engine.again import MOVED
 from assistant.errors import ToolError
 from assistant.records import CallStatus, Diagnosis, EventKind, Incident, IncidentState, Job, JobState, tags_in
 from assistant.recover.identity import RESTARTS, is_claim, is_withdrawn_claim, other_store, restart_of
@@ -20,6 +21,7 @@ from assistant.recover.playbook import Ended
 from assistant.recover.restart import same_run
 from assistant.recover.training_end import training_end
 from assistant.recover.verify import Restart, Standing, Verdict, judge_restart
+from assistant.watch.known import ADVICE
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
@@ -47,7 +49,12 @@ def as_proven(engine: Engine, incident: Incident, diagnosis: Diagnosis, ended: E
     restarted = _restarted(engine, incident, ended)
     if ended.state is not IncidentState.RECOVERED or restarted is None:
         return ended
+    engine.store.mark_stage(incident.id, MOVED)
     verdict = _verdict(engine, incident, diagnosis, restarted)
+    child = _own_incident(engine, incident, restarted)
+    if child is not None and verdict.standing is not Standing.RECOVERED:
+        note = f"not recovered: {verdict.note}; incident {child.id} is about that job"
+        return replace(ended, state=IncidentState.ESCALATED, note=note, failed_job=restarted.job)
     if verdict.passed and PASSED not in engine.store.stages(incident.id):
         engine.store.mark_stage(incident.id, PASSED)
     logger.info("incident=%s job=%s %s: %s", incident.id, restarted.job, verdict.standing, verdict.note)
@@ -59,6 +66,12 @@ def as_proven(engine: Engine, incident: Incident, diagnosis: Diagnosis, ended: E
         case Standing.ENDED_AGAIN:
             return replace(ended, state=IncidentState.ESCALATED, note=f"not recovered: {verdict.note}", failed_job=restarted.job)
     return replace(ended, state=IncidentState.VERIFYING, note=verdict.note)
+
+
+def _own_incident(engine: Engine, incident: Incident, restarted: _Restarted) -> Incident | None:
+    """Return the incident about a failure of the restarted job, None while it has none."""
+    later = [one for one in engine.store.incidents(job=restarted.job) if one.id > incident.id and one.kind not in ADVICE]
+    return later[-1] if later else None
 
 
 def _verdict(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted: _Restarted) -> Verdict:

@@ -32,6 +32,8 @@ __all__ = [
 
 CONFIRM_S = 60.0
 """Seconds for which a job must still be there after it was first seen past the step where the attempt before had ended."""
+CONFIRM_SHARE = 0.1
+"""Of the job's time limit, where that is less: a run of a few minutes is not watched to its end."""
 WINDOW = re.compile(r"reservation|reserved for maintenance|ReqNodeNotAvail|maint", re.IGNORECASE)
 """Slurm's reasons for a job that waits for the end of a reservation."""
 
@@ -173,9 +175,10 @@ def _running(restart: Restart, step: int | None, goal: int, loss: Seen, *, passe
     job = restart.job
     awaited = [] if passed else [f"step {goal + 1}"]
     awaited += ["a loss to compare"] if loss.status is not Look.CONTINUES and restart.before else []
-    since = restart.passed_at
-    if not awaited and (since is None or (restart.now - since).total_seconds() < CONFIRM_S):
-        left_s = CONFIRM_S - (restart.now - since).total_seconds() if since is not None else CONFIRM_S
+    limit_s = job.spec.time_limit_s if job.spec is not None else None
+    left_s = min(CONFIRM_S, limit_s * CONFIRM_SHARE) if limit_s else CONFIRM_S
+    left_s -= (restart.now - restart.passed_at).total_seconds() if restart.passed_at is not None else 0.0
+    if not awaited and (restart.passed_at is None or left_s > 0):
         awaited = [f"that it is still there in {left_s:.0f} s"]
     where = f"job {job.id} is running again on {len(job.nodes)} nodes, {_at(step)}"
     if awaited:
