@@ -88,6 +88,8 @@ class Node:
     jobs: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     """The site's own words for what it has: `a100`, `rack7`."""
+    window: bool = False
+    """Whether it is out only for the time of a reservation, such as maintenance: jobs may wait for it."""
 
 
 @dataclass(frozen=True, slots=True)

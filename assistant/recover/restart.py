@@ -321,7 +321,7 @@ def usable_nodes(spec: JobSpec, nodes: Sequence[Node]) -> list[Node]:
     """Return the nodes that a job could start on if the cluster were empty."""
     here = [node for node in nodes if not spec.partition or not node.partition or spec.partition in node.partition.split(",")]
     out = (NodeState.DRAINING, NodeState.DRAINED, NodeState.DOWN)
-    return [node for node in here if node.state not in out and node.name not in spec.exclude]
+    return [node for node in here if (node.state not in out or node.window) and node.name not in spec.exclude]
 
 
 def _cordoned(name: str, nodes: Sequence[Node]) -> bool:

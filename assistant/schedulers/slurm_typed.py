@@ -160,7 +160,7 @@ def _without_wrap(line: str, wrapped: str) -> str | None:
     """Return a line without its `--wrap` and the text of it, None where they do not stand there."""
     for match in re.finditer(r"(?<=\s)--wra?p?[= ]", line):
         if line.startswith(wrapped, match.end()) and line[match.end() + len(wrapped) :][:1] in ("", " "):
-            return line[: match.start()] + line[match.end() + len(wrapped) :].removeprefix(" ")
+            return line[: match.start()].removesuffix(" ") + line[match.end() + len(wrapped) :]
     return None
 
 
@@ -233,7 +233,7 @@ def _option_end(line: str, place: int, fields: Mapping[str, str], *, until_optio
         return begin + len(known), name
     if glued is None:
         end = begin + len(_word(line, begin))
-    while until_option and end < len(line) and not line.startswith("-", end + 1):
+    while until_option and end < len(line) and not line.startswith("-", end + 1) and _word(line, end + 1) != ":":
         end += 1 + len(_word(line, end + 1))
     return end, name
 

@@ -202,9 +202,10 @@ def slurm_stand_in(
         ' printf "NodeName=%s State=IDLE+DRAIN Partitions=simulated Reason=%s\\n" "${2#NodeName=}" "${4#Reason=}" > "$node";;'
         ' State=RESUME) printf "NodeName=%s State=IDLE Partitions=simulated\\n" "${2#NodeName=}" > "$node";; esac'
     )
+    scripts = f"case $3 in 99) cat {folder}/handed-in;; {jobs['failed']}) cat {folder}/script;; *) echo '#!/bin/sh';; esac"
     cases = (
         f"case \"$1 $2\" in 'show config') printf '{CONFIG}';;"
-        f" 'show node') cat {folder}/nodes/*;; 'show job') echo '{shown}';; 'write batch_script') cat {folder}/script;;"
+        f" 'show node') cat {folder}/nodes/*;; 'show job') echo '{shown}';; 'write batch_script') {scripts};;"
         f" 'show '*) echo none;; 'update NodeName='*) {note}; {update};; *) {note};; esac"
     )
     program(folder, "scontrol", cases)
