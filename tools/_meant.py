@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from assistant.errors import ToolError
+from assistant.ports import Dependents
 from assistant.records import CallStatus, EventKind, Incident, Job, JobState
 from assistant.recover.checkpoints.place import checkpoint_place
 from assistant.recover.identity import is_claim, is_withdrawn_claim, other_keeper
@@ -114,6 +115,10 @@ def is_of_run(context: Context, job: Job, other: Job) -> bool:
     alike = same_run(job, other)
     if not alike and (other.state.ended or job.user != other.user):
         return False
+    if other.state is JobState.PENDING and isinstance(context.scheduler, Dependents):
+        waiting = context.scheduler.dependents(job.id.partition("+")[0])
+        if any(one.id == other.id for one in waiting):
+            return False  # the next of a chain: it begins only when this one has ended well
     try:
         shown = other if other.spec is not None else context.scheduler.job(other.id)
     except ToolError:

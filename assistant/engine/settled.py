@@ -123,7 +123,7 @@ def _lost(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted: _
     until = engine.store.stages(incident.id).get(PASSED) or engine.clock.now()
     minutes = max(0.0, (until - (incident.failed_at or incident.opened)).total_seconds() / 60)
     gpus = gpus_of(job)
-    words = [f"{steps} steps" if steps is not None else "an unknown number of steps", f"{minutes:.0f} min"]
+    words = [f"{steps} steps" if steps is not None else "an unknown number of steps", f"{minutes:.1f} min"]
     words.append(f"{minutes / 60 * gpus:.1f} GPU hours" if gpus else f"{minutes / 60 * len(job.nodes):.1f} node hours")
     return f"; lost: {', '.join(words)}"
 

@@ -62,13 +62,13 @@ def record_differences(
         spec: What was submitted.
         ids: Ids of the first and of the second job, which stand in the paths of their logs.
     """
-    own, other = (
-        {key: _plain(key, record.get(key, ""), of) for key in record} for record, of in ((before, ids[0]), (after, ids[1]))
-    )
+    own, other = ({key: _plain(key, text) for key, text in record.items()} for record in (before, after))
     differences = []
     for key in sorted((own.keys() | other.keys()) - OF_AN_ATTEMPT):
         first, second = own.get(key, ""), other.get(key, "")
         if first == second or (key == "NumNodes" and _within(first, second)):
+            continue
+        if key in ("StdErr", "StdOut", "StdIn") and _same_path(first, second, ids):
             continue
         if key == "ReqNodeList" and not second and set(nodes_of(first)) & set(spec.exclude):
             continue  # wanted nodes of which one is to be left out
@@ -88,17 +88,23 @@ def _arguments(command: str) -> str:
     return command.partition(" ")[2]
 
 
-def _plain(key: str, text: str, ids: Sequence[str]) -> str:
+def _plain(key: str, text: str) -> str:
     """Return a value without what only the attempt decides."""
     if text in NOTHING and key != "TimeLimit":
         return ""
-    if key in ("StdErr", "StdOut", "StdIn"):
-        for number in sorted(ids, key=len, reverse=True):
-            text = re.sub(rf"(?<!\d)0*{re.escape(number)}(?!\d)", "%j", text)
-        return re.sub(r"%j_\d+", "%j", text)
     if key == "TimeLimit" and (text == "UNLIMITED" or seconds(text) == A_YEAR_S):
         return "UNLIMITED"
     return text
+
+
+def _same_path(first: str, second: str, ids: Sequence[Sequence[str]]) -> bool:
+    """Return whether two paths are the same but for numbers that are the first job's ids in one and the second's in the other."""
+    parts, others = re.split(r"(\d+)", first), re.split(r"(\d+)", second)
+    own = (
+        part == other or (part.lstrip("0") in ids[0] and other.lstrip("0") in ids[1])
+        for part, other in zip(parts, others, strict=False)
+    )
+    return len(parts) == len(others) and all(own)
 
 
 def _within(first: str, second: str) -> bool:

@@ -78,7 +78,7 @@ def test_what_came_back_comes_back_again_after_another_submission(case: dict[str
 
 ENDED = (
     "JobId=25 JobName=llm UserId=bob(2001) GroupId=bob(2001) MCS_label=N/A Priority=1 Nice=0 Account=llm QOS=normal "
-    "JobState=FAILED Reason=NonZeroExitCode Dependency=(null) Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=1:0 RunTime=00:00:04 "
+    "JobState=FAILED Reason=NonZeroExitCode Dependency=(null) Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=1:0 "
     "TimeLimit=365-00:00:00 TimeMin=N/A StartTime=2026-11-22T21:40:57 AllocNode:Sid=ctl:3706 ReqNodeList=(null) ExcNodeList=(null) "
     "NodeList=gpu001 BatchHost=gpu001 NumNodes=1 NumCPUs=256 NumTasks=2 CPUs/Task=1 ReqB:S:C:T=0:0:*:* TRES=cpu=256,mem=1G,node=1 "
     "Socks/Node=* NtasksPerN:B:S:C=0:0:*:* CoreSpec=* MinCPUsNode=1 MinMemoryCPU=7800M Features=(null) OverSubscribe=NO "
@@ -120,14 +120,20 @@ def test_a_held_job_that_asks_for_the_same_has_no_difference() -> None:
         (" TresPerNode=gres:gpu:2", "", "TresPerNode is nothing and was gres:gpu:2"),
         ("QOS=normal", "QOS=high", "QOS is high and was normal"),
         ("Requeue=1", "Requeue=0", "Requeue is 0 and was 1"),
-        ("StdErr=/w/slurm-31.out", "StdErr=/w/other.err", "StdErr is /w/other.err and was /w/slurm-%j.out"),
+        ("StdErr=/w/slurm-31.out", "StdErr=/w/other.err", "StdErr is /w/other.err and was /w/slurm-25.out"),
         ("ExcNodeList=gpu[003-004]", "ExcNodeList=(null)", "the nodes to stay away from are none, not gpu003,gpu004"),
+        ("StdErr=/w/slurm-31.out", "StdErr=/w/slurm-32.out", "StdErr is /w/slurm-32.out and was /w/slurm-25.out"),
         ("Power=", "Power= FutureKey=1", "FutureKey is 1 and was nothing"),
     ],
 )
 def test_a_held_job_that_differs_is_told_by_what(old: str, new: str, said: str) -> None:
     assert old in HELD
     assert said in compared(HELD.replace(old, new, 1))
+
+
+def test_a_number_in_a_folder_that_is_the_id_of_a_job_by_chance_is_no_difference() -> None:
+    before = {"StdOut": "/w/v25x31/slurm-25.out"}
+    assert record_differences(before, {"StdOut": "/w/v25x31/slurm-31.out"}, JobSpec("a", ""), ids=(("25",), ("31",))) == []
 
 
 def test_arguments_of_a_held_job_are_compared_as_slurm_shows_them() -> None:
