@@ -99,6 +99,8 @@ def loss_continues(context: Context, job: str, before_job: str, restart_step: in
         seen = loss_seen(before, own_points(context, shown), restart_step=restart_step, ended=shown.state.ended)
         if shown.state.failed:
             return Seen(Look.FAILED, f"job {job} {shown.state} under verification; {seen.note}", seen.step)
+        if seen.status is Look.UNKNOWN and (end := training_end(line.text for line in log_lines(shown))) is not None:
+            return Seen(Look.CONTINUES, f"nothing was left to train: {end.line}", seen.step)
         return seen
 
     return {**_until(context, look, timeout_s), "job": job}

@@ -25,6 +25,7 @@ _FINAL_SAVE = re.compile(
     r"|final (?:model|checkpoint) (?:saved|written)",
     re.IGNORECASE,
 )
+_LOSS = re.compile(r"(?<![\w-])['\"]?(?:lm )?loss['\"]?\s{0,3}[:=]", re.IGNORECASE)
 MOST_LINES = 400
 """Lines from the end in which training says that it is over."""
 
@@ -35,7 +36,7 @@ class TrainingEnd:
 
     line: str
     saved_after: bool
-    """Whether a save is told of at the last step or behind it."""
+    """Whether a save is told of behind the last line with a step or a loss."""
 
 
 def training_end(texts: Iterable[str]) -> TrainingEnd | None:
@@ -47,16 +48,17 @@ def training_end(texts: Iterable[str]) -> TrainingEnd | None:
     Args:
         texts: Lines of one attempt, in order.
     """
-    lines = list(texts)[-MOST_LINES:]
-    found: TrainingEnd | None = None
-    for text in lines:
-        counts = {match.group(1).lower()[:4]: (int(match.group(2)), int(match.group(3))) for match in _OF.finditer(text[:2000])}
+    line, saved = "", False
+    for text in (one[:2000] for one in list(texts)[-MOST_LINES:]):
+        counts = {match.group(1).lower()[:4]: (int(match.group(2)), int(match.group(3))) for match in _OF.finditer(text)}
         steps = {name: count for name, count in counts.items() if name != "epoc"}
         last = bool(steps) and all(done == most for done, most in counts.values())
-        if steps and not last:
-            found = None
-        if last or _FINISHED.search(text[:2000]):
-            found = TrainingEnd(text.strip()[:200], found.saved_after if found is not None else False)
-        elif found is not None and _FINAL_SAVE.search(text[:2000]):
-            found = TrainingEnd(found.line, True)
-    return found
+        over = last or bool(_FINISHED.search(text))
+        if (steps or _LOSS.search(text)) and not (over and not steps):
+            saved = False  # what was saved before it does not hold this step
+            line = "" if not last else line
+        if over:
+            line = text.strip()[:200]
+        elif _FINAL_SAVE.search(text):
+            saved = True
+    return TrainingEnd(line, saved) if line else None
