@@ -94,6 +94,8 @@ class Engine:
     """Finds past incidents again; None: nothing is remembered."""
     good_runs: routine.GoodRuns = field(default_factory=routine.GoodRuns)
     outages: Outages = field(default_factory=Outages)
+    replays: bool = False
+    """Whether it replays recorded jobs: none lives that could show what became of it."""
     parents: Callable[[Store, Job | None], int | None] = parent_of
     """Gives the incident whose restart a job was."""
     troubles: list[Trouble] = field(default_factory=list, init=False)
@@ -439,8 +441,6 @@ class Engine:
     def _settle(self, incident: Incident, diagnosis: Diagnosis, job: Job | None, ended: Ended) -> None:
         """Write down where a playbook stands or how it ended."""
         ended = as_proven(self, incident, diagnosis, ended)
-        if ended.state is IncidentState.ESCALATED and (settled := settled_elsewhere(self, incident, diagnosis)):
-            ended = replace(ended, state=IncidentState.CLOSED, note=settled)
         cause = self._cause(diagnosis, job)
         if any(call.tool in RESTARTS and call.status == "done" for call in self.store.calls(incident.id)):
             self.store.mark_stage(incident.id, "restarted")

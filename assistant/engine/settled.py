@@ -41,12 +41,14 @@ class _Restarted(NamedTuple):
 
 
 def as_proven(engine: Engine, incident: Incident, diagnosis: Diagnosis, ended: Ended) -> Ended:
-    """Return how a playbook ended, as recovered only where the restarted job itself shows it.
+    """Return how a playbook ended: as recovered only where the restarted job shows it, as closed where others have settled it.
 
     Raises:
         Unavailable: The scheduler did not answer.
     """
-    restarted = _restarted(engine, incident, ended)
+    if ended.state is IncidentState.ESCALATED and (settled := settled_elsewhere(engine, incident, diagnosis)):
+        return replace(ended, state=IncidentState.CLOSED, note=settled)
+    restarted = _restarted(engine, incident, ended) if not engine.replays else None
     if ended.state is not IncidentState.RECOVERED or restarted is None:
         return ended
     engine.store.mark_stage(incident.id, MOVED)
@@ -137,7 +139,7 @@ def settled_elsewhere(engine: Engine, incident: Incident, diagnosis: Diagnosis |
     Raises:
         Unavailable: The scheduler did not answer.
     """
-    if incident.job is None or incident.kind in (EventKind.REQUESTED, EventKind.OUTAGE):
+    if engine.replays or incident.job is None or incident.kind in (EventKind.REQUESTED, EventKind.OUTAGE):
         return ""
     calls = engine.store.calls(incident.id)
     if any(call.tool in RESTARTS and call.status is CallStatus.DONE and _worked(engine, call.id) for call in calls):
@@ -162,7 +164,7 @@ def settled_elsewhere(engine: Engine, incident: Incident, diagnosis: Diagnosis |
 
 def finished_training(engine: Engine, incident: Incident, job: Job | None) -> str:
     """Return that the training of a job is over and saved, so that nothing is left to be restarted; empty where it is not."""
-    if job is None or not job.state.ended or incident.kind is EventKind.REQUESTED:
+    if engine.replays or job is None or not job.state.ended or incident.kind is EventKind.REQUESTED:
         return ""
     why = "is there anything left to train?"
     outcome = engine.gate.call("training_finished", {"job": job.id}, why=why, by="engine", incident=incident.id)
@@ -174,8 +176,11 @@ def _as_another_job(engine: Engine, incident: Incident, job: Job) -> str:
     for other in reversed(engine.scheduler.user_jobs(job.user)):
         if other.id == job.id or other.state.ended or is_claim(other) or is_withdrawn_claim(other) or not _later(other, job):
             continue
-        if not same_run(job, other if other.spec is not None else engine.scheduler.job(other.id)):
-            continue
+        try:
+            if not same_run(job, other if other.spec is not None else engine.scheduler.job(other.id)):
+                continue
+        except ToolError:
+            continue  # forgotten since it was listed
         if restart_of(engine.store, other) is not None:
             continue  # of this store: another incident watches it
         who = "another Nightshift" if other_store(engine.store, other.comment) and tags_in(other.comment) else "its owner"

@@ -27,6 +27,8 @@ OF_AN_ATTEMPT = frozenset(
     "FedActiveSiblings AdminComment SystemComment FailedNode ExcNodeList Comment Command Shared ContainerID".split()
 )
 """Keys that are not compared, or compared by themselves: NumCPUs and TRES are what was allocated once a job has begun."""
+NO_TASK = "4294967294"
+"""Stands for the index of a task (`%a`) in the paths of an array that waits."""
 FREE_TEXT = ("JobName", "Command", "Comment", "WorkDir", "StdErr", "StdIn", "StdOut")
 _KEY = re.compile(r"\s+(?=[A-Z][\w/:&]{0,40}=)")
 ACCOUNTED = ("Partition", "Account", "QOS", "Timelimit", "ReqNodes", "ReqCPUS", "ReqMem", "ReqTRES", "Constraints", "Reservation")
@@ -101,7 +103,7 @@ def _same_path(first: str, second: str, ids: Sequence[Sequence[str]]) -> bool:
     """Return whether two paths are the same but for numbers that are the first job's ids in one and the second's in the other."""
     parts, others = re.split(r"(\d+)", first), re.split(r"(\d+)", second)
     own = (
-        part == other or (part.lstrip("0") in ids[0] and other.lstrip("0") in ids[1])
+        other in (part, NO_TASK) or (part.lstrip("0") in ids[0] and other.lstrip("0") in ids[1])
         for part, other in zip(parts, others, strict=False)
     )
     return len(parts) == len(others) and all(own)
