@@ -180,8 +180,36 @@ class Failure(StrEnum):
 class Requeues(Protocol):
     """A scheduler that can start a job again under its own id, with the options and environment of its submission."""
 
-    def requeue(self, job_id: str, *, hold: bool = False) -> None:
-        """End a job if it runs, and queue it again; with `hold` it waits until somebody releases it."""
+    def requeue(self, job_id: str, *, hold: bool = False, exclude: Sequence[str] = (), comment: str = "") -> None:
+        """End a job if it runs, and queue it again; with `hold` it waits until somebody releases it.
+
+        Args:
+            job_id: The job; of a heterogeneous one any part stands for the whole.
+            hold: Whether it waits then.
+            exclude: All nodes to stay away from; empty leaves what it had.
+            comment: The whole comment; empty leaves what it had.
+        """
+        ...
+
+
+@runtime_checkable
+class ReadsBack(Protocol):
+    """A scheduler that can show what it made of a held job."""
+
+    def differences(self, job_id: str, claim: str, spec: JobSpec) -> Sequence[str]:
+        """Return what a held job has otherwise than the job that it repeats, but for what a restart means to change.
+
+        Args:
+            job_id: The job that ended.
+            claim: The held one.
+            spec: What was submitted.
+
+        Returns:
+            One sentence for each difference: shape, script, arguments, environment, limits, paths; empty where there is none.
+
+        Raises:
+            Unavailable: The scheduler did not answer, so nobody can tell.
+        """
         ...
 
 

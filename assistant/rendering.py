@@ -110,6 +110,7 @@ def method_lines(method: str, arguments: Sequence[Any], named: Mapping[str, Any]
             words = ["scontrol", "release", job]
         case "requeue", [job]:
             words = ["scontrol", "requeuehold" if named.get("hold") else "requeue", job]
+            words += [f"{key}={value}" for key, value in sorted(named.items()) if value and key != "hold"]
         case "cordon", [node, reason]:
             words = ["scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason={reason}"]
         case "uncordon", [node]:

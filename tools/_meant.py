@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 
 from assistant.errors import ToolError
+from assistant.ports import Dependents
 from assistant.records import CallStatus, EventKind, Incident, Job, JobState, run_of
+from assistant.recover.checkpoints.place import checkpoint_place
 from assistant.recover.identity import is_claim, is_withdrawn_claim, other_keeper, restart_of
+from assistant.recover.joblog import log_lines
+from assistant.recover.restart import same_run
 from assistant.tooling import Context
+
+LOG_BYTES = 1 << 20
+"""Of the end of a log, for the folder of the checkpoints that it tells of."""
+
+LOOK_S = 1.0
+HELD_AT_MOST_S = 120.0
+"""For a running job to end, and for a restart of the same run to be released or withdrawn."""
 
 
 def must_be_meant(context: Context, job: Job) -> None:
@@ -87,30 +101,88 @@ def must_be_ours_to_restart(context: Context, job: Job) -> None:
 
 
 def must_be_alone_of_its_run(context: Context, job: Job) -> None:
-    """Make sure that no other job of the same run (user, name, work folder) is alive or waits, held or not.
+    """Make sure that no other job of the same run is alive or waits, held or not.
 
     Raises:
         ToolError: One is: two would write over each other's checkpoints.
     """
-    run = run_of(job)
     for other in context.scheduler.user_jobs(job.user):
-        if other.id != job.id and not other.state.ended and run_of(other) == run:
+        if other.id != job.id and not other.state.ended and is_of_run(context, job, other):
             raise ToolError(
                 f"job {other.id} ({other.state}) is of the same run as job {job.id}: a second one would write over its "
                 "checkpoints; end one of the two first"
             )
 
 
+def wait_until_alone(context: Context, before: Job) -> None:
+    """Wait until a job waits held in the queue and no other of its run is there.
+
+    A restart that was submitted held before gives way once it sees the job in the queue, or has looked before and is released; one
+    that is submitted later gives way. So whatever is seen alive came first, and a held one is waited for (docs/decisions/0015).
+
+    Raises:
+        ToolError: Another job of the run is alive, or a held one stays. The gate withdraws the job then.
+    """
+    ends = context.clock.ticks() + HELD_AT_MOST_S
+    while True:
+        listed = {one.id: one for one in context.scheduler.user_jobs(before.user)}
+        own = listed.pop(before.id, before)
+        if own.state.ended and (own.attempt > before.attempt or before.requeued_held):
+            raise ToolError(f"job {before.id} was queued again and ended before it was released: somebody ended it")
+        others = [one for one in listed.values() if not one.state.ended and is_of_run(context, before, one)]
+        first = next((one for one in others if not is_claim(one)), None) or next(iter(others), None)
+        if own.held and first is None:
+            return
+        if (first is not None and not is_claim(first)) or context.clock.ticks() >= ends:
+            seen = f"job {first.id} ({first.state}) is of the same run" if first is not None else f"it is {own.state}, not held"
+            raise ToolError(f"job {before.id} was not queued again: {seen}, so it was withdrawn before it began")
+        context.clock.sleep(LOOK_S)
+
+
 def _submitted_since(context: Context, job: Job, since: datetime) -> Job | None:
-    """Return a later job of the same run, ours or a person's: same user, name and working folder."""
-    run = run_of(job)
+    """Return a later job of the same run, ours or a person's."""
     for other in context.scheduler.user_jobs(job.user):
-        if other.id == job.id or other.submitted is None or other.submitted <= since or run_of(other) != run:
+        if other.id == job.id or other.submitted is None or other.submitted <= since:
             continue
         # a claim may still give way: whether it does, the submission itself finds out
-        if not is_claim(other) and not is_withdrawn_claim(other):
+        if not is_claim(other) and not is_withdrawn_claim(other) and is_of_run(context, job, other):
             return other
     return None
+
+
+def is_of_run(context: Context, job: Job, other: Job) -> bool:
+    """Return whether another job of the user is of the same run, by what the scheduler keeps of both and where they save.
+
+    Where something of it cannot be read, jobs of one name and work folder count as one run: two would write over each other.
+
+    Args:
+        context: Of the call.
+        job: The attempt that the call is about, with its spec where there is one.
+        other: As a list of jobs shows it.
+
+    Raises:
+        Unavailable: The scheduler did not answer.
+    """
+    alike = same_run(job, other)
+    if not alike and (other.state.ended or job.user != other.user):
+        return False
+    if other.state is JobState.PENDING and isinstance(context.scheduler, Dependents):
+        waiting = context.scheduler.dependents(job.id.partition("+")[0])
+        if any(one.id == other.id for one in waiting):
+            return False  # the next of a chain: it begins only when this one has ended well
+    try:
+        shown = other if other.spec is not None else context.scheduler.job(other.id)
+    except ToolError:
+        return alike
+    folder, other_folder = _folder(context, job), _folder(context, shown)
+    return same_run(job, replace(shown, id=other.id), folder=folder, other_folder=other_folder)
+
+
+def _folder(context: Context, job: Job) -> Path | None:
+    """Return where a job saves, None where that is not known or its name holds what only the job's own shell knows."""
+    lines = (line.text for line in log_lines(job, most_bytes=LOG_BYTES))
+    place = checkpoint_place(job, context.checkpoint_folders, lines)
+    return None if place is None or re.search(r"[$%{*]", str(place.folder)) else place.folder
 
 
 def _incident(context: Context, job: Job) -> Incident | None:

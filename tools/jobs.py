@@ -7,19 +7,14 @@ from typing import Any
 
 from assistant.errors import ToolError, Unavailable
 from assistant.ports import Requeues
-from assistant.records import Job, JobState, Risk, run_of
-from assistant.recover.identity import is_claim
+from assistant.records import Job, JobState, Risk
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
-from assistant.tools._meant import must_be_alone_of_its_run, must_be_meant, must_be_the_same_job
+from assistant.tools._meant import must_be_alone_of_its_run, must_be_meant, must_be_the_same_job, wait_until_alone
 
 CLOCKS_APART = timedelta(seconds=60)
 TAKES_AT_MOST = timedelta(minutes=2)
 """From the decision on a cancel to the end of its job, where the answer got lost."""
-
-LOOK_S = 1.0
-HELD_AT_MOST_S = 120.0
-"""For a running job to end, and for a restart of the same run to be released or withdrawn."""
 
 
 def _shown(job: Job) -> dict[str, Any]:
@@ -147,34 +142,9 @@ def requeue_job(context: Context, job: str) -> dict[str, Any]:
         must_be_meant(context, before)
         must_be_alone_of_its_run(context, before)
         scheduler.requeue(job, hold=True)
-    _wait_until_alone(context, before)
+    wait_until_alone(context, before)
     scheduler.release(job)
     return {"job": job, "state_before": before.state.value, "attempt_before": before.attempt}
-
-
-def _wait_until_alone(context: Context, before: Job) -> None:
-    """Wait until a job waits held in the queue and no other of its run is there.
-
-    A restart that was submitted held before gives way once it sees the job in the queue, or has looked before and is released; one
-    that is submitted later gives way. So whatever is seen alive came first, and a held one is waited for (docs/decisions/0015).
-
-    Raises:
-        ToolError: Another job of the run is alive, or a held one stays. The gate withdraws the job then.
-    """
-    ends = context.clock.ticks() + HELD_AT_MOST_S
-    while True:
-        listed = {one.id: one for one in context.scheduler.user_jobs(before.user)}
-        own = listed.pop(before.id, before)
-        if own.state.ended and (own.attempt > before.attempt or before.requeued_held):
-            raise ToolError(f"job {before.id} was queued again and ended before it was released: somebody ended it")
-        others = [one for one in listed.values() if not one.state.ended and run_of(one) == run_of(before)]
-        first = next((one for one in others if not is_claim(one)), None) or next(iter(others), None)
-        if own.held and first is None:
-            return
-        if (first is not None and not is_claim(first)) or context.clock.ticks() >= ends:
-            seen = f"job {first.id} ({first.state}) is of the same run" if first is not None else f"it is {own.state}, not held"
-            raise ToolError(f"job {before.id} was not queued again: {seen}, so it was withdrawn before it began")
-        context.clock.sleep(LOOK_S)
 
 
 @requeue_job.withdraw

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from assistant.errors import ToolError, Unavailable
-from assistant.ports import Dependents
+from assistant.ports import Dependents, ReadsBack
 from assistant.records import Checkpoint, Job, JobSpec, Risk, run_of, tag_of, tags_in
 from assistant.recover.checkpoints.inventory import examined, inventory
 from assistant.recover.identity import is_claim, is_withdrawn_claim, restart_of
@@ -27,7 +28,7 @@ from assistant.recover.restart import (
 )
 from assistant.rendering import NEW_JOB, RenderedChange
 from assistant.tooling import Context, tool
-from assistant.tools._meant import must_be_ours_to_restart
+from assistant.tools._meant import is_of_run, must_be_ours_to_restart
 from assistant.tools.checkpoints import choose_checkpoint
 from assistant.untrusted import reading_as
 
@@ -37,6 +38,8 @@ LEAD_STEPS = 100
 MOST_SKIPPED_STEPS = 500
 """Behind the step of a spike. Source: PaLM, as above: skip 200 to 500 batches."""
 
+MOST_SHOWN = 6
+"""Differences that are named in one sentence."""
 HALF_THE_IDS = 1 << 25
 """Of job ids. Source: slurm.conf(5), MaxJobId: 67,043,328 by default."""
 
@@ -106,6 +109,7 @@ def resubmit_job(
         checkpoint=plan.checkpoint,
         blamed=blamed or (),
         reached_step=plan.reached_step,
+        same=partial(is_of_run, context),
     )
     if problem:
         raise ToolError(f"job {job} was not submitted again: {problem}")
@@ -117,6 +121,7 @@ def resubmit_job(
         )
     new_job = claim.id if claim is not None else context.scheduler.submit(plan.spec)
     new_job = _must_win(context, plan.job, new_job, {one.id for one in listed})
+    _must_be_the_same(context, plan, new_job)
     context.scheduler.release(new_job)
     return _answer(new_job, plan.spec, plan.note + _moved_dependents(context, job, new_job))
 
@@ -225,14 +230,30 @@ def _must_win(context: Context, old: Job, claim: str, known: Collection[str]) ->
             "was withdrawn before it began"
         )
     for other in listed.values():
-        if other.id in (old.id, claim) or run_of(other) != run_of(own) or is_withdrawn_claim(other):
+        if other.id in (old.id, claim) or is_withdrawn_claim(other) or (other.state.ended and other.id in known):
             continue
-        if not _gives_way(other, claim) and not (other.state.ended and other.id in known):
+        if not _gives_way(other, claim) and is_of_run(context, old, other):
             raise ToolError(
                 f"job {old.id} was not submitted again: job {other.id} ({other.state}; {other.comment or 'no comment'}) of the "
                 f"same run came first, so job {claim} was withdrawn before it began"
             )
     return claim
+
+
+def _must_be_the_same(context: Context, plan: Plan, claim: str) -> None:
+    """Make sure that the scheduler made of the held job what the one was that ended, but for what the restart means to change.
+
+    Raises:
+        ToolError: It is another job; the gate withdraws it then.
+        Unavailable: The scheduler does not show it now.
+    """
+    scheduler = context.scheduler
+    differences = scheduler.differences(plan.job.id, claim, plan.spec) if isinstance(scheduler, ReadsBack) else ()
+    if differences:
+        raise ToolError(
+            f"job {plan.job.id} was not submitted again: what the scheduler made of it (job {claim}, withdrawn before it began) "
+            f"is not the same job: {'; '.join(differences[:MOST_SHOWN])}"
+        )
 
 
 def _gives_way(other: Job, claim: str) -> bool:
@@ -310,6 +331,8 @@ def _plan(
     must_be_ours_to_restart(context, job)
     if job.spec is None:
         raise ToolError(f"the scheduler does not keep the script of job {job_id}, so it cannot be submitted again; ask {job.user}")
+    if job.spec.doubt:
+        raise ToolError(f"job {job_id} cannot be submitted again as it was: {job.spec.doubt}")
     chosen = _checkpoint(context, job, checkpoint, read=read)
     points = log_points(job)
     reached = max((point.step for point in points), default=None)

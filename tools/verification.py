@@ -5,18 +5,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from assistant.accounts import Account, account_of, as_account
-from assistant.errors import ToolError
-from assistant.records import IncidentState, Job, Risk
+from assistant.errors import ToolError, Unavailable
+from assistant.records import IncidentState, Job, JobState, MetricPoint, Risk
 from assistant.recover.checkpoints.place import checkpoint_place
 from assistant.recover.joblog import log_lines, log_points
 from assistant.recover.restart import live_double
+from assistant.recover.training_end import training_end
 from assistant.recover.verify import Look, Seen, loss_seen, progress_seen
 from assistant.tooling import Context, tool
-from assistant.tools._meant import must_be_the_same_job
+from assistant.tools._meant import is_of_run, must_be_the_same_job
+from assistant.tools.checkpoints import choose_checkpoint
 from assistant.untrusted import read_start
 
 FIRST_PAUSE_S = 0.25
@@ -41,9 +44,40 @@ def job_progress(context: Context, job: str, restart_step: int = 0, past_step: i
 
     def look() -> Seen:
         shown = context.scheduler.job(job)
-        return progress_seen(shown, max(restart_step, past_step), log_points(shown))
+        return progress_seen(shown, max(restart_step, past_step), own_points(context, shown))
 
     return {**_until(context, look, timeout_s), "job": job}
+
+
+def own_points(context: Context, job: Job) -> list[MetricPoint]:
+    """Return the metrics that a job itself logged; none while it waits, whatever stands in a file of the same name."""
+    return log_points(job) if job.state is not JobState.PENDING else []
+
+
+@tool(risk=Risk.READ)
+def training_finished(context: Context, job: str) -> dict[str, Any]:
+    """Tell whether the training of a job that ended is over: its log says so, and its last step was saved.
+
+    `finished` is true only where both hold; `note` names the line.
+
+    Args:
+        job: Scheduler job id of the attempt that ended.
+    """
+    shown = context.scheduler.job(job)
+    end = training_end(line.text for line in log_lines(shown))
+    if end is None or not shown.state.ended:
+        return {"finished": False, "note": f"the log of job {job} does not say that its training is over", "job": job}
+    last = max((point.step for point in log_points(shown)), default=0)
+    saved = end.saved_after or _saved_step(context, job) >= last > 0
+    words = "its last step is saved" if saved else "no checkpoint of its last step is known, so its end may be lost"
+    return {"finished": saved, "note": f"the log of job {job} says that its training is over ({end.line}); {words}", "job": job}
+
+
+def _saved_step(context: Context, job: str) -> int:
+    try:
+        return int(choose_checkpoint(context, job)["step"])
+    except (ToolError, Unavailable):
+        return 0
 
 
 @tool(risk=Risk.READ)
@@ -62,9 +96,11 @@ def loss_continues(context: Context, job: str, before_job: str, restart_step: in
 
     def look() -> Seen:
         shown = context.scheduler.job(job)
-        seen = loss_seen(before, log_points(shown), restart_step=restart_step, ended=shown.state.ended)
-        if shown.state.failed and seen.status is Look.UNKNOWN:
-            return Seen(Look.FAILED, f"job {job} {shown.state} before it logged a loss")
+        seen = loss_seen(before, own_points(context, shown), restart_step=restart_step, ended=shown.state.ended)
+        if shown.state.failed:
+            return Seen(Look.FAILED, f"job {job} {shown.state} under verification; {seen.note}", seen.step)
+        if seen.status is Look.UNKNOWN and (end := training_end(line.text for line in log_lines(shown))) is not None:
+            return Seen(Look.CONTINUES, f"nothing was left to train: {end.line}", seen.step)
         return seen
 
     return {**_until(context, look, timeout_s), "job": job}
@@ -95,7 +131,7 @@ def _alive(context: Context, job_id: str) -> Job | None:
     must_be_the_same_job(context, job)
     if not job.state.ended:
         return job
-    return live_double(job, job.spec, context.scheduler.jobs()) if job.spec is not None else None
+    return live_double(job, context.scheduler.user_jobs(job.user), partial(is_of_run, context))
 
 
 @tool(risk=Risk.READ)
@@ -216,6 +252,7 @@ def _until(context: Context, look: Callable[[], Seen], timeout_s: float) -> dict
         seen = look()
         left = (end - context.clock.now()).total_seconds()
         if seen.status is not Look.WAITING or left <= 0:
-            return {"status": str(seen.status), "note": seen.note, "step": seen.step}
+            queued = {"queued": True} if seen.queued else {}
+            return {"status": str(seen.status), "note": seen.note, "step": seen.step, **queued}
         context.clock.sleep(min(pause, left))
         pause = min(pause * 1.5, LONGEST_PAUSE_S)

@@ -1,14 +1,21 @@
-"""Whether a restart may be tried again: not on a theory that did not hold, and not before its back-off is over."""
+"""Whether and how a job is started again: not on a refuted theory, not before its back-off is over, and as the same job."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
+from assistant.errors import ToolError
+from assistant.ports import Requeues, Scheduler
 from assistant.records import Diagnosis, EventKind, Incident, IncidentState
 from assistant.recover.budget import Budget, refuted
+from assistant.recover.playbook import Wanted
 from assistant.store import Store
 
-__all__ = ["back_off", "refutation"]
+__all__ = ["MOVED", "as_the_same_job", "back_off", "refutation"]
+
+MOVED = "moved"
+"""Stage of an incident: its restarted job trained past the step of its checkpoint."""
 
 
 def refutation(store: Store, incident: Incident, diagnosis: Diagnosis) -> str:
@@ -17,8 +24,8 @@ def refutation(store: Store, incident: Incident, diagnosis: Diagnosis) -> str:
     theory = store.diagnosis(before.id) if before is not None else None
     if before is None or theory is None or before.state is not IncidentState.ESCALATED or incident.kind is EventKind.REQUESTED:
         return ""
-    if not refuted(theory, diagnosis):
-        return ""
+    if MOVED in store.stages(before.id) or not refuted(theory, diagnosis):
+        return ""  # a restart that trained for a while has held that far: the budget counts it
     return f"no restart is left on this theory: that of incident {before.id} rested on it and did not hold ({before.note})"
 
 
@@ -27,3 +34,27 @@ def back_off(budget: Budget, now: datetime) -> str:
     if budget.not_before is None or budget.not_before <= now:
         return ""
     return f"backs off: {budget.why}, not before {budget.not_before:%H:%M:%S}"
+
+
+def as_the_same_job(scheduler: Scheduler, wanted: Wanted) -> Wanted:
+    """Return the call of a playbook, with a requeue in the place of a submission that could not be the same job.
+
+    Args:
+        scheduler: Says of which job it keeps too little to submit it anew.
+        wanted: The call as the playbook wants it.
+
+    Raises:
+        Unavailable: The scheduler did not answer.
+    """
+    if wanted.tool != "resubmit_job" or not isinstance(scheduler, Requeues):
+        return wanted
+    try:
+        job = scheduler.job(str(wanted.arguments.get("job", "")))
+    except ToolError:
+        return wanted
+    skips = any(wanted.arguments.get(name) for name in ("skip_from_step", "skip_around_step"))
+    if job.spec is None or not job.spec.doubt or skips:
+        return wanted
+    taken = ("job", "checkpoint", "exclude", "blamed", "not_all_of")
+    arguments = {name: value for name, value in wanted.arguments.items() if name in taken}
+    return replace(wanted, tool="requeue_ended_job", arguments=arguments)

@@ -58,7 +58,7 @@ def how_it_stands(incident: Incident, job: Job | None, jobs: Sequence[Job]) -> t
         return IncidentState.CLOSED, f"{began}job {job.id} was queued again since"
     if job.state in (JobState.COMPLETED, JobState.CANCELLED):
         return IncidentState.CLOSED, f"{began}job {job.id} {job.state} meanwhile"
-    double = live_double(job, job.spec, jobs) if job.spec is not None else None
+    double = live_double(job, jobs)
     if double is not None:
         return IncidentState.CLOSED, f"{began}the run goes on as job {double.id}"
     word = f"is still {job.state}" if not job.state.ended else f"{job.state} and was not started again"

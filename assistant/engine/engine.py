@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from assistant.diagnose.opinion import Opinion
 from assistant.diagnose.verdict import judge
 from assistant.engine import ledger, routine
 from assistant.engine.advice import hand_over
-from assistant.engine.again import back_off, refutation
+from assistant.engine.again import as_the_same_job, back_off, refutation
 from assistant.engine.breaker import HELD, TAKEN_UP, held_by, how_it_stands, stale
 from assistant.engine.confirm import confirm_recovered
 from assistant.engine.gather import gather, parent_of, probe, read_facts, suspected
@@ -24,6 +24,7 @@ from assistant.engine.lease import kept_lease
 from assistant.engine.leases import WATCH, Leases, Settled
 from assistant.engine.left_open import settle_left_open, withdraw_strays
 from assistant.engine.outages import Outages
+from assistant.engine.settled import as_proven, finished_training, settled_elsewhere
 from assistant.errors import (
     Denied,
     Fenced,
@@ -56,6 +57,7 @@ from assistant.records import (
 )
 from assistant.recover.budget import Budget, failing_step, fingerprint, made_progress, restart_budget
 from assistant.recover.directives import Directives, read_directives
+from assistant.recover.identity import RESTARTS
 from assistant.recover.playbook import Ended, run_playbook
 from assistant.recover.situation import situation
 from assistant.store import Store
@@ -92,6 +94,8 @@ class Engine:
     """Finds past incidents again; None: nothing is remembered."""
     good_runs: routine.GoodRuns = field(default_factory=routine.GoodRuns)
     outages: Outages = field(default_factory=Outages)
+    replays: bool = False
+    """Whether it replays recorded jobs: none lives that could show what became of it."""
     parents: Callable[[Store, Job | None], int | None] = parent_of
     """Gives the incident whose restart a job was."""
     troubles: list[Trouble] = field(default_factory=list, init=False)
@@ -379,6 +383,9 @@ class Engine:
     def _planned(self, incident: Incident, by: str | None) -> bool:
         diagnosis, job = self._diagnosis(incident), self._job(incident.job)
         self._credit_progress(incident, diagnosis, job)
+        if settled := settled_elsewhere(self, incident, diagnosis) or finished_training(self, incident, job):
+            self.store.set_state(incident.id, IncidentState.CLOSED, note=settled)
+            return False
         chosen, why = self.playbook_for(diagnosis, job)
         if chosen is not None and chosen.restarts and by is None and not chosen.can_move:
             said = refutation(self.store, incident, diagnosis)
@@ -415,7 +422,17 @@ class Engine:
         values = situation(incident, diagnosis, job, now=incident.opened, refuted=refuted_before)
         try:
             # one look and no waiting: whoever calls decides when to look again
-            ended = run_playbook(incident, chosen, values, self.gate, self.clock, by=by, look_s=0, patience_s=0)
+            ended = run_playbook(
+                incident,
+                chosen,
+                values,
+                self.gate,
+                self.clock,
+                by=by,
+                look_s=0,
+                patience_s=0,
+                way=partial(as_the_same_job, self.scheduler),
+            )
         except Parked as parked:
             self._note_state(incident, IncidentState.WAITING, str(parked))
             return False
@@ -424,8 +441,9 @@ class Engine:
 
     def _settle(self, incident: Incident, diagnosis: Diagnosis, job: Job | None, ended: Ended) -> None:
         """Write down where a playbook stands or how it ended."""
+        ended = as_proven(self, incident, diagnosis, ended)
         cause = self._cause(diagnosis, job)
-        if any(call.tool == "resubmit_job" and call.status == "done" for call in self.store.calls(incident.id)):
+        if any(call.tool in RESTARTS and call.status == "done" for call in self.store.calls(incident.id)):
             self.store.mark_stage(incident.id, "restarted")
             self.store.add_attempt(cause, incident=incident.id, step=failing_step(diagnosis))
         if ended.state is IncidentState.RECOVERED:
@@ -463,6 +481,9 @@ class Engine:
     def _cause(self, diagnosis: Diagnosis, job: Job | None) -> str:
         """Return the key of a retry budget: the root cause within one lineage of restarts."""
         run = f"{job.user}/{job.name}/{job.work_dir}" if job is not None else "?"
+        # siblings of an array or a sweep share these three: each has restarts of its own
+        own = [job.id.partition("_")[2], *(job.spec.arguments if job.spec is not None else ())] if job is not None else []
+        run += f"/{' '.join(own)}" if any(own) else ""
         return f"{fingerprint(diagnosis)}@{run}"
 
     def _known(self) -> Known:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from assistant.content.playbooks import Playbook
+from assistant.engine.again import as_the_same_job
 from assistant.errors import ToolError
 from assistant.records import Diagnosis, Outcome, Risk, Verdict
 from assistant.recover.playbook import Ended, Wanted, play
@@ -103,6 +104,7 @@ def _played(engine: Engine, book: Playbook, values: Mapping[str, Any], steps: li
         for _ in range(MOST_STEPS):
             if wanted.looks and not wanted.waits:
                 return ""
+            wanted = as_the_same_job(engine.scheduler, wanted)
             planned, outcome = _step(engine, book, wanted, incident, by)
             steps.append(planned)
             wanted = running.send(outcome)

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from assistant.records import CallStatus
+from assistant.recover.identity import RESTARTS
 from assistant.store import Store
 
 
@@ -51,7 +52,7 @@ def restart_step_of(store: Store, incident_id: int) -> int | None:
     """Return the step from which the job was started again, None when it was not."""
     for call in reversed(store.calls(incident_id, status=CallStatus.DONE)):
         outcome = store.outcome(call.id)
-        if call.tool == "resubmit_job" and outcome is not None:
+        if call.tool in RESTARTS and outcome is not None:
             value: Any = outcome.value
             step = value.get("step") if isinstance(value, Mapping) else None
             return int(step) if step is not None else None
@@ -59,7 +60,7 @@ def restart_step_of(store: Store, incident_id: int) -> int | None:
 
 
 def _resubmitted_at(store: Store, incident_id: int) -> datetime | None:
-    calls = [call for call in store.calls(incident_id, status=CallStatus.DONE) if call.tool == "resubmit_job"]
+    calls = [call for call in store.calls(incident_id, status=CallStatus.DONE) if call.tool in RESTARTS]
     outcome = store.outcome(calls[-1].id) if calls else None
     return outcome.at if outcome is not None else None
 

@@ -40,6 +40,8 @@ class JobSpec:
     """Arguments of the script."""
     hold: bool = False
     """Whether it waits, once submitted, until it is released: nothing of it runs before."""
+    doubt: str = ""
+    """Why a new submission would not be the same job, for people: the scheduler kept too little. Empty where it would be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class Job:
     """The highest of its steps; None where the scheduler does not tell. A script may go on behind a step that failed."""
     account: str = ""
     """The account of this machine with whose rights its files are read; empty where its processes run with our own."""
+    expected_start: datetime | None = None
+    """When the scheduler expects a pending job to begin; None where it does not say."""
 
     @property
     def held(self) -> bool:
@@ -96,6 +100,8 @@ class Node:
     jobs: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     """The site's own words for what it has: `a100`, `rack7`."""
+    window: bool = False
+    """Whether it is out only for the time of a reservation, such as maintenance: jobs may wait for it."""
 
     @property
     def partitions(self) -> tuple[str, ...]:

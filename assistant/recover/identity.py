@@ -17,6 +17,7 @@ from assistant.tooling import Context, History
 __all__ = [
     "CLOCKS_APART",
     "LIVING",
+    "RESTARTS",
     "is_claim",
     "is_withdrawn_claim",
     "other_keeper",
@@ -27,6 +28,8 @@ __all__ = [
 
 CLOCKS_APART = timedelta(seconds=60)
 """How far the clocks of the controller and of this machine may differ."""
+RESTARTS = ("resubmit_job", "requeue_ended_job")
+"""Tools that start a job again."""
 LIVING = timedelta(hours=24)
 """A store whose tag was written that lately counts as one at work."""
 
@@ -41,7 +44,7 @@ def restart_of(history: History, job: Job) -> Call | None:
         if tag.store not in ("", history.store_id):
             continue
         call = _call(history, tag.call)
-        if call is None or call.tool != "resubmit_job" or (call.incident or 0) != tag.incident:
+        if call is None or call.tool not in RESTARTS or (call.incident or 0) != tag.incident:
             continue
         allowed = min((one.at for one in history.decisions(call.id) if one.verdict == "allow"), default=None)
         if allowed is None or job.submitted is None or job.submitted < allowed - CLOCKS_APART:

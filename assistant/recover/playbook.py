@@ -7,7 +7,7 @@ a key that was done before with the old outcome: to resume is to run again.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
@@ -161,8 +161,11 @@ class Looked(NamedTuple):
 def _look(
     entry: Step | Verify, known: Mapping[str, Any], since: datetime | None, look_s: float
 ) -> Generator[Wanted, Outcome, Looked]:
-    """Look until the value has the expected status, another one than `waiting`, or the time is over."""
-    look = 0
+    """Look until the value has the expected status, another one than `waiting`, or the time is over.
+
+    The time counts while the job neither waits in the queue (`queued`) nor comes further (`step`).
+    """
+    look, latest_step = 0, -1
     left_s = entry.within_min * 60
     while True:
         look += 1
@@ -173,13 +176,23 @@ def _look(
         status = str(value.get("status", "")) if outcome.ok else "waiting"
         if status == entry.expect:
             return Looked("", value, outcome.at)
-        since = since or outcome.at
+        since = outcome.at if since is None or value.get("queued") or _moves(value, latest_step) else since
+        latest_step = max(latest_step, _step_of(value))
         left_s = entry.within_min * 60 - (outcome.at - since).total_seconds()
         said = (_said(value) if outcome.ok else outcome.error) or f"says {status!r}"
         if status != "waiting":
             return Looked(f"({entry.use}): {said}", value, outcome.at)
         if left_s <= 0:
             return Looked(f"({entry.use}): not {entry.expect} within {entry.within_min:g} min: {said}", value, outcome.at)
+
+
+def _step_of(value: Mapping[str, Any]) -> int:
+    step = value.get("step")
+    return step if isinstance(step, int) else -1
+
+
+def _moves(value: Mapping[str, Any], latest_step: int) -> bool:
+    return _step_of(value) > latest_step >= 0
 
 
 def _said(value: Any) -> str:
@@ -196,6 +209,7 @@ def run_playbook(
     by: str | None = None,
     look_s: float = LOOK_S,
     patience_s: float | None = None,
+    way: Callable[[Wanted], Wanted] = lambda wanted: wanted,
 ) -> Ended:
     """Run a playbook through the gate, from where it stands, as far as it comes.
 
@@ -208,6 +222,7 @@ def run_playbook(
         by: The person at whose request it runs now; the playbook itself when nobody asked.
         look_s: How long one look of a verify may wait.
         patience_s: After so long, return `verifying` (or `recovering`, in a step that waits); None stays until it is decided.
+        way: Puts another call of the same meaning in the place of one.
 
     Raises:
         Parked: A call waits for an approval; run again after the answer.
@@ -219,6 +234,7 @@ def run_playbook(
     try:
         wanted = next(running)
         while True:
+            wanted = way(wanted)
             outcome = gate.call(wanted.tool, wanted.arguments, why=wanted.why, by=by, incident=incident.id, step=wanted.key)
             before, wanted = wanted, running.send(outcome)
             if not (before.looks and wanted.looks and before.tool == wanted.tool):

@@ -9,8 +9,9 @@ gets `${NIGHTSHIFT_ARGS:-}` at the end of its launch command.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from assistant.errors import MalformedContent, ToolError
 from assistant.records import Checkpoint, Job, JobSpec, JobState, Node, NodeState, without_tags
@@ -197,6 +198,7 @@ def restart_problem(
     checkpoint: Checkpoint | None = None,
     blamed: Sequence[str] = (),
     reached_step: int | None = None,
+    same: Callable[[Job, Job], bool] | None = None,
 ) -> str | None:
     """Return why a planned restart must not be submitted, or None.
 
@@ -208,8 +210,9 @@ def restart_problem(
         checkpoint: Where it would go on.
         blamed: Nodes that a diagnosis holds at fault.
         reached_step: How far the failed attempt came; None when unknown, which is not held against it.
+        same: Tells whether two jobs are of one run; `same_run` where not given.
     """
-    double = live_double(job, spec, jobs)
+    double = live_double(job, jobs, same)
     if double is not None:
         return f"job {double.id} ({double.state}) is the same run already: a second one would write over its checkpoints"
     missing = [node for node in blamed if node not in spec.exclude and not _cordoned(node, nodes)]
@@ -219,13 +222,60 @@ def restart_problem(
     return stale or too_few_nodes(spec, nodes)
 
 
-def live_double(job: Job, spec: JobSpec, jobs: Sequence[Job]) -> Job | None:
-    """Return a job that is pending or running and is the same run: same user, name and working folder."""
-    for other in jobs:
-        same = other.name == spec.name and other.user == job.user and (other.work_dir or spec.work_dir) == spec.work_dir
-        if same and other.id != job.id and not other.state.ended and other.state is not JobState.UNKNOWN:
-            return other
-    return None
+def live_double(job: Job, jobs: Sequence[Job], same: Callable[[Job, Job], bool] | None = None) -> Job | None:
+    """Return a job that is pending or running and of the same run.
+
+    Args:
+        job: The attempt that failed.
+        jobs: Where to look.
+        same: Tells whether two jobs are of one run; `same_run` where not given.
+    """
+    alive = [other for other in jobs if other.id != job.id and not other.state.ended and other.state is not JobState.UNKNOWN]
+    return next((other for other in alive if (same or same_run)(job, other)), None)
+
+
+def same_run(job: Job, other: Job, *, folder: Path | None = None, other_folder: Path | None = None) -> bool:
+    """Return whether two jobs are attempts of one training run: what one saves, the other would write over.
+
+    Checkpoint folders decide where both are known. Else jobs of one user, name and work folder are one run, unless they are
+    different tasks of arrays, or differ in script, arguments or exported variables.
+
+    Args:
+        job: An attempt.
+        other: Another job.
+        folder: Where the first saves its checkpoints; None when not known.
+        other_folder: Where the other one does.
+    """
+    if folder is not None and other_folder is not None:
+        return folder == other_folder
+    if (job.user, job.name, job.work_dir) != (other.user, other.name, other.work_dir):
+        return False
+    if _tasks(job) and _tasks(other) and (_tasks(job) != _tasks(other) or job.id.partition("_")[0] == other.id.partition("_")[0]):
+        return False
+    return job.spec is None or other.spec is None or _asks_the_same(job.spec, other.spec)
+
+
+def _tasks(job: Job) -> str:
+    """Return the index of an array's task, or the set of indexes that still wait; empty for a job that is none."""
+    return job.id.partition("_")[2]
+
+
+def _asks_the_same(spec: JobSpec, other: JobSpec) -> bool:
+    """Return whether two submissions have one script, the same arguments, and the same values of what one of them exports."""
+    plain = [one.script.replace(f" ${{{ARGS}:-}}", "").removeprefix("#!/bin/bash\n") for one in (spec, other)]
+    if plain[0] != plain[1] or (spec.arguments != other.arguments and not (spec.doubt or other.doubt)):
+        return False
+    exports = [_exports(one) for one in (spec, other)]
+    names = {name for one in exports for name in one if not name.startswith("NIGHTSHIFT_")}
+    values = [[{**one.environment, **named}.get(name) for name in names] for one, named in zip((spec, other), exports, strict=True)]
+    return all(None in pair or pair[0] == pair[1] for pair in zip(*values, strict=True))
+
+
+def _exports(spec: JobSpec) -> dict[str, str]:
+    """Return the variables that a submission sets by `--export=NAME=value`."""
+    words = [word.removeprefix("--export=") for word in spec.options if word.startswith("--export=")]
+    items = [item.partition("=") for word in words[-1:] for item in word.split(",")]
+    return {name: text for name, equals, text in items if equals}
 
 
 def stale_restart(job: Job, checkpoint: Checkpoint | None, reached_step: int | None) -> str | None:
@@ -275,7 +325,7 @@ def usable_nodes(spec: JobSpec, nodes: Sequence[Node]) -> list[Node]:
     """Return the nodes that a job could start on if the cluster were empty."""
     here = [node for node in nodes if not spec.partition or not node.partition or spec.partition in node.partition.split(",")]
     out = (NodeState.DRAINING, NodeState.DRAINED, NodeState.DOWN)
-    return [node for node in here if node.state not in out and node.name not in spec.exclude]
+    return [node for node in here if (node.state not in out or node.window) and node.name not in spec.exclude]
 
 
 def _cordoned(name: str, nodes: Sequence[Node]) -> bool:

@@ -1,17 +1,43 @@
-"""Whether a restarted job really goes on: its step passes the restart step, its loss goes on from where it was. Pure."""
+"""Decide what a restart has come to: the only place that calls one recovered. Pure.
+
+A restart is recovered when the living job itself shows it: its own lines show training past the step where the attempt before
+ended, from the checkpoint that was chosen, with a loss that goes on, and the job is still there after `CONFIRM_S`; or it completed
+and its lines show so. Everything else is named as what it is. A job that waits in the queue costs no verification time.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from statistics import median
 
 from assistant.records import Job, JobState, MetricPoint
 
-PASSED_STEPS = 1
-"""Steps beyond the restart step that prove that training moves."""
+__all__ = [
+    "CONFIRM_S",
+    "Look",
+    "Restart",
+    "Seen",
+    "Standing",
+    "Verdict",
+    "judge_restart",
+    "loss_seen",
+    "progress_seen",
+    "queue_note",
+]
+
+CONFIRM_S = 60.0
+"""Seconds for which a job must still be there after it was first seen past the step where the attempt before had ended."""
+CONFIRM_SHARE = 0.1
+"""Of the job's time limit, where that is less: a run of a few minutes is not watched to its end."""
+WINDOW = re.compile(r"reservation|reserved for maintenance|ReqNodeNotAvail|maint", re.IGNORECASE)
+"""Slurm's reasons for a job that waits for the end of a reservation."""
+
+
 SAMPLE = 10
 """Logged losses that are compared on each side."""
 FEWEST = 2
@@ -20,6 +46,7 @@ TOLERANCE_SHARE = 0.25
 """How far the median loss may lie above the one before, as a share of it."""
 NOISE_TIMES = 4.0
 """Or as a multiple of the median absolute deviation before, whichever is wider."""
+BEGINNING = datetime.min.replace(tzinfo=UTC)
 NO_LOSS = "the restarted job logged no loss to compare"
 
 
@@ -48,26 +75,148 @@ class Seen:
     status: Look
     note: str
     step: int | None = None
+    queued: bool = False
+    """Whether the job waits in the queue: that time is no time of a verification."""
+
+
+class Standing(StrEnum):
+    """What a restart has come to."""
+
+    QUEUED = "queued"
+    """It waits in the queue."""
+    WAITS_FOR_WINDOW = "waits_for_window"
+    """It waits for the end of a reservation, such as maintenance."""
+    RUNNING_AGAIN = "running_again"
+    """It runs, and something is still awaited."""
+    RECOVERED = "recovered"
+    WRONG_START = "wrong_start"
+    """It runs, from another checkpoint than the one chosen or with a loss that jumped."""
+    CANCELLED = "cancelled"
+    """A person ended it."""
+    ENDED_AGAIN = "ended_again"
+    """It failed, ran into its limit, or completed without showing that it trained."""
+    UNKNOWN = "unknown"
+    """The scheduler does not tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """What is known of a restart, all of it read at one moment."""
+
+    job: Job
+    """As the scheduler shows it."""
+    points: Sequence[MetricPoint]
+    """What the job itself logged, nothing of an attempt before it."""
+    before: Sequence[MetricPoint]
+    """What the attempt logged that failed."""
+    restart_step: int
+    """Step of the checkpoint that was chosen; 0 for a start from the beginning."""
+    reached_step: int | None
+    """Where the attempt before ended; None when its log does not tell."""
+    now: datetime
+    passed_at: datetime | None = None
+    """When it was first seen past that step; None when it was not yet."""
+    finished: str = ""
+    """The line by which its own log says that training is over."""
+    load_problem: str = ""
+    """How what it loaded differs from the checkpoint that was chosen; empty where it does not, or the log does not tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a restart has come to, and the sentence for people."""
+
+    standing: Standing
+    note: str
+    step: int | None = None
+    """The last step that its own lines show."""
+    passed: bool = False
+    """Whether they show training past the step where the attempt before ended."""
+
+
+def judge_restart(restart: Restart) -> Verdict:
+    """Return what a restart has come to."""
+    job = restart.job
+    step = max((point.step for point in restart.points), default=None)
+    goal = max(restart.restart_step, restart.reached_step or 0)
+    passed = step is not None and step > goal
+    if job.state is JobState.PENDING:
+        return Verdict(*queue_note(job))
+    if job.state is JobState.UNKNOWN:
+        return Verdict(
+            Standing.UNKNOWN, f"what became of job {job.id} cannot be told now: {job.reason or 'the scheduler says nothing'}"
+        )
+    if job.state is JobState.CANCELLED:
+        return Verdict(Standing.CANCELLED, f"job {job.id} was cancelled before it was proven to go on: {_at(step)}", step)
+    if job.state.ended and (job.state is not JobState.COMPLETED or job.exit_code not in (None, 0) or job.signal):
+        return Verdict(Standing.ENDED_AGAIN, f"job {job.id} {job.state} before it was proven to go on: {_at(step)}", step)
+    if restart.load_problem:
+        return Verdict(Standing.WRONG_START, f"job {job.id} {restart.load_problem}", step, passed)
+    loss = loss_seen(restart.before, restart.points, restart_step=restart.restart_step, ended=job.state.ended)
+    if loss.status is Look.JUMPED:
+        return Verdict(Standing.WRONG_START, f"job {job.id}: {loss.note}", step, passed)
+    if job.state is JobState.COMPLETED:
+        return _completed(restart, step, goal, passed=passed)
+    return _running(restart, step, goal, loss, passed=passed)
+
+
+def _completed(restart: Restart, step: int | None, goal: int, *, passed: bool) -> Verdict:
+    job = restart.job
+    if passed or restart.finished or (step is not None and step >= goal):
+        said = f": {restart.finished}" if restart.finished and not passed else ""
+        return Verdict(Standing.RECOVERED, f"job {job.id} completed at {_at(step)}{said}", step, passed=True)
+    if step is None and (not restart.before or (restart.reached_step is not None and restart.restart_step >= restart.reached_step)):
+        return Verdict(Standing.RECOVERED, f"job {job.id} completed; its log names no step, as that of the attempt before", step)
+    awaited = f"step {goal}, where the attempt before ended, is not among its lines ({_at(step)})"
+    return Verdict(Standing.ENDED_AGAIN, f"job {job.id} completed, and {awaited}", step)
+
+
+def _running(restart: Restart, step: int | None, goal: int, loss: Seen, *, passed: bool) -> Verdict:
+    job = restart.job
+    awaited = [] if passed else [f"step {goal + 1}"]
+    awaited += ["a loss to compare"] if loss.status is not Look.CONTINUES and restart.before else []
+    limit_s = job.spec.time_limit_s if job.spec is not None else None
+    left_s = min(CONFIRM_S, limit_s * CONFIRM_SHARE) if limit_s else CONFIRM_S
+    left_s -= (restart.now - restart.passed_at).total_seconds() if restart.passed_at is not None else 0.0
+    if not awaited and (restart.passed_at is None or left_s > 0):
+        awaited = [f"that it is still there in {left_s:.0f} s"]
+    where = f"job {job.id} is running again on {len(job.nodes)} nodes, {_at(step)}"
+    if awaited:
+        return Verdict(Standing.RUNNING_AGAIN, f"{where}; awaits {' and '.join(awaited)}", step, passed=passed)
+    return Verdict(Standing.RECOVERED, f"job {job.id} reached step {step}, past step {goal}; {loss.note}", step, passed=True)
+
+
+def _at(step: int | None) -> str:
+    return f"step {step}" if step is not None else "no step logged"
+
+
+def queue_note(job: Job) -> tuple[Standing, str]:
+    """Return why a pending job waits and when the scheduler expects it to begin."""
+    expected = f", expected to start {job.expected_start:%Y-%m-%d %H:%M} UTC" if job.expected_start is not None else ""
+    why = f" ({job.reason})" if job.reason else ""
+    if WINDOW.search(job.reason):
+        return Standing.WAITS_FOR_WINDOW, f"job {job.id} is submitted and waits for the window{why}{expected}"
+    return Standing.QUEUED, f"job {job.id} waits in the queue{why}{expected}"
 
 
 def progress_seen(job: Job, restart_step: int, points: Sequence[MetricPoint]) -> Seen:
-    """Return whether the job passed the step it restarted from.
+    """Return whether the job passed the step it restarted from; one that ended badly or was cancelled has not.
 
     Args:
         job: The restarted job.
         restart_step: Step of its checkpoint; 0 when it began at the start.
         points: What its own log shows, in order.
     """
-    reached = max((point.step for point in points), default=None)
-    if reached is not None and reached >= restart_step + PASSED_STEPS:
-        return Seen(Look.PAST_RESTART_STEP, f"job {job.id} reached step {reached}, past restart step {restart_step}", reached)
-    if job.state is JobState.COMPLETED:
-        words = "completed and logged no step" if reached is None else f"completed at step {reached}"
-        # nothing left to train is fine: the checkpoint was the last one
-        return Seen(Look.PAST_RESTART_STEP, f"job {job.id} {words}", reached)
-    if job.state.ended:
-        return Seen(Look.FAILED, f"job {job.id} {job.state} before it passed step {restart_step}", reached)
-    return Seen(Look.WAITING, f"job {job.id} is {job.state}, step {reached if reached is not None else 'none yet'}", reached)
+    verdict = judge_restart(Restart(job, points, (), restart_step, None, now=BEGINNING))
+    match verdict.standing:
+        case Standing.CANCELLED | Standing.ENDED_AGAIN:
+            return Seen(Look.FAILED, verdict.note, verdict.step)
+        case Standing.QUEUED | Standing.WAITS_FOR_WINDOW:
+            return Seen(Look.WAITING, verdict.note, verdict.step, queued=True)
+    if not verdict.passed and verdict.standing is not Standing.RECOVERED:
+        return Seen(Look.WAITING, verdict.note, verdict.step)
+    said = f"reached step {verdict.step}, past restart step {restart_step}" if not job.state.ended else ""
+    return Seen(Look.PAST_RESTART_STEP, f"job {job.id} {said}" if said else verdict.note, verdict.step)
 
 
 def loss_seen(before: Sequence[MetricPoint], after: Sequence[MetricPoint], *, restart_step: int, ended: bool) -> Seen:

@@ -150,13 +150,24 @@ class SlurmScheduler:
 
     # What not every scheduler can do
 
-    def requeue(self, job_id: str, *, hold: bool = False) -> None:
+    def requeue(self, job_id: str, *, hold: bool = False, exclude: Sequence[str] = (), comment: str = "") -> None:
         """Queue a job again under its own id; a running one is ended first.
+
+        With `exclude` or `comment` it is held until both are written down, with `hold` until it is released.
 
         Raises:
             ToolError: It was submitted with --no-requeue, or the right to do it is missing.
         """
-        self.planned("requeue", [job_id], {"hold": hold}).give()
+        self.planned("requeue", [job_id], {"hold": hold, "exclude": exclude, "comment": comment}).give()
+
+    def differences(self, job_id: str, claim: str, spec: JobSpec) -> Sequence[str]:
+        """Return what a held job has otherwise than the job that it repeats, but for what a restart means to change.
+
+        Raises:
+            Unavailable: Slurm did not answer, so nobody can tell.
+        """
+        made = submission(self.settings, spec)
+        return self._specs.differences(self._row(job_id), self._row(claim), spec, made.script)
 
     def dependents(self, job_id: str) -> Sequence[Job]:
         """Return the pending jobs that wait for a job to end well."""
@@ -252,7 +263,11 @@ class SlurmScheduler:
                 row = self._row(job_id)
                 return changes.release(job_id, row, self._as_owner(row.job.user))
             case "requeue", [job_id]:
-                return changes.requeue(self._row(job_id), hold=bool(named.get("hold")))
+                row, exclude, comment = self._row(job_id), named.get("exclude", ()), str(named.get("comment", ""))
+                hold = bool(named.get("hold"))
+                if not exclude and not comment:
+                    return changes.requeue(row, hold=hold)
+                return changes.requeue_changed(row, exclude, comment, self._as_owner(row.job.user), hold=hold)
             case "cordon", [node, reason]:
                 return changes.cordon(self._node(node), reason, self.settings.admin)
             case "uncordon", [node]:

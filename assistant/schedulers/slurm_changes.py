@@ -96,6 +96,22 @@ def requeue(row: Row, *, hold: bool) -> SlurmChange:
     return SlurmChange((SlurmCommand("scontrol", words),), f"to queue job {row.job.id} again", JOB_RIGHTS, silent=True)
 
 
+def requeue_changed(row: Row, exclude: Sequence[str], comment: str, before: Sequence[str], *, hold: bool) -> SlurmChange:
+    """Queue a job that has ended again under its own id, with other excluded nodes and comment, which are set while it is held.
+
+    Args:
+        row: The job; one that was left held before its release is only changed and released.
+        exclude: All nodes to stay away from.
+        comment: The whole comment.
+        before: Words by which its owner's rights are used.
+        hold: Whether it stays held.
+    """
+    update = ["update", f"JobId={row.raw_id}", *([f"ExcNodeList={','.join(exclude)}"] if exclude else []), f"Comment={comment}"]
+    words = [("requeuehold", row.raw_id), tuple(update), *(() if hold else [("release", row.raw_id)])]
+    commands = tuple(SlurmCommand("scontrol", one, tuple(before)) for one in (words[1:] if row.job.held else words))
+    return SlurmChange(commands, f"to queue job {row.job.id} again", JOB_RIGHTS, silent=True)
+
+
 def move_dependent(row: Row, old: str, new: str) -> SlurmChange:
     """Let a pending job wait for another job than before."""
 

@@ -13,6 +13,7 @@ from assistant.errors import Unavailable
 from assistant.ports import Clock
 from assistant.records import JobState
 from assistant.schedulers.slurm_accounting import accounted_columns, accounted_rows, finished_rows
+from assistant.schedulers.slurm_compare import ACCOUNTED
 from assistant.schedulers.slurm_jobs import Row
 from assistant.schedulers.slurm_run import Commands
 from assistant.schedulers.slurm_text import Marks
@@ -140,11 +141,21 @@ class History:
         }
 
     def submit_line(self, job_id: str) -> str:
-        """Return how a job was submitted, as typed with its quotes lost; empty where there is no accounting."""
+        """Return how a job was submitted: the words as typed, joined by blanks; empty where there is no accounting."""
         if not self.accounted:
             return ""
         rows = [row for row in self._ask("--jobs", job_id) if row.job.id == job_id]
-        return " ".join(rows[-1].submit_line.split()) if rows else ""
+        return rows[-1].submit_line if rows else ""
+
+    def asked_for(self, job_id: str) -> dict[str, str]:
+        """Return what a job asked for, by column of sacct; empty where the accounting does not know it."""
+        if not self.accounted:
+            return {}
+        marks = Marks()
+        form = ("--parsable2", "--noheader", "--allocations", f"--delimiter={marks.between}", f"--format={','.join(ACCOUNTED)}")
+        done = self._commands.run("sacct", *form, "--jobs", job_id)
+        values = done.out.removesuffix("\n").split("\n")[-1].split(marks.between) if not done.status else []
+        return dict(zip(ACCOUNTED, values, strict=True)) if len(values) == len(ACCOUNTED) else {}
 
     def _ask(self, *words: str) -> list[Row]:
         if not self._columns:

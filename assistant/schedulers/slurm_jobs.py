@@ -154,6 +154,7 @@ def job_of(
         attempt=attempt,
         comment=comment,
         reason=end.reason,
+        expected_start=moment(started) if end.state is JobState.PENDING else None,
     )
 
 

@@ -19,6 +19,8 @@ OUT = frozenset({"DRAIN", "DRAINING", "DRAINED", "FAIL", "FAILING"})
 DEAD = frozenset({"DOWN", "ERROR", "POWERED_DOWN_FAILED", "FUTURE"})
 BUSY = frozenset({"ALLOCATED", "MIXED", "COMPLETING", "ALLOC", "COMP"})
 CLOSED = frozenset({"MAINT", "MAINTENANCE", "REBOOT", "REBOOT_REQUESTED", "REBOOT_ISSUED", "INVAL", "INVALID_REG"})
+WINDOW = frozenset({"MAINT", "MAINTENANCE"})
+"""Flags of a reservation that runs: what is submitted waits for its end."""
 SILENT = frozenset({"NOT_RESPONDING", "UNKNOWN"})
 """Slurm waits for the node and has not given it up."""
 IDLE = frozenset(
@@ -91,7 +93,8 @@ class NodeFacts(NamedTuple):
     def shown(self, jobs: Iterable[str]) -> Node:
         """Return it as the port shows it."""
         closed = "" if self.out or self.dead else ", ".join(sorted(self.words & CLOSED)).lower()
-        return Node(self.name, self.state, self.partitions, self.reason or closed, tuple(jobs), self.features)
+        window = not self.out and not self.dead and bool(self.words & WINDOW)
+        return Node(self.name, self.state, self.partitions, self.reason or closed, tuple(jobs), self.features, window)
 
 
 def state_words(text: str) -> frozenset[str]:

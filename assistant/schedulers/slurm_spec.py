@@ -18,39 +18,52 @@ from assistant.processes import RESOURCE_LIMIT, job_variables
 from assistant.records import Job, JobSpec
 from assistant.schedulers.slurm_jobs import nodes_of
 from assistant.schedulers.slurm_text import pairs, seconds, value
+from assistant.schedulers.slurm_typed import Typed, read_line
 from assistant.untrusted import parse_json
 
 CARRIED = "#NIGHTSHIFT_ENVIRONMENT "
 OWN_VARIABLE = "NIGHTSHIFT_"
-VALUE_OPTIONS = frozenset("ABCDFGIJLMNSabcdeimnopqtwx")
-"""Short options of sbatch that take a value."""
-_PLAIN = (
-    "contiguous get-user-env help hold ignore-pbs no-kill no-requeue overcommit oversubscribe parsable quiet reboot requeue share "
-    "spread-job test-only usage use-min-nodes verbose version wait exclusive nice propagate kill-on-invalid-dep stepmgr"
-)
-PLAIN_OPTIONS = frozenset(_PLAIN.split())
-"""Long options of sbatch that take no value, or one only behind `=`."""
-_OURS = "J job-name N nodes D chdir o output p partition x exclude t time comment ntasks-per-node parsable"
-OURS = frozenset(_OURS.split())
-"""Options that `JobSpec` has a field for, or that we set."""
-_ONE_TIME = (
-    "a array d dependency b begin W wait test-only H hold uid gid wrap h help usage V version Q quiet v verbose deadline bb bbf "
-    "export-file kill-on-invalid-dep"
-)
-ONE_TIME = frozenset(_ONE_TIME.split())
-"""Options that made sense for the first submission only."""
+RUN_VARIABLES = re.compile(r" \$\{NIGHTSHIFT_ARGS:-\}")
+"""What a restart adds to the launch command of a script (`recover/restart.py`)."""
 A_YEAR_S = 365 * 86400
 """What 22.05 shows for no limit once it has placed the job."""
-SHOWN = ("NumNodes", "NtasksPerN:B:S:C", "TimeLimit", "ExcNodeList", "ArrayTaskId", "HetJobId", "HetJobOffset", "BatchFlag")
+SHOWN = (
+    "NumNodes", "NtasksPerN:B:S:C", "TimeLimit", "ExcNodeList", "ArrayTaskId", "HetJobId", "HetJobOffset", "BatchFlag", "NumTasks",
+    "ReqNodeList",
+)  # fmt: skip
 SHOWN_OPTIONS = ("Account", "QOS", "Features", "Licenses", "Reservation", "Requeue", "OverSubscribe")
 SHOWN_SIZES = ("CPUs/Task", "MinMemoryNode", "MinMemoryCPU", "TresPerNode", "TresPerJob", "TresPerTask", "TresPerSocket")
 WAITING = re.compile(r"\s+(?:-W|--wait)(?=\s|$)")
 
 
-def shown_details(record: str, name: str) -> dict[str, str]:
-    """Return what `scontrol show job -o` says about a job whose name is known, so that the name cannot speak for Slurm."""
+def shown_details(record: str, name: str, *, command: str = "", comment: str = "") -> dict[str, str]:
+    """Return what `scontrol show job -o` says about a job, with nothing that its user wrote taken for Slurm's words.
+
+    Args:
+        record: The line.
+        name: Of the job.
+        command: Path and arguments of its script as shown.
+        comment: Of the job.
+    """
     safe = record.replace(f"JobName={name} ", "JobName=? ", 1)
+    for key, text in (("Command", command), ("Comment", comment)):
+        safe = safe.replace(f" {key}={text} ", f" {key}=? ", 1) if text else safe
     return pairs(safe, (*SHOWN, *SHOWN_OPTIONS, *SHOWN_SIZES, "JobId"))
+
+
+def typed_submission(job: Job, script: str, line: str, *, command: str | None, environment: Mapping[str, str]) -> Typed:
+    """Return what is known of the line by which a job was submitted.
+
+    Args:
+        job: As squeue or sacct shows it.
+        script: As it was submitted.
+        line: As typed, quotes lost; empty where the accounting does not store it.
+        command: Path and arguments of the script, as the controller shows them; None where it has forgotten them.
+        environment: Of the submission, as far as known.
+    """
+    fields = {"job-name": job.name, "comment": job.comment, "chdir": str(job.work_dir or "")}
+    fields |= {f"export {name}": text for name, text in environment.items()}
+    return read_line(line, command=command, script=without_carried(script)[0], fields=fields)
 
 
 def job_spec(
@@ -59,8 +72,7 @@ def job_spec(
     script: str,
     *,
     pattern: str,
-    command: str,
-    submit_line: str,
+    typed: Typed,
     environment: Mapping[str, str],
 ) -> JobSpec | None:
     """Return what submits a job again; None for a job that is no batch script of its own.
@@ -70,19 +82,16 @@ def job_spec(
         details: Of the controller; empty when it has forgotten the job.
         script: As it was submitted.
         pattern: Of its output, as given; empty when not known.
-        command: Path and arguments of the script, as the controller shows them.
-        submit_line: As typed, quotes lost; empty where accounting does not store it.
+        typed: The line of its submission, from `typed_submission`.
         environment: What is known of it besides our own variables.
     """
-    if not script or "HetJobId" in details or "+" in job.id or details.get("BatchFlag", "1") == "0":
+    if not script or details.get("BatchFlag", "1") == "0":
         return None
     plain, carried = without_carried(script)
-    options, arguments = typed_options(submit_line, command)
-    if not submit_line:
-        options = shown_options(details)
     task, limit = job.id.partition("_")[2], seconds(details.get("TimeLimit", ""))
     nodes = details.get("NumNodes", "").partition("-")[0]
     ranks = details.get("NtasksPerN:B:S:C", "").partition(":")[0]
+    options = typed.options if typed.options is not None else shown_options(details)
     return JobSpec(
         name=job.name,
         script=plain,
@@ -93,12 +102,23 @@ def job_spec(
         partition=job.partition,
         user=job.user,
         environment={**environment, **carried},
-        exclude=nodes_of(details.get("ExcNodeList", "")) or nodes_of(_last(submit_line, "x", "exclude")),
+        exclude=nodes_of(details.get("ExcNodeList", "")) or nodes_of(typed.values.get("exclude", "")),
         comment=job.comment,
         time_limit_s=limit if limit != A_YEAR_S else None,
         options=(*options, f"--array={task}") if task.isdecimal() else options,
-        arguments=arguments,
+        arguments=typed.arguments,
+        doubt=_doubt(job, details, plain) or typed.doubt,
     )
+
+
+def _doubt(job: Job, details: Mapping[str, str], script: str) -> str:
+    """Return why a job cannot be rebuilt, whatever is known of its line; empty where that does not stand against it."""
+    if "HetJobId" in details or "+" in job.id:
+        return "it is a heterogeneous job, of whose parts Slurm does not keep which option was whose"
+    of_array = re.search(r"SLURM_ARRAY_(?:TASK_(?:COUNT|MIN|MAX|STEP)|JOB_ID)\b", script)
+    if of_array and job.id.partition("_")[2].isdecimal():
+        return f"its script uses {of_array.group()}, which one task of an array that is submitted alone does not get as before"
+    return ""
 
 
 def with_carried(script: str, environment: Mapping[str, str]) -> str:
@@ -130,68 +150,11 @@ def without_carried(script: str) -> tuple[str, dict[str, str]]:
     return "".join([lines[0], *lines[2:]]), {str(k): str(v) for k, v in own if str(k).startswith(OWN_VARIABLE)}
 
 
-def typed_options(line: str, command: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the options worth keeping and the script's arguments, from a submission as typed.
-
-    Slurm keeps the line with its quotes lost: a word that is neither an option nor the script belongs to the value before it.
-
-    Args:
-        line: `sbatch -N4 --mem=0 train.sh --lr 1e-4`.
-        command: The script's path and arguments; empty when it came from standard input.
-    """
-    script, _, rest = command.partition(" ")
-    arguments = tuple(rest.split())
-    words = line.split()[1:]
-    kept: list[str] = []
-    place = 0
-    while place < len(words):
-        word = words[place]
-        place += 1
-        if script and not word.startswith("-") and Path(word).name == Path(script).name:
-            break
-        name, text, takes_next = _option(word)
-        if takes_next and place < len(words):
-            text, place = words[place], place + 1
-        more = []
-        while place < len(words) and not words[place].startswith("-") and not _is_script(words[place], script):
-            more.append(words[place])
-            place += 1
-        if name and name not in OURS and name not in ONE_TIME:
-            kept += _written(name, " ".join([text, *more]) if text or takes_next else None)
-    return tuple(kept), arguments
-
-
-def _is_script(word: str, script: str) -> bool:
-    return bool(script) and Path(word).name == Path(script).name
-
-
-def _option(word: str) -> tuple[str, str, bool]:
-    """Return name and value of an option word, and whether its value is the next word."""
-    if word.startswith("--"):
-        name, equals, text = word[2:].partition("=")
-        return name, text, not equals and name not in PLAIN_OPTIONS
-    if word.startswith("-") and len(word) > 1:
-        return word[1], word[2:].removeprefix("="), word[1] in VALUE_OPTIONS and len(word) == 2
-    return "", "", False
-
-
-def _written(name: str, text: str | None) -> list[str]:
-    if len(name) == 1:
-        return [f"-{name}{text or ''}"]
-    return [f"--{name}" if text is None else f"--{name}={text}"]
-
-
-def _last(line: str, short: str, long: str) -> str:
-    """Return the last value of an option in a line as typed."""
-    found = re.findall(rf"\s(?:-{short}[= ]?|--{long}[= ])(\S+)", line)
-    return found[-1] if found else ""
-
-
-def output_pattern(line: str, script: str) -> str:
+def output_pattern(typed: Typed, script: str) -> str:
     """Return the pattern of a job's output as typed or as its script says; empty where neither does."""
-    typed = _last(line, "o", "output")
-    directives = " ".join(f" {found}" for found in re.findall(r"^#SBATCH\s+(.*)$", script, re.MULTILINE))
-    return typed or _last(directives, "o", "output").strip("\"'")
+    directives = " ".join(f" {words}" for words in re.findall(r"^#SBATCH\s+(.*)$", script, re.MULTILINE))
+    named = re.findall(r"\s(?:-o[= ]?|--output[= ])(\S+)", directives)
+    return typed.values.get("output", "") or (named[-1].strip("\"'") if named else "")
 
 
 def shown_options(details: Mapping[str, str]) -> tuple[str, ...]:
@@ -203,6 +166,9 @@ def shown_options(details: Mapping[str, str]) -> tuple[str, ...]:
             options.append(f"--{name}={details[key]}")
     options += {"0": ["--no-requeue"], "1": ["--requeue"]}.get(details.get("Requeue", ""), [])
     options += ["--exclusive"] if details.get("OverSubscribe") == "NO" else []
+    options += [f"--nodelist={details['ReqNodeList']}"] if value(details.get("ReqNodeList", "")) else []
+    tasks, per_node = details.get("NumTasks", ""), details.get("NtasksPerN:B:S:C", "").partition(":")[0]
+    options += [f"--ntasks={tasks}"] if tasks.isdecimal() and per_node in ("", "0") and tasks != details.get("NumNodes") else []
     sizes = {
         "CPUs/Task": "cpus-per-task",
         "MinMemoryNode": "mem",

@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from assistant.errors import Unavailable
-from assistant.records import Job
+from assistant.records import Job, JobSpec
+from assistant.schedulers.slurm_compare import accounted_differences, record_differences, script_differences, shown_record
 from assistant.schedulers.slurm_history import History
 from assistant.schedulers.slurm_jobs import Row
 from assistant.schedulers.slurm_run import NO_SUCH_JOB, Commands
-from assistant.schedulers.slurm_spec import job_spec, output_pattern, shown_details
+from assistant.schedulers.slurm_spec import job_spec, output_pattern, shown_details, typed_submission
 from assistant.schedulers.slurm_text import log_path
 
 logger = logging.getLogger(__name__)
@@ -44,24 +45,62 @@ class Specs:
         shown = self._commands.run("scontrol", "show", "job", "-o", row.raw_id)
         if shown.status and not NO_SUCH_JOB.search(shown.err):
             raise Unavailable(f"scontrol failed, so nothing is known of job {job.id}: {shown.said}")
-        details = shown_details(shown.out, job.name) if not shown.status else {}
+        details = shown_details(shown.out, job.name, command=row.command, comment=job.comment) if not shown.status else {}
         known = self._submission(row)
-        pattern = output_pattern(known.submit_line, known.script) or row.pattern
-        spec = job_spec(
-            job,
-            details,
-            known.script,
-            pattern=pattern,
-            command=row.command,
-            submit_line=known.submit_line,
-            environment=known.environment,
-        )
+        command, given = row.command if details else None, known.environment
+        typed = typed_submission(job, known.script, known.submit_line, command=command, environment=given)
+        pattern = output_pattern(typed, known.script) or row.pattern
+        spec = job_spec(job, details, known.script, pattern=pattern, typed=typed, environment=given)
         if job.log is None and job.work_dir is not None and known.script and "+" not in job.id and pattern != "/dev/null":
             node = job.nodes[0] if job.nodes else ""
             default = pattern or f"slurm-{row.raw_id}.out"
             path = log_path(default, raw_id=row.raw_id, job_id=job.id, name=job.name, user=job.user, node=node)
             job = replace(job, log=job.work_dir / path)
         return replace(job, spec=spec)
+
+    def differences(self, before: Row, after: Row, spec: JobSpec, sent: str) -> list[str]:
+        """Return what a held job has otherwise than the one that it repeats, but for what a restart means to change.
+
+        Args:
+            before: The job that ended.
+            after: The held one.
+            spec: What was submitted.
+            sent: The script as sbatch was given it.
+
+        Raises:
+            Unavailable: Something of it cannot be read now.
+        """
+        known, held = self._submission(before), self._record(after)
+        if held is None:
+            raise Unavailable(f"the controller does not show job {after.job.id}, so it cannot be compared with job {before.job.id}")
+        first = self._record(before)
+        if first is not None:
+            found = record_differences(first, held, spec, ids=(_ids(before), _ids(after)))
+        else:
+            rows = [self._history.asked_for(row.job.id) for row in (before, after)]
+            if not rows[1]:
+                raise Unavailable(f"the accounting does not show job {after.job.id} yet, so it cannot be compared")
+            found = accounted_differences(*rows)
+        shown = self._commands.run("scontrol", "write", "batch_script", after.raw_id, "-")
+        if shown.status:
+            raise Unavailable(f"the controller does not show the script of job {after.job.id}: {shown.said}")
+        found += script_differences(known.script, shown.out, sent)
+        environment = self._history.environment(after.job.id)  # empty until the accounting has heard of it
+        wrong = [name for name, text in spec.environment.items() if environment.get(name, text) != text]
+        return found + [f"the variable {name} is another one" for name in wrong]
+
+    def _record(self, row: Row) -> dict[str, str] | None:
+        """Return what the controller says of a job, None when it has forgotten it."""
+        done = self._commands.run("scontrol", "show", "job", "-o", row.raw_id)
+        if done.status and not NO_SUCH_JOB.search(done.err):
+            raise Unavailable(f"scontrol failed, so nothing is known of job {row.job.id}: {done.said}")
+        texts = {
+            "JobName": row.job.name,
+            "Command": row.command,
+            "Comment": row.job.comment,
+            "WorkDir": str(row.job.work_dir or ""),
+        }
+        return shown_record(done.out, texts) if not done.status else None
 
     def _submission(self, row: Row) -> _Submission:
         found = self._kept.get(row.raw_id)
@@ -80,3 +119,8 @@ class Specs:
             return done.out
         logger.info("job=%s the controller does not show its script: %s", row.job.id, done.said)
         return self._history.script(row.job.id)
+
+
+def _ids(row: Row) -> tuple[str, ...]:
+    """Return the numbers that stand for a job in the paths of its logs."""
+    return (row.raw_id, row.job.id.partition("_")[0].partition("+")[0])

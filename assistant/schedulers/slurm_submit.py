@@ -90,6 +90,8 @@ def submission(settings: SlurmSettings, spec: JobSpec) -> Submission:
     Raises:
         ToolError: We may not submit for that user, or something of it cannot be handed on.
     """
+    if spec.doubt:
+        raise ToolError(f"job {spec.name!r} cannot be submitted again as it was: {spec.doubt}")
     before, environment = _as_user(settings, spec)
     if spec.arguments and before:
         raise ToolError(f"the script of job {spec.name!r} takes arguments, which works only as its owner: run as {spec.user}")

@@ -60,8 +60,8 @@ class Recorder(SimulatedCluster):
         self.ran += method_lines("uncordon", [node], {})
         super().uncordon(node)
 
-    def requeue(self, job_id: str, *, hold: bool = False) -> None:
-        self.ran += method_lines("requeue", [job_id], {"hold": hold} if hold else {})
+    def requeue(self, job_id: str, *, hold: bool = False, **named: Any) -> None:
+        self.ran += method_lines("requeue", [job_id], {**({"hold": hold} if hold else {}), **named})
         super().set_cancelled(job_id)
         super().set_requeued(job_id, hold=hold)
 
@@ -248,13 +248,14 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     "uncordon": ("uncordon_node", {"node": "node05", "force": "new GPU"}),
     "cancel": ("cancel_job", {"job": "{running}"}),
     "requeue": ("requeue_job", {"job": "{running}"}),
+    "requeue ended": ("requeue_ended_job", {"job": "{failed}", "exclude": ["node03"]}),
     "resubmit": ("resubmit_job", {"job": "{failed}", "checkpoint": "last", "exclude": ["node03"]}),
     "from the start": ("resubmit_job", {"job": "{failed}", "checkpoint": "none"}),
     "evaluate": ("submit_evaluation_job", {"run": "{folder}/run9", "number": 1}),
     "end evaluation": ("end_evaluation_job", {"run": "{folder}/run9", "number": 1}),
     "test": ("two_round_test", {"nodes": ["node04", "node06"], "program": "ring"}),
 }
-NOT_ON = {"local": {"requeue", "resubmit", "test"}, "slurm": {"requeue", "resubmit"}}
+NOT_ON = {"local": {"requeue", "requeue ended", "resubmit", "test"}, "slurm": {"requeue", "resubmit"}}
 """What a kind of cluster here cannot do: no requeue (tests/live/test_slurm.py has it), no checkpoints of its own, no answers of
 nodes."""
 

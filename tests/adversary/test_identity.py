@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -341,8 +342,13 @@ class Requeueing:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cluster, name)
 
-    def requeue(self, job_id: str, *, hold: bool = False) -> None:
+    def requeue(self, job_id: str, *, hold: bool = False, exclude: Sequence[str] = (), comment: str = "") -> None:
         self._cluster.set_requeued(job_id, hold=hold)
+
+    def command_lines(self, command: str, /, *arguments: Any, **named: Any) -> tuple[str, ...]:
+        if command == "requeue":
+            return (f"scontrol requeue {arguments[0]}",)
+        return self._cluster.command_lines(command, *arguments, **named)
 
 
 def test_a_requeue_that_stands_is_not_asked_about_and_never_doubles_a_run(tmp_path: Path) -> None:

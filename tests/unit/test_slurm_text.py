@@ -25,11 +25,11 @@ from assistant.schedulers.slurm_spec import (
     sbatch_words,
     shown_details,
     shown_options,
-    typed_options,
     with_carried,
     without_carried,
 )
 from assistant.schedulers.slurm_text import Marks, exit_of, job_state, log_path, moment, seconds
+from assistant.schedulers.slurm_typed import Typed, read_line
 
 CASES = Path(__file__).parents[1] / "cases" / "slurm"
 MARKS = Marks("<f00d>")
@@ -154,9 +154,10 @@ def test_the_nodes_of_scontrol(name: str) -> None:
 def test_the_options_that_the_controller_shows(case: dict[str, Any]) -> None:
     details = shown_details(case["text"], case["name"])
     assert list(shown_options(details)) == case["options"]
-    spec = job_spec(a_job(case["name"]), details, "#!/bin/sh\n", pattern="", command="/w/a.sh", submit_line="", environment={})
+    spec = job_spec(a_job(case["name"]), details, "#!/bin/sh\n", pattern="", typed=Typed(), environment={})
     assert (spec is None) == ("spec" not in case)
     if spec is not None:
+        assert case["spec"].get("doubt", "") in spec.doubt
         wanted = case["spec"]
         assert (spec.nodes, spec.ranks_per_node, list(spec.exclude)) == (
             wanted["nodes"],
@@ -168,7 +169,11 @@ def test_the_options_that_the_controller_shows(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", [pytest.param(one, id=one["line"] or "empty") for one in table("submissions/typed.toml")["case"]])
 def test_the_options_of_a_line_as_typed(case: dict[str, Any]) -> None:
-    assert typed_options(case["line"], case["command"]) == (tuple(case["options"]), tuple(case["arguments"]))
+    script = case.get("script", "#!/bin/sh\nsrun python train.py $@\n")
+    typed = read_line(case["line"], command=case["command"], script=script, fields=case.get("fields", {}))
+    assert (list(typed.options or ()), list(typed.arguments)) == (case["options"], case["arguments"])
+    assert bool(typed.doubt) == ("doubt" in case)
+    assert case.get("doubt", "") in typed.doubt
 
 
 @pytest.mark.parametrize("case", [pytest.param(one, id=one["text"]) for one in table("submissions/typed.toml")["dependency"]])
@@ -304,9 +309,10 @@ def test_through_a_wrapper_variables_are_written_out() -> None:
 
 def test_the_output_of_a_script_is_found_where_the_line_does_not_say_it() -> None:
     script = '#!/bin/sh\n#SBATCH --output="logs/%j.out"\n#SBATCH -J x\n'
-    assert output_pattern("sbatch a.sh", script) == "logs/%j.out"
-    assert output_pattern("sbatch -o here.out a.sh", script) == "here.out"
-    assert output_pattern("", "#!/bin/sh\n#SBATCH -J x -o y.out\n") == "y.out"
+    typed = read_line("sbatch -o here.out a.sh -o of-the-script", command="/w/a.sh -o of-the-script", script=script, fields={})
+    assert output_pattern(Typed(), script) == "logs/%j.out"
+    assert output_pattern(typed, script) == "here.out"
+    assert output_pattern(Typed(), "#!/bin/sh\n#SBATCH -J x -o y.out\n") == "y.out"
 
 
 def test_reservations_are_listed_and_none_is_an_answer() -> None:

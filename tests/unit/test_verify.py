@@ -32,10 +32,13 @@ def curve(first: int, last: int, start: float = 4.0, slope: float = -0.01, wiggl
         (JobState.UNKNOWN, [], Look.WAITING),
         (JobState.FAILED, [40], Look.FAILED),
         (JobState.FAILED, [], Look.FAILED),
-        (JobState.FAILED, [55], Look.PAST_RESTART_STEP),
+        (JobState.FAILED, [55], Look.FAILED),
         (JobState.COMPLETED, [120], Look.PAST_RESTART_STEP),
         (JobState.COMPLETED, [], Look.PAST_RESTART_STEP),
         (JobState.CANCELLED, [], Look.FAILED),
+        (JobState.CANCELLED, [343], Look.FAILED),
+        (JobState.TIMEOUT, [55], Look.FAILED),
+        (JobState.PENDING, [40, 41], Look.WAITING),
     ],
 )
 def test_a_job_has_to_pass_the_step_it_restarted_from(state: JobState, steps: list[int], status: Look) -> None:

@@ -185,13 +185,14 @@ def test_it_is_recovered_only_when_the_step_passed_the_restart_step_and_the_loss
     looked = [call.tool for call in shift.store.calls(incident.id)]
     assert incident.state is IncidentState.RECOVERED
     assert {"job_progress", "loss_continues"} <= {*looked}
-    assert "past restart step 40" in incident.note
+    assert "completed at step 100" in incident.note
+    assert "lost: 10 steps" in incident.note
 
 
 @pytest.mark.parametrize(
     ("second", "said"),
     [
-        (Run(launch_s=9_000), "before it passed step 40"),
+        (Run(launch_s=9_000), "before it was proven to go on: no step logged"),
         (Run(fails_at=40), "job 2 failed"),
         (Run(spikes_at=40, spikes_anyway=True), "above"),
     ],

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from assistant.errors import ToolError, Unavailable
 from assistant.records import Call, CallStatus, Decision, Diagnosis, EventKind, Evidence, Incident, Job, Outcome, Risk
+from assistant.recover.identity import RESTARTS
 from assistant.store import Approval, Store
 from assistant.tooling import found
 
@@ -152,7 +153,7 @@ def _restarts(engine: Engine, calls: tuple[SeenCall, ...], known: Mapping[str, J
     made: list[Job] = []
     for one in calls:
         value: Any = one.outcome.value if one.outcome is not None and one.outcome.ok else None
-        if one.call.tool == "resubmit_job" and isinstance(value, dict) and value.get("job"):
+        if one.call.tool in RESTARTS and isinstance(value, dict) and value.get("job"):
             job, _ = job_of(engine, str(value["job"]), known)
             made += [job] if job is not None else []
     return made

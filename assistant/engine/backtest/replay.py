@@ -193,6 +193,7 @@ class Replay:
             clock,
             Watcher(cluster, clock, hang=HangLimits(silent_s=1800, factor=5), spike=SpikeLimits(persist_steps=50), since=_LONG_AGO),
             site=self.site,
+            replays=True,
         )
         engine.opinions = (RankerOpinion(self.site),)
         return engine

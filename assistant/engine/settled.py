@@ -1,0 +1,217 @@
+"""How an incident ends whose job was started again, by Nightshift or by somebody else.
+
+Whatever a playbook's own looks said, an incident is recovered only when `judge_restart` says so of the living job.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from assistant.engine.again import MOVED
+from assistant.errors import ToolError
+from assistant.records import CallStatus, Diagnosis, EventKind, Incident, IncidentState, Job, JobState, tags_in
+from assistant.recover.identity import RESTARTS, is_claim, is_withdrawn_claim, other_store, restart_of
+from assistant.recover.joblog import log_lines, log_points
+from assistant.recover.playbook import Ended
+from assistant.recover.restart import same_run
+from assistant.recover.training_end import training_end
+from assistant.recover.verify import Restart, Standing, Verdict, judge_restart
+from assistant.watch.known import ADVICE
+
+if TYPE_CHECKING:
+    from assistant.engine.engine import Engine
+
+__all__ = ["as_proven", "finished_training", "settled_elsewhere"]
+
+logger = logging.getLogger(__name__)
+
+PASSED = "passed"
+"""Stage of an incident: its restarted job was seen past the step where the attempt before had ended."""
+CLOCKS_APART = timedelta(seconds=60)
+
+
+class _Restarted(NamedTuple):
+    job: str
+    step: int
+
+
+def as_proven(engine: Engine, incident: Incident, diagnosis: Diagnosis, ended: Ended) -> Ended:
+    """Return how a playbook ended: as recovered only where the restarted job shows it, as closed where others have settled it.
+
+    Raises:
+        Unavailable: The scheduler did not answer.
+    """
+    if ended.state is IncidentState.ESCALATED and (settled := settled_elsewhere(engine, incident, diagnosis)):
+        return replace(ended, state=IncidentState.CLOSED, note=settled)
+    restarted = _restarted(engine, incident, ended) if not engine.replays else None
+    if ended.state is not IncidentState.RECOVERED or restarted is None:
+        return ended
+    engine.store.mark_stage(incident.id, MOVED)
+    verdict = _verdict(engine, incident, diagnosis, restarted)
+    child = _own_incident(engine, incident, restarted)
+    if child is not None and verdict.standing is not Standing.RECOVERED:
+        note = f"not recovered: {verdict.note}; incident {child.id} is about that job"
+        return replace(ended, state=IncidentState.ESCALATED, note=note, failed_job=restarted.job)
+    if verdict.passed and PASSED not in engine.store.stages(incident.id):
+        engine.store.mark_stage(incident.id, PASSED)
+    logger.info("incident=%s job=%s %s: %s", incident.id, restarted.job, verdict.standing, verdict.note)
+    match verdict.standing:
+        case Standing.RECOVERED:
+            return replace(ended, note=f"{verdict.note}{_lost(engine, incident, diagnosis, restarted)}")
+        case Standing.CANCELLED | Standing.WRONG_START:
+            return replace(ended, state=IncidentState.ESCALATED, note=f"not recovered: {verdict.note}")
+        case Standing.ENDED_AGAIN:
+            return replace(ended, state=IncidentState.ESCALATED, note=f"not recovered: {verdict.note}", failed_job=restarted.job)
+    return replace(ended, state=IncidentState.VERIFYING, note=verdict.note)
+
+
+def _own_incident(engine: Engine, incident: Incident, restarted: _Restarted) -> Incident | None:
+    """Return the incident about a failure of the restarted job, None while it has none."""
+    later = [one for one in engine.store.incidents(job=restarted.job) if one.id > incident.id and one.kind not in ADVICE]
+    return later[-1] if later else None
+
+
+def _verdict(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted: _Restarted) -> Verdict:
+    job = engine.scheduler.job(restarted.job)
+    points = log_points(job) if job.state is not JobState.PENDING else []
+    before = []
+    if restarted.job != incident.job and incident.job is not None:
+        try:
+            failed = engine.scheduler.job(incident.job)
+            before = log_points(failed) if failed.log != job.log else []
+        except ToolError:
+            before = []  # forgotten: its diagnosis has the step
+    reached = diagnosis.step if diagnosis.step is not None else max((point.step for point in before), default=None)
+    if diagnosis.spike_step is not None:
+        before = [point for point in before if point.step < diagnosis.spike_step]
+    end = training_end(line.text for line in log_lines(job)) if job.state.ended else None
+    return judge_restart(
+        Restart(
+            job,
+            points,
+            before,
+            restarted.step,
+            reached,
+            now=engine.clock.now(),
+            passed_at=engine.store.stages(incident.id).get(PASSED),
+            finished=end.line if end is not None else "",
+        )
+    )
+
+
+def _restarted(engine: Engine, incident: Incident, ended: Ended) -> _Restarted | None:
+    """Return the job that a playbook started again, or found alive, and the step it was to begin at; None where there is none."""
+    for call in reversed(engine.store.calls(incident.id, status=CallStatus.DONE)):
+        outcome = engine.store.outcome(call.id)
+        value: Any = outcome.value if outcome is not None and outcome.ok else None
+        if call.tool in RESTARTS and isinstance(value, Mapping) and value.get("job"):
+            return _Restarted(str(value["job"]), int(value.get("step") or 0))
+    alive = [value for value in ended.values.values() if isinstance(value, Mapping) and value.get("status") == "alive"]
+    return _Restarted(str(alive[-1]["job"]), 0) if alive and alive[-1].get("job") else None
+
+
+def _lost(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted: _Restarted) -> str:
+    """Return what the failure cost, in steps, minutes and GPU hours; empty where the restarted job is not known any more."""
+    try:
+        job = engine.scheduler.job(restarted.job)
+    except ToolError:
+        return ""
+    steps = max(0, diagnosis.step - restarted.step) if diagnosis.step is not None else None
+    until = engine.store.stages(incident.id).get(PASSED) or engine.clock.now()
+    minutes = max(0.0, (until - (incident.failed_at or incident.opened)).total_seconds() / 60)
+    gpus = gpus_of(job)
+    words = [f"{steps} steps" if steps is not None else "an unknown number of steps", f"{minutes:.1f} min"]
+    words.append(f"{minutes / 60 * gpus:.1f} GPU hours" if gpus else f"{minutes / 60 * len(job.nodes):.1f} node hours")
+    return f"; lost: {', '.join(words)}"
+
+
+def settled_elsewhere(engine: Engine, incident: Incident, diagnosis: Diagnosis | None) -> str:
+    """Return how others have settled what an incident is about, and that nothing is left to be done; empty where they have not.
+
+    Settled is a job that Slurm or somebody queued again, that completed, or whose run goes on as another job that was submitted or
+    begun since, unless this store itself restarted it for the incident.
+
+    Raises:
+        Unavailable: The scheduler did not answer.
+    """
+    if engine.replays or incident.job is None or incident.kind in (EventKind.REQUESTED, EventKind.OUTAGE):
+        return ""
+    calls = engine.store.calls(incident.id)
+    if any(call.tool in RESTARTS and call.status is CallStatus.DONE and _worked(engine, call.id) for call in calls):
+        return ""
+    try:
+        job = engine.scheduler.job(incident.job)
+    except ToolError:
+        return ""
+    if job.attempt > incident.attempt:
+        failed = ", ".join(diagnosis.faulty_nodes) if diagnosis is not None else ""
+        steps = f"; its last step was {diagnosis.step}" if diagnosis is not None and diagnosis.step is not None else ""
+        why = f" after {diagnosis.reason}" if diagnosis is not None else ""
+        on = f" on {failed}" if failed else ""
+        where = f"job {job.id} was queued again under its own id{why}{on}"
+        return f"settled elsewhere: {where} (attempt {job.attempt}, {job.state}){steps}"
+    if job.state is JobState.COMPLETED and not job.exit_code and job.ended is not None and job.ended > incident.opened:
+        return f"settled elsewhere: job {job.id} completed meanwhile"
+    if not job.state.ended:
+        return ""
+    return _as_another_job(engine, incident, job)
+
+
+def finished_training(engine: Engine, incident: Incident, job: Job | None) -> str:
+    """Return that the training of a job is over and saved, so that nothing is left to be restarted; empty where it is not."""
+    if engine.replays or job is None or not job.state.ended or incident.kind is EventKind.REQUESTED:
+        return ""
+    why = "is there anything left to train?"
+    outcome = engine.gate.call("training_finished", {"job": job.id}, why=why, by="engine", incident=incident.id)
+    value = outcome.value if outcome.ok and isinstance(outcome.value, Mapping) else {}
+    return f"settled: {value.get('note')}; nothing is left to be restarted" if value.get("finished") else ""
+
+
+def _as_another_job(engine: Engine, incident: Incident, job: Job) -> str:
+    for other in reversed(engine.scheduler.user_jobs(job.user)):
+        if other.id == job.id or other.state.ended or is_claim(other) or is_withdrawn_claim(other) or not _later(other, job):
+            continue
+        try:
+            if not same_run(job, other if other.spec is not None else engine.scheduler.job(other.id)):
+                continue
+        except ToolError:
+            continue  # forgotten since it was listed
+        if restart_of(engine.store, other) is not None:
+            continue  # of this store: another incident watches it
+        who = "another Nightshift" if other_store(engine.store, other.comment) and tags_in(other.comment) else "its owner"
+        return f"settled elsewhere: {who} submitted the run of job {job.id} again as job {other.id} ({other.state})"
+    return ""
+
+
+def _later(other: Job, job: Job) -> bool:
+    """Return whether a job was submitted, or began, after another one had ended."""
+    end = job.ended
+    if end is None:
+        return False
+    return (other.submitted is not None and other.submitted > end) or (other.started is not None and other.started >= end)
+
+
+def _worked(engine: Engine, call: int) -> bool:
+    outcome = engine.store.outcome(call)
+    return outcome is not None and outcome.ok
+
+
+def gpus_of(job: Job) -> int:
+    """Return how many GPUs a job has, as its submission asks for them; 0 where that is not known."""
+    if job.spec is None:
+        return 0
+    asked = " ".join([*re.findall(r"^#SBATCH\s+(.*)$", job.spec.script, re.MULTILINE), *job.spec.options])
+    nodes = len(job.nodes) or job.spec.nodes
+    number = r"(?:[A-Za-z]\w*:)?(\d{1,6})\b"
+    forms: Sequence[tuple[str, int]] = (
+        (rf"--gres[= ]gpu:{number}", nodes),
+        (rf"--gpus-per-node[= ]{number}", nodes),
+        (rf"--gpus-per-task[= ]{number}", nodes * job.spec.ranks_per_node),
+        (rf"(?:--gpus[= ]|-G ?){number}", 1),
+    )
+    return next((int(found[-1]) * times for form, times in forms if (found := re.findall(form, asked))), 0)

@@ -1,0 +1,64 @@
+"""Tell from the end of a log that its training is over: nothing is left to be restarted. Pure.
+
+Sources: transformers trainer.py (`train_runtime`, "Training completed."), Lightning fit_loop.py (`Trainer.fit` stopped), torchtitan
+train.py ("Training completed"), Megatron-LM training.py (`iteration        500/     500`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+__all__ = ["TrainingEnd", "training_end"]
+
+_FINISHED = re.compile(
+    r"['\"]?train_runtime['\"]?\s{0,8}[:=]|Training completed\. Do not forget to share"
+    r"|`?Trainer\.fit`? stopped: `max_(?:steps|epochs)|\btraining (?:is |has )?(?:complete[d]?|finished|done)\b",
+    re.IGNORECASE,
+)
+_OF = re.compile(
+    r"(?<![\w/])(epoch|iteration|iter|step)s?\b[\s:=\[(]{0,12}(\d{1,12})\s{0,3}(?:/|of)\s{0,12}(\d{1,12})", re.IGNORECASE
+)
+_FINAL_SAVE = re.compile(
+    r"Model weights saved in|Saving model checkpoint to|sav(?:ed|ing) (?:the )?final|successfully saved checkpoint|saved checkpoint"
+    r"|final (?:model|checkpoint) (?:saved|written)",
+    re.IGNORECASE,
+)
+_LOSS = re.compile(r"(?<![\w-])['\"]?(?:lm )?loss['\"]?\s{0,3}[:=]", re.IGNORECASE)
+MOST_LINES = 400
+"""Lines from the end in which training says that it is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingEnd:
+    """How a log says that its training is over."""
+
+    line: str
+    saved_after: bool
+    """Whether a save is told of behind the last line with a step or a loss."""
+
+
+def training_end(texts: Iterable[str]) -> TrainingEnd | None:
+    """Return how a log says that training is over, None where it does not: no step may come behind it.
+
+    It counts what frameworks print at their end (Hugging Face's `train_runtime`, Lightning's `max_steps reached`, words that
+    training is completed) and the last step of the last one (`iteration 500/ 500`), if no epoch before the last is named with it.
+
+    Args:
+        texts: Lines of one attempt, in order.
+    """
+    line, saved = "", False
+    for text in (one[:2000] for one in list(texts)[-MOST_LINES:]):
+        counts = {match.group(1).lower()[:4]: (int(match.group(2)), int(match.group(3))) for match in _OF.finditer(text)}
+        steps = {name: count for name, count in counts.items() if name != "epoc"}
+        last = bool(steps) and all(done == most for done, most in counts.values())
+        over = last or bool(_FINISHED.search(text))
+        if (steps or _LOSS.search(text)) and not (over and not steps):
+            saved = False  # what was saved before it does not hold this step
+            line = "" if not last else line
+        if over:
+            line = text.strip()[:200]
+        elif _FINAL_SAVE.search(text):
+            saved = True
+    return TrainingEnd(line, saved) if line else None

@@ -1,0 +1,152 @@
+"""Queue a job that has ended again under its own id, where a new submission could not be the same job.
+
+The controller keeps everything of such a job: its parts, array, arguments, environment and the jobs that wait for it. It takes no
+new variables, so the script must find its checkpoint by itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from assistant.errors import ToolError
+from assistant.ports import Requeues
+from assistant.records import Job, JobSpec, Risk, without_tags
+from assistant.recover.directives import read_directives
+from assistant.recover.restart import ARGS, RESUME_FROM, SKIP_FROM, STEP, attempt_of, elsewhere, too_few_nodes
+from assistant.rendering import RenderedChange
+from assistant.tooling import Context, tool
+from assistant.tools._meant import must_be_alone_of_its_run, must_be_ours_to_restart, wait_until_alone
+from assistant.tools.checkpoints import choose_checkpoint
+
+NEEDS_VARIABLES = re.compile(rf"\b(?:{ARGS}|{RESUME_FROM}|{STEP}|{SKIP_FROM})\b")
+
+
+@tool(risk=Risk.CHANGE, kind="resubmit", undo="cancel_job")
+def requeue_ended_job(
+    context: Context,
+    job: str,
+    checkpoint: str = "",
+    exclude: list[str] | None = None,
+    blamed: list[str] | None = None,
+    not_all_of: list[str] | None = None,
+) -> dict[str, Any]:
+    """Queue a job that has ended again under its own id, away from bad nodes; one that runs or waits is left alone.
+
+    It is the way for jobs that cannot be submitted again as they were: heterogeneous ones, arguments whose quotes are lost. Jobs
+    that wait for it go on waiting. Its script must find the checkpoint by itself.
+
+    Args:
+        job: Scheduler job id of the attempt that ended.
+        checkpoint: The one it is to go on from; refused where its script would load another one. Empty or `none`: not looked at.
+        exclude: Nodes to stay away from, on top of those that were excluded before.
+        blamed: Nodes found at fault; they are stayed away from as well.
+        not_all_of: Nodes of which one is at fault and nobody knows which: it must not run on all of them again.
+    """
+    scheduler = context.scheduler
+    if not isinstance(scheduler, Requeues):
+        raise ToolError(f"the {scheduler.name} scheduler cannot queue a job again under its own id")
+    before = scheduler.job(job)
+    if not (before.held and context.tag in before.comment.split()):
+        _must_be_possible(context, before, checkpoint)
+    spec = _spec(context, before, [*(exclude or ()), *(blamed or ())], not_all_of or ())
+    problem = too_few_nodes(spec, scheduler.nodes())
+    if problem:
+        raise ToolError(f"job {job} was not queued again: {problem}")
+    scheduler.requeue(job, exclude=spec.exclude, comment=spec.comment, hold=True)
+    wait_until_alone(context, before)
+    scheduler.release(job)
+    return _answer(context, before, spec, checkpoint)
+
+
+def _must_be_possible(context: Context, job: Job, checkpoint: str) -> None:
+    """Make sure that a job has ended, is ours to start, is alone of its run and would load the checkpoint that was chosen.
+
+    Raises:
+        ToolError: One of these does not hold.
+    """
+    if not job.state.ended:
+        raise ToolError(f"job {job.id} is {job.state}: cancel it first, or leave it alone")
+    must_be_ours_to_restart(context, job)
+    must_be_alone_of_its_run(context, job)
+    script = job.spec.script if job.spec is not None else ""
+    directives = read_directives(script)
+    if checkpoint in ("", "none"):
+        return
+    if directives.resume or NEEDS_VARIABLES.search(script):
+        raise ToolError(
+            f"job {job.id} takes its checkpoint from NIGHTSHIFT_ variables, which a job keeps as they were when it is queued again"
+        )
+    newest = choose_checkpoint(context, job.id, which="last")
+    chosen = choose_checkpoint(context, job.id)["path"] if checkpoint == "last_healthy" else checkpoint
+    if newest["path"] != chosen:
+        raise ToolError(
+            f"job {job.id} cannot be queued again from {chosen}: its script chooses by itself, and {newest['path']} is newer; move "
+            "that aside"
+        )
+
+
+def _spec(context: Context, job: Job, exclude: Sequence[str], not_all_of: Sequence[str]) -> JobSpec:
+    spec = job.spec or JobSpec(job.name, "", nodes=max(1, len(job.nodes)), partition=job.partition)
+    spec = replace(spec, exclude=tuple(dict.fromkeys((*spec.exclude, *exclude))))
+    if not_all_of:
+        spec = replace(spec, exclude=(*spec.exclude, *elsewhere(spec, not_all_of, context.scheduler.nodes())))
+    return replace(spec, comment=f"{without_tags(job.comment)} {context.tag}".strip())
+
+
+def _answer(context: Context, job: Job, spec: JobSpec, checkpoint: str) -> dict[str, Any]:
+    chosen = choose_checkpoint(context, job.id, which="last") if checkpoint not in ("", "none") else {"path": "", "step": 0}
+    return {
+        "job": job.id,
+        "checkpoint": chosen["path"],
+        "step": chosen["step"],
+        "exclude": list(spec.exclude),
+        "attempt": attempt_of(spec) + 1,
+        "skipped_steps": [],
+        "note": f"job {job.id} was queued again under its own id: {spec.doubt or 'asked for'}",
+    }
+
+
+@requeue_ended_job.withdraw
+def requeue_ended_withdrawn(context: Context, tag: str, job: str, **_: Any) -> None:
+    """End the job if it still waits to be released: nothing of its new attempt began."""
+    if context.scheduler.job(job).held:
+        context.scheduler.withdraw(job)
+
+
+@requeue_ended_job.lookup
+def requeued_again(context: Context, tag: str, job: str, checkpoint: str = "", **_: Any) -> dict[str, Any] | None:
+    """Return the answer of the call that queued the job again; None where it did not come so far."""
+    now = context.scheduler.job(job)
+    if tag not in now.comment.split() or now.state.ended or now.held:
+        return None
+    return _answer(context, now, now.spec or JobSpec(now.name, ""), checkpoint)
+
+
+@requeue_ended_job.stands
+def is_due_again(context: Context, job: str, **_: Any) -> None:
+    """Return nothing: what somebody else has started meanwhile is not ours to report.
+
+    Raises:
+        ToolError: There is nothing to restart any more.
+    """
+    must_be_ours_to_restart(context, context.scheduler.job(job))
+
+
+@requeue_ended_job.preview
+def requeueing_again(
+    context: Context,
+    job: str,
+    checkpoint: str = "",
+    exclude: list[str] | None = None,
+    blamed: list[str] | None = None,
+    not_all_of: list[str] | None = None,
+) -> RenderedChange:
+    """Return the commands, and why the job is not submitted anew."""
+    shown = context.scheduler.job(job)
+    spec = _spec(context, shown, [*(exclude or ()), *(blamed or ())], not_all_of or ())
+    lines = context.scheduler.command_lines("requeue", job, exclude=spec.exclude, comment=spec.comment, hold=True)
+    lines += context.scheduler.command_lines("release", job)
+    return RenderedChange(lines, f"{shown.name} of {shown.user} under its own id: {spec.doubt or 'asked for'}")
