@@ -422,17 +422,8 @@ class Engine:
         values = situation(incident, diagnosis, job, now=incident.opened, refuted=refuted_before)
         try:
             # one look and no waiting: whoever calls decides when to look again
-            ended = run_playbook(
-                incident,
-                chosen,
-                values,
-                self.gate,
-                self.clock,
-                by=by,
-                look_s=0,
-                patience_s=0,
-                way=partial(as_the_same_job, self.scheduler),
-            )
+            way = partial(as_the_same_job, self.scheduler)
+            ended = run_playbook(incident, chosen, values, self.gate, self.clock, by=by, look_s=0, patience_s=0, way=way)
         except Parked as parked:
             self._note_state(incident, IncidentState.WAITING, str(parked))
             return False
@@ -479,11 +470,9 @@ class Engine:
             return None
 
     def _cause(self, diagnosis: Diagnosis, job: Job | None) -> str:
-        """Return the key of a retry budget: the root cause within one lineage of restarts."""
-        run = f"{job.user}/{job.name}/{job.work_dir}" if job is not None else "?"
-        # siblings of an array or a sweep share these three: each has restarts of its own
+        """Return the key of a retry budget: the root cause within one lineage of restarts; siblings of a sweep share none."""
         own = [job.id.partition("_")[2], *(job.spec.arguments if job.spec is not None else ())] if job is not None else []
-        run += f"/{' '.join(own)}" if any(own) else ""
+        run = f"{job.user}/{job.name}/{job.work_dir}{'/' * any(own)}{' '.join(own)}" if job is not None else "?"
         return f"{fingerprint(diagnosis)}@{run}"
 
     def _known(self) -> Known:
