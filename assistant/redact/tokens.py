@@ -132,9 +132,10 @@ def _makers() -> re.Pattern[str]:
     return re.compile(_any_of(name for maker in secret_forms().maker for name in maker.names))
 
 
+# no sign that stands between name and value is in the value: or each name of `twitter=twitter=` would look at all behind it
 _BEHIND_MAKER = re.compile(
     r"[\w.-]{0,30}(?: [\w.-]{1,20}){0,2}[\s'\"`]{0,3}(?:=>|:{1,3}=|\|\||\?=|[=:>,])[\s'\"`=]{0,5}"
-    r"(?P<secret>[A-Za-z0-9_=.+~-]{16,256})",
+    r"(?P<secret>[A-Za-z0-9_.+~-]{16,256}={0,2})",
     re.ASCII,
 )
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
