@@ -66,6 +66,16 @@ class Job:
     """The highest of its steps; None where the scheduler does not tell. A script may go on behind a step that failed."""
     account: str = ""
     """The account of this machine with whose rights its files are read; empty where its processes run with our own."""
+    raw_id: str = ""
+    """The scheduler's id that each task of an array has for itself, as in `%j` and SLURM_JOB_ID; empty: the same as `id`."""
+    error_log: Path | None = None
+    """Standard error where it is not in `log`."""
+    discards: tuple[str, ...] = ()
+    """Streams that the scheduler writes to /dev/null: `standard output`, `standard error`."""
+    appends: bool = False
+    """Whether `log` and `error_log` keep what stood there before the attempt; Slurm cuts it off unless it is told to append."""
+    dated_logs: bool = False
+    """Whether times of files can be compared with `started` and `ended`: not where time is simulated or a job is replayed."""
 
     @property
     def held(self) -> bool:

@@ -176,15 +176,28 @@ def _written(name: str, text: str | None) -> list[str]:
 
 def _last(line: str, short: str, long: str) -> str:
     """Return the last value of an option in a line as typed."""
-    found = re.findall(rf"\s(?:-{short}[= ]?|--{long}[= ])(\S+)", line)
+    letter = f"-{short}[= ]?|" if short else ""
+    found = re.findall(rf"\s(?:{letter}--{long}[= ])(\S+)", line)
     return found[-1] if found else ""
 
 
 def output_pattern(line: str, script: str) -> str:
     """Return the pattern of a job's output as typed or as its script says; empty where neither does."""
-    typed = _last(line, "o", "output")
+    return option_pattern(line, script, "o", "output")
+
+
+def option_pattern(line: str, script: str, short: str, long: str) -> str:
+    """Return the last value of an option of sbatch as typed, else as the script says; empty where neither does.
+
+    Args:
+        line: As typed.
+        script: With its `#SBATCH` lines.
+        short: Letter of the option; empty where it has none.
+        long: Its name.
+    """
+    typed = _last(line, short, long)
     directives = " ".join(f" {found}" for found in re.findall(r"^#SBATCH\s+(.*)$", script, re.MULTILINE))
-    return typed or _last(directives, "o", "output").strip("\"'")
+    return typed or _last(directives, short, long).strip("\"'")
 
 
 def shown_options(details: Mapping[str, str]) -> tuple[str, ...]:

@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 from assistant.errors import Unavailable
 from assistant.records import Job
+from assistant.schedulers.slurm_accounting import SCRIPT_WORD
 from assistant.schedulers.slurm_history import History
-from assistant.schedulers.slurm_jobs import Row
+from assistant.schedulers.slurm_jobs import NOWHERE, Row
 from assistant.schedulers.slurm_run import NO_SUCH_JOB, Commands
-from assistant.schedulers.slurm_spec import job_spec, output_pattern, shown_details
+from assistant.schedulers.slurm_spec import job_spec, option_pattern, output_pattern, shown_details
 from assistant.schedulers.slurm_text import log_path
 
 logger = logging.getLogger(__name__)
@@ -56,12 +57,32 @@ class Specs:
             submit_line=known.submit_line,
             environment=known.environment,
         )
-        if job.log is None and job.work_dir is not None and known.script and "+" not in job.id and pattern != "/dev/null":
+        if job.log is None and job.work_dir is not None and known.script and "+" not in job.id and pattern != NOWHERE:
             node = job.nodes[0] if job.nodes else ""
             default = pattern or f"slurm-{row.raw_id}.out"
             path = log_path(default, raw_id=row.raw_id, job_id=job.id, name=job.name, user=job.user, node=node)
             job = replace(job, log=job.work_dir / path)
-        return replace(job, spec=spec)
+        job = self._with_error_log(job, row, known)
+        return replace(job, spec=spec, appends=self._appends(known))
+
+    def _with_error_log(self, job: Job, row: Row, known: _Submission) -> Job:
+        """Return a job with its own file of errors where only the submission or the script tells of one."""
+        typed = SCRIPT_WORD.split(known.submit_line)[0]
+        pattern = option_pattern(typed, known.script, "e", "error")
+        if job.error_log is not None or not pattern or job.work_dir is None or "+" in job.id:
+            return job
+        if pattern == NOWHERE:
+            return replace(job, discards=tuple(dict.fromkeys([*job.discards, "standard error"])))
+        node = job.nodes[0] if job.nodes else ""
+        path = job.work_dir / log_path(pattern, raw_id=row.raw_id, job_id=job.id, name=job.name, user=job.user, node=node)
+        return replace(job, error_log=path if path != job.log else None)
+
+    def _appends(self, known: _Submission) -> bool:
+        """Tell whether Slurm appends to the job's files: as submitted, else as the cluster is configured."""
+        mode = option_pattern(SCRIPT_WORD.split(known.submit_line)[0], known.script, "", "open-mode") or known.environment.get(
+            "SBATCH_OPEN_MODE", ""
+        )
+        return mode.startswith("a") if mode else self._config().get("JobFileAppend", "0") == "1"
 
     def _submission(self, row: Row) -> _Submission:
         found = self._kept.get(row.raw_id)
