@@ -10,9 +10,9 @@ from typing import Any
 
 from assistant.accounts import Account, account_of, as_account
 from assistant.errors import ToolError
-from assistant.records import IncidentState, Job, Risk
+from assistant.records import IncidentState, Job, MetricPoint, Risk
 from assistant.recover.checkpoints.place import checkpoint_place
-from assistant.recover.joblog import log_lines, log_points
+from assistant.recover.joblog import log_lines, log_points, marks_before
 from assistant.recover.restart import live_double
 from assistant.recover.verify import Look, Seen, loss_seen, progress_seen
 from assistant.tooling import Context, tool
@@ -41,9 +41,14 @@ def job_progress(context: Context, job: str, restart_step: int = 0, past_step: i
 
     def look() -> Seen:
         shown = context.scheduler.job(job)
-        return progress_seen(shown, max(restart_step, past_step), log_points(shown))
+        return progress_seen(shown, max(restart_step, past_step), own_points(context, shown))
 
     return {**_until(context, look, timeout_s), "job": job}
+
+
+def own_points(context: Context, job: Job) -> list[MetricPoint]:
+    """Return the metrics that a restarted job itself logged: none of the attempt before it, whose file may have the same name."""
+    return log_points(job, marks=marks_before(context.history, job), sure=True)
 
 
 @tool(risk=Risk.READ)
@@ -62,7 +67,7 @@ def loss_continues(context: Context, job: str, before_job: str, restart_step: in
 
     def look() -> Seen:
         shown = context.scheduler.job(job)
-        seen = loss_seen(before, log_points(shown), restart_step=restart_step, ended=shown.state.ended)
+        seen = loss_seen(before, own_points(context, shown), restart_step=restart_step, ended=shown.state.ended)
         if shown.state.failed and seen.status is Look.UNKNOWN:
             return Seen(Look.FAILED, f"job {job} {shown.state} before it logged a loss")
         return seen

@@ -323,6 +323,9 @@ class Engine:
         chosen = choose_playbook(diagnosis, self.playbooks)
         if chosen is None:
             return None, f"no playbook handles {diagnosis.reason}"
+        if job is not None and job.ended_badly and not chosen.step and str(chosen.ends) == str(IncidentState.CLOSED):
+            # whatever its log says: nobody but a person closes the incident of a job that failed
+            return None, f"the scheduler says that job {job.id} {job.state}; {diagnosis.reason} does not explain that"
         if not chosen.restarts:
             return chosen, ""
         budget = self.budget(chosen, diagnosis, job)

@@ -375,7 +375,7 @@ def _looked_at(
     try:
         status = status_of(path)
     except (FileNotFoundError, NotADirectoryError):
-        return replace(file, note="there is no such file")
+        return replace(file, note=_no_file(path))
     except (OSError, InputError) as error:
         return replace(file, state=LogState.UNREADABLE, note=why_unreadable(error))
     if not stat.S_ISREG(status.st_mode):
@@ -392,6 +392,20 @@ def _looked_at(
         if file.size_bytes <= file.begin:
             return replace(file, state=LogState.EARLIER, note="nothing was appended since the attempt began")
     return replace(file, state=LogState.READABLE)
+
+
+def _no_file(path: Path) -> str:
+    """Return why there is no file: the highest folder that is missing, where one is."""
+    missing = None
+    for folder in path.parents:
+        try:
+            status_of(folder)
+            break
+        except (FileNotFoundError, NotADirectoryError):
+            missing = folder
+        except (OSError, InputError):
+            break
+    return f"the folder {missing} does not exist" if missing is not None else "there is no such file"
 
 
 def _not_yet(job: Job) -> str:

@@ -78,6 +78,13 @@ class Job:
     """Whether times of files can be compared with `started` and `ended`: not where time is simulated or a job is replayed."""
 
     @property
+    def ended_badly(self) -> bool:
+        """Whether the scheduler calls it failed in any way, or it ended by itself with a code that is not zero."""
+        if self.state in (JobState.FAILED, JobState.NODE_FAIL, JobState.OUT_OF_MEMORY, JobState.TIMEOUT):
+            return True
+        return self.state is JobState.COMPLETED and bool(self.exit_code or self.signal)
+
+    @property
     def held(self) -> bool:
         """Whether it waits until somebody releases it."""
         return self.state is JobState.PENDING and self.reason.startswith(HELD)
