@@ -18,6 +18,7 @@ from assistant.engine import ledger, routine
 from assistant.engine.advice import hand_over
 from assistant.engine.again import back_off, refutation
 from assistant.engine.breaker import HELD, TAKEN_UP, held_by, how_it_stands, stale
+from assistant.engine.completed import CompletedJobs
 from assistant.engine.confirm import confirm_recovered
 from assistant.engine.gather import gather, parent_of, probe, read_facts, suspected
 from assistant.engine.lease import kept_lease
@@ -91,6 +92,7 @@ class Engine:
     embedder: Embedder | None = None
     """Finds past incidents again; None: nothing is remembered."""
     good_runs: routine.GoodRuns = field(default_factory=routine.GoodRuns)
+    completed: CompletedJobs = field(default_factory=CompletedJobs)
     outages: Outages = field(default_factory=Outages)
     parents: Callable[[Store, Job | None], int | None] = parent_of
     """Gives the incident whose restart a job was."""

@@ -66,6 +66,7 @@ class SlurmScheduler:
         users = self._users()
         rows = self._queue("--all") if "*" in users else self._queue("--all", f"--user={','.join(users)}")
         old = self.history.recent(rows)
+        rows = self.history.with_steps(rows)
         return [row.job for row in sorted([*old, *rows], key=lambda row: (len(row.raw_id), row.raw_id))]
 
     def job(self, job_id: str) -> Job:

@@ -101,6 +101,8 @@ class Watcher:
         self._blind = False
         self._looked: tuple[datetime, float] | None = None
         self._trusted_from: datetime | None = None
+        self.jobs: Sequence[Job] = ()
+        """What the scheduler showed at the last look."""
         self.trouble: tuple[Trouble, ...] = ()
         """What the last look could not see; empty when it saw all."""
         self.remarks: tuple[Remark, ...] = ()
@@ -174,6 +176,7 @@ class Watcher:
             raise
         if self._blind:
             self._blind, self._trusted_from = False, self._clock.now() + BACK_S
+        self.jobs = jobs
         return jobs
 
     def ask_beside(self, beside: bool) -> None:
