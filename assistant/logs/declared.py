@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from assistant.logs.shell import Command, Piece, Redirection, Word, commands
+from assistant.logs.shell import KEYWORDS, Command, Piece, Redirection, Word, commands
 
 RANK, NODE, LOCAL, ANY = "\ue000", "\ue001", "\ue002", "\ue003"
 GAPS = {RANK: "{rank}", NODE: "{node}", LOCAL: "{local}", ANY: "{any}"}
@@ -26,8 +26,8 @@ _DATA = re.compile(
 )
 _WRITERS_OF_DATA = frozenset(
     "echo printf cat sed awk gawk jq yq envsubst hostname date scontrol squeue sinfo sacct nvidia-smi dcgmi rocm-smi env printenv "
-    "ls find grep sort head tail cut tr wc df du free vmstat iostat sar top ps lscpu lspci ibstat git pip conda module mkdir touch "
-    "true false cd export set ulimit uname id whoami curl wget tar gzip base64 openssl seq md5sum sha256sum".split()
+    ": ls find grep sort head tail cut tr wc df du free vmstat iostat sar top ps lscpu lspci ibstat git pip conda module mkdir "
+    "touch true false cd export set ulimit uname id whoami curl wget tar gzip base64 openssl seq md5sum sha256sum".split()
 )
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash", "ksh"})
 _SRUN_WORDS = (
@@ -105,7 +105,7 @@ def declared_logs(script: str, surroundings: Surroundings) -> Declared:
         surroundings: What is known about the job.
     """
     first = script.partition("\n")[0]
-    if first.startswith("#!") and not re.search(r"\b(?:ba|da|k|z|)sh\b", first):
+    if first.startswith("#!") and not re.search(r"\b(?:ba|da|k|z|tc|c|)sh\b", first):
         return Declared(())
     reading = _Reading(surroundings)
     for command in commands(script):
@@ -138,6 +138,7 @@ class _Reading:
     nowhere: list[str] = field(default_factory=list)
     _assigned: dict[str, list[str]] = field(default_factory=dict)
     _folders: list[str | None] = field(default_factory=list)
+    _pipeline_writes_data: bool = False
 
     def take(self, command: Command) -> None:
         self._enter(command.level)
@@ -145,6 +146,8 @@ class _Reading:
             self._assign(name, self.values(word))
         words = command.words
         first = _program(words[0]) if words else ""
+        if not command.piped:
+            self._pipeline_writes_data = _program_of(words) in _WRITERS_OF_DATA
         if first == "for" and len(words) > 2 and words[2].plain == "in":
             items = [value for word in words[3:] for value in self.values(word)]
             self._assigned[words[1].plain] = items[:MOST_VALUES] if items and len(items) <= MOST_VALUES else [ANY]
@@ -176,7 +179,7 @@ class _Reading:
         names = [_program(word) for word in words]
         if not names or names[0] in ("echo", "printf"):
             return
-        if "tee" in names[:2]:
+        if "tee" in names[:5] and (command.piped or names[0] == "tee"):
             self._tee(words[names.index("tee") + 1 :])
             return
         begin = 0
@@ -267,11 +270,15 @@ class _Reading:
                 self.called.append(path)
 
     def _redirected(self, command: Command, redirection: Redirection) -> None:
-        program = next((name for word in command.words if (name := _program(word)) not in _WRAPPERS), "")
-        executed = bool(command.words) and command.words[0].plain == "exec"
+        if not redirection.target.source and all(piece.gap for piece in redirection.target.pieces):
+            return  # `> >(tee file)`: what it runs is read as a command of its own
+        names = [_program(word) for word in command.words]
+        program = _program_of(command.words)
+        executed = names[:1] == ["exec"]
         if redirection.descriptor not in ("1", "2", "&") and not executed:
             return
-        if program in _WRITERS_OF_DATA or (command.piped and program == ""):
+        writes_data = self._pipeline_writes_data if command.piped else program in _WRITERS_OF_DATA
+        if writes_data or (not program and names and not executed and names[0] != "time"):
             return
         sign = {"1": ">", "2": "2>", "&": "&>"}.get(redirection.descriptor, ">") + (">" if redirection.append else "")
         self._add(redirection.target, Origin.REDIRECTION, f"{sign} {redirection.target.source}", append=redirection.append)
@@ -310,6 +317,8 @@ class _Reading:
                 home = self.around.variables.get("HOME", ANY)
                 return [home + text[1:]]
             return [text]
+        if piece.name == "PWD" and self._folders and self._folders[-1]:
+            return [self._folders[-1]]
         if piece.name in self._assigned:
             return self._assigned[piece.name]
         if piece.name.isdecimal() and 0 < int(piece.name) <= len(self.around.arguments):
@@ -337,11 +346,17 @@ class _Reading:
         return path if name and name != ANY and not path.startswith("/dev/") else ""
 
 
-_WRAPPERS = frozenset("time nohup exec command then do else if while until ! { nice stdbuf".split())
+_WRAPPERS = KEYWORDS | frozenset("nohup exec command nice stdbuf env".split())
 
 
 def _program(word: Word) -> str:
     return posixpath.basename(word.source)
+
+
+def _program_of(words: Sequence[Word]) -> str:
+    """Return the program of a command behind `time`, `env A=1` and the like; empty where there is none."""
+    names = (_program(word) for word in words)
+    return next((name for name in names if name not in _WRAPPERS and "=" not in name), "")
 
 
 def _behind(word: Word, count: int) -> Word:

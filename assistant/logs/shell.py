@@ -15,6 +15,8 @@ MOST_CHARACTERS = 256 << 10
 """Of a script; what stands behind is not read."""
 MOST_NESTED = 4
 """Levels of `bash -c '…'`, `$(…)` and `>(…)` that are read."""
+KEYWORDS = frozenset("then do else elif if while until ! { time".split())
+"""Words behind which a command begins."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OPERATORS = re.compile(r"&>>|&>|<<<|<<-|<<|<>|<&|>>|>\||>&|&&|\|\||;;&|;;|;&|\|&|[<>&|;()\n]")
 _BRACED = re.compile(r"(!?)([A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-])(?:(:?[-=])(.*))?$", re.DOTALL)
@@ -99,7 +101,8 @@ def _add_word(command: Command, word: Word) -> None:
     first = word.pieces[0] if word.pieces else Piece()
     assigned = re.match(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=", first.text) if not first.quoted and not first.name else None
     exporting = command.words and command.words[0].plain in ("export", "declare", "local", "readonly", "typeset")
-    if assigned is not None and (not command.words or exporting):
+    beginning = all(earlier.plain in KEYWORDS for earlier in command.words)
+    if assigned is not None and (beginning or exporting):
         rest = first._replace(text=first.text[assigned.end() :])
         behind = Word((rest, *word.pieces[1:]), word.source[assigned.end() :])
         command.assignments.append((assigned[1], behind if not assigned[2] else Word((Piece(gap=True),), "")))
@@ -323,9 +326,10 @@ class _Reader:
 
 
 def _named_by(command: str) -> Piece:
-    """Return what a command substitution stands for: the node's name, or any text."""
+    """Return what a command substitution stands for: the node's name, the folder, or any text."""
     words = command.split()
-    return Piece(name="HOSTNAME") if words[:1] == ["hostname"] else Piece(gap=True)
+    name = {"hostname": "HOSTNAME", "pwd": "PWD"}.get(words[0] if words else "", "")
+    return Piece(name=name) if name else Piece(gap=True)
 
 
 def _with_gaps(text: str) -> list[Piece]:
