@@ -27,6 +27,11 @@ def placed(diagnosis: Diagnosis, place: Place, label_of: Callable[[int], str] = 
     return _placed(diagnosis, place, label_of)
 
 
+def own_place(citation: Citation, place: Place, label_of: Callable[[int], str]) -> Citation:
+    """Return a citation of a line counted over all files by its own file."""
+    return _placed(citation, place, label_of)
+
+
 def _placed(value: Value, place: Place, label_of: Callable[[int], str]) -> Value:
     changed: Any = value
     if isinstance(value, Citation):

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from assistant.errors import NightshiftError, Unavailable
-from assistant.logs.attempt import STREAMS, JobLogs, LogFile, Mark, job_logs
+from assistant.logs.attempt import STREAMS, JobLogs, LogFile, LogState, Mark, job_logs
+from assistant.logs.combined import names_of
+from assistant.logs.declared import Origin
 from assistant.logs.lines import Lines
 from assistant.logs.metric_files import metric_file_points
 from assistant.logs.metrics import metric_points
@@ -56,11 +60,40 @@ LOGS = "job logs"
 
 def noted(logs: JobLogs, at: datetime) -> dict[str, object]:
     """Return facts of evidence from which `marks_before` tells how long each file was."""
+    names = dict(zip((file.path for file in logs.readable), names_of(logs.readable), strict=True))
     files = [
-        {"path": str(file.path), "how": file.how, "state": str(file.state), "inode": file.inode, "size_bytes": file.size_bytes}
+        {
+            "path": str(file.path),
+            "name": names.get(file.path, ""),
+            "origin": file.origin.name,
+            "how": file.how,
+            "state": str(file.state),
+            "begin": file.begin,
+            "rank": file.rank,
+            "node": file.node,
+            "inode": file.inode,
+            "size_bytes": file.size_bytes,
+        }
         for file in logs.files
     ]
     return {"files": files, "at": at.isoformat()}
+
+
+def noted_logs(facts: Mapping[str, Any]) -> JobLogs:
+    """Return the logs that evidence of `LOGS` names, as they were then; those that evidence of an older form names not at all."""
+    files = []
+    for one in facts.get("files", ()):
+        try:
+            state, origin = LogState(one["state"]), Origin[one["origin"]]
+            rank = int(one["rank"]) if one["rank"] is not None else None
+            known = LogFile(
+                Path(one["path"]), origin, str(one["how"]), state, begin=int(one["begin"]), rank=rank, node=str(one["node"])
+            )
+            at = datetime.fromisoformat(str(facts["at"]))
+            files.append(replace(known, inode=int(one["inode"]), size_bytes=int(one["size_bytes"]), written=at))
+        except (KeyError, TypeError, ValueError):
+            continue
+    return JobLogs(tuple(files))
 
 
 def _marks(facts: Mapping[str, Any]) -> list[Mark]:
