@@ -218,12 +218,12 @@ def _home(user: str) -> str:
         return ANY
 
 
-def _patterns(job: Job, directive: Sequence[str], site: Sequence[str]) -> tuple[list[LogPattern], tuple[str, ...], list[LogFile]]:
+def _patterns(job: Job, directive: Sequence[str]) -> tuple[list[LogPattern], tuple[str, ...], list[LogFile]]:
     """Return the patterns of a job, what could not be resolved, and what goes nowhere."""
     around = surroundings_of(job)
     patterns: list[LogPattern] = []
     problems: list[str] = []
-    for texts, origin in ((directive, Origin.DIRECTIVE), (site, Origin.SITE)):
+    for texts, origin in ((directive, Origin.DIRECTIVE), (job.site_logs, Origin.SITE)):
         for text in texts:
             pattern = of_pattern(text, around, origin, f"{origin}: {text}", append=True)
             if pattern is None:

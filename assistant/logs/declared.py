@@ -119,9 +119,9 @@ def declared_logs(script: str, surroundings: Surroundings) -> Declared:
 
 
 def of_pattern(text: str, surroundings: Surroundings, origin: Origin, how: str, *, append: bool = False) -> LogPattern | None:
-    """Return a pattern as Slurm, a directive or a site's setting writes it, with `%j` and `$NAME`; None where it names no file."""
+    """Return a pattern as a directive or a site's setting writes it, with `%j`, `$NAME` and `*`; None where it names no file."""
     reading = _Reading(surroundings)
-    word = next((command.words[0] for command in commands(f'"{text}"') if command.words), None)
+    word = next((command.words[0] for command in commands(f'"{text.replace("*", ANY)}"') if command.words), None)
     values = reading.values(word) if word is not None else []
     path = reading.absolute(_placed(values[0], surroundings.placeholders)) if values else ""
     return LogPattern(path, origin, how, append) if path else None

@@ -74,6 +74,8 @@ class Job:
     """Streams that the scheduler writes to /dev/null: `standard output`, `standard error`."""
     appends: bool = False
     """Whether `log` and `error_log` keep what stood there before the attempt; Slurm cuts it off unless it is told to append."""
+    site_logs: tuple[str, ...] = ()
+    """Patterns of logs that the site's settings name for every job."""
     dated_logs: bool = False
     """Whether times of files can be compared with `started` and `ended`: not where time is simulated or a job is replayed."""
 

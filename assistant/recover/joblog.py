@@ -30,20 +30,19 @@ CONSUMED = re.compile(r"iteration\s{1,16}(\d{1,15})/.{0,255}?consumed samples:\s
 BATCH = re.compile(r"global[ _]batch[ _]size\W+(\d{1,12})", re.IGNORECASE)
 
 
-def logs_of(job: Job, marks: Sequence[Mark] = (), site: Sequence[str] = ()) -> JobLogs:
+def logs_of(job: Job, marks: Sequence[Mark] = ()) -> JobLogs:
     """Return the logs of the last attempt of a job, looked for with its owner's rights.
 
     Args:
         job: With its script in `spec` where that is known.
         marks: How long files were before, from `marks_before`.
-        site: Paths of the site's settings.
 
     Raises:
         Unavailable: The file system does not answer.
     """
     directive = read_directives(job.spec.script).logs if job.spec is not None else ()
     with reading_as(job.account):
-        return within(LOOK_S, partial(job_logs, job, marks=marks, directive=directive, site=site), f"the logs of job {job.id}")
+        return within(LOOK_S, partial(job_logs, job, marks=marks, directive=directive), f"the logs of job {job.id}")
 
 
 def marks_before(history: History, job: Job) -> list[Mark]:

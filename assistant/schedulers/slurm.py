@@ -76,7 +76,7 @@ class SlurmScheduler:
             ToolError: Neither the controller nor the accounting knows it.
             Unavailable: One of them did not answer, so nobody can tell.
         """
-        return self._specs.with_spec(self._row(job_id))
+        return replace(self._specs.with_spec(self._row(job_id)), site_logs=self.settings.logs)
 
     def submit(self, spec: JobSpec) -> str:
         """Hand a job to sbatch and return its id.
