@@ -142,7 +142,6 @@ def job_logs(
     *,
     marks: Sequence[Mark] = (),
     directive: Sequence[str] = (),
-    site: Sequence[str] = (),
     open_files: Sequence[tuple[str, Path]] = (),
 ) -> JobLogs:
     """Return the logs of the last attempt of a job; call it inside `reading_as(job.account)`.
@@ -151,13 +150,12 @@ def job_logs(
         job: With its script in `spec` where that is known.
         marks: How long files were before the attempt began.
         directive: Paths that the job's script names for Nightshift, with `%j`, `%x`, `%t` and variables.
-        site: The same of the site's settings.
         open_files: Files that processes of the job have open for writing, each with the node.
 
     Returns:
         At most `MOST_FILES` files; a file that is found in two ways is listed once, as it was found first.
     """
-    patterns, problems, discarded = _patterns(job, directive, site)
+    patterns, problems, discarded = _patterns(job, directive)
     files: list[LogFile] = [*_streams(job, marks), *discarded]
     for pattern in patterns:
         files += _of_pattern(job, pattern, marks)
