@@ -196,6 +196,14 @@ def read_end(path: Path | str, most_bytes: int) -> FileEnd:
         return FileEnd(_up_to(file, most_bytes), begin)
 
 
+def read_end_from(path: Path | str, begin: int, most_bytes: int) -> FileEnd:
+    """Return the last bytes of a file, none of those before `begin`; see `open_regular`."""
+    with open_regular(path) as file:
+        start = max(0, min(begin, os.fstat(file.fileno()).st_size), os.fstat(file.fileno()).st_size - most_bytes)
+        file.seek(start)
+        return FileEnd(_up_to(file, most_bytes), start)
+
+
 def _up_to(file: io.FileIO, most_bytes: int) -> bytes:
     pieces, left = [], most_bytes
     while left > 0 and (piece := file.read(min(left, 1 << 20))):

@@ -40,7 +40,7 @@ from assistant.schedulers.slurm_accounting import ACCOUNTED_COLUMNS, accounted_r
 from assistant.schedulers.slurm_controller import lines_about
 from assistant.schedulers.slurm_jobs import QUEUE_COLUMNS, nodes_of, queue_rows, waits_for
 from assistant.schedulers.slurm_nodes import configuration, node_facts, reservations, switches
-from assistant.schedulers.slurm_spec import job_spec, output_pattern, shown_details, typed_options, without_carried
+from assistant.schedulers.slurm_spec import job_spec, output_pattern, shown_details, typed_submission, without_carried
 from assistant.schedulers.slurm_text import Marks, log_path, moment, seconds
 from assistant.tools._gpu_activity import activities
 from assistant.tools._stacks import node_stacks
@@ -139,10 +139,10 @@ def _controlled(text: str) -> None:
 def _specified(text: str) -> None:
     line, _, script = text.partition("\n")
     details = shown_details(line, "llm")
-    output_pattern(line, script)
-    typed_options(line, script)
+    typed = typed_submission(JOB, script, line, command=script, environment={})
+    output_pattern(typed, script)
     without_carried(script)
-    job_spec(JOB, details, script, pattern=line, command=script, submit_line=line, environment={})
+    job_spec(JOB, details, script, pattern=line, typed=typed, environment={})
 
 
 def _words(text: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from assistant.errors import InputError, ToolError, UsageError
 from assistant.records import Risk
+from assistant.recover.joblog import logs_of
 from assistant.tooling import Context, tool
 from assistant.untrusted import LOOK_S, READ_S, reading_as, within
 
@@ -80,10 +81,12 @@ def compress_log(context: Context, job: str, budget: int = 8_000) -> str:
 def _log_of(context: Context, job: str) -> tuple[Path, str]:
     """Return the log of a job, and the account with whose rights it is read."""
     shown = context.scheduler.job(job)
-    log = shown.log
-    if log is None:
-        raise ToolError(f"job {job} has no log yet: it has not started, or the scheduler does not know where it is")
-    return log, shown.account
+    if shown.log is not None:
+        return shown.log, shown.account
+    logs = logs_of(shown)
+    if not logs.readable:
+        raise ToolError(f"job {job} has no log that can be read: {logs.none_because()}")
+    return logs.readable[0].path, shown.account
 
 
 def _check(name: str, value: int, most: int) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 
 from assistant.accounts import Account, account_of, as_account
 from assistant.errors import ToolError, Unavailable
-from assistant.records import IncidentState, Job, JobState, MetricPoint, Risk
+from assistant.records import IncidentState, Job, MetricPoint, Risk
 from assistant.recover.checkpoints.place import checkpoint_place
-from assistant.recover.joblog import log_lines, log_points
+from assistant.recover.joblog import log_lines, log_points, marks_before
 from assistant.recover.restart import live_double
 from assistant.recover.training_end import training_end
 from assistant.recover.verify import Look, Seen, loss_seen, progress_seen
@@ -50,8 +50,8 @@ def job_progress(context: Context, job: str, restart_step: int = 0, past_step: i
 
 
 def own_points(context: Context, job: Job) -> list[MetricPoint]:
-    """Return the metrics that a job itself logged; none while it waits, whatever stands in a file of the same name."""
-    return log_points(job) if job.state is not JobState.PENDING else []
+    """Return the metrics that a restarted job itself logged: none of the attempt before it, whose file may have the same name."""
+    return log_points(job, marks=marks_before(context.history, job), sure=True)
 
 
 @tool(risk=Risk.READ)

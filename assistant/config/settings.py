@@ -107,6 +107,8 @@ class SlurmSettings:
     """Options added to each submission."""
     history_h: float = 24.0
     """Hours for which ended jobs are looked up in the accounting (sacct), when there is one."""
+    logs: tuple[str, ...] = ()
+    """Files that jobs log into and that neither Slurm nor their scripts name, such as `/logs/%x/%j/rank-%t.log`."""
     controller_log: Path | None = None
     """slurmctld.log where this machine can read it; default: the path in Slurm's configuration."""
 

@@ -88,7 +88,7 @@ def _ours(text: str, facts: Facts) -> bool:
         return False
     named = _NODE_OF_LINE.search(text)
     if named is None or not facts.places.hosts:
-        return named is None or facts.case.job_log is None
+        return named is None or not facts.case.has_log
     return _named_node(text, facts) is not None
 
 

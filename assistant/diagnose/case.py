@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from assistant.errors import InputError
+from assistant.logs.attempt import JobLogs, LogFile, LogState
+from assistant.logs.declared import Origin
 from assistant.logs.lines import Line
 from assistant.logs.reading import open_log
 from assistant.records import Event, Job
@@ -42,6 +44,29 @@ class Case:
     event: Event | None = None
     probes: str = ""
     """What the health probes found wrong, one a line, see `probed`."""
+    logs: tuple[LogFile, ...] = ()
+    """All logs of the job where they are more than its output alone; they are read in place of `job_log`."""
+    unread: tuple[str, ...] = ()
+    """Logs of the job that have no lines of this attempt, each with the reason, for people."""
+
+    @property
+    def has_log(self) -> bool:
+        """Whether there is any log of the job."""
+        return self.job_log is not None or bool(self.logs)
+
+    def without_log(self) -> Case:
+        """Return the case without any log of the job."""
+        return replace(self, job_log=None, logs=())
+
+    def with_logs(self, logs: JobLogs) -> Case:
+        """Return the case with what was found of the job's logs: one that is its whole output as `job_log`, else all of them."""
+        unread = tuple(file.described() for file in logs.files if not file.readable) + logs.problems
+        main = next((file for file in logs.files if file.origin is Origin.OUTPUT), None)
+        if main is not None and len(logs.readable) <= main.readable and not main.begin:
+            # one that cannot be opened is kept, too: opening it says why
+            there = main.readable or main.state is LogState.UNREADABLE
+            return replace(self, job_log=main.path if there else None, logs=(), unread=unread)
+        return replace(self, job_log=None, logs=logs.readable, unread=unread)
 
     @classmethod
     def from_path(cls, path: Path | str) -> Case:

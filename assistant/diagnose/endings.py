@@ -18,7 +18,7 @@ from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding
 from assistant.diagnose.numerics import died_of_numbers
 from assistant.diagnose.reasoning import EXTERNAL, HARDWARE, ROLES, SYMPTOMS, symptomatic
-from assistant.diagnose.recorded import failed_nodes
+from assistant.diagnose.recorded import OF_THE_JOB, failed_nodes
 from assistant.diagnose.survival import SURVIVED_STEPS, cut_off
 from assistant.diagnose.times import stamp
 from assistant.logs.spikes import Spike
@@ -35,6 +35,9 @@ _ALARM = re.compile(
     r"\b(?:ERROR|FATAL|CRITICAL|[Ff]atal)\b"
     r"|\b(?:lost|evicted|removed|exceeded|reclaimed|is (?:down|gone)|no longer|expired|impaired)\b"
 )
+OUTPUT_FAILED = 53
+"""Signal that Slurm shows for a batch script whose output, input or error file it could not open."""
+LAUNCH_FAILURE = "JobLaunchFailure"
 _STATES = {
     JobState.CANCELLED: "cancelled",
     JobState.TIMEOUT: "time_limit",
@@ -142,6 +145,8 @@ def _outside(told: Sequence[Finding], causes: Sequence[Finding], errors: Sequenc
 def _recorded(causes: Sequence[Finding], facts: Facts) -> Ending | None:
     """Return what the scheduler's state alone says: a node failed, or the memory ran out, where nothing else explains the end."""
     state = facts.case.job.state if facts.case.job is not None else None
+    if state is JobState.FAILED and not facts.lines and (unopened := _unopened(facts)) is not None:
+        return unopened
     if causes or state not in (JobState.NODE_FAIL, JobState.OUT_OF_MEMORY):
         return None
     if state is JobState.OUT_OF_MEMORY:
@@ -149,6 +154,15 @@ def _recorded(causes: Sequence[Finding], facts: Facts) -> Ending | None:
     nodes = failed_nodes(facts)
     cited = tuple(citation for node in nodes for citation in node.citations)
     return Ending("node_failure", 0.8, cited, "the scheduler says that a node of it failed", nodes=nodes)
+
+
+def _unopened(facts: Facts) -> Ending | None:
+    """Return that Slurm could not open the output of a job that never ran: `JobLaunchFailure`, exit code `0:53`."""
+    job = facts.case.job
+    if job is None or job.signal != OUTPUT_FAILED or (job.reason and job.reason != LAUNCH_FAILURE):
+        return None
+    said = (Citation(OF_THE_JOB, 1, job.reason, "launch failure"),) if job.reason else ()
+    return Ending("output_file_error", 0.9, said, "; ".join(facts.case.unread[:2]) or f"its output is {job.log}")
 
 
 def _any_kill(finding: Finding) -> bool:
@@ -220,6 +234,8 @@ def _completed(told: Sequence[Finding], causes: Sequence[Finding], facts: Facts)
     said = [f for f in said if f.line >= facts.progress.last_line - 30 or f.weight >= 0.9]
     if not said and state is not JobState.COMPLETED:
         return None
+    if facts.case.job is not None and facts.case.job.ended_badly:
+        return None  # what a log says of a good end is no match for a scheduler that saw a bad one
     first = min((f.line for f in said), default=0)
     failed = [c for c in causes if c.strength >= 0.5 and c.file == "job.log" and (c.line < first or c.episode is not None)]
     clean = state is JobState.COMPLETED or any(_clean_exit(f.text) for f in said)
@@ -267,6 +283,8 @@ def _silent(
             watched[0].line,
         )
     running = facts.case.job is not None and facts.case.job.state is JobState.RUNNING
+    if facts.case.job is not None and facts.case.job.ended_badly:
+        return None
     if facts.progress.lines and not facts.exits and not facts.tasks and not cut_off(facts):
         fresh = facts.lines_total - facts.progress.last_line <= 60
         if fresh or running:

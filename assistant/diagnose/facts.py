@@ -21,10 +21,11 @@ from assistant.diagnose.streams import Streams
 from assistant.diagnose.times import Span, span
 from assistant.diagnose.torchrun import Exit, TaskExit, read_exits, read_tasks
 from assistant.diagnose.tracebacks import Episode, read_episodes
+from assistant.logs.combined import Combined, combine
 from assistant.logs.lines import Line
 from assistant.logs.metrics import metric_points
 from assistant.logs.reading import open_log
-from assistant.logs.scan import Hit, Scan, scan_rotated
+from assistant.logs.scan import Hit, Scan, scan_rotated, scan_stream
 from assistant.records import MetricPoint
 from assistant.rules.matching import Patterns
 
@@ -64,6 +65,8 @@ class Facts:
     by_number: dict[int, Line] = field(repr=False, default_factory=dict)
     scan: Scan | None = field(repr=False, default=None)
     """The pass over the job log; None where there is none."""
+    combined: Combined | None = field(repr=False, default=None)
+    """The logs that the lines are made of, where they are several."""
 
     def line(self, number: int) -> Line | None:
         """Return a line of the job log, None where it was not kept."""
@@ -80,7 +83,10 @@ def gather(case: Case, knowledge: Knowledge) -> Facts:
     Raises:
         InputError: The job log cannot be read or is no log.
     """
+    combined = combine(case.logs) if case.logs else None
     scan = scan_rotated(case.job_log, knowledge.patterns) if case.job_log is not None else None
+    if combined is not None and combined.text:
+        scan = scan_stream(combined.stream(), knowledge.patterns, name=case.name)
     lines = _bounded(scan) if scan else []
     streams = Streams(line.text for line in lines)
     exits, tasks = read_exits(lines, streams), read_tasks(lines)
@@ -88,6 +94,9 @@ def gather(case: Case, knowledge: Knowledge) -> Facts:
     if case.job is not None:
         for node in case.job.nodes:
             places.name(node)
+    for file in case.logs:
+        if file.rank is not None and file.node:
+            places.add_task(file.rank, _whole_name(file.node, case))
     times = span([line.text for line in lines])
     year = times.end.year if times.end else None
     kernel_lines = list(numbered(case.kernel, case.kernel_from)) if case.kernel else []
@@ -115,7 +124,14 @@ def gather(case: Case, knowledge: Knowledge) -> Facts:
         job_id=case.job.id if case.job is not None else _job_id(lines),
         by_number={line.number: line for line in lines},
         scan=scan,
+        combined=combined,
     )
+
+
+def _whole_name(node: str, case: Case) -> str:
+    """Return a node as the scheduler names it: a file's name has it without its domain."""
+    nodes = case.job.nodes if case.job is not None else ()
+    return next((known for known in nodes if known.partition(".")[0] == node.partition(".")[0]), node)
 
 
 def _bounded(scan: Scan) -> list[Line]:

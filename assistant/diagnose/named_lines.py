@@ -56,6 +56,8 @@ def _explained(told: Told, reason: str, knowledge: Knowledge) -> bool:
 
 def _cited(facts: Facts, wanted: str, rule: str) -> Citation:
     file, _, number = wanted.rpartition(":")
+    if number.strip().isdigit() and facts.combined is not None and (at := facts.combined.line_of(file or "job.log", int(number))):
+        file, number = "job.log", str(at)
     if number.strip().isdigit() and file in ("", "job.log", "dmesg.log", "slurmctld.log"):
         file, line = file or "job.log", int(number)
         text = next((text for found, text in _lines(facts, file) if found == line), None)

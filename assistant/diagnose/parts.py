@@ -16,23 +16,35 @@ Place = Callable[[int], tuple[str, int]]
 _NAMED = re.compile(r"\bjob\.log:(\d{1,18})\b")
 
 
-def placed(diagnosis: Diagnosis, place: Place) -> Diagnosis:
-    """Return the diagnosis with every line of job.log, cited or named in a sentence, given by its own file."""
-    return _placed(diagnosis, place)
+def placed(diagnosis: Diagnosis, place: Place, label_of: Callable[[int], str] = lambda _: "") -> Diagnosis:
+    """Return the diagnosis with every line of job.log, cited or named in a sentence, given by its own file.
+
+    Args:
+        diagnosis: With lines counted over all files.
+        place: Gives the file and the number in it.
+        label_of: Gives what was put before a line and does not stand in the file.
+    """
+    return _placed(diagnosis, place, label_of)
 
 
-def _placed(value: Value, place: Place) -> Value:
+def own_place(citation: Citation, place: Place, label_of: Callable[[int], str]) -> Citation:
+    """Return a citation of a line counted over all files by its own file."""
+    return _placed(citation, place, label_of)
+
+
+def _placed(value: Value, place: Place, label_of: Callable[[int], str]) -> Value:
     changed: Any = value
     if isinstance(value, Citation):
         if value.file == "job.log":
             file, line = place(value.line)
-            changed = dataclasses.replace(value, file=file or "job.log", line=line)
+            text = value.text.removeprefix(label_of(value.line))
+            changed = dataclasses.replace(value, file=file or "job.log", line=line, text=text)
     elif isinstance(value, str):
         changed = type(value)(_NAMED.sub(lambda match: _named(match, place), value)) if type(value) is str else value
     elif isinstance(value, tuple):
-        changed = tuple(_placed(item, place) for item in value)
+        changed = tuple(_placed(item, place, label_of) for item in value)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {field.name: _placed(getattr(value, field.name), place) for field in dataclasses.fields(value)}
+        fields = {field.name: _placed(getattr(value, field.name), place, label_of) for field in dataclasses.fields(value)}
         changed = dataclasses.replace(value, **fields)
     return changed  # type: ignore[no-any-return]
 

@@ -8,6 +8,7 @@ holds, the answer is `unknown`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from assistant.content.reasons import Reason
 from assistant.diagnose.beside import find
@@ -27,8 +28,9 @@ from assistant.diagnose.reasoning import ENDINGS, symptomatic
 from assistant.diagnose.rivals import in_proportion, rivals
 from assistant.diagnose.weighing import best_of, weigh
 from assistant.diagnose.wording import advice, summary
+from assistant.logs.attempt import LogState
 from assistant.logs.spikes import Spike
-from assistant.records import Action, Category, Citation, DecidedBy, Diagnosis, NodeFinding
+from assistant.records import Action, Category, Citation, DecidedBy, Diagnosis, Job, NodeFinding
 
 CITED = 6
 """Most root-cause lines of a diagnosis; the first three are the best."""
@@ -65,7 +67,36 @@ def judge(facts: Facts, knowledge: Knowledge, opinions: Sequence[Opinion] = ()) 
         found = opinion.note(facts, found)
     found = in_proportion(calibrated(found, knowledge.curves))
     found = with_order(checked(found, facts), facts)
+    found = _told_of_logs(_never_well(found, facts, knowledge), facts)
+    if facts.combined is not None:
+        return placed(found, facts.combined.place, facts.combined.label_of)
     return placed(found, facts.scan.place) if facts.scan is not None and facts.scan.parts else found
+
+
+def _never_well(found: Diagnosis, facts: Facts, knowledge: Knowledge) -> Diagnosis:
+    """Return `unknown` in place of `no_failure` for a job that the scheduler calls failed, whoever said so."""
+    job = facts.case.job
+    if found.reason != "no_failure" or job is None or not job.ended_badly:
+        return found
+    unknown = _unknown((), facts, knowledge)
+    words = f"The scheduler says {job.state}{_code(job)}, and nothing in its logs tells why: {found.summary}"
+    return replace(unknown, summary=words, rivals=found.rivals, by=found.by)
+
+
+def _code(job: Job) -> str:
+    said = [f"exit code {job.exit_code}" if job.exit_code else "", f"signal {job.signal}" if job.signal else ""]
+    return f" ({', '.join(words for words in said if words)})" if any(said) else ""
+
+
+def _told_of_logs(found: Diagnosis, facts: Facts) -> Diagnosis:
+    """Say what was not read: all of it where there is no log at all, else what cannot be opened."""
+    unread = [*facts.case.unread, *(facts.combined.unread if facts.combined is not None else ())]
+    if facts.case.job is None or not unread:
+        return found
+    if not facts.case.has_log:
+        return replace(found, summary=f"{found.summary} No log of the job could be read: {'; '.join(unread[:3])}.")
+    closed = [words for words in unread if f": {LogState.UNREADABLE}" in words]
+    return replace(found, summary=f"{found.summary} Not read: {'; '.join(closed[:3])}.") if closed else found
 
 
 def conclude(facts: Facts, knowledge: Knowledge) -> Diagnosis:

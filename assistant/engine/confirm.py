@@ -14,10 +14,13 @@ from assistant.diagnose.facts import Facts
 from assistant.diagnose.facts import gather as facts_of
 from assistant.diagnose.learn import Lesson, Taught, Teacher
 from assistant.diagnose.named_lines import cited_lines, guessed_line
+from assistant.diagnose.parts import own_place
 from assistant.diagnose.wording import advice
 from assistant.engine.routine import task_of
 from assistant.errors import InputError, NightshiftError, Unavailable, UsageError
+from assistant.logs.attempt import JobLogs
 from assistant.records import Action, CallStatus, Citation, DecidedBy, Diagnosis, Incident, Job, Risk, Rival
+from assistant.recover.joblog import LOGS, noted_logs
 from assistant.store import Store
 from assistant.tooling import found as tools
 from assistant.untrusted import READ_S, is_regular, reading_as, status_of, within
@@ -153,21 +156,26 @@ def _known_action(action: str) -> Action | None:
 def _facts(engine: Engine, incident: Incident) -> Facts | None:
     """Return the facts of what the attempt left, read again from where the evidence says that it lies; None where it is gone."""
     log: Path | None = None
+    logs: JobLogs | None = None
     kernel = account = ""
     for evidence in engine.store.evidence(incident.id):
         if evidence.source == "job log":
             log, account = Path(str(evidence.facts.get("path", ""))), str(evidence.facts.get("account", ""))
+        elif evidence.source == LOGS:
+            logs = noted_logs(evidence.facts)
         elif evidence.source == "dmesg.log":
             kernel = evidence.text
     try:
         with reading_as(account):
-            return within(READ_S, lambda: _read_again(engine, log, kernel), f"the log {log}")
+            return within(READ_S, lambda: _read_again(engine, log, logs, kernel), f"the log {log}")
     except (InputError, OSError, Unavailable) as error:
         logger.info("incident=%s its files cannot be read again: %s", incident.id, error)
         return None
 
 
-def _read_again(engine: Engine, log: Path | None, kernel: str) -> Facts | None:
+def _read_again(engine: Engine, log: Path | None, logs: JobLogs | None, kernel: str) -> Facts | None:
+    if logs is not None and (case := Case.from_parts(None, kernel, "", None, None, None).with_logs(logs)).logs:
+        return facts_of(case, engine.knowledge)
     if log is not None and (not is_regular(log) or status_of(log).st_size > LARGEST_LOG):
         log = None
     if log is None and not kernel:
@@ -182,7 +190,8 @@ def _lines(
     if wanted and facts is None:
         raise InputError("the job's log is gone: no line of it can be named any more; leave --line out")
     if wanted and facts is not None:
-        return cited_lines(facts, wanted, f"named by {by}")
+        cited = cited_lines(facts, wanted, f"named by {by}")
+        return tuple(own_place(one, facts.combined.place, facts.combined.label_of) if facts.combined else one for one in cited)
     if before is not None and before.reason == reason:
         return before.root_cause
     return guessed_line(facts, reason, engine.knowledge) if facts is not None else ()

@@ -18,6 +18,7 @@ from assistant.engine import ledger, routine
 from assistant.engine.advice import hand_over
 from assistant.engine.again import as_the_same_job, back_off, refutation
 from assistant.engine.breaker import HELD, TAKEN_UP, held_by, how_it_stands, stale
+from assistant.engine.completed import CompletedJobs
 from assistant.engine.confirm import confirm_recovered
 from assistant.engine.gather import gather, parent_of, probe, read_facts, suspected
 from assistant.engine.lease import kept_lease
@@ -93,6 +94,7 @@ class Engine:
     embedder: Embedder | None = None
     """Finds past incidents again; None: nothing is remembered."""
     good_runs: routine.GoodRuns = field(default_factory=routine.GoodRuns)
+    completed: CompletedJobs = field(default_factory=CompletedJobs)
     outages: Outages = field(default_factory=Outages)
     replays: bool = False
     """Whether it replays recorded jobs: none lives that could show what became of it."""
@@ -328,6 +330,9 @@ class Engine:
         chosen = choose_playbook(diagnosis, self.playbooks)
         if chosen is None:
             return None, f"no playbook handles {diagnosis.reason}"
+        if job is not None and job.ended_badly and not chosen.step and str(chosen.ends) == str(IncidentState.CLOSED):
+            # whatever its log says: nobody but a person closes the incident of a job that failed
+            return None, f"the scheduler says that job {job.id} {job.state}; {diagnosis.reason} does not explain that"
         if not chosen.restarts:
             return chosen, ""
         budget = self.budget(chosen, diagnosis, job)

@@ -16,8 +16,10 @@ from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.probed import as_text
 from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.gate import Gate
+from assistant.logs.attempt import JobLogs
 from assistant.records import Diagnosis, Event, EventKind, Incident, Job, NodePattern, PatternKind
 from assistant.recover.identity import restart_of
+from assistant.recover.joblog import LOGS, logs_of, marks_before, noted
 from assistant.store import Store
 from assistant.untrusted import LOOK_S, READ_S, is_regular, status_of, within
 
@@ -44,6 +46,7 @@ def gather(store: Store, gate: Gate, incident: Incident, job: Job | None) -> Cas
     kernel = _ask(store, gate, incident, "kernel_log", {"nodes": nodes, "lines": KERNEL_LINES}) if nodes else None
     scheduler = _ask(store, gate, incident, "scheduler_log", {"job": incident.job}) if incident.job else None
     log = job.log if job is not None else None
+    logs = _logs(store, incident, job)
     if log is not None:
         size, known = _size_of(log, job)
         facts = {"path": str(log), "size_bytes": size, "account": job.account if job is not None else ""}
@@ -57,7 +60,8 @@ def gather(store: Store, gate: Gate, incident: Incident, job: Job | None) -> Cas
         store.add_evidence(incident.id, "dmesg.log", kernel_text[-KEPT_CHARACTERS:], {"nodes": nodes})
     scheduler_text = str((scheduler or {}).get("text", ""))
     try:
-        return within(LOOK_S, lambda: Case.from_parts(log, kernel_text, scheduler_text, _metrics(job), job, event), f"{log}")
+        case = within(LOOK_S, lambda: Case.from_parts(log, kernel_text, scheduler_text, _metrics(job), job, event), f"{log}")
+        return case.with_logs(logs) if logs is not None else case
     except Unavailable as error:
         store.add_evidence(incident.id, "job log unread", f"unknown: {error}", {"known": False})
         return Case.from_parts(None, kernel_text, scheduler_text, None, job, event)
@@ -68,9 +72,9 @@ def read_facts(store: Store, incident: Incident, case: Case, knowledge: Knowledg
 
     A log that hangs, is none, or breaks what reads it must leave its incident diagnosed: `unknown` is a diagnosis.
     """
-    attempts = [case, replace(case, job_log=None), replace(case, metrics=None)]
+    attempts = [case, case.without_log(), replace(case, metrics=None)]
     for attempt in attempts if case.metrics is not None else attempts[:1]:
-        if attempt.job_log is None and attempt.metrics is None:
+        if not attempt.has_log and attempt.metrics is None:
             continue
         try:
             return within(READ_S, partial(facts_of, attempt, knowledge), f"the log {attempt.job_log or attempt.metrics}")
@@ -83,11 +87,25 @@ def read_facts(store: Store, incident: Incident, case: Case, knowledge: Knowledg
             logger.exception("incident=%s %s broke what reads it", incident.id, attempt.job_log or attempt.metrics)
             why = f"it broke what reads it: {error!r}"
         _keep_unread(store, incident, attempt, why)
-    return facts_of(replace(case, job_log=None, metrics=None), knowledge)
+    return facts_of(replace(case.without_log(), metrics=None), knowledge)
+
+
+def _logs(store: Store, incident: Incident, job: Job | None) -> JobLogs | None:
+    """Return the logs of an attempt, and keep which there are and how long; None where nobody can tell now."""
+    if job is None:
+        return None
+    try:
+        logs = logs_of(job, marks_before(store, job))
+    except (Unavailable, OSError) as error:
+        store.add_evidence(incident.id, f"{LOGS} unknown", f"unknown: {error}", {"known": False})
+        return None
+    text = "\n".join([*(file.described() for file in logs.files), *logs.problems]) or "no log is known"
+    store.add_evidence(incident.id, LOGS, text[:KEPT_CHARACTERS], {**noted(logs, store.clock.now()), "account": job.account})
+    return logs
 
 
 def _keep_unread(store: Store, incident: Incident, case: Case, why: str) -> None:
-    source = "job log" if case.job_log is not None else "metrics.jsonl"
+    source = "job log" if case.has_log else "metrics.jsonl"
     logger.warning("incident=%s its %s cannot be read: %s", incident.id, source, why)
     store.add_evidence(incident.id, f"{source} unread", f"unknown: {why}"[:KEPT_CHARACTERS], {"known": False})
 

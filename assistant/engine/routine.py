@@ -13,6 +13,7 @@ from assistant.diagnose.case import Case
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.facts import gather as facts_of
 from assistant.diagnose.routine import learn_routine
+from assistant.engine.completed import last_error
 from assistant.errors import InputError, StoreError, Unavailable
 from assistant.logs.reading import open_log
 from assistant.logs.task import task_key
@@ -81,6 +82,7 @@ class GoodRuns:
 
     def look(self, engine: Engine) -> str | None:
         """Study the next job that ended well, when it is time; return its id, None when there was none."""
+        self.remarks += engine.completed.look(engine, engine.watcher.jobs)
         now = engine.clock.now()
         if self.looked is not None and now - self.looked < EVERY:
             return None
@@ -110,6 +112,9 @@ class GoodRuns:
                 facts = within(LOOK_S, lambda: facts_of(Case.from_parts(job.log, "", "", None, job, None), knowledge), f"{job.log}")
         except (InputError, OSError, Unavailable) as error:
             logger.info("job=%s its log teaches nothing: %s", job.id, error)
+            return
+        if last_error(facts, knowledge) is not None:
+            logger.info("job=%s ended with 0 behind an error: it teaches nothing", job.id)
             return
         taken = {rule.id for rule in rules}
         found = learn_routine(facts, knowledge, healthy=True, at=now, task=task, rules=rules, taken=taken, site=engine.site)

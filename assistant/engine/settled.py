@@ -16,7 +16,7 @@ from assistant.engine.again import MOVED
 from assistant.errors import ToolError
 from assistant.records import CallStatus, Diagnosis, EventKind, Incident, IncidentState, Job, JobState, tags_in
 from assistant.recover.identity import RESTARTS, is_claim, is_withdrawn_claim, other_store, restart_of
-from assistant.recover.joblog import log_lines, log_points
+from assistant.recover.joblog import log_lines, log_points, marks_before
 from assistant.recover.playbook import Ended
 from assistant.recover.restart import same_run
 from assistant.recover.training_end import training_end
@@ -78,7 +78,7 @@ def _own_incident(engine: Engine, incident: Incident, restarted: _Restarted) -> 
 
 def _verdict(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted: _Restarted) -> Verdict:
     job = engine.scheduler.job(restarted.job)
-    points = log_points(job) if job.state is not JobState.PENDING else []
+    points = log_points(job, marks=marks_before(engine.store, job), sure=True)
     before = []
     if restarted.job != incident.job and incident.job is not None:
         try:

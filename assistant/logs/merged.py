@@ -161,7 +161,7 @@ class Merged:
         import numpy as np
 
         if year is not None:
-            times = _in_year(times, year)
+            times = in_year(times, year)
         if not self._keys[source] and len(stamped := times[times > 0]):
             self._keys[source] = int(stamped[0])  # lines before it go with it
         keys = np.maximum.accumulate(np.maximum(times, self._keys[source]))
@@ -175,8 +175,8 @@ def _year(times: NDArray[np.int64]) -> int | None:
     return year_of(int(stamped[len(stamped) // 2])) if len(stamped) else None
 
 
-def _in_year(times: NDArray[np.int64], year: int) -> NDArray[np.int64]:
-    """Move times without a year into that of the files that carry one."""
+def in_year(times: NDArray[np.int64], year: int) -> NDArray[np.int64]:
+    """Return times with those that carry no year moved into that of the files that do."""
     import numpy as np
 
     start, later = (int(np.datetime64(f"{y}-01-01", "us").astype(np.int64)) for y in (2000, year))

@@ -258,7 +258,7 @@ def open_log(path: Path | str) -> LogStream:
             raise InputError(f"{shown}: is a gzip file that ends before its first byte of text, or is damaged")
         raw = _Replayed(head, cast(Readable, gunzip))
     try:
-        _refuse_binary(head, shown)
+        refuse_binary(head, shown)
     except InputError:
         raw.close()
         raise
@@ -271,7 +271,16 @@ def open_log(path: Path | str) -> LogStream:
     return stream
 
 
-def _refuse_binary(head: bytes, shown: str) -> None:
+def refuse_binary(head: bytes, shown: str) -> None:
+    """Refuse what is no log.
+
+    Args:
+        head: The first bytes, at most 64 KiB.
+        shown: Name of the file, for the error.
+
+    Raises:
+        InputError: It is empty, of a known other format, or binary.
+    """
     if not head:
         raise InputError(f"{shown}: is empty")
     for magic, what in _FORMATS.items():

@@ -72,6 +72,25 @@ class Job:
     """The account of this machine with whose rights its files are read; empty where its processes run with our own."""
     expected_start: datetime | None = None
     """When the scheduler expects a pending job to begin; None where it does not say."""
+    raw_id: str = ""
+    """The scheduler's id that each task of an array has for itself, as in `%j` and SLURM_JOB_ID; empty: the same as `id`."""
+    error_log: Path | None = None
+    """Standard error where it is not in `log`."""
+    discards: tuple[str, ...] = ()
+    """Streams that the scheduler writes to /dev/null: `standard output`, `standard error`."""
+    appends: bool = False
+    """Whether `log` and `error_log` keep what stood there before the attempt; Slurm cuts it off unless it is told to append."""
+    site_logs: tuple[str, ...] = ()
+    """Patterns of logs that the site's settings name for every job."""
+    dated_logs: bool = False
+    """Whether times of files can be compared with `started` and `ended`: not where time is simulated or a job is replayed."""
+
+    @property
+    def ended_badly(self) -> bool:
+        """Whether the scheduler calls it failed in any way, or it ended by itself with a code that is not zero."""
+        if self.state in (JobState.FAILED, JobState.NODE_FAIL, JobState.OUT_OF_MEMORY, JobState.TIMEOUT):
+            return True
+        return self.state is JobState.COMPLETED and bool(self.exit_code or self.signal)
 
     @property
     def held(self) -> bool:

@@ -43,6 +43,8 @@ class Directives:
     """Whom to tell."""
     heartbeat: str = ""
     """File that the training loop replaces at each step; the watch reads it."""
+    logs: tuple[str, ...] = ()
+    """Files that the job logs into, separated by commas; `%j`, `%x`, `%t` and variables as in `srun --output`."""
     problems: tuple[str, ...] = ()
     """What could not be understood, with the line of the script."""
 
@@ -82,6 +84,9 @@ def _value(key: str, value: str) -> str | Callable[[Directives], Directives]:
         if number < 0:
             return f"restarts must be a number, not {value[:40]!r}"
         return lambda said: replace(said, restarts=number)
+    if key == "logs":
+        paths = tuple(path for path in value.split(",") if path)
+        return (lambda said: replace(said, logs=paths)) if paths else "logs must name at least one file"
     if key == "act" and value not in ACT:
         return f"act must be one of {', '.join(ACT)}, not {value!r}"
     if key == "format" and value not in tuple(Format):
@@ -91,7 +96,7 @@ def _value(key: str, value: str) -> str | Callable[[Directives], Directives]:
         if unknown:
             return f"{key} knows {{{'}, {'.join(sorted(PLACEHOLDERS[key]))}}}, not {{{sorted(unknown)[0]}}}"
     elif key not in ("checkpoints", "act", "format", "owner", "heartbeat"):
-        known = ["checkpoints", "format", "resume", "skip", "restarts", "act", "owner", "heartbeat"]
+        known = ["checkpoints", "format", "resume", "skip", "restarts", "act", "owner", "heartbeat", "logs"]
         near = difflib.get_close_matches(key, known, n=1)
         return f"unknown key {key!r}" + (f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}")
     return lambda said: replace(said, **{key: value})  # type: ignore[arg-type]

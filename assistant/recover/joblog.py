@@ -1,38 +1,167 @@
-"""The end of a job's log, for checks that come again and again: bounded, and nothing at all while there is no log."""
+"""The ends of a job's logs, for checks that come again and again: bounded, of one attempt, and nothing while there is none."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
 from functools import partial
+from pathlib import Path
+from typing import Any
 
-from assistant.errors import Unavailable
+from assistant.errors import NightshiftError, Unavailable
+from assistant.logs.attempt import STREAMS, JobLogs, LogFile, LogState, Mark, job_logs
+from assistant.logs.combined import names_of
+from assistant.logs.declared import Origin
 from assistant.logs.lines import Lines
+from assistant.logs.metric_files import metric_file_points
 from assistant.logs.metrics import metric_points
-from assistant.records import Job, MetricPoint
-from assistant.untrusted import LOOK_S, read_end, reading_as, within
+from assistant.records import Job, JobState, MetricPoint
+from assistant.recover.directives import read_directives
+from assistant.recover.identity import restart_of
+from assistant.tooling import History
+from assistant.untrusted import LOOK_S, read_end_from, reading_as, within
 
 TAIL_BYTES = 16 << 20
+MOST_READ = 9
+"""Logs that are read in a check: the streams of the batch script and the first ranks."""
 CONSUMED = re.compile(r"iteration\s{1,16}(\d{1,15})/.{0,255}?consumed samples:\s{0,16}(\d{1,18})", re.IGNORECASE)
 BATCH = re.compile(r"global[ _]batch[ _]size\W+(\d{1,12})", re.IGNORECASE)
 
 
-def log_lines(job: Job, *, most_bytes: int = TAIL_BYTES) -> Lines:
-    """Return the last lines of a job's log; none while it has no log or it cannot be read now."""
-    if job.log is None:
-        return Lines()
+def logs_of(job: Job, marks: Sequence[Mark] = ()) -> JobLogs:
+    """Return the logs of the last attempt of a job, looked for with its owner's rights.
+
+    Args:
+        job: With its script in `spec` where that is known.
+        marks: How long files were before, from `marks_before`.
+
+    Raises:
+        Unavailable: The file system does not answer.
+    """
+    directive = read_directives(job.spec.script).logs if job.spec is not None else ()
+    with reading_as(job.account):
+        return within(LOOK_S, partial(job_logs, job, marks=marks, directive=directive), f"the logs of job {job.id}")
+
+
+def marks_before(history: History, job: Job) -> list[Mark]:
+    """Return how long the logs were before a job that Nightshift submitted began, as the incident that it answers has it noted."""
+    call = restart_of(history, job)
+    if call is None or call.incident is None:
+        return []
+    return [mark for evidence in history.evidence(call.incident) if evidence.source == LOGS for mark in _marks(evidence.facts)]
+
+
+LOGS = "job logs"
+"""Source of the evidence that says which logs an attempt had and how long they were."""
+
+
+def noted(logs: JobLogs, at: datetime) -> dict[str, object]:
+    """Return facts of evidence from which `marks_before` tells how long each file was."""
+    names = dict(zip((file.path for file in logs.readable), names_of(logs.readable), strict=True))
+    files = [
+        {
+            "path": str(file.path),
+            "name": names.get(file.path, ""),
+            "origin": file.origin.name,
+            "how": file.how,
+            "state": str(file.state),
+            "begin": file.begin,
+            "rank": file.rank,
+            "node": file.node,
+            "inode": file.inode,
+            "size_bytes": file.size_bytes,
+        }
+        for file in logs.files
+    ]
+    return {"files": files, "at": at.isoformat()}
+
+
+def noted_logs(facts: Mapping[str, Any]) -> JobLogs:
+    """Return the logs that evidence of `LOGS` names, as they were then; those that evidence of an older form names not at all."""
+    files = []
+    for one in facts.get("files", ()):
+        try:
+            state, origin = LogState(one["state"]), Origin[one["origin"]]
+            rank = int(one["rank"]) if one["rank"] is not None else None
+            known = LogFile(
+                Path(one["path"]), origin, str(one["how"]), state, begin=int(one["begin"]), rank=rank, node=str(one["node"])
+            )
+            at = datetime.fromisoformat(str(facts["at"]))
+            files.append(replace(known, inode=int(one["inode"]), size_bytes=int(one["size_bytes"]), written=at))
+        except (KeyError, TypeError, ValueError):
+            continue
+    return JobLogs(tuple(files))
+
+
+def _marks(facts: Mapping[str, Any]) -> list[Mark]:
+    try:
+        at = datetime.fromisoformat(str(facts["at"]))
+        return [
+            Mark(str(file["path"]), int(file["inode"]), int(file["size_bytes"]), at) for file in facts["files"] if file["inode"]
+        ]
+    except (KeyError, TypeError, ValueError):
+        return []
+
+
+def log_lines(job: Job, *, most_bytes: int = TAIL_BYTES, marks: Sequence[Mark] = (), sure: bool = False) -> Lines:
+    """Return the last lines of a job's logs, file after file; none while it has no log or it cannot be read now.
+
+    Args:
+        job: Its last attempt is meant: lines of earlier ones are left out as far as `job_logs` can tell.
+        most_bytes: Of all files together.
+        marks: From `marks_before`.
+        sure: Whether files are left out in which lines of earlier attempts may stand.
+    """
+    parts = _ends(job, most_bytes, marks, sure=sure)
+    return Lines([(1, b"".join(parts))]) if parts else Lines()
+
+
+def log_points(job: Job, *, marks: Sequence[Mark] = (), sure: bool = False) -> list[MetricPoint]:
+    """Return the metrics that the ends of a job's logs show: those of the file that shows most, else of its metric files.
+
+    Args:
+        job: Its last attempt is meant.
+        marks: From `marks_before`.
+        sure: Whether only lines count that are proven to be this attempt's.
+    """
+    parts = _ends(job, TAIL_BYTES, marks, sure=sure)
+    best = max((metric_points(Lines([(1, part)])) for part in parts), key=len, default=[])
+    if best or job.state is JobState.PENDING:
+        return best
     try:
         with reading_as(job.account):
-            raw, begin = within(LOOK_S, partial(read_end, job.log, most_bytes), f"{job.log}")
-    except (OSError, Unavailable):
-        return Lines()
-    # A read from the middle begins inside a line.
-    return Lines([(1, raw.partition(b"\n")[2] if begin else raw)])
+            return within(LOOK_S, partial(metric_file_points, job), f"the metrics of job {job.id}")[0]
+    except (OSError, NightshiftError):
+        return []
 
 
-def log_points(job: Job) -> list[MetricPoint]:
-    """Return the metrics that the end of a job's log shows."""
-    return metric_points(log_lines(job))
+def _ends(job: Job, most_bytes: int, marks: Sequence[Mark], *, sure: bool) -> list[bytes]:
+    """Return the end of each log as whole lines."""
+    try:
+        logs = logs_of(job, marks)
+    except Unavailable:
+        return []
+    files = (logs.sure if sure else logs.readable)[:MOST_READ]
+    own = [file for file in files if file.origin in STREAMS]
+    parts = []
+    for file in files:
+        share = most_bytes // max(1, len(own)) if file in own else most_bytes // MOST_READ
+        if part := _end(job, file, share):
+            parts.append(part)
+    return parts
+
+
+def _end(job: Job, file: LogFile, most_bytes: int) -> bytes:
+    try:
+        with reading_as(job.account):
+            raw, begin = within(LOOK_S, partial(read_end_from, file.path, file.begin, most_bytes), f"{file.path}")
+    except (OSError, NightshiftError):
+        return b""
+    # a read from the middle begins inside a line
+    raw = raw.partition(b"\n")[2] if begin > file.begin else raw
+    return raw if raw.endswith(b"\n") or not raw else raw + b"\n"
 
 
 def samples_of(texts: Iterable[str], first: int, end: int) -> tuple[int, int] | None:

@@ -28,7 +28,8 @@ def witnesses(diagnosis: Diagnosis, node: str) -> frozenset[str]:
     if found is None:
         return frozenset()
     lines = [*found.citations, *(one for one in diagnosis.root_cause if one.role == "root")]
-    return frozenset(WITNESSES.get(one.file, one.file) for one in lines)
+    # every other file is one of the job: an error file or a rank's own log is no second witness beside job.log
+    return frozenset(WITNESSES.get(one.file, "job") for one in lines)
 
 
 def proven(diagnosis: Diagnosis) -> list[str]:

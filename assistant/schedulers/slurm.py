@@ -66,6 +66,7 @@ class SlurmScheduler:
         users = self._users()
         rows = self._queue("--all") if "*" in users else self._queue("--all", f"--user={','.join(users)}")
         old = self.history.recent(rows)
+        rows = self.history.with_steps(rows)
         return [row.job for row in sorted([*old, *rows], key=lambda row: (len(row.raw_id), row.raw_id))]
 
     def job(self, job_id: str) -> Job:
@@ -75,7 +76,7 @@ class SlurmScheduler:
             ToolError: Neither the controller nor the accounting knows it.
             Unavailable: One of them did not answer, so nobody can tell.
         """
-        return self._specs.with_spec(self._row(job_id))
+        return replace(self._specs.with_spec(self._row(job_id)), site_logs=self.settings.logs)
 
     def submit(self, spec: JobSpec) -> str:
         """Hand a job to sbatch and return its id.

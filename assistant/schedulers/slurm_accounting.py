@@ -34,8 +34,8 @@ ACCOUNTED_COLUMNS = (
     "NNodes",
 )
 """Columns of sacct; the last one, and the first, never hold a newline."""
-NEWER_ACCOUNTED_COLUMNS = ("DerivedExitCode", "Restarts", "StdOut")
-"""Two of them of 23.02 and 24.11; asked for where `sacct --helpformat` names them."""
+NEWER_ACCOUNTED_COLUMNS = ("DerivedExitCode", "Restarts", "StdOut", "StdErr")
+"""Three of them of 23.02 and 24.11; asked for where `sacct --helpformat` names them."""
 PICKED_COLUMNS = ("JobID", "JobIDRaw", *ACCOUNTED_COLUMNS[2:-1], *NEWER_ACCOUNTED_COLUMNS)
 """What a job is made of, in the order in which `_accounted_row` takes it."""
 
@@ -72,7 +72,7 @@ def accounted_rows(text: str, marks: Marks, columns: Sequence[str]) -> list[Row]
 
 def _accounted_row(picked: Sequence[str], earlier: int) -> Row:
     job_id, raw_id, state_text, status, submitted, started, ended, user, partition, node_text, *rest = picked
-    work_dir, comment, name, line, reason, steps, restarts, stdout = rest
+    work_dir, comment, name, line, reason, steps, restarts, stdout, stderr = rest
     job = job_of(
         job_id=job_id,
         raw_id=raw_id,
@@ -83,6 +83,7 @@ def _accounted_row(picked: Sequence[str], earlier: int) -> Row:
         end=end_of(state_text, status, reason)._replace(begun=True),
         node_text=node_text,
         pattern=value(stdout) or option_in(line, OUTPUT),
+        error_pattern=value(stderr) or option_in(SCRIPT_WORD.split(line)[0], ERROR),
         work_dir=work_dir,
         times=(submitted, started, ended),
         attempt=int(restarts) if restarts.isdecimal() else earlier,
@@ -102,6 +103,9 @@ def option_in(line: str, option: re.Pattern[str]) -> str:
 
 _VALUE = rf"(?:[= ]|(?<=\s-\w))(\S+(?:\s+{PATTERN})?)"
 OUTPUT = re.compile(rf"\s(?:-o|--output){_VALUE}")
+SCRIPT_WORD = re.compile(r"(?<=\s)\S{1,4096}\.(?:sh|slurm|sbatch|bash|job|sub)(?=\s|$)")
+"""A script's own name: options behind it are its arguments."""
+ERROR = re.compile(rf"\s(?:-e|--error){_VALUE}")
 COMMENT = re.compile(rf"\s--comment{_VALUE}")
 
 

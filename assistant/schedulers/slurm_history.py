@@ -28,6 +28,10 @@ READ_BYTES = 64 << 20
 NOT_HANDED_ON = re.compile(r"(?:SLURM|SBATCH|SRUN)_|(?:_|PWD|OLDPWD|SHLVL)$")
 """Variables that belong to one submission or one shell."""
 FORGOTTEN_IN_MEMORY = 50_000
+STEPS_AT_ONCE = 200
+"""Jobs in one question to the accounting."""
+STEPS_WITHOUT_ACCOUNTING = 20
+"""Jobs of which the controller is asked one by one in a look."""
 
 
 class History:
@@ -43,6 +47,7 @@ class History:
         self._asked: datetime | None = None
         self._ended: list[Row] = []
         self._attempts: dict[str, int] = {}
+        self._steps: dict[tuple[str, int], int] = {}
 
     @property
     def accounted(self) -> bool:
@@ -94,6 +99,44 @@ class History:
     def _counted(self, row: Row) -> Row:
         attempt = max(row.job.attempt, self._attempts.get(row.raw_id, 0))
         return row._replace(job=replace(row.job, attempt=attempt))
+
+    def with_steps(self, rows: Sequence[Row]) -> list[Row]:
+        """Return rows of the controller with the exit codes of the steps of jobs that completed, asked for once a job.
+
+        The accounting has them; without one the controller is asked for a few jobs a look. An answer that does not come is asked
+        for again at the next look.
+        """
+        new = [row for row in rows if row.job.state is JobState.COMPLETED and _step_key(row) not in self._steps]
+        try:
+            if new and self.accounted:
+                for first in range(0, len(new), STEPS_AT_ONCE):
+                    self._ask_steps(new[first : first + STEPS_AT_ONCE])
+            elif new:
+                self._ask_derived(new[-STEPS_WITHOUT_ACCOUNTING:])
+        except Unavailable as error:
+            logger.warning("exit codes of steps are not known yet: %s", error)
+        if len(self._steps) > FORGOTTEN_IN_MEMORY:
+            self._steps = {key: self._steps[key] for row in rows if (key := _step_key(row)) in self._steps}
+        return [
+            row._replace(job=replace(row.job, step_exit_code=code))
+            if (code := self._steps.get(_step_key(row))) is not None
+            else row
+            for row in rows
+        ]
+
+    def _ask_steps(self, rows: Sequence[Row]) -> None:
+        wanted = {row.raw_id: row for row in rows}
+        for told in self._ask("--jobs", ",".join(wanted)):
+            row = wanted.get(told.raw_id)
+            # it lags by a second or two and says RUNNING until then
+            if row is not None and told.job.state.ended and told.job.step_exit_code is not None:
+                self._steps[_step_key(row)] = told.job.step_exit_code
+
+    def _ask_derived(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            done = self._commands.run("scontrol", "show", "job", "-d", "-o", row.raw_id)
+            found = re.search(r"\sDerivedExitCode=(\d+):\d+\s", done.out)
+            self._steps[_step_key(row)] = int(found.group(1)) if found is not None and not done.status else 0
 
     def last(self, job_id: str) -> Row | None:
         """Return the last attempt of a job that the controller does not know; None when nobody does.
@@ -169,6 +212,11 @@ class History:
         if done.status:
             raise Unavailable(f"sacct failed, so nothing is known: {done.said}")
         return accounted_rows(done.out, marks, self._columns)
+
+
+def _step_key(row: Row) -> tuple[str, int]:
+    """Return what tells a job that ended from a later one with its id, and from its own earlier attempts."""
+    return row.raw_id, round(row.job.ended.timestamp()) if row.job.ended is not None else 0
 
 
 def _believed(row: Row) -> Row:

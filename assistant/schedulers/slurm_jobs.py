@@ -39,13 +39,17 @@ QUEUE_COLUMNS = (
     "Partition",
     "NodeList",
     "STDOUT",
+    "STDERR",
     "WorkDir",
     "Comment",
     "Dependency",
     "Command",
     "Name",
 )
-"""Names that every version from 22.05 on takes. `State` and `STDOUT` are the two that its manual leaves out."""
+"""Names that every version from 22.05 on takes. `State`, `STDOUT` and `STDERR` are those that its manual leaves out."""
+
+
+NOWHERE = "/dev/null"
 
 
 class Row(NamedTuple):
@@ -80,7 +84,7 @@ def queue_rows(text: str, marks: Marks) -> list[Row]:
 
 def _queue_row(fields: Sequence[str]) -> Row:
     (job_id, raw_id, state_text, reason, status, restarts, submitted, started, ended, user, partition, node_text, *rest) = fields
-    stdout, work_dir, comment, dependency, command, name = rest
+    stdout, stderr, work_dir, comment, dependency, command, name = rest
     if job_id.endswith("]"):
         job_id = re.sub(r"_\[(\d+)\]$", r"_\1", job_id)  # the only task of an array that still waits
     if state_text == "COMPLETING" and restarts != "0" and ended in NOTHING:
@@ -95,6 +99,7 @@ def _queue_row(fields: Sequence[str]) -> Row:
         end=end_of(state_text, status, reason),
         node_text=node_text,
         pattern=stdout,
+        error_pattern=stderr,
         work_dir=work_dir,
         times=(submitted, started, ended),
         attempt=int(restarts) if restarts.isdecimal() else 0,
@@ -117,6 +122,7 @@ def job_of(
     times: tuple[str, str, str],
     attempt: int,
     comment: str,
+    error_pattern: str = "",
 ) -> Job:
     """Return a job of what Slurm says of it, in the queue or in the accounting.
 
@@ -133,9 +139,12 @@ def job_of(
         times: When it was submitted, began and ended; a time that its state rules out is left out.
         attempt: How often it was queued again.
         comment: Of the job.
+        error_pattern: Of its standard error; empty where that is not told, and then it is in the output, as is Slurm's default.
     """
     nodes = nodes_of(node_text)
     submitted, started, ended = times
+    log = log_of(pattern, work_dir, raw_id=raw_id, job_id=job_id, name=name, user=user, nodes=nodes)
+    error_log = log_of(error_pattern, work_dir, raw_id=raw_id, job_id=job_id, name=name, user=user, nodes=nodes)
     return Job(
         id=job_id,
         name=name,
@@ -144,7 +153,7 @@ def job_of(
         state=end.state,
         partition=partition,
         nodes=nodes,
-        log=log_of(pattern, work_dir, raw_id=raw_id, job_id=job_id, name=name, user=user, nodes=nodes),
+        log=log,
         work_dir=folder_of(work_dir),
         submitted=moment(submitted),
         started=moment(started) if end.begun else None,
@@ -155,12 +164,22 @@ def job_of(
         comment=comment,
         reason=end.reason,
         expected_start=moment(started) if end.state is JobState.PENDING else None,
+        raw_id=raw_id if raw_id != job_id else "",
+        error_log=error_log if error_log != log else None,
+        discards=discards_of(pattern, error_pattern),
+        dated_logs=True,
     )
+
+
+def discards_of(pattern: str, error_pattern: str) -> tuple[str, ...]:
+    """Return which streams go to /dev/null; standard error goes where standard output does unless it is told otherwise."""
+    output = pattern == NOWHERE
+    return (("standard output",) if output else ()) + (("standard error",) if (error_pattern or pattern) == NOWHERE else ())
 
 
 def log_of(pattern: str, work_dir: str, *, raw_id: str, job_id: str, name: str, user: str, nodes: Sequence[str]) -> Path | None:
     """Return where a job's output lies, given the pattern of it."""
-    if not value(pattern) or pattern == "/dev/null" or ("+" in job_id and not job_id.endswith("+0")):
+    if not value(pattern) or pattern == NOWHERE or ("+" in job_id and not job_id.endswith("+0")):
         return None  # of a heterogeneous job only the first part has an output
     path = log_path(pattern, raw_id=raw_id, job_id=job_id, name=name, user=user, node=nodes[0] if nodes else "")
     if not path.startswith("/"):

@@ -152,9 +152,22 @@ def without_carried(script: str) -> tuple[str, dict[str, str]]:
 
 def output_pattern(typed: Typed, script: str) -> str:
     """Return the pattern of a job's output as typed or as its script says; empty where neither does."""
+    return option_pattern(typed, script, "o", "output")
+
+
+def option_pattern(typed: Typed, script: str, short: str, long: str) -> str:
+    """Return the last value of an option of sbatch as typed, else as the script says; empty where neither does.
+
+    Args:
+        typed: The submission.
+        script: With its `#SBATCH` lines.
+        short: Letter of the option; empty where it has none.
+        long: Its name.
+    """
     directives = " ".join(f" {words}" for words in re.findall(r"^#SBATCH\s+(.*)$", script, re.MULTILINE))
-    named = re.findall(r"\s(?:-o[= ]?|--output[= ])(\S+)", directives)
-    return typed.values.get("output", "") or (named[-1].strip("\"'") if named else "")
+    letter = f"-{short}[= ]?|" if short else ""
+    named = re.findall(rf"\s(?:{letter}--{long}[= ])(\S+)", directives)
+    return typed.values.get(long, "") or (named[-1].strip("\"'") if named else "")
 
 
 def shown_options(details: Mapping[str, str]) -> tuple[str, ...]:

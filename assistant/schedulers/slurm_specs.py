@@ -11,10 +11,11 @@ from assistant.errors import Unavailable
 from assistant.records import Job, JobSpec
 from assistant.schedulers.slurm_compare import accounted_differences, record_differences, script_differences, shown_record
 from assistant.schedulers.slurm_history import History
-from assistant.schedulers.slurm_jobs import Row
+from assistant.schedulers.slurm_jobs import NOWHERE, Row
 from assistant.schedulers.slurm_run import NO_SUCH_JOB, Commands
-from assistant.schedulers.slurm_spec import job_spec, output_pattern, shown_details, typed_submission
+from assistant.schedulers.slurm_spec import job_spec, option_pattern, output_pattern, shown_details, typed_submission
 from assistant.schedulers.slurm_text import log_path
+from assistant.schedulers.slurm_typed import Typed
 
 logger = logging.getLogger(__name__)
 
@@ -51,12 +52,29 @@ class Specs:
         typed = typed_submission(job, known.script, known.submit_line, command=command, environment=given)
         pattern = output_pattern(typed, known.script) or row.pattern
         spec = job_spec(job, details, known.script, pattern=pattern, typed=typed, environment=given)
-        if job.log is None and job.work_dir is not None and known.script and "+" not in job.id and pattern != "/dev/null":
+        if job.log is None and job.work_dir is not None and known.script and "+" not in job.id and pattern != NOWHERE:
             node = job.nodes[0] if job.nodes else ""
             default = pattern or f"slurm-{row.raw_id}.out"
             path = log_path(default, raw_id=row.raw_id, job_id=job.id, name=job.name, user=job.user, node=node)
             job = replace(job, log=job.work_dir / path)
-        return replace(job, spec=spec)
+        job = self._with_error_log(job, row, known.script, typed)
+        return replace(job, spec=spec, appends=self._appends(known, typed))
+
+    def _with_error_log(self, job: Job, row: Row, script: str, typed: Typed) -> Job:
+        """Return a job with its own file of errors where only the submission or the script tells of one."""
+        pattern = option_pattern(typed, script, "e", "error")
+        if job.error_log is not None or not pattern or job.work_dir is None or "+" in job.id:
+            return job
+        if pattern == NOWHERE:
+            return replace(job, discards=tuple(dict.fromkeys([*job.discards, "standard error"])))
+        node = job.nodes[0] if job.nodes else ""
+        path = job.work_dir / log_path(pattern, raw_id=row.raw_id, job_id=job.id, name=job.name, user=job.user, node=node)
+        return replace(job, error_log=path if path != job.log else None)
+
+    def _appends(self, known: _Submission, typed: Typed) -> bool:
+        """Tell whether Slurm appends to the job's files: as submitted, else as the cluster is configured."""
+        mode = option_pattern(typed, known.script, "", "open-mode") or known.environment.get("SBATCH_OPEN_MODE", "")
+        return mode.startswith("a") if mode else self._config().get("JobFileAppend", "0") == "1"
 
     def differences(self, before: Row, after: Row, spec: JobSpec, sent: str) -> list[str]:
         """Return what a held job has otherwise than the one that it repeats, but for what a restart means to change.

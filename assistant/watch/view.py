@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from os import stat_result
 from pathlib import Path
 
+from assistant.logs.attempt import names_job
 from assistant.logs.lines import Line
 from assistant.logs.metrics import MetricReader
 from assistant.logs.phases import Phase, phase_begun, phase_over
@@ -50,6 +51,15 @@ class ViewLimits:
 
 
 @dataclass
+class _Source:
+    """A log beside the main one, as far as it was read."""
+
+    follower: Follower
+    reader: MetricReader = field(default_factory=MetricReader)
+    size: tuple[int, int, int] = (0, 0, 0)
+
+
+@dataclass
 class View:
     """One attempt."""
 
@@ -57,6 +67,10 @@ class View:
     limits: ViewLimits
     beside: Path | None = None
     """Where its own metrics.jsonl would lie; None where it shares the folder with others."""
+    more: tuple[Path, ...] = ()
+    """Other logs of the attempt: standard error, a file for each rank, what the script redirects to."""
+    before: Position | None = None
+    """How far the log was read in the attempt before, where that wrote the same file."""
     metrics: Follower | None = None
     reader: MetricReader = field(default_factory=MetricReader)
     cadence: Cadence = field(default_factory=Cadence)
@@ -86,6 +100,9 @@ class View:
     _seen_at: array[float] = field(default_factory=lambda: array("d"))
     _from_file: bool = False
     _follower: Follower | None = None
+    _beside: dict[Path, _Source] = field(default_factory=dict)
+    _leader: Path | None = None
+    """The log whose steps count: others may show the same ones."""
     _from_the_middle: bool = False
     """Whether its first steps were not seen."""
 
@@ -101,6 +118,7 @@ class View:
             OSError: It cannot be read now: unknown, not silent.
         """
         self._read_log(now)
+        self._read_more(now)
         if self.metrics is None and self.beside is not None and self.last is None:
             self.metrics = _follow(self.beside, self.job)  # written from the first step on
         if self.metrics is not None and (not self.reader.points or self._from_file):
@@ -131,23 +149,30 @@ class View:
             self.beat_at,
             self.phase_at,
             steps=self.last is not None,
-            says_nothing=not self._size[1] and self.metrics is None,
+            says_nothing=not self._size[1] and self.metrics is None and not any(one.size[1] for one in self._beside.values()),
         )
         return suspicion_of(signs, self.cadence, self.limits.hang, now)
 
     def _opened(self) -> Follower:
         """Return what follows the log, at first from near its end: the detectors need its last steps, not its history."""
         if self._follower is None:
-            log = self.job.log or Path()
-            status = _status(log)
+            log = self.job.log or self.job.error_log or Path()
+            status = _status(log) if log != Path() else None
             size = status.st_size if status is not None else 0
-            self._follower = Follower(log, Position(offset=max(0, size - LOOKED_BACK_BYTES)))
+            position = self.before or Position(offset=max(0, size - LOOKED_BACK_BYTES))
+            if status is not None and _of_earlier_attempt(self.job, log, status):
+                position = Position(offset=size, inode=status.st_ino)
+            self._follower = Follower(log, position)
             self._from_the_middle = size > 0
         return self._follower
 
+    def position(self) -> tuple[Path, Position] | None:
+        """Return how far the log was read; None while it was not."""
+        return (self._follower.path, self._follower.position) if self._follower is not None else None
+
     def _read_log(self, now: datetime) -> None:
         follower = self._opened()
-        status = _status(follower.path)
+        status = _status(follower.path) if self.job.log is not None or self.job.error_log is not None else None
         if status is None:
             self._begin(self.job.started or now)
             return
@@ -169,18 +194,48 @@ class View:
             self.life_at = at  # a bar that is drawn again and again on one line
         self._begin(at)
 
+    def _read_more(self, now: datetime) -> None:
+        """Read the other logs on; what one of them says is life, and its steps count where the main log shows none."""
+        paths = [self.job.error_log] if self.job.error_log is not None and self.job.log is not None else []
+        for path in dict.fromkeys([*paths, *self.more]):
+            status = _status(path)
+            if status is None or path == self.job.log:
+                continue
+            source = self._beside.get(path)
+            if source is None:
+                if _of_earlier_attempt(self.job, path, status):
+                    continue
+                position = Position(offset=max(0, status.st_size - LOOKED_BACK_BYTES))
+                source = self._beside[path] = _Source(Follower(path, position))
+            size = (status.st_ino, status.st_size, status.st_mtime_ns)
+            if size == source.size:
+                continue
+            first, source.size = not any(source.size), size
+            written = datetime.fromtimestamp(status.st_mtime, UTC)
+            at = max(min(now, written), self.job.started or written) if first else now
+            news = source.follower.news()
+            self.output_at = max(self.output_at or at, at)
+            if news.lines:
+                self._take_lines(news.lines, at, first=first, source=source)
+            else:
+                self.life_at = at
+
     def _begin(self, at: datetime) -> None:
         self.output_at = self.output_at or at
         self.life_at = self.life_at or at
 
     def _forget(self) -> None:
         """Begin with a new file: what it says has nothing to do with the old one, but for the rhythm."""
-        self.reader, self.last, self.phase = MetricReader(), None, Phase.START
+        self.reader, self.last, self.phase, self._leader = MetricReader(), None, Phase.START, None
         self.loss, self.saves = LossTrack(self.limits.spike), SaveTrack()
         self._met, self._shapes, self._steps_seen, self._seen_at = set(), {}, array("q"), array("d")
 
-    def _take_lines(self, lines: Sequence[Line], at: datetime, *, first: bool) -> None:
-        points = [] if self._from_file else self.reader.news(lines)
+    def _take_lines(self, lines: Sequence[Line], at: datetime, *, first: bool, source: _Source | None = None) -> None:
+        points = [] if self._from_file else (source.reader if source is not None else self.reader).news(lines)
+        path = source.follower.path if source is not None else self._opened().path
+        if points and self._leader is None:
+            self._leader = path
+        points = points if path == self._leader else []
         by_line = {point.line: point for point in points}
         waiting: list[MetricPoint] = []
         each_s = None if first else self._each_s(at, len(points))
@@ -291,15 +346,23 @@ class View:
             self.phase = beat.phase or self.phase
 
 
-def view_of(job: Job, limits: ViewLimits, *, metrics: bool) -> View:
+def view_of(job: Job, limits: ViewLimits, *, metrics: bool, before: Position | None = None) -> View:
     """Begin to remember an attempt.
 
     Args:
         job: With a log.
         limits: The site's.
         metrics: Whether a metrics.jsonl in its work folder is surely its own.
+        before: How far its log was read in the attempt before.
     """
-    return View(job, limits, job.work_dir / "metrics.jsonl" if metrics and job.work_dir is not None else None)
+    return View(job, limits, job.work_dir / "metrics.jsonl" if metrics and job.work_dir is not None else None, before=before)
+
+
+def _of_earlier_attempt(job: Job, path: Path, status: stat_result) -> bool:
+    """Tell whether a file was last written before the attempt began."""
+    if not job.dated_logs or job.started is None or (job.attempt == 0 and names_job(str(path), job)):
+        return False
+    return datetime.fromtimestamp(status.st_mtime, UTC) < job.started
 
 
 def _follow(path: Path, job: Job) -> Follower | None:

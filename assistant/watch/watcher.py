@@ -11,12 +11,17 @@ from collections import Counter
 from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
 from typing import cast
 
 from assistant.errors import NightshiftError, Unavailable
+from assistant.logs.attempt import job_logs
+from assistant.logs.tail import Position
 from assistant.logs.task import steady_name
 from assistant.ports import Clock, Scheduler
 from assistant.records import Event, EventKind, Job, JobState
+from assistant.untrusted import reading_as, within
 from assistant.watch.findings import failed_steps, hang_of, late_saves_of, remark_on, slowness_of, spike_of
 from assistant.watch.hang import HangLimits
 from assistant.watch.known import Attempt, Known
@@ -41,6 +46,12 @@ NODES_EVERY = timedelta(seconds=60)
 KEPT_RUNS = 8
 """Of each task: usual step times of runs that are over."""
 MOST_TASKS = 2_000
+LOOKED_FOR_AT = (timedelta(seconds=30), timedelta(minutes=5), timedelta(minutes=30))
+"""After the start of a job that shows no step: its script is asked for and the files that it names are looked for."""
+ASKED_A_LOOK = 5
+LOGS_S = 3.0
+MOST_MORE = 16
+"""Logs of a job that are followed beside its main one: a thousand ranks say what the first few say."""
 Task = tuple[str, str, int]
 
 
@@ -96,11 +107,15 @@ class Watcher:
         self._nodes, self._nodes_at = NodeTrack(), since - NODES_EVERY
         self._nodes_unseen: list[Trouble] = []
         self._runs = _Runs()
+        self._positions: dict[Path, Position] = {}
+        self._tries: dict[Attempt, int] = {}
         self._store_id = store_id
         self._said: frozenset[str] = frozenset()
         self._blind = False
         self._looked: tuple[datetime, float] | None = None
         self._trusted_from: datetime | None = None
+        self.jobs: Sequence[Job] = ()
+        """What the scheduler showed at the last look."""
         self.trouble: tuple[Trouble, ...] = ()
         """What the last look could not see; empty when it saw all."""
         self.held_jobs: tuple[Job, ...] = ()
@@ -128,7 +143,7 @@ class Watcher:
         now, jobs = self._now(), self._listed()
         remarks: list[Remark] = []
         yield from ended_badly(jobs, known=there, since=self._since, now=now)
-        running = {(job.id, job.attempt): job for job in jobs if job.state is JobState.RUNNING and job.log is not None}
+        running = {(job.id, job.attempt): job for job in jobs if job.state is JobState.RUNNING and _may_log(job)}
         remarks += failed_steps(jobs, self._since)
         self._forget(jobs, running)
         views, trouble = self._read(running, there, now)
@@ -177,6 +192,7 @@ class Watcher:
         if self._blind:
             self._blind, self._trusted_from = False, self._clock.now() + BACK_S
         self.held_jobs = tuple(job for job in jobs if job.held)
+        self.jobs = jobs
         return jobs
 
     def ask_beside(self, beside: bool) -> None:
@@ -192,8 +208,13 @@ class Watcher:
         unsure = {job.id for job in jobs if job.state is JobState.UNKNOWN}
         for attempt in [attempt for attempt in self._views if attempt not in running and attempt[0] not in unsure]:
             view = self._views.pop(attempt)
+            if (read := view.position()) is not None:
+                self._positions[read[0]] = read[1]
+                while len(self._positions) > MOST_TASKS:
+                    del self._positions[next(iter(self._positions))]
             if (usual := view.pace.usual_s) is not None:
                 self._runs.keep(_task(view.job), usual)
+        self._tries = {attempt: tries for attempt, tries in self._tries.items() if attempt in running or attempt[0] in unsure}
         self._raised = {attempt: kinds for attempt, kinds in self._raised.items() if attempt in running or attempt[0] in unsure}
 
     def _read(self, running: dict[Attempt, Job], known: Known, now: datetime) -> tuple[list[View], list[Trouble]]:
@@ -205,12 +226,40 @@ class Watcher:
             view = self._views.get(attempt)
             if view is None or view.job.submitted != job.submitted or view.job.log != job.log:
                 # the id was given to another job, or its log is another file now
-                view = self._views[attempt] = view_of(job, self._limits, metrics=folders[job.work_dir] == 1)
+                before = self._positions.pop(job.log, None) if job.log is not None else None
+                view = self._views[attempt] = view_of(job, self._limits, metrics=folders[job.work_dir] == 1, before=before)
                 self._raised.pop(attempt, None)
             view.job = job
             due.append(view)
+        self._find_more_logs([view for view in due if isinstance(view, View)], now)
         read, trouble = self._readers.read(due, now)
         return cast("list[View]", read), trouble
+
+    def _find_more_logs(self, views: Sequence[View], now: datetime) -> None:
+        """Look for the other logs of jobs that show no step yet: a few a look, each job a few times."""
+        asked = 0
+        for view in views:
+            job = view.job
+            tries = self._tries.get((job.id, job.attempt), 0)
+            if (
+                view.last is not None
+                or job.started is None
+                or not job.dated_logs
+                or tries >= len(LOOKED_FOR_AT)
+                or asked >= ASKED_A_LOOK
+            ):
+                continue
+            if now - job.started < LOOKED_FOR_AT[tries]:
+                continue
+            asked += 1
+            self._tries[job.id, job.attempt] = tries + 1
+            try:
+                with reading_as(job.account):
+                    logs = within(LOGS_S, partial(job_logs, self._scheduler.job(job.id)), f"the logs of job {job.id}")
+            except (NightshiftError, OSError) as error:
+                logger.info("job=%s its other logs were not looked for: %s", job.id, error)
+                continue
+            view.more = tuple(file.path for file in logs.readable if file.path not in (job.log, job.error_log))[:MOST_MORE]
 
     def _judged(
         self, view: View, known: Known, now: datetime, by_task: dict[Task, list[tuple[View, float]]], remarks: list[Remark]
@@ -273,6 +322,11 @@ class Watcher:
             yield event
             self._nodes.told.update(event.detail["nodes"])
         return self._nodes_unseen
+
+
+def _may_log(job: Job) -> bool:
+    """Tell whether a job may have a log: one whose output is thrown away may still redirect what its steps write."""
+    return job.log is not None or job.error_log is not None or bool(job.discards)
 
 
 def _task(job: Job) -> Task:

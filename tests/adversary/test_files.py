@@ -321,7 +321,7 @@ def test_a_mount_that_hangs_costs_a_look_and_no_more(tmp_path: Path, monkeypatch
     for module in (joblog, checkpoint_inventory, logs):
         monkeypatch.setattr(module, "LOOK_S", 0.05)
     monkeypatch.setattr(untrusted, "status_of", hangs)
-    monkeypatch.setattr(joblog, "read_end", hangs)
+    monkeypatch.setattr(joblog, "read_end_from", hangs)
     try:
         if read == "log_lines":
             assert not list(log_lines(job(tmp_path / "job.log")))

@@ -12,6 +12,7 @@ from assistant.doors.chat.log_rows import Cited
 from assistant.errors import InputError
 from assistant.private_files import create_private
 from assistant.records import Citation, Rival
+from assistant.recover.joblog import LOGS
 
 if TYPE_CHECKING:
     from assistant.doors.chat.about_incident import IncidentSeen
@@ -49,6 +50,8 @@ def place_of(seen: IncidentSeen, citation: Citation, folder: Path) -> Place:
     if citation.file == "metrics.jsonl":
         path = seen.job.work_dir / "metrics.jsonl" if seen.job is not None and seen.job.work_dir is not None else None
         return Place(_there(path, citation.file), citation.file, citation.line, cited, seen.account)
+    if (noted := _noted(seen, citation.file)) is not None:
+        return Place(_there(noted, citation.file), citation.file, citation.line, cited, seen.account)
     text = _kept(seen, citation.file)
     if text is None:
         return log_of(seen, citation.line)
@@ -102,6 +105,15 @@ def _there(path: Path | None, what: str) -> Path:
     if not path.is_file():
         raise InputError(f"{what} is gone: {path} does not exist")
     return path
+
+
+def _noted(seen: IncidentSeen, file: str) -> Path | None:
+    """Return a log of the job that is not its main one, as the evidence names it; None where it names none of that name."""
+    for one in seen.evidence:
+        for known in one.facts.get("files", ()) if one.source == LOGS and file != "job.log" else ():
+            if isinstance(known, dict) and known.get("name") == file:
+                return Path(str(known["path"]))
+    return None
 
 
 def _kept(seen: IncidentSeen, file: str) -> str | None:

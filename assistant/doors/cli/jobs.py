@@ -11,6 +11,7 @@ from assistant.doors.cli.group import app, examples
 from assistant.doors.cli.options import Json, Limit
 from assistant.doors.cli.output import completions, print_json, print_line, print_pairs, print_table
 from assistant.doors.cli.times import age, local, now
+from assistant.errors import NightshiftError
 from assistant.nodeset import fold
 from assistant.records import JobState
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 jobs_app = app(help="List the jobs that the scheduler knows.")
 job_app = app(help="Show one job.", no_args_is_help=True)
 
+MOST_LOGS = 12
+"""Lines about logs: of more ranks the first few."""
 Spec = Annotated[bool, typer.Option("--spec", help="With --json: also script, environment and options, secrets masked.")]
 
 
@@ -78,7 +81,9 @@ def show_job(
     if as_json:
         print_json({**_record(one, spec), "incidents": [incident.id for incident in incidents]})
         return
-    print_pairs([*_pairs(one), ("incidents", ", ".join(f"{incident.id} ({incident.state})" for incident in incidents))])
+    print_pairs(
+        [*_pairs(one), *_logs(one), ("incidents", ", ".join(f"{incident.id} ({incident.state})" for incident in incidents))]
+    )
     if not incidents and one.state.failed:
         print_line()
         print_line(f"no incident yet: nightshift recover {one.id} --dry-run")
@@ -90,6 +95,20 @@ def _record(job: Job, with_spec: bool) -> dict[str, object]:
 
     record = to_json(job)
     return record if with_spec else {key: value for key, value in record.items() if key != "spec"}
+
+
+def _logs(job: Job) -> list[tuple[str, object]]:
+    """Return the other logs of a job, and why one is not read."""
+    from assistant.recover.joblog import logs_of
+
+    try:
+        logs = logs_of(job)
+    except (NightshiftError, OSError) as error:
+        return [("logs", f"unknown: {error}")]
+    told = [file for file in logs.files if file.path != job.log or not file.readable]
+    shown = [("other log" if file.readable else "no log", file.described()) for file in told[:MOST_LOGS]]
+    more = [("", f"and {len(told) - MOST_LOGS} more")] if len(told) > MOST_LOGS else []
+    return [*shown, *more, *(("no log", problem) for problem in logs.problems)]
 
 
 def _pairs(job: Job) -> list[tuple[str, object]]:

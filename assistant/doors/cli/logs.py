@@ -41,10 +41,15 @@ def log_of(context: typer.Context, target: str) -> str:
             within(LOOK_S, lambda: is_regular(Path(target)), target)  # a mount that hangs ends here
         return target
     job = door_of(context).engine().scheduler.job(target)
-    if job.log is None:
-        raise ToolError(f"job {target} has no log yet: it is {job.state}")
-    context.with_resource(reading_as(job.account))  # until the command has ended
     log = job.log
+    if log is None:
+        from assistant.recover.joblog import logs_of
+
+        logs = logs_of(job)
+        if not logs.readable:
+            raise ToolError(f"job {target} has no log that can be read: {logs.none_because()}")
+        log = logs.readable[0].path
+    context.with_resource(reading_as(job.account))  # until the command has ended
     within(LOOK_S, lambda: is_regular(log), str(log))
     return str(job.log)
 

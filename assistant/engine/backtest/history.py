@@ -62,7 +62,7 @@ class HistoryCluster:
         work_dir = attempt.job.work_dir
         inside = NOWHERE / str(work_dir).lstrip("/") if work_dir is not None else None
         self._attempt, self.trace = attempt, trace
-        self._job = replace(attempt.job, log=trace.log, work_dir=inside, comment="")
+        self._job = replace(attempt.job, log=trace.log, error_log=None, work_dir=inside, comment="", dated_logs=False)
         return self._job
 
     @property

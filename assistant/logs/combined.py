@@ -1,0 +1,246 @@
+"""Several logs of one attempt as one text in order of time, as `srun --label` would have written it, with where each line stands.
+
+Lines with a time are ordered by it, each file keeping its own order. A file without any time is cut behind its last training step:
+what stands before goes first, what stands behind goes last, the file that was written last at the very end. So an error at the end
+of one rank's file never looks as if training had gone on behind it because another rank's file follows.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from assistant.errors import InputError
+from assistant.logs.attempt import STREAMS, LogFile
+from assistant.logs.declared import Origin
+from assistant.logs.lines import Lines
+from assistant.logs.marks import times_of, year_of
+from assistant.logs.merged import in_year
+from assistant.logs.metrics import metric_points
+from assistant.logs.reading import open_log, refuse_binary, rotated
+from assistant.untrusted import open_regular, status_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+MOST_BYTES = 32 << 20
+"""Of all files together; of a longer file its beginning and, seven times as much, its end."""
+MAIN = "job.log"
+_BLOCK = 4 << 20
+_FIRST, _LAST = -(1 << 62), 1 << 62
+
+
+class Piece(NamedTuple):
+    """Lines of one file that follow on one another."""
+
+    name: str
+    """Of the file, as citations give it."""
+    first: int
+    """Number of the first line."""
+    lines: list[bytes]
+
+
+@dataclass(frozen=True)
+class Combined:
+    """One text made of several logs."""
+
+    text: bytes
+    names: tuple[str, ...]
+    """Of the files, as citations give them."""
+    unread: tuple[str, ...]
+    """Why a file is not part of it, each with its path."""
+    _sources: NDArray[np.int32]
+    _numbers: NDArray[np.int64]
+    _labels: tuple[str, ...]
+
+    def place(self, line: int) -> tuple[str, int]:
+        """Return the file and the number in it of a line of the text, both counted from 1; the line itself where it has none."""
+        if not 1 <= line <= len(self._sources):
+            return "", line
+        name = self.names[self._sources[line - 1]]
+        return "" if name == MAIN else name, int(self._numbers[line - 1])
+
+    def line_of(self, name: str, number: int) -> int | None:
+        """Return the line of the text at which a line of a file stands; None where that was not read."""
+        import numpy as np
+
+        wanted = [place for place, known in enumerate(self.names) if known == name]
+        at = np.flatnonzero(np.isin(self._sources, wanted) & (self._numbers == number))
+        return int(at[0]) + 1 if len(at) else None
+
+    def label_of(self, line: int) -> str:
+        """Return what was put before a line of the text to say whose it is."""
+        return self._labels[self._sources[line - 1]] if 1 <= line <= len(self._sources) else ""
+
+    def stream(self) -> io.BytesIO:
+        """Return the text for a scanner."""
+        return io.BytesIO(self.text)
+
+
+def names_of(files: Sequence[LogFile]) -> list[str]:
+    """Return how citations name files: `job.log` for standard output, else the shortest end of the path that no other has."""
+    names: list[str] = []
+    paths = [file.path for file in files]
+    for file in files:
+        if file.origin is Origin.OUTPUT:
+            names.append(MAIN)
+            continue
+        parts = file.path.parts
+        for count in range(1, len(parts) + 1):
+            name = "/".join(parts[-count:])
+            if name != MAIN and sum(path.parts[-count:] == parts[-count:] for path in paths) == 1:
+                break
+        names.append(name)
+    return names
+
+
+def combine(files: Sequence[LogFile], *, most_bytes: int = MOST_BYTES) -> Combined:
+    """Return readable files as one text.
+
+    Args:
+        files: Of one attempt, as `job_logs` returns them; what cannot be read is left out and named in `unread`.
+        most_bytes: Of all files together.
+    """
+    import numpy as np
+
+    ranked = len({file.rank for file in files if file.rank is not None}) > 1
+    placed = len({file.node for file in files if file.node}) > 1
+    order = sorted(zip(names_of(files), files, strict=True), key=lambda pair: _place_in_row(pair[1]))
+    share = max(most_bytes // max(1, len(files)), 64 << 10)
+    pieces: list[Piece] = []
+    labels: list[str] = []
+    keys: list[NDArray[np.int64]] = []
+    unread: list[str] = []
+    stamped: list[tuple[int, NDArray[np.int64]]] = []
+    for place, (name, file) in enumerate(order):
+        try:
+            own = _read(name, file, share)
+        except (OSError, InputError) as error:
+            unread.append(f"{file.path}: {error}")
+            continue
+        label = f"{file.rank}: " if ranked and file.rank is not None else f"{file.node}: " if placed and file.node else ""
+        lines = [line for piece in own for line in piece.lines]
+        times = times_of(lines)
+        key = _untimed(lines, place) if not times.any() else times
+        if times.any():
+            stamped.append((len(keys), times))
+        pieces += own
+        labels += [label] * len(own)
+        keys.append(key)
+    year = next((found for _, times in stamped if (found := _year(times)) is not None), None)
+    for place, times in stamped:
+        keys[place] = _timed(in_year(times, year) if year is not None else times)
+    sources = np.repeat(np.arange(len(pieces), dtype=np.int32), [len(piece.lines) for piece in pieces])
+    numbers = [np.arange(piece.first, piece.first + len(piece.lines), dtype=np.int64) for piece in pieces]
+    ordered = np.argsort(np.concatenate(keys), kind="stable") if keys else np.empty(0, dtype=np.int64)
+    everything = [_labelled(label, line) for piece, label in zip(pieces, labels, strict=True) for line in piece.lines]
+    text = b"".join(everything[at] + b"\n" for at in ordered.tolist())
+    all_numbers = np.concatenate(numbers) if numbers else np.empty(0, dtype=np.int64)
+    return Combined(
+        text, tuple(piece.name for piece in pieces), tuple(unread), sources[ordered], all_numbers[ordered], tuple(labels)
+    )
+
+
+def _labelled(label: str, line: bytes) -> bytes:
+    return label.encode() + line if label and line else line
+
+
+def _place_in_row(file: LogFile) -> tuple[float, int, int]:
+    """Return the order in which files without times end: the one that was written last at the end, errors behind output."""
+    written = file.written.timestamp() if file.written is not None else 0.0
+    return round(written, 1), {Origin.OUTPUT: 0, Origin.ERROR: 2}.get(file.origin, 1), file.rank or 0
+
+
+def _read(name: str, file: LogFile, share: int) -> list[Piece]:
+    """Return the lines of a file, those that logrotate moved away first.
+
+    Raises:
+        InputError: It is no log.
+        OSError: It cannot be read.
+    """
+    pieces: list[Piece] = []
+    if file.origin in STREAMS and not file.begin:
+        for older in rotated(file.path)[:-1]:
+            try:
+                if file.written is None or status_of(older).st_ino == file.inode:
+                    continue
+                with open_log(older) as stream:
+                    pieces.append(_piece(older.name, 1, stream.read(share)))
+            except (OSError, InputError):
+                continue
+    return pieces + _cut(name, file, share)
+
+
+def _cut(name: str, file: LogFile, share: int) -> list[Piece]:
+    if file.path.suffix == ".gz":
+        with open_log(file.path) as stream:
+            return [_piece(name, 1, stream.read(share))]
+    with open_regular(file.path) as raw:
+        size = os.fstat(raw.fileno()).st_size
+        first = 1 + _newlines(raw, 0, file.begin)
+        raw.seek(file.begin)
+        head = _up_to(raw, share // 8 if size - file.begin > share else share)
+        if not head:
+            return []
+        refuse_binary(head[: 64 << 10], str(file.path))
+        here = file.begin + len(head)
+        if here >= size or size - file.begin <= share:
+            return [_piece(name, first, head)]
+        begin = max(here, size - share * 7 // 8)
+        raw.seek(begin)
+        tail = _up_to(raw, size - begin)
+        # the cut may go through a line: what is left of it is dropped
+        skipped = tail.find(b"\n") + 1
+        head = head[: head.rfind(b"\n") + 1]
+        number = first + _newlines(raw, file.begin, begin + skipped)
+        return [_piece(name, first, head), _piece(name, number, tail[skipped:])]
+
+
+def _up_to(raw: io.FileIO, count: int) -> bytes:
+    parts: list[bytes] = []
+    while count > 0 and (part := raw.read(min(count, _BLOCK))):
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+def _newlines(raw: io.FileIO, begin: int, end: int) -> int:
+    count = 0
+    raw.seek(begin)
+    while begin < end and (part := raw.read(min(_BLOCK, end - begin))):
+        count += part.count(b"\n")
+        begin += len(part)
+    return count
+
+
+def _piece(name: str, first: int, raw: bytes) -> Piece:
+    return Piece(name, first, raw.removesuffix(b"\n").split(b"\n") if raw else [])
+
+
+def _untimed(lines: Sequence[bytes], place: int) -> NDArray[np.int64]:
+    """Return the keys of a file without times: training first, what follows it last, in the order of the files."""
+    import numpy as np
+
+    points = metric_points(Lines([(1, b"\n".join(lines) + b"\n")]))
+    last = points[-1].line if points else 0
+    last = max(last, next((number for number in range(len(lines), last, -1) if b"%|" in lines[number - 1]), 0))
+    keys = np.full(len(lines), _LAST + place, dtype=np.int64)
+    keys[:last] = _FIRST
+    return keys
+
+
+def _timed(times: NDArray[np.int64]) -> NDArray[np.int64]:
+    import numpy as np
+
+    first = times[times > 0][0]  # lines before the first time go with it
+    keys: NDArray[np.int64] = np.maximum.accumulate(np.maximum(times, first))
+    return keys
+
+
+def _year(times: NDArray[np.int64]) -> int | None:
+    found = [int(at) for at in times if at > 0]
+    return year_of(found[len(found) // 2]) if found else None
