@@ -112,7 +112,12 @@ SEEDED: dict[str, tuple[str, Any, str, Callable[[Any], Any], str]] = {
 """Mistakes made on purpose: the cast that must notice it, what is replaced and by what, and what must be said."""
 
 
-@pytest.mark.parametrize("mistake", SEEDED)
+FAST = {"no exclusion by intents", "no last look", "no check of tags"}
+
+
+@pytest.mark.parametrize(
+    "mistake", [pytest.param(mistake, marks=() if mistake in FAST else pytest.mark.slow) for mistake in SEEDED]
+)
 def test_a_mistake_made_on_purpose_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mistake: str) -> None:
     cast, place, name, changed, problem = SEEDED[mistake]
     monkeypatch.setattr(place, name, changed(getattr(place, name)))
