@@ -132,6 +132,8 @@ def test_two_in_every_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mortal", [(), (0,), (1,)], ids=["nobody dies", "the first dies", "the second dies"])
 @pytest.mark.parametrize(("cast", "part"), [(cast, part) for cast in PAIRS for part in range(PARTS.get(cast, 1))])
 def test_two_and_a_kill_in_every_order(tmp_path: Path, cast: str, part: int, mortal: tuple[int, ...]) -> None:
+    if mortal == (1,) and cast in GIVES_UP:
+        pytest.skip("a person's requeue that was killed is not made again (docs/decisions/0015): the run may stay ended")
     assert len(everything(tmp_path, cast, mortal=mortal, part=(part, PARTS.get(cast, 1))).states) > 100
 
 
