@@ -42,7 +42,7 @@ CAST: dict[str, tuple[int, Callable[[Night], Works]]] = {
 }
 GIVES_UP = {"watch, requeue of a second store": "is of the same run, so it was withdrawn"}
 """A requeue waits for a held restart of the same run for so long and no longer: here one look."""
-PARTS = {"watch, second watch": 4}
+PARTS = {"watch, second watch": 12}
 """Into how many tests the orders of a cast are parted; one where it is not named."""
 PREEMPTIONS = int(os.environ.get("NIGHTSHIFT_PREEMPTIONS", "1"))
 """How often one of three is interrupted while it could go on, at every point; all of it is more than a test may take."""
