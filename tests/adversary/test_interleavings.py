@@ -42,7 +42,7 @@ CAST: dict[str, tuple[int, Callable[[Night], Works]]] = {
 }
 GIVES_UP = {"watch, requeue of a second store": "is of the same run, so it was withdrawn"}
 """A requeue waits for a held restart of the same run for so long and no longer: here one look."""
-PARTS = {"watch, second watch": 4}
+PARTS = {"watch, second watch": 12}
 """Into how many tests the orders of a cast are parted; one where it is not named."""
 PREEMPTIONS = int(os.environ.get("NIGHTSHIFT_PREEMPTIONS", "1"))
 """How often one of three is interrupted while it could go on, at every point; all of it is more than a test may take."""
@@ -112,7 +112,12 @@ SEEDED: dict[str, tuple[str, Any, str, Callable[[Any], Any], str]] = {
 """Mistakes made on purpose: the cast that must notice it, what is replaced and by what, and what must be said."""
 
 
-@pytest.mark.parametrize("mistake", SEEDED)
+FAST = {"no exclusion by intents", "no last look", "no check of tags"}
+
+
+@pytest.mark.parametrize(
+    "mistake", [pytest.param(mistake, marks=() if mistake in FAST else pytest.mark.slow) for mistake in SEEDED]
+)
 def test_a_mistake_made_on_purpose_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mistake: str) -> None:
     cast, place, name, changed, problem = SEEDED[mistake]
     monkeypatch.setattr(place, name, changed(getattr(place, name)))
@@ -127,6 +132,8 @@ def test_two_in_every_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mortal", [(), (0,), (1,)], ids=["nobody dies", "the first dies", "the second dies"])
 @pytest.mark.parametrize(("cast", "part"), [(cast, part) for cast in PAIRS for part in range(PARTS.get(cast, 1))])
 def test_two_and_a_kill_in_every_order(tmp_path: Path, cast: str, part: int, mortal: tuple[int, ...]) -> None:
+    if mortal == (1,) and cast in GIVES_UP:
+        pytest.skip("a person's requeue that was killed is not made again (docs/decisions/0015): the run may stay ended")
     assert len(everything(tmp_path, cast, mortal=mortal, part=(part, PARTS.get(cast, 1))).states) > 100
 
 
