@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from assistant.errors import InputError, MalformedContent
-from assistant.untrusted import parse_json, read_toml_tables, read_whole, walk_files, why_unreadable
+from assistant.untrusted import is_folder, parse_json, read_toml_tables, read_whole, walk_files, why_unreadable
 
 FILES = ("label.toml", "case.toml")
 MOST_LABELS_BYTES = 256 << 20
@@ -83,9 +83,9 @@ def _of_lines(path: Path) -> Iterator[Label]:
             raise InputError(f"{path}:{number}: is no label: {error}") from error
         name = str(table.get("id", "")) if isinstance(table, dict) else ""
         folder = next((path.parent / part for part in (name.rpartition("/")[2], name.rpartition("-")[2]) if part), path.parent)
-        folder = folder if folder.is_dir() else path.parent / name.rpartition("-")[2]
-        if not name or not folder.is_dir():
-            raise InputError(f"{path}:{number}: names no case: there is no folder for id {name!r}")
+        folder = folder if is_folder(folder) else path.parent / name.rpartition("-")[2]
+        if not name or not is_folder(folder):
+            raise InputError(f"{path}:{number}: names no case: there is no folder for id {name[:80]!r}")
         yield _label(path, folder, table, lines="root_cause_lines", nodes="faulty_nodes", also="also_acceptable")
 
 
@@ -93,6 +93,9 @@ def _label(path: Path, folder: Path, table: Mapping[str, Any], *, lines: str, no
     reason = table.get("reason")
     if not isinstance(reason, str) or not reason:
         raise InputError(f"{path}: a label needs a reason")
+    for key in (lines, nodes, also):
+        if not isinstance(table.get(key, []), list):
+            raise InputError(f"{path}: {key}: wanted a list, found {str(table[key])[:40]!r}")
     cited = tuple(str(line) if ":" in str(line) else f"job.log:{line}" for line in table.get(lines, ()))
     action, why = str(table.get("action") or ""), str(table.get("why") or "")
-    return Label(folder, reason, action, cited, tuple(table.get(nodes, ())), tuple(table.get(also, ())), why)
+    return Label(folder, reason, action, cited, tuple(map(str, table.get(nodes, ()))), tuple(map(str, table.get(also, ()))), why)

@@ -84,6 +84,23 @@ def test_hostile_toml_is_refused_at_once(tmp_path: Path, text: str) -> None:
         read_labels(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("[]", "5", "null", '{"id": 5}', '{"id": "x-1\\u0000", "reason": "ecc_error"}', "[" * 5_000),
+        '{"id": "x-' + "1" * 5_000 + '", "reason": "ecc_error"}',
+        *(f'{{"id": "x-1", "reason": "ecc_error", "{key}": 7}}' for key in ("root_cause_lines", "faulty_nodes", "also_acceptable")),
+        '{"id": "x-1", "reason": 7}',
+    ],
+    ids=lambda line: ascii(line[-30:]),
+)
+def test_a_label_of_a_wrong_form_is_named(tmp_path: Path, line: str) -> None:
+    (tmp_path / "1").mkdir()
+    (tmp_path / "labels.jsonl").write_text(line + "\n")
+    with pytest.raises(InputError, match=r"labels\.jsonl"):
+        read_labels(tmp_path)
+
+
 def test_keys_of_usual_depth_and_dots_in_texts_are_read() -> None:
     assert parse_toml('a.b."c.d".e = "x.y.z"\nt = """' + "a." * 500 + '\n"""')["a"]["b"] == {"c.d": {"e": "x.y.z"}}
 
