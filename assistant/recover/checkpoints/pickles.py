@@ -82,10 +82,10 @@ def _values(raw: bytes) -> Iterator[tuple[str, Any]]:
                 memo[len(memo)] = last
                 continue
             if name in ("BINPUT", "LONG_BINPUT", "PUT"):
-                memo[int(argument)] = last
+                memo[int(argument or 0)] = last
                 continue
             if name in ("BINGET", "LONG_BINGET", "GET"):
-                last = memo.get(int(argument))
+                last = memo.get(int(argument or 0))
                 if last is not None:
                     yield name, last
                 continue
