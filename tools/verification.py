@@ -12,6 +12,7 @@ from assistant.accounts import Account, account_of, as_account
 from assistant.errors import ToolError
 from assistant.records import IncidentState, Job, Risk
 from assistant.recover.checkpoints.place import checkpoint_place
+from assistant.recover.job_program import programs_of
 from assistant.recover.joblog import log_lines, log_points
 from assistant.recover.restart import live_double
 from assistant.recover.verify import Look, Seen, loss_seen, progress_seen
@@ -171,7 +172,7 @@ def _folder(context: Context, job_id: str) -> Path:
     if not job_id:
         raise ToolError("wait_storage needs a job or a folder")
     job = context.scheduler.job(job_id)
-    place = checkpoint_place(job, context.checkpoint_folders, (line.text for line in log_lines(job)))
+    place = checkpoint_place(job, context.checkpoint_folders, (line.text for line in log_lines(job)), programs_of(job))
     if place is not None:
         return place.folder
     if job.work_dir is None:

@@ -1,6 +1,7 @@
 """How a job's script goes on after a restart: by an argument, a tracker file, the newest checkpoint in the folder, or not at all.
 
-Told from the script, the options of its programs and their source; a program that cannot be read is UNKNOWN, never assumed to resume.
+Told from the script, the options of its programs and their source. A program that cannot be read is UNKNOWN: it is never assumed to
+resume.
 """
 
 from __future__ import annotations
@@ -8,10 +9,10 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from assistant.records import Job
 from assistant.recover.batch_script import UNRESOLVED
@@ -76,9 +77,9 @@ RESUME_OPTIONS = (
 NO = frozenset(("", "false", "none", "null", "no", "0", "scratch", "never"))
 NEWEST_WORDS = frozenset(("true", "yes", "1", "auto", "last", "latest", "newest", "resume", "hpc", "allow", "must"))
 PLAIN_LIBRARIES = frozenset(
-    "torch numpy torchvision torchaudio datasets tokenizers tqdm wandb tensorboard matplotlib pandas scipy yaml safetensors packaging psutil "
-    "einops sentencepiece tiktoken transformers accelerate lightning pytorch_lightning peft deepspeed jax flax optax mpi4py rich "
-    "omegaconf hydra absl sklearn PIL requests".split()
+    "torch numpy torchvision torchaudio datasets tokenizers tqdm wandb tensorboard matplotlib pandas scipy yaml safetensors "
+    "packaging psutil einops sentencepiece tiktoken transformers accelerate lightning pytorch_lightning peft deepspeed jax flax optax mpi4py "
+    "rich omegaconf hydra absl sklearn PIL requests".split()
 )
 """Libraries that resume nothing unless the program asks them to."""
 
@@ -126,7 +127,10 @@ class ResumeWay:
         return f"whether this script resumes is not known ({self.by})"
 
 
-SETTLE = 'say how it resumes in the script: #NIGHTSHIFT resume="--OPTION {checkpoint}", or #NIGHTSHIFT resumes=newest where it does by itself'
+SETTLE = (
+    'say how it resumes in the script: #NIGHTSHIFT resume="--OPTION {checkpoint}", or #NIGHTSHIFT resumes=newest where it does so '
+    "by itself"
+)
 
 
 def resume_way(job: Job, programs: Sequence[JobProgram], loaded: LoadedCheckpoint | None = None) -> ResumeWay:
@@ -310,9 +314,10 @@ def _by_source(program: JobProgram) -> ResumeWay:
     lists = [(source, call) for source in program.sources for call in source.calls if call.method in LISTS]
     tracker = next((source for source in program.sources if TRACKER_NAME.search(source.text) and any(source.called(*READS))), None)
     guard = next((way for source in program.sources if (way := _guard(source)) is not None), None)
-    if (loads or tracker) and guard is not None and guard.means in (ResumeMeans.NONE, ResumeMeans.FIXED) and not lists:
-        if guard.means is ResumeMeans.NONE or tracker is None:
+    if guard is not None and (loads or tracker is not None) and not lists:
+        if tracker is None or guard.means is ResumeMeans.NONE:
             return guard
+        return ResumeWay(ResumeMeans.TRACKER, f"{guard.by}: it reads a tracker file", guard.path)
     if tracker is not None:
         return ResumeWay(ResumeMeans.TRACKER, f"{_file(tracker)} reads a tracker file")
     if lists and (loads or any(call.method in READS for call in program.calls)):
@@ -400,15 +405,3 @@ def _source_of(program: JobProgram, call: SourceCall) -> TrainerSource | None:
 
 def _file(source: TrainerSource) -> str:
     return PurePosixPath(source.path).name
-
-
-@dataclass(frozen=True, slots=True)
-class ResumePlan:
-    """What has to be done before a restart so that the chosen checkpoint is the one that is loaded."""
-
-    refusal: str
-    """Why it must not be started; empty where it may."""
-    set_aside: tuple[Path, ...] = ()
-    """Checkpoints that would be loaded instead, newest first: they have to be out of the way."""
-    tracker: Path | None = None
-    """The tracker file that has to name the chosen one."""

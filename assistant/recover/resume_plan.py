@@ -1,4 +1,4 @@
-"""What has to be done before a restart so that the chosen checkpoint is the one that the job loads, or why it must not be started."""
+"""What a restart needs first so that the job loads the chosen checkpoint, or why it must not be started. Pure."""
 
 from __future__ import annotations
 
@@ -64,7 +64,11 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
             return ResumePlan() if same else ResumePlan(f"{way.sentence}, and {chosen.path.name} was chosen; {SETTLE}")
         case ResumeMeans.TRACKER:
             return _tracked(way, found, chosen)
-    return ResumePlan(set_aside=_newer(found, chosen))
+    newer = _newer(found, chosen)
+    link = next((one for one in found.links if one[1] in newer), None) if found is not None else None
+    if link is not None:
+        return ResumePlan(f"the link {link[0]} leads to {link[1].name}, and {chosen.path.name} was chosen: point it there by hand")
+    return ResumePlan(set_aside=newer)
 
 
 def _newer(found: Inventory | None, chosen: Checkpoint) -> tuple[Path, ...]:

@@ -113,9 +113,13 @@ PLAIN_FOLDER = re.compile(
 """Folders of no known layout that hold a checkpoint where there are weights in them."""
 OURS = re.compile(r"\.npz$|^attempt-[0-9a-f]+-\d+/")
 """Files of assistant.training: the demo's shards, and the folder of one save of AsyncCheckpointer."""
+_NAMED = re.compile(r"(?:\S{0,2000}/)?[A-Za-z_=-]{0,40}(\d{1,18})(?:\.\w{1,16})?/?")
 TRACKERS = {
     "latest_checkpointed_iteration.txt": re.compile(r"(\d{1,18})"),
     "latest": re.compile(r"(?:global_?)?step_?(\d{1,18})"),
+    "latest.txt": _NAMED,
+    "last_checkpoint": _NAMED,
+    "last_checkpoint.txt": _NAMED,
 }
 SET_ASIDE = "nightshift-refused"
 """Folder inside a checkpoint folder into which refused checkpoints are moved; nothing in there is one."""
@@ -194,6 +198,11 @@ def _second_name(path: Path) -> bool:
         return path.is_symlink() and path.resolve().parent == path.parent.resolve()
     except (OSError, RuntimeError):
         return False
+
+
+def links(folder: Path) -> list[tuple[Path, Path]]:
+    """Return the links of a folder that lead to something else in it, with where each leads."""
+    return [(child, child.parent / child.resolve().name) for child in list_folder(folder) if _second_name(child)]
 
 
 def _joined_ranks(found: list[Entry]) -> list[Entry]:

@@ -44,6 +44,8 @@ class Place:
     folder: Path
     how: str
     """For people: `#NIGHTSHIFT checkpoints= in the script`."""
+    stated: bool = False
+    """Whether owner or site say so in as many words: then nothing else is looked for."""
 
 
 def checkpoint_place(
@@ -74,12 +76,12 @@ def checkpoint_places(
     spec = job.spec
     directives = read_directives(spec.script) if spec is not None else None
     if directives is not None and directives.checkpoints:
-        places.append(Place(_absolute(directives.checkpoints, job), "#NIGHTSHIFT checkpoints= in the script"))
+        places.append(Place(_absolute(directives.checkpoints, job), "#NIGHTSHIFT checkpoints= in the script", stated=True))
     setting = folders.get(job.id) or next((path for glob, path in folders.items() if fnmatchcase(job.name, glob)), None)
     if setting is not None:
-        places.append(Place(setting, "said by the settings"))
+        places.append(Place(setting, "said by the settings", stated=True))
     if spec is not None and spec.environment.get(ENVIRONMENT):
-        places.append(Place(_absolute(spec.environment[ENVIRONMENT], job), f"{ENVIRONMENT} in the job's environment"))
+        places.append(Place(_absolute(spec.environment[ENVIRONMENT], job), f"{ENVIRONMENT} in the job's environment", stated=True))
     places += [Place(*one) for one in save_folders(programs)]
     logged = last_saved(log_lines)
     if logged:

@@ -105,6 +105,8 @@ def search_checkpoints(
     texts = list(log_texts)
     programs = tuple(programs_of(job))
     places = checkpoint_places(job, settings, texts, programs)[:MOST_PLACES]
+    stated = bool(places) and places[0].stated
+    places = places[:1] if stated else places
     looked: list[str] = []
     finds: list[tuple[Place, Inventory]] = []
     unreadable = ""
@@ -121,8 +123,8 @@ def search_checkpoints(
             finds += [(where, held)] if held.checkpoints else []
             if _saved_by(job, held):
                 break
-        walk = _Walk((), False)
-        if not any(_saved_by(job, one) for _, one in finds) and not unreadable:
+        walk = _Walk((), stated)
+        if not stated and not any(_saved_by(job, one) for _, one in finds) and not unreadable:
             walk = _new_checkpoints(job.work_dir, job.started, clock)
             for folder in walk.folders[:1]:
                 place = Place(folder, "new files under the work folder since the job began")
