@@ -22,6 +22,8 @@ MOST_WORD = 20_000
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=", re.DOTALL)
 KEYWORDS = frozenset("if then elif else fi for while until do done case esac { } ! time exec nohup function in".split())
+LOOPS = frozenset(("for", "case", "select", "function"))
+"""Words whose command runs nothing itself."""
 SHELLS = frozenset(("bash", "sh", "dash", "zsh", "ksh"))
 WRAPPERS = frozenset(
     ("srun", "mpirun", "mpiexec", "env", "timeout", "numactl", "nice", "sudo", "stdbuf", "setsid", "singularity", "apptainer")
@@ -41,6 +43,8 @@ class Launch:
     """Where it runs: absolute, or with `UNRESOLVED`."""
     stdin: str = ""
     """Text of its here-document."""
+    writes: tuple[str, ...] = ()
+    """Files that its output is redirected to."""
 
     @property
     def program(self) -> str:
@@ -107,16 +111,16 @@ def launches_of(
 
 
 def _run(shell: _Shell, text: str) -> None:
-    for words, stdin in _commands(shell, text):
+    for words, stdin, writes in _commands(shell, text):
         if len(shell.launches) >= MOST_COMMANDS:
             return
-        _command(shell, words, stdin)
+        _command(shell, words, stdin, writes)
 
 
-def _command(shell: _Shell, words: list[str], stdin: str) -> None:
-    while words and words[0] in KEYWORDS:
+def _command(shell: _Shell, words: list[str], stdin: str, writes: tuple[str, ...]) -> None:
+    while words and words[0] in KEYWORDS - LOOPS:
         words = words[1:]
-    if not words:
+    if not words or words[0] in LOOPS:
         return
     name, rest = words[0], words[1:]
     if name in ("export", "declare", "local", "readonly", "typeset"):
@@ -129,7 +133,7 @@ def _command(shell: _Shell, words: list[str], stdin: str) -> None:
     elif name in ("source", ".") and rest:
         _nested_file(shell, rest[0], rest[1:], own_shell=False)
     else:
-        shell.launches.append(Launch(tuple(words), shell.folder, stdin))
+        shell.launches.append(Launch(tuple(words), shell.folder, stdin, writes))
         _nested(shell, words)
 
 
@@ -350,16 +354,17 @@ def _matching(text: str, start: int) -> int:
     return len(text)
 
 
-def _commands(shell: _Shell, text: str) -> Iterator[tuple[list[str], str]]:
-    """Yield each command's words and the text of its here-document; assignments are made on the way."""
+def _commands(shell: _Shell, text: str) -> Iterator[tuple[list[str], str, tuple[str, ...]]]:
+    """Yield each command's words, the text of its here-document and the files that it writes; assignments are made on the way."""
     scanner = _Scanner(shell, text)
     words: list[str] = []
+    writes: list[str] = []
     delimiter = ""
     while True:
         scanner.blank()
         if scanner.at >= len(text):
             if words:
-                yield words, ""
+                yield words, "", tuple(writes)
             return
         operator = scanner.operator()
         if operator is None:
@@ -379,14 +384,15 @@ def _commands(shell: _Shell, text: str) -> Iterator[tuple[list[str], str]]:
             stdin = _here_document(scanner, delimiter) if operator == "\n" and delimiter else ""
             delimiter = "" if operator == "\n" else delimiter
             if words and (operator == "\n" or not delimiter):
-                yield words, stdin
-                words = []
+                yield words, stdin, tuple(writes)
+                words, writes = [], []
         else:  # a redirection: its file is no argument
             if words and words[-1] in ("1", "2"):
                 words.pop()
             scanner.blank()
             if scanner.at < len(text) and text[scanner.at] != "\n":
-                scanner.word()
+                target = "".join(scanner.word())
+                writes += [target] if ">" in operator and not target.isdecimal() else []
 
 
 def _here_document(scanner: _Scanner, delimiter: str) -> str:

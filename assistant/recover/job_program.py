@@ -17,7 +17,7 @@ from typing import Any
 
 from assistant.errors import InputError, Unavailable
 from assistant.records import Job
-from assistant.recover.batch_script import UNRESOLVED, Launch, absolute, launches_of
+from assistant.recover.batch_script import ASSIGNMENT, UNRESOLVED, Launch, absolute, launches_of
 from assistant.recover.trainer_source import SourceCall, TrainerSource, parse_source
 from assistant.untrusted import LOOK_S, parse_json, read_whole, reading_as, within
 
@@ -31,6 +31,11 @@ CONFIGS = frozenset((".yaml", ".yml", ".toml", ".json"))
 QUIET = frozenset(
     "echo printf mkdir rm cp mv ls cat sleep wait date hostname module ulimit set source test [ [[ true false exit trap ln".split()
 )
+HARMLESS = frozenset(
+    "echo printf date seq sleep exit test [ [[ true false hostname wait set trap ulimit shift local return break continue kill "
+    "read unset nvidia-smi env printenv uname id pwd module let : ((".split()
+)
+"""Commands that leave no files behind."""
 OPTION = re.compile(r"(?:--|\+{0,2})([A-Za-z][\w./-]{0,100})=(.*)", re.DOTALL)
 
 
@@ -146,6 +151,27 @@ def programs_of(job: Job, read: Callable[[str], str | None] | None = None) -> li
         if len(programs) < MOST_PROGRAMS and PurePosixPath(launch.words[0]).name not in QUIET and _starts_something(launch):
             programs.append(_program(launch, environment, read))
     return programs
+
+
+def saves_nothing(job: Job, read: Callable[[str], str | None] | None = None) -> bool:
+    """Tell whether a script consists of plain commands of a shell that write nothing but logs: it cannot have saved anything."""
+    if job.spec is None or not job.spec.script:
+        return False
+    read = read or FileReader(job.account)
+    folder = str(job.work_dir or job.spec.work_dir)
+    launches = launches_of(
+        job.spec.script, environment=job_environment(job), work_dir=folder, arguments=job.spec.arguments, read=read
+    )
+    functions = set(re.findall(r"^[ \t]*(?:function[ \t]+)?([\w-]{1,80})[ \t]*\(\)", job.spec.script, re.MULTILINE))
+    return all(_writes_nothing(launch, functions) for launch in launches)
+
+
+def _writes_nothing(launch: Launch, functions: set[str]) -> bool:
+    logs = all(target.startswith("/dev/") or PurePosixPath(target).suffix in (".log", ".out", ".err") for target in launch.writes)
+    words = [PurePosixPath(word).name for word in launch.words]
+    while words and (words[0] in ("srun", "exec") or words[0].startswith("-") or words[0].isdecimal()):
+        words = words[1:]
+    return logs and (not words or words[0] in HARMLESS or words[0] in functions or ASSIGNMENT.match(words[0]) is not None)
 
 
 def _starts_something(launch: Launch) -> bool:

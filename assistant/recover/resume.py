@@ -78,8 +78,8 @@ NO = frozenset(("", "false", "none", "null", "no", "0", "scratch", "never"))
 NEWEST_WORDS = frozenset(("true", "yes", "1", "auto", "last", "latest", "newest", "resume", "hpc", "allow", "must"))
 PLAIN_LIBRARIES = frozenset(
     "torch numpy torchvision torchaudio datasets tokenizers tqdm wandb tensorboard matplotlib pandas scipy yaml safetensors "
-    "packaging psutil einops sentencepiece tiktoken transformers accelerate lightning pytorch_lightning peft deepspeed jax flax optax mpi4py "
-    "rich omegaconf hydra absl sklearn PIL requests".split()
+    "packaging psutil einops sentencepiece tiktoken transformers accelerate lightning pytorch_lightning peft deepspeed jax flax "
+    "optax mpi4py rich omegaconf hydra absl sklearn PIL requests".split()
 )
 """Libraries that resume nothing unless the program asks them to."""
 

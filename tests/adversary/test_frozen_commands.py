@@ -118,7 +118,7 @@ def scene_of(kind: str, folder: Path) -> Scene:
     checkpoints = folder / "ckpt"
     checkpoints.mkdir()
     recorder = Recorder(clock, folder / "logs")
-    script = f"#!/bin/sh\n#NIGHTSHIFT checkpoints={checkpoints}\nsrun train\n"
+    script = f"#!/bin/sh\n#NIGHTSHIFT checkpoints={checkpoints}\nsrun train ${{NIGHTSHIFT_ARGS:-}}\n"
     recorder.plan("llm", Run(fails_at=50, checkpoints=checkpoints), Run())
     spec = JobSpec("llm", script, nodes=1, work_dir=folder, user="root", comment="run 7", environment={"TOKEN": "hunter2"})
     jobs = {"failed": recorder.submit(spec)}
@@ -255,12 +255,19 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     "end evaluation": ("end_evaluation_job", {"run": "{folder}/run9", "number": 1}),
     "test": ("two_round_test", {"nodes": ["node04", "node06"], "program": "ring"}),
 }
+ON_FILES = {"set_aside_checkpoints", "put_back_checkpoints", "set_tracker", "restore_tracker"}
+"""Their commands are no scheduler's: tests/unit/test_aside.py tries them."""
 NOT_ON = {"local": {"requeue", "resubmit", "test"}, "slurm": {"resubmit"}}
 """What a kind of cluster here cannot do: no requeue, no checkpoints of its own, no answers of nodes."""
 
 
 def arguments_of(scene: Scene, name: str) -> tuple[str, dict[str, Any]]:
     tool, arguments = CHANGES[name]
+    if name == "from the start":  # only a job that saved nothing begins there
+        shutil.rmtree(scene.checkpoints)
+        log = scene.scheduler.job(scene.jobs["failed"]).log
+        if log is not None:
+            log.unlink(missing_ok=True)
     known = {"folder": str(scene.folder), **scene.jobs}
     return tool, {
         key: text.format(**known) if isinstance(text, str) and "$" not in text else text for key, text in arguments.items()
@@ -268,7 +275,8 @@ def arguments_of(scene: Scene, name: str) -> tuple[str, dict[str, Any]]:
 
 
 def test_every_changing_tool_is_tried() -> None:
-    assert {tool for tool, _ in CHANGES.values()} == {name for name, tool in found().items() if tool.risk > Risk.READ}
+    changing = {name for name, tool in found().items() if tool.risk > Risk.READ}
+    assert {tool for tool, _ in CHANGES.values()} == changing - ON_FILES
 
 
 FAST = {("resubmit", "simulated"), ("test", "simulated"), ("cordon", "local"), ("from the start", "slurm"), ("cordon", "slurm")}

@@ -18,7 +18,7 @@ from assistant.records import Job
 from assistant.recover.checkpoints.inventory import Inventory, inventory
 from assistant.recover.checkpoints.layout import SET_ASIDE, could_be_checkpoint, entries
 from assistant.recover.checkpoints.place import Place, checkpoint_places, last_saved
-from assistant.recover.job_program import JobProgram, programs_of
+from assistant.recover.job_program import JobProgram, programs_of, saves_nothing
 from assistant.untrusted import is_folder, list_folder, reading_as, status_of
 from assistant.watch.saves import tells_of_save
 
@@ -184,6 +184,8 @@ def _without(
     if programs and len(silent) == len(programs):
         names = ", ".join(one.name for one in silent[:3])
         return SaveState.NEVER_SAVED, f"the job never saved a checkpoint: {names} holds no call that saves"
+    if not programs and saves_nothing(job):
+        return SaveState.NEVER_SAVED, "the job never saved a checkpoint: its script runs only commands that write no files"
     return (
         SaveState.UNKNOWN,
         f"whether job {job.id} saved a checkpoint is not known: neither script nor log tells where it would save",
