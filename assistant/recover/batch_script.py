@@ -45,6 +45,8 @@ class Launch:
     """Text of its here-document."""
     writes: tuple[str, ...] = ()
     """Files that its output is redirected to."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the shell where it runs, exported or not."""
 
     @property
     def program(self) -> str:
@@ -133,7 +135,7 @@ def _command(shell: _Shell, words: list[str], stdin: str, writes: tuple[str, ...
     elif name in ("source", ".") and rest:
         _nested_file(shell, rest[0], rest[1:], own_shell=False)
     else:
-        shell.launches.append(Launch(tuple(words), shell.folder, stdin, writes))
+        shell.launches.append(Launch(tuple(words), shell.folder, stdin, writes, dict(shell.variables)))
         _nested(shell, words)
 
 

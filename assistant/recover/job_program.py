@@ -149,7 +149,7 @@ def programs_of(job: Job, read: Callable[[str], str | None] | None = None) -> li
     programs: list[JobProgram] = []
     for launch in launches:
         if len(programs) < MOST_PROGRAMS and PurePosixPath(launch.words[0]).name not in QUIET and _starts_something(launch):
-            programs.append(_program(launch, environment, read))
+            programs.append(_program(launch, read))
     return programs
 
 
@@ -184,12 +184,12 @@ def _starts_something(launch: Launch) -> bool:
     return plain and any(word.startswith("--") or Path(word).suffix in CONFIGS for word in launch.words[1:])
 
 
-def _program(launch: Launch, environment: Mapping[str, str], read: Callable[[str], str | None]) -> JobProgram:
+def _program(launch: Launch, read: Callable[[str], str | None]) -> JobProgram:
     path, text = _source_text(launch, read)
     source = None
     modules: list[TrainerSource] = []
     if text is not None:
-        source = parse_source(text, path=path, arguments=launch.arguments, environment=environment)
+        source = parse_source(text, path=path, arguments=launch.arguments, environment=launch.variables)
         modules = list(_modules(source, read))
     options = [*_command_line(launch), *_files(launch, source, read)]
     return JobProgram(launch, tuple(options), source, tuple(modules))

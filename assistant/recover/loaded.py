@@ -23,7 +23,10 @@ MOST_LOADS = 200
 """Lines kept: each rank may print one."""
 MOST_STEPS = 3
 """Steps needed to know how often the job logs one."""
+SLACK_STEPS = 5
+"""Progress bars and lines of metrics are written by two streams that overtake each other."""
 LONGEST_LINE = 4000
+BAR = re.compile(r"%\|[^|]{0,400}\|\s{0,8}\d{1,15}/\d{1,15} \[")
 _PATH = r"[`'\"(]?(?:local:|file://|path=)?(?P<path>(?:/|\./|\.\./|[\w.-]{1,255}/)[^\s`'\"),;\]]{1,4000})"
 _NOUN = r"(?:checkpoints?|ckpts?|(?:training |optimizer )?states?|snapshots?|model(?: weights| states?)?|weights|training|run)"
 _VERB = r"(?:load(?:ing|ed)?|restor(?:e|ing|ed)|resum(?:e|ing|ed)|continu(?:e|ing|ed)|recover(?:ing|ed))"
@@ -96,6 +99,8 @@ class LoadedCheckpoint:
     """First training step that was logged; None while there is none."""
     interval: int | None
     """Steps between the first two that were logged; None with fewer than two."""
+    exact: bool = True
+    """Whether the lines name their steps; else they were counted from a progress bar, which may be off by `SLACK_STEPS`."""
 
     @property
     def silent(self) -> bool:
@@ -137,25 +142,35 @@ def loaded_checkpoint(lines: Iterable[Line]) -> LoadedCheckpoint:
     """
     reader = MetricReader()
     loads: list[LoadLine] = []
-    fresh = ""
+    fresh: list[tuple[int, str]] = []
+    bars = 0
+    own_steps: set[int] = set()  # numbers of lines that name their step themselves
     for count, line in enumerate(lines):
-        reader.take(line)
-        steps = list(dict.fromkeys(point.step for point in reader.points))
-        if len(steps) >= MOST_STEPS or count >= MOST_LINES:
+        if count >= MOST_LINES:
             break
-        if steps or reader.points:
-            continue
         text = line.text[:LONGEST_LINE]
+        before = len(reader.points)
+        reader.take(line)
+        bars += BAR.search(text) is not None
+        if len(reader.points) > before and re.search(rf"(?<!\d){reader.points[-1].step}(?!\d)", text):
+            own_steps.add(line.number)
+        if len(reader.points) > MOST_STEPS:
+            continue
         load = _load_line(line.number, text)
-        if load is not None:
-            if len(loads) < MOST_LOADS:
-                loads.append(load)
-            fresh = ""
-        elif not loads and not fresh and FRESH.search(text):
-            fresh = text.strip()[:300]
-    steps = list(dict.fromkeys(point.step for point in reader.points))[:MOST_STEPS]
+        if load is not None and len(loads) < MOST_LOADS:
+            loads.append(load)
+        elif load is None and len(fresh) < MOST_LOADS and FRESH.search(text):
+            fresh.append((line.number, text.strip()[:300]))
+    # a step that was counted on is right only once a progress bar has told where the count began
+    points = [point for point in reader.points if bars or point.line in own_steps]
+    steps = list(dict.fromkeys(point.step for point in points))[:MOST_STEPS]
     gaps = [after - before for before, after in pairwise(steps) if after > before]
-    return LoadedCheckpoint(tuple(loads), fresh, steps[0] if steps else None, min(gaps) if gaps else None)
+    exact = not points or points[0].line in own_steps
+    first_line = reader.points[0].line if reader.points else None
+    kept = [load for load in loads if first_line is None or load.number < first_line]
+    last_load = kept[-1].number if kept else 0
+    begun = [text for number, text in fresh if number > last_load and (first_line is None or number < first_line)]
+    return LoadedCheckpoint(tuple(kept), begun[0] if begun else "", steps[0] if steps else None, min(gaps) if gaps else None, exact)
 
 
 def _load_line(number: int, text: str) -> LoadLine | None:
@@ -239,7 +254,8 @@ def _by_first_step(chosen: Checkpoint, loaded: LoadedCheckpoint) -> LoadComparis
     if not counts_steps(chosen.format, chosen.path.name) and chosen.step < first:
         return LoadComparison(LoadVerdict.UNKNOWN, f"its first logged step is {first}; {chosen.path.name} counts no steps")
     begins = f"its first logged step is {first}"
-    if first < chosen.step:
+    slack = 0 if loaded.exact else SLACK_STEPS
+    if first < chosen.step - slack:
         at_start = first <= max(1, loaded.interval or 1)
         return LoadComparison(LoadVerdict.FROM_START if at_start else LoadVerdict.OTHER, f"{begins}; {wanted}")
     if loaded.interval is None:
@@ -249,6 +265,6 @@ def _by_first_step(chosen: Checkpoint, loaded: LoadedCheckpoint) -> LoadComparis
             if first <= chosen.step + 1
             else unknown
         )
-    if first > chosen.step + loaded.interval + 1:
+    if first > chosen.step + loaded.interval + 1 + slack:
         return LoadComparison(LoadVerdict.OTHER, f"{begins}, {loaded.interval} steps apart: it went on from a later one; {wanted}")
     return LoadComparison(LoadVerdict.CHOSEN, f"{begins}, right behind step {chosen.step}")

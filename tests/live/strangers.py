@@ -1,4 +1,4 @@
-"""Training programs that know nothing of Nightshift, as users write them, for the live tests. Each dies once at a step that it is given.
+"""Training programs that know nothing of Nightshift, as users write them; each dies once, at its step 70.
 
 They are real where the torch environment has the framework, else they write its layout byte for byte and log in its style.
 """

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import struct
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +17,7 @@ from assistant.config import Settings, SshSettings
 from assistant.engine import Engine
 from assistant.engine.lease import owner_name
 from assistant.policy import KindTerms, Mode, load_policy
-from assistant.records import Incident, IncidentState, JobSpec
+from assistant.records import Checkpoint, Incident, IncidentState, JobSpec
 from assistant.recover.joblog import log_lines
 from assistant.recover.loaded import LoadVerdict, compare_loaded, loaded_checkpoint
 from assistant.tooling import Context, find_tool
@@ -55,6 +58,9 @@ class Stranger:
     files: tuple[tuple[str, str], ...] = ()
 
 
+RUN2 = f"srun {TORCH}/bin/torchrun --standalone --nproc_per_node=2 train.py"
+MEGATRON = f"C=$PWD/ckpt\nARGS=(--save $C --load $C)\nsrun {PYTHON} train.py ${{ARGS[@]}}"
+NANOGPT = f"if [ -f out/ckpt.pt ]; then R=--init_from=resume; fi\nsrun {PYTHON} train.py $R"
 HF = f"srun {PYTHON} train.py --output_dir out"
 JOBS = [
     Stranger("hf", strangers.HUGGINGFACE.replace("RESUME", HF_RESUMES), HF, "out"),
@@ -63,20 +69,18 @@ JOBS = [
     Stranger("lightning", strangers.LIGHTNING, f"srun {PYTHON} train.py", "runs/ckpt"),
     Stranger("lightning-damaged", strangers.LIGHTNING, f"srun {PYTHON} train.py", "runs/ckpt", 40, "epoch=3-step=60.ckpt"),
     Stranger("accelerate", strangers.ACCELERATE, f"srun {PYTHON} train.py", "out"),
+    Stranger("fsdp", strangers.FSDP, f"D=outputs/run\n{RUN2} $D", "outputs/run/checkpoint"),
     Stranger(
-        "fsdp", strangers.FSDP, f"D=outputs/run\nsrun {TORCH}/bin/torchrun --standalone --nproc_per_node=2 train.py $D", "outputs/run/checkpoint"
-    ),
-    Stranger(
-        "fsdp-damaged", strangers.FSDP, f"srun {TORCH}/bin/torchrun --standalone --nproc_per_node=2 train.py outputs",
+        "fsdp-damaged", strangers.FSDP, f"{RUN2} outputs",
         "outputs/checkpoint", 40, "step-60/__1_0.distcp",
     ),
-    Stranger("megatron", strangers.MEGATRON, f"C=$PWD/ckpt\nARGS=(--save $C --load $C)\nsrun {PYTHON} train.py ${{ARGS[@]}}", "ckpt"),
+    Stranger("megatron", strangers.MEGATRON, MEGATRON, "ckpt"),
     Stranger(
         "megatron-damaged", strangers.MEGATRON, f"srun {PYTHON} train.py --save ckpt --load ckpt", "ckpt", 40,
         "iter_0000060/mp_rank_00/model_optim_rng.pt",
     ),
     Stranger("megatron-no-load", strangers.MEGATRON, f"srun {PYTHON} train.py --save ckpt", "ckpt", resumes=False),
-    Stranger("nanogpt", strangers.NANOGPT, f"if [ -f out/ckpt.pt ]; then R=--init_from=resume; fi\nsrun {PYTHON} train.py $R", "out"),
+    Stranger("nanogpt", strangers.NANOGPT, NANOGPT, "out"),
     Stranger("nanogpt-scratch", strangers.NANOGPT, f"srun {PYTHON} train.py", "out", resumes=False),
     Stranger("plain", strangers.PLAIN.replace("RESUME", PLAIN_RESUMES), f"srun {PYTHON} train.py", "work/saves"),
     Stranger(
@@ -117,8 +121,9 @@ def damage(path: Path) -> None:
         return
     with zipfile.ZipFile(path) as archive:
         member = max((one for one in archive.infolist() if "/data/" in one.filename), key=lambda one: one.file_size)
-    place = member.header_offset + 30 + len(member.filename) + 200
-    path.write_bytes(raw[:place] + bytes(byte ^ 0xFF for byte in raw[place : place + 8]) + raw[place + 8 :])
+    name, extra = struct.unpack("<HH", raw[member.header_offset + 26 : member.header_offset + 30])
+    place = member.header_offset + 30 + name + extra
+    path.write_bytes(raw[:place] + bytes([raw[place] ^ 0xFF]) + raw[place + 1 :])
 
 
 def worked(engine: Engine, job: str) -> Incident:
@@ -156,7 +161,11 @@ def test_the_chosen_checkpoint_is_loaded_and_none_is_overwritten(
     incident = worked(engine, job)
     jobs = [one for one in engine.scheduler.jobs() if one.name == stranger.name and one.id != job]
     after = digests(saved)
-    replaced = {name for name in before if after.get(name) != before[name] and not name.startswith(("latest_", "ckpt.pt/"))}
+    replaced = {
+        name
+        for name in before
+        if after.get(name) != before[name] and not name.endswith(("latest_checkpointed_iteration.txt", "/ckpt.pt"))
+    }
     assert not replaced, f"overwritten or lost: {replaced}"
     if not stranger.resumes:
         assert (incident.state, jobs) == (IncidentState.ESCALATED, [])
@@ -166,14 +175,9 @@ def test_the_chosen_checkpoint_is_loaded_and_none_is_overwritten(
     assert incident.state is IncidentState.RECOVERED, incident.note
     [again] = jobs
     until(lambda: engine.scheduler.job(again.id).state.ended, 120)
-    chosen = next(one for one in [_checkpoint(choice)])
-    compared = compare_loaded(chosen, loaded_checkpoint(log_lines(engine.scheduler.job(again.id))))
+    compared = compare_loaded(_checkpoint(choice), loaded_checkpoint(log_lines(engine.scheduler.job(again.id))))
     assert compared.verdict is LoadVerdict.CHOSEN, compared.note
 
 
-def _checkpoint(choice: dict[str, object]):  # type: ignore[no-untyped-def]
-    from datetime import UTC, datetime
-
-    from assistant.records import Checkpoint
-
-    return Checkpoint(Path(str(choice["path"])), int(str(choice["step"])), str(choice["format"]), 1, datetime.now(UTC), True, ())
+def _checkpoint(choice: dict[str, Any]) -> Checkpoint:
+    return Checkpoint(Path(choice["path"]), choice["step"], choice["format"], 1, datetime.now(UTC), True, ())

@@ -44,7 +44,7 @@ def test_a_line_tells_what_was_loaded(case: dict[str, Any]) -> None:
         ([" loading checkpoint from /ckpt at iteration 60", *steps(61)], LoadVerdict.OTHER),
         (["Loading the checkpoint from /ckpt/step-80.", *steps(81)], LoadVerdict.OTHER),
         # a base model first, then the run's own
-        (["loading checkpoint from /base/iter_005000", "loading checkpoint from /ckpt/iter_0000040", *steps(41)], LoadVerdict.CHOSEN),
+        (["loading checkpoint from /b/iter_005", "loading checkpoint from /ckpt/iter_0000040", *steps(41)], LoadVerdict.CHOSEN),
         (["will not load any checkpoints and will start from random", *steps(1)], LoadVerdict.FROM_START),
         (["training from scratch"], LoadVerdict.FROM_START),
         (steps(1), LoadVerdict.FROM_START),

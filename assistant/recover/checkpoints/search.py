@@ -173,19 +173,19 @@ def _without(
         return SaveState.SAVED_ELSEWHERE, f"job {job.id} says that it saved ({said.strip()[:160]!r}), and no checkpoint was found"
     if unreadable:
         return SaveState.UNKNOWN, f"whether job {job.id} saved is not known: {unreadable}"
-    if not walk.complete and job.work_dir is not None and job.started is not None:
-        return SaveState.UNKNOWN, f"whether job {job.id} saved is not known: {job.work_dir} is too large to be looked through"
     definite = [place for place in places if "log" not in place.how]
     if definite:
         named = ", ".join(f"{place.folder} ({place.how})" for place in definite[:2])
         return SaveState.NEVER_SAVED, f"the job never saved a checkpoint: there is none in {named}, and its log tells of no save"
+    if not programs and saves_nothing(job):
+        return SaveState.NEVER_SAVED, "the job never saved a checkpoint: its script runs only commands that write no files"
+    if not walk.complete and job.work_dir is not None and job.started is not None:
+        return SaveState.UNKNOWN, f"whether job {job.id} saved is not known: {job.work_dir} is too large to be looked through"
     read = [one for one in programs if one.source is not None and one.source.parsed]
     silent = [one for one in read if not any(SAVE_CALLS.fullmatch(call.method) for call in one.calls)]
     if programs and len(silent) == len(programs):
         names = ", ".join(one.name for one in silent[:3])
         return SaveState.NEVER_SAVED, f"the job never saved a checkpoint: {names} holds no call that saves"
-    if not programs and saves_nothing(job):
-        return SaveState.NEVER_SAVED, "the job never saved a checkpoint: its script runs only commands that write no files"
     return (
         SaveState.UNKNOWN,
         f"whether job {job.id} saved a checkpoint is not known: neither script nor log tells where it would save",
