@@ -28,6 +28,8 @@ from tests.live.conftest import TORCH, DevCluster, until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(280)]
 PYTHON = f"{TORCH}/bin/python3 -u"
+REPLACED = ("latest_checkpointed_iteration.txt", "/ckpt.pt")
+"""Files that the programs themselves replace at each save."""
 ENDED = (IncidentState.RECOVERED, IncidentState.ESCALATED, IncidentState.CLOSED)
 HF_RESUMES = (
     "trainer.train(resume_from_checkpoint=get_last_checkpoint(args.output_dir) if os.path.isdir(args.output_dir) else None)"
@@ -161,12 +163,8 @@ def test_the_chosen_checkpoint_is_loaded_and_none_is_overwritten(
     incident = worked(engine, job)
     jobs = [one for one in engine.scheduler.jobs() if one.name == stranger.name and one.id != job]
     after = digests(saved)
-    replaced = {
-        name
-        for name in before
-        if after.get(name) != before[name] and not name.endswith(("latest_checkpointed_iteration.txt", "/ckpt.pt"))
-    }
-    assert not replaced, f"overwritten or lost: {replaced}"
+    lost = {name for name, digest in before.items() if digest not in after.values() and not name.endswith(REPLACED)}
+    assert not lost, f"overwritten or lost: {lost}"
     if not stranger.resumes:
         assert (incident.state, jobs) == (IncidentState.ESCALATED, [])
         assert "does not resume: it would start at 0" in incident.note
