@@ -53,6 +53,8 @@ class Plan:
     skip: Skip | None
     reached_step: int | None
     note: str
+    resumes: str = ""
+    """How the script goes on, for people; empty where it begins at the start."""
 
 
 class Wish(NamedTuple):
@@ -233,6 +235,7 @@ def planned(
     words = [f"{spec.name} ({spec.nodes} nodes) of {spec.user or plan.job.user} again"]
     words.append(f"from {plan.checkpoint.path} (step {plan.checkpoint.step})" if plan.checkpoint else "from the start")
     words += [f"without the data of steps {plan.skip.first} to {plan.skip.end - 1}"] if plan.skip else []
+    words += [f"({plan.resumes})"] if plan.resumes else []
     lines = scheduler.command_lines("submit", spec) + scheduler.command_lines("release", NEW_JOB, user=spec.user)
     if isinstance(scheduler, Dependents):
         for waiting in scheduler.dependents(job):
@@ -291,7 +294,7 @@ def _plan(
         spec = replace(spec, exclude=(*spec.exclude, *elsewhere(spec, not_all_of, context.scheduler.nodes())))
     begin = f"from step {chosen.step}" if chosen is not None else "from the start"
     blind = "; it has no way to skip data and will see the same again" if left_out and not can_skip(job.spec) else ""
-    return Plan(job, spec, chosen, left_out, reached, f"{begin}{blind}; {way}" if way else f"{begin}{blind}")
+    return Plan(job, spec, chosen, left_out, reached, f"{begin}{blind}; {way}" if way else f"{begin}{blind}", way)
 
 
 def _must_load(context: Context, job: Job, chosen: Checkpoint | None, *, read: bool) -> str:

@@ -152,7 +152,7 @@ def loaded_checkpoint(lines: Iterable[Line]) -> LoadedCheckpoint:
         before = len(reader.points)
         reader.take(line)
         bars += BAR.search(text) is not None
-        if len(reader.points) > before and re.search(rf"(?<!\d){reader.points[-1].step}(?!\d)", text):
+        if len(reader.points) > before and _names_step(text, reader.points[-1].step):
             own_steps.add(line.number)
         if len(reader.points) > MOST_STEPS:
             continue
@@ -171,6 +171,14 @@ def loaded_checkpoint(lines: Iterable[Line]) -> LoadedCheckpoint:
     last_load = kept[-1].number if kept else 0
     begun = [text for number, text in fresh if number > last_load and (first_line is None or number < first_line)]
     return LoadedCheckpoint(tuple(kept), begun[0] if begun else "", steps[0] if steps else None, min(gaps) if gaps else None, exact)
+
+
+def _names_step(text: str, step: int) -> bool:
+    """Tell whether a line names its step itself, and does not only show a loss."""
+    return (
+        re.search(rf"(?:step|iter\w{{0,10}}|batch|update|\|)\D{{0,12}}0*{step}(?![\d.])|\b{step}/\d", text, re.IGNORECASE)
+        is not None
+    )
 
 
 def _load_line(number: int, text: str) -> LoadLine | None:

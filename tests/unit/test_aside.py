@@ -12,14 +12,15 @@ import pytest
 from assistant.errors import ToolError
 from assistant.gate import AnswersFrom, Gate
 from assistant.policy import Mode, Policy
+from assistant.ports import JumpingClock
 from assistant.records import Event, EventKind, JobSpec
-from assistant.schedulers.simulated import Run, SimulatedCluster
+from assistant.schedulers.simulated import SimulatedCluster
+from assistant.schedulers.simulated_run import Run
 from assistant.store import Store
 from assistant.tooling import Context
 from assistant.tools.aside import set_aside_checkpoints
 from assistant.tools.checkpoints import choose_checkpoint
 from assistant.tools.resubmit import resubmit_job
-from tests.scenarios.test_undo import JumpingClock
 
 
 class World:

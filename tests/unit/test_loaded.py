@@ -81,3 +81,19 @@ def test_a_start_without_a_checkpoint_is_compared_as_well() -> None:
 def test_a_name_that_counts_epochs_is_not_compared_with_steps() -> None:
     epoch = chosen(3, "model_epoch_3.pth", "plain")
     assert compare_loaded(epoch, loaded_checkpoint(log(*steps(901)))).verdict is LoadVerdict.UNKNOWN
+
+
+def test_steps_that_a_progress_bar_tells_only_roughly_are_compared_with_slack() -> None:
+    losses = [
+        f"{{'loss': '3.1', 'grad_norm': '8.2', 'learning_rate': '1.25e-05', 'epoch': '{3.8 + n / 16:.3f}'}}" for n in range(8)
+    ]
+    bar = " 84%|########4 | 66/80 [00:00<00:00, 62.19it/s]"
+    loaded = loaded_checkpoint(log(*losses, bar, losses[0]))
+    assert not loaded.exact
+    assert compare_loaded(chosen(60, "checkpoint-60", "huggingface"), loaded).verdict is LoadVerdict.CHOSEN
+    assert compare_loaded(chosen(40, "checkpoint-40", "huggingface"), loaded).verdict is LoadVerdict.OTHER
+
+
+def test_steps_that_nothing_names_are_not_compared() -> None:
+    losses = ["{'loss': '3.1', 'epoch': '1'}", "{'loss': '3.0', 'epoch': '2'}"]
+    assert compare_loaded(chosen(), loaded_checkpoint(log(*losses))).verdict is LoadVerdict.UNKNOWN
