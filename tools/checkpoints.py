@@ -109,7 +109,7 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
         return _none(choice, words, fresh=False, notes=found.notes)
     chosen = about(choice.checkpoint)
     refused = [about(checkpoint) for checkpoint in choice.refused]
-    plan = resume_plan(way, found, choice.checkpoint)
+    plan = resume_plan(way, found, choice.checkpoint, job=shown)
     note = "; ".join(one for one in (_note(choice), plan.refusal or way.sentence) if one)
     return {
         **chosen,

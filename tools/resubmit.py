@@ -313,7 +313,7 @@ def _must_load(context: Context, job: Job, chosen: Checkpoint | None, *, read: b
     if chosen is not None and (found is None or chosen.path not in [one.path for one in found.checkpoints]):
         with reading_as(job.account):
             found = inventory(chosen.path.parent, now=context.clock.now())
-    plan = resume_plan(way, found, chosen)
+    plan = resume_plan(way, found, chosen, job=job)
     if plan.refusal:
         raise ToolError(f"job {job.id} is not submitted again: {plan.refusal}")
     if read and plan.set_aside:

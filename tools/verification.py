@@ -172,7 +172,9 @@ def _folder(context: Context, job_id: str) -> Path:
     if not job_id:
         raise ToolError("wait_storage needs a job or a folder")
     job = context.scheduler.job(job_id)
-    place = checkpoint_place(job, context.checkpoint_folders, (line.text for line in log_lines(job)), programs_of(job))
+    texts = [line.text for line in log_lines(job)]
+    place = checkpoint_place(job, context.checkpoint_folders, texts)
+    place = place or checkpoint_place(job, context.checkpoint_folders, texts, programs_of(job))
     if place is not None:
         return place.folder
     if job.work_dir is None:

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from assistant.errors import InputError, Unavailable
+from assistant.errors import InputError
 from assistant.records import Job
 from assistant.recover.batch_script import ASSIGNMENT, UNRESOLVED, Launch, absolute, launches_of
 from assistant.recover.trainer_source import SourceCall, TrainerSource, parse_source
@@ -100,7 +100,11 @@ class FileReader:
     texts: dict[str, str | None] = field(default_factory=dict)
 
     def __call__(self, path: str) -> str | None:
-        """Return a file's text; None where it cannot be read, is too large or no text."""
+        """Return a file's text; None where it cannot be read, is too large or no text.
+
+        Raises:
+            Unavailable: The storage did not answer.
+        """
         if path not in self.texts:
             self.texts[path] = self._read(path) if len(self.texts) < MOST_FILES else None
         return self.texts[path]
@@ -109,7 +113,7 @@ class FileReader:
         try:
             with reading_as(self.account):
                 raw = within(LOOK_S, partial(read_whole, Path(path), MOST_FILE_BYTES), path)
-        except (OSError, InputError, Unavailable, ValueError):
+        except (OSError, InputError, ValueError):
             return None
         return raw.decode("utf-8", "replace") if b"\0" not in raw[:4096] else None
 
@@ -139,6 +143,9 @@ def programs_of(job: Job, read: Callable[[str], str | None] | None = None) -> li
     Args:
         job: With its spec.
         read: Returns a file's text by its absolute path; reads with the rights of the job's owner when None.
+
+    Raises:
+        Unavailable: The storage did not answer.
     """
     if job.spec is None or not job.spec.script:
         return []

@@ -50,6 +50,8 @@ LOADS = frozenset(
 LISTS = frozenset(
     ("glob", "rglob", "iglob", "listdir", "iterdir", "scandir", "get_last_checkpoint", "latest_step", "latest_checkpoint")
 )
+SAVED_NAMES = re.compile(r"ckpt|check_?point|step|iter|epoch|save|resume|latest|last|snapshot|state|get_last|\bout", re.IGNORECASE)
+BASE_NAMES = re.compile(r"pretrain|base_model|init_weights|teacher|vocab|token|dataset", re.IGNORECASE)
 RESUME_OPTIONS = (
     *(
         "resume_from_checkpoint",
@@ -311,7 +313,8 @@ def _nanogpt(program: JobProgram) -> ResumeWay | None:
 def _by_source(program: JobProgram) -> ResumeWay:
     """Return what the source of a plain training loop does: list, choose and load, or none of it."""
     loads = [(source, call) for source in program.sources for call in source.calls if call.method in LOADS]
-    lists = [(source, call) for source in program.sources for call in source.calls if call.method in LISTS]
+    lists = [(source, call) for source in program.sources for call in source.called(*LISTS) if _about_saves(source, call)]
+    free = [call for source, call in loads if _known_at_run_only(source, call)]
     tracker = next((source for source in program.sources if TRACKER_NAME.search(source.text) and any(source.called(*READS))), None)
     guard = next((way for source in program.sources if (way := _guard(source)) is not None), None)
     if guard is not None and (loads or tracker is not None) and not lists:
@@ -320,10 +323,10 @@ def _by_source(program: JobProgram) -> ResumeWay:
         return ResumeWay(ResumeMeans.TRACKER, f"{guard.by}: it reads a tracker file", guard.path)
     if tracker is not None:
         return ResumeWay(ResumeMeans.TRACKER, f"{_file(tracker)} reads a tracker file")
-    if lists and (loads or any(call.method in READS for call in program.calls)):
+    if lists and (free or (not loads and any(call.method in READS for call in program.calls))):
         source, call = lists[-1]
         return ResumeWay(ResumeMeans.NEWEST, f"{call.method}() in {_file(source)}, line {call.line}")
-    present = next((source for source, _ in loads if PRESENT.search(source.text)), None)
+    present = next((source for source, call in loads if PRESENT.search(source.text) and _about_saves(source, call)), None)
     if present is not None:
         return ResumeWay(ResumeMeans.NEWEST, f"{_file(present)} loads a checkpoint that is there")
     if loads or any(re.search(r"\bresum(?:e|ing)\b", source.text, re.IGNORECASE) for source in program.sources):
@@ -332,6 +335,22 @@ def _by_source(program: JobProgram) -> ResumeWay:
     if foreign:
         return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} leaves its training to {foreign}")
     return ResumeWay(ResumeMeans.NONE, f"{program.name} loads nothing")
+
+
+def _about_saves(source: TrainerSource, call: SourceCall) -> bool:
+    """Tell whether a call is about checkpoints, by how its object and its arguments are written: not about data or base weights."""
+    nodes: list[ast.expr] = [*call.positional, *call.keywords.values()]
+    nodes += source.names.get(call.name.partition(".")[0], [])
+    written = " ".join([call.name, *(source.text_of(node) for node in nodes), *(str(source.value(node)) for node in nodes)])
+    return SAVED_NAMES.search(written) is not None and BASE_NAMES.search(written) is None
+
+
+def _known_at_run_only(source: TrainerSource, call: SourceCall) -> bool:
+    """Tell whether what a call loads is chosen while it runs; weights of a model that are put in place are no load of their own."""
+    if call.method == "load_state_dict":
+        return False
+    values = [source.value(node) for node in call.positional[:1] or list(call.keywords.values())[:1]]
+    return not values or values[0] is UNKNOWN or (isinstance(values[0], str) and UNRESOLVED in values[0])
 
 
 def _foreign(program: JobProgram) -> str:

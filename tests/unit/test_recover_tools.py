@@ -158,7 +158,7 @@ def test_the_preview_names_the_checkpoint_and_changes_nothing(world: World) -> N
     assert f" --exclude=node02 --comment='run 7 {TAG}' --hold " in command
     assert f"NIGHTSHIFT_RESUME_FROM={world.saved}/iter_0000040" in command
     assert release == "scontrol release NEW_JOB_ID"
-    assert shown.note.endswith(f"again from {world.saved}/iter_0000040 (step 40)")
+    assert f"again from {world.saved}/iter_0000040 (step 40)" in shown.note
     assert world.cluster.changes == before
 
 
