@@ -9,7 +9,7 @@ from assistant.errors import ToolError
 from assistant.records import Checkpoint, Job, Risk
 from assistant.recover.checkpoints.inventory import Choice, before_step, examined, inventory, last, last_healthy
 from assistant.recover.checkpoints.place import Place
-from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, search_checkpoints
+from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, folder_moves, search_checkpoints
 from assistant.recover.joblog import log_lines
 from assistant.recover.loaded import loaded_checkpoint
 from assistant.recover.resume import ResumeWay, resume_way
@@ -109,7 +109,7 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
         return _none(choice, words, fresh=False, notes=found.notes)
     chosen = about(choice.checkpoint)
     refused = [about(checkpoint) for checkpoint in choice.refused]
-    plan = resume_plan(way, found, choice.checkpoint, job=shown)
+    plan = resume_plan(way, found, choice.checkpoint, moves=folder_moves(shown, search))
     note = "; ".join(one for one in (_note(choice), plan.refusal or way.sentence) if one)
     return {
         **chosen,

@@ -12,7 +12,7 @@ from assistant.errors import ToolError, Unavailable
 from assistant.ports import Dependents
 from assistant.records import Checkpoint, Job, JobSpec, Risk, run_of, tag_of, tags_in
 from assistant.recover.checkpoints.inventory import examined, inventory
-from assistant.recover.checkpoints.search import SaveState
+from assistant.recover.checkpoints.search import SaveState, folder_moves
 from assistant.recover.identity import is_claim, is_withdrawn_claim, restart_of
 from assistant.recover.joblog import log_lines, log_points, samples_of
 from assistant.recover.restart import (
@@ -313,7 +313,7 @@ def _must_load(context: Context, job: Job, chosen: Checkpoint | None, *, read: b
     if chosen is not None and (found is None or chosen.path not in [one.path for one in found.checkpoints]):
         with reading_as(job.account):
             found = inventory(chosen.path.parent, now=context.clock.now())
-    plan = resume_plan(way, found, chosen, job=job)
+    plan = resume_plan(way, found, chosen, moves=folder_moves(job, search))
     if plan.refusal:
         raise ToolError(f"job {job.id} is not submitted again: {plan.refusal}")
     if read and plan.set_aside:

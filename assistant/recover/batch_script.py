@@ -258,7 +258,7 @@ class _Scanner:
         self.at += 1
         while self.at < len(self.text) and self.text[self.at] != '"':
             letter = self.text[self.at]
-            if letter == "\\" and self.text[self.at + 1 : self.at + 2] in '"\\$`\n':
+            if letter == "\\" and self.text[self.at + 1 : self.at + 2] in tuple('"\\$`\n'):
                 parts[-1] += self.text[self.at + 1].strip("\n")
                 self.at += 2
             elif letter in "$`":

@@ -25,7 +25,9 @@ MOST_STEPS = 3
 """Steps needed to know how often the job logs one."""
 SLACK_STEPS = 5
 """Progress bars and lines of metrics are written by two streams that overtake each other."""
-LONGEST_LINE = 4000
+LONGEST_LINE = 1500
+MOST_CANDIDATES = 1000
+"""Lines that may tell of a load and are looked at closely; a hostile log shall not keep a watch busy."""
 BAR = re.compile(r"%\|[^|]{0,400}\|\s{0,8}\d{1,15}/\d{1,15} \[")
 _PATH = r"[`'\"(]?(?:local:|file://|path=)?(?P<path>(?:/|\./|\.\./|[\w.-]{1,255}/)[^\s`'\"),;\]]{1,4000})"
 _NOUN = r"(?:checkpoints?|ckpts?|(?:training |optimizer )?states?|snapshots?|model(?: weights| states?)?|weights|training|run)"
@@ -63,6 +65,9 @@ NOT_A_LOAD = re.compile(
     re.IGNORECASE,
 )
 """Lines that load something else, load nothing, or speak of loading later."""
+HINT = re.compile(
+    r"load|restor|resum|continu|recover|scratch|random|checkpoint|ckpt|metadata|latest file|starts? at|from step", re.IGNORECASE
+)
 FRESH = re.compile(
     r"will start from random|from scratch\b|could not find the metadata file|unable to find latest file|"
     r"(?:train|start|begin|initiali[sz])\w{0,10}(?: \S{1,30}){0,5}? from "
@@ -143,7 +148,7 @@ def loaded_checkpoint(lines: Iterable[Line]) -> LoadedCheckpoint:
     reader = MetricReader()
     loads: list[LoadLine] = []
     fresh: list[tuple[int, str]] = []
-    bars = 0
+    bars = candidates = 0
     own_steps: set[int] = set()  # numbers of lines that name their step themselves
     for count, line in enumerate(lines):
         if count >= MOST_LINES:
@@ -154,8 +159,9 @@ def loaded_checkpoint(lines: Iterable[Line]) -> LoadedCheckpoint:
         bars += BAR.search(text) is not None
         if len(reader.points) > before and _names_step(text, reader.points[-1].step):
             own_steps.add(line.number)
-        if len(reader.points) > MOST_STEPS:
+        if len(reader.points) > MOST_STEPS or candidates >= MOST_CANDIDATES or not HINT.search(text):
             continue
+        candidates += 1
         load = _load_line(line.number, text)
         if load is not None and len(loads) < MOST_LOADS:
             loads.append(load)

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from assistant.records import Checkpoint, Job
+from assistant.records import Checkpoint
 from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.checkpoints.layout import Entry, Format
 from assistant.recover.resume import SETTLE, ResumeMeans, ResumeWay
@@ -36,14 +36,14 @@ class ResumePlan:
         return not self.refusal and not self.set_aside and self.tracker is None
 
 
-def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | None, *, job: Job | None = None) -> ResumePlan:
+def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | None, *, moves: bool = False) -> ResumePlan:
     """Return what is needed before a job may be started again.
 
     Args:
         way: How its script resumes.
         found: What its checkpoint folder holds; None where it proved to hold nothing.
         chosen: Where it is to go on; None to begin at the start.
-        job: The attempt that ended: where its id is part of the folder's path, a new job looks elsewhere.
+        moves: Whether a new job would look in another folder, from `folder_moves`.
     """
     held = found.checkpoints if found is not None else ()
     if chosen is None:
@@ -54,7 +54,7 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
             f"it would start at 0 over the {len(held)} checkpoints in {folder}; move them away first if that is meant"
         )
     by_itself = way.means in (ResumeMeans.TRACKER, ResumeMeans.NEWEST)
-    if by_itself and job is not None and _holds_id(chosen.path.parent, job):
+    if by_itself and moves:
         return ResumePlan(
             f"the path of {chosen.path.parent} holds the job's id: a new job would look elsewhere and start at 0; {SETTLE}"
         )
@@ -75,12 +75,6 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
     if link is not None:
         return ResumePlan(f"the link {link[0]} leads to {link[1].name}, and {chosen.path.name} was chosen: point it there by hand")
     return ResumePlan(set_aside=newer)
-
-
-def _holds_id(folder: Path, job: Job) -> bool:
-    number = job.id.partition("_")[0]
-    script = job.spec.script if job.spec is not None else ""
-    return number in re.findall(r"\d+", str(folder)) and re.search(r"SLURM_(?:ARRAY_)?JOB_?ID|%[jA]", script) is not None
 
 
 def _newer(found: Inventory | None, chosen: Checkpoint) -> tuple[Path, ...]:

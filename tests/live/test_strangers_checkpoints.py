@@ -28,7 +28,7 @@ from tests.live.conftest import TORCH, DevCluster, until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(280)]
 PYTHON = f"{TORCH}/bin/python3 -u"
-REPLACED = ("latest_checkpointed_iteration.txt", "/ckpt.pt")
+REPLACED = ("/latest_checkpointed_iteration.txt", "/ckpt.pt")
 """Files that the programs themselves replace at each save."""
 ENDED = (IncidentState.RECOVERED, IncidentState.ESCALATED, IncidentState.CLOSED)
 HF_RESUMES = (
@@ -108,11 +108,8 @@ def engine(devcluster: DevCluster, tmp_path: Path) -> Iterator[Engine]:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    return {
-        path.name + "/" + path.parent.name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {f"/{path.relative_to(folder)}": hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def damage(path: Path) -> None:

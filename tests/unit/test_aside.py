@@ -13,7 +13,8 @@ from assistant.errors import ToolError
 from assistant.gate import AnswersFrom, Gate
 from assistant.policy import Mode, Policy
 from assistant.ports import JumpingClock
-from assistant.records import Event, EventKind, JobSpec
+from assistant.records import Event, EventKind, Job, JobSpec, JobState
+from assistant.recover.checkpoints.search import SaveState, folder_moves, search_checkpoints
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.simulated_run import Run
 from assistant.store import Store
@@ -125,3 +126,18 @@ def test_the_checkpoints_of_a_job_that_runs_are_left_alone(tmp_path: Path) -> No
     made = world.call("set_aside_checkpoints", paths=[str(world.newest)])
     assert not made.ok
     assert "is of the same run" in made.error
+
+
+@pytest.mark.parametrize(("folder", "moves"), [("ckpt/$SLURM_JOB_ID", True), ("ckpt/7", False), ("ckpt/${SLURM_JOB_NAME}", False)])
+def test_a_folder_named_by_the_jobs_id_is_another_one_for_a_new_job(tmp_path: Path, folder: str, moves: bool) -> None:
+    script = f"#!/bin/bash\necho $SLURM_JOB_ID\nsrun python train.py --save {folder}\n"
+    spec = JobSpec("gpt", script, work_dir=tmp_path)
+    began = datetime(2026, 3, 10, tzinfo=UTC)
+    job = Job("7", "gpt", "", JobState.FAILED, "", (), None, tmp_path, began, began, began, 1, None, spec=spec)
+    saved = tmp_path / folder.replace("$SLURM_JOB_ID", "7").replace("${SLURM_JOB_NAME}", "gpt")
+    part = saved / "iter_0000020/mp_rank_00/model_optim_rng.pt"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"\x80" + bytes(100))
+    search = search_checkpoints(job, {}, (), now=began)
+    assert search.state is SaveState.FOUND
+    assert folder_moves(job, search) is moves

@@ -60,7 +60,21 @@ def test_words_are_expanded_as_a_shell_would(script: str, words: list[str]) -> N
 
 @pytest.mark.parametrize(
     "script",
-    ["(" * 5000, "${" * 2000, "'" * 999, "$(" * 999 + "x", "a=(" * 500, "<<E\n" * 500, "\0\x01", "\\", "$", "cd ..;" * 300],
+    [
+        "(" * 5000,
+        "${" * 2000,
+        "'" * 999,
+        "$(" * 999 + "x",
+        "a=(" * 500,
+        "<<E\n" * 500,
+        "\0\x01",
+        "\\",
+        "$",
+        "cd ..;" * 300,
+        'run "\\',
+        'x="',
+        "a=$(",
+    ],
 )
 def test_a_strange_script_is_read_to_its_end(script: str) -> None:
     launches_of(script, environment={}, work_dir="/w")

@@ -82,6 +82,8 @@ def checkpoint_places(
         places.append(Place(setting, "said by the settings", stated=True))
     if spec is not None and spec.environment.get(ENVIRONMENT):
         places.append(Place(_absolute(spec.environment[ENVIRONMENT], job), f"{ENVIRONMENT} in the job's environment", stated=True))
+    if places:
+        return places
     places += [Place(*one) for one in save_folders(programs)]
     logged = last_saved(log_lines)
     if logged:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -18,6 +18,7 @@ from assistant.records import Job
 from assistant.recover.checkpoints.inventory import Inventory, inventory
 from assistant.recover.checkpoints.layout import SET_ASIDE, could_be_checkpoint, entries
 from assistant.recover.checkpoints.place import Place, checkpoint_places, last_saved
+from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.job_program import JobProgram, programs_of, saves_nothing
 from assistant.untrusted import is_folder, list_folder, reading_as, status_of
 from assistant.watch.saves import tells_of_save
@@ -44,6 +45,8 @@ SAVES = re.compile(
 NO_SAVE = re.compile(
     r"error|fail|cannot|could not|unable|not sav|no checkpoint|will be saved|saving is disabled|\bevery\b|--\w+", re.IGNORECASE
 )
+JOB_ID = re.compile(r"SLURM_(?:ARRAY_)?JOB_?ID")
+OTHER_ID = "999999999"
 SAVE_CALLS = re.compile(
     r"(?:async_)?save\w*|save|write_checkpoint|dump|savez\w*|tofile|write_bytes|fit|train|checkpoint\w*|Trainer|\w+Trainer"
 )
@@ -190,6 +193,23 @@ def _without(
         SaveState.UNKNOWN,
         f"whether job {job.id} saved a checkpoint is not known: neither script nor log tells where it would save",
     )
+
+
+def folder_moves(job: Job, search: CheckpointSearch) -> bool:
+    """Tell whether the script names its folder by the job's id, so that a new job would look in another one.
+
+    Raises:
+        Unavailable: The storage did not answer.
+    """
+    script = job.spec.script if job.spec is not None else ""
+    texts = [script, *(source.text for program in search.programs for source in program.sources)]
+    if not any(JOB_ID.search(text) for text in texts):
+        return False
+    folders = {one.folder for one in save_folders(search.programs)}
+    later = {one.folder for one in save_folders(programs_of(replace(job, id=re.sub(r"^\d+", OTHER_ID, job.id))))}
+    where = search.place.folder if search.place is not None else None
+    holds = [folder for folder in folders if where is not None and folder in (where, *where.parents)]
+    return bool(holds) and not any(folder in later for folder in holds)
 
 
 def says_saved(texts: Iterable[str]) -> str:
