@@ -21,7 +21,8 @@ from assistant.untrusted import reading_as
 def set_aside_checkpoints(context: Context, job: str, paths: list[str]) -> dict[str, Any]:
     """Rename checkpoints into a folder `nightshift-refused` beside them, so that a job that takes the newest does not load them.
 
-    Nothing is deleted or copied. It refuses while a job of the run is alive, and what is no checkpoint.
+    Nothing is deleted or copied. It refuses while a job of the run is alive, and what is no checkpoint. `paths` of the answer is
+    where they lie then.
 
     Args:
         job: Scheduler job id of the attempt that ended, whose checkpoints they are.
@@ -31,7 +32,7 @@ def set_aside_checkpoints(context: Context, job: str, paths: list[str]) -> dict[
     changes = _aside(context, shown, paths)
     _make(context, changes, shown)
     names = ", ".join(one.source.name for one in changes)
-    return {"job": job, "moved": [str(one.target) for one in changes], "note": f"set aside: {names}"}
+    return {"job": job, "paths": [str(one.target) for one in changes], "note": f"set aside: {names}"}
 
 
 @set_aside_checkpoints.lookup
@@ -41,13 +42,13 @@ def were_set_aside(context: Context, tag: str, job: str, paths: list[str]) -> di
     with reading_as(account):
         if not paths or any(_there(Path(path)) for path in paths):
             return None
-    return {"job": job, "moved": [str(_where(Path(path))) for path in paths], "note": "set aside"}
+    return {"job": job, "paths": [str(_where(Path(path))) for path in paths], "note": "set aside"}
 
 
 @set_aside_checkpoints.stands
 def stand_aside(context: Context, job: str, paths: list[str]) -> dict[str, Any] | None:
     """Return the answer when there is nothing to move."""
-    return {"job": job, "moved": [], "note": "nothing was to be set aside"} if not paths else None
+    return {"job": job, "paths": [], "note": "nothing was to be set aside"} if not paths else None
 
 
 @set_aside_checkpoints.preview
@@ -58,39 +59,39 @@ def setting_aside(context: Context, job: str, paths: list[str]) -> RenderedChang
 
 
 @tool(risk=Risk.CHANGE, kind="set_aside")
-def put_back_checkpoints(context: Context, job: str, moved: list[str]) -> dict[str, Any]:
+def put_back_checkpoints(context: Context, job: str, paths: list[str]) -> dict[str, Any]:
     """Rename checkpoints that were set aside back to where they lay.
 
     Args:
         job: Scheduler job id whose checkpoints they are.
-        moved: Where they lie now, in `nightshift-refused`.
+        paths: Where they lie now, in `nightshift-refused`.
     """
     shown = _ended(context, job)
-    changes = moves_back([Path(path) for path in moved])
+    changes = moves_back([Path(path) for path in paths])
     _make(context, changes, shown)
     return {"job": job, "paths": [str(one.target) for one in changes], "note": "put back"}
 
 
 @put_back_checkpoints.lookup
-def were_put_back(context: Context, tag: str, job: str, moved: list[str]) -> dict[str, Any] | None:
+def were_put_back(context: Context, tag: str, job: str, paths: list[str]) -> dict[str, Any] | None:
     """Return the answer when none of them lies aside any more."""
     with reading_as(context.scheduler.job(job).account):
-        if any(_there(Path(path)) for path in moved):
+        if any(_there(Path(path)) for path in paths):
             return None
-    return {"job": job, "paths": [str(original(Path(path))) for path in moved], "note": "put back"}
+    return {"job": job, "paths": [str(original(Path(path))) for path in paths], "note": "put back"}
 
 
 @put_back_checkpoints.preview
-def putting_back(context: Context, job: str, moved: list[str]) -> RenderedChange:
+def putting_back(context: Context, job: str, paths: list[str]) -> RenderedChange:
     """Return the renames."""
-    return RenderedChange(tuple(map(_line, moves_back([Path(path) for path in moved]))))
+    return RenderedChange(tuple(map(_line, moves_back([Path(path) for path in paths]))))
 
 
 @tool(risk=Risk.CHANGE, kind="set_tracker", undo="restore_tracker")
 def set_tracker(context: Context, job: str, tracker: str, text: str) -> dict[str, Any]:
     """Write into a tracker file (`latest_checkpointed_iteration.txt`, `latest`) which checkpoint a restart loads.
 
-    It refuses while a job of the run is alive.
+    It refuses while a job of the run is alive. `text` of the answer is what stood there before.
 
     Args:
         job: Scheduler job id of the attempt that ended, whose tracker it is.
@@ -114,28 +115,28 @@ def setting_tracker(context: Context, job: str, tracker: str, text: str) -> Rend
 
 
 @tool(risk=Risk.CHANGE, kind="set_tracker")
-def restore_tracker(context: Context, job: str, tracker: str, before: str) -> dict[str, Any]:
+def restore_tracker(context: Context, job: str, tracker: str, text: str) -> dict[str, Any]:
     """Write into a tracker file what stood in it before; removes it where there was none.
 
     Args:
         job: Scheduler job id whose tracker it is.
         tracker: The file.
-        before: What stood in it; empty: there was none.
+        text: What stood in it; empty: there was none.
     """
-    return _set(context, job, tracker, before)
+    return _set(context, job, tracker, text)
 
 
 @restore_tracker.lookup
-def tracker_was_restored(context: Context, tag: str, job: str, tracker: str, before: str) -> dict[str, Any] | None:
+def tracker_was_restored(context: Context, tag: str, job: str, tracker: str, text: str) -> dict[str, Any] | None:
     """Return the answer when the file says so."""
     now = tracker_text(Path(tracker), context.scheduler.job(job).account)
-    return {"job": job, "tracker": tracker, "before": before, "note": "restored"} if now == before else None
+    return {"job": job, "tracker": tracker, "text": text, "note": "restored"} if now == text else None
 
 
 @restore_tracker.preview
-def restoring_tracker(context: Context, job: str, tracker: str, before: str) -> RenderedChange:
+def restoring_tracker(context: Context, job: str, tracker: str, text: str) -> RenderedChange:
     """Return the write, or the removal."""
-    return RenderedChange((_write_line(tracker, before),))
+    return RenderedChange((_write_line(tracker, text),))
 
 
 def _set(context: Context, job: str, tracker: str, text: str) -> dict[str, Any]:
@@ -149,7 +150,7 @@ def _set(context: Context, job: str, tracker: str, text: str) -> dict[str, Any]:
     return {
         "job": job,
         "tracker": tracker,
-        "before": before,
+        "text": before,
         "note": f"{path.name} says {text.strip()!r}, before {before.strip()[:80]!r}",
     }
 
