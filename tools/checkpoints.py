@@ -7,11 +7,15 @@ from typing import Any
 
 from assistant.errors import ToolError
 from assistant.records import Checkpoint, Job, Risk
-from assistant.recover.checkpoints.inventory import Choice, Inventory, before_step, examined, inventory, last, last_healthy
-from assistant.recover.checkpoints.place import Place, checkpoint_place, last_saved
+from assistant.recover.checkpoints.inventory import Choice, before_step, examined, inventory, last, last_healthy
+from assistant.recover.checkpoints.place import Place
+from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, folder_moves, search_checkpoints
 from assistant.recover.joblog import log_lines
+from assistant.recover.loaded import loaded_checkpoint
+from assistant.recover.resume import ResumeWay, resume_way
+from assistant.recover.resume_plan import resume_plan
 from assistant.tooling import Context, tool
-from assistant.untrusted import is_folder, reading_as
+from assistant.untrusted import reading_as
 
 WHICH = ("last", "last_healthy", "before_step")
 
@@ -25,13 +29,22 @@ def list_checkpoints(context: Context, job: str, folder: str = "") -> dict[str, 
         folder: Where to look; found from the settings, the script or the log when empty.
     """
     shown = context.scheduler.job(job)
-    place = _place(context, shown, folder)
-    with reading_as(shown.account):
-        found = inventory(place.folder, now=context.clock.now(), live=not shown.state.ended)
+    if folder:
+        place = Place(Path(folder), "named")
+        with reading_as(shown.account):
+            found = inventory(place.folder, now=context.clock.now(), live=not shown.state.ended)
+        way = None
+    else:
+        search = search_of(context, shown)
+        way = resume_of(shown, search)
+        if search.inventory is None or search.place is None:
+            raise ToolError(f"{search.note}; {search.settle or 'there is nothing to list'}; looked at: {_looked(search)}")
+        place, found = search.place, search.inventory
     return {
         "folder": str(place.folder),
         "found_by": place.how,
         "checkpoints": [about(checkpoint) for checkpoint in found.checkpoints],
+        "resumes": way.sentence if way is not None else "",
         "notes": list(found.notes),
     }
 
@@ -58,8 +71,10 @@ def verify_checkpoint(context: Context, path: str) -> dict[str, Any]:
 def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", step: int = 0, margin: int = 0) -> dict[str, Any]:
     """Choose the checkpoint to restart a job from, and say which newer ones were refused and why.
 
-    `restart_from` is its path, `none` when the job never saved one and may begin at the start, and empty when checkpoints are there
-    and none may be used. `fallback` is its path when newer ones were refused.
+    `restart_from` is its path, `none` when the job is proven to have saved none and may begin at the start, and empty when none may
+    be used, when where it saved is not known, or when the script would not load the chosen one; `note` says which, and what would
+    settle it. `fallback` is its path when newer ones were refused. `set_aside` and `tracker` name what has to be done first so that
+    the script loads it, `resumes` says how it goes on.
 
     Args:
         job: Scheduler job id.
@@ -72,9 +87,13 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
     if which == "before_step" and step < 1:
         raise ToolError("which=before_step needs the step to stay before")
     shown = context.scheduler.job(job)
-    found = job_inventory(context, shown)
+    search = search_of(context, shown)
+    way = resume_of(shown, search)
+    found = search.inventory
     if found is None:
-        return _none(Choice(None, ()), "the job never saved a checkpoint", fresh=True, notes=())
+        fresh = search.state is SaveState.NEVER_SAVED
+        words = search.note if fresh else f"{search.note}; {search.settle}"
+        return {**_none(Choice(None, ()), words, fresh=fresh, notes=()), "resumes": way.sentence, "state": str(search.state)}
     now, live = context.clock.now(), not shown.state.ended
     with reading_as(shown.account):
         if which == "last":
@@ -90,8 +109,22 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
         return _none(choice, words, fresh=False, notes=found.notes)
     chosen = about(choice.checkpoint)
     refused = [about(checkpoint) for checkpoint in choice.refused]
-    start = {"restart_from": chosen["path"], "fallback": chosen["path"] if refused else ""}
-    return {**chosen, **start, "refused": refused, "notes": list(found.notes), "note": _note(choice)}
+    plan = resume_plan(way, found, choice.checkpoint, moves=folder_moves(shown, search))
+    note = "; ".join(one for one in (_note(choice), plan.refusal or way.sentence) if one)
+    return {
+        **chosen,
+        "restart_from": "" if plan.refusal else chosen["path"],
+        "fallback": chosen["path"] if refused and not plan.refusal else "",
+        "refused": refused,
+        "notes": list(found.notes),
+        "note": note,
+        "found_by": search.place.how if search.place is not None else "",
+        "state": str(search.state),
+        "resumes": way.sentence,
+        "set_aside": [str(path) for path in plan.set_aside],
+        "tracker": str(plan.tracker or ""),
+        "tracker_text": plan.tracker_text,
+    }
 
 
 def _note(choice: Choice) -> str:
@@ -104,7 +137,8 @@ def _none(choice: Choice, why: str, *, fresh: bool, notes: tuple[str, ...]) -> d
     refused = [about(checkpoint) for checkpoint in choice.refused]
     note = f"{why}; {_note(choice)}" if refused else why
     begin = "none" if fresh else ""
-    return {"path": "", "step": 0, "restart_from": begin, "fallback": "", "refused": refused, "notes": list(notes), "note": note}
+    empty: dict[str, Any] = {"path": "", "step": 0, "fallback": "", "set_aside": [], "tracker": "", "tracker_text": ""}
+    return {**empty, "restart_from": begin, "refused": refused, "notes": list(notes), "note": note}
 
 
 def about(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -120,41 +154,19 @@ def about(checkpoint: Checkpoint) -> dict[str, Any]:
     }
 
 
-def job_inventory(context: Context, job: Job) -> Inventory | None:
-    """Return what a job's checkpoint folder holds; None when it surely never saved one.
+def search_of(context: Context, job: Job) -> CheckpointSearch:
+    """Return what a job saved, where, and how that was found.
 
     Raises:
-        ToolError: The log tells of saves, but the folder is missing, empty or not to be found: its checkpoints may be lost.
         Unavailable: The storage did not answer.
     """
-    place = checkpoint_place(job, context.checkpoint_folders, (line.text for line in log_lines(job)))
-    saved = _says_saved(job)
-    if place is None:
-        if saved:
-            raise ToolError(
-                f"job {job.id} saved checkpoints, but not where: name the folder with #NIGHTSHIFT checkpoints=… in its script"
-            )
-        return None
-    with reading_as(job.account):
-        if not is_folder(place.folder) and not saved:
-            return None
-        found = inventory(place.folder, now=context.clock.now(), live=not job.state.ended)
-    if not found.checkpoints and saved:
-        raise ToolError(
-            f"job {job.id} says it saved checkpoints, but {place.folder} ({place.how}) holds none: look where they went"
-        )
-    return found if found.checkpoints else None
+    return search_checkpoints(job, context.checkpoint_folders, (line.text for line in log_lines(job)), now=context.clock.now())
 
 
-def _says_saved(job: Job) -> bool:
-    texts = [line.text for line in log_lines(job)]
-    return last_saved(texts) is not None or any("successfully saved checkpoint" in text for text in texts)
+def resume_of(job: Job, search: CheckpointSearch) -> ResumeWay:
+    """Return how a job's script goes on after a restart."""
+    return resume_way(job, search.programs, loaded_checkpoint(log_lines(job)))
 
 
-def _place(context: Context, job: Job, folder: str) -> Place:
-    if folder:
-        return Place(Path(folder), "named")
-    place = checkpoint_place(job, context.checkpoint_folders, (line.text for line in log_lines(job)))
-    if place is None:
-        raise ToolError(f"where job {job.id} saves is not known; name it: folder=…, or #NIGHTSHIFT checkpoints=… in its script")
-    return place
+def _looked(search: CheckpointSearch) -> str:
+    return "; ".join(search.looked_at) or "nothing: no folder is named anywhere"

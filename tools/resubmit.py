@@ -13,6 +13,7 @@ from assistant.errors import ToolError, Unavailable
 from assistant.ports import Dependents, ReadsBack
 from assistant.records import Checkpoint, Job, JobSpec, Risk, run_of, tag_of, tags_in
 from assistant.recover.checkpoints.inventory import examined, inventory
+from assistant.recover.checkpoints.search import SaveState, folder_moves
 from assistant.recover.identity import is_claim, is_withdrawn_claim, restart_of
 from assistant.recover.joblog import log_lines, log_points, samples_of
 from assistant.recover.restart import (
@@ -26,10 +27,11 @@ from assistant.recover.restart import (
     plan_restart,
     restart_problem,
 )
+from assistant.recover.resume_plan import resume_plan
 from assistant.rendering import NEW_JOB, RenderedChange
 from assistant.tooling import Context, tool
 from assistant.tools._meant import is_of_run, must_be_ours_to_restart
-from assistant.tools.checkpoints import choose_checkpoint
+from assistant.tools.checkpoints import choose_checkpoint, resume_of, search_of
 from assistant.untrusted import reading_as
 
 NEWEST = ("last", "last_healthy")
@@ -54,6 +56,8 @@ class Plan:
     skip: Skip | None
     reached_step: int | None
     note: str
+    resumes: str = ""
+    """How the script goes on, for people; empty where it begins at the start."""
 
 
 class Wish(NamedTuple):
@@ -291,6 +295,7 @@ def planned(
     words = [f"{spec.name} ({spec.nodes} nodes) of {spec.user or plan.job.user} again"]
     words.append(f"from {plan.checkpoint.path} (step {plan.checkpoint.step})" if plan.checkpoint else "from the start")
     words += [f"without the data of steps {plan.skip.first} to {plan.skip.end - 1}"] if plan.skip else []
+    words += [f"({plan.resumes})"] if plan.resumes else []
     lines = scheduler.command_lines("submit", spec) + scheduler.command_lines("release", NEW_JOB, user=spec.user)
     if isinstance(scheduler, Dependents):
         for waiting in scheduler.dependents(job):
@@ -334,6 +339,7 @@ def _plan(
     if job.spec.doubt:
         raise ToolError(f"job {job_id} cannot be submitted again as it was: {job.spec.doubt}")
     chosen = _checkpoint(context, job, checkpoint, read=read)
+    way = _must_load(context, job, chosen, read=read)
     points = log_points(job)
     reached = max((point.step for point in points), default=None)
     left_out = window_to_skip(job, skip, chosen, reached)
@@ -350,7 +356,39 @@ def _plan(
         spec = replace(spec, exclude=(*spec.exclude, *elsewhere(spec, not_all_of, context.scheduler.nodes())))
     begin = f"from step {chosen.step}" if chosen is not None else "from the start"
     blind = "; it has no way to skip data and will see the same again" if left_out and not can_skip(job.spec) else ""
-    return Plan(job, spec, chosen, left_out, reached, f"{begin}{blind}")
+    return Plan(job, spec, chosen, left_out, reached, f"{begin}{blind}; {way}" if way else f"{begin}{blind}", way)
+
+
+def _must_load(context: Context, job: Job, chosen: Checkpoint | None, *, read: bool) -> str:
+    """Make sure that the script will load the chosen checkpoint, and say how; a preview leaves out what is done before it.
+
+    Raises:
+        ToolError: It would load another one, or start at 0 over checkpoints, or that is not known.
+    """
+    search = search_of(context, job)
+    way = resume_of(job, search)
+    if chosen is None and search.inventory is None:
+        if search.state is not SaveState.NEVER_SAVED and not context.by.startswith("cli:"):
+            raise ToolError(f"job {job.id} is not started from the beginning: {search.note}; {search.settle}")
+        return ""
+    found = search.inventory
+    if chosen is not None and (found is None or chosen.path not in [one.path for one in found.checkpoints]):
+        with reading_as(job.account):
+            found = inventory(chosen.path.parent, now=context.clock.now())
+    plan = resume_plan(way, found, chosen, moves=folder_moves(job, search))
+    if plan.refusal:
+        raise ToolError(f"job {job.id} is not submitted again: {plan.refusal}")
+    if read and plan.set_aside:
+        names = ", ".join(path.name for path in plan.set_aside)
+        raise ToolError(
+            f"job {job.id} is not submitted again: it would load {names}; set_aside_checkpoints moves that out of the way"
+        )
+    if read and plan.tracker is not None:
+        raise ToolError(
+            f"job {job.id} is not submitted again: {plan.tracker} does not name the chosen checkpoint; set_tracker writes "
+            f"{plan.tracker_text!r} into it"
+        )
+    return way.sentence if chosen is not None else ""
 
 
 def window_to_skip(job: Job, wish: Wish, checkpoint: Checkpoint | None, reached: int | None) -> Skip | None:

@@ -13,6 +13,7 @@ from assistant.accounts import Account, account_of, as_account
 from assistant.errors import ToolError, Unavailable
 from assistant.records import IncidentState, Job, MetricPoint, Risk
 from assistant.recover.checkpoints.place import checkpoint_place
+from assistant.recover.job_program import programs_of
 from assistant.recover.joblog import log_lines, log_points, marks_before
 from assistant.recover.restart import live_double
 from assistant.recover.training_end import training_end
@@ -207,7 +208,9 @@ def _folder(context: Context, job_id: str) -> Path:
     if not job_id:
         raise ToolError("wait_storage needs a job or a folder")
     job = context.scheduler.job(job_id)
-    place = checkpoint_place(job, context.checkpoint_folders, (line.text for line in log_lines(job)))
+    texts = [line.text for line in log_lines(job)]
+    place = checkpoint_place(job, context.checkpoint_folders, texts)
+    place = place or checkpoint_place(job, context.checkpoint_folders, texts, programs_of(job))
     if place is not None:
         return place.folder
     if job.work_dir is None:

@@ -103,7 +103,8 @@ class _Stage:
         if knowledge is not None:
             self.engine.shipped = knowledge
         self.to_come = sorted(told.happens, key=lambda happening: happening.after_s)
-        script = f'#NIGHTSHIFT checkpoints={self.saved} skip="--skip {{from}}:{{to}}" {told.directives}\nsrun python train.py\n'
+        words = f'checkpoints={self.saved} skip="--skip {{from}}:{{to}}" {told.directives}'
+        script = f"#NIGHTSHIFT {words}\nsrun python train.py ${{NIGHTSHIFT_ARGS:-}}\n"
         spec = JobSpec("llm", script, nodes=told.job_nodes, work_dir=folder, user="ada", log="job-%j.log")
         self.spec = dataclasses.replace(spec, time_limit_s=told.time_limit_s)
         self.cluster.submit(self.spec)

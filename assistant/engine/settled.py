@@ -9,14 +9,17 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assistant.engine.again import MOVED
 from assistant.errors import ToolError
-from assistant.records import CallStatus, Diagnosis, EventKind, Incident, IncidentState, Job, JobState, tags_in
+from assistant.logs.lines import Lines
+from assistant.records import CallStatus, Checkpoint, Diagnosis, EventKind, Incident, IncidentState, Job, JobState, tags_in
 from assistant.recover.identity import RESTARTS, is_claim, is_withdrawn_claim, other_store, restart_of
-from assistant.recover.joblog import log_lines, log_points, marks_before
+from assistant.recover.joblog import log_lines, log_points, marks_before, whole_lines
+from assistant.recover.loaded import compare_loaded, loaded_checkpoint
 from assistant.recover.playbook import Ended
 from assistant.recover.restart import same_run
 from assistant.recover.training_end import training_end
@@ -38,6 +41,8 @@ CLOCKS_APART = timedelta(seconds=60)
 class _Restarted(NamedTuple):
     job: str
     step: int
+    checkpoint: str | None = None
+    """Path of the one that was chosen, empty for a start from the beginning; None where the restart was not ours."""
 
 
 def as_proven(engine: Engine, incident: Incident, diagnosis: Diagnosis, ended: Ended) -> Ended:
@@ -78,7 +83,8 @@ def _own_incident(engine: Engine, incident: Incident, restarted: _Restarted) -> 
 
 def _verdict(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted: _Restarted) -> Verdict:
     job = engine.scheduler.job(restarted.job)
-    points = log_points(job, marks=marks_before(engine.store, job), sure=True)
+    marks = marks_before(engine.store, job)
+    points = log_points(job, marks=marks, sure=True)
     before = []
     if restarted.job != incident.job and incident.job is not None:
         try:
@@ -100,8 +106,21 @@ def _verdict(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted
             now=engine.clock.now(),
             passed_at=engine.store.stages(incident.id).get(PASSED),
             finished=end.line if end is not None else "",
+            load_problem=_load_problem(restarted, whole_lines(job, marks)),
         )
     )
+
+
+def _load_problem(restarted: _Restarted, lines: Lines | None) -> str:
+    """Return how what a job says that it loaded differs from the checkpoint that was chosen; empty where it does not say so."""
+    if restarted.checkpoint is None or lines is None:
+        return ""
+    chosen = None
+    if restarted.checkpoint:
+        path = Path(restarted.checkpoint)
+        chosen = Checkpoint(path, restarted.step, "", 0, datetime.min.replace(tzinfo=UTC), healthy=True, problems=())
+    comparison = compare_loaded(chosen, loaded_checkpoint(lines))
+    return f"did not go on from the checkpoint that was chosen: {comparison.note}" if comparison.differs else ""
 
 
 def _restarted(engine: Engine, incident: Incident, ended: Ended) -> _Restarted | None:
@@ -110,7 +129,7 @@ def _restarted(engine: Engine, incident: Incident, ended: Ended) -> _Restarted |
         outcome = engine.store.outcome(call.id)
         value: Any = outcome.value if outcome is not None and outcome.ok else None
         if call.tool in RESTARTS and isinstance(value, Mapping) and value.get("job"):
-            return _Restarted(str(value["job"]), int(value.get("step") or 0))
+            return _Restarted(str(value["job"]), int(value.get("step") or 0), str(value.get("checkpoint") or ""))
     alive = [value for value in ended.values.values() if isinstance(value, Mapping) and value.get("status") == "alive"]
     return _Restarted(str(alive[-1]["job"]), 0) if alive and alive[-1].get("job") else None
 

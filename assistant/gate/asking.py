@@ -49,7 +49,7 @@ def undo_text(undo: Tool, context: Context, arguments: Mapping[str, Any], value:
         value: What the call returned; None for one that was not made yet, whose new job then has no id.
     """
     try:
-        if value is None and "job" in undo.arguments:
+        if value is None and undo.kind == "cancel":
             return "; ".join(context.scheduler.command_lines("cancel", NEW_JOB))
         return shown(undo, context, undo.checked(shared_arguments(undo, arguments, value))).text
     except NightshiftError:

@@ -2,6 +2,7 @@
 
     #NIGHTSHIFT checkpoints=/ckpt/run7 format=megatron
     #NIGHTSHIFT resume="--load {checkpoint} --ckpt-step {step}"  skip="--skip-samples {from}:{to}"
+    #NIGHTSHIFT resumes=newest
     #NIGHTSHIFT restarts=10 act=auto owner=#llm-7b-oncall
 
 A script belongs to its user, so a mistake in it is reported and never stops anything else.
@@ -22,6 +23,7 @@ from assistant.untrusted import whole_number
 LINE = re.compile(r"^\s*+#\s?NIGHTSHIFT\b[ \t:]*+(.*)$")
 PLACEHOLDERS = {"resume": {"checkpoint", "step"}, "skip": {"from", "to", "from_step", "to_step"}}
 ACT = ("auto", "ask", "never")
+RESUMES = ("newest", "tracker", "no")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class Directives:
     format: str = ""
     resume: str = ""
     """Arguments for a restart, with `{checkpoint}` and `{step}`."""
+    resumes: str = ""
+    """How the script resumes by itself: `newest`, `tracker`, or `no`; empty: told from the script and its programs."""
     skip: str = ""
     """Arguments that skip data, with `{from}` and `{to}` in samples, or `{from_step}` and `{to_step}`."""
     restarts: int | None = None
@@ -89,14 +93,16 @@ def _value(key: str, value: str) -> str | Callable[[Directives], Directives]:
         return (lambda said: replace(said, logs=paths)) if paths else "logs must name at least one file"
     if key == "act" and value not in ACT:
         return f"act must be one of {', '.join(ACT)}, not {value!r}"
+    if key == "resumes" and value not in RESUMES:
+        return f"resumes must be one of {', '.join(RESUMES)}, not {value!r}"
     if key == "format" and value not in tuple(Format):
         return f"format {value!r} is unknown; known: {', '.join(Format)}"
     if key in PLACEHOLDERS:
         unknown = set(re.findall(r"\{([^{}]*)\}", value)) - PLACEHOLDERS[key]
         if unknown:
             return f"{key} knows {{{'}, {'.join(sorted(PLACEHOLDERS[key]))}}}, not {{{sorted(unknown)[0]}}}"
-    elif key not in ("checkpoints", "act", "format", "owner", "heartbeat"):
-        known = ["checkpoints", "format", "resume", "skip", "restarts", "act", "owner", "heartbeat", "logs"]
+    elif key not in ("checkpoints", "act", "format", "owner", "heartbeat", "resumes"):
+        known = ["checkpoints", "format", "resume", "resumes", "skip", "restarts", "act", "owner", "heartbeat", "logs"]
         near = difflib.get_close_matches(key, known, n=1)
         return f"unknown key {key!r}" + (f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}")
     return lambda said: replace(said, **{key: value})  # type: ignore[arg-type]

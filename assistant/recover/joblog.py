@@ -118,6 +118,23 @@ def log_lines(job: Job, *, most_bytes: int = TAIL_BYTES, marks: Sequence[Mark] =
     return Lines([(1, b"".join(parts))]) if parts else Lines()
 
 
+def whole_lines(job: Job, marks: Sequence[Mark] = ()) -> Lines | None:
+    """Return all lines of a job's own logs, file after file; None while there are none, or where they are too long to be read whole.
+
+    Args:
+        job: Its last attempt is meant; files in which lines of earlier ones may stand are left out.
+        marks: From `marks_before`.
+    """
+    try:
+        files = logs_of(job, marks).sure[:MOST_READ]
+    except Unavailable:
+        return None
+    if not files or sum(max(0, file.size_bytes - file.begin) for file in files) > TAIL_BYTES // 2:
+        return None
+    parts = [_end(job, file, TAIL_BYTES // len(files)) for file in files]
+    return Lines([(1, b"".join(parts))]) if any(parts) else None
+
+
 def log_points(job: Job, *, marks: Sequence[Mark] = (), sure: bool = False) -> list[MetricPoint]:
     """Return the metrics that the ends of a job's logs show: those of the file that shows most, else of its metric files.
 

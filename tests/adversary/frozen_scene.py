@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import random
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -117,7 +118,7 @@ def scene_of(kind: str, folder: Path) -> Scene:
     checkpoints = folder / "ckpt"
     checkpoints.mkdir()
     recorder = Recorder(clock, folder / "logs")
-    script = f"#!/bin/sh\n#NIGHTSHIFT checkpoints={checkpoints}\nsrun train\n"
+    script = f"#!/bin/sh\n#NIGHTSHIFT checkpoints={checkpoints}\nsrun train ${{NIGHTSHIFT_ARGS:-}}\n"
     recorder.plan("llm", Run(fails_at=50, checkpoints=checkpoints), Run())
     spec = JobSpec("llm", script, nodes=1, work_dir=folder, user="root", comment="run 7", environment={"TOKEN": "hunter2"})
     jobs = {"failed": recorder.submit(spec)}
@@ -201,9 +202,10 @@ def slurm_stand_in(
         ' printf "NodeName=%s State=IDLE+DRAIN Partitions=simulated Reason=%s\\n" "${2#NodeName=}" "${4#Reason=}" > "$node";;'
         ' State=RESUME) printf "NodeName=%s State=IDLE Partitions=simulated\\n" "${2#NodeName=}" > "$node";; esac'
     )
+    scripts = f"case $3 in 99) cat {folder}/handed-in;; {jobs['failed']}) cat {folder}/script;; *) echo '#!/bin/sh';; esac"
     cases = (
         f"case \"$1 $2\" in 'show config') printf '{CONFIG}';;"
-        f" 'show node') cat {folder}/nodes/*;; 'show job') echo '{shown}';; 'write batch_script') cat {folder}/script;;"
+        f" 'show node') cat {folder}/nodes/*;; 'show job') echo '{shown}';; 'write batch_script') {scripts};;"
         f" 'show '*) echo none;; 'update NodeName='*) {note}; {update};; *) {note};; esac"
     )
     program(folder, "scontrol", cases)
@@ -255,6 +257,8 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     "end evaluation": ("end_evaluation_job", {"run": "{folder}/run9", "number": 1}),
     "test": ("two_round_test", {"nodes": ["node04", "node06"], "program": "ring"}),
 }
+ON_FILES = {"set_aside_checkpoints", "put_back_checkpoints", "set_tracker", "restore_tracker"}
+"""Their commands are no scheduler's: tests/unit/test_aside.py tries them."""
 NOT_ON = {"local": {"requeue", "requeue ended", "resubmit", "test"}, "slurm": {"requeue", "resubmit"}}
 """What a kind of cluster here cannot do: no requeue (tests/live/test_slurm.py has it), no checkpoints of its own, no answers of
 nodes."""
@@ -262,6 +266,11 @@ nodes."""
 
 def arguments_of(scene: Scene, name: str) -> tuple[str, dict[str, Any]]:
     tool, arguments = CHANGES[name]
+    if name == "from the start":  # only a job that saved nothing begins there
+        shutil.rmtree(scene.checkpoints)
+        log = scene.scheduler.job(scene.jobs["failed"]).log
+        if log is not None:
+            log.unlink(missing_ok=True)
     known = {"folder": str(scene.folder), **scene.jobs}
     return tool, {
         key: text.format(**known) if isinstance(text, str) and "$" not in text else text for key, text in arguments.items()

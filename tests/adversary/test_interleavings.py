@@ -25,7 +25,7 @@ import pytest
 from assistant.gate import gate as gate_module
 from assistant.records import Job
 from assistant.records.tags import tags_in
-from assistant.tools import jobs, resubmit
+from assistant.tools import _meant, jobs, resubmit
 from tests.adversary.explorer import Counterexample, Search
 from tests.adversary.interleaving import Night
 
@@ -54,11 +54,11 @@ def search(folder: Path, cast: str, **more: Any) -> Iterator[Search]:
     """Make the night of a cast, and end it afterwards."""
     stores, works = CAST[cast]
     night = Night(folder, stores, may_give_up=GIVES_UP.get(cast, ""))
-    longest_s, jobs.HELD_AT_MOST_S = jobs.HELD_AT_MOST_S, jobs.LOOK_S
+    longest_s, _meant.HELD_AT_MOST_S = _meant.HELD_AT_MOST_S, _meant.LOOK_S
     try:
         yield Search(night, night.begin(works(night)), **more)
     finally:
-        jobs.HELD_AT_MOST_S = longest_s
+        _meant.HELD_AT_MOST_S = longest_s
         night.close()
 
 

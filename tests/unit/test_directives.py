@@ -41,17 +41,17 @@ def test_the_last_save_counts() -> None:
     assert last_saved([case["line"] for case in LOGGED]) == "/tune/out"
 
 
-def test_the_settings_outrank_the_script_the_environment_and_the_log() -> None:
+def test_the_script_outranks_the_settings_the_environment_and_the_log() -> None:
     both = job("#NIGHTSHIFT checkpoints=/script\n", NIGHTSHIFT_CHECKPOINTS="/environment")
     log = ["saving checkpoint at iteration 5 to /log"]
     places = [
         checkpoint_place(both, {"7": Path("/said")}, log),
-        checkpoint_place(both, {}, log),
+        checkpoint_place(job(NIGHTSHIFT_CHECKPOINTS="/environment"), {"gp*": Path("/said")}, log),
         checkpoint_place(job(NIGHTSHIFT_CHECKPOINTS="/environment"), {}, log),
         checkpoint_place(job(), {}, log),
         checkpoint_place(job(), {}, []),
     ]
-    assert [str(place.folder) if place else None for place in places] == ["/said", "/script", "/environment", "/log", None]
+    assert [str(place.folder) if place else None for place in places] == ["/script", "/said", "/environment", "/log", None]
 
 
 def test_a_relative_folder_is_below_the_working_folder() -> None:

@@ -66,7 +66,8 @@ def test_a_cut_newest_checkpoint_is_refused_with_the_reason(tmp_path: Path) -> N
     chosen = choose_checkpoint(world.context, world.job)
     assert chosen["step"] == 20
     assert chosen["note"] == (
-        "checkpoint of step 20; iter_0000040 refused: has no manifest.json: the save did not finish, it is written last"
+        "checkpoint of step 20; iter_0000040 refused: has no manifest.json: the save did not finish, it is written last; "
+        "this script resumes from the checkpoint that it is given, by $NIGHTSHIFT_ARGS"
     )
     assert chosen["fallback"] == chosen["path"]
 
@@ -85,17 +86,19 @@ def test_checkpoints_that_are_all_damaged_are_no_reason_to_begin_at_the_start(tm
         resubmit_job(world.context, world.job)
 
 
-def test_checkpoints_that_vanished_are_said(world: World) -> None:
+@pytest.mark.parametrize("left", [True, False])
+def test_checkpoints_that_vanished_are_said_and_nothing_starts_at_zero(world: World, left: bool) -> None:
     world.saved.rename(world.saved.with_name("elsewhere"))
-    with pytest.raises(ToolError, match="does not exist"):
-        choose_checkpoint(world.context, world.job)
-
-
-def test_an_empty_folder_after_saves_is_said(world: World) -> None:
-    world.saved.rename(world.saved.with_name("elsewhere"))
-    world.saved.mkdir()
-    with pytest.raises(ToolError, match=r"says it saved checkpoints, but .* holds none"):
-        choose_checkpoint(world.context, world.job)
+    if left:
+        world.saved.mkdir()
+    chosen = choose_checkpoint(world.context, world.job)
+    assert (chosen["restart_from"], chosen["state"]) == ("", "saved, and where is not known")
+    assert "says that it saved" in chosen["note"]
+    assert "#NIGHTSHIFT checkpoints=" in chosen["note"]
+    with pytest.raises(ToolError, match="says that it saved"):
+        resubmit_job(world.context, world.job)
+    with pytest.raises(ToolError, match="not started from the beginning"):
+        resubmit_job(world.context, world.job, checkpoint="none")
 
 
 @pytest.mark.parametrize(("step", "margin", "expected"), [(41, 0, 40), (41, 5, 20), (40, 1, 20), (10, 0, 0)])
@@ -155,7 +158,7 @@ def test_the_preview_names_the_checkpoint_and_changes_nothing(world: World) -> N
     assert f" --exclude=node02 --comment='run 7 {TAG}' --hold " in command
     assert f"NIGHTSHIFT_RESUME_FROM={world.saved}/iter_0000040" in command
     assert release == "scontrol release NEW_JOB_ID"
-    assert shown.note.endswith(f"again from {world.saved}/iter_0000040 (step 40)")
+    assert f"again from {world.saved}/iter_0000040 (step 40)" in shown.note
     assert world.cluster.changes == before
 
 

@@ -5,7 +5,6 @@ Nothing is unpickled. Every check returns plain words for a person, or None when
 
 from __future__ import annotations
 
-import io
 import math
 import os
 import struct
@@ -14,6 +13,7 @@ import zlib
 from pathlib import Path
 
 from assistant.errors import MalformedContent
+from assistant.recover.checkpoints.zipsource import ZipSource
 from assistant.untrusted import MOST_ENTRIES, open_regular, parse_json, read_json, read_start, whole_number
 
 ZIP_HEAD = b"PK\x03\x04"
@@ -22,7 +22,6 @@ ZIPPED = frozenset((".pt", ".pth", ".ckpt", ".npz"))
 """Written as a zip by PyTorch 1.6 and newer, and by NumPy."""
 CHUNK_BYTES = 1 << 20
 HEADER_LIMIT_BYTES = 100_000_000  # the safetensors format's own limit of a header
-ZIP_DIRECTORY_BYTES = 64 << 20
 JSON_BYTES = 64 << 20
 """The longest histories of metrics that trainers keep as JSON."""
 
@@ -69,7 +68,7 @@ def zip_problem(path: Path, read_bytes: int) -> str | None:
         read_bytes: Members are read, in order, until this many bytes of content.
     """
     try:
-        with _ZipSource(path) as source, zipfile.ZipFile(source) as archive:
+        with ZipSource(path) as source, zipfile.ZipFile(source) as archive:
             members = archive.infolist()
             if len(members) > MOST_ENTRIES:
                 return f"is a zip archive of {len(members):,} members: more than any checkpoint has"
@@ -89,34 +88,6 @@ def zip_problem(path: Path, read_bytes: int) -> str | None:
     except (zlib.error, EOFError, ValueError, RuntimeError, OverflowError, IndexError, struct.error) as error:
         return f"is damaged: {error}"
     return None
-
-
-class _ZipSource(io.RawIOBase):
-    """A file that gives `zipfile` no more at once than a directory of members can take: the size of one is the file's own claim."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = open_regular(path)
-
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return self._file.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def read(self, size: int = -1) -> bytes:
-        if size > ZIP_DIRECTORY_BYTES:
-            raise zipfile.BadZipFile(f"its directory claims {size:,} bytes")
-        return self._file.read(size if size >= 0 else ZIP_DIRECTORY_BYTES)
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
 
 
 def _read_through(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:

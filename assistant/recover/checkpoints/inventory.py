@@ -16,7 +16,7 @@ from pathlib import Path
 from assistant.errors import ToolError, Unavailable, UnreadableFile
 from assistant.records import Checkpoint
 from assistant.recover.checkpoints.files import file_problem
-from assistant.recover.checkpoints.layout import Entry, Format, Tracker, entries, entry_of, tracker
+from assistant.recover.checkpoints.layout import Entry, Format, Tracker, entries, entry_of, links, tracker
 from assistant.recover.checkpoints.shards import missing_problems
 from assistant.recover.checkpoints.sizes import shard_count_problem, size_problems
 from assistant.untrusted import LOOK_S, READ_S, is_folder, status_of, within
@@ -48,6 +48,8 @@ class Inventory:
     tracker: Tracker | None = None
     entries: tuple[Entry, ...] = ()
     """The files behind the checkpoints, in the same order."""
+    links: tuple[tuple[Path, Path], ...] = ()
+    """Links in the folder that lead to one of its checkpoints, with where they lead: `latest-rank0.pt`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,9 @@ def inventory(folder: Path, *, now: datetime, live: bool = False) -> Inventory:
     within(LOOK_S, partial(is_folder, folder), f"checkpoint folder {folder}")
     found, names, judged = within(READ_S, partial(_judged, folder, now=now, live=live), f"checkpoint folder {folder}")
     notes = _tracker_notes(names, found) + _trap_notes(names, judged)
-    return Inventory(folder, judged, tuple(notes), names, tuple(found))
+    where = found[-1].path.parent if found else folder
+    leading = within(LOOK_S, partial(links, where), f"checkpoint folder {folder}") if found else []
+    return Inventory(folder, judged, tuple(notes), names, tuple(found), tuple(leading))
 
 
 def _judged(folder: Path, *, now: datetime, live: bool) -> tuple[list[Entry], Tracker | None, tuple[Checkpoint, ...]]:
@@ -101,7 +105,8 @@ def _read(folder: Path) -> tuple[list[Entry], Tracker | None]:
             raise ToolError(f"{wanted} is a file; name the folder that holds the checkpoints")
         found = entries(folder)
         own = entry_of(folder) if not found else None
-        return ([own] if own else found), tracker(folder)
+        where = found[-1].path.parent if found else folder
+        return ([own] if own else found), tracker(folder) or (tracker(where) if where != folder else None)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ToolError(f"{wanted} does not exist; name the right one: #NIGHTSHIFT checkpoints=… in the script") from error
     except UnreadableFile as error:

@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from assistant.errors import OwnerDenied, UnreadableFile
+from assistant.recover.checkpoints.pickles import step_inside
 from assistant.untrusted import is_folder, list_folder, read_start, status_of, walk_files
 
 
@@ -23,12 +24,18 @@ class Format(StrEnum):
     HUGGINGFACE = "huggingface"
     INTERNEVO = "internevo"
     NEMO = "nemo"
-    """Lightning and NeMo: `*.ckpt`."""
+    """Lightning and NeMo: `*.ckpt`, and the folders `…-step=900-…/weights` of NeMo 2."""
+    ACCELERATE = "accelerate"
+    """`Accelerator.save_state`: `checkpoint_7/` counts saves, `step_900/` steps."""
+    COMPOSER = "composer"
+    """`ep0-ba900-rank0.pt`, a file a rank; or a folder of torch.distributed.checkpoint."""
+    ORBAX = "orbax"
+    """JAX: a folder named by its step, put in place by a rename when it is whole."""
     TORCHTITAN = "torchtitan"
     NIGHTSHIFT = "nightshift"
     """assistant.training: a manifest written last."""
     PLAIN = "plain"
-    """One file a step, with the step in its name; or a folder a step of no layout that we know more about."""
+    """Files or folders of no layout that we know more about: the step stands in the name, or in a file that is always replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +62,7 @@ class Entry:
 
     def file(self, name: str) -> Path:
         """Return where one of its files lies."""
-        return self.path / name if is_folder(self.path) else self.path
+        return self.path / name if is_folder(self.path) else self.path.parent / name
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +76,8 @@ class Tracker:
 
 
 TEMPORARY = re.compile(
-    r"^(?:\.|tmp[-_.])+|(?:[._-](?:tmp|temp|part|partial|incomplete|unfinished|writing)[\w.-]{0,64})$", re.IGNORECASE
+    r"\.orbax-checkpoint-tmp[\w.-]{0,64}$|^(?:\.|tmp[-_.])+|(?:[._-](?:tmp|temp|part|partial|incomplete|unfinished|writing)[\w.-]{0,64})$",
+    re.IGNORECASE,
 )
 # 18 digits fit into 64 bits; no training counts further
 DIRECTORY_STEPS = {
@@ -82,16 +90,83 @@ DIRECTORY_STEPS = {
 STEP_WORD = re.compile(r"(?:step|iter(?:ation)?)[=_-]?(\d{1,18})(?!\d)", re.IGNORECASE)
 LAST_NUMBER = re.compile(r"(?<!\d)(\d{1,18})(?!.{0,255}\d)")
 DISTCP = re.compile(r"(?:^|/)__\d+_\d+\.distcp$")
-PLAIN_SUFFIXES = frozenset((".pt", ".pth", ".npz", ".bin", ".safetensors"))
-NOT_A_CHECKPOINT = re.compile(r"^(?:optim|opt_|sched|rng|tokenizer)|-of-\d+", re.IGNORECASE)
+PLAIN_SUFFIXES = frozenset((".pt", ".pth", ".npz", ".bin", ".safetensors", ".pkl", ".msgpack"))
+NOT_A_CHECKPOINT = re.compile(
+    r"^(?:optim|opt_|sched|rng|random_states|tokenizer|dataset|train_|val_|tokens|shard|embed)|-of-\d+", re.IGNORECASE
+)
+EPOCH_WORD = re.compile(r"ep(?:och)?[=_-]?(\d{1,18})(?!\d)", re.IGNORECASE)
+BATCH_WORD = re.compile(r"(?:^|[^a-z])ba(?:tch)?[=_-]?(\d{1,18})(?!\d)", re.IGNORECASE)
+RANK_WORD = re.compile(r"[-_.]*(?:mp_?|dp_?)?rank[-_=]?(\d{1,9})", re.IGNORECASE)
+UNNUMBERED = re.compile(
+    r"(?:last|latest|ckpt|checkpoint|snapshot|state|train(?:ing|er)?[-_]?state)(?:[-_](?:last|latest|ckpt|checkpoint|state|model))?(?:-v\d{1,4})?",
+    re.IGNORECASE,
+)
+"""Stems of files that are replaced at each save, so that the step stands only inside: `ckpt.pt`, `last.ckpt`."""
+COMPOSER_FILE = re.compile(r"ep\d{1,18}-ba\d{1,18}(?:-rank\d{1,9})?(?:\.pt)?$")
+ORBAX_FILE = re.compile(r"(?:^|/)(?:_CHECKPOINT_METADATA|_METADATA|manifest\.ocdbt|_sharding|commit_success\.txt)$")
+UNKNOWN_STEP = 0
+"""Stands for the step of a file that tells it neither in its name nor in its content; such a file is never healthy."""
+PLAIN_FOLDER = re.compile(
+    r"(?:[a-z]{1,40}[-_.=])?(?:global[-_]?)?(?:step|iter(?:ation)?|ep(?:och)?|batch|ckpt|checkpoint|snapshot|save)s?[-_=.]?\d{1,18}(?:[-_].{0,100})?",
+    re.IGNORECASE,
+)
+"""Folders of no known layout that hold a checkpoint where there are weights in them."""
 OURS = re.compile(r"\.npz$|^attempt-[0-9a-f]+-\d+/")
 """Files of assistant.training: the demo's shards, and the folder of one save of AsyncCheckpointer."""
+_NAMED = re.compile(r"(?:\S{0,2000}/)?[A-Za-z_=-]{0,40}(\d{1,18})(?:\.\w{1,16})?/?")
 TRACKERS = {
     "latest_checkpointed_iteration.txt": re.compile(r"(\d{1,18})"),
-    "latest": re.compile(r"global_?step_?(\d{1,18})"),
+    "latest": re.compile(r"(?:global_?)?step_?(\d{1,18})"),
+    "latest.txt": _NAMED,
+    "last_checkpoint": _NAMED,
+    "last_checkpoint.txt": _NAMED,
 }
+SET_ASIDE = "nightshift-refused"
+"""Folder inside a checkpoint folder into which refused checkpoints are moved; nothing in there is one."""
 TRACKER_BYTES = 4096
 NESTED = ("checkpoints", "checkpoint", "ckpts", "ckpt")
+
+
+def step_in_name(name: str) -> int | None:
+    """Return the step that the name of a checkpoint tells, else its epoch or number of saves; None where it has no number."""
+    stem = TEMPORARY.sub("", name)
+    for layout, pattern in DIRECTORY_STEPS.items():
+        if layout is not Format.INTERNEVO and (match := pattern.fullmatch(stem)):
+            return int(match.group(1))
+    stem = RANK_WORD.sub("", stem)
+    match = STEP_WORD.search(stem) or BATCH_WORD.search(stem) or EPOCH_WORD.search(stem)
+    if match is None and Path(stem).suffix in (*PLAIN_SUFFIXES, ".ckpt"):
+        stem = Path(stem).stem
+    match = match or LAST_NUMBER.search(stem)
+    return int(match.group(1)) if match else None
+
+
+def counts_steps(checkpoint_format: str, name: str) -> bool:
+    """Tell whether the number in a checkpoint's name counts optimiser steps, and not epochs or saves."""
+    if checkpoint_format == Format.ACCELERATE:
+        return STEP_WORD.search(name) is not None
+    return EPOCH_WORD.search(name) is None or STEP_WORD.search(name) is not None or BATCH_WORD.search(name) is not None
+
+
+def could_be_checkpoint(name: str, *, folder: bool) -> bool:
+    """Tell whether a name alone lets an entry of a folder be a checkpoint; nothing is read."""
+    stem = TEMPORARY.sub("", name)
+    if folder:
+        return stem.endswith(".ckpt") or stem.isdecimal() or "step=" in stem or PLAIN_FOLDER.fullmatch(stem) is not None
+    path = Path(stem)
+    if path.suffix not in (*PLAIN_SUFFIXES, ".ckpt") or NOT_A_CHECKPOINT.search(stem):
+        return False
+    words = (
+        STEP_WORD.search(stem)
+        or EPOCH_WORD.search(stem)
+        or BATCH_WORD.search(stem)
+        or re.search("ckpt|checkpoint|model", stem, re.IGNORECASE)
+    )
+    return (
+        UNNUMBERED.fullmatch(path.stem) is not None
+        or path.suffix == ".ckpt"
+        or (words is not None and step_in_name(stem) is not None)
+    )
 
 
 def entries(folder: Path, *, depth: int = 3) -> list[Entry]:
@@ -104,8 +179,9 @@ def entries(folder: Path, *, depth: int = 3) -> list[Entry]:
     Raises:
         OSError: The folder cannot be read.
     """
-    children = list_folder(folder)
-    found = [entry for child in children if (entry := entry_of(child)) is not None]
+    children = [child for child in list_folder(folder) if child.name != SET_ASIDE]
+    found = [entry for child in children if not _second_name(child) and (entry := entry_of(child)) is not None]
+    found = _joined_ranks(found)
     found += [entry for slot in _slots(folder) if (entry := _snapshot(slot)) is not None]
     if not found:
         nested = [folder / name for name in NESTED if depth and is_folder(folder / name)]
@@ -114,6 +190,31 @@ def entries(folder: Path, *, depth: int = 3) -> list[Entry]:
         # a save that was cut early on has nothing of its own yet that tells it from Megatron's
         found = [replace(entry, format=Format.NIGHTSHIFT) if _bare(entry) else entry for entry in found]
     return sorted(found, key=lambda entry: (entry.step, entry.temporary, "-last" not in entry.path.name, entry.path.name))
+
+
+def _second_name(path: Path) -> bool:
+    """Tell whether a path is a link to something in the same folder: Composer's `latest-rank0.pt`, Lightning's `last.ckpt`."""
+    try:
+        return path.is_symlink() and path.resolve().parent == path.parent.resolve()
+    except (OSError, RuntimeError):
+        return False
+
+
+def links(folder: Path) -> list[tuple[Path, Path]]:
+    """Return the links of a folder that lead to something else in it, with where each leads."""
+    return [(child, child.parent / child.resolve().name) for child in list_folder(folder) if _second_name(child)]
+
+
+def _joined_ranks(found: list[Entry]) -> list[Entry]:
+    """Join files of one step that differ only in the rank: together they are one checkpoint, named by the lowest rank's file."""
+    joined: dict[str, Entry] = {}
+    for entry in found:
+        key = str(entry.path)
+        if len(entry.files) == 1 and entry.path.name in entry.files and RANK_WORD.search(entry.path.name):
+            key = RANK_WORD.sub("", entry.path.name)
+        first = joined.get(key)
+        joined[key] = entry if first is None else replace(first, files={**first.files, **entry.files})
+    return list(joined.values())
 
 
 def _bare(entry: Entry) -> bool:
@@ -125,6 +226,8 @@ def entry_of(path: Path) -> Entry | None:
     name = TEMPORARY.sub("", path.name)
     if not is_folder(path):
         return _file_entry(path, name)
+    if not (could_be_checkpoint(path.name, folder=True) or LAST_NUMBER.search(name)):
+        return None
     unreadable = ""
     try:
         files = stat_files(path)
@@ -139,21 +242,33 @@ def entry_of(path: Path) -> Entry | None:
 def _file_entry(path: Path, name: str) -> Entry | None:
     suffix = Path(name).suffix
     if suffix == ".ckpt":
-        layout, match = Format.NEMO, STEP_WORD.search(name)
+        layout = Format.NEMO
     elif suffix in PLAIN_SUFFIXES and not NOT_A_CHECKPOINT.search(name):
-        layout, match = Format.PLAIN, STEP_WORD.search(name) or LAST_NUMBER.search(Path(name).stem)
+        layout = Format.COMPOSER if COMPOSER_FILE.match(name) else Format.PLAIN
     else:
         return None
+    step = step_in_name(name) if STEP_WORD.search(name) or BATCH_WORD.search(name) else None
+    inside = step is None and (suffix == ".ckpt" or EPOCH_WORD.search(name) or UNNUMBERED.fullmatch(Path(name).stem))
+    if inside and suffix in (".pt", ".pth", ".ckpt"):
+        step = step_inside(path)
+    if step is None and not UNNUMBERED.fullmatch(Path(name).stem) and suffix != ".ckpt":
+        step = step_in_name(name)
+    elif step is None and inside:
+        step = step_in_name(name) if EPOCH_WORD.search(name) else UNKNOWN_STEP
     files = {path.name: _stat(path)}
-    return Entry(path, int(match.group(1)), layout, files, temporary=name != path.name) if match else None
+    return Entry(path, step, layout, files, temporary=name != path.name) if step is not None else None
 
 
 def _directory_format(name: str, files: Mapping[str, FileStat]) -> tuple[Format, int] | None:
     """Return format and step of a directory, by its name first and by what is in it second."""
     distributed = ".metadata" in files or any(DISTCP.search(file) for file in files)
-    if name.endswith(".ckpt"):
+    if name.endswith(".ckpt") or (any(file.startswith("weights/") for file in files) and "step=" in name):
         match = STEP_WORD.search(name)
         return (Format.NEMO, int(match.group(1))) if match else None
+    if any(re.match(r"random_states_\d+\.pkl$", file) for file in files) and (step := step_in_name(name)) is not None:
+        return (Format.HUGGINGFACE if DIRECTORY_STEPS[Format.HUGGINGFACE].fullmatch(name) else Format.ACCELERATE), step
+    if any(ORBAX_FILE.search(file) for file in files) and (step := step_in_name(name)) is not None:
+        return Format.ORBAX, step
     for layout, pattern in DIRECTORY_STEPS.items():
         match = pattern.fullmatch(name)
         if match is None:
@@ -164,12 +279,20 @@ def _directory_format(name: str, files: Mapping[str, FileStat]) -> tuple[Format,
         if layout is Format.INTERNEVO and not _looks_like_internevo(files):
             break
         if layout is Format.TORCHTITAN and files and not distributed:
-            break
+            return (Format.PLAIN, step) if _holds_weights(files) else None
         if layout is Format.DEEPSPEED and files and not any(file.endswith("_states.pt") for file in files):
             return (Format.DCP if distributed else Format.PLAIN), step  # verl names its folders alike
         return layout, step
-    match = STEP_WORD.search(name) or LAST_NUMBER.search(name)
-    return (Format.DCP, int(match.group(1))) if distributed and match else None
+    numbered = step_in_name(name)
+    if numbered is None:
+        return None
+    if distributed:
+        return (Format.COMPOSER if COMPOSER_FILE.match(name) else Format.DCP), numbered
+    return (Format.PLAIN, numbered) if PLAIN_FOLDER.fullmatch(name) and _holds_weights(files) else None
+
+
+def _holds_weights(files: Iterable[str]) -> bool:
+    return any(Path(file).suffix in (*PLAIN_SUFFIXES, ".ckpt") for file in files)
 
 
 def _looks_like_internevo(files: Iterable[str]) -> bool:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from assistant.records import Job
 from assistant.recover.checkpoints.layout import DIRECTORY_STEPS, Format
+from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.directives import read_directives
+from assistant.recover.job_program import JobProgram
 
 ENVIRONMENT = "NIGHTSHIFT_CHECKPOINTS"
+SAVE_VARIABLES = ("CHECKPOINT_DIR", "CHECKPOINTS_DIR", "CHECKPOINT_PATH", "CKPT_DIR", "SAVE_DIR", "OUTPUT_DIR", "OUT_DIR")
+"""Variables by which scripts name the folder to their programs."""
 
 _PATH = r"[`'\"]?(?:local:|file://)?(?P<path>(?:/|\./|\.\./|[\w.-]+/)[^\s`'\",;\]]*)"
 SAVED = (
@@ -39,27 +44,54 @@ class Place:
     folder: Path
     how: str
     """For people: `#NIGHTSHIFT checkpoints= in the script`."""
+    stated: bool = False
+    """Whether owner or site say so in as many words: then nothing else is looked for."""
 
 
-def checkpoint_place(job: Job, said: Mapping[str, Path], log_lines: Iterable[str] = ()) -> Place | None:
-    """Return where a job saves, or None when nothing says so.
+def checkpoint_place(
+    job: Job, folders: Mapping[str, Path], log_lines: Iterable[str] = (), programs: Sequence[JobProgram] = ()
+) -> Place | None:
+    """Return the surest place where a job saves, or None when nothing tells one; nothing is looked at.
+
+    Args: as `checkpoint_places`.
+    """
+    return next(iter(checkpoint_places(job, folders, log_lines, programs)), None)
+
+
+def checkpoint_places(
+    job: Job, folders: Mapping[str, Path], log_lines: Iterable[str] = (), programs: Sequence[JobProgram] = ()
+) -> list[Place]:
+    """Return the places where a job may save, the surest first, each once.
+
+    The order: the directive in its script, the site's setting, `NIGHTSHIFT_CHECKPOINTS`, command line and configuration of its
+    programs, its log, other variables of its environment.
 
     Args:
         job: With its spec, where the scheduler keeps it.
-        said: Folder by job id, from the site's settings or the operator.
-        log_lines: Of the job's log, in order; read only when nothing else says it.
+        folders: The site's settings: folder by job id, or by a glob of job names.
+        log_lines: Of the job's log, in order.
+        programs: What its script starts, from `programs_of`.
     """
-    if job.id in said:
-        return Place(said[job.id], "said by the settings")
+    places: list[Place] = []
     spec = job.spec
-    if spec is not None:
-        directives = read_directives(spec.script)
-        if directives.checkpoints:
-            return Place(_absolute(directives.checkpoints, job), "#NIGHTSHIFT checkpoints= in the script")
-        if spec.environment.get(ENVIRONMENT):
-            return Place(_absolute(spec.environment[ENVIRONMENT], job), f"{ENVIRONMENT} in the job's environment")
+    directives = read_directives(spec.script) if spec is not None else None
+    if directives is not None and directives.checkpoints:
+        places.append(Place(_absolute(directives.checkpoints, job), "#NIGHTSHIFT checkpoints= in the script", stated=True))
+    setting = folders.get(job.id) or next((path for glob, path in folders.items() if fnmatchcase(job.name, glob)), None)
+    if setting is not None:
+        places.append(Place(setting, "said by the settings", stated=True))
+    if spec is not None and spec.environment.get(ENVIRONMENT):
+        places.append(Place(_absolute(spec.environment[ENVIRONMENT], job), f"{ENVIRONMENT} in the job's environment", stated=True))
+    if places:
+        return places
+    places += [Place(*one) for one in save_folders(programs)]
     logged = last_saved(log_lines)
-    return Place(_absolute(logged, job), "the job's log") if logged else None
+    if logged:
+        places.append(Place(_absolute(logged, job), "the job's log"))
+    if spec is not None:
+        named = [name for name in SAVE_VARIABLES if spec.environment.get(name)]
+        places += [Place(_absolute(spec.environment[name], job), f"{name} in the job's environment") for name in named]
+    return list({place.folder: place for place in reversed(places)}.values())[::-1]
 
 
 def last_saved(log_lines: Iterable[str]) -> str | None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
-from assistant.recover.checkpoints.layout import DISTCP, Entry, Format
+from assistant.recover.checkpoints.layout import DISTCP, RANK_WORD, UNKNOWN_STEP, Entry, Format, step_in_name
 from assistant.recover.checkpoints.manifest import manifest_problems
-from assistant.untrusted import is_regular, read_json, read_whole
+from assistant.recover.checkpoints.pickles import extents
+from assistant.untrusted import is_folder, is_regular, read_json, read_whole
 
 METADATA_FILES = re.compile(rb"__\d{1,9}_\d{1,9}\.distcp")
 MEGATRON_RANK = re.compile(r"^(mp_rank_\d+(?:_\d+)*)/(.+)$")
@@ -17,6 +19,8 @@ HF_SHARD = re.compile(r"^(.+)-(\d{1,18})-of-(\d{1,18})\.(safetensors|bin)$")
 HF_WEIGHTS = re.compile(r"^(?:model|pytorch_model|adapter_model|tf_model|consolidated)[\w.-]*\.(?:safetensors|bin|pt|pth)$")
 ACCELERATE_STATE = re.compile(r"^random_states_\d+\.pkl$")
 LEFTOVER = re.compile(r"(?:^|/)(?:tmp[-_.]|\.tmp)|\.(?:tmp|temp|part|partial|incomplete)$", re.IGNORECASE)
+DCP_EXTENT_BYTES = 16 << 20
+"""Up to which size a `.metadata` is read opcode by opcode: that takes a second a MiB or so."""
 DCP_METADATA_BYTES = 256 << 20
 """The pickle of `.metadata` names each chunk of each tensor on each rank; it is searched, never loaded."""
 TRAINER_STATE_BYTES = 64 << 20
@@ -66,21 +70,40 @@ def _dcp(entry: Entry) -> list[str]:
         return ["has no .metadata: the save did not finish, it is written last"]
     problems = []
     for name in metadata:
-        # The pickle is searched as bytes, never loaded: loading would run what is in it.
-        wanted = {match.decode() for match in METADATA_FILES.findall(read_whole(entry.file(name), DCP_METADATA_BYTES))}
-        folder = name.removesuffix(".metadata")
-        missing = sorted(file for file in wanted if folder + file not in entry.files)
-        if missing:
-            problems.append(f".metadata names shards that are not there: {named(missing)}")
+        problems += _metadata_problems(entry, name)
+    folders = {name.rpartition("/")[0] for name in shards}
+    bare = sorted(folder for folder in folders if f"{folder}/.metadata".lstrip("/") not in metadata)
+    if bare:
+        problems.append(f"has no .metadata in {named(bare)}: the save did not finish, it is written last")
     if not shards:
         problems.append("has no *.distcp shard")
     return problems
 
 
+def _metadata_problems(entry: Entry, name: str) -> list[str]:
+    """Compare one `.metadata` with the shards that it describes; it is searched, never loaded: loading would run what is in it."""
+    raw = read_whole(entry.file(name), DCP_METADATA_BYTES)
+    if raw and not raw.endswith(b"."):
+        return [f"{name} was cut short: a pickle ends with a full stop"]
+    wanted = {match.decode() for match in METADATA_FILES.findall(raw)}
+    folder = name.removesuffix(".metadata")
+    missing = sorted(file for file in wanted if folder + file not in entry.files)
+    problems = [f".metadata names shards that are not there: {named(missing)}"] if missing else []
+    needed = extents(raw) if len(raw) <= DCP_EXTENT_BYTES else {}
+    for file, size in sorted(needed.items()):
+        about = entry.files.get(folder + file)
+        if about is not None and about.size < size:
+            problems.append(f"{folder}{file} was cut short: .metadata needs {size:,} bytes of it, the file has {about.size:,}")
+    return problems
+
+
 def _megatron(entry: Entry) -> list[str]:
+    pair = [name for name in ("common.pt", "metadata.json") if name not in entry.files]
+    half = [f"{pair[0]} is missing"] if len(pair) == 1 else []
     if any(DISTCP.search(name) for name in entry.files) or ".metadata" in entry.files:
-        pair = [name for name in ("common.pt", "metadata.json") if name not in entry.files]
-        return _dcp(entry) + ([f"{pair[0]} is missing"] if len(pair) == 1 else [])
+        return _dcp(entry) + half
+    if any(name.endswith("/.zarray") for name in entry.files):  # Megatron-Core's older format
+        return [f"{name} is missing: the save did not finish, it is written last" for name in pair if name == "metadata.json"]
     ranks: dict[str, set[str]] = {}
     for name in entry.files:
         if match := MEGATRON_RANK.match(name):
@@ -138,7 +161,7 @@ def _deepspeed(entry: Entry) -> list[str]:
 
 def _huggingface(entry: Entry) -> list[str]:
     if any(ACCELERATE_STATE.match(name) for name in entry.files):
-        return _indexed(entry) + _numbered(entry)  # Accelerate and Diffusers name their folders alike and write no trainer state
+        return _accelerate(entry)  # Accelerate and Diffusers name their folders alike and write no trainer state
     problems = []
     state = entry.file("trainer_state.json")
     if "trainer_state.json" not in entry.files:
@@ -151,9 +174,57 @@ def _huggingface(entry: Entry) -> list[str]:
         except (ValueError, AttributeError):
             pass  # told by the check of the file itself
     sharded_inside = any(name.startswith("global_step") for name in entry.files) or any(DISTCP.search(n) for n in entry.files)
+    problems += _parts_inside(entry)
     if not sharded_inside and not any(HF_WEIGHTS.match(name) for name in entry.files):
         problems.append("has no weights (model*.safetensors, pytorch_model*.bin, adapter_model*)")
     return problems + _indexed(entry) + _numbered(entry)
+
+
+def _parts_inside(entry: Entry) -> list[str]:
+    """Check what DeepSpeed or FSDP have put into folders of a Trainer's or Accelerate's checkpoint."""
+    problems = _dcp(entry) if any(DISTCP.search(name) for name in entry.files) else []
+    for top in sorted({name.split("/")[0] for name in entry.files if name.endswith("_states.pt") and "/" in name}):
+        inner = {name.removeprefix(f"{top}/"): stat for name, stat in entry.files.items() if name.startswith(f"{top}/")}
+        problems += [f"{top}: {problem}" for problem in _deepspeed(replace(entry, files=inner))]
+    return problems
+
+
+def _accelerate(entry: Entry) -> list[str]:
+    """Check a folder of `Accelerator.save_state`: weights, optimiser, and each rank's random states, which are written last."""
+    problems = _parts_inside(entry) + _indexed(entry) + _numbered(entry)
+    ranks = [int(match.group(1)) for name in entry.files if (match := re.match(r"random_states_(\d{1,9})\.pkl$", name))]
+    if gaps := _gaps(ranks):
+        problems.append(f"random states of rank {named([str(gap) for gap in gaps])} are missing")
+    if not ranks:
+        problems.append("has no random_states_*.pkl: the save did not finish, they are written last")
+    if not any(HF_WEIGHTS.match(name) or "/" in name for name in entry.files):
+        problems.append("has no weights (model*.safetensors, pytorch_model*.bin, or a folder of shards)")
+    return problems
+
+
+def _orbax(entry: Entry) -> list[str]:
+    """Check a folder of Orbax: it is renamed when whole, so what is left to check is what each item describes."""
+    tops = {
+        name.rpartition("/")[0] for name in entry.files if name.endswith("manifest.ocdbt") and "/ocdbt.process_" not in f"/{name}"
+    }
+    metadata = {name.rpartition("/")[0] for name in entry.files if name.endswith("/_METADATA") or name == "_METADATA"}
+    lacking = sorted(folder or "." for folder in metadata - tops if any(n.startswith(f"{folder}/ocdbt.") for n in entry.files))
+    problems = [f"manifest.ocdbt is missing in {named(lacking)}"] if lacking else []
+    if not tops and not metadata:
+        problems.append("has neither _METADATA nor manifest.ocdbt")
+    return problems
+
+
+def _ranks_of_one_step(entry: Entry) -> list[str]:
+    """Check the files of the ranks of one step against their own numbering."""
+    if is_folder(entry.path):
+        return _dcp(entry) if any(DISTCP.search(name) or name.endswith(".metadata") for name in entry.files) else []
+    ranks = [int(match.group(1)) for name in entry.files if (match := RANK_WORD.search(name))]
+    gaps = _gaps(ranks) if len(ranks) > 1 else []
+    problems = [f"files of rank {named([str(gap) for gap in gaps])} are missing"] if gaps else []
+    if entry.step == UNKNOWN_STEP and step_in_name(entry.path.name) is None:
+        problems.append("tells its step neither by its name nor inside")
+    return problems
 
 
 def _indexed(entry: Entry) -> list[str]:
@@ -202,9 +273,19 @@ def _internevo(entry: Entry) -> list[str]:
 def _nemo(entry: Entry) -> list[str]:
     marker = entry.path.with_name(f"{entry.path.stem}-unfinished")
     other = entry.path.with_name(f"{entry.path.name}-unfinished")
-    problems = ["its -unfinished marker is still there: the save did not finish"] if marker.exists() or other.exists() else []
-    if entry.path.is_dir() and any(DISTCP.search(name) for name in entry.files):
+    unfinished = any(is_regular(path) or is_folder(path) for path in (marker, other))
+    problems = ["its -unfinished marker is still there: the save did not finish"] if unfinished else []
+    if not is_folder(entry.path):
+        return problems + _ranks_of_one_step(entry)
+    if any(DISTCP.search(name) or name.endswith(".metadata") for name in entry.files):
         problems += _dcp(entry)
+        if not any(name.endswith(("meta.pt", "common.pt")) for name in entry.files):  # Lightning's and NeMo's, beside the shards
+            problems.append("has neither meta.pt nor common.pt: optimiser and step would be lost")
+    if any(name.startswith("weights/") for name in entry.files):
+        pair = [name for name in ("weights/common.pt", "weights/metadata.json") if name not in entry.files]
+        problems += [f"{pair[0]} is missing"] if len(pair) == 1 else []
+    if any(name.endswith("_states.pt") for name in entry.files):
+        problems += _parts_inside(entry)
     return problems
 
 
@@ -216,4 +297,8 @@ CHECKS: dict[Format, Callable[[Entry], list[str]]] = {
     Format.INTERNEVO: _internevo,
     Format.NEMO: _nemo,
     Format.TORCHTITAN: _dcp,
+    Format.ACCELERATE: _accelerate,
+    Format.COMPOSER: _ranks_of_one_step,
+    Format.ORBAX: _orbax,
+    Format.PLAIN: _ranks_of_one_step,
 }

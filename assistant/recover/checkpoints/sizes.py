@@ -16,6 +16,8 @@ SISTER_SHARE = 0.5
 """The same against the median of the shards beside it, which differ more: a last pipeline stage holds other layers."""
 IGNORED_BYTES = 4096
 """Differences below this are those of small pickles and JSON."""
+GROWS = re.compile(r"\.(?:json|jsonl|txt|log)$")
+"""Files that grow with the run: `trainer_state.json` holds its history, so an early one is smaller. JSON is parsed instead."""
 MARKERS = re.compile(r"\.step$|(?:^|/)(?:done|complete|\.complete|_SUCCESS|__init__\.py)$|-unfinished$|\.lock$")
 
 
@@ -29,7 +31,11 @@ def size_problems(entry: Entry, others: Sequence[Entry]) -> list[str]:
     empty = [name for name, stat in entry.files.items() if stat.size == 0 and not MARKERS.search(name)]
     problems = [f"holds empty files: {named(empty)}"] if empty else []
     normal = _usual_sizes(entry, others)
-    small = [name for name, stat in entry.files.items() if stat.size and _shrunk(stat.size, normal.get(_role(entry, name)))]
+    small = [
+        name
+        for name, stat in entry.files.items()
+        if stat.size and not GROWS.search(name) and _shrunk(stat.size, normal.get(_role(entry, name)))
+    ]
     if small:
         name = small[0]
         usual = normal[_role(entry, name)]

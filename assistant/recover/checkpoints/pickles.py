@@ -1,0 +1,96 @@
+"""Facts out of PyTorch's pickles without unpickling them: the step of a checkpoint, the extents of a `.metadata`.
+
+A pickle is a program; here its opcodes are only read, never run, so nothing in it can do anything.
+"""
+
+from __future__ import annotations
+
+import pickletools
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from assistant.recover.checkpoints.zipsource import ZipSource
+
+STEP_KEYS = ("global_step", "iter_num", "iteration", "iter", "step", "num_steps", "current_step", "steps", "batch")
+"""Keys under which programs keep the step in the topmost dictionary, the surest first."""
+PICKLE_BYTES = 64 << 20
+"""Of one pickle beside its tensors; that of a model of 100,000 tensors has some 20 MB."""
+MOST_OPCODES = 5_000_000
+LARGEST_STEP = 10**15
+MOST_EXTENTS = 2_000_000
+
+
+def step_inside(path: Path) -> int | None:
+    """Return the step that a file of `torch.save` holds in its topmost dictionary; None where it tells none."""
+    try:
+        with ZipSource(path) as source, zipfile.ZipFile(source) as archive:
+            member = next((one for one in archive.infolist() if one.filename.endswith("/data.pkl")), None)
+            if member is None or member.file_size > PICKLE_BYTES or member.compress_type != zipfile.ZIP_STORED:
+                return None
+            return step_of_pickle(archive.read(member))
+    except (OSError, zipfile.BadZipFile, ValueError, RuntimeError, OverflowError, IndexError, zlib.error, EOFError):
+        return None
+
+
+def step_of_pickle(raw: bytes) -> int | None:
+    """Return the whole number behind the surest key of `STEP_KEYS` in a pickle; of several behind one key, the largest."""
+    steps: dict[str, int] = {}
+    key = ""
+    for _, argument in _values(raw):
+        if key and isinstance(argument, int) and not isinstance(argument, bool) and 0 <= argument <= LARGEST_STEP:
+            steps[key] = max(argument, steps.get(key, 0))
+        key = argument if isinstance(argument, str) and argument in STEP_KEYS else ""
+    return next((steps[name] for name in STEP_KEYS if name in steps), None)
+
+
+def extents(raw: bytes) -> dict[str, int]:
+    """Return how many bytes each shard must have at least, by the name that a `.metadata` of torch.distributed.checkpoint gives it.
+
+    Empty where the pickle is of an unknown shape; a shape that is not understood accuses no file.
+    """
+    needed: dict[str, int] = {}
+    fields: dict[str, Any] = {}
+    key = ""
+    for name, argument in _values(raw):
+        if name == "BUILD":
+            path, offset, length = (fields.get(one) for one in ("relative_path", "offset", "length"))
+            if isinstance(path, str) and isinstance(offset, int) and isinstance(length, int):
+                needed[path] = max(needed.get(path, 0), offset + length)
+                fields = {}
+            if len(needed) > MOST_EXTENTS:
+                return {}
+        elif key:
+            fields[key], key = argument, ""
+        elif argument in ("relative_path", "offset", "length"):
+            key = str(argument)
+    return needed
+
+
+def _values(raw: bytes) -> Iterator[tuple[str, Any]]:
+    """Yield the opcodes that put a text or a number onto the stack, with what they put there, and each BUILD."""
+    memo: dict[int, Any] = {}
+    last: Any = None
+    try:
+        for count, (opcode, argument, _) in enumerate(pickletools.genops(raw)):
+            name = opcode.name
+            if count > MOST_OPCODES:
+                return
+            if name == "MEMOIZE":
+                memo[len(memo)] = last
+                continue
+            if name in ("BINPUT", "LONG_BINPUT", "PUT"):
+                memo[int(argument or 0)] = last
+                continue
+            if name in ("BINGET", "LONG_BINGET", "GET"):
+                last = memo.get(int(argument or 0))
+                if last is not None:
+                    yield name, last
+                continue
+            last = argument if isinstance(argument, str | int) and name not in ("PROTO", "FRAME", "GLOBAL") else None
+            if name == "BUILD" or (last is not None and not isinstance(last, bool)):
+                yield name, last
+    except (ValueError, IndexError, OverflowError, UnicodeError):
+        return

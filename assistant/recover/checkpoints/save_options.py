@@ -1,0 +1,181 @@
+"""Which folders the programs of a job save into, by their options, configuration files and source. Pure; nothing is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from assistant.recover.batch_script import UNRESOLVED, absolute
+from assistant.recover.job_program import JobProgram, Option
+from assistant.recover.trainer_source import SourceCall, TrainerSource
+
+SAVE_OPTIONS = (
+    *(
+        "save",
+        "save_dir",
+        "save_folder",
+        "save_path",
+        "checkpoint_dir",
+        "checkpoints_dir",
+        "checkpoint_folder",
+        "checkpoint_save_dir",
+    ),
+    *(
+        "ckpt_dir",
+        "ckpt_save_dir",
+        "ckpt_folder",
+        "save_ckpt_folder",
+        "checkpoint_path",
+        "checkpoint_save_path",
+        "save_checkpoint_path",
+    ),
+    *("checkpoints", "dirpath", "checkpointer.output_dir", "checkpoint.save_dir", "checkpoint.dir", "checkpoint.path"),
+    *("checkpointing.checkpoints_path", "checkpoint_config.checkpoint_dir", "trainer.default_local_dir"),
+    *(
+        "explicit_log_dir",
+        "exp_dir",
+        "output_dir",
+        "out_dir",
+        "output_folder",
+        "default_root_dir",
+        "project_dir",
+        "workdir",
+        "work_dir",
+    ),
+    *("run_dir", "log_dir", "output", "out", "save_to", "model_save_path"),
+)
+"""Names of options that name such a folder, the surest first."""
+NAMES = (
+    "checkpoint_dir",
+    "ckpt_dir",
+    "save_dir",
+    "checkpoints_dir",
+    "output_dir",
+    "out_dir",
+    "CKPT_DIR",
+    "CHECKPOINT_DIR",
+    "SAVE_DIR",
+    "OUT_DIR",
+    "OUTPUT_DIR",
+    "ckpt",
+    "checkpoints",
+    "CKPT",
+    "CHECKPOINTS",
+    "out",
+    "save_path",
+)
+"""Variables of programs that name it."""
+FOLDER_ARGUMENTS = {
+    "TrainingArguments": ("output_dir", 0),
+    "ModelCheckpoint": ("dirpath", 0),
+    "NeMoLogger": ("log_dir", None),
+    "AsyncCheckpointer": ("path", 0),
+    "CheckpointManager": ("directory", 0),
+    "ProjectConfiguration": ("project_dir", 0),
+    "Accelerator": ("project_dir", None),
+    "Trainer": ("default_root_dir", None),
+    "CheckpointSaver": ("folder", 0),
+}
+"""Arguments of classes, by the end of the class's name: keyword and place."""
+FILE_ARGUMENTS = {
+    "save_state": ("output_dir", 0),
+    "save_checkpoint": ("filepath", 0),
+    "save": ("checkpoint_id", 1),
+    "save_pretrained": ("save_directory", 0),
+    "savez": ("file", 0),
+    "save_file": ("filename", 1),
+    "async_save": ("checkpoint_id", 1),
+}
+"""Arguments of calls that name one checkpoint, whose folder is meant: keyword and place."""
+
+
+class SaveFolder(NamedTuple):
+    """A folder that a program is told to save into."""
+
+    folder: Path
+    how: str
+    """For people: `--output_dir on the command line of train.py`."""
+
+
+def save_folders(programs: Sequence[JobProgram]) -> list[SaveFolder]:
+    """Return the folders into which programs save, the surest first, each once."""
+    folders: dict[Path, SaveFolder] = {}
+    for program in programs:
+        for path, how in _of_program(program):
+            folder = absolute(path, program.launch.folder) if path else None
+            if folder is not None and folder not in folders:
+                folders[folder] = SaveFolder(folder, how)
+    return list(folders.values())
+
+
+def _of_program(program: JobProgram) -> Iterator[tuple[str, str]]:
+    folder = program.option("checkpoint.folder", "checkpoint.checkpoint_folder")
+    dump = program.option("job.dump_folder", "dump_folder")
+    if folder is not None or dump is not None or is_torchtitan(program):  # torchtitan: two parts, with defaults
+        above, below = dump.value if dump else "outputs", folder.value if folder else "checkpoint"
+        yield str(PurePosixPath(above) / below), _how(folder or dump, program, "torchtitan's default")
+    for name in SAVE_OPTIONS:
+        option = program.option(name)
+        if option is not None and option.value not in ("true", "false", "null", ""):
+            yield _without_file(option.value), _how(option, program)
+    for source in program.sources:
+        yield from _of_source(source)
+
+
+def is_torchtitan(program: JobProgram) -> bool:
+    """Tell whether a program is torchtitan's, by its module or its configuration."""
+    if program.launch.program.startswith("torchtitan.") or "torchtitan/" in program.launch.program:
+        return True
+    return program.option("job.config_file") is not None and program.option("checkpoint.interval") is not None
+
+
+def _how(option: Option | None, program: JobProgram, default: str = "") -> str:
+    if option is None:
+        return default
+    return f"{option.where} of {program.name}" if option.where.endswith("command line") else option.where
+
+
+def _without_file(path: str) -> str:
+    """Return the folder of a path that names a file or holds a pattern: `out/model_{epoch}.pt`."""
+    pure = PurePosixPath(path)
+    while pure.suffix in (".pt", ".pth", ".ckpt", ".bin", ".npz", ".safetensors") or "{" in pure.name or "%" in pure.name:
+        pure = pure.parent
+    return str(pure)
+
+
+def _of_source(source: TrainerSource) -> Iterator[tuple[str, str]]:
+    file = PurePosixPath(source.path).name
+    for call in source.calls:
+        for path, keyword in _of_call(source, call):
+            yield path, f"{call.method}({keyword}…) in {file}, line {call.line}"
+    for name in NAMES:
+        value = source.named(name) if name in source.names or name in source.options else None
+        if isinstance(value, str) and value and UNRESOLVED not in value:
+            yield _without_file(value), f"{name} in {file}"
+
+
+def _of_call(source: TrainerSource, call: SourceCall) -> Iterator[tuple[str, str]]:
+    for ending, (keyword, place) in FOLDER_ARGUMENTS.items():
+        if call.method.endswith(ending):
+            value = _argument(source, call, keyword, place)
+            if isinstance(value, str) and UNRESOLVED not in value:
+                yield value, f"{keyword}="
+            elif ending == "TrainingArguments" and keyword not in call.keywords and not call.positional:
+                yield "trainer_output", "default of output_dir"  # transformers 4.46 and newer
+    known = FILE_ARGUMENTS.get(call.method)
+    if known is not None:
+        value = _argument(source, call, *known)
+        if isinstance(value, str):
+            # what the step is called is not known before the run: `out/step_?` lies in `out`
+            parts = PurePosixPath(value).parts
+            cut = next((place for place, part in enumerate(parts) if UNRESOLVED in part), len(parts) - 1)
+            if cut:
+                yield str(PurePosixPath(*parts[:cut])), ""
+
+
+def _argument(source: TrainerSource, call: SourceCall, keyword: str, place: int | None) -> object:
+    node = call.keywords.get(keyword)
+    if node is None and place is not None and place < len(call.positional):
+        node = call.positional[place]
+    return source.value(node)

@@ -1,0 +1,330 @@
+"""The training programs that a job starts: their options, from the command line and the files it names, and their source.
+
+All of it is read with the rights of the job's owner, bounded in bytes, files and seconds, and never run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pwd
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from assistant.errors import InputError
+from assistant.records import Job
+from assistant.recover.batch_script import ASSIGNMENT, UNRESOLVED, Launch, absolute, launches_of
+from assistant.recover.trainer_source import SourceCall, TrainerSource, parse_source
+from assistant.untrusted import LOOK_S, parse_json, read_whole, reading_as, within
+
+MOST_FILE_BYTES = 2 << 20
+MOST_FILES = 80
+"""Of one job: scripts, programs, modules beside them, configurations."""
+MOST_PROGRAMS = 20
+MOST_MODULES = 24
+MOST_KEYS = 5000
+CONFIGS = frozenset((".yaml", ".yml", ".toml", ".json"))
+QUIET = frozenset(
+    "echo printf mkdir rm cp mv ls cat sleep wait date hostname module ulimit set source test [ [[ true false exit trap ln".split()
+)
+HARMLESS = frozenset(
+    "echo printf date seq sleep exit test [ [[ true false hostname wait set trap ulimit shift local return break continue kill "
+    "read unset nvidia-smi env printenv uname id pwd module let : ((".split()
+)
+"""Commands that leave no files behind."""
+OPTION = re.compile(r"(?:--|\+{0,2})([A-Za-z][\w./-]{0,100})=(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of a program."""
+
+    name: str
+    """Lower case, with underscores, without leading dashes; dotted where the file or the command line nests it."""
+    value: str
+    """`true` for a switch without a value."""
+    where: str
+    """For people: `--save on the command line`, `checkpoint.folder in llama.toml`."""
+
+    @property
+    def last(self) -> str:
+        """The last part of its name."""
+        return self.name.rpartition(".")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class JobProgram:
+    """One program of a job's script."""
+
+    launch: Launch
+    options: tuple[Option, ...]
+    """Those of the command line first: they outrank files."""
+    source: TrainerSource | None
+    """None where its file could not be read."""
+    modules: tuple[TrainerSource, ...] = ()
+    """Python files beside it that it imports."""
+
+    def option(self, *names: str) -> Option | None:
+        """Return the first option of one of these names; a name with a dot must match whole, another also as the last part."""
+        for name in names:
+            found = next((one for one in self.options if one.name == name or ("." not in name and one.last == name)), None)
+            if found is not None:
+                return found
+        return None
+
+    @property
+    def calls(self) -> list[SourceCall]:
+        """All calls of its source and of the modules beside it."""
+        return [call for part in self.sources for call in part.calls]
+
+    @property
+    def sources(self) -> tuple[TrainerSource, ...]:
+        """Its own source first, then those of the modules beside it."""
+        return ((self.source,) if self.source is not None else ()) + self.modules
+
+    @property
+    def name(self) -> str:
+        """Its file's or module's name, for people."""
+        return PurePosixPath(self.launch.program).name or PurePosixPath(self.launch.words[0]).name
+
+
+@dataclass(slots=True)
+class FileReader:
+    """Reads small files of one owner, each at most once, until its allowance is used up."""
+
+    account: str
+    texts: dict[str, str | None] = field(default_factory=dict)
+
+    def __call__(self, path: str) -> str | None:
+        """Return a file's text; None where it cannot be read, is too large or no text.
+
+        Raises:
+            Unavailable: The storage did not answer.
+        """
+        if path not in self.texts:
+            self.texts[path] = self._read(path) if len(self.texts) < MOST_FILES else None
+        return self.texts[path]
+
+    def _read(self, path: str) -> str | None:
+        try:
+            with reading_as(self.account):
+                raw = within(LOOK_S, partial(read_whole, Path(path), MOST_FILE_BYTES), path)
+        except (OSError, InputError, ValueError):
+            return None
+        return raw.decode("utf-8", "replace") if b"\0" not in raw[:4096] else None
+
+
+def job_environment(job: Job) -> dict[str, str]:
+    """Return the variables that a job's script begins with, as far as they are known: its own, and those that Slurm sets."""
+    task = re.fullmatch(r"(\d+)_(\d+)", job.id)
+    folder = str(job.work_dir or (job.spec.work_dir if job.spec else "") or "")
+    known = {
+        "SLURM_JOB_ID": job.id.partition("_")[0],
+        "SLURM_JOBID": job.id.partition("_")[0],
+        "SLURM_JOB_NAME": job.name,
+        "SLURM_SUBMIT_DIR": folder,
+        "USER": job.user,
+        "LOGNAME": job.user,
+    }
+    if task is not None:
+        known |= {"SLURM_ARRAY_JOB_ID": task[1], "SLURM_ARRAY_TASK_ID": task[2]}
+    with contextlib.suppress(KeyError):
+        known["HOME"] = pwd.getpwnam(job.user).pw_dir if job.user else ""
+    return {**{name: value for name, value in known.items() if value}, **(job.spec.environment if job.spec else {})}
+
+
+def programs_of(job: Job, read: Callable[[str], str | None] | None = None) -> list[JobProgram]:
+    """Return the programs that a job's script starts, in order; none where the scheduler keeps no script.
+
+    Args:
+        job: With its spec.
+        read: Returns a file's text by its absolute path; reads with the rights of the job's owner when None.
+
+    Raises:
+        Unavailable: The storage did not answer.
+    """
+    if job.spec is None or not job.spec.script:
+        return []
+    read = read or FileReader(job.account)
+    environment = job_environment(job)
+    folder = str(job.work_dir or job.spec.work_dir)
+    launches = launches_of(job.spec.script, environment=environment, work_dir=folder, arguments=job.spec.arguments, read=read)
+    programs: list[JobProgram] = []
+    for launch in launches:
+        if len(programs) < MOST_PROGRAMS and PurePosixPath(launch.words[0]).name not in QUIET and _starts_something(launch):
+            programs.append(_program(launch, read))
+    return programs
+
+
+def saves_nothing(job: Job, read: Callable[[str], str | None] | None = None) -> bool:
+    """Tell whether a script consists of plain commands of a shell that write nothing but logs: it cannot have saved anything."""
+    if job.spec is None or not job.spec.script:
+        return False
+    read = read or FileReader(job.account)
+    folder = str(job.work_dir or job.spec.work_dir)
+    launches = launches_of(
+        job.spec.script, environment=job_environment(job), work_dir=folder, arguments=job.spec.arguments, read=read
+    )
+    functions = set(re.findall(r"^[ \t]*(?:function[ \t]+)?([\w-]{1,80})[ \t]*\(\)", job.spec.script, re.MULTILINE))
+    return all(_writes_nothing(launch, functions) for launch in launches)
+
+
+def _writes_nothing(launch: Launch, functions: set[str]) -> bool:
+    logs = all(target.startswith("/dev/") or PurePosixPath(target).suffix in (".log", ".out", ".err") for target in launch.writes)
+    words = [PurePosixPath(word).name for word in launch.words]
+    while words and (words[0] in ("srun", "exec") or words[0].startswith("-") or words[0].isdecimal()):
+        words = words[1:]
+    return logs and (not words or words[0] in HARMLESS or words[0] in functions or ASSIGNMENT.match(words[0]) is not None)
+
+
+def _starts_something(launch: Launch) -> bool:
+    if launch.program:
+        return True
+    python = any(PurePosixPath(word).name.startswith("python") for word in launch.words)
+    if python and (launch.stdin or "-c" in launch.words):
+        return True
+    plain = not any(any(letter.isspace() for letter in word) for word in launch.words)
+    return plain and any(word.startswith("--") or Path(word).suffix in CONFIGS for word in launch.words[1:])
+
+
+def _program(launch: Launch, read: Callable[[str], str | None]) -> JobProgram:
+    path, text = _source_text(launch, read)
+    source = None
+    modules: list[TrainerSource] = []
+    if text is not None:
+        source = parse_source(text, path=path, arguments=launch.arguments, environment=launch.variables)
+        modules = list(_modules(source, read))
+    options = [*_command_line(launch), *_files(launch, source, read)]
+    return JobProgram(launch, tuple(options), source, tuple(modules))
+
+
+def _source_text(launch: Launch, read: Callable[[str], str | None]) -> tuple[str, str | None]:
+    if not launch.program:
+        inline = launch.words[launch.words.index("-c") + 1 : launch.words.index("-c") + 2] if "-c" in launch.words else ()
+        return "the script", launch.stdin or (inline[0] if inline else None)
+    names = [launch.program]
+    if launch.module:
+        base = launch.program.replace(".", "/")
+        names = [f"{base}.py", f"{base}/__main__.py"]
+    for name in names:
+        path = absolute(name, launch.folder)
+        text = read(str(path)) if path is not None else None
+        if text is not None:
+            return str(path), text
+    return names[0], None
+
+
+def _modules(source: TrainerSource, read: Callable[[str], str | None]) -> Iterator[TrainerSource]:
+    """Yield the Python files beside a program that it imports, and those that these import."""
+    folder = PurePosixPath(source.path).parent
+    waiting, names, count = [*source.modules], set(), 0
+    installed = {
+        "torch",
+        "numpy",
+        "transformers",
+        "accelerate",
+        "lightning",
+        "pytorch_lightning",
+        "datasets",
+        "jax",
+        "os",
+        "sys",
+        "re",
+    }
+    while waiting and count < MOST_MODULES:
+        name = waiting.pop(0).lstrip(".")
+        if not name or name in names or name.partition(".")[0] in installed:
+            continue
+        names.add(name)
+        base = folder / name.replace(".", "/")
+        text = read(f"{base}.py") if source.path.startswith("/") else None
+        if text is None:
+            continue
+        count += 1
+        module = parse_source(text, path=f"{base}.py", environment=source.environment)
+        waiting += module.modules
+        yield module
+
+
+def _command_line(launch: Launch) -> Iterator[Option]:
+    words = launch.arguments
+    for place, word in enumerate(words):
+        match = OPTION.fullmatch(word)
+        if match is not None:
+            shown = word.partition("=")[0]
+            yield Option(normalised(match[1]), match[2].strip("'\""), f"{shown} on the command line")
+        elif word.startswith("--") and len(word) > 2:
+            following = words[place + 1] if place + 1 < len(words) else ""
+            value = "true" if not following or following.startswith("--") else following
+            yield Option(normalised(word), value, f"{word} on the command line")
+
+
+def normalised(name: str) -> str:
+    """Return an option's name as it is compared."""
+    return name.lstrip("-+").replace("-", "_").lower()
+
+
+def _files(launch: Launch, source: TrainerSource | None, read: Callable[[str], str | None]) -> Iterator[Option]:
+    """Yield what the configuration files say that a command line names."""
+    hydra: dict[str, str] = {}
+    for place, word in enumerate(launch.arguments):
+        name, equals, value = word.partition("=")
+        value = value if equals else word
+        if name in ("--config-name", "--config-path", "-cn", "-cp"):
+            hydra[name[-4:]] = value if equals else " ".join(launch.arguments[place + 1 : place + 2])
+        suffix = Path(value).suffix
+        if suffix in CONFIGS or (suffix == ".py" and value != launch.program):
+            yield from _file(absolute(value, launch.folder), read)
+    config = hydra.get("name") or hydra.get("-cn")
+    if config:
+        base = str(PurePosixPath(source.path).parent) if source is not None else launch.folder
+        folder = hydra.get("path") or hydra.get("-cp") or "."
+        yield from _file(absolute(f"{folder}/{config.removesuffix('.yaml')}.yaml", base), read)
+
+
+def _file(path: Path | None, read: Callable[[str], str | None]) -> Iterator[Option]:
+    text = read(str(path)) if path is not None else None
+    if path is None or text is None:
+        return
+    try:
+        yield from (Option(name, value, f"{name} in {path.name}") for name, value in _flat(_parsed(path, text)))
+    except (ValueError, InputError, RecursionError):
+        return
+
+
+def _parsed(path: Path, text: str) -> Any:
+    if path.suffix == ".toml":
+        return tomllib.loads(text)
+    if path.suffix == ".json":
+        return parse_json(text)
+    if path.suffix == ".py":
+        source = parse_source(text, path=str(path))
+        return {name: source.named(name) for name in source.names}
+    import yaml  # type: ignore[import-untyped]
+
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is no YAML: {error}") from error
+
+
+def _flat(value: Any, above: str = "", left: list[int] | None = None) -> Iterator[tuple[str, str]]:
+    """Yield the plain values of nested tables, each by its dotted name; at most `MOST_KEYS`, also where a file repeats itself."""
+    left = left if left is not None else [MOST_KEYS]
+    for key, inner in value.items() if isinstance(value, Mapping) else ():
+        left[0] -= 1
+        if left[0] < 0:
+            return
+        name = f"{above}{normalised(str(key))}"
+        if isinstance(inner, Mapping):
+            yield from _flat(inner, f"{name}.", left)
+        elif isinstance(inner, bool):
+            yield name, "true" if inner else "false"
+        elif isinstance(inner, str | int | float):
+            yield name, str(inner) if "${" not in str(inner) else UNRESOLVED
+        elif inner is None:
+            yield name, "null"

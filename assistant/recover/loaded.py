@@ -1,0 +1,284 @@
+"""Read off a job's log which checkpoint it loaded and at which step it went on, and compare that with the checkpoint chosen. Pure.
+
+Give only lines of the attempt in question: a file that several attempts append to shows older loads as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+from pathlib import PurePosixPath
+
+from assistant.logs.lines import Line
+from assistant.logs.metrics import MetricReader
+from assistant.records import Checkpoint
+from assistant.recover.checkpoints.layout import counts_steps, step_in_name
+
+MOST_LINES = 200_000
+"""Lines that are looked through: a load stands at the beginning of an attempt."""
+MOST_LOADS = 200
+"""Lines kept: each rank may print one."""
+MOST_STEPS = 3
+"""Steps needed to know how often the job logs one."""
+SLACK_STEPS = 5
+"""Progress bars and lines of metrics are written by two streams that overtake each other."""
+LONGEST_LINE = 1500
+MOST_CANDIDATES = 1000
+"""Lines that may tell of a load and are looked at closely; a hostile log shall not keep a watch busy."""
+BAR = re.compile(r"%\|[^|]{0,400}\|\s{0,8}\d{1,15}/\d{1,15} \[")
+_PATH = r"[`'\"(]?(?:local:|file://|path=)?(?P<path>(?:/|\./|\.\./|[\w.-]{1,255}/)[^\s`'\"),;\]]{1,4000})"
+_NOUN = r"(?:checkpoints?|ckpts?|(?:training |optimizer )?states?|snapshots?|model(?: weights| states?)?|weights|training|run)"
+_VERB = r"(?:load(?:ing|ed)?|restor(?:e|ing|ed)|resum(?:e|ing|ed)|continu(?:e|ing|ed)|recover(?:ing|ed))"
+_STEP_AFTER = r"(?:.{0,80}?\b(?:step|iter(?:ation)?)\b\D{0,4}(?P<step>\d{1,15}))?"
+LOADS = (
+    # Megatron-LM: " loading distributed checkpoint from /ckpt at iteration 40", "successfully loaded checkpoint from /ckpt [ t 1/1"
+    re.compile(rf"load(?:ing|ed) (?:\w+ ){{0,3}}checkpoint from {_PATH}{_STEP_AFTER}", re.IGNORECASE),
+    # Hugging Face Trainer, torchtitan
+    re.compile(r"continuing training from global step (?P<step>\d{1,15})", re.IGNORECASE),
+    re.compile(r"training starts at step (?P<next>\d{1,15})", re.IGNORECASE),
+    re.compile(r"loading the checkpoint at step (?P<step>\d{1,15})", re.IGNORECASE),
+    # Lightning, NeMo, DeepSpeed, accelerate, Composer, Orbax, nanoGPT and most others: a verb, a noun, and a path or a step
+    re.compile(rf"\b{_VERB}\b(?: \S{{1,40}}){{0,6}}? (?:from|at|in|path|of)\b:? {_PATH}{_STEP_AFTER}", re.IGNORECASE),
+    re.compile(
+        rf"\b{_VERB}\b[^/\n]{{0,60}}?\b(?:global[ _])?(?:step|iter(?:ation)?)\b\D{{0,4}}"
+        r"(?P<step>\d{1,15})(?![\d.]{0,20}[smh%])",
+        re.IGNORECASE,
+    ),
+    re.compile(rf"\b{_VERB}(?: \S{{1,40}}){{0,2}}? {_NOUN}:? {_PATH}{_STEP_AFTER}", re.IGNORECASE),
+    re.compile(
+        rf"\b{_VERB}\b[^/\n]{{0,40}}?(?P<path>[\w.=-]{{0,80}}(?:checkpoint|ckpt|step|iter|epoch)[\w.=-]{{0,40}}\d[\w.=-]{{0,60}})",
+        re.IGNORECASE,
+    ),
+)
+"""How programs say that they loaded a checkpoint; the first that matches counts."""
+ABOUT = re.compile(rf"\b{_VERB}\b|training starts at step", re.IGNORECASE)
+SUBJECT = re.compile(
+    r"checkpoint|ckpt|resum|restor|\bstates?\b|global[ _]step|iter|\bstep|continu|starts at|snapshot|epoch=", re.IGNORECASE
+)
+NOT_A_LOAD = re.compile(
+    r"dataset|data from|tokeni[sz]er|vocab|corpus|config(?:uration)? (?:file|from)|best model|pretrained|modules?\b.{0,20}from|"
+    r"\bwill (?:be )?(?:load|resum)|to (?:resume|load|restore|continue) |if you want|could not|cannot|can't|unable|failed|error|"
+    r"no (?:such )?(?:checkpoint|ckpt)|not found|saved|saving|\bargument|--\w+|kernel|extension|libcuda|nccl",
+    re.IGNORECASE,
+)
+"""Lines that load something else, load nothing, or speak of loading later."""
+HINT = re.compile(
+    r"load|restor|resum|continu|recover|scratch|random|checkpoint|ckpt|metadata|latest file|starts? at|from step", re.IGNORECASE
+)
+FRESH = re.compile(
+    r"will start from random|from scratch\b|could not find the metadata file|unable to find latest file|"
+    r"(?:train|start|begin|initiali[sz])\w{0,10}(?: \S{1,30}){0,5}? from "
+    r"(?:the (?:start|beginning)|zero|(?:step|iteration|epoch) 0)\b|"
+    r"no (?:\w+ )?(?:checkpoints?|ckpt)(?: was| were| has been)? (?:found|exists?|available|in\b|at\b|to (?:resume|load))|"
+    r"no (?:\w+ )?(?:checkpoints?|ckpt)(?: (?:in|at|under) \S{1,4000})? (?:found|exists?)|^no (?:\w+ )?(?:checkpoints?|ckpt)\b",
+    re.IGNORECASE,
+)
+"""How programs say that they begin with random weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadLine:
+    """One line by which a job says that it loaded a checkpoint."""
+
+    number: int
+    """1-based, as in the lines given."""
+    text: str
+    path: str
+    """As written, relative ones too; empty where the line names only a step."""
+    step: int | None
+    """Step of the checkpoint; None where neither the line nor the path's name tells it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedCheckpoint:
+    """What an attempt loaded and where it went on, as far as its log tells."""
+
+    loads: tuple[LoadLine, ...]
+    """In order; only those before the first training step."""
+    fresh_line: str
+    """The line by which the job says that it begins at the start; empty where none does, or where a load follows it."""
+    first_step: int | None
+    """First training step that was logged; None while there is none."""
+    interval: int | None
+    """Steps between the first two that were logged; None with fewer than two."""
+    exact: bool = True
+    """Whether the lines name their steps; else they were counted from a progress bar, which may be off by `SLACK_STEPS`."""
+
+    @property
+    def silent(self) -> bool:
+        """Whether the log tells nothing at all yet."""
+        return not self.loads and not self.fresh_line and self.first_step is None
+
+
+class LoadVerdict(StrEnum):
+    """How what was loaded compares with what was chosen."""
+
+    CHOSEN = "chosen"
+    """The job loaded the chosen checkpoint, or began at the start as chosen."""
+    OTHER = "other"
+    """It loaded another one."""
+    FROM_START = "from_start"
+    """It began at the start although a checkpoint was chosen."""
+    UNKNOWN = "unknown"
+    """The log does not tell yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadComparison:
+    """A verdict with its sentence for people."""
+
+    verdict: LoadVerdict
+    note: str
+
+    @property
+    def differs(self) -> bool:
+        """Whether the job went on from something else than was chosen: never a recovery."""
+        return self.verdict in (LoadVerdict.OTHER, LoadVerdict.FROM_START)
+
+
+def loaded_checkpoint(lines: Iterable[Line]) -> LoadedCheckpoint:
+    """Return which checkpoint an attempt says that it loaded, and its first training steps.
+
+    Args:
+        lines: Lines of this attempt only, in order, from its beginning; of at most `MOST_LINES` something is read.
+    """
+    reader = MetricReader()
+    loads: list[LoadLine] = []
+    fresh: list[tuple[int, str]] = []
+    bars = candidates = 0
+    own_steps: set[int] = set()  # numbers of lines that name their step themselves
+    for count, line in enumerate(lines):
+        if count >= MOST_LINES:
+            break
+        text = line.text[:LONGEST_LINE]
+        before = len(reader.points)
+        reader.take(line)
+        bars += BAR.search(text) is not None
+        if len(reader.points) > before and _names_step(text, reader.points[-1].step):
+            own_steps.add(line.number)
+        if len(reader.points) > MOST_STEPS or candidates >= MOST_CANDIDATES or not HINT.search(text):
+            continue
+        candidates += 1
+        load = _load_line(line.number, text)
+        if load is not None and len(loads) < MOST_LOADS:
+            loads.append(load)
+        elif load is None and len(fresh) < MOST_LOADS and FRESH.search(text):
+            fresh.append((line.number, text.strip()[:300]))
+    # a step that was counted on is right only once a progress bar has told where the count began
+    points = [point for point in reader.points if bars or point.line in own_steps]
+    steps = list(dict.fromkeys(point.step for point in points))[:MOST_STEPS]
+    gaps = [after - before for before, after in pairwise(steps) if after > before]
+    exact = not points or points[0].line in own_steps
+    first_line = reader.points[0].line if reader.points else None
+    kept = [load for load in loads if first_line is None or load.number < first_line]
+    last_load = kept[-1].number if kept else 0
+    begun = [text for number, text in fresh if number > last_load and (first_line is None or number < first_line)]
+    return LoadedCheckpoint(tuple(kept), begun[0] if begun else "", steps[0] if steps else None, min(gaps) if gaps else None, exact)
+
+
+def _names_step(text: str, step: int) -> bool:
+    """Tell whether a line names its step itself, and does not only show a loss."""
+    return (
+        re.search(rf"(?:step|iter\w{{0,10}}|batch|update|\|)\D{{0,12}}0*{step}(?![\d.])|\b{step}/\d", text, re.IGNORECASE)
+        is not None
+    )
+
+
+def _load_line(number: int, text: str) -> LoadLine | None:
+    if not ABOUT.search(text) or not SUBJECT.search(text) or NOT_A_LOAD.search(text) or FRESH.search(text):
+        return None
+    for pattern in LOADS:
+        match = pattern.search(text)
+        if match is None:
+            continue
+        groups = match.groupdict()
+        path = (groups.get("path") or "").rstrip("./:")
+        step = groups.get("step")
+        found = int(step) if step else int(groups["next"]) - 1 if groups.get("next") else None
+        found = found if found is not None else _step_of(path)
+        if path or found is not None:
+            return LoadLine(number, text.strip()[:300], path, found)
+    return None
+
+
+def _step_of(path: str) -> int | None:
+    """Return the step that the last parts of a path name: `…/global_step40/mp_rank_00_model_states.pt` is of step 40."""
+    for part in reversed(PurePosixPath(path).parts[-3:]):
+        step = step_in_name(part)
+        if step is not None:
+            return step
+    return None
+
+
+def compare_loaded(chosen: Checkpoint | None, loaded: LoadedCheckpoint) -> LoadComparison:
+    """Return whether a job went on from the checkpoint that was chosen.
+
+    Lines that name the chosen checkpoint or another one of its folder count first, then steps that a line names, then the first
+    step that was logged. Nothing is concluded from silence.
+
+    Args:
+        chosen: What the restart was to go on from; None when it was to begin at the start.
+        loaded: From `loaded_checkpoint`, of the new attempt.
+    """
+    if chosen is None:
+        return _compare_fresh(loaded)
+    by_lines = _by_lines(chosen, loaded)
+    by_steps = _by_first_step(chosen, loaded)
+    if by_lines is None or (by_steps.differs and not by_lines.differs):
+        return by_steps
+    return by_lines
+
+
+def _compare_fresh(loaded: LoadedCheckpoint) -> LoadComparison:
+    own = [load for load in loaded.loads if load.step]
+    if own and (loaded.first_step is None or loaded.first_step > 1):
+        return LoadComparison(LoadVerdict.OTHER, f"it was to begin at the start and loaded step {own[-1].step}: {own[-1].text!r}")
+    if loaded.first_step is None and not loaded.fresh_line:
+        return LoadComparison(LoadVerdict.UNKNOWN, "the log does not tell yet where it began")
+    return LoadComparison(LoadVerdict.CHOSEN, "it began at the start, as chosen")
+
+
+def _by_lines(chosen: Checkpoint, loaded: LoadedCheckpoint) -> LoadComparison | None:
+    """Return what the job's own words say; None where they name no checkpoint that can be compared."""
+    wanted = f"chosen was {chosen.path.name} (step {chosen.step})"
+    if loaded.fresh_line and not loaded.loads:
+        return LoadComparison(LoadVerdict.FROM_START, f"it began at the start: {loaded.fresh_line!r}; {wanted}")
+    folder = str(chosen.path.parent)
+    named = [load for load in loaded.loads if chosen.path.name in PurePosixPath(load.path).parts]
+    near = [load for load in loaded.loads if load.path.startswith(folder + "/") or load.path == folder]
+    with_step = [load for load in (near or loaded.loads) if load.step is not None]
+    other = [load for load in with_step if load.step != chosen.step]
+    if other and (not named or other[-1].number > named[-1].number) and not any(load.step == chosen.step for load in with_step):
+        last = other[-1]
+        return LoadComparison(LoadVerdict.OTHER, f"it loaded step {last.step}: {last.text!r}; {wanted}")
+    if named or any(load.step == chosen.step for load in with_step):
+        line = (named or [load for load in with_step if load.step == chosen.step])[-1]
+        return LoadComparison(LoadVerdict.CHOSEN, f"it loaded {chosen.path.name}, as chosen: {line.text!r}")
+    return None
+
+
+def _by_first_step(chosen: Checkpoint, loaded: LoadedCheckpoint) -> LoadComparison:
+    """Return what the first step says; steps may count from 0, and not every step is logged."""
+    first, wanted = loaded.first_step, f"chosen was {chosen.path.name} (step {chosen.step})"
+    if first is None:
+        return LoadComparison(LoadVerdict.UNKNOWN, "the log does not tell yet which checkpoint was loaded")
+    if not counts_steps(chosen.format, chosen.path.name) and chosen.step < first:
+        return LoadComparison(LoadVerdict.UNKNOWN, f"its first logged step is {first}; {chosen.path.name} counts no steps")
+    begins = f"its first logged step is {first}"
+    slack = 0 if loaded.exact else SLACK_STEPS
+    if first < chosen.step - slack:
+        at_start = first <= max(1, loaded.interval or 1)
+        return LoadComparison(LoadVerdict.FROM_START if at_start else LoadVerdict.OTHER, f"{begins}; {wanted}")
+    if loaded.interval is None:
+        unknown = LoadComparison(LoadVerdict.UNKNOWN, f"{begins}: how often it logs is not known yet; {wanted}")
+        return (
+            LoadComparison(LoadVerdict.CHOSEN, f"{begins}, right behind step {chosen.step}")
+            if first <= chosen.step + 1
+            else unknown
+        )
+    if first > chosen.step + loaded.interval + 1 + slack:
+        return LoadComparison(LoadVerdict.OTHER, f"{begins}, {loaded.interval} steps apart: it went on from a later one; {wanted}")
+    return LoadComparison(LoadVerdict.CHOSEN, f"{begins}, right behind step {chosen.step}")

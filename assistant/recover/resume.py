@@ -1,0 +1,426 @@
+"""How a job's script goes on after a restart: by an argument, a tracker file, the newest checkpoint in the folder, or not at all.
+
+Told from the script, the options of its programs and their source. A program that cannot be read is UNKNOWN: it is never assumed to
+resume.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import PurePosixPath
+
+from assistant.records import Job
+from assistant.recover.batch_script import UNRESOLVED
+from assistant.recover.checkpoints.save_options import is_torchtitan
+from assistant.recover.directives import read_directives
+from assistant.recover.job_program import JobProgram
+from assistant.recover.loaded import LoadedCheckpoint
+from assistant.recover.trainer_source import UNKNOWN, SourceCall, TrainerSource
+
+OWN_VARIABLES = re.compile(r"\bNIGHTSHIFT_(?:RESUME_FROM|ARGS|STEP)\b")
+LATEST = re.compile(
+    r"get_last_checkpoint|latest|last_?(?:ckpt|checkpoint|step)|\bglob\b|listdir|iterdir|scandir|rglob|find_(?:last|latest|newest)",
+    re.IGNORECASE,
+)
+"""Words by which a program looks for the newest checkpoint."""
+PRESENT = re.compile(r"\b(?:exists|isdir|isfile|is_dir|is_file)\b")
+TRACKER_NAME = re.compile(
+    r"latest_checkpointed_iteration|['\"/]latest(?:\.txt|_step)?['\"]|last_checkpoint['\"]|checkpoint\.meta\.json"
+)
+READS = frozenset(("read_text", "read", "readline", "readlines", "load", "loads", "loadtxt", "read_bytes"))
+LOADS = frozenset(
+    (
+        "load",
+        "load_checkpoint",
+        "load_state_dict",
+        "load_state",
+        "restore",
+        "restore_checkpoint",
+        "load_file",
+        "loads",
+        "load_model",
+        "unpickle",
+    )
+)
+LISTS = frozenset(
+    ("glob", "rglob", "iglob", "listdir", "iterdir", "scandir", "get_last_checkpoint", "latest_step", "latest_checkpoint")
+)
+SAVED_NAMES = re.compile(r"ckpt|check_?point|step|iter|epoch|save|resume|latest|last|snapshot|state|get_last|\bout", re.IGNORECASE)
+BASE_NAMES = re.compile(r"pretrain|base_model|init_weights|teacher|vocab|token|dataset", re.IGNORECASE)
+RESUME_OPTIONS = (
+    *(
+        "resume_from_checkpoint",
+        "resume_from",
+        "resume",
+        "auto_resume",
+        "autoresume",
+        "resume_path",
+        "resume_ckpt",
+        "load",
+        "load_dir",
+    ),
+    *(
+        "load_checkpoint",
+        "load_path",
+        "load_from",
+        "restore_from",
+        "restore",
+        "ckpt_path",
+        "checkpoint_to_load",
+        "start_from",
+        "init_from",
+    ),
+)
+NO = frozenset(("", "false", "none", "null", "no", "0", "scratch", "never"))
+NEWEST_WORDS = frozenset(("true", "yes", "1", "auto", "last", "latest", "newest", "resume", "hpc", "allow", "must"))
+PLAIN_LIBRARIES = frozenset(
+    "torch numpy torchvision torchaudio datasets tokenizers tqdm wandb tensorboard matplotlib pandas scipy yaml safetensors "
+    "packaging psutil einops sentencepiece tiktoken transformers accelerate lightning pytorch_lightning peft deepspeed jax flax "
+    "optax mpi4py rich omegaconf hydra absl sklearn PIL requests".split()
+)
+"""Libraries that resume nothing unless the program asks them to."""
+
+
+class ResumeMeans(StrEnum):
+    """By what a script goes on."""
+
+    ARGUMENT = "argument"
+    """By what Nightshift hands it: a `resume=` directive or `$NIGHTSHIFT_RESUME_FROM`."""
+    TRACKER = "tracker"
+    """By a file in the folder that names the checkpoint."""
+    NEWEST = "newest"
+    """From the newest checkpoint in its folder."""
+    FIXED = "fixed"
+    """From one checkpoint that the script names, at each start the same."""
+    NONE = "none"
+    """It begins at the start."""
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeWay:
+    """How a script goes on, and how that is known."""
+
+    means: ResumeMeans
+    by: str
+    """For people: `--load on the command line of pretrain.py`; what is missing with NONE and UNKNOWN."""
+    path: str = ""
+    """With TRACKER the folder of the tracker where the script names it, with FIXED the checkpoint."""
+
+    @property
+    def sentence(self) -> str:
+        """One sentence for plans, reports and checks."""
+        match self.means:
+            case ResumeMeans.ARGUMENT:
+                return f"this script resumes from the checkpoint that it is given, by {self.by}"
+            case ResumeMeans.TRACKER:
+                return f"this script resumes by itself from the checkpoint that its tracker file names ({self.by})"
+            case ResumeMeans.NEWEST:
+                return f"this script resumes by itself from the newest ({self.by})"
+            case ResumeMeans.FIXED:
+                return f"this script begins each time at {self.path} ({self.by})"
+            case ResumeMeans.NONE:
+                return f"this script does not resume: it would start at 0 ({self.by})"
+        return f"whether this script resumes is not known ({self.by})"
+
+
+SETTLE = (
+    'say how it resumes in the script: #NIGHTSHIFT resume="--OPTION {checkpoint}", or #NIGHTSHIFT resumes=newest where it does so '
+    "by itself"
+)
+
+
+def resume_way(job: Job, programs: Sequence[JobProgram], loaded: LoadedCheckpoint | None = None) -> ResumeWay:
+    """Return how a job's script resumes.
+
+    Args:
+        job: With its spec.
+        programs: What its script starts, from `programs_of`.
+        loaded: What its last attempt says that it loaded: a script that resumed by itself once does so again.
+    """
+    if job.spec is None:
+        return ResumeWay(ResumeMeans.UNKNOWN, "the scheduler does not keep its script")
+    directives = read_directives(job.spec.script)
+    if directives.resume:
+        return ResumeWay(ResumeMeans.ARGUMENT, f'resume="{directives.resume}" of its #NIGHTSHIFT line')
+    if directives.resumes:
+        return ResumeWay(ResumeMeans(directives.resumes if directives.resumes != "no" else "none"), "its #NIGHTSHIFT line says so")
+    code = "\n".join(line for line in job.spec.script.splitlines() if not line.lstrip().startswith("#"))
+    variable = OWN_VARIABLES.search(code) or next(
+        (m for p in programs for s in p.sources if (m := OWN_VARIABLES.search(s.text))), None
+    )
+    if variable is not None:
+        return ResumeWay(ResumeMeans.ARGUMENT, f"${variable.group()}")
+    ways = [_way_of(program) for program in reversed(programs)]
+    known = [way for way in ways if way.means is not ResumeMeans.UNKNOWN]
+    resuming = [way for way in known if way.means is not ResumeMeans.NONE]
+    if resuming:
+        return resuming[0]
+    if (
+        loaded is not None
+        and any(load.step for load in loaded.loads)
+        and not (loaded.first_step is not None and loaded.first_step <= 1)
+    ):
+        return ResumeWay(ResumeMeans.NEWEST, f"its last attempt did: {loaded.loads[-1].text!r}")
+    if ways and len(known) == len(ways):
+        return known[0]
+    if not programs and _shell_looks_for_newest(code):
+        return ResumeWay(ResumeMeans.NEWEST, "its script looks for the newest")
+    unknown = next((way for way in ways if way.means is ResumeMeans.UNKNOWN), None)
+    return unknown or ResumeWay(ResumeMeans.UNKNOWN, "it starts no program that can be read")
+
+
+def _shell_looks_for_newest(code: str) -> bool:
+    return (
+        re.search(r"\bls\b[^\n|]*\|[^\n]*\b(?:tail|head|sort)\b|latest_checkpointed_iteration|\bcat\b[^\n]*/latest\b", code)
+        is not None
+    )
+
+
+def _way_of(program: JobProgram) -> ResumeWay:
+    """Return how one program resumes: by what its framework is known for, else by what its source does."""
+    for known in (_torchtitan, _megatron, _nemo_or_composer, _huggingface, _lightning, _accelerate, _deepspeed, _nanogpt):
+        way = known(program)
+        if way is not None:
+            return way
+    if program.source is None or not program.source.parsed:
+        option = program.option(*RESUME_OPTIONS)
+        if option is not None:
+            return _by_text(option.value, f"{option.where} of {program.name}")
+        return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} cannot be read")
+    return _by_source(program)
+
+
+def _by_text(value: str, by: str) -> ResumeWay:
+    """Return what the value of a resume option means."""
+    word = value.strip().lower()
+    if word in NO:
+        return ResumeWay(ResumeMeans.NONE, f"{by} is {value or 'empty'}")
+    if word in NEWEST_WORDS:
+        return ResumeWay(ResumeMeans.NEWEST, by)
+    if UNRESOLVED in value:
+        return ResumeWay(ResumeMeans.UNKNOWN, f"{by}: its value is known only when it runs")
+    return ResumeWay(ResumeMeans.FIXED, by, value)
+
+
+def _torchtitan(program: JobProgram) -> ResumeWay | None:
+    if not is_torchtitan(program) or (program.source is not None and not _imports(program, "torchtitan")):
+        return None
+    step = program.option("checkpoint.load_step")
+    if step is not None and step.value not in ("-1", "null"):
+        return ResumeWay(ResumeMeans.FIXED, step.where, f"step-{step.value}")
+    switch = program.option("checkpoint.enable", "checkpoint.enable_checkpoint")
+    if switch is not None and switch.value != "false":
+        return ResumeWay(ResumeMeans.NEWEST, f"torchtitan loads the newest step-N with .metadata; {switch.where}")
+    return ResumeWay(ResumeMeans.NONE, "checkpoint.enable is not set")
+
+
+def _megatron(program: JobProgram) -> ResumeWay | None:
+    shape = program.option("num_layers", "tensor_model_parallel_size", "micro_batch_size", "save_interval", "ckpt_format")
+    if program.option("save") is None or shape is None or "." in program.option("save").name:  # type: ignore[union-attr]
+        return None
+    if program.source is not None and not _imports(program, "megatron"):
+        return None
+    load, step = program.option("load"), program.option("ckpt_step")
+    if load is None or load.value in NO:
+        return ResumeWay(ResumeMeans.NONE, f"no --load on the command line of {program.name}")
+    if step is not None:
+        return ResumeWay(ResumeMeans.FIXED, step.where, f"{load.value}/iter_{step.value:0>7}")
+    return ResumeWay(ResumeMeans.TRACKER, f"{load.where} of {program.name}, latest_checkpointed_iteration.txt", load.value)
+
+
+def _nemo_or_composer(program: JobProgram) -> ResumeWay | None:
+    for option, calls in (("resume_if_exists", ("AutoResume", "exp_manager")), ("autoresume", ("Trainer",))):
+        given = program.option(option)
+        value = given.value if given is not None else None
+        where = given.where if given is not None else option
+        for call in program.calls:
+            if call.method in calls and option in call.keywords and (source := _source_of(program, call)) is not None:
+                found = source.value(call.keywords[option])
+                value, where = str(found).lower(), f"{option}= in {_file(source)}, line {call.line}"
+        if value is not None:
+            return ResumeWay(ResumeMeans.NEWEST, where) if value == "true" else ResumeWay(ResumeMeans.NONE, f"{where} is {value}")
+    return None
+
+
+def _huggingface(program: JobProgram) -> ResumeWay | None:
+    for source, call in _trainer_calls(program, "train", "transformers", "trl", "peft"):
+        node = call.keywords.get("resume_from_checkpoint") or (call.positional[0] if call.positional else None)
+        where = f"train() in {_file(source)}, line {call.line}"
+        if node is None:
+            return ResumeWay(ResumeMeans.NONE, f"{where} is not given resume_from_checkpoint")
+        return _by_value(program, source, node, f"resume_from_checkpoint of {where}")
+    return None
+
+
+def _lightning(program: JobProgram) -> ResumeWay | None:
+    for source, call in _trainer_calls(program, "fit", "lightning", "pytorch_lightning"):
+        node = call.keywords.get("ckpt_path") or (call.positional[4] if len(call.positional) > 4 else None)
+        where = f"fit() in {_file(source)}, line {call.line}"
+        if node is None:
+            return ResumeWay(ResumeMeans.NONE, f"{where} is not given ckpt_path")
+        return _by_value(program, source, node, f"ckpt_path of {where}")
+    return None
+
+
+def _accelerate(program: JobProgram) -> ResumeWay | None:
+    if not _imports(program, "accelerate") or not any(call.method == "save_state" for call in program.calls):
+        return None
+    for source in program.sources:
+        for call in source.called("load_state"):
+            node = call.keywords.get("input_dir") or (call.positional[0] if call.positional else None)
+            where = f"load_state() in {_file(source)}, line {call.line}"
+            guard = _guard(source)
+            if guard is not None:
+                return guard
+            return ResumeWay(ResumeMeans.NEWEST, where) if node is None else _by_value(program, source, node, where)
+    return ResumeWay(ResumeMeans.NONE, f"{program.name} never calls load_state()")
+
+
+def _deepspeed(program: JobProgram) -> ResumeWay | None:
+    if not _imports(program, "deepspeed"):
+        return None
+    for source in program.sources:
+        for call in source.called("load_checkpoint"):
+            guard = _guard(source)
+            if guard is not None:
+                return guard
+            tag = call.keywords.get("tag") or (call.positional[1] if len(call.positional) > 1 else None)
+            folder = source.value(call.positional[0]) if call.positional else UNKNOWN
+            where = f"load_checkpoint() in {_file(source)}, line {call.line}"
+            if tag is None or source.value(tag) is None:
+                known = folder if isinstance(folder, str) and UNRESOLVED not in folder else ""
+                return ResumeWay(ResumeMeans.TRACKER, f"{where}: the file latest", known)
+            return _by_value(program, source, tag, where)
+    return None
+
+
+def _nanogpt(program: JobProgram) -> ResumeWay | None:
+    option = program.option("init_from")
+    named = program.source.named("init_from") if program.source is not None else UNKNOWN
+    value = option.value if option is not None else named if isinstance(named, str) else None
+    if value is None:
+        return None
+    by = option.where if option is not None else f"init_from in {program.name}"
+    return ResumeWay(ResumeMeans.NEWEST if value == "resume" else ResumeMeans.NONE, f"{by} is {value}")
+
+
+def _by_source(program: JobProgram) -> ResumeWay:
+    """Return what the source of a plain training loop does: list, choose and load, or none of it."""
+    loads = [(source, call) for source in program.sources for call in source.calls if call.method in LOADS]
+    lists = [(source, call) for source in program.sources for call in source.called(*LISTS) if _about_saves(source, call)]
+    free = [call for source, call in loads if _known_at_run_only(source, call)]
+    tracker = next((source for source in program.sources if TRACKER_NAME.search(source.text) and any(source.called(*READS))), None)
+    guard = next((way for source in program.sources if (way := _guard(source)) is not None), None)
+    if guard is not None and (loads or tracker is not None) and not lists:
+        if tracker is None or guard.means is ResumeMeans.NONE:
+            return guard
+        return ResumeWay(ResumeMeans.TRACKER, f"{guard.by}: it reads a tracker file", guard.path)
+    if tracker is not None:
+        return ResumeWay(ResumeMeans.TRACKER, f"{_file(tracker)} reads a tracker file")
+    if lists and (free or (not loads and any(call.method in READS for call in program.calls))):
+        source, call = lists[-1]
+        return ResumeWay(ResumeMeans.NEWEST, f"{call.method}() in {_file(source)}, line {call.line}")
+    present = next((source for source, call in loads if PRESENT.search(source.text) and _about_saves(source, call)), None)
+    if present is not None:
+        return ResumeWay(ResumeMeans.NEWEST, f"{_file(present)} loads a checkpoint that is there")
+    if loads or any(re.search(r"\bresum(?:e|ing)\b", source.text, re.IGNORECASE) for source in program.sources):
+        return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} loads something, and what is known only when it runs")
+    foreign = _foreign(program)
+    if foreign:
+        return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} leaves its training to {foreign}")
+    return ResumeWay(ResumeMeans.NONE, f"{program.name} loads nothing")
+
+
+def _about_saves(source: TrainerSource, call: SourceCall) -> bool:
+    """Tell whether a call is about checkpoints, by how its object and its arguments are written: not about data or base weights."""
+    nodes: list[ast.expr] = [*call.positional, *call.keywords.values()]
+    nodes += source.names.get(call.name.partition(".")[0], [])
+    written = " ".join([call.name, *(source.text_of(node) for node in nodes), *(str(source.value(node)) for node in nodes)])
+    return SAVED_NAMES.search(written) is not None and BASE_NAMES.search(written) is None
+
+
+def _known_at_run_only(source: TrainerSource, call: SourceCall) -> bool:
+    """Tell whether what a call loads is chosen while it runs; weights of a model that are put in place are no load of their own."""
+    if call.method == "load_state_dict":
+        return False
+    values = [source.value(node) for node in call.positional[:1] or list(call.keywords.values())[:1]]
+    return not values or values[0] is UNKNOWN or (isinstance(values[0], str) and UNRESOLVED in values[0])
+
+
+def _foreign(program: JobProgram) -> str:
+    """Return a library that a program imports and that may resume by itself; empty where there is none."""
+    own = {PurePosixPath(source.path).stem for source in program.sources}
+    for source in program.sources:
+        for module in source.modules:
+            top = module.lstrip(".").partition(".")[0]
+            if (
+                top
+                and top not in own
+                and top not in PLAIN_LIBRARIES
+                and top not in sys.stdlib_module_names
+                and not module.startswith(".")
+            ):
+                return top
+    return ""
+
+
+def _guard(source: TrainerSource) -> ResumeWay | None:
+    """Return what the program's own option says that makes it resume; None where it declares none."""
+    for name in RESUME_OPTIONS:
+        if name in source.options:
+            value = source.options[name]
+            by = f"--{name} of {_file(source)}"
+            return _by_text("" if value is None or value is UNKNOWN else str(value), by if value else f"{by}: not given; it")
+    return None
+
+
+def _by_value(program: JobProgram, source: TrainerSource, node: ast.expr, by: str) -> ResumeWay:
+    """Return what the value of a resume argument means: a constant, an option, or an expression that looks for the newest."""
+    value = source.value(node)
+    if value is None or value is False:
+        return ResumeWay(ResumeMeans.NONE, f"{by} is {value}")
+    if value is True:
+        return ResumeWay(ResumeMeans.NEWEST, by)
+    if isinstance(value, str) and UNRESOLVED not in value:
+        return _by_text(value, by)
+    written = source.text_of(node)
+    if LATEST.search(written) or PRESENT.search(written):
+        return ResumeWay(ResumeMeans.NEWEST, by)
+    option = program.option("resume_from_checkpoint", "resume", "ckpt_path")
+    if option is not None:
+        return _by_text(option.value, option.where)
+    if "get_last_checkpoint" in source.text:
+        return ResumeWay(ResumeMeans.NEWEST, f"get_last_checkpoint() in {_file(source)}")
+    if "HfArgumentParser" in source.text and "resume_from_checkpoint" in written:
+        return ResumeWay(ResumeMeans.NONE, "--resume_from_checkpoint is not given")
+    return ResumeWay(ResumeMeans.UNKNOWN, f"{by}: its value is known only when it runs")
+
+
+def _trainer_calls(program: JobProgram, method: str, *libraries: str) -> Iterator[tuple[TrainerSource, SourceCall]]:
+    """Yield the calls of a trainer's method, not those of a model: `trainer.train()` and not `model.train()`."""
+    if not any(_imports(program, library) for library in libraries):
+        return
+    for source in program.sources:
+        for call in source.called(method):
+            base = call.name.rpartition(".")[0]
+            made = [one for one in source.names.get(base, ()) if isinstance(one, ast.Call)]
+            if "trainer" in base.lower() or any("Trainer" in ast.unparse(one.func) for one in made):
+                yield source, call
+
+
+def _imports(program: JobProgram, library: str) -> bool:
+    return any(module.partition(".")[0] == library for source in program.sources for module in source.modules)
+
+
+def _source_of(program: JobProgram, call: SourceCall) -> TrainerSource | None:
+    return next((source for source in program.sources if call in source.calls), None)
+
+
+def _file(source: TrainerSource) -> str:
+    return PurePosixPath(source.path).name

@@ -1,0 +1,109 @@
+"""What a restart needs first so that the job loads the chosen checkpoint, or why it must not be started. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from assistant.records import Checkpoint
+from assistant.recover.checkpoints.inventory import Inventory
+from assistant.recover.checkpoints.layout import Entry, Format
+from assistant.recover.resume import SETTLE, ResumeMeans, ResumeWay
+
+NEED_METADATA = (Format.TORCHTITAN,)
+"""Formats whose program passes over a folder without `.metadata` by itself."""
+OWN_CHOICE = (Format.NIGHTSHIFT,)
+"""Formats whose loader verifies what it loads and falls back by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumePlan:
+    """What a restart needs first."""
+
+    refusal: str = ""
+    """Why it must not be started; empty where it may."""
+    set_aside: tuple[Path, ...] = ()
+    """Checkpoints that would be loaded instead of the chosen one, newest first."""
+    tracker: Path | None = None
+    """The tracker file that has to name the chosen one; None where it does or where none counts."""
+    tracker_text: str = ""
+    """What has to stand in it."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether the job may be started as things are."""
+        return not self.refusal and not self.set_aside and self.tracker is None
+
+
+def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | None, *, moves: bool = False) -> ResumePlan:
+    """Return what is needed before a job may be started again.
+
+    Args:
+        way: How its script resumes.
+        found: What its checkpoint folder holds; None where it proved to hold nothing.
+        chosen: Where it is to go on; None to begin at the start.
+        moves: Whether a new job would look in another folder, from `folder_moves`.
+    """
+    held = found.checkpoints if found is not None else ()
+    if chosen is None:
+        if not held:
+            return ResumePlan()
+        folder = found.folder if found is not None else ""
+        return ResumePlan(
+            f"it would start at 0 over the {len(held)} checkpoints in {folder}; move them away first if that is meant"
+        )
+    by_itself = way.means in (ResumeMeans.TRACKER, ResumeMeans.NEWEST)
+    if by_itself and moves:
+        return ResumePlan(
+            f"the path of {chosen.path.parent} holds the job's id: a new job would look elsewhere and start at 0; {SETTLE}"
+        )
+    match way.means:
+        case ResumeMeans.ARGUMENT:
+            return ResumePlan()
+        case ResumeMeans.NONE:
+            return ResumePlan(f"{way.sentence}, over the checkpoints in {chosen.path.parent}; {SETTLE}")
+        case ResumeMeans.UNKNOWN:
+            return ResumePlan(f"{way.sentence}, and it might start at 0 over those in {chosen.path.parent}; {SETTLE}")
+        case ResumeMeans.FIXED:
+            same = chosen.path.name in PurePosixPath(way.path).parts
+            return ResumePlan() if same else ResumePlan(f"{way.sentence}, and {chosen.path.name} was chosen; {SETTLE}")
+        case ResumeMeans.TRACKER:
+            return _tracked(way, found, chosen)
+    newer = _newer(found, chosen)
+    link = next((one for one in found.links if one[1] in newer), None) if found is not None else None
+    if link is not None:
+        return ResumePlan(f"the link {link[0]} leads to {link[1].name}, and {chosen.path.name} was chosen: point it there by hand")
+    return ResumePlan(set_aside=newer)
+
+
+def _newer(found: Inventory | None, chosen: Checkpoint) -> tuple[Path, ...]:
+    """Return the checkpoints that a program which takes the newest would take instead, newest first."""
+    entries = found.entries if found is not None else ()
+    return tuple(entry.path for entry in reversed(entries) if entry.path != chosen.path and _taken_before(entry, chosen))
+
+
+def _taken_before(entry: Entry, chosen: Checkpoint) -> bool:
+    if entry.temporary or entry.format in OWN_CHOICE:
+        return False
+    if entry.format in NEED_METADATA and ".metadata" not in entry.files and not entry.unreadable:
+        return False
+    return entry.step > chosen.step
+
+
+def _tracked(way: ResumeWay, found: Inventory | None, chosen: Checkpoint) -> ResumePlan:
+    folder = chosen.path.parent
+    if way.path and PurePosixPath(way.path).is_absolute() and Path(way.path) not in (folder, *folder.parents):
+        return ResumePlan(f"{way.sentence}: it loads from {way.path}, and {chosen.path} was chosen; {SETTLE}")
+    tracker = found.tracker if found is not None else None
+    if tracker is not None and tracker.step == chosen.step:
+        return ResumePlan()
+    if tracker is not None:
+        shaped = re.sub(r"\d+(?=\D*$)", str(chosen.step), tracker.text) if tracker.step is not None else ""
+        text = shaped or (str(chosen.step) if tracker.path.name.endswith("iteration.txt") else chosen.path.name)
+        return ResumePlan(tracker=tracker.path, tracker_text=text)
+    if chosen.format == Format.MEGATRON:
+        return ResumePlan(tracker=folder / "latest_checkpointed_iteration.txt", tracker_text=str(chosen.step))
+    if chosen.format == Format.DEEPSPEED:
+        return ResumePlan(tracker=folder / "latest", tracker_text=chosen.path.name)
+    return ResumePlan(f"{way.sentence}, and there is no tracker file of a known form in {folder}; {SETTLE}")

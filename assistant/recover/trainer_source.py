@@ -1,0 +1,233 @@
+"""Facts out of the source of a training program: what it calls, with which values. It is parsed, never imported or run."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+
+from assistant.recover.batch_script import UNRESOLVED
+
+MOST_SOURCE_BYTES = 2 << 20
+MOST_NODES = 400_000
+MOST_DEPTH = 12
+"""Expressions inside one another that are followed to their value."""
+
+
+class _Unknown:
+    """The value of an expression that only a run can tell."""
+
+    def __repr__(self) -> str:
+        return "?"
+
+
+UNKNOWN = _Unknown()
+
+
+@dataclass(frozen=True, slots=True)
+class SourceCall:
+    """One call in a program."""
+
+    name: str
+    """Dotted, as written: `trainer.train`, `dcp.save`."""
+    line: int
+    positional: tuple[ast.expr, ...]
+    keywords: Mapping[str, ast.expr]
+
+    @property
+    def method(self) -> str:
+        """The last part of the name."""
+        return self.name.rpartition(".")[2]
+
+
+@dataclass(slots=True)
+class TrainerSource:
+    """A program that was parsed, and the arguments and variables that it is started with."""
+
+    path: str
+    text: str
+    arguments: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    calls: list[SourceCall] = field(default_factory=list)
+    names: dict[str, list[ast.expr]] = field(default_factory=dict)
+    """The expressions that each plain name is given somewhere."""
+    modules: list[str] = field(default_factory=list)
+    """Modules that it imports, dotted."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Of argparse: by destination, as given on the command line, else the default."""
+    parsed: bool = False
+    """False where the text is no Python."""
+
+    def value(self, node: ast.expr | None, depth: int = 0) -> Any:
+        """Return the value of an expression as far as constants, assignments, arguments and variables tell it, else UNKNOWN.
+
+        A text of which only a part is known holds `batch_script.UNRESOLVED` in the place of the rest.
+        """
+        if node is None or depth > MOST_DEPTH:
+            return UNKNOWN
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Name):
+            return self.named(node.id, depth)
+        if isinstance(node, ast.Attribute):
+            return self.options.get(node.attr, UNKNOWN)
+        if isinstance(node, ast.JoinedStr):
+            parts = [self.value(one.value if isinstance(one, ast.FormattedValue) else one, depth + 1) for one in node.values]
+            return "".join(UNRESOLVED if one is UNKNOWN else str(one) for one in parts)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Div):
+            left, right = self.value(node.left, depth + 1), self.value(node.right, depth + 1)
+            if not isinstance(left, str):
+                return UNKNOWN
+            right = right if isinstance(right, str) else UNRESOLVED
+            return left + right if isinstance(node.op, ast.Add) else str(PurePosixPath(left) / right)
+        if isinstance(node, ast.Subscript):
+            return self._subscript(node, depth)
+        if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
+            return next((found for one in node.values if (found := self.value(one, depth + 1)) not in (None, "", False)), None)
+        return self._call_value(node, depth) if isinstance(node, ast.Call) else UNKNOWN
+
+    def named(self, name: str, depth: int = 0) -> Any:
+        """Return the value of a plain name; UNKNOWN where it is given several that differ."""
+        given = self.names.get(name)
+        if not given:
+            return self.options.get(name, UNKNOWN)
+        values = [self.value(one, depth + 1) for one in given[:8]]
+        return values[0] if all(type(one) is type(values[0]) and one == values[0] for one in values) else UNKNOWN
+
+    def _subscript(self, node: ast.Subscript, depth: int) -> Any:
+        of, key = dotted(node.value), self.value(node.slice, depth + 1)
+        if of == "sys.argv" and isinstance(key, int) and not isinstance(key, bool):
+            return self.arguments[key - 1] if 0 < key <= len(self.arguments) else UNKNOWN
+        if of.endswith("environ") and isinstance(key, str):
+            return self.environment.get(key, UNKNOWN)
+        return self.options.get(key, UNKNOWN) if isinstance(key, str) else UNKNOWN
+
+    def _call_value(self, node: ast.Call, depth: int) -> Any:
+        name = dotted(node.func)
+        values = [self.value(one, depth + 1) for one in node.args]
+        if name in (
+            "os.path.join",
+            "path.join",
+            "osp.join",
+            "Path",
+            "pathlib.Path",
+            "str",
+            "os.path.abspath",
+            "os.path.expanduser",
+        ):
+            known = bool(values) and isinstance(values[0], str)
+            return str(PurePosixPath(*(one if isinstance(one, str) else UNRESOLVED for one in values))) if known else UNKNOWN
+        if name in ("os.environ.get", "os.getenv", "environ.get") and values and isinstance(values[0], str):
+            return self.environment.get(values[0], values[1] if len(values) > 1 else None)
+        if name in ("int", "float", "bool") and len(values) == 1:
+            return values[0]
+        return UNKNOWN
+
+    def text_of(self, node: ast.expr) -> str:
+        """Return how an expression is written, with the names in it that were assigned elsewhere also as written there."""
+        written = [ast.unparse(node)]
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Name) and inner.id in self.names:
+                written += [ast.unparse(one)[:2000] for one in self.names[inner.id][:8]]
+        return " ".join(written)
+
+    def called(self, *methods: str) -> Iterator[SourceCall]:
+        """Yield the calls whose last part is one of these, in the order of the text."""
+        return (call for call in self.calls if call.method in methods)
+
+
+def parse_source(
+    text: str, *, path: str, arguments: Sequence[str] = (), environment: Mapping[str, str] | None = None
+) -> TrainerSource:
+    """Return the facts of a program's text; `parsed` is false and all is empty where it is no Python or too large."""
+    source = TrainerSource(path, text[:MOST_SOURCE_BYTES], tuple(arguments), environment or {})
+    if len(text) > MOST_SOURCE_BYTES:
+        return source
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return source
+    source.parsed = True
+    try:
+        _collect(source, tree)
+    except RecursionError:
+        source.parsed = False
+    return source
+
+
+def _collect(source: TrainerSource, tree: ast.Module) -> None:
+    positional: list[str] = []
+    flags: dict[str, tuple[str, bool]] = {}
+    for count, node in enumerate(ast.walk(tree)):
+        if count > MOST_NODES:
+            return
+        if isinstance(node, ast.Import):
+            source.modules += [one.name for one in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (node.module or "")
+            source.modules += [base, *(f"{base}.{one.name}" for one in node.names)]
+        elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            source.names.setdefault(node.targets[0].id, []).append(node.value)
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+            source.names.setdefault(node.target.id, []).append(node.value)
+        elif isinstance(node, ast.Call):
+            keywords = {one.arg: one.value for one in node.keywords if one.arg}
+            call = SourceCall(dotted(node.func), node.lineno, tuple(node.args), keywords)
+            source.calls.append(call)
+            if call.method == "add_argument":
+                _declared(source, call, positional, flags)
+    source.calls.sort(key=lambda call: call.line)
+    _given(source, positional, flags)
+
+
+def _declared(source: TrainerSource, call: SourceCall, positional: list[str], flags: dict[str, tuple[str, bool]]) -> None:
+    """Note one argument of argparse."""
+    names = [one.value for one in call.positional if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    if not names:
+        return
+    dest = call.keywords.get("dest")
+    long = next((name for name in names if name.startswith("--")), names[0])
+    key = str(dest.value) if isinstance(dest, ast.Constant) else long.lstrip("-").replace("-", "_")
+    if not names[0].startswith("-"):
+        positional.append(key)
+        return
+    action = call.keywords.get("action")
+    switch = isinstance(action, ast.Constant) and action.value in ("store_true", "store_false")
+    default = call.keywords.get("default")
+    source.options.setdefault(key, source.value(default) if default is not None else (False if switch else None))
+    flags.update(dict.fromkeys(names, (key, switch)))
+
+
+def _given(source: TrainerSource, positional: list[str], flags: Mapping[str, tuple[str, bool]]) -> None:
+    """Read the command line as argparse would with the arguments that were declared."""
+    plain: list[str] = []
+    words = iter(source.arguments)
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name in flags:
+            key, switch = flags[name]
+            source.options[key] = True if switch else value if equals else next(words, "")
+        elif not word.startswith("-"):
+            plain.append(word)
+    source.options.update(zip(positional, plain, strict=False))
+
+
+def dotted(node: ast.expr) -> str:
+    """Return a name as written, `a.b.c`; what is called in between is left out."""
+    parts: list[str] = []
+    for _ in range(MOST_DEPTH):
+        if isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        elif isinstance(node, ast.Call):
+            node = node.func
+        else:
+            break
+    if isinstance(node, ast.Name):
+        parts.append(node.id)
+    return ".".join(reversed(parts))

@@ -1,0 +1,143 @@
+"""Refused checkpoints are moved out of the way and trackers set: through the gate, frozen, audited, and taken back."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assistant.errors import ToolError
+from assistant.gate import AnswersFrom, Gate
+from assistant.policy import Mode, Policy
+from assistant.ports import JumpingClock
+from assistant.records import Event, EventKind, Job, JobSpec, JobState
+from assistant.recover.checkpoints.search import SaveState, folder_moves, search_checkpoints
+from assistant.schedulers.simulated import SimulatedCluster
+from assistant.schedulers.simulated_run import Run
+from assistant.store import Store
+from assistant.tooling import Context
+from assistant.tools.aside import set_aside_checkpoints
+from assistant.tools.checkpoints import choose_checkpoint
+from assistant.tools.resubmit import resubmit_job
+
+
+class World:
+    """A job whose newest checkpoint is damaged, and whose script takes what it finds by itself."""
+
+    def __init__(self, folder: Path, resumes: str) -> None:
+        self.saved = folder / "ckpt"
+        self.clock = JumpingClock(datetime(2026, 3, 10, 12, 0, tzinfo=UTC))
+        self.cluster = SimulatedCluster(self.clock, folder)
+        self.cluster.plan("llm", Run(fails_at=70), Run())
+        script = f"#NIGHTSHIFT checkpoints={self.saved} resumes={resumes}\nsrun python train.py\n"
+        self.job = self.cluster.submit(JobSpec("llm", script, work_dir=folder))
+        self.clock.sleep(3600)
+        assert self.cluster.job(self.job).state.ended
+        for step in (20, 40, 60):
+            part = self.saved / f"iter_{step:07}" / "mp_rank_00" / "model_optim_rng.pt"
+            part.parent.mkdir(parents=True)
+            part.write_bytes(b"\x80" + bytes(9000) if step < 60 else b"")
+        (self.saved / "latest_checkpointed_iteration.txt").write_text("60")
+        self.newest = self.saved / "iter_0000060"
+        self.store = Store(folder / "s.db", self.clock)
+        self.gate = Gate(self.store, self.context, Policy(mode=Mode.ACT), AnswersFrom([]))
+        self.incident, _ = self.store.open_incident(Event(EventKind.JOB_ENDED, self.job, None, self.clock.now()))
+
+    def context(self, incident: int | None = None, tag: str = "") -> Context:
+        return Context(self.cluster, self.cluster, self.clock, random.Random(0), self.store, incident=incident, tag=tag)
+
+    def call(self, tool: str, **arguments: Any) -> Any:
+        return self.gate.call(tool, {"job": self.job, **arguments}, why="it failed", by="playbook:x", incident=self.incident.id)
+
+
+def test_a_refused_checkpoint_is_moved_aside_before_the_job_comes_back_and_put_back_by_undo(tmp_path: Path) -> None:
+    world = World(tmp_path, "newest")
+    choice = choose_checkpoint(world.context(), world.job)
+    assert (choice["step"], choice["set_aside"]) == (40, [str(world.newest)])
+    assert "resumes by itself from the newest" in choice["note"]
+    with pytest.raises(ToolError, match=f"would load {world.newest.name}"):
+        resubmit_job(world.context(), world.job)
+    made = world.call("set_aside_checkpoints", paths=choice["set_aside"])
+    assert made.ok, made.error
+    assert (world.saved / "nightshift-refused" / world.newest.name).is_dir()
+    assert not world.newest.exists()
+    [call] = world.store.calls()
+    assert call.preview.startswith(f"mv -nT {world.newest} {world.saved}/nightshift-refused/{world.newest.name}")
+    again = choose_checkpoint(world.context(), world.job)
+    assert (again["step"], again["set_aside"]) == (40, [])
+    back = world.gate.undo(made.call, "cli:alice")
+    assert back.ok, back.error
+    assert world.newest.is_dir()
+
+
+def test_a_tracker_is_set_to_the_chosen_one_and_taken_back(tmp_path: Path) -> None:
+    world = World(tmp_path, "tracker")
+    tracker = world.saved / "latest_checkpointed_iteration.txt"
+    tracker.write_text("60\n")
+    choice = choose_checkpoint(world.context(), world.job)
+    assert (choice["step"], choice["tracker"], choice["tracker_text"]) == (40, str(tracker), "40")
+    with pytest.raises(ToolError, match="does not name the chosen checkpoint"):
+        resubmit_job(world.context(), world.job)
+    made = world.call("set_tracker", tracker=choice["tracker"], text=choice["tracker_text"])
+    assert made.ok, made.error
+    assert tracker.read_text() == "40"
+    assert choose_checkpoint(world.context(), world.job)["tracker"] == ""
+    assert world.gate.undo(made.call, "cli:alice").ok
+    assert tracker.read_text() == "60\n"
+
+
+def test_a_script_that_does_not_resume_is_not_started_over_its_checkpoints(tmp_path: Path) -> None:
+    world = World(tmp_path, "no")
+    choice = choose_checkpoint(world.context(), world.job)
+    assert choice["restart_from"] == ""
+    assert "does not resume: it would start at 0" in choice["note"]
+    for checkpoint in ("last_healthy", "none"):
+        with pytest.raises(ToolError, match="would start at 0"):
+            resubmit_job(world.context(), world.job, checkpoint=checkpoint)
+
+
+@pytest.mark.parametrize("path", ["{folder}/train.py", "/etc/passwd", "relative/iter_0000040", "{folder}"])
+def test_nothing_but_a_checkpoint_is_moved(tmp_path: Path, path: str) -> None:
+    world = World(tmp_path, "newest")
+    (tmp_path / "train.py").write_text("x")
+    with pytest.raises(ToolError):
+        set_aside_checkpoints(world.context(), world.job, [path.format(folder=tmp_path)])
+
+
+def test_a_second_one_of_the_same_name_keeps_the_first(tmp_path: Path) -> None:
+    world = World(tmp_path, "newest")
+    assert world.call("set_aside_checkpoints", paths=[str(world.newest)]).ok
+    (world.newest / "mp_rank_00").mkdir(parents=True)
+    (world.newest / "mp_rank_00" / "model_optim_rng.pt").write_bytes(b"\x80again")
+    assert world.call("set_aside_checkpoints", paths=[str(world.newest)]).ok
+    aside = world.saved / "nightshift-refused"
+    assert (aside / world.newest.name).is_dir()
+    assert (aside / "2" / world.newest.name).is_dir()
+
+
+def test_the_checkpoints_of_a_job_that_runs_are_left_alone(tmp_path: Path) -> None:
+    world = World(tmp_path, "newest")
+    world.cluster.plan("llm", Run(steps=10**6))
+    world.cluster.submit(JobSpec("llm", "#!/bin/sh\n", work_dir=tmp_path))
+    world.clock.sleep(5)
+    made = world.call("set_aside_checkpoints", paths=[str(world.newest)])
+    assert not made.ok
+    assert "is of the same run" in made.error
+
+
+@pytest.mark.parametrize(("folder", "moves"), [("ckpt/$SLURM_JOB_ID", True), ("ckpt/7", False), ("ckpt/${SLURM_JOB_NAME}", False)])
+def test_a_folder_named_by_the_jobs_id_is_another_one_for_a_new_job(tmp_path: Path, folder: str, moves: bool) -> None:
+    script = f"#!/bin/bash\necho $SLURM_JOB_ID\nsrun python train.py --save {folder}\n"
+    spec = JobSpec("gpt", script, work_dir=tmp_path)
+    began = datetime(2026, 3, 10, tzinfo=UTC)
+    job = Job("7", "gpt", "", JobState.FAILED, "", (), None, tmp_path, began, began, began, 1, None, spec=spec)
+    saved = tmp_path / folder.replace("$SLURM_JOB_ID", "7").replace("${SLURM_JOB_NAME}", "gpt")
+    part = saved / "iter_0000020/mp_rank_00/model_optim_rng.pt"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"\x80" + bytes(100))
+    search = search_checkpoints(job, {}, (), now=began)
+    assert search.state is SaveState.FOUND
+    assert folder_moves(job, search) is moves
