@@ -143,7 +143,7 @@ def _outside(told: Sequence[Finding], causes: Sequence[Finding], errors: Sequenc
 
 
 def _recorded(causes: Sequence[Finding], errors: Sequence[Finding], facts: Facts) -> Ending | None:
-    """Return what the scheduler alone says: a node failed, memory ran out, SIGKILL ended it, where nothing else explains the end."""
+    """Return what the scheduler alone says, where nothing else explains the end: a node failed, memory ran out, SIGKILL."""
     job = facts.case.job
     state = job.state if job is not None else None
     if job is not None and state is JobState.FAILED and (job.signal == SIGKILL or job.exit_code == KILLED_CODE):

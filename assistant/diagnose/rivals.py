@@ -23,7 +23,8 @@ _USUAL = {
     "nccl_timeout_error": "hang", "hang": "nccl_timeout_error", "ecc_error": "cuda_error", "cuda_error": "runtime_error",
     "nvlink_error": "network_error", "node_failure": "network_error", "network_error": "node_failure",
     "connection_error": "network_error", "nccl_remote_error": "node_failure", "s3_storage_error": "network_error",
-    "os_error": "s3_storage_error", "out_of_memory_error": "dataloader_killed", "dataloader_killed": "out_of_memory_error", "killed": "out_of_memory_error",
+    "os_error": "s3_storage_error", "out_of_memory_error": "dataloader_killed", "dataloader_killed": "out_of_memory_error",
+    "killed": "out_of_memory_error",
     "loss_spike": "runtime_error", "time_limit": "hang", "cancelled": "hang", "preempted": "node_failure",
     "unknown": "node_failure", "file_not_found_error": "s3_storage_error", "permission_error": "s3_storage_error",
     "model_loading_error": "s3_storage_error", "dataset_loading_error": "file_not_found_error",
@@ -57,9 +58,8 @@ def rivals(
     told = (*_told(chosen, strength, findings, known, confidence), *_set_aside(chosen, considered, known, confidence))
     for rival in (*told, *_suggested(chosen, facts, known, confidence), *_usual(chosen, known, confidence)):
         if rival.reason != chosen:
-            if chosen in known and known[chosen].undecided and rival.reason == _USUAL.get(chosen):
-                rival = replace(rival, test=known[chosen].tests[0])
-            found.setdefault(rival.reason, rival)
+            decides = chosen in known and known[chosen].undecided and rival.reason == _USUAL.get(chosen)
+            found.setdefault(rival.reason, replace(rival, test=known[chosen].tests[0]) if decides else rival)
         if len(found) == SHOWN:
             break
     return tuple(found.values())
