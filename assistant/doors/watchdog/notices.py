@@ -28,6 +28,7 @@ LONGEST = 6_000
 """Characters of a message."""
 UNDECIDED_FOR = timedelta(seconds=90)
 """After so long an incident is told of alone, whatever it may share with others."""
+MOST_OPEN = 1_000
 LISTED = 25
 """Notices that the message about a storm lists."""
 
@@ -112,7 +113,10 @@ def undecided(row: AuditRow, store: Store) -> bool:
         return False
     if incident.state is IncidentState.DIAGNOSED:
         return SETTLING in store.stages(incident.id)
-    return incident.state is IncidentState.OPEN and store.open_states().get(IncidentState.OPEN, 0) >= FEWEST_JOBS
+    if incident.state is not IncidentState.OPEN or store.open_states().get(IncidentState.OPEN, 0) < FEWEST_JOBS:
+        return False
+    # while somebody works through a storm, what shares a cause is not known yet
+    return any(one.owner is not None for one in store.incidents(open_only=True, limit=MOST_OPEN))
 
 
 def _told_with_others(row: AuditRow, store: Store) -> bool:
