@@ -61,7 +61,7 @@ def jobs(
 
 @job_app.callback()
 def job_group() -> None:
-    """Show one job."""
+    """Show or check one job."""
 
 
 @job_app.command("show", epilog=examples("nightshift job show 4821", "nightshift job show 4821 --json | jq -r .log"))
