@@ -19,6 +19,8 @@ from assistant.recover.directives import Directives, read_directives
 from assistant.recover.restart import ARGS, LAUNCHER, RESUME_FROM, STEP
 from assistant.schedulers.slurm_spec import VALUE_OPTIONS
 
+MOST_CHARACTERS = 20_000
+"""Of one command: what a user writes is read in bounded time."""
 DEFAULT_OUTPUT, DEFAULT_ARRAY_OUTPUT = "slurm-%j.out", "slurm-%A_%a.out"
 NEVER_READ = "/dev/null"
 _SHORT = {
@@ -28,9 +30,10 @@ _SHORT = {
 }  # fmt: skip
 _OF_ONE_ATTEMPT = re.compile(r"%[jAs]")
 _SAVE_ARGUMENTS = (
-    "save", "save-dir", "save_dir", "save-path", "save_path", "save_folder", "output_dir", "output-dir", "out_dir", "out-dir",
-    "checkpoint.folder", "checkpoint_dir", "checkpoint-dir", "checkpoint_path", "checkpoint-path", "ckpt_dir", "ckpt-dir",
-    "ckpt_path", "default_root_dir", "trainer.default_root_dir", "job.dump_folder", "dump_folder", "model_dir", "workdir",
+    "exp_manager.exp_dir", "exp_manager.explicit_log_dir", "save", "save-dir", "save_dir", "save-path", "save_path", "save_folder",
+    "output_dir", "output-dir", "out_dir", "out-dir", "checkpoint.folder", "checkpoint_dir", "checkpoint-dir", "checkpoint_path",
+    "checkpoint-path", "ckpt_dir", "ckpt-dir", "ckpt_path", "default_root_dir", "trainer.default_root_dir", "job.dump_folder",
+    "dump_folder", "model_dir", "workdir",
 )  # fmt: skip
 _CONFIG_ARGUMENTS = ("config", "config-file", "config_file", "job.config_file", "deepspeed_config", "config_path", "yaml", "cfg")
 _RESUME_ARGUMENTS = (
@@ -156,7 +159,7 @@ def read_spec(spec: JobSpec, options: Mapping[str, str] | None = None) -> JobRea
     """Return what is understood of a job's specification, as the scheduler or a script gives it."""
     options = sbatch_options(spec.script) if options is None else options
     directives = read_directives(spec.script)
-    launch = launch_of(spec.script, spec.arguments)
+    launch = launch_of(spec.script, spec.arguments, name=spec.name)
     framework = framework_of(f"{launch}\n{spec.script}")
     folder, how = checkpoints_of(spec, directives, launch)
     logs = logs_of(spec.script, options, spec.log)
@@ -205,32 +208,44 @@ def sbatch_options(script: str) -> dict[str, str]:
 def code_lines(script: str) -> list[str]:
     """Return the commands of a script: comments left out, continued lines joined, heredocs as they stand."""
     joined = re.sub(r"\\\r?\n", " ", script)
-    return [line.strip() for line in joined.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    lines = (line.strip()[:MOST_CHARACTERS] for line in joined.splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
 
 
-def launch_of(script: str, arguments: Sequence[str] = ()) -> str:
+_ASSIGNMENT = re.compile(r"(?:export\s+)?([A-Za-z_]\w*)=(?:\"([^\"`]*)\"|'([^'`]*)'|([^\s\"'`;]*))")
+_NO_LAUNCH = re.compile(r"(?:module|source|echo|export|conda|which|mkdir|cat)\b")
+MOST_PASSES = 5
+
+
+def launch_of(script: str, arguments: Sequence[str] = (), *, name: str = "") -> str:
     """Return the last command that starts a program of a known launcher, its variables filled in where the script sets them."""
     lines = code_lines(script)
-    values = dict(
-        match.groups() for line in lines if (match := re.fullmatch(r"(?:export\s+)?([A-Za-z_]\w*)=[\"']?([^\"'$`]*)[\"']?", line))
-    )
-    launches = [
-        line for line in lines if LAUNCHER.search(line) and not re.match(r"(?:module|source|echo|export|conda|which)\b", line)
-    ]
+    values = {"SLURM_JOB_NAME": name} if name else {}
+    for line in lines:
+        match = _ASSIGNMENT.fullmatch(line)
+        if match is not None and "$(" not in line:
+            values[match[1]] = next((text for text in match.groups()[1:] if text is not None), "")[: MOST_CHARACTERS // 4]
+    launches = [line for line in lines if _STARTS.search(line) and not _NO_LAUNCH.match(line) and not _ASSIGNMENT.fullmatch(line)]
     if not launches:
         return ""
     filled = launches[-1]
-    for name, value in values.items():
-        filled = re.sub(rf"\$\{{{name}(?::-[^}}]*)?\}}|\${name}\b", lambda _, value=value: value, filled)
+    for _ in range(MOST_PASSES):
+        before = filled
+        filled = _VARIABLE.sub(lambda match: values.get(match[1] or match[2], match[0]), filled)[:MOST_CHARACTERS]
+        if filled == before:
+            break
     if arguments:
         filled = re.sub(r"\"?\$[@*]\"?", lambda _: shlex.join(arguments), filled)
     return filled
 
 
+_VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?::?-[^}]*)?\}|\$([A-Za-z_]\w*)")
+
+
 _FRAMEWORKS = (
     ("torchtitan", re.compile(r"torchtitan|--job\.config_file")),
+    ("nemo", re.compile(r"\bnemo\b|nemo_run|\bexp_manager\.", re.IGNORECASE)),
     ("megatron", re.compile(r"megatron|pretrain_(?:gpt|bert|t5|llama)\w*\.py|--tensor-model-parallel-size")),
-    ("nemo", re.compile(r"\bnemo\b|nemo_run|--exp_manager", re.IGNORECASE)),
     ("nanogpt", re.compile(r"--init_from|--out_dir|nanogpt", re.IGNORECASE)),
     ("composer", re.compile(r"\bcomposer\s|llm-foundry|--save_folder")),
     ("lightning", re.compile(r"lightning|litgpt|--trainer\.")),
@@ -251,9 +266,13 @@ def framework_of(text: str) -> str:
 def argument_of(launch: str, names: Sequence[str]) -> tuple[str, str] | None:
     """Return the first of some long arguments of a command, with its value; None where it has none of them."""
     for name in names:
-        match = re.search(rf"(?<!\S)--{re.escape(name)}(?:[= ]+(?!-)(\"[^\"]*\"|'[^']*'|[^\s;|&]+)|(?=\s|$))", launch)
+        match = re.search(rf"(?<![^\s\"'])--{re.escape(name)}(?:[= ]+(?!-)(\"[^\"]*\"|'[^']*'|[^\s;|&]+)|(?=\s|$))", launch)
         if match is not None:
             return f"--{name}", (match[1] or "").strip("\"'")
+        # Hydra and NeMo write key=value
+        match = re.search(rf"(?<![^\s\"'])\+?{re.escape(name)}=([^\s;|&\"']+)", launch) if "." in name else None
+        if match is not None:
+            return name, match[1]
     return None
 
 
@@ -291,6 +310,8 @@ def resume_of(script: str, directives: Directives, launch: str, framework: str) 
         if said is not None and said[0] == "--load":
             return ResumeReading(ResumeMode.ITSELF, "--load takes the checkpoint that the tracker names")
         return ResumeReading(ResumeMode.NO, "Megatron loads nothing without --load")
+    if framework == "nemo" and re.search(r"resume_if_exists=true", launch, re.IGNORECASE):
+        return ResumeReading(ResumeMode.ITSELF, "exp_manager.resume_if_exists=true loads the newest of its folder")
     if said is None:
         return ResumeReading(ResumeMode.UNKNOWN, "nothing in the script says it")
     if said[1].lower() in ("", "true", "latest", "auto", "last", "resume", "yes", "1"):
