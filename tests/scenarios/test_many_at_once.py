@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from assistant.doors.watchdog.notices import Notice, notices, superseded
+from assistant.policy import Policy, load_policy
+from assistant.policy.terms import Limits
 from assistant.records import EventKind, Incident, IncidentState
 from assistant.schedulers.simulated_run import Run
 from assistant.watch.outages import members_of, shared_by
@@ -29,6 +31,16 @@ def lines(form: tuple[str, ...], path: Path) -> tuple[str, ...]:
     return tuple(line.format(path) for line in form)
 
 
+class WideScene(Scene):
+    """A scene whose policy lets more than six restarts go within an hour."""
+
+    def policy(self) -> Policy:
+        policy = load_policy()
+        many = Limits(per_hour=100, per_day=200)
+        kind = {**policy.kind, "resubmit": dataclasses.replace(policy.terms("resubmit"), soft=many, hard=many)}
+        return dataclasses.replace(policy, mode=self.mode, kill_switch=(self.folder / "stop",), kind=kind, soft=many, hard=many)
+
+
 def submit(scene: Scene, name: str, *runs: Run) -> str:
     folder = scene.folder / name
     folder.mkdir(exist_ok=True)
@@ -42,10 +54,10 @@ def losing(scene: Scene, path: Path, names: list[str], *, form: tuple[str, ...] 
     return [submit(scene, name, Run(fails_at=at + number % 3, lines=lines(form, path))) for number, name in enumerate(names)]
 
 
-def watched(scene: Scene, seconds: float) -> None:
-    """Let the watch make a pass each 10 seconds, also while nothing is open."""
-    for _ in range(int(seconds / 10)):
-        scene.clock.sleep(10)
+def watched(scene: Scene, seconds: float, *, every: float = 10) -> None:
+    """Let the watch make a pass every few seconds, also while nothing is open."""
+    for _ in range(int(seconds / every)):
+        scene.clock.sleep(every)
         scene.engine.tick(owner="watch")
 
 
@@ -73,13 +85,13 @@ def data_of(scene: Scene) -> Path:
 
 @pytest.mark.slow
 def test_thirty_jobs_that_lose_one_path_are_one_incident_with_one_message_and_restart_apart(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, nodes=32)
+    scene = WideScene(tmp_path, nodes=32)
     data = data_of(scene)
     names = [f"team{number}" for number in range(30)]
     for number, name in enumerate(names):
         form = (MISSING, STALE, SHELL)[number % 3]  # three reasons of two categories
         losing(scene, data / f"shard_{number:05}.bin", [name], form=form)
-    watched(scene, 600)
+    watched(scene, 160, every=20)
     (outage,) = shared(scene)
     assert outage.service == str(data)
     assert len(members_of(scene.engine.store.events(outage.id))) == 30
@@ -90,7 +102,7 @@ def test_thirty_jobs_that_lose_one_path_are_one_incident_with_one_message_and_re
     data.mkdir()
     for number in range(30):
         (data / f"shard_{number:05}.bin").touch()
-    watched(scene, 1500)
+    watched(scene, 720, every=20)
     times = restarts(scene)
     assert len(times) == 30
     assert all((after - before).total_seconds() >= 20 for before, after in pairwise(times)), times
