@@ -109,7 +109,8 @@ class Outages:
             if parent is None:
                 if waits := self._settles(engine, incident, diagnosis):
                     return Turn(waits)
-                self._attach(engine)
+                if incident.id in self._attach(engine):
+                    return Turn(f"{diagnosis.summary} Waits while other jobs that failed at the same time are diagnosed.")
                 parent = shared_by(engine.store.events(incident.id))
             return Turn() if parent is None else self._of_member(engine, engine.store.incident(parent), incident)
 
@@ -159,7 +160,8 @@ class Outages:
             self._turns = {parent.id: now} | {number: at for number, at in self._turns.items() if now - at < apart}
             return ""
 
-    def _attach(self, engine: Engine) -> None:
+    def _attach(self, engine: Engine) -> set[int]:
+        """Open and extend incidents of shared causes; return the incidents of those that wait until all failures are diagnosed."""
         now, store = engine.clock.now(), engine.store
         recent = [one for one in store.incidents(limit=MOST) if one.opened >= now - LOOK_BACK or not one.state.ended]
         numbers = {one.id for one in recent}
@@ -178,11 +180,18 @@ class Outages:
                 self._note(engine, cause, late, parent)
                 failures = [one for one in failures if one not in late]
         settle = timedelta(seconds=self.limits.settle_s)
+        awaited = any(
+            one.state is IncidentState.OPEN and one.kind is EventKind.JOB_ENDED and now - one.opened < 2 * settle for one in alone
+        )
+        postponed: set[int] = set()
         for outage in outages(failures):
             first = min(store.incident(member.incident).opened for member in outage.members)
             alive = any(not store.incident(member.incident).state.ended for member in outage.members)
-            if alive and now - first >= settle:
+            if alive and awaited and now - first < 2 * settle:
+                postponed |= {member.incident for member in outage.members}
+            elif alive and now - first >= settle:
                 self._note(engine, outage.cause, outage.members, None, outage)
+        return postponed
 
     def _note(
         self, engine: Engine, cause: SharedCause, failures: Sequence[Failure], parent: Incident | None, outage: Outage | None = None

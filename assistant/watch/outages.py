@@ -24,6 +24,8 @@ SETTLING = "settling"
 """Stage of an incident that waits a moment for others of the same cause; people are told of it when it is decided."""
 FEWEST_JOBS = 3
 FEWEST_ON_A_NODE = 2
+MOST_CHARACTERS = 2_000
+"""Of one line: what a user writes is read in bounded time."""
 FEWEST_TASKS = 2
 
 _REACHED = re.compile(
@@ -155,7 +157,8 @@ def service_of(reason: str, texts: Sequence[str]) -> str:
     """Return the name of the service that lines say could not be reached; empty where they name none."""
     if reason in ENDED_BY_ITSELF:
         return ""
-    for text in texts:
+    for line in texts:
+        text = line[:MOST_CHARACTERS]
         if _FRAME.match(text) or not _REACHED.search(text) or _MANUAL.search(text):
             continue
         for pattern in (_URL, _HOST_WORD, _ADDRESS):
@@ -164,7 +167,11 @@ def service_of(reason: str, texts: Sequence[str]) -> str:
                 port = f":{match[2]}" if pattern is _HOST_WORD and match[1] and match[2] else ""
                 if not _OWN_HOST.match(first):
                     return f"{first}{port}"
-    return OBJECT_STORAGE if reason == "s3_storage_error" and _S3_CODE.search("\n".join(texts)) else ""
+    return (
+        OBJECT_STORAGE
+        if reason == "s3_storage_error" and _S3_CODE.search("\n".join(line[:MOST_CHARACTERS] for line in texts))
+        else ""
+    )
 
 
 def paths_of(reason: str, texts: Sequence[str]) -> tuple[str, ...]:
@@ -173,7 +180,7 @@ def paths_of(reason: str, texts: Sequence[str]) -> tuple[str, ...]:
         return ()
     named = [
         match.rstrip(".,")
-        for text in texts
+        for text in (line[:MOST_CHARACTERS] for line in texts)
         if _PATH_FAILED.search(text) and not _FRAME.match(text)
         for match in _PATH.findall(text)
     ]

@@ -81,6 +81,7 @@ def test_each_policy_of_the_steps_is_valid_and_none_is_what_ships(cli: Run, home
     assert mode[1] in cli("--config", settings, "config", "policy").out
 
 
+@pytest.mark.slow
 def test_each_command_of_the_steps_runs(cli: Run, home: Path) -> None:
     commands = re.findall(r"^\$ nightshift (.*)$", STEPS, re.MULTILINE)
     assert len(commands) > 9

@@ -135,6 +135,7 @@ def test_a_job_that_fails_later_of_the_same_cause_joins_and_nobody_is_told_again
     assert before == [outage.id] == [one.incident for one in told(scene)]
 
 
+@pytest.mark.slow
 def test_a_cause_that_never_answers_is_escalated_once_and_nothing_restarts(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     losing(scene, data_of(scene) / "a.bin", ["one", "two", "three", "four"])
@@ -160,6 +161,7 @@ def test_jobs_that_share_only_a_library_path_and_generic_lines_are_cases_of_thei
     assert len(owners) == 4
 
 
+@pytest.mark.slow
 def test_a_crash_between_two_restarts_repeats_none(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     data = data_of(scene)

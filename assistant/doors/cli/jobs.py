@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from assistant.records import Job
 
 jobs_app = app(help="List the jobs that the scheduler knows.")
-job_app = app(help="Show one job.", no_args_is_help=True)
+job_app = app(help="Show or check one job.", no_args_is_help=True)
 
 Spec = Annotated[bool, typer.Option("--spec", help="With --json: also script, environment and options, secrets masked.")]
 
