@@ -46,6 +46,8 @@ MOST = 2_000
 TAIL_LINES = 40
 TAIL_BYTES = 64 << 10
 PATH_LOOK_S = 5.0
+LONGEST_SETTLES = 5
+"""Times `settle_s`: after so long a failure no longer waits for the diagnoses of others, one of which may hang."""
 SAMPLE = 5
 """Members whose own paths a probe asks for."""
 FIRST_PROBE_S = 15.0
@@ -119,7 +121,8 @@ class Outages:
         now, store = engine.clock.now(), engine.store
         failure = self._failure(engine, incident)
         causes = causes_of(failure) if failure is not None else ()
-        if not causes or now - incident.opened >= timedelta(seconds=self.limits.settle_s):
+        settle, age = timedelta(seconds=self.limits.settle_s), now - incident.opened
+        if not causes or (age >= settle and not self._awaited(store.incidents(open_only=True, limit=MOST), incident.opened, now)):
             return ""
         if all(cause.kind in (CauseKind.ERROR, CauseKind.NODE) for cause in causes):
             near = timedelta(seconds=self.limits.settle_s)
@@ -132,6 +135,16 @@ class Outages:
                 return ""
         store.mark_stage(incident.id, SETTLING)
         return f"{diagnosis.summary} Waits {self.limits.settle_s:g} s for other jobs that fail of {causes[0].title}."
+
+    def _awaited(self, incidents: Sequence[Incident], since: datetime, now: datetime) -> bool:
+        """Tell whether failures of the same time have no diagnosis yet: what they share is known only then. Not for ever."""
+        settle = timedelta(seconds=self.limits.settle_s)
+        if now - since >= LONGEST_SETTLES * settle:
+            return False
+        return any(
+            one.state is IncidentState.OPEN and one.kind is EventKind.JOB_ENDED and abs(one.opened - since) <= settle
+            for one in incidents
+        )
 
     def _alike(self, engine: Engine, other: Incident, causes: Sequence[SharedCause]) -> bool:
         failure = self._failure(engine, other)
@@ -180,14 +193,11 @@ class Outages:
                 self._note(engine, cause, late, parent)
                 failures = [one for one in failures if one not in late]
         settle = timedelta(seconds=self.limits.settle_s)
-        awaited = any(
-            one.state is IncidentState.OPEN and one.kind is EventKind.JOB_ENDED and now - one.opened < 2 * settle for one in alone
-        )
         postponed: set[int] = set()
         for outage in outages(failures):
             first = min(store.incident(member.incident).opened for member in outage.members)
             alive = any(not store.incident(member.incident).state.ended for member in outage.members)
-            if alive and awaited and now - first < 2 * settle:
+            if alive and self._awaited(alone, first, now):
                 postponed |= {member.incident for member in outage.members}
             elif alive and now - first >= settle:
                 self._note(engine, outage.cause, outage.members, None, outage)
