@@ -17,6 +17,7 @@ from assistant.diagnose.ranked import RankerOpinion
 from assistant.engine import Engine
 from assistant.engine.answers import PipelineAnswers
 from assistant.engine.masking import mask_for
+from assistant.engine.outages import OutageLimits, Outages
 from assistant.engine.second_look import NodeLook
 from assistant.errors import ConfigError
 from assistant.gate import Gate, Park
@@ -73,7 +74,7 @@ def build(
     clock = clock or SystemClock()
     store = store or open_store(settings, clock)
     scheduler = scheduler or _scheduler(settings, clock)
-    transport = transport or _transport(settings)
+    transport = transport or transport_of(settings)
     commands = {name: tuple(words) for name, words in settings.commands.items()}
 
     pipeline: list[PipelineAnswers] = []
@@ -114,6 +115,7 @@ def build(
     embedder = EmbeddedEmbedder()
     memory = MemoryOpinion(store, embedder, lambda: reasons(settings.content))
     engine = Engine(store, gate, scheduler, clock, watcher, site=settings.content, lease_s=settings.lease_s)
+    engine.outages = Outages(OutageLimits(watch.shared_settle_s, watch.shared_apart_s, watch.shared_patience_s))
     model = ModelOpinion(lambda: describer_for(settings, store), lambda: reasons(settings.content))
     engine.opinions, engine.embedder = (memory, RankerOpinion(settings.content), model), embedder
     pipeline.append(PipelineAnswers(engine))
@@ -232,7 +234,12 @@ def local_folder(settings: Settings) -> Path:
     return settings.state_folder / "local"
 
 
-def _transport(settings: Settings) -> Transport:
+def transport_of(settings: Settings) -> Transport:
+    """Return the way to the nodes that the settings name.
+
+    Raises:
+        UsageError: The settings name none that is known.
+    """
     if settings.transport == "local":
         from assistant.transports.local import LocalTransport
 

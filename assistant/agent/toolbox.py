@@ -21,7 +21,7 @@ from assistant.records import Risk
 from assistant.tooling import Argument, Tool, found
 
 PROPOSES = "propose_"
-KEPT_BACK = frozenset({"wait_storage", "tell_owner", "escalate", "diagnose_gpus", "live_run"})
+KEPT_BACK = frozenset({"wait_storage", "probe_cause", "tell_owner", "escalate", "diagnose_gpus", "live_run"})
 """Reading tools that write a probe file, load GPUs, or only end playbooks."""
 OURS = frozenset({"timeout_s", "folder", "force", "seen"})
 """Arguments that a model does not set."""

@@ -28,8 +28,13 @@ logger = logging.getLogger(__name__)
 
 PREFIX = "NIGHTSHIFT_"
 SYSTEM_FOLDER = Path("/etc/nightshift")
-_NOT_SETTINGS = frozenset({"CONFIG", "RESUME_FROM", "STEP", "SKIP_FROM", "SKIP_TO", "ATTEMPT", "DEVCLUSTER"})
-"""NIGHTSHIFT_CONFIG itself, what a restarted job finds in its environment, and where the live tests find their cluster."""
+_NOT_SETTINGS = frozenset(
+    {
+        "CONFIG", "RESUME_FROM", "STEP", "ARGS", "SKIP_FROM", "SKIP_TO", "SKIP_FROM_STEP", "SKIP_TO_STEP", "ATTEMPT",
+        "CHECKPOINTS", "HEARTBEAT", "DEVCLUSTER",
+    }
+)  # fmt: skip
+"""NIGHTSHIFT_CONFIG itself, what a job has in its environment (docs/prepare.md), and where the live tests find their cluster."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -48,6 +48,12 @@ class WatchSettings:
     """Seconds for which it must be slow; it is told of when the time lost has come to more than a restart costs, or after 4 h."""
     late_checkpoints: float = 3.0
     """After how many of its own intervals without a checkpoint a person is told."""
+    shared_settle_s: float = 60.0
+    """Seconds for which a failure that names a service or a path waits for others of the same cause."""
+    shared_apart_s: float = 20.0
+    """Seconds between the restarts of two jobs that failed of one cause."""
+    shared_patience_s: float = 7200.0
+    """Seconds for which a shared cause is probed before a person has to go on with its jobs."""
 
     def __post_init__(self) -> None:
         _above("watch.poll_s", self.poll_s, 0)
@@ -57,6 +63,8 @@ class WatchSettings:
         _above("watch.slow_ratio", self.slow_ratio, 1)
         _above("watch.slow_after_s", self.slow_after_s, 0)
         _above("watch.late_checkpoints", self.late_checkpoints, 1)
+        for key in ("shared_settle_s", "shared_apart_s", "shared_patience_s"):
+            _above(f"watch.{key}", getattr(self, key), 0)
 
 
 @dataclass(frozen=True)

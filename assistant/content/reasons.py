@@ -116,6 +116,8 @@ class Reason:
     """Python exception classes (last part of the name) that mean this reason when nothing better is known."""
     signature: tuple[Signature, ...] = ()
     herring: tuple[Herring, ...] = ()
+    undecided: bool = False
+    """Whether it names an effect whose cause the case does not show: the summary then ends with the first test."""
     tests: tuple[str, ...] = ()
     """Cheapest checks that would confirm or refute it."""
 

@@ -26,6 +26,9 @@ from assistant.records import Citation, EventKind, JobState, NodeFinding
 
 SILENCE = timedelta(minutes=30)
 """A job that printed nothing for this long before it was ended had hung; collectives time out after 10 to 30 minutes."""
+SIGKILL = 9
+KILLED_CODE = 128 + SIGKILL
+"""What a shell returns of a program that SIGKILL ended."""
 QUIET = timedelta(minutes=20)
 """Longer than a validation or a checkpoint takes, as a rule."""
 _CLOCK = re.compile(r"(?<![\d:.-])([01]\d|2[0-3]):([0-5]\d)(?::[0-5]\d)?(?![\d:])")
@@ -80,7 +83,7 @@ def decide(errors: Sequence[Finding], told: Sequence[Finding], spike: Spike | No
     outside = _outside(told, causes, errors, facts)
     if outside is not None:
         return outside if outside.reason not in ("cancelled", "time_limit") else _reacted(outside, errors, told, facts)
-    recorded = _recorded(causes, facts)
+    recorded = _recorded(causes, errors, facts)
     if recorded is not None:
         return recorded
     completed = _completed(told, causes, facts)
@@ -142,11 +145,16 @@ def _outside(told: Sequence[Finding], causes: Sequence[Finding], errors: Sequenc
     return None
 
 
-def _recorded(causes: Sequence[Finding], facts: Facts) -> Ending | None:
-    """Return what the scheduler's state alone says: a node failed, or the memory ran out, where nothing else explains the end."""
-    state = facts.case.job.state if facts.case.job is not None else None
+def _recorded(causes: Sequence[Finding], errors: Sequence[Finding], facts: Facts) -> Ending | None:
+    """Return what the scheduler alone says, where nothing else explains the end: a node failed, memory ran out, SIGKILL."""
+    job = facts.case.job
+    state = job.state if job is not None else None
     if state is JobState.FAILED and not facts.lines and (unopened := _unopened(facts)) is not None:
         return unopened
+    if job is not None and state is JobState.FAILED and (job.signal == SIGKILL or job.exit_code == KILLED_CODE):
+        silent = not causes and not errors
+        why = f"the scheduler says that signal {SIGKILL} ended it, and its log does not say who sent that"
+        return Ending("killed", 0.5, _last_progress(facts), why) if silent else None
     if causes or state not in (JobState.NODE_FAIL, JobState.OUT_OF_MEMORY):
         return None
     if state is JobState.OUT_OF_MEMORY:
@@ -300,11 +308,11 @@ def _alarmed(facts: Facts) -> bool:
 
 
 def _plain(finding: Finding) -> bool:
-    """Tell whether a finding is a plain line about software: of little weight beside silence."""
+    """Tell whether a finding is a plain line about software, not about a process that was killed."""
     return (
         finding.episode is None
         and not finding.orphan
-        and finding.reason not in HARDWARE | SYMPTOMS | {"connection_error", "s3_storage_error"}
+        and finding.reason not in HARDWARE | SYMPTOMS | {"connection_error", "s3_storage_error", "killed"}
     )
 
 

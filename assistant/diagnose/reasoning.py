@@ -33,7 +33,7 @@ def symptomatic(finding: Finding) -> bool:
 
 def explains(reason: str, other: Finding) -> bool:
     """Tell whether a fault of this kind can make a job print that finding."""
-    if other.reason == reason or other.reason in SYMPTOMS or other.reason in ("connection_error", "hang"):
+    if other.reason == reason or other.reason in SYMPTOMS or other.reason in ("connection_error", "hang", "killed"):
         return True
     if reason in ("ecc_error", "nvlink_error", "cuda_error"):
         return other.reason in HARDWARE or any(word in other.text for word in _GPU_LIKE)

@@ -24,6 +24,7 @@ _USUAL = {
     "nvlink_error": "network_error", "node_failure": "network_error", "network_error": "node_failure",
     "connection_error": "network_error", "nccl_remote_error": "node_failure", "s3_storage_error": "network_error",
     "os_error": "s3_storage_error", "out_of_memory_error": "dataloader_killed", "dataloader_killed": "out_of_memory_error",
+    "killed": "out_of_memory_error",
     "loss_spike": "runtime_error", "time_limit": "hang", "cancelled": "hang", "preempted": "node_failure",
     "unknown": "node_failure", "file_not_found_error": "s3_storage_error", "permission_error": "s3_storage_error",
     "model_loading_error": "s3_storage_error", "dataset_loading_error": "file_not_found_error",
@@ -57,7 +58,8 @@ def rivals(
     told = (*_told(chosen, strength, findings, known, confidence), *_set_aside(chosen, considered, known, confidence))
     for rival in (*told, *_suggested(chosen, facts, known, confidence), *_usual(chosen, known, confidence)):
         if rival.reason != chosen:
-            found.setdefault(rival.reason, rival)
+            decides = chosen in known and known[chosen].undecided and rival.reason == _USUAL.get(chosen)
+            found.setdefault(rival.reason, replace(rival, test=known[chosen].tests[0]) if decides else rival)
         if len(found) == SHOWN:
             break
     return tuple(found.values())
@@ -90,10 +92,12 @@ def _set_aside(chosen: str, considered: Sequence[Finding], known: Mapping[str, R
 def _suggested(chosen: str, facts: Facts, known: Mapping[str, Reason], confidence: float) -> Iterator[Rival]:
     """Yield what the case suggests though no rule names it."""
     share = (1 - confidence) * 0.35
-    killed = next((told for told in facts.exits if told.code in _KILLS), None)
+    killed = next((exit.line for exit in facts.exits if exit.code in _KILLS), None)
+    if killed is None:
+        killed = next((task.line for task in facts.tasks if task.how.startswith("Killed")), None) if chosen == "killed" else None
     if killed is not None:
-        line = facts.line(killed.line)
-        told = f"job.log:{killed.line}: {line.text.strip()[:140]}" if line is not None else f"job.log:{killed.line}"
+        line = facts.line(killed)
+        told = f"job.log:{killed}: {line.text.strip()[:140]}" if line is not None else f"job.log:{killed}"
         why = "no kernel in the case tells of an OOM kill" if facts.kernel else "no kernel log in the case to tell of an OOM kill"
         yield _rival("out_of_memory_error", share, told, why, known)
     for episode in facts.episodes:
@@ -116,7 +120,8 @@ def _usual(chosen: str, known: Mapping[str, Reason], confidence: float) -> Itera
 
 
 def _rival(reason: str, confidence: float, told: str, against: str, known: Mapping[str, Reason]) -> Rival:
-    test = next(iter(known[reason].tests), "Look at the lines cited for both.") if reason in known else "Ask the owner of the job."
+    tests = known[reason].tests if reason in known else ("Ask the owner of the job.",)
+    test = next(iter(tests), "Look at the lines cited for both.")
     return Rival(reason, round(confidence, 2), told, against, test)
 
 

@@ -177,7 +177,10 @@ def _confirm(findings: Sequence[Finding]) -> None:
 
 def _was_killed(finding: Finding) -> bool:
     return (
-        finding.reason == "dataloader_killed" or "SIGKILL" in finding.text or "Killed" in finding.text or "signal 9" in finding.text
+        finding.reason in ("dataloader_killed", "killed")
+        or "SIGKILL" in finding.text
+        or "Killed" in finding.text
+        or "signal 9" in finding.text
     )
 
 

@@ -30,7 +30,8 @@ def summary(
         sentence += f": {why}"
     if facts.truncated:
         sentence += f". The log is a gzip that ends early, or longer than can be read: {facts.lines_total} lines of it were"
-    return sentence.rstrip(".") + "."
+    decides = f". This would decide it: {reason.tests[0]}" if reason.undecided and reason.tests else ""
+    return f"{sentence.rstrip('.')}{decides}".rstrip(".") + "."
 
 
 def advice(reason: Reason, action: Action, nodes: Sequence[NodeFinding]) -> str:

@@ -24,7 +24,7 @@ from assistant.engine.gather import gather, parent_of, probe, read_facts, suspec
 from assistant.engine.lease import kept_lease
 from assistant.engine.leases import WATCH, Leases, Settled
 from assistant.engine.left_open import settle_left_open, withdraw_strays
-from assistant.engine.outages import Outages
+from assistant.engine.outages import Outages, Turn
 from assistant.engine.settled import as_proven, finished_training, settled_elsewhere
 from assistant.errors import (
     Denied,
@@ -66,6 +66,7 @@ from assistant.store.breaker import why_open
 from assistant.tooling import find_tool
 from assistant.untrusted import reading_as
 from assistant.watch.known import Known
+from assistant.watch.outages import CauseKind, SharedCause
 from assistant.watch.unseen import Trouble
 from assistant.watch.watcher import Watcher
 
@@ -73,6 +74,8 @@ logger = logging.getLogger(__name__)
 
 MOST_PROBED = 256
 """Nodes that are probed before a diagnosis: of larger jobs the playbook probes in its own time."""
+PLAIN_RESTART = "restart"
+"""The playbook of a job that needs nothing but what it lost and has back."""
 TASKS_IN_MEMORY = 16
 """Tasks whose compiled rules are kept."""
 
@@ -387,11 +390,22 @@ class Engine:
 
     def _planned(self, incident: Incident, by: str | None) -> bool:
         diagnosis, job = self._diagnosis(incident), self._job(incident.job)
-        self._credit_progress(incident, diagnosis, job)
-        if settled := settled_elsewhere(self, incident, diagnosis) or finished_training(self, incident, job):
+        if settled := settled_elsewhere(self, incident, diagnosis):
             self.store.set_state(incident.id, IncidentState.CLOSED, note=settled)
             return False
-        chosen, why = self.playbook_for(diagnosis, job)
+        turn = self.outages.turn(self, incident, diagnosis) if by is None else Turn()
+        if turn.over:
+            self._escalate(incident, turn.over)
+            return False
+        if turn.note:
+            self._note_state(incident, IncidentState.DIAGNOSED, turn.note)
+            return False
+        self._credit_progress(incident, diagnosis, job)
+        if settled := finished_training(self, incident, job):
+            self.store.set_state(incident.id, IncidentState.CLOSED, note=settled)
+            return False
+        shared = turn.incident
+        chosen, why = self.playbook_for(diagnosis, job) if shared is None else self._playbook_of_member(shared, diagnosis, job)
         if chosen is not None and chosen.restarts and by is None and not chosen.can_move:
             said = refutation(self.store, incident, diagnosis)
             chosen, why = (None, said) if said else (chosen, why)
@@ -401,10 +415,30 @@ class Engine:
         if by is None and chosen.restarts and (waits := back_off(self.budget(chosen, diagnosis, job), self.clock.now())):
             self._note_state(incident, IncidentState.DIAGNOSED, waits)
             return False
+        if shared is not None and chosen.restarts and (waits := self.outages.take_turn(self, shared)):
+            self._note_state(incident, IncidentState.DIAGNOSED, waits)
+            return False
         note = f"playbook {chosen.name}: {chosen.title}"
         self.store.set_state(incident.id, IncidentState.RECOVERING, note=note, playbook=chosen.name, digest=chosen.digest)
         self.store.mark_stage(incident.id, "planned")
         return True
+
+    def _playbook_of_member(self, shared: Incident, diagnosis: Diagnosis, job: Job | None) -> tuple[Playbook | None, str]:
+        """Return the playbook of a job that failed of what others failed of: its own where that restarts, else a plain restart.
+
+        What can be asked answers by now, so a job whose own reason would be its owner's to mend restarts. Of an error that nobody
+        can ask about only those restart whose own reason allows it.
+        """
+        own, why = self.playbook_for(diagnosis, job)
+        if own is None or own.restarts:
+            return own, why
+        if SharedCause.of_title(shared.service or "").kind not in (CauseKind.SERVICE, CauseKind.PATH):
+            return None, f"belongs to incident {shared.id}: {shared.note}"
+        plain = self.playbooks.get(PLAIN_RESTART)
+        if plain is None:
+            return None, f"{shared.subject} answers again, and there is no playbook {PLAIN_RESTART} to restart with"
+        budget = self.budget(plain, diagnosis, job)
+        return (plain, "") if budget.allowed else (None, budget.why)
 
     def _credit_progress(self, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> None:
         """Forget the restarts before this attempt when it went past the step at which the one before had failed."""

@@ -1,20 +1,40 @@
-"""One incident for an outage of a service, beside those of the jobs that died of it.
+"""One incident for what several jobs failed of at once: a service, a path, a node, an error.
 
-Each member goes its own way: it waits until the service answers and restarts when its turn comes. The outage's incident names them,
-is worked on by nobody, and ends with the last of them.
+The members are attached to it before anything is done about them, so that one message names them all and no owner is blamed for
+what all of them lost. The cause is probed through the gate; when it answers, members restart by their playbooks, one after the
+other. An incident of this kind is worked on by nobody and ends with the last of its members.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from assistant.errors import ToolError, Unavailable
+from assistant.diagnose.generalise import message_of, parts_of, words_kept
+from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.logs.task import steady_name
-from assistant.records import Event, EventKind, Incident, IncidentState
-from assistant.watch.outages import SHARED_REASONS, Failure, Outage, outages
+from assistant.records import Diagnosis, Event, EventKind, Incident, IncidentState, Job
+from assistant.recover.joblog import log_lines
+from assistant.untrusted import reading_as, status_of, within
+from assistant.watch.outages import (
+    SETTLING,
+    CauseKind,
+    Failure,
+    Outage,
+    SharedCause,
+    causes_of,
+    joins,
+    members_of,
+    outages,
+    paths_of,
+    service_of,
+    shared_by,
+)
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
@@ -23,89 +43,333 @@ logger = logging.getLogger(__name__)
 
 LOOK_BACK = timedelta(hours=2)
 MOST = 2_000
+TAIL_LINES = 40
+TAIL_BYTES = 64 << 10
+PATH_LOOK_S = 5.0
+LONGEST_SETTLES = 5
+"""Times `settle_s`: after so long a failure no longer waits for the diagnoses of others, one of which may hang."""
+SAMPLE = 5
+"""Members whose own paths a probe asks for."""
+FIRST_PROBE_S = 15.0
+PROBE_SHARE = 0.05
+"""Of the time waited so far: the longer it lasts the rarer it is asked."""
+RAREST_PROBE_S = 300.0
+ANSWERED, NOT_ASKED = "cause_answers", "not_asked"
+PROBED = "probe of the cause"
+"""Source of the evidence that keeps what a probe said."""
+
+
+@dataclass(frozen=True)
+class OutageLimits:
+    """How long and how far apart the members of a shared cause wait; set by `[watch]`."""
+
+    settle_s: float = 60.0
+    """How long a failure waits for others of the same cause before it counts as alone."""
+    apart_s: float = 20.0
+    """Between two restarts of the members."""
+    patience_s: float = 7200.0
+    """For how long a cause is probed before a person has to restart the members."""
+
+
+class Turn(NamedTuple):
+    """What a member, or a failure that may become one, does now."""
+
+    note: str = ""
+    """Why it waits; empty when it need not."""
+    incident: Incident | None = None
+    """The incident of the shared cause; None for a failure of its own."""
+    over: str = ""
+    """Why a person has to go on with it; empty while it may be restarted."""
 
 
 @dataclass
 class Outages:
-    """What is remembered between two looks: failures as they were read, by incident."""
+    """Finds, probes and ends shared causes; keeps failures as they were read, by incident."""
 
+    limits: OutageLimits = field(default_factory=OutageLimits)
     _read: dict[int, Failure | None] = field(default_factory=dict)
+    _turns: dict[int, datetime] = field(default_factory=dict)
+    """When a member of each shared cause was given its turn last."""
+    _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def look(self, engine: Engine) -> list[Incident]:
-        """Open an incident for each new outage, add members to those that are open, end those whose members have all ended."""
+        """Open an incident for each new shared cause, attach what joins one that stands, probe causes, end what is over."""
+        with self._lock:
+            self._attach(engine)
+            standing = [one for one in engine.store.incidents(open_only=True, limit=MOST) if one.kind is EventKind.OUTAGE]
+            for incident in standing:
+                if not _ended(engine, incident):
+                    self._probe(engine, incident)
+            return [engine.store.incident(incident.id) for incident in standing]
+
+    def turn(self, engine: Engine, incident: Incident, diagnosis: Diagnosis) -> Turn:
+        """Tell what an incident that was diagnosed does now: wait for others or for the cause, go on, or be left to a person."""
+        if incident.kind is not EventKind.JOB_ENDED:
+            return Turn()
+        with self._lock:
+            parent = shared_by(engine.store.events(incident.id))
+            if parent is None:
+                if waits := self._settles(engine, incident, diagnosis):
+                    return Turn(waits)
+                if incident.id in self._attach(engine):
+                    return Turn(f"{diagnosis.summary} Waits while other jobs that failed at the same time are diagnosed.")
+                parent = shared_by(engine.store.events(incident.id))
+            return Turn() if parent is None else self._of_member(engine, engine.store.incident(parent), incident)
+
+    def _settles(self, engine: Engine, incident: Incident, diagnosis: Diagnosis) -> str:
+        """Return why a failure waits before it counts as one of its own; empty when it need not."""
+        now, store = engine.clock.now(), engine.store
+        failure = self._failure(engine, incident)
+        causes = causes_of(failure) if failure is not None else ()
+        settle, age = timedelta(seconds=self.limits.settle_s), now - incident.opened
+        if not causes or (age >= settle and not self._awaited(store.incidents(open_only=True, limit=MOST), incident.opened, now)):
+            return ""
+        if all(cause.kind in (CauseKind.ERROR, CauseKind.NODE) for cause in causes):
+            near = timedelta(seconds=self.limits.settle_s)
+            others = [
+                other
+                for other in store.incidents(limit=MOST)
+                if other.id != incident.id and other.kind is EventKind.JOB_ENDED and abs(other.opened - incident.opened) <= near
+            ]
+            if not any(other.state is IncidentState.OPEN or self._alike(engine, other, causes) for other in others):
+                return ""
+        store.mark_stage(incident.id, SETTLING)
+        return f"{diagnosis.summary} Waits {self.limits.settle_s:g} s for other jobs that fail of {causes[0].title}."
+
+    def _awaited(self, incidents: Sequence[Incident], since: datetime, now: datetime) -> bool:
+        """Tell whether failures of the same time have no diagnosis yet: what they share is known only then. Not for ever."""
+        settle = timedelta(seconds=self.limits.settle_s)
+        if now - since >= LONGEST_SETTLES * settle:
+            return False
+        return any(
+            one.state is IncidentState.OPEN and one.kind is EventKind.JOB_ENDED and abs(one.opened - since) <= settle
+            for one in incidents
+        )
+
+    def _alike(self, engine: Engine, other: Incident, causes: Sequence[SharedCause]) -> bool:
+        failure = self._failure(engine, other)
+        return failure is not None and bool({*causes} & {*causes_of(failure)})
+
+    def _of_member(self, engine: Engine, parent: Incident, incident: Incident) -> Turn:
+        """Return a member's turn: after the cause answers, one after the other, the oldest first."""
+        if parent.state.ended:
+            return Turn(incident=parent, over=f"incident {parent.id} ({parent.subject}) has ended: {parent.note}")
+        about = _about(engine, parent)
+        if over := str(about.get("over", "")):
+            return Turn(incident=parent, over=over)
+        if not about.get("answers"):
+            return Turn(f"waits for incident {parent.id}: {about.get('probe') or f'{parent.subject} is probed'}", parent)
+        return Turn(incident=parent)
+
+    def take_turn(self, engine: Engine, parent: Incident) -> str:
+        """Give a member the turn to restart; return why it waits where another one has had it a moment ago."""
+        with self._lock:
+            now, apart = engine.clock.now(), timedelta(seconds=self.limits.apart_s)
+            stages = [engine.store.stages(number) for number in members_of(engine.store.events(parent.id))]
+            last = [at for stage in stages if (at := stage.get("planned")) is not None]
+            last += [self._turns[parent.id]] if parent.id in self._turns else []
+            if last and now - max(last) < apart:
+                return f"waits for its turn: a job of incident {parent.id} restarted less than {self.limits.apart_s:g} s ago"
+            self._turns = {parent.id: now} | {number: at for number, at in self._turns.items() if now - at < apart}
+            return ""
+
+    def _attach(self, engine: Engine) -> set[int]:
+        """Open and extend incidents of shared causes; return the incidents of those that wait until all failures are diagnosed."""
         now, store = engine.clock.now(), engine.store
         recent = [one for one in store.incidents(limit=MOST) if one.opened >= now - LOOK_BACK or not one.state.ended]
-        self._read = {number: failure for number, failure in self._read.items() if number in {one.id for one in recent}}
-        failures = [failure for one in recent if (failure := self._failure(engine, one)) is not None]
-        standing = {one.service: one for one in recent if one.kind is EventKind.OUTAGE and not one.state.ended}
-        past = [one for one in recent if one.kind is EventKind.OUTAGE and one.state.ended]
+        numbers = {one.id for one in recent}
+        self._read = {number: failure for number, failure in self._read.items() if number in numbers}
+        standing = [one for one in recent if one.kind is EventKind.OUTAGE and not one.state.ended]
+        members = {
+            number for one in recent if one.kind is EventKind.OUTAGE for number in members_of(store.events(one.id))
+        }  # also of those that have ended
+        alone = [one for one in recent if one.id not in members]
+        failures = [failure for one in alone if (failure := self._failure(engine, one)) is not None]
+        for parent in standing:
+            cause = SharedCause.of_title(parent.service or "")
+            late = [one for one in failures if one.at >= (parent.failed_at or parent.opened) - LOOK_BACK and joins(cause, one)]
+            late = [one for one in late if not store.incident(one.incident).state.ended]
+            if late:
+                self._note(engine, cause, late, parent)
+                failures = [one for one in failures if one not in late]
+        settle = timedelta(seconds=self.limits.settle_s)
+        postponed: set[int] = set()
         for outage in outages(failures):
-            over = any(one.service == outage.service and one.opened >= outage.until for one in past)
+            first = min(store.incident(member.incident).opened for member in outage.members)
             alive = any(not store.incident(member.incident).state.ended for member in outage.members)
-            if outage.service in standing or (alive and not over):
-                standing[outage.service] = _noted(engine, outage)
-        for incident in standing.values():
-            _ended(engine, incident)
-        return [store.incident(incident.id) for incident in standing.values()]
+            if alive and self._awaited(alone, first, now):
+                postponed |= {member.incident for member in outage.members}
+            elif alive and now - first >= settle:
+                self._note(engine, outage.cause, outage.members, None, outage)
+        return postponed
+
+    def _note(
+        self, engine: Engine, cause: SharedCause, failures: Sequence[Failure], parent: Incident | None, outage: Outage | None = None
+    ) -> None:
+        """Open the incident of a cause, or add members to it, and attach them."""
+        store = engine.store
+        since = outage.since if outage is not None else failures[0].at
+        detail: dict[str, Any] = {
+            "service": cause.title,
+            "jobs": [one.job for one in failures],
+            "incidents": [one.incident for one in failures],
+            "owners": sorted({one.user for one in failures if one.user}),
+            "line": next((text for one in failures for text in one.texts), ""),
+        }
+        event = Event(EventKind.OUTAGE, None, None, since, detail, service=cause.title)
+        if parent is None:
+            parent, new = store.open_incident(event)
+            if new:
+                store.mark_stage(parent.id, "opened")
+        else:
+            store.add_event(parent.id, event)
+        for one in failures:
+            member = Event(EventKind.OUTAGE, one.job, None, since, {"incident": parent.id}, service=cause.title)
+            store.add_event(one.incident, member)
+        many = len(members_of(store.events(parent.id)))
+        logger.warning("incident=%s %s failed for %d jobs", parent.id, cause.title, many)
+        self._state(engine, parent, f"{cause.title} failed for {many} jobs; {self._plan(cause)}")
+
+    def _plan(self, cause: SharedCause) -> str:
+        if cause.kind is CauseKind.ERROR:
+            return f"what may be restarted is, {self.limits.apart_s:g} s apart"
+        if cause.kind is CauseKind.NODE:
+            return f"they restart without it, {self.limits.apart_s:g} s apart"
+        return f"they restart when it answers, {self.limits.apart_s:g} s apart"
+
+    def _state(self, engine: Engine, parent: Incident, note: str) -> None:
+        if (parent.state, parent.note) != (IncidentState.VERIFYING, note):
+            engine.store.set_state(parent.id, IncidentState.VERIFYING, note=note)
+
+    def _probe(self, engine: Engine, parent: Incident) -> None:
+        """Ask whether a cause answers again, the rarer the longer it lasts; write down what was said and when it is given up."""
+        store, now = engine.store, engine.clock.now()
+        about, cause = _about(engine, parent), SharedCause.of_title(parent.service or "")
+        if about.get("answers") or about.get("over"):
+            return
+        waited_s = (now - parent.opened).total_seconds()
+        asked = datetime.fromisoformat(about["asked"]) if "asked" in about else None
+        pause_s = min(max(FIRST_PROBE_S, waited_s * PROBE_SHARE), RAREST_PROBE_S)
+        if asked is not None and (now - asked).total_seconds() < pause_s:
+            return
+        many = len(members_of(store.events(parent.id)))
+        if cause.kind in (CauseKind.ERROR, CauseKind.NODE):
+            said, text = NOT_ASKED, "nothing about it can be asked"
+        else:
+            said, text = self._asked(engine, parent, cause)
+        detail: dict[str, Any] = {"asked": now.isoformat(), "probe": text, "answers": said in (ANSWERED, NOT_ASKED)}
+        if not detail["answers"] and waited_s >= self.limits.patience_s:
+            detail["over"] = f"{cause.title} has not answered for {waited_s / 60:.0f} min: {text}"
+        if not detail["answers"]:
+            self._state(engine, parent, f"{cause.title} failed for {many} jobs; {self._plan(cause)}; {text}")
+        elif said == ANSWERED:
+            self._state(engine, parent, f"{cause.title} answers again; {many} jobs restart, {self.limits.apart_s:g} s apart")
+        store.add_evidence(parent.id, PROBED, text, detail)
+
+    def _asked(self, engine: Engine, parent: Incident, cause: SharedCause) -> tuple[str, str]:
+        members = members_of(engine.store.events(parent.id))
+        failures = [failure for number in members if (failure := self._failure(engine, engine.store.incident(number)))]
+        named = [paths_of(failure.reason, failure.texts) for failure in failures]
+        below = [path for paths in named for path in paths if path == cause.name or path.startswith(f"{cause.name}/")]
+        arguments = {
+            "cause": cause.title,
+            "paths": list(dict.fromkeys(below))[:SAMPLE],
+            "job": failures[-1].job if failures else "",
+        }
+        try:
+            outcome = engine.gate.call(
+                "probe_cause", arguments, why="jobs restart only when it answers", by="watch", incident=parent.id
+            )
+        except NightshiftError as error:
+            return "waiting", str(error)
+        if not outcome.ok or not isinstance(outcome.value, Mapping):
+            return "waiting", outcome.error or "the probe gave no answer"
+        return str(outcome.value.get("status", "")), str(outcome.value.get("note", ""))
 
     def _failure(self, engine: Engine, incident: Incident) -> Failure | None:
+        """Return what is known of a failure; None before its diagnosis, and for what is no failed job."""
         if incident.job is None or incident.kind is not EventKind.JOB_ENDED:
             return None
         if incident.id not in self._read:
             found = engine.store.diagnosis(incident.id)
             if found is None:
-                return None  # not yet
-            failure = None
-            if found.reason in SHARED_REASONS:
-                texts = tuple(citation.text for citation in found.root_cause)
-                at = incident.failed_at or incident.opened
-                failure = Failure(incident.id, incident.job, _task(engine, incident.job), at, found.reason, texts)
-            self._read[incident.id] = failure
+                return None
+            self._read[incident.id] = _failure_of(incident, found, _job(engine, incident.job))
         return self._read[incident.id]
 
 
-def _task(engine: Engine, job_id: str) -> str:
+def _about(engine: Engine, parent: Incident) -> Mapping[str, Any]:
+    """Return what the last probe of a cause said."""
+    said = [one.facts for one in engine.store.evidence(parent.id) if one.source == PROBED]
+    return said[-1] if said else {}
+
+
+def _job(engine: Engine, job_id: str) -> Job | None:
     try:
-        job = engine.scheduler.job(job_id)
+        return engine.scheduler.job(job_id)
     except (ToolError, Unavailable):
-        return job_id
-    return f"{job.user}/{steady_name(job.name)}"
+        return None
 
 
-def _noted(engine: Engine, outage: Outage) -> Incident:
-    """Open the incident of an outage, or note that more jobs died of it."""
+def _failure_of(incident: Incident, found: Diagnosis, job: Job | None) -> Failure:
+    texts = tuple(citation.text for citation in found.root_cause)
+    at = incident.failed_at or incident.opened
+    user = job.user if job is not None else ""
+    task = f"{user}/{steady_name(job.name)}" if job is not None else incident.job or ""
+    if not service_of(found.reason, texts) and not paths_of(found.reason, texts) and job is not None:
+        tail = [line.text for line in log_lines(job, most_bytes=TAIL_BYTES)][-TAIL_LINES:]
+        texts += tuple(text for text in tail if service_of(found.reason, [text]) or paths_of(found.reason, [text]))
+    gone = tuple(dict.fromkeys(filter(None, (_gone(path, job) for path in paths_of(found.reason, texts)))))
+    error = _error_of(found.root_cause[0].text) if found.root_cause else ""
+    return Failure(incident.id, incident.job or "", task, at, found.reason, texts, user, found.faulty_nodes, error, gone)
+
+
+def _error_of(text: str) -> str:
+    """Return a line without what differs from run to run; empty where too few of its words are its own."""
+    message = message_of(text)
+    if not words_kept([message]).specific:
+        return ""
+    return "".join(part.text if part.firm else {"space": " "}.get(part.kind, "#") for part in parts_of(message)).strip()[:200]
+
+
+def _gone(path: str, job: Job | None) -> str:
+    """Return the highest folder of a path that is missing as this machine sees it; empty where none is, or nothing can be told."""
+    above = [*reversed(PurePosixPath(path).parents), PurePosixPath(path)][1:]
+
+    def look() -> str:
+        for number, folder in enumerate(above):
+            try:
+                status_of(Path(folder))
+            except FileNotFoundError:
+                return str(folder) if number else ""  # a machine without the first folder does not share the file system
+            except OSError:
+                return ""
+        return ""
+
+    try:
+        with reading_as(job.account if job is not None else ""):
+            return within(PATH_LOOK_S, look, path)
+    except (Unavailable, OSError):
+        return ""
+
+
+def _ended(engine: Engine, incident: Incident) -> bool:
+    """End the incident of a shared cause once all of its members have ended; tell whether it has."""
     store = engine.store
-    members = {"service": outage.service, "jobs": [one.job for one in outage.members], "incidents": _numbers(outage)}
-    event = Event(EventKind.OUTAGE, None, None, outage.since, members, service=outage.service)
-    incident, new = store.open_incident(event)
-    note = f"{outage.service} failed for {len(outage.members)} jobs (incidents {', '.join(map(str, _numbers(outage)))})"
-    note += "; each waits until it answers, and they restart one after the other"
-    if new:
-        store.mark_stage(incident.id, "opened")
-        logger.warning("incident=%s outage: %s", incident.id, note)
-    if new or incident.note != note:
-        store.set_state(incident.id, IncidentState.VERIFYING, note=note)
-    return store.incident(incident.id)
-
-
-def _numbers(outage: Outage) -> list[int]:
-    return [one.incident for one in outage.members]
-
-
-def _ended(engine: Engine, incident: Incident) -> None:
-    """End the incident of an outage once all of its members have ended."""
-    store = engine.store
-    told = [event for event in store.events(incident.id) if event.kind is EventKind.OUTAGE]
-    members = [store.incident(number) for number in dict.fromkeys(n for event in told for n in event.detail.get("incidents", ()))]
+    members = [store.incident(number) for number in members_of(store.events(incident.id))]
     if not members or not all(member.state.ended for member in members):
-        return
+        return False
     left = [member for member in members if member.state is IncidentState.ESCALATED]
     if left:
-        note = f"{incident.service} failed for {len(members)} jobs; a person has {', '.join(f'incident {one.id}' for one in left)}"
+        over = str(_about(engine, incident).get("over", ""))
+        numbers = ", ".join(f"incident {one.id}" for one in left[:SAMPLE]) + (
+            f" and {len(left) - SAMPLE} more" if len(left) > SAMPLE else ""
+        )
+        note = f"{over}; " * bool(over) + f"{incident.service} failed for {len(members)} jobs; a person has {numbers}"
         store.mark_stage(incident.id, "escalated")
         store.set_state(incident.id, IncidentState.ESCALATED, note=note)
-        return
+        return True
     store.mark_stage(incident.id, "recovered")
-    store.set_state(
-        incident.id, IncidentState.RECOVERED, note=f"{incident.service} failed for {len(members)} jobs; all of them go on"
-    )
+    note = f"{incident.service} failed for {len(members)} jobs; all of them go on"
+    store.set_state(incident.id, IncidentState.RECOVERED, note=note)
+    return True

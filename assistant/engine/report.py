@@ -36,13 +36,16 @@ def timeline(store: Store, incident_id: int) -> list[Moment]:
         moments.append(
             Moment(stages["diagnosed"], "diagnosed", f"{diagnosis.reason} ({diagnosis.confidence:.2f}): {diagnosis.summary}")
         )
+    known = store.acknowledgement(incident_id)
     for call in store.calls(incident_id):
         if call.tool in found() and found()[call.tool].risk is Risk.READ:
             continue
         outcome = store.outcome(call.id)
         at = outcome.at if outcome is not None else call.at
         moments.append(Moment(at, str(call.status), f"{call.preview or call.tool}{_raw_error(outcome)}"))
-    moments += [Moment(at, stage, "") for stage, at in stages.items() if stage not in ("diagnosed", "opened")]
+    if known is not None:
+        moments.append(Moment(known.at, "acknowledged", f"by {known.by}" + (f": {known.note}" if known.note else "")))
+    moments += [Moment(at, stage, "") for stage, at in stages.items() if stage not in ("diagnosed", "opened", "acknowledged")]
     return sorted(moments, key=lambda moment: moment.at)
 
 

@@ -23,7 +23,7 @@ class Event:
     attempt: int = 0
     """How often the same job id had been requeued before; 0 for the first run."""
     service: str | None = None
-    """What failed for several jobs at once: a host, a bucket, a mount."""
+    """What failed for several jobs at once: a host, a bucket, a path, `node NAME`, `error LINE`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,13 @@ class Incident:
 
     @property
     def subject(self) -> str:
-        """What it is about, in words: `job 4821`, `node gpu007`, `service minio.local:9000`."""
+        """What it is about, in words: `job 4821`, `node gpu007`, `service minio.local:9000`, `path /lustre/pile`."""
         if self.job is not None:
             return f"job {self.job}"
-        return f"service {self.service}" if self.service is not None else f"node {self.node}"
+        if self.service is None:
+            return f"node {self.node}"
+        kind = "path " if self.service.startswith("/") else "" if self.service.startswith(("node ", "error ")) else "service "
+        return f"{kind}{self.service}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,7 @@ class EventKind(StrEnum):
     CHECKPOINTS_LATE = "checkpoints_late"
     """It makes steps, and no checkpoint for several of its own intervals: a failure now costs more than it should."""
     OUTAGE = "outage"
-    """Several jobs failed of one service; it is about the service, its detail names the jobs."""
+    """Several jobs failed of one service, path, node or error; it is about that, its detail names the jobs."""
     NODE_DOWN = "node_down"
     NODE_KEPT_OUT = "node_kept_out"
     """Its cordon was renewed so often that a person must decide about it."""

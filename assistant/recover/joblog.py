@@ -119,7 +119,7 @@ def log_lines(job: Job, *, most_bytes: int = TAIL_BYTES, marks: Sequence[Mark] =
 
 
 def whole_lines(job: Job, marks: Sequence[Mark] = ()) -> Lines | None:
-    """Return all lines of a job's own logs, file after file; None while there are none, or where they are too long to be read whole.
+    """Return all lines of a job's own logs, file after file; None while there are none, or where they are too long for that.
 
     Args:
         job: Its last attempt is meant; files in which lines of earlier ones may stand are left out.

@@ -15,11 +15,12 @@ from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import NamedTuple
 
-__all__ = ["ONE_TIME", "OURS", "WRAPPED", "Typed", "exact_arguments", "read_line", "wrapped_text"]
+__all__ = ["ONE_TIME", "OURS", "VALUE_LETTERS", "WRAPPED", "Typed", "exact_arguments", "read_line", "wrapped_text"]
 
 WRAPPED = "#!/bin/sh\n# This script was created by sbatch --wrap.\n\n"
 """How sbatch begins the script that it makes of `--wrap`."""
-_VALUE_SHORT = "ABCDFGLJMNSabcdeimnopqtwx"
+VALUE_LETTERS = "ABCDFGLJMNSabcdeimnopqtwx"
+"""Short options of sbatch that take a value."""
 _LONG = {
     name[0]: name[2:]
     for name in (
@@ -255,7 +256,7 @@ def _named(word: str) -> tuple[str, str | None, bool]:
         takes = name in _VALUES or (name not in _FLAGS and not equals)
         return name, text if equals else None, takes
     name = _LONG.get(word[1:2], "")
-    if word[1:2] in _VALUE_SHORT:
+    if word[1:2] in VALUE_LETTERS:
         return name, word[2:] or None, True
     # flags may stand together: -Hv
     return name, None, False
@@ -291,7 +292,7 @@ def _written(text: str, word: str) -> list[str]:
     apart, value = text != word, text[len(word) :].removeprefix(" ")
     if word.startswith("--"):
         return [f"{word}={value}" if apart and "=" not in word else text]
-    if word[1:2] not in _VALUE_SHORT:
+    if word[1:2] not in VALUE_LETTERS:
         return [f"-{letter}" for letter in word[1:] if _LONG.get(letter, "") not in OURS | ONE_TIME]
     if len(word) > 2:
         return [text]

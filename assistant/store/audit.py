@@ -64,9 +64,9 @@ class AuditRow:
     at: datetime
     by: str
     what: str
-    """`incident.` opened, event, claimed, state; `diagnosis`; `call.<status>`; `decision`; `outcome`; `approval.` asked,
-    answered; `budget.` attempt, progress; `leader.` took_over, resigned; `watch.<condition>`, its outcome `on` or `off`; `seal`
-    for rows that were written without an entry of their own; `audit.key` for a new key of the store."""
+    """`incident.` opened, event, claimed, state, acknowledged; `diagnosis`; `call.<status>`; `decision`; `outcome`; `approval.`
+    asked, answered; `budget.` attempt, progress; `leader.` took_over, resigned; `watch.<condition>`, its outcome `on` or `off`;
+    `seal` for rows that were written without an entry of their own; `audit.key` for a new key of the store."""
     incident: int | None
     call: int | None
     why: str

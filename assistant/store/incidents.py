@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from assistant.errors import UsageError
 from assistant.records import Diagnosis, Event, EventKind, Evidence, Incident, IncidentState
@@ -22,10 +22,21 @@ from assistant.store.rows import (
     time_text,
 )
 
-__all__ = ["IncidentRows"]
+__all__ = ["Acknowledgement", "IncidentRows"]
+
+ACKNOWLEDGED = "acknowledged"
 
 _ENDED = tuple(str(state) for state in IncidentState if state.ended)
 _OPEN_SQL = f"state NOT IN ({', '.join(repr(state) for state in _ENDED)})"
+
+
+class Acknowledgement(NamedTuple):
+    """That a person knows of an incident that was handed over."""
+
+    by: str
+    """The door and the person: `cli:alice`, `chat:bob`."""
+    at: datetime
+    note: str
 
 
 class IncidentRows(AuditRows):
@@ -223,6 +234,43 @@ class IncidentRows(AuditRows):
             detail = {"from": str(before.state), **changes}
             self.record("incident.state", by=by, incident=incident, why=note or "", outcome=str(state), detail=detail)
             return self.incident(incident)
+
+    def acknowledge(self, incident: int, *, by: str, note: str = "") -> None:
+        """Note that a person knows of an escalated incident; on the record with who, when and why.
+
+        Raises:
+            UsageError: It is unknown, or was not handed to a person.
+        """
+        with self.transaction() as connection:
+            state = self.incident(incident).state
+            if state is not IncidentState.ESCALATED:
+                raise UsageError(f"incident {incident} is {state}: only what was handed to a person, escalated, is acknowledged")
+            now = time_text(self.clock.now())
+            connection.execute("INSERT OR REPLACE INTO stages (incident, stage, at) VALUES (?,?,?)", [incident, ACKNOWLEDGED, now])
+            self.record(f"incident.{ACKNOWLEDGED}", by=by, incident=incident, why=note)
+
+    def acknowledgement(self, incident: int) -> Acknowledgement | None:
+        """Return who has acknowledged an incident last, when and with which note; None while nobody has."""
+        row = self.row(
+            "SELECT by, at, why FROM audit WHERE incident = ? AND what = ? ORDER BY id DESC LIMIT 1",
+            [incident, f"incident.{ACKNOWLEDGED}"],
+        )
+        return None if row is None else Acknowledgement(row["by"], datetime.fromisoformat(row["at"]), row["why"])
+
+    def unacknowledged(self) -> list[int]:
+        """Return the escalated incidents that nobody has acknowledged since, oldest first.
+
+        A job that failed of what others failed of counts by the incident of the shared cause, until its own restart fails.
+        """
+        known = "SELECT 1 FROM stages WHERE incident = i.id AND stage = ? AND at >= coalesce(i.closed, '')"
+        member = "SELECT 1 FROM events WHERE incident = i.id AND kind = 'outage' AND job IS NOT NULL"
+        again = "SELECT 1 FROM stages WHERE incident = i.id AND stage = 'restarted'"
+        rows = self.rows(
+            f"SELECT id FROM incidents i WHERE state = ? AND NOT EXISTS ({known}) AND (NOT EXISTS ({member}) OR EXISTS ({again})) "
+            "ORDER BY id",
+            [str(IncidentState.ESCALATED), ACKNOWLEDGED],
+        )
+        return [int(row["id"]) for row in rows]
 
     def add_event(self, incident: int, event: Event, *, by: str = "watch") -> None:
         """Note that an event belongs to an incident; the same event again is noted once."""

@@ -1,37 +1,123 @@
-"""Tell one outage from several failures: jobs of different tasks that died of the same service within minutes.
+"""Find one cause behind failures of several jobs: a service, a path, a node, or the same error, whatever their categories.
 
-Pure. The service is read off the lines that prove each failure: a URL's host, a bucket, a mount, an address with a port. Failures
-that name no service, or each another one, stay apart; so do those of one task alone, which may have been told a wrong address.
+Pure. A cause is read off the lines that prove each failure, and only off words that say what could not be reached: a frame of a
+traceback, a path of a Python library, a page of a manual and `exit code 1` are no causes. Jobs of one task alone count as one
+cause only where they failed within a minute: each of them may have its own fault.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
+from pathlib import PurePosixPath
 
-SHARED_REASONS = frozenset(
-    {"s3_storage_error", "connection_error", "os_error", "network_error", "model_loading_error", "dataset_loading_error"}
-)
-"""Reasons that may lie in a service which many jobs use."""
+from assistant.records import Event, EventKind
+
 WINDOW = timedelta(minutes=15)
-"""From one failure to the next of the same outage: clients retry for minutes before they give up."""
+"""From one failure to the next of the same service, path or node: clients retry for minutes before they give up."""
+AT_ONCE = timedelta(minutes=1)
+"""The same for jobs of one task, and for an error that names nothing which could be asked."""
+SETTLING = "settling"
+"""Stage of an incident that waits a moment for others of the same cause; people are told of it when it is decided."""
 FEWEST_JOBS = 3
+FEWEST_ON_A_NODE = 2
+MOST_CHARACTERS = 2_000
+"""Of one line: what a user writes is read in bounded time."""
 FEWEST_TASKS = 2
 
-_URL = re.compile(r"\b(?:https?|s3|gs|tcp|nfs|ssh)://([^\s/'\":,)\]]+(?::\d+)?)", re.IGNORECASE)
-_HOST_WORD = re.compile(
-    r"\bhost='([^']+)'|(?:connect(?:ion)? to|resolve host|reach)[: ]+\[?([\w-]+(?:\.[\w-]+)+(?::\d+)?)", re.IGNORECASE
+_REACHED = re.compile(
+    r"connect|resolv|refused|timed? ?out|retries|unreachable|unavailable|endpoint|reset by peer|no route|HTTP ?Error|\b50[0-4]\b"
+    r"|name or service not known|(?:Get|Put|Head|List|Upload)\w*Objects?\b|Errno 11[013]",
+    re.IGNORECASE,
 )
-_ADDRESS = re.compile(r"\b(\d{1,3}(?:\.\d{1,3}){3}:\d{1,5})\b")
+_MANUAL = re.compile(
+    r"\b(?:see|visit|docs?|documentation|refer to|more info(?:rmation)?|report (?:it|this)|help)\b[^'\"]{0,40}https?://", re.I
+)
+_URL = re.compile(r"\b(?:https?|s3|gs|tcp|nfs|ssh|redis|grpc)://([^\s/'\":,)\]@]{1,255}(?::\d{1,5})?)", re.IGNORECASE)
+_HOST_WORD = re.compile(
+    r"\bhost='([^'\s]{1,255})'(?:, port=(\d{1,5}))?"
+    r"|(?:connect(?:ion)? to|resolve host|reach)[: ]+\[?([\w-]{1,63}(?:\.[\w-]{1,63}){1,8}(?::\d{1,5})?)",
+    re.IGNORECASE,
+)
+_ADDRESS = re.compile(r"(?<![\d.])(\d{1,3}(?:\.\d{1,3}){3}:\d{1,5})\b")
 _S3_CODE = re.compile(r"\((SlowDown|ServiceUnavailable|InternalError|RequestTimeout|503)\)")
-_MOUNT = re.compile(r"(?<![\w.])(/(?:lustre|gpfs|nfs|mnt|scratch|fsx|beegfs|data|shared|work|home|ckpt)(?:/[\w.-]+)?)(?=/|\b)")
+_OWN_HOST = re.compile(r"^(?:localhost|127\.|0\.0\.0\.0|\[?::1)")
+OBJECT_STORAGE = "object storage"
+
+_PATH_FAILED = re.compile(
+    r"no such file or directory|does not exist|input/output error|stale (?:nfs )?file handle|not connected|permission denied"
+    r"|cannot (?:open|access|create|stat|read|find)|can't open|could not open|failed to open|unable to open|no space left"
+    r"|read-only file system|remote i/o error|host is down|shutdown|quota exceeded|connection timed out|not a directory"
+    r"|\berrno \d+|not found",
+    re.IGNORECASE,
+)
+_STORAGE_FAILED = re.compile(
+    r"input/output error|stale (?:nfs )?file handle|not connected|remote i/o|host is down|shutdown|read-only file system"
+    r"|no space left|Errno (?:5|28|30|107|108|112|116|121)\b",
+    re.IGNORECASE,
+)
+_PATH = re.compile(r"(?<![\w.:/$}-])(/[\w.@%+=,~-]{1,255}(?:/[\w.@%+=,~-]{1,255}){1,40})")
+_FRAME = re.compile(r'^\W*(?:\[?\w+\]?:)?\s*File "[^"]*", line \d+')
+_NO_CAUSE = re.compile(
+    r"^/(?:proc|sys|dev|run|etc|boot|usr/(?:lib|lib64|bin|sbin|include|share)|lib|lib64|bin|sbin|var/(?:spool|run|log))(?:/|$)"
+    r"|/(?:site|dist)-packages(?:/|$)|/lib(?:64)?/python\d|/__pycache__/"
+)
+_HOME = re.compile(r"^/(?:home|users|u)/[^/]+$", re.IGNORECASE)
+"""What a user's own jobs have in common and nobody else's."""
+_HOLD_MOUNTS = frozenset({"mnt", "media", "nfs", "net", "vol", "volumes", "srv", "tmp", "opt", "var", "usr", "root"})
+"""Folders at the top that hold mounts, or the machine's own files, and are none themselves."""
+
+ENDED_BY_ITSELF = frozenset({"preempted", "cancelled", "time_limit", "no_failure", "hang", "slow_job", "loss_spike"})
+"""Reasons that no shared cause stands behind, or that another rule looks after."""
+OWN_CODE = frozenset(
+    {
+        "type_error", "name_error", "attribute_error", "key_error", "index_error", "syntax_error", "value_error",
+        "assertion_error", "zero_division_error", "argument_error", "out_of_memory_error", "dataloader_killed", "killed", "unknown",
+        "called_process_error", "nccl_timeout_error", "nccl_remote_error",
+    }
+)  # fmt: skip
+"""Reasons whose wording is the same in unrelated jobs: an equal line is no sign of an equal cause."""
+
+
+class CauseKind(StrEnum):
+    """What several jobs lost."""
+
+    SERVICE = "service"
+    PATH = "path"
+    NODE = "node"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SharedCause:
+    """What several jobs may have failed of."""
+
+    kind: CauseKind
+    name: str
+    """`minio.local:9000`, `/lustre/pile`, `node07`, or a line without what differs from run to run."""
+
+    @property
+    def title(self) -> str:
+        """The name as incidents keep it: a service as it is, a path by its slash, others behind their kind."""
+        return self.name if self.kind in (CauseKind.SERVICE, CauseKind.PATH) else f"{self.kind} {self.name}"
+
+    @classmethod
+    def of_title(cls, title: str) -> SharedCause:
+        """Return the cause that a title stands for."""
+        if title.startswith("/"):
+            return cls(CauseKind.PATH, title)
+        kind, _, name = title.partition(" ")
+        if kind in (CauseKind.NODE, CauseKind.ERROR) and name:
+            return cls(CauseKind(kind), name)
+        return cls(CauseKind.SERVICE, title)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One job that failed, as far as an outage is concerned."""
+    """One job that failed, as far as a shared cause is concerned."""
 
     incident: int
     job: str
@@ -41,61 +127,177 @@ class Failure:
     reason: str
     texts: tuple[str, ...]
     """Lines that prove it."""
+    user: str = ""
+    nodes: tuple[str, ...] = ()
+    """Nodes that its diagnosis blames."""
+    error: str = ""
+    """Its first line without what differs from run to run; empty where that says too little to know a failure by."""
+    gone: tuple[str, ...] = ()
+    """Of each path that its lines name and that is missing now: the highest folder that is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A service that failed for several jobs."""
+    """A cause that several jobs failed of."""
 
-    service: str
+    cause: SharedCause
     since: datetime
     until: datetime
     """The last failure of it."""
     members: tuple[Failure, ...]
     """In order of their incidents."""
 
+    @property
+    def service(self) -> str:
+        """The name as the incident keeps it."""
+        return self.cause.title
+
 
 def service_of(reason: str, texts: Sequence[str]) -> str:
-    """Return the name of the service that lines speak of; empty where they name none."""
-    if reason not in SHARED_REASONS:
+    """Return the name of the service that lines say could not be reached; empty where they name none."""
+    if reason in ENDED_BY_ITSELF:
         return ""
-    text = "\n".join(texts)
-    for pattern in (_URL, _HOST_WORD, _ADDRESS):
-        if match := pattern.search(text):
-            return str(next(filter(None, match.groups()))).lower()
-    if reason == "s3_storage_error" and _S3_CODE.search(text):
-        return "object storage"
-    match = _MOUNT.search(text) if reason in ("os_error", "s3_storage_error") else None
-    return str(match[1]) if match else ""
+    for line in texts:
+        text = line[:MOST_CHARACTERS]
+        if _FRAME.match(text) or not _REACHED.search(text) or _MANUAL.search(text):
+            continue
+        for pattern in (_URL, _HOST_WORD, _ADDRESS):
+            if match := pattern.search(text):
+                first = next(filter(None, match.groups())).lower()
+                port = f":{match[2]}" if pattern is _HOST_WORD and match[1] and match[2] else ""
+                if not _OWN_HOST.match(first):
+                    return f"{first}{port}"
+    return (
+        OBJECT_STORAGE
+        if reason == "s3_storage_error" and _S3_CODE.search("\n".join(line[:MOST_CHARACTERS] for line in texts))
+        else ""
+    )
+
+
+def paths_of(reason: str, texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the paths that lines say could not be used, each once; library paths and those of the machine itself left out."""
+    if reason in ENDED_BY_ITSELF:
+        return ()
+    named = [
+        match.rstrip(".,")
+        for text in (line[:MOST_CHARACTERS] for line in texts)
+        if _PATH_FAILED.search(text) and not _FRAME.match(text)
+        for match in _PATH.findall(text)
+    ]
+    return tuple(dict.fromkeys(path for path in named if not _NO_CAUSE.search(path)))[:8]
+
+
+def causes_of(failure: Failure) -> tuple[SharedCause, ...]:
+    """Return what a job may have failed of, the most telling first: service, paths, the longest first, node, error."""
+    if failure.reason in ENDED_BY_ITSELF:
+        return ()
+    found: list[SharedCause] = []
+    if service := service_of(failure.reason, failure.texts):
+        found.append(SharedCause(CauseKind.SERVICE, service))
+    for path in sorted(_places(failure), key=lambda path: (-path.count("/"), path)):
+        found.append(SharedCause(CauseKind.PATH, path))
+    found += [SharedCause(CauseKind.NODE, node) for node in failure.nodes]
+    if failure.error and failure.reason not in OWN_CODE:
+        found.append(SharedCause(CauseKind.ERROR, failure.error))
+    return tuple(dict.fromkeys(found))
+
+
+def _places(failure: Failure) -> set[str]:
+    places: set[str] = set()
+    for text in failure.texts:
+        for path in paths_of(failure.reason, (text,)):
+            above = PurePosixPath(path)
+            gone = next((top for top in failure.gone if path == top or path.startswith(f"{top}/")), "")
+            if gone:
+                places.add(gone)
+                continue
+            places.add(path)
+            folders = [str(parent) for parent in above.parents if len(parent.parts) > 2]
+            places.update(folder for folder in folders[:1] if not _HOME.match(folder))
+            if _STORAGE_FAILED.search(text):
+                # the file system itself, near its mount
+                places.update(folders[-1:])
+                places.update([f"/{above.parts[1]}"] if above.parts[1] not in _HOLD_MOUNTS else [])
+    return {place for place in places if not _NO_CAUSE.search(place)}
+
+
+def joins(cause: SharedCause, failure: Failure) -> bool:
+    """Tell whether a later failure is of a cause that stands: it names the same, or a path below it."""
+    if cause.kind is not CauseKind.PATH:
+        return cause in causes_of(failure)
+    own = (*paths_of(failure.reason, failure.texts), *failure.gone)
+    return any(path == cause.name or path.startswith(f"{cause.name}/") for path in own)
 
 
 def outages(failures: Sequence[Failure]) -> list[Outage]:
-    """Return the outages among failures, the oldest first; what belongs to none is left out.
+    """Return the shared causes of failures, the oldest first; what shares none is left out, and a failure belongs to one at most.
 
     Args:
-        failures: Of any time and order; a job counts once for a service.
+        failures: Of any time and order; a job counts once for a cause.
     """
-    by_service: dict[str, list[Failure]] = {}
-    for one in sorted(failures, key=lambda one: (one.at, one.incident)):
-        service = service_of(one.reason, one.texts)
-        if service:
-            by_service.setdefault(service, []).append(one)
+    left = sorted(failures, key=lambda failure: (failure.at, failure.incident))
     found: list[Outage] = []
-    for service, those in by_service.items():
-        run: list[Failure] = []
-        ends: list[Failure | None] = [*those, None]
-        for failure in ends:
-            if failure is not None and (not run or failure.at - run[-1].at <= WINDOW):
-                run.append(failure)
-                continue
-            found += _outage(service, run)
-            run = [failure] if failure is not None else []
-    return sorted(found, key=lambda one: (one.since, one.service))
+    while True:
+        groups = [group for cause, those in _by_cause(left).items() for group in _groups(cause, those)]
+        if not groups:
+            return sorted(found, key=lambda outage: (outage.since, outage.service))
+        best = max(
+            groups, key=lambda group: (len(group.members), -_RANK[group.cause.kind], len(group.cause.name), group.cause.name)
+        )
+        found.append(best)
+        jobs = {member.job for member in best.members}
+        left = [failure for failure in left if failure.job not in jobs]
 
 
-def _outage(service: str, run: Sequence[Failure]) -> list[Outage]:
+_RANK = {CauseKind.SERVICE: 0, CauseKind.PATH: 1, CauseKind.NODE: 2, CauseKind.ERROR: 3}
+"""Of causes that explain as many jobs the one is named that can be asked."""
+
+
+def _by_cause(failures: Iterable[Failure]) -> dict[SharedCause, list[Failure]]:
+    found: dict[SharedCause, list[Failure]] = {}
+    for failure in failures:
+        for cause in causes_of(failure):
+            found.setdefault(cause, []).append(failure)
+    return found
+
+
+def _groups(cause: SharedCause, failures: Sequence[Failure]) -> list[Outage]:
+    """Return the outages of one cause: runs of failures without a long gap between two of them."""
+    found: list[Outage] = []
+    tasks = {failure.task for failure in failures}
+    window = WINDOW if len(tasks) >= FEWEST_TASKS and cause.kind is not CauseKind.ERROR else AT_ONCE
+    run: list[Failure] = []
+    ends: list[Failure | None] = [*failures, None]
+    for failure in ends:
+        if failure is not None and (not run or failure.at - run[-1].at <= window):
+            run.append(failure)
+            continue
+        found += _outage(cause, run)
+        run = [failure] if failure is not None else []
+    return found
+
+
+def _outage(cause: SharedCause, run: Sequence[Failure]) -> list[Outage]:
     members = {failure.job: failure for failure in reversed(run)}
-    if len(members) < FEWEST_JOBS or len({failure.task for failure in run}) < FEWEST_TASKS:
+    fewest = FEWEST_ON_A_NODE if cause.kind is CauseKind.NODE else FEWEST_JOBS
+    owners = {failure.user or failure.task for failure in run}
+    if len(members) < fewest or (cause.kind is CauseKind.ERROR and len(owners) < FEWEST_TASKS):
         return []
-    ordered = tuple(sorted(members.values(), key=lambda one: one.incident))
-    return [Outage(service, run[0].at, run[-1].at, ordered)]
+    if len({failure.task for failure in run}) < FEWEST_TASKS and run[-1].at - run[0].at > len(members) * AT_ONCE:
+        return []
+    return [Outage(cause, run[0].at, run[-1].at, tuple(sorted(members.values(), key=lambda failure: failure.incident)))]
+
+
+def shared_by(events: Sequence[Event]) -> int | None:
+    """Return the incident of the shared cause that an incident belongs to, by its events; None for one of its own."""
+    return next((int(event.detail["incident"]) for event in events if _attaches(event)), None)
+
+
+def _attaches(event: Event) -> bool:
+    return event.kind is EventKind.OUTAGE and event.job is not None and "incident" in event.detail
+
+
+def members_of(events: Sequence[Event]) -> list[int]:
+    """Return the incidents that belong to a shared cause, by its events, in the order in which they joined."""
+    told = [event for event in events if event.kind is EventKind.OUTAGE and event.job is None]
+    return list(dict.fromkeys(int(number) for event in told for number in event.detail.get("incidents", ())))

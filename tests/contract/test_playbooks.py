@@ -20,7 +20,7 @@ JOB_REASONS = [
     "name_error", "permission_error", "import_error", "key_error", "syntax_error", "argument_error", "called_process_error",
     "index_error",
 ]
-EXTRAS = ["loss_spike", "hang", "slow_job", "time_limit", "preempted", "cancelled", "no_failure", "unknown"]
+EXTRAS = ["loss_spike", "killed", "hang", "slow_job", "time_limit", "preempted", "cancelled", "no_failure", "unknown"]
 # fmt: on
 REASONS = (*INFRASTRUCTURE, *JOB_REASONS, *EXTRAS)
 BOOKS = list(playbooks().values())

@@ -20,7 +20,7 @@ file_not_found_error os_error type_error name_error permission_error import_erro
 called_process_error index_error
 """
 PAPER = NAMES_OF_THE_PAPER.split()
-EXTRA = ["output_file_error", "loss_spike", "hang", "slow_job", "time_limit", "preempted", "cancelled", "no_failure", "unknown"]
+EXTRA = """output_file_error loss_spike killed hang slow_job time_limit preempted cancelled no_failure unknown""".split()
 
 SHARED: dict[tuple[str, str], str] = {
     ("runtime_error.loss_scale", "loss_spike.scale_floor"): "a divergence after healthy steps, a fault of the set-up before them",

@@ -27,6 +27,7 @@ PLAUSIBLE: dict[str, Any] = {
     "reason": "type_error",
     "incident": 1,
     "word": "ecc error",
+    "cause": "/nowhere/pile",
 }
 
 

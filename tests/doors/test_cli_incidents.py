@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from assistant.doors.cli.exits import Exit
+from assistant.ports import JumpingClock, SystemClock
 from assistant.records import CallStatus, Event, EventKind, IncidentState
 from assistant.store import Store
 
@@ -131,3 +132,56 @@ def test_an_empty_store_gives_empty_results(cli: Run) -> None:
 def test_the_store_can_be_named(cli: Run, store: Store, home: Path) -> None:
     assert cli("--store", home / "other.db", "incidents", "--json").out == ""
     assert json.loads(cli("incidents", "--json").out)["id"] == 1
+
+
+def escalated(kept: Store, job: str) -> int:
+    incident, _ = kept.open_incident(Event(EventKind.JOB_ENDED, job, None, datetime.now(UTC)))
+    kept.set_state(incident.id, IncidentState.ESCALATED, note="no checkpoint may be loaded")
+    return incident.id
+
+
+def test_an_incident_that_needs_a_person_keeps_status_critical_until_somebody_acknowledges_it(cli: Run, store_path: Path) -> None:
+    with Store(store_path, SystemClock()) as kept:
+        kept.lead("watch@login1:1", 60)
+        kept.keep_pass("watch@login1:1", at=datetime.now(UTC), seconds=0.1, leads=True, whole=True, trouble=())
+        first, second = escalated(kept, "901"), escalated(kept, "902")
+    said = cli("status")
+    assert (said.code, f"2 incidents need a person: nightshift incident show {first}" in said.out) == (2, True)
+    assert "unacknowledged=2;;0;0" in said.out
+    assert cli("incident", "ack", str(first), "--note", "storage is being mended").code == 0
+    assert cli("status").code == 2
+    assert cli("incident", "ack", "--all").code == 0
+    said = cli("status")
+    assert (said.code, "needs a person" in said.out) == (0, False)
+    shown = cli("incident", "show", str(first)).out
+    assert "acknowledged" in shown
+    assert "storage is being mended" in shown
+    with Store(store_path, SystemClock()) as kept:
+        known = kept.acknowledgement(first)
+        assert known is not None
+        assert known.by.startswith("cli:")
+        assert [row.incident for row in kept.audit(limit=50) if row.what == "incident.acknowledged"] == [first, second]
+
+
+def test_what_nobody_was_handed_is_not_acknowledged(cli: Run, store_path: Path) -> None:
+    with Store(store_path, SystemClock()) as kept:
+        incident, _ = kept.open_incident(Event(EventKind.JOB_ENDED, "903", None, datetime.now(UTC)))
+        handed = escalated(kept, "904")
+    said = cli("incident", "ack", str(handed), str(incident.id))
+    assert (said.code, "only what was handed to a person" in said.err) == (2, True)
+    with Store(store_path, SystemClock()) as kept:
+        assert kept.unacknowledged() == [handed]  # all or nothing
+    assert cli("incident", "ack").code == 2
+    assert cli("incident", "ack", "777").code == 2
+
+
+def test_an_incident_that_is_handed_over_again_must_be_acknowledged_again(store_path: Path) -> None:
+    clock = JumpingClock(datetime(2026, 1, 5, tzinfo=UTC))
+    with Store(store_path, clock) as kept:
+        number = escalated(kept, "905")
+        kept.acknowledge(number, by="cli:ada")
+        assert kept.unacknowledged() == []
+        clock.sleep(60)
+        kept.set_state(number, IncidentState.OPEN)
+        kept.set_state(number, IncidentState.ESCALATED)
+        assert kept.unacknowledged() == [number]

@@ -285,14 +285,14 @@ def test_jobs_of_several_tasks_that_die_of_one_service_are_one_outage() -> None:
     "failures",
     [
         [failure(1, URL), failure(2, URL)],
-        [failure(1, URL, task="a"), failure(2, URL, task="a"), failure(3, URL, task="a")],
+        [failure(1, URL, task="a"), failure(2, URL, task="a", at=90), failure(3, URL, task="a", at=180)],
         [failure(1, URL), failure(2, URL, at=2000), failure(3, URL, at=4000)],
         [failure(1, URL), failure(2, URL), failure(3, OTHER), failure(4, OTHER)],
         [failure(1, "ran out of memory", reason="out_of_memory_error") for _ in range(5)],
-        [failure(n, URL, reason="import_error") for n in range(5)],
+        [failure(n, "For more information see https://pytorch.org/docs/stable/notes/cuda.html") for n in range(5)],
         [failure(n, "connection refused", reason="connection_error") for n in range(5)],
     ],
-    ids=["two", "one_task", "far_apart", "two_services", "out_of_memory", "script_errors", "no_service_named"],
+    ids=["two", "one_task", "far_apart", "two_services", "out_of_memory", "a_page_of_a_manual", "no_service_named"],
 )
 def test_independent_failures_are_not_lumped(failures: list[Failure]) -> None:
     assert outages(failures) == []
@@ -302,10 +302,10 @@ def test_independent_failures_are_not_lumped(failures: list[Failure]) -> None:
     ("reason", "text", "service"),
     [
         ("s3_storage_error", "An error occurred (SlowDown) when calling the PutObject operation: Please reduce", "object storage"),
-        ("connection_error", "HTTPSConnectionPool(host='huggingface.co', port=443): Max retries exceeded", "huggingface.co"),
+        ("connection_error", "HTTPSConnectionPool(host='huggingface.co', port=443): Max retries exceeded", "huggingface.co:443"),
         ("connection_error", "ConnectionRefusedError: connect to 10.0.0.7:6379", "10.0.0.7:6379"),
-        ("os_error", "OSError: [Errno 5] Input/output error: '/lustre/projectx/data/shard-004.bin'", "/lustre/projectx"),
-        ("value_error", URL, ""),
+        ("value_error", URL, "minio-a.local:9000"),
+        ("cancelled", URL, ""),
     ],
 )
 def test_the_service_is_read_off_the_line(reason: str, text: str, service: str) -> None:

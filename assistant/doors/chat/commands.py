@@ -105,6 +105,15 @@ class Commands:
     def _deny(self, given: Given) -> None:
         self._app.desk.settle(int(given.first), Verdict.DENY, given.rest)
 
+    def _ack(self, given: Given) -> None:
+        number, by = int(given.first), self._app.desk.by
+
+        def work(engine: Engine) -> str:
+            engine.store.acknowledge(number, by=by, note=given.rest)
+            return f"Incident {number} is acknowledged by {code(by)}."
+
+        self._act(given, lambda engine, _: work(engine))
+
     def _explain(self, given: Given) -> None:
         from assistant.engine.report import report
 

@@ -112,6 +112,8 @@ class StoreSeen:
     """Newest first, without readings."""
     breaker: str = ""
     """Since when and why the breaker stops all changes; empty when it does not."""
+    unacknowledged: tuple[int, ...] = ()
+    """Ids of escalated incidents that nobody has acknowledged."""
 
     @property
     def unfinished(self) -> int:
@@ -120,8 +122,8 @@ class StoreSeen:
 
     @property
     def handed_over(self) -> int:
-        """How many incidents wait for a person's hands."""
-        return sum(one.incident.state is IncidentState.ESCALATED for one in self.incidents)
+        """How many incidents wait for a person's hands, and nobody has said that he knows of them."""
+        return len(self.unacknowledged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +177,9 @@ def read_store(store: Store, now: datetime) -> StoreSeen:
         waiting = [one.call.incident for one in approvals]
         incidents = [_incident(store, one, waiting) for one in store.incidents(limit=MOST_INCIDENTS)]
         happened = _happened(store, store.audit(limit=MOST_HAPPENED * 3))
-        breaker = why_open(store) or ""
+        breaker, needs = why_open(store) or "", tuple(store.unacknowledged())
     incidents.sort(key=lambda one: (PARTS.get(one.incident.state, 3), -one.incident.id))
-    return StoreSeen(now, tuple(incidents), approvals, tuple(reversed(happened[-MOST_HAPPENED:])), breaker)
+    return StoreSeen(now, tuple(incidents), approvals, tuple(reversed(happened[-MOST_HAPPENED:])), breaker, needs)
 
 
 def _incident(store: Store, incident: Incident, waiting: Sequence[int | None]) -> SeenIncident:

@@ -69,6 +69,7 @@ COMMANDS = (
     Command("node", "NAME", "open a node", Takes.NODE),
     Command("log", "JOB", "read the log of a job", Takes.JOB),
     Command("explain", "N", "write the report of an incident here", Takes.INCIDENT),
+    Command("ack", "N [NOTE]", "say that you know of an incident that was handed over", Takes.INCIDENT),
     Command("recover", "JOB", "show what brings a failed job back, and do it once you say yes", Takes.JOB),
     Command("approve", "N", "look at a change that waits, then allow it", Takes.APPROVAL),
     Command("deny", "N [WHY]", "refuse a change that waits", Takes.APPROVAL),

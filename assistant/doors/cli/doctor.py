@@ -254,6 +254,30 @@ def _resumes(door: Door) -> Iterator[Finding]:
         yield Finding("jobs", Health.OK if sure else Health.WARN, f"job {job.id}: {way.sentence}; {saves}", "" if sure else SETTLE)
 
 
+def _ssh(door: Door) -> Iterator[Finding]:
+    from assistant.doors.cli.doctor_cluster import ssh_to_nodes
+
+    for works, text, todo in ssh_to_nodes(door):
+        yield Finding("ssh", Health.OK if works else Health.WARN, text, todo)
+
+
+def _running_job(door: Door) -> Iterator[Finding]:
+    from assistant.doors.cli.doctor_cluster import running_job
+
+    for works, text, todo in running_job(door):
+        yield Finding("job", Health.OK if works else Health.WARN, text, todo)
+
+
+def _example_policy(door: Door) -> Iterator[Finding]:
+    from assistant.doors.cli.doctor_cluster import EXAMPLE_POLICY
+
+    standing = door.in_force.look()
+    if standing.problem or not standing.policy.only_observes:
+        return
+    one_line = "; ".join(line.partition("#")[0].strip() for line in EXAMPLE_POLICY.splitlines())
+    yield Finding("example", Health.OK, f"a first policy that acts: {one_line}", "docs/from_observe_to_act.md, step by step")
+
+
 def _watch(door: Door) -> Iterator[Finding]:
     from assistant.doors.watchdog.addresses import urls_of
     from assistant.doors.watchdog.beats import services_of
@@ -284,7 +308,10 @@ CHECKS: dict[str, Check] = {
     "scheduler": _scheduler,
     "slurm": _slurm,
     "jobs": _resumes,
+    "ssh": _ssh,
+    "job": _running_job,
     "notify": _watch,
+    "example": _example_policy,
 }
 
 

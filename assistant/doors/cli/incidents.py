@@ -80,14 +80,23 @@ def _reason(store: Store, incident: Incident) -> str:
 def show_incident(context: typer.Context, incident: Id, as_json: Json = False) -> None:
     """Show one incident with its diagnosis, timeline and calls."""
     from assistant.engine.report import timeline
+    from assistant.watch.outages import shared_by
 
     store = door_of(context).store
     one = store.incident(incident)
     found = store.diagnosis(incident)
     calls, stages = store.calls(incident), store.stages(incident)
     if as_json:
+        said = store.acknowledgement(incident)
         outcomes = [store.outcome(call.id) for call in calls]
-        print_record(one, diagnosis=found, stages=stages, calls=calls, outcomes=[outcome for outcome in outcomes if outcome])
+        print_record(
+            one,
+            diagnosis=found,
+            stages=stages,
+            calls=calls,
+            outcomes=[outcome for outcome in outcomes if outcome],
+            acknowledged=said._asdict() if said is not None else None,
+        )
         return
     seen = now()
     print_pairs(
@@ -102,6 +111,8 @@ def show_incident(context: typer.Context, incident: Id, as_json: Json = False) -
             ("closed", f"{local(one.closed)} ({age(one.closed, seen)})" if one.closed else None),
             ("worked by", f"{one.owner}, until {local(one.lease_until)}" if one.owner else None),
             ("playbook", one.playbook),
+            ("acknowledged", _acknowledged(store, one)),
+            ("belongs to", f"incident {shared}" if (shared := shared_by(store.events(incident))) else None),
             ("follows", f"incident {one.parent}" if one.parent else None),
         ]
     )
@@ -119,6 +130,13 @@ def show_incident(context: typer.Context, incident: Id, as_json: Json = False) -
         print_table(("call", "status", "step", "change"), [_call_row(store, call) for call in calls], colour_of=1)
 
 
+def _acknowledged(store: Store, incident: Incident) -> str | None:
+    said = store.acknowledgement(incident.id)
+    if said is None:
+        return f"by nobody: nightshift incident ack {incident.id}" if incident.id in store.unacknowledged() else None
+    return f"by {said.by}, {local(said.at)}" + (f": {said.note}" if said.note else "")
+
+
 def _call_row(store: Store, call: Call) -> tuple[object, ...]:
     outcome = store.outcome(call.id)
     error = f": {outcome.error}" if outcome is not None and outcome.error else ""
@@ -133,6 +151,47 @@ def report_incident(context: typer.Context, incident: Id) -> None:
     store = door_of(context).store
     store.incident(incident)
     print_block(report(store, incident).rstrip("\n"))
+
+
+@incident_app.command(
+    "ack",
+    epilog=examples(
+        'nightshift incident ack 3 --note "called the storage team"',
+        "nightshift incident ack 3 4 5",
+        "nightshift incident ack --all",
+    ),
+)
+def acknowledge_incidents(
+    context: typer.Context,
+    numbers: Annotated[
+        list[int] | None, typer.Argument(metavar="ID...", help="Ids of incidents.", autocompletion=incident_ids)
+    ] = None,
+    note: Annotated[str, typer.Option("--note", metavar="TEXT", help="What you know or do about it; for the record.")] = "",
+    everything: Annotated[bool, typer.Option("--all", help="Every escalated incident that nobody has acknowledged.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Acknowledge escalated incidents: say that you know of them.
+
+    Nothing else changes: `nightshift status` no longer counts them, and who said so and when is on the record. An incident that was
+    not handed to a person is refused.
+    """
+    from assistant.errors import UsageError
+
+    if everything == bool(numbers):
+        raise UsageError("say which incidents: their ids, or --all for every one that nobody has acknowledged")
+    store = door_of(context).store
+    wanted = store.unacknowledged() if everything else list(dict.fromkeys(numbers or ()))
+    with store.transaction():
+        for number in wanted:
+            store.acknowledge(number, by=f"cli:{user()}", note=note)
+    for number in wanted:
+        said = store.acknowledgement(number)
+        if as_json and said is not None:
+            print_record(store.incident(number), acknowledged=said._asdict())
+        elif said is not None:
+            print_line(f"incident {number} is acknowledged by {said.by}" + (f": {said.note}" if said.note else ""))
+    if not wanted and not as_json:
+        print_line("nothing waits to be acknowledged")
 
 
 @incident_app.command("close", epilog=examples('nightshift incident close 3 --why "the owner resubmitted by hand"'))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from assistant.records import Job
 
 jobs_app = app(help="List the jobs that the scheduler knows.")
-job_app = app(help="Show one job.", no_args_is_help=True)
+job_app = app(help="Show or check one job.", no_args_is_help=True)
 
 MOST_LOGS = 12
 """Lines about logs: of more ranks the first few."""
@@ -64,7 +64,7 @@ def jobs(
 
 @job_app.callback()
 def job_group() -> None:
-    """Show one job."""
+    """Show or check one job."""
 
 
 @job_app.command("show", epilog=examples("nightshift job show 4821", "nightshift job show 4821 --json | jq -r .log"))

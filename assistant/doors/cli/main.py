@@ -27,7 +27,7 @@ COMMANDS = {
     "explain": Entry(f"{_HERE}.ask:explain_app", "Write the report of an incident.", _LOOK),
     "diagnose": Entry(f"{_HERE}.diagnose:diagnose_app", "Find out why a run failed, from its log or folder.", _LOOK),
     "jobs": Entry(f"{_HERE}.jobs:jobs_app", "List the jobs that the scheduler knows.", _LOOK),
-    "job": Entry(f"{_HERE}.jobs:job_app", "Show one job.", _LOOK),
+    "job": Entry(f"{_HERE}.job_check:job_app", "Show or check one job.", _LOOK),
     "incidents": Entry(f"{_HERE}.incidents:incidents_app", "List incidents, newest first.", _LOOK),
     "incident": Entry(f"{_HERE}.corrections:incident_app", "Show, report, correct or close one incident.", _LOOK),
     "logs": Entry(f"{_HERE}.logs:logs_app", "Read, compress or search a log.", _LOOK),

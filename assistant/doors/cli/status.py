@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from assistant.doors.watchdog.status import Status
 
 NAME = "NIGHTSHIFT STATUS"
+MOST_NAMED = 5
+"""Incidents that are named one by one."""
 status_app = app(help="Show whether a watch is alive and what waits.")
 
 _COLOURS = {Nagios.OK: "green", Nagios.WARNING: "yellow", Nagios.CRITICAL: "red"}
@@ -45,8 +47,9 @@ def status(
     Also: who leads and who stands by, what the last pass could not see, what it remarked, which nodes are out. It only reads.
 
     Exit code as a Nagios plugin's: 0 all is well, 1 warning (degraded, kill switch, breaker, policy edited since the last pass, an
-    approval waits), 2 critical (no policy in force; no pass saw everything within --max-age; default: three polls and a minute),
-    3 unknown (the store or the URL did not answer).
+    approval waits), 2 critical (no policy in force; an escalated incident that nobody has acknowledged by `nightshift incident
+    ack`; no pass saw everything within --max-age; default: three polls and a minute), 3 unknown (the store or the URL did not
+    answer).
     """
     from assistant.doors.watchdog.status import figures_of, judged
 
@@ -89,6 +92,9 @@ def _print(found: Status) -> None:
     seen = now()
     states = ", ".join(f"{many} {state}" for state, many in (found.open_incidents or {}).items())
     waiting = ", ".join(f"nightshift approve {number}" for number in found.approvals) or found.approvals_waiting or ""
+    needs = ", ".join(f"nightshift incident show {number}" for number in found.unacknowledged[:MOST_NAMED])
+    if found.unacknowledged_count > MOST_NAMED or not needs:
+        needs = f"{needs} … {found.unacknowledged_count} in all" if needs else str(found.unacknowledged_count or "")
     print_pairs(
         [
             ("leads", f"{found.leader}, since {local(found.leads_since)}" if found.leads_since else found.leader or "nobody"),
@@ -102,6 +108,7 @@ def _print(found: Status) -> None:
             ("set aside", list(found.aside)),
             ("open", states or "none"),
             ("in work", found.in_flight or ""),
+            ("needs a person", needs),
             ("waits for you", waiting),
             ("nodes out", fold(found.nodes_out) if found.nodes_out else found.nodes_cordoned or ""),
             ("kill switch", found.kill_switch),

@@ -15,7 +15,7 @@ from datetime import timedelta
 from itertools import groupby
 
 from assistant.config.outward import About, NotifySettings, SinkSettings
-from assistant.doors.watchdog.notices import Notice, grouped, notices, superseded
+from assistant.doors.watchdog.notices import Notice, grouped, notices, superseded, undecided
 from assistant.doors.watchdog.passed import Passed
 from assistant.errors import Fenced, NightshiftError, Unavailable
 from assistant.store import Count, Store
@@ -63,8 +63,10 @@ class Courier:
         """
         self.begin()
         rows = self.store.audit_after(self.store.cursor(cursor_of(self.name)) or 0, PAGE)
+        waiting = next((number for number, row in enumerate(rows) if undecided(row, self.store)), None) if not at_once else None
+        rows = rows[:waiting]
         if not rows:
-            return True
+            return waiting is None
         now = self.store.clock.now()
         told = [one for one in superseded(list(notices(rows, self.store))) if self._wants(one)]
         if told and not at_once:

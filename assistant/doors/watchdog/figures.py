@@ -56,6 +56,7 @@ FAMILIES = (
     Family("incidents", Sort.COUNTER, "Incidents, by the reason first found and who found it.", ("by", "reason")),
     Family("incidents_ended", Sort.COUNTER, "Incidents that ended, by how and the reason last found.", ("reason", "state")),
     Family("incidents_open", Sort.GAUGE, "Incidents that are not over, by where they stand.", ("state",)),
+    Family("incidents_unacknowledged", Sort.GAUGE, "Escalated incidents that nobody has acknowledged."),
     Family("incidents_in_flight", Sort.GAUGE, "Incidents that are being worked on right now."),
     Family("recovery_seconds", Sort.HISTOGRAM, "From a failure to the job being verified as recovered."),
     Family("actions", Sort.COUNTER, "Changes: done, failed, denied, asked about, undone.", ("kind", "outcome")),
@@ -127,6 +128,7 @@ def _kept(store: Store, passed: Passed, now: datetime) -> Iterator[tuple[Count, 
     states = store.open_states()
     for state in _OPEN:
         yield Count("incidents_open", (("state", str(state)),)), states.get(state, 0)
+    yield Count("incidents_unacknowledged"), len(store.unacknowledged())
     yield Count("approvals_waiting"), store.waiting_approvals(now)
     yield Count("nodes_cordoned"), len(store.nodes_out())
     yield Count("breaker"), float(why_open(store) is not None)

@@ -8,22 +8,27 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from assistant.config.outward import About, Severity
 from assistant.display import notice_line, unambiguous
 from assistant.errors import UsageError
-from assistant.records import Call, Diagnosis, Incident, IncidentState
+from assistant.records import Call, Diagnosis, EventKind, Incident, IncidentState
 from assistant.redact import redact
 from assistant.store import AuditRow, Store
 from assistant.tooling import found as tools
+from assistant.watch.outages import FEWEST_JOBS, SETTLING, shared_by
 
-__all__ = ["Notice", "grouped", "notices", "superseded"]
+__all__ = ["Notice", "grouped", "notices", "superseded", "undecided"]
 
 logger = logging.getLogger(__name__)
 
 LONGEST_LINE = 400
 LONGEST = 6_000
 """Characters of a message."""
+UNDECIDED_FOR = timedelta(seconds=90)
+"""After so long an incident is told of alone, whatever it may share with others."""
+MOST_OPEN = 1_000
 LISTED = 25
 """Notices that the message about a storm lists."""
 
@@ -52,6 +57,8 @@ def notices(rows: Iterable[AuditRow], store: Store) -> Iterator[Notice]:
         StoreError: The store cannot be read.
     """
     for row in rows:
+        if _told_with_others(row, store):
+            continue
         writer = _WRITERS.get(row.what) or _WRITERS.get(row.what.partition(".")[0] + ".")
         try:
             told = writer(row, store) if writer is not None else None
@@ -97,8 +104,62 @@ _PLURAL = {
 }
 
 
+def undecided(row: AuditRow, store: Store) -> bool:
+    """Tell whether a row opened an incident that may still turn out to be one of many of the same cause."""
+    if row.what != "incident.opened" or row.incident is None or store.clock.now() - row.at > UNDECIDED_FOR:
+        return False
+    incident = store.incident(row.incident)
+    if incident.kind is not EventKind.JOB_ENDED or shared_by(store.events(incident.id)) is not None:
+        return False
+    if incident.state is IncidentState.DIAGNOSED:
+        return SETTLING in store.stages(incident.id)
+    if incident.state is not IncidentState.OPEN or store.open_states().get(IncidentState.OPEN, 0) < FEWEST_JOBS:
+        return False
+    # while somebody works through a storm, what shares a cause is not known yet
+    return any(one.owner is not None for one in store.incidents(open_only=True, limit=MOST_OPEN))
+
+
+def _told_with_others(row: AuditRow, store: Store) -> bool:
+    """Tell whether a row is about a job whose incident shares its cause with others: the incident of the cause tells of it.
+
+    What goes wrong with the job after its restart is its own and is told.
+    """
+    if row.incident is None or (row.what not in ("incident.opened", "incident.state") and row.what != "outcome"):
+        return False
+    if shared_by(store.events(row.incident)) is None:
+        return False
+    if row.what == "outcome":
+        return store.call(row.call or 0).tool == "tell_owner"
+    return row.outcome != IncidentState.ESCALATED or "restarted" not in store.stages(row.incident)
+
+
+def _shared(row: AuditRow, incident: Incident, store: Store) -> Notice:
+    """Return the message about a cause that several jobs failed of; critical, for a person has to bring it back."""
+    events = [event for event in store.events(incident.id) if event.kind is EventKind.OUTAGE and event.job is None]
+    jobs = list(dict.fromkeys(str(job) for event in events for job in event.detail.get("jobs", ())))
+    owners = sorted({str(owner) for event in events for owner in event.detail.get("owners", ())})
+    proof = next((str(event.detail["line"]) for event in events if event.detail.get("line")), "")
+    more = f" and {len(jobs) - LISTED} more" if len(jobs) > LISTED else ""
+    blame = "none of them is asked to change anything" if len(owners) > 1 else "it vanished, or all jobs were given a wrong name"
+    ended = incident.state.ended and row.what == "incident.state"
+    word = {IncidentState.ESCALATED: "needs a person", IncidentState.RECOVERED: "is over"}.get(incident.state, "") if ended else ""
+    lines = [
+        incident.note,
+        f"jobs: {', '.join(jobs[:LISTED])}{more}",
+        f"owners: {', '.join(owners)}; {blame}",
+        f"line: {proof}" if proof else "",
+        _more(incident),
+    ]
+    title = f"{incident.subject}{f' {word}' if word else ''}: {len(jobs)} jobs failed of it (incident {incident.id})"
+    about = (About.ESCALATED if incident.state is IncidentState.ESCALATED else About.RECOVERED) if ended else About.OPENED
+    severity = Severity.INFO if about is About.RECOVERED else Severity.CRITICAL
+    return _notice(row, about, severity, title, lines, incident, "outage", store)
+
+
 def _opened(row: AuditRow, store: Store) -> Notice | None:
     incident = store.incident(row.incident or 0)
+    if incident.kind is EventKind.OUTAGE:
+        return _shared(row, incident, store)
     diagnosis = store.diagnosis(incident.id)
     reason = diagnosis.reason if diagnosis is not None else "not diagnosed yet"
     title = f"{_subject(incident, store)}: {reason} (incident {incident.id})"
@@ -113,6 +174,8 @@ def _state(row: AuditRow, store: Store) -> Notice | None:
     if state not in (IncidentState.ESCALATED, IncidentState.RECOVERED):
         return None
     incident = store.incident(row.incident or 0)
+    if incident.kind is EventKind.OUTAGE:
+        return _shared(row, incident, store)
     diagnosis = store.diagnosis(incident.id)
     reason = diagnosis.reason if diagnosis is not None else str(incident.kind)
     about = About.ESCALATED if state is IncidentState.ESCALATED else About.RECOVERED

@@ -53,6 +53,9 @@ class Status:
     open_incidents: Mapping[str, int] | None = None
     """How many stand in each state."""
     in_flight: int = 0
+    unacknowledged: Sequence[int] = ()
+    """Ids of escalated incidents that nobody has acknowledged, oldest first, as far as they are told."""
+    unacknowledged_count: int = 0
     approvals: Sequence[int] = ()
     """Ids of what waits for a person, as far as they are told."""
     approvals_waiting: int = 0
@@ -79,8 +82,9 @@ class Status:
 def judged(status: Status, now: datetime, max_age: timedelta) -> tuple[Level, str]:
     """Return what it comes to and why, in a few words, the worst first.
 
-    Critical: no pass saw everything within `max_age`, or no policy is in force. Warning: the last pass was degraded, changes are
-    stopped, the policy is another than in the last pass, or a call waits for a person. Who leads is not judged: with `watch --once`
+    Critical: no pass saw everything within `max_age`, no policy is in force, or an escalated incident that nobody has
+    acknowledged. Warning: the last pass was degraded, changes are stopped, the policy is another than in the last pass, or a call
+    waits for a person. Who leads is not judged: with `watch --once`
     nobody does between two passes.
     """
     critical, warnings = [], []
@@ -94,6 +98,10 @@ def judged(status: Status, now: datetime, max_age: timedelta) -> tuple[Level, st
         warnings.append(
             f"the policy was edited since the last pass: mode {status.mode_now} after {status.mode}; it is read before each change"
         )
+    if status.unacknowledged_count:
+        one = status.unacknowledged_count == 1
+        first = f": nightshift incident show {status.unacknowledged[0]}" if status.unacknowledged else ""
+        critical.append(f"{status.unacknowledged_count} {'incident needs' if one else 'incidents need'} a person{first}")
     if status.troubles:
         first = f": {status.trouble[0]}" if status.trouble else ""
         warnings.append(f"the last pass was degraded{first}")
@@ -116,7 +124,8 @@ def figures_of(status: Status, now: datetime, max_age: timedelta) -> str:
     age = (now - status.last_whole_pass).total_seconds() if status.last_whole_pass is not None else None
     many = sum((status.open_incidents or {}).values())
     parts = [f"whole_pass_age={age:.0f}s;;{max_age.total_seconds():.0f};0"] if age is not None else []
-    parts += [f"open={many};;;0", f"approvals={status.approvals_waiting};0;;0", f"nodes_out={status.nodes_cordoned};;;0"]
+    parts += [f"open={many};;;0", f"unacknowledged={status.unacknowledged_count};;0;0"]
+    parts += [f"approvals={status.approvals_waiting};0;;0", f"nodes_out={status.nodes_cordoned};;;0"]
     return " ".join(parts)
 
 
@@ -141,7 +150,7 @@ def of_store(store: Store, policy: PolicyStanding, stopped_by: str | None, now: 
         leads_now = own is not None and own.leads and own.owner == leader
         whole = [one.whole_at for one in watches if one.whole_at is not None]
         waiting = [approval.id for approval in store.approvals()]
-        out = store.nodes_out()
+        out, needs = store.nodes_out(), store.unacknowledged()
         return Status(
             leader=leader,
             leads_since=own.began if own is not None and leader == own.owner else None,
@@ -154,6 +163,8 @@ def of_store(store: Store, policy: PolicyStanding, stopped_by: str | None, now: 
             remarks=store.remarks(),
             open_incidents=store.open_states(),
             in_flight=own.in_flight if own is not None else 0,
+            unacknowledged=needs,
+            unacknowledged_count=len(needs),
             approvals=waiting,
             approvals_waiting=len(waiting),
             nodes_out=sorted(out),
@@ -209,6 +220,7 @@ def _of_metrics(text: str, url: str) -> Status:
         troubles=int(found.get("nightshift_pass_troubles", 0)),
         open_incidents=states,
         in_flight=int(found.get("nightshift_incidents_in_flight", 0)),
+        unacknowledged_count=int(found.get("nightshift_incidents_unacknowledged", 0)),
         approvals_waiting=int(found.get("nightshift_approvals_waiting", 0)),
         nodes_cordoned=int(found.get("nightshift_nodes_cordoned", 0)),
         kill_switch="set there" if found.get("nightshift_kill_switch") else "",

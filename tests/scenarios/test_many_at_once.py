@@ -1,0 +1,177 @@
+"""Many failures at once on the simulated cluster: one incident and one message for one cause, and none for two."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from assistant.doors.watchdog.notices import Notice, notices, superseded
+from assistant.policy import Policy, load_policy
+from assistant.policy.terms import Limits
+from assistant.records import EventKind, Incident, IncidentState
+from assistant.schedulers.simulated_run import Run
+from assistant.watch.outages import members_of, shared_by
+from tests.scenarios.scene import Scene
+
+MISSING = (
+    "Traceback (most recent call last):",
+    '  File "/opt/train/data.py", line 41, in open_shard',
+    '    return open(path, "rb")',
+    "FileNotFoundError: [Errno 2] No such file or directory: '{}'",
+)
+STALE = ("OSError: [Errno 116] Stale file handle: '{}'",)
+SHELL = ("/var/spool/slurmd/job00007/slurm_script: line 9: {}: No such file or directory",)
+
+
+def lines(form: tuple[str, ...], path: Path) -> tuple[str, ...]:
+    return tuple(line.format(path) for line in form)
+
+
+class WideScene(Scene):
+    """A scene whose policy lets more than six restarts go within an hour."""
+
+    def policy(self) -> Policy:
+        policy = load_policy()
+        many = Limits(per_hour=100, per_day=200)
+        kind = {**policy.kind, "resubmit": dataclasses.replace(policy.terms("resubmit"), soft=many, hard=many)}
+        return dataclasses.replace(policy, mode=self.mode, kill_switch=(self.folder / "stop",), kind=kind, soft=many, hard=many)
+
+
+def submit(scene: Scene, name: str, *runs: Run) -> str:
+    folder = scene.folder / name
+    folder.mkdir(exist_ok=True)
+    checkpoints = folder / "checkpoints"
+    scene.cluster.plan(name, *(dataclasses.replace(run, checkpoints=checkpoints) for run in runs), Run(checkpoints=checkpoints))
+    script = scene.spec.script.replace(str(scene.folder / "checkpoints"), str(checkpoints))
+    return scene.cluster.submit(dataclasses.replace(scene.spec, name=name, script=script, work_dir=folder, nodes=1))
+
+
+def losing(scene: Scene, path: Path, names: list[str], *, form: tuple[str, ...] = MISSING, at: int = 50) -> list[str]:
+    return [submit(scene, name, Run(fails_at=at + number % 3, lines=lines(form, path))) for number, name in enumerate(names)]
+
+
+def watched(scene: Scene, seconds: float, *, every: float = 10) -> None:
+    """Let the watch make a pass every few seconds, also while nothing is open."""
+    for _ in range(int(seconds / every)):
+        scene.clock.sleep(every)
+        scene.engine.tick(owner="watch")
+
+
+def told(scene: Scene) -> list[Notice]:
+    """What the operators are told of incidents, as one sink that sends every row would."""
+    rows = scene.engine.store.audit_after(0, 100_000)
+    return [
+        one for one in superseded(list(notices(rows, scene.engine.store))) if one.incident is not None and one.about != "action"
+    ]
+
+
+def shared(scene: Scene) -> list[Incident]:
+    return [one for one in scene.engine.store.incidents(limit=500) if one.kind is EventKind.OUTAGE]
+
+
+def restarts(scene: Scene) -> list[datetime]:
+    return sorted(call.at for call in scene.engine.store.calls() if call.tool == "resubmit_job" and call.status == "done")
+
+
+def data_of(scene: Scene) -> Path:
+    """A shared folder that does not exist (any more), below one that does."""
+    (scene.folder / "shared").mkdir(exist_ok=True)
+    return scene.folder / "shared" / "pile"
+
+
+@pytest.mark.slow
+def test_thirty_jobs_that_lose_one_path_are_one_incident_with_one_message_and_restart_apart(tmp_path: Path) -> None:
+    scene = WideScene(tmp_path, nodes=32)
+    data = data_of(scene)
+    names = [f"team{number}" for number in range(30)]
+    for number, name in enumerate(names):
+        form = (MISSING, STALE, SHELL)[number % 3]  # three reasons of two categories
+        losing(scene, data / f"shard_{number:05}.bin", [name], form=form)
+    watched(scene, 160, every=20)
+    (outage,) = shared(scene)
+    assert outage.service == str(data)
+    assert len(members_of(scene.engine.store.events(outage.id))) == 30
+    assert [one.incident for one in told(scene)] == [outage.id]
+    assert "30 jobs" in told(scene)[0].title
+    assert restarts(scene) == []
+    assert not [call for call in scene.engine.store.calls() if call.tool == "tell_owner"]
+    data.mkdir()
+    for number in range(30):
+        (data / f"shard_{number:05}.bin").touch()
+    watched(scene, 720, every=20)
+    times = restarts(scene)
+    assert len(times) == 30
+    assert all((after - before).total_seconds() >= 20 for before, after in pairwise(times)), times
+    assert shared(scene)[0].state is IncidentState.RECOVERED, shared(scene)[0].note
+    assert {one.incident for one in told(scene)} == {outage.id}
+
+
+def test_two_unrelated_causes_at_once_are_two_incidents(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, nodes=12)
+    pile, other = data_of(scene), scene.folder / "weights" / "llama"
+    other.parent.mkdir()
+    losing(scene, pile / "a.bin", ["one", "two", "three"])
+    losing(scene, other / "model.safetensors", ["four", "five", "six"])
+    watched(scene, 200)
+    assert sorted(one.service or "" for one in shared(scene)) == sorted([str(pile), str(other)])
+    assert all(len(members_of(scene.engine.store.events(one.id))) == 3 for one in shared(scene))
+
+
+def test_a_job_that_fails_later_of_the_same_cause_joins_and_nobody_is_told_again(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    data = data_of(scene)
+    losing(scene, data / "a.bin", ["one", "two", "three"])
+    watched(scene, 200)
+    (outage,) = shared(scene)
+    before = [one.incident for one in told(scene)]
+    (late,) = losing(scene, data / "below" / "z.bin", ["late"], form=STALE, at=20)
+    watched(scene, 200)
+    (incident,) = scene.engine.store.incidents(job=late)
+    assert shared_by(scene.engine.store.events(incident.id)) == outage.id
+    assert before == [outage.id] == [one.incident for one in told(scene)]
+
+
+@pytest.mark.slow
+def test_a_cause_that_never_answers_is_escalated_once_and_nothing_restarts(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    losing(scene, data_of(scene) / "a.bin", ["one", "two", "three", "four"])
+    for _ in range(160):
+        scene.clock.sleep(60)
+        scene.engine.tick(owner="watch")
+    (outage,) = shared(scene)
+    assert (outage.state, restarts(scene)) == (IncidentState.ESCALATED, [])
+    assert "has not answered for" in outage.note
+    assert {one.state for one in scene.engine.store.incidents()} == {IncidentState.ESCALATED}
+    assert [one.incident for one in told(scene)] == [outage.id]
+
+
+def test_jobs_that_share_only_a_library_path_and_generic_lines_are_cases_of_their_own(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    library = '  File "/shared/env/lib/python3.11/site-packages/torch/nn/modules/module.py", line 1553, in _wrapped_call_impl'
+    for number, name in enumerate(("one", "two", "three", "four")):
+        error = f"TypeError: unsupported operand type(s) for +: 'float' and 'NoneType' in layer {number}"
+        submit(scene, name, Run(fails_at=50, lines=("Traceback (most recent call last):", library, error)))
+    watched(scene, 200)
+    assert shared(scene) == []
+    owners = [call for call in scene.engine.store.calls() if call.tool == "tell_owner"]
+    assert len(owners) == 4
+
+
+@pytest.mark.slow
+def test_a_crash_between_two_restarts_repeats_none(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    data = data_of(scene)
+    losing(scene, data / "a.bin", ["one", "two", "three"])
+    watched(scene, 150)
+    data.mkdir()
+    (data / "a.bin").touch()
+    for _ in range(60):
+        scene.clock.sleep(10)
+        scene.started().tick(owner="watch")
+    times = restarts(scene)
+    assert len(times) == 3
+    assert all((after - before).total_seconds() >= 20 for before, after in pairwise(times)), times

@@ -1,0 +1,149 @@
+"""What counts as one cause of several failures, and what must not: lines as programs of strangers print them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from assistant.watch.outages import CauseKind, Failure, SharedCause, causes_of, joins, outages, paths_of
+
+NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+def failure(
+    number: int,
+    text: str,
+    *,
+    reason: str = "file_not_found_error",
+    user: str = "",
+    task: str = "",
+    at_s: float = 0.0,
+    nodes: tuple[str, ...] = (),
+    error: str = "",
+    gone: tuple[str, ...] = (),
+) -> Failure:
+    user = user or f"user{number % 3}"
+    at = NOON + timedelta(seconds=at_s or number)
+    return Failure(number, str(number), task or f"{user}/run", at, reason, (text,), user, nodes, error, gone)
+
+
+ENOENT = "FileNotFoundError: [Errno 2] No such file or directory: '{}'"
+
+
+@pytest.mark.parametrize(
+    ("texts", "cause"),
+    [
+        ([ENOENT.format(f"/lustre/pile/shard_{n}.bin") for n in range(3)], "/lustre/pile"),
+        ([ENOENT.format("/lustre/pile/shard_1.bin")] * 3, "/lustre/pile/shard_1.bin"),
+        ([f"OSError: [Errno 116] Stale file handle: '/gpfs/proj/a{n}/b/c.bin'" for n in range(3)], "/gpfs/proj"),
+        ([f"OSError: [Errno 5] Input/output error: '/data/{n}/x.bin'" for n in range(3)], "/data"),
+        ([f"/var/spool/slurmd/job{n}/slurm_script: line 7: /apps/env/bin/python: No such file or directory" for n in range(3)],
+         "/apps/env/bin/python"),
+        ([f"[rank{n}]: RuntimeError: cannot open file </lustre/c/model.pt> in read mode" for n in range(3)], "/lustre/c/model.pt"),
+        (["PermissionError: [Errno 13] Permission denied: '/proj/shared/vocab.json'"] * 3, "/proj/shared/vocab.json"),
+        (["requests.exceptions.ConnectionError: HTTPSConnectionPool(host='huggingface.co', port=443): Max retries exceeded"] * 3,
+         "huggingface.co:443"),
+        (["redis.exceptions.ConnectionError: Error 111 connecting to 10.0.0.9:6379. Connection refused."] * 3, "10.0.0.9:6379"),
+        (["wandb: ERROR Error while calling W&B API: could not resolve host: api.wandb.ai"] * 3, "api.wandb.ai"),
+    ],
+)  # fmt: skip
+def test_lines_of_several_owners_that_name_one_thing_are_one_cause(texts: list[str], cause: str) -> None:
+    (found,) = outages([failure(number, text) for number, text in enumerate(texts, 1)])
+    assert found.cause.name == cause
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["Traceback (most recent call last):"] * 4,
+        ["srun: error: node07: task 0: Exited with exit code 1"] * 4,
+        ['  File "/shared/env/lib/python3.11/site-packages/torch/serialization.py", line 1230, in load'] * 4,
+        ["OSError: /shared/env/lib/python3.11/site-packages/nvidia/cudnn/lib/libcudnn.so.9: cannot open shared object file"] * 4,
+        ["/usr/bin/python3: No such file or directory"] * 4,
+        ["RuntimeError: CUDA error: an illegal memory access. For debugging see https://pytorch.org/docs/stable/cuda.html"] * 4,
+        ["ConnectionRefusedError: [Errno 111] connecting to localhost:29500 refused"] * 4,
+        ["torch.distributed.DistNetworkError: failed to connect to 127.0.0.1:29500"] * 4,
+        [ENOENT.format(f"/home/user{n}/data/train.bin") for n in range(4)],
+        [ENOENT.format(f"/lustre/user{n}/data/train.bin") for n in range(4)],
+        [f"saved checkpoint to /lustre/ckpt/step_{n}" for n in range(4)],
+        ["loading shards from /lustre/pile"] * 4,
+        ["Error: connection to worker lost, see /lustre/logs/worker.log for help"] * 4,
+        ["error: no such file or directory: ''"] * 4,
+        ["No such file or directory: ../data/train.bin"] * 4,
+    ],
+)
+def test_lines_that_unrelated_jobs_print_alike_are_no_cause(texts: list[str]) -> None:
+    assert outages([failure(number, text) for number, text in enumerate(texts, 1)]) == []
+
+
+def test_what_is_missing_tells_typing_errors_below_one_folder_apart() -> None:
+    own = [
+        failure(n, ENOENT.format(f"/scratch/team/name{n}.yaml"), gone=(f"/scratch/team/name{n}.yaml",), user="ada")
+        for n in range(1, 5)
+    ]
+    assert outages(own) == []
+    lost = [failure(n, ENOENT.format(f"/scratch/team/{n}/x.bin"), gone=("/scratch/team",)) for n in range(1, 5)]
+    assert [one.cause.name for one in outages(lost)] == ["/scratch/team"]
+
+
+def test_two_causes_at_once_share_no_job() -> None:
+    both = [failure(n, ENOENT.format("/lustre/pile/x.bin")) for n in range(1, 5)]
+    both += [
+        failure(n, "Could not connect to the endpoint URL: https://minio:9000/b", reason="s3_storage_error") for n in range(5, 9)
+    ]
+    found = outages(both)
+    assert [one.cause.name for one in found] == ["/lustre/pile/x.bin", "minio:9000"]
+    assert [[member.incident for member in one.members] for one in found] == [[1, 2, 3, 4], [5, 6, 7, 8]]
+
+
+def test_jobs_of_one_task_count_as_one_cause_only_at_once() -> None:
+    text = ENOENT.format("/lustre/pile/x.bin")
+    assert len(outages([failure(n, text, task="ada/sweep") for n in range(1, 31)])) == 1
+    assert outages([failure(n, text, task="ada/sweep", at_s=n * 100) for n in range(1, 31)]) == []
+
+
+def test_one_error_line_counts_only_from_several_owners_and_not_where_the_wording_is_everybodys() -> None:
+    line = "ImportError: libcublas so cannot open shared object file no matching driver"
+    same = [failure(n, line, reason="import_error", error=line) for n in range(1, 4)]
+    assert [one.cause.kind for one in outages(same)] == [CauseKind.ERROR]
+    assert outages([failure(n, line, reason="import_error", error=line, user="ada") for n in range(1, 4)]) == []
+    assert outages([failure(n, line, reason="type_error", error=line) for n in range(1, 4)]) == []
+    assert outages([failure(n, line, reason="out_of_memory_error", error=line) for n in range(1, 4)]) == []
+
+
+def test_two_jobs_that_blame_one_node_are_one_cause() -> None:
+    (found,) = outages([failure(n, "NODE_FAIL", reason="node_failure", nodes=("gpu07",)) for n in (1, 2)])
+    assert (found.cause, found.service) == (SharedCause(CauseKind.NODE, "gpu07"), "node gpu07")
+
+
+def test_who_ended_by_itself_shares_nothing() -> None:
+    text = ENOENT.format("/lustre/pile/x.bin")
+    for reason in ("cancelled", "preempted", "time_limit", "no_failure"):
+        assert causes_of(failure(1, text, reason=reason)) == ()
+
+
+def test_a_late_failure_joins_by_its_path_and_by_nothing_else() -> None:
+    cause = SharedCause(CauseKind.PATH, "/lustre/pile")
+    assert joins(cause, failure(9, ENOENT.format("/lustre/pile/deep/er/x.bin")))
+    assert not joins(cause, failure(9, ENOENT.format("/lustre/pile2/x.bin")))
+    assert not joins(cause, failure(9, "loading /lustre/pile/x.bin took long"))
+
+
+TITLES = [
+    (CauseKind.SERVICE, "minio.local:9000"),
+    (CauseKind.PATH, "/lustre/pile"),
+    (CauseKind.NODE, "gpu07"),
+    (CauseKind.ERROR, "a b c"),
+]
+
+
+@pytest.mark.parametrize("cause", [SharedCause(kind, name) for kind, name in TITLES])
+def test_a_title_names_its_cause_again(cause: SharedCause) -> None:
+    assert SharedCause.of_title(cause.title) == cause
+
+
+def test_a_line_of_a_megabyte_is_read_in_no_time() -> None:
+    text = "No such file or directory: " + "/a" * 500_000 + " connect " + "https://" * 10_000
+    assert len(paths_of("os_error", [text])) <= 8
+    assert outages([failure(n, text, reason="os_error") for n in range(1, 4)]) is not None
