@@ -164,7 +164,7 @@ def is_of_run(context: Context, job: Job, other: Job) -> bool:
         Unavailable: The scheduler did not answer.
     """
     alike = same_run(job, other)
-    if not alike and (other.state.ended or job.user != other.user):
+    if not alike and (job.user != other.user or (other.state.ended and job.name != other.name)):
         return False
     if other.state is JobState.PENDING and isinstance(context.scheduler, Dependents):
         waiting = context.scheduler.dependents(job.id.partition("+")[0])

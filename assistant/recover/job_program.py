@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import pwd
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,7 +18,7 @@ from assistant.errors import InputError
 from assistant.records import Job
 from assistant.recover.batch_script import ASSIGNMENT, UNRESOLVED, Launch, absolute, launches_of
 from assistant.recover.trainer_source import SourceCall, TrainerSource, parse_source
-from assistant.untrusted import LOOK_S, parse_json, read_whole, reading_as, within
+from assistant.untrusted import LOOK_S, parse_json, parse_toml, read_whole, reading_as, within
 
 MOST_FILE_BYTES = 2 << 20
 MOST_FILES = 80
@@ -132,7 +131,7 @@ def job_environment(job: Job) -> dict[str, str]:
     }
     if task is not None:
         known |= {"SLURM_ARRAY_JOB_ID": task[1], "SLURM_ARRAY_TASK_ID": task[2]}
-    with contextlib.suppress(KeyError):
+    with contextlib.suppress(KeyError, ValueError):
         known["HOME"] = pwd.getpwnam(job.user).pw_dir if job.user else ""
     return {**{name: value for name, value in known.items() if value}, **(job.spec.environment if job.spec else {})}
 
@@ -298,7 +297,7 @@ def _file(path: Path | None, read: Callable[[str], str | None]) -> Iterator[Opti
 
 def _parsed(path: Path, text: str) -> Any:
     if path.suffix == ".toml":
-        return tomllib.loads(text)
+        return parse_toml(text)
     if path.suffix == ".json":
         return parse_json(text)
     if path.suffix == ".py":

@@ -191,7 +191,9 @@ class Night:
         self.cluster = RequeueCluster(self.clock, folder, nodes=4)
         self.cluster.plan("llm", Run(fails_at=1), Run(steps=100_000))
         self.now = START + timedelta(seconds=60)
-        self.old = self.cluster.submit(JobSpec("llm", "#!/bin/sh\nsrun python train.py\n", work_dir=folder, user="alice"))
+        # the folder is named and empty: a start from the beginning is proven to lose nothing
+        script = f"#!/bin/sh\n#NIGHTSHIFT checkpoints={folder}/checkpoints\nsrun python train.py\n"
+        self.old = self.cluster.submit(JobSpec("llm", script, work_dir=folder, user="alice"))
         self.clock.sleep(60)
         assert self.cluster.job(self.old).state is JobState.FAILED
         self.port: Any = PointCluster(self.cluster, lambda: self.actors)

@@ -18,7 +18,7 @@ from tests.scenarios.scene import Killed, Scene
 
 STEP: dict[str, Any] = {
     "tool_name": "resubmit_job",
-    "arguments": {"job": "1", "checkpoint": "none"},
+    "arguments": {"job": "1", "checkpoint": "last_healthy"},
     "why": "it failed",
     "by": "playbook:p",
     "incident": 1,
