@@ -6,7 +6,6 @@ new variables, so the script must find its checkpoint by itself.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,14 +13,11 @@ from typing import Any
 from assistant.errors import ToolError
 from assistant.ports import Requeues
 from assistant.records import Job, JobSpec, Risk, without_tags
-from assistant.recover.directives import read_directives
-from assistant.recover.restart import ARGS, RESUME_FROM, SKIP_FROM, STEP, attempt_of, elsewhere, too_few_nodes
+from assistant.recover.restart import attempt_of, elsewhere, takes_variables, too_few_nodes
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
 from assistant.tools._meant import must_be_alone_of_its_run, must_be_ours_to_restart, wait_until_alone
 from assistant.tools.checkpoints import choose_checkpoint
-
-NEEDS_VARIABLES = re.compile(rf"\b(?:{ARGS}|{RESUME_FROM}|{STEP}|{SKIP_FROM})\b")
 
 
 @tool(risk=Risk.CHANGE, kind="resubmit", undo="cancel_job")
@@ -72,10 +68,9 @@ def _must_be_possible(context: Context, job: Job, checkpoint: str) -> None:
     must_be_ours_to_restart(context, job)
     must_be_alone_of_its_run(context, job)
     script = job.spec.script if job.spec is not None else ""
-    directives = read_directives(script)
     if checkpoint in ("", "none"):
         return
-    if directives.resume or NEEDS_VARIABLES.search(script):
+    if takes_variables(script):
         raise ToolError(
             f"job {job.id} takes its checkpoint from NIGHTSHIFT_ variables, which a job keeps as they were when it is queued again"
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from assistant.errors import ToolError, Unavailable
-from assistant.ports import Dependents, ReadsBack
+from assistant.ports import Dependents, ReadsBack, Scheduler
 from assistant.records import Checkpoint, Job, JobSpec, Risk, run_of, tag_of, tags_in
 from assistant.recover.checkpoints.inventory import examined, inventory
 from assistant.recover.checkpoints.search import SaveState, folder_moves
@@ -296,11 +296,15 @@ def planned(
     words.append(f"from {plan.checkpoint.path} (step {plan.checkpoint.step})" if plan.checkpoint else "from the start")
     words += [f"without the data of steps {plan.skip.first} to {plan.skip.end - 1}"] if plan.skip else []
     words += [f"({plan.resumes})"] if plan.resumes else []
+    return RenderedChange(submission_lines(scheduler, job, spec), " ".join(words))
+
+
+def submission_lines(scheduler: Scheduler, job: str, spec: JobSpec) -> tuple[str, ...]:
+    """Return the commands that submit a job again, release it, and let the jobs that wait for the old one wait for the new one."""
     lines = scheduler.command_lines("submit", spec) + scheduler.command_lines("release", NEW_JOB, user=spec.user)
-    if isinstance(scheduler, Dependents):
-        for waiting in scheduler.dependents(job):
-            lines += scheduler.command_lines("move_dependent", waiting.id, job, NEW_JOB)
-    return RenderedChange(lines, " ".join(words))
+    waiting = scheduler.dependents(job) if isinstance(scheduler, Dependents) else ()
+    moves = [scheduler.command_lines("move_dependent", one.id, job, NEW_JOB) for one in waiting]
+    return (*lines, *(line for move in moves for line in move))
 
 
 def _moved_dependents(context: Context, old: str, new: str) -> str:

@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING, Any
 from assistant.content.playbooks import Playbook
 from assistant.engine.again import as_the_same_job
 from assistant.errors import ToolError
-from assistant.records import Diagnosis, Outcome, Risk, Verdict
+from assistant.records import Diagnosis, Job, Outcome, Risk, Verdict
+from assistant.recover.job_program import programs_of
+from assistant.recover.joblog import log_lines
+from assistant.recover.loaded import loaded_checkpoint
 from assistant.recover.playbook import Ended, Wanted, play
+from assistant.recover.resume import resume_way
 from assistant.recover.situation import situation
 from assistant.tooling import find_tool
 
@@ -56,6 +60,8 @@ class Plan:
     steps: tuple[Planned, ...]
     note: str
     """How it would end as far as that can be told, or why there is no playbook."""
+    resumes: str = ""
+    """How the job's script goes on, in one sentence; empty where there is no job with a script."""
 
 
 class _Promised(dict[str, Any]):
@@ -89,11 +95,22 @@ def plan(engine: Engine, incident_id: int, *, by: str) -> Plan:
             job = None
     chosen, why = engine.playbook_for(diagnosis, job)
     if chosen is None:
-        return Plan(diagnosis, None, (), f"a person is told: {why}")
+        return Plan(diagnosis, None, (), f"a person is told: {why}", _resumes(job))
     steps: list[Planned] = []
     note = _played(engine, chosen, situation(incident, diagnosis, job, now=incident.opened), steps, incident_id, by)
     steps += _verifies(chosen) if not note else ()
-    return Plan(diagnosis, chosen.name, tuple(steps), note or f"ends {chosen.ends} when all of this goes well")
+    return Plan(diagnosis, chosen.name, tuple(steps), note or f"ends {chosen.ends} when all of this goes well", _resumes(job))
+
+
+def _resumes(job: Job | None) -> str:
+    """Return how a job's script goes on, as a restart would judge it.
+
+    Raises:
+        Unavailable: The storage did not answer.
+    """
+    if job is None or job.spec is None:
+        return ""
+    return resume_way(job, programs_of(job), loaded_checkpoint(log_lines(job))).sentence
 
 
 def _played(engine: Engine, book: Playbook, values: Mapping[str, Any], steps: list[Planned], incident: int, by: str) -> str:

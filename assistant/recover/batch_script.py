@@ -28,6 +28,8 @@ SHELLS = frozenset(("bash", "sh", "dash", "zsh", "ksh"))
 WRAPPERS = frozenset(
     ("srun", "mpirun", "mpiexec", "env", "timeout", "numactl", "nice", "sudo", "stdbuf", "setsid", "singularity", "apptainer")
 )
+MODULE_LAUNCHERS = frozenset(("torchrun", "accelerate", "deepspeed"))
+"""Programs besides Python that take `-m MODULE`."""
 OPERATORS = ("&&", "||", ";;", "|&", "&>>", "&>", ">>", "<<<", "<<-", "<<", ">&", "<&", ">|", ";", "|", "&", ">", "<", "(", ")")
 ENDS = frozenset(("\n", "&&", "||", ";;", ";", "|", "|&", "&", "(", ")"))
 PARAMETER = re.compile(r"([A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-])(\[[@*]\])?(?::?([-+=?])(.*))?", re.DOTALL)
@@ -70,7 +72,11 @@ class Launch:
         for place, word in enumerate(self.words):
             if word.endswith(".py") and not any(letter.isspace() for letter in word):
                 return place
-            follows = word == "-m" and place + 1 < len(self.words) and any("python" in one for one in self.words[:place])
+            follows = (
+                word in ("-m", "--module")
+                and place + 1 < len(self.words)
+                and any("python" in one or PurePosixPath(one).name in MODULE_LAUNCHERS for one in self.words[:place])
+            )
             if follows and not self.words[place + 1].startswith(("torch.distributed", "accelerate.commands", "deepspeed.launcher")):
                 return place + 1
         return None

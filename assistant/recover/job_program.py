@@ -75,6 +75,12 @@ class JobProgram:
                 return found
         return None
 
+    def unread(self, *names: str) -> str:
+        """Return the configuration file that an option names and of which nothing is known; empty where there is none."""
+        given = self.option(*names)
+        name = Path(given.value).name if given is not None else ""
+        return given.value if given is not None and not any(one.where.endswith(f" in {name}") for one in self.options) else ""
+
     @property
     def calls(self) -> list[SourceCall]:
         """All calls of its source and of the modules beside it."""

@@ -1,65 +1,46 @@
-"""What is understood of a job from its batch script: logs, checkpoints, how it resumes, its shape, which line would improve it.
+"""What is understood of a job: its logs, checkpoints, how it resumes, its shape, and which line of its script would improve that.
 
-Pure: a script and its arguments in, a `JobReading` out. Each part is a function of its own that fills one field, so that a better
-source (the scheduler's record, the job's log, its folders) can replace the field afterwards with `dataclasses.replace`.
+Pure: a job with its script and what was found out about it in, a `JobReading` out. Logs, folders and the way it resumes are read by
+the same functions as after a failure (`joblog`, `checkpoints`, `resume`), so that a check promises nothing that a restart does not
+keep.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from assistant.records import JobSpec
-from assistant.recover.checkpoints.place import ENVIRONMENT
+from assistant.logs.attempt import JobLogs, LogState
+from assistant.logs.declared import Origin, Surroundings, declared_logs, known_variables, shown_pattern
+from assistant.records import Job, JobSpec, JobState
+from assistant.recover.batch_script import UNRESOLVED
+from assistant.recover.checkpoints.place import Place, checkpoint_place
+from assistant.recover.checkpoints.search import CheckpointSearch, SaveState
 from assistant.recover.directives import Directives, read_directives
-from assistant.recover.restart import ARGS, LAUNCHER, RESUME_FROM, STEP
+from assistant.recover.job_program import JobProgram, programs_of
+from assistant.recover.restart import takes_variables
+from assistant.recover.resume import ResumeMeans, ResumeWay, resume_way
+from assistant.schedulers.slurm_spec import repeat_doubt
 from assistant.schedulers.slurm_typed import VALUE_LETTERS
 
-MOST_CHARACTERS = 20_000
-"""Of one command: what a user writes is read in bounded time."""
 DEFAULT_OUTPUT, DEFAULT_ARRAY_OUTPUT = "slurm-%j.out", "slurm-%A_%a.out"
 NEVER_READ = "/dev/null"
+MOST_CALLED = 6
+"""Scripts that a script runs, whose logs are looked for as well."""
 _SHORT = {
     "A": "account", "a": "array", "b": "begin", "c": "cpus-per-task", "C": "constraint", "d": "dependency", "D": "chdir",
     "e": "error", "G": "gpus", "i": "input", "J": "job-name", "N": "nodes", "n": "ntasks", "o": "output", "p": "partition",
     "q": "qos", "t": "time", "w": "nodelist", "x": "exclude",
 }  # fmt: skip
-_OF_ONE_ATTEMPT = re.compile(r"%[jAs]")
-_SAVE_ARGUMENTS = (
-    "exp_manager.exp_dir", "exp_manager.explicit_log_dir", "save", "save-dir", "save_dir", "save-path", "save_path", "save_folder",
-    "output_dir", "output-dir", "out_dir", "out-dir", "checkpoint.folder", "checkpoint_dir", "checkpoint-dir", "checkpoint_path",
-    "checkpoint-path", "ckpt_dir", "ckpt-dir", "ckpt_path", "default_root_dir", "trainer.default_root_dir", "job.dump_folder",
-    "dump_folder", "model_dir", "workdir",
-)  # fmt: skip
-_CONFIG_ARGUMENTS = ("config", "config-file", "config_file", "job.config_file", "deepspeed_config", "config_path", "yaml", "cfg")
-_RESUME_ARGUMENTS = (
-    "load",
-    "resume",
-    "resume-from",
-    "resume_from",
-    "resume_from_checkpoint",
-    "ckpt_path",
-    "init_from",
-    "load_path",
-)
-_STARTS = re.compile(rf"{LAUNCHER.pattern}|\b(?:composer|horovodrun|apptainer|singularity|colossalai|litgpt|julia)\s")
-_REDIRECTION = re.compile(r"(?:^|\s)(?:[12]?>>?|&>>?|\|\s*tee(?:\s+-a)?)\s*([^\s;&|]+)")
-
-
-class ResumeMode(StrEnum):
-    """How a script goes on from a checkpoint when it is submitted again."""
-
-    NIGHTSHIFT = "nightshift"
-    """It takes the checkpoint that Nightshift chose."""
-    ITSELF = "itself"
-    """It takes the newest that it finds, whatever was chosen."""
-    NO = "no"
-    """It would start at step 0."""
-    UNKNOWN = "unknown"
+_OF_ONE_ATTEMPT = re.compile(r"%\d*[jAs]")
+_HETEROGENEOUS = re.compile(r"^#SBATCH\s+(?:hetjob|packjob)\b", re.MULTILINE)
+_PLACEHOLDERS = {letter: f"%{letter}" for letter in "AaJjNnstux"}
+"""Of a job that does not exist yet: Slurm's patterns stay as they are."""
+BY_ITSELF = (ResumeMeans.TRACKER, ResumeMeans.NEWEST)
 
 
 class Weight(StrEnum):
@@ -82,23 +63,18 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
-class LogFile:
-    """A file that the job writes its output to."""
+class LogSource:
+    """A file that the job writes its output to, or one a rank."""
 
     path: str
-    """As written, with Slurm's patterns."""
-    stream: str
-    """`output`, `error`, `step` (of an srun), or `redirected`."""
+    """Absolute where its folder is known; of a script with Slurm's patterns."""
+    origin: Origin
     how: str
-    """Where that is said."""
-
-
-@dataclass(frozen=True, slots=True)
-class ResumeReading:
-    """How a script resumes, and what says so."""
-
-    mode: ResumeMode
-    how: str
+    """The words that name it."""
+    state: str = ""
+    """Of a job's: what is there now, as `logs.attempt.LogState` has it; empty of a script."""
+    note: str = ""
+    """Why it is not read, or what is to be known about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,22 +83,26 @@ class JobReading:
 
     spec: JobSpec
     options: Mapping[str, str]
-    """Of sbatch, by long name, as the script's `#SBATCH` lines have them; a plain option has an empty value."""
+    """Of sbatch, by long name, those of its command line over the `#SBATCH` lines; a plain option has an empty value."""
     directives: Directives
     framework: str
     """Empty where none was recognised."""
     launch: str
-    """The command line that starts training, with its continued lines joined; empty where none was recognised."""
-    logs: tuple[LogFile, ...]
+    """The last program that the script starts, expanded; empty where it starts none that is recognised."""
+    logs: tuple[LogSource, ...]
+    log_problems: tuple[str, ...]
+    """What names a log that could not be looked for, or sends output nowhere."""
     checkpoint_folder: str
-    """As written; empty where nothing says it."""
+    """Empty where nothing says it."""
     checkpoint_how: str
-    resume: ResumeReading
+    never_saves: str
+    """The proof that it saves no checkpoint; empty where there is none, or where a folder is known."""
+    resume: ResumeWay
     shape: str
     """Nodes, tasks, array, time limit, in words."""
-    cannot_repeat: tuple[str, ...] = ()
-    """Why the scheduler cannot be given the same job again."""
-    gaps: tuple[Gap, ...] = field(default=())
+    doubt: str = ""
+    """Why a new submission would not be the same job; empty where it would be."""
+    gaps: tuple[Gap, ...] = ()
     """The costliest first."""
 
     @property
@@ -131,17 +111,19 @@ class JobReading:
         return not any(gap.weight is Weight.BLOCKS for gap in self.gaps)
 
 
-def read_script(script: str, *, name: str = "job", arguments: Sequence[str] = (), work_dir: Path = Path()) -> JobReading:
-    """Return what is understood of a batch script as a user would submit it.
+def job_of_script(script: str, *, name: str, arguments: Sequence[str] = (), work_dir: Path = Path(), user: str = "") -> Job:
+    """Return the job that a batch script would become; of an array its first task. It has no id.
 
     Args:
         script: Its text.
         name: Of the job where the script names none: sbatch takes the file's.
         arguments: Of the script.
         work_dir: Where it would be submitted.
+        user: Who would submit it.
     """
     options = sbatch_options(script)
-    folder = Path(options.get("chdir", "") or work_dir)
+    folder = work_dir / options.get("chdir", "")
+    first = re.match(r"\d{1,9}", options.get("array", ""))
     spec = JobSpec(
         options.get("job-name") or name,
         script,
@@ -150,24 +132,97 @@ def read_script(script: str, *, name: str = "job", arguments: Sequence[str] = ()
         work_dir=folder,
         log=options.get("output"),
         partition=options.get("partition", ""),
+        user=user,
+        environment={"SLURM_ARRAY_TASK_ID": first[0]} if first is not None else {},
         arguments=tuple(arguments),
+        doubt=repeat_doubt(script, heterogeneous=bool(_HETEROGENEOUS.search(script)), array="array" in options),
     )
-    return read_spec(spec, options)
+    return Job(
+        "",
+        spec.name,
+        user,
+        JobState.PENDING,
+        spec.partition,
+        (),
+        None,
+        folder,
+        submitted=None,
+        started=None,
+        ended=None,
+        exit_code=None,
+        signal=None,
+        spec=spec,
+    )
 
 
-def read_spec(spec: JobSpec, options: Mapping[str, str] | None = None) -> JobReading:
-    """Return what is understood of a job's specification, as the scheduler or a script gives it."""
-    options = sbatch_options(spec.script) if options is None else options
-    directives = read_directives(spec.script)
-    launch = launch_of(spec.script, spec.arguments, name=spec.name)
-    framework = framework_of(f"{launch}\n{spec.script}")
-    folder, how = checkpoints_of(spec, directives, launch)
-    logs = logs_of(spec.script, options, spec.log)
-    resume = resume_of(spec.script, directives, launch, framework)
+def read_script(
+    script: str,
+    *,
+    name: str = "job",
+    arguments: Sequence[str] = (),
+    work_dir: Path = Path(),
+    read: Callable[[str], str | None] = lambda _: None,
+) -> JobReading:
+    """Return what is understood of a batch script as a user would submit it.
+
+    Args: as `job_of_script`, and
+        read: Returns the text of a file that the script names, by its absolute path; None where it cannot be read.
+    """
+    job = job_of_script(script, name=name, arguments=arguments, work_dir=work_dir)
+    programs = programs_of(job, read)
+    logs, problems = script_logs(job, read)
+    place = checkpoint_place(job, {}, (), programs)
+    return read_job(job, programs, resume_way(job, programs), place=place, logs=logs, log_problems=problems)
+
+
+def read_job(
+    job: Job,
+    programs: Sequence[JobProgram],
+    way: ResumeWay,
+    *,
+    place: Place | None,
+    search: CheckpointSearch | None = None,
+    logs: tuple[LogSource, ...] = (),
+    log_problems: tuple[str, ...] = (),
+) -> JobReading:
+    """Return what is understood of a job.
+
+    Args:
+        job: With its spec.
+        programs: What its script starts.
+        way: How it resumes.
+        place: The surest folder of its checkpoints.
+        search: What was found in the folders; None where none was looked at.
+        logs: Its logs.
+        log_problems: Which of them could not be looked for.
+
+    Raises:
+        ValueError: It has no spec.
+    """
+    if job.spec is None:
+        raise ValueError(f"job {job.id} has no script to be read")
+    spec = job.spec
+    options = {**sbatch_options(spec.script), **_options_of(spec.options)}
+    place = search.place if search is not None and search.place is not None else place
+    how = place.how if place is not None else ""
+    how += f", of task {spec.environment['SLURM_ARRAY_TASK_ID']}" if how and not job.id and "array" in options else ""
+    launch = shlex.join(programs[-1].launch.words).replace(UNRESOLVED, "?") if programs else ""
     reading = JobReading(
-        spec, options, directives, framework, launch, logs, folder, how, resume, shape_of(spec, options), repeat_of(spec.script)
+        spec,
+        options,
+        read_directives(spec.script),
+        framework_of("\n".join([launch, spec.script, *(name for one in programs for s in one.sources for name in s.modules)])),
+        launch,
+        logs,
+        log_problems,
+        str(place.folder) if place is not None else "",
+        how,
+        search.note if search is not None and search.state is SaveState.NEVER_SAVED and place is None else "",
+        way,
+        shape_of(spec, options),
+        spec.doubt,
     )
-    return with_gaps(reading)
+    return replace(reading, gaps=gaps_of(reading))
 
 
 def sbatch_options(script: str) -> dict[str, str]:
@@ -186,60 +241,30 @@ def sbatch_options(script: str) -> dict[str, str]:
             words = shlex.split(text.removeprefix("#SBATCH"), comments=True)
         except ValueError:
             continue
-        place = 0
-        while place < len(words):
-            word = words[place]
-            place += 1
-            named, equals, value = word.partition("=")
-            if named.startswith("--"):
-                key = named[2:]
-                if not equals and place < len(words) and not words[place].startswith("-"):
-                    value, place = words[place], place + 1
-            elif named.startswith("-") and len(word) > 1:
-                key, value = _SHORT.get(word[1], word[1]), word[2:].removeprefix("=")
-                if not value and word[1] in VALUE_LETTERS and place < len(words):
-                    value, place = words[place], place + 1
-            else:
-                continue
-            options[key] = value
+        options |= _options_of(words)
     return options
 
 
-def code_lines(script: str) -> list[str]:
-    """Return the commands of a script: comments left out, continued lines joined, heredocs as they stand."""
-    joined = re.sub(r"\\\r?\n", " ", script)
-    lines = (line.strip()[:MOST_CHARACTERS] for line in joined.splitlines())
-    return [line for line in lines if line and not line.startswith("#")]
-
-
-_ASSIGNMENT = re.compile(r"(?:export\s+)?([A-Za-z_]\w*)=(?:\"([^\"`]*)\"|'([^'`]*)'|([^\s\"'`;]*))")
-_NO_LAUNCH = re.compile(r"(?:module|source|echo|export|conda|which|mkdir|cat)\b")
-MOST_PASSES = 5
-
-
-def launch_of(script: str, arguments: Sequence[str] = (), *, name: str = "") -> str:
-    """Return the last command that starts a program of a known launcher, its variables filled in where the script sets them."""
-    lines = code_lines(script)
-    values = {"SLURM_JOB_NAME": name} if name else {}
-    for line in lines:
-        match = _ASSIGNMENT.fullmatch(line)
-        if match is not None and "$(" not in line:
-            values[match[1]] = next((text for text in match.groups()[1:] if text is not None), "")[: MOST_CHARACTERS // 4]
-    launches = [line for line in lines if _STARTS.search(line) and not _NO_LAUNCH.match(line) and not _ASSIGNMENT.fullmatch(line)]
-    if not launches:
-        return ""
-    filled = launches[-1]
-    for _ in range(MOST_PASSES):
-        before = filled
-        filled = _VARIABLE.sub(lambda match: values.get(match[1] or match[2], match[0]), filled)[:MOST_CHARACTERS]
-        if filled == before:
-            break
-    if arguments:
-        filled = re.sub(r"\"?\$[@*]\"?", lambda _: shlex.join(arguments), filled)
-    return filled
-
-
-_VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?::?-[^}]*)?\}|\$([A-Za-z_]\w*)")
+def _options_of(words: Sequence[str]) -> dict[str, str]:
+    """Return options by their long names from words of a command line."""
+    options: dict[str, str] = {}
+    place = 0
+    while place < len(words):
+        word = words[place]
+        place += 1
+        named, equals, value = word.partition("=")
+        if named.startswith("--"):
+            key = named[2:]
+            if not equals and place < len(words) and not words[place].startswith("-"):
+                value, place = words[place], place + 1
+        elif named.startswith("-") and len(word) > 1:
+            key, value = _SHORT.get(word[1], word[1]), word[2:].removeprefix("=")
+            if not value and word[1] in VALUE_LETTERS and place < len(words):
+                value, place = words[place], place + 1
+        else:
+            continue
+        options[key] = value
+    return options
 
 
 _FRAMEWORKS = (
@@ -263,90 +288,54 @@ def framework_of(text: str) -> str:
     return next((name for name, pattern in _FRAMEWORKS if pattern.search(text)), "")
 
 
-def argument_of(launch: str, names: Sequence[str]) -> tuple[str, str] | None:
-    """Return the first of some long arguments of a command, with its value; None where it has none of them."""
-    for name in names:
-        match = re.search(rf"(?<![^\s\"'])--{re.escape(name)}(?:[= ]+(?!-)(\"[^\"]*\"|'[^']*'|[^\s;|&]+)|(?=\s|$))", launch)
-        if match is not None:
-            return f"--{name}", (match[1] or "").strip("\"'")
-        # Hydra and NeMo write key=value
-        match = re.search(rf"(?<![^\s\"'])\+?{re.escape(name)}=([^\s;|&\"']+)", launch) if "." in name else None
-        if match is not None:
-            return name, match[1]
-    return None
+def script_logs(job: Job, read: Callable[[str], str | None]) -> tuple[tuple[LogSource, ...], tuple[str, ...]]:
+    """Return the logs that a script which has not been submitted names, and what names one that cannot be told.
 
-
-def checkpoints_of(spec: JobSpec, directives: Directives, launch: str) -> tuple[str, str]:
-    """Return where a job saves, and what says so; two empty texts where nothing does."""
-    if directives.checkpoints:
-        return directives.checkpoints, "#NIGHTSHIFT checkpoints= in the script"
-    if spec.environment.get(ENVIRONMENT):
-        return spec.environment[ENVIRONMENT], f"{ENVIRONMENT} in the job's environment"
-    exported = re.search(rf"^\s*(?:export\s+)?{ENVIRONMENT}=[\"']?([^\"'\s]+)", spec.script, re.MULTILINE)
-    if exported:
-        return exported[1], f"{ENVIRONMENT} in the script"
-    said = argument_of(launch, _SAVE_ARGUMENTS)
-    if said is not None and said[1] and "$" not in said[1]:
-        return said[1], f"{said[0]} of the launch command"
-    return "", ""
-
-
-def resume_of(script: str, directives: Directives, launch: str, framework: str) -> ResumeReading:
-    """Return how a script goes on when it is submitted again, by what it says itself."""
-    code = "\n".join(code_lines(script))
-    if RESUME_FROM in code or ARGS in code or re.search(rf"\b{STEP}\b", code):
-        return ResumeReading(ResumeMode.NIGHTSHIFT, f"the script uses {RESUME_FROM if RESUME_FROM in code else ARGS}")
-    if directives.resume:
-        return ResumeReading(ResumeMode.NIGHTSHIFT, f'#NIGHTSHIFT resume="{directives.resume}"')
-    if re.search(r"--overwrite_output_dir\b(?!\s+false)", launch, re.IGNORECASE):
-        return ResumeReading(ResumeMode.NO, "--overwrite_output_dir starts over")
-    if framework == "torchtitan":
-        return ResumeReading(ResumeMode.ITSELF, "torchtitan loads the newest checkpoint of its folder when checkpoints are enabled")
-    said = argument_of(launch, _RESUME_ARGUMENTS)
-    if framework == "nanogpt":
-        mode = ResumeMode.ITSELF if said == ("--init_from", "resume") else ResumeMode.NO
-        return ResumeReading(mode, "--init_from=resume loads ckpt.pt" if mode is ResumeMode.ITSELF else "--init_from is not resume")
-    if framework == "megatron":
-        if said is not None and said[0] == "--load":
-            return ResumeReading(ResumeMode.ITSELF, "--load takes the checkpoint that the tracker names")
-        return ResumeReading(ResumeMode.NO, "Megatron loads nothing without --load")
-    if framework == "nemo" and re.search(r"resume_if_exists=true", launch, re.IGNORECASE):
-        return ResumeReading(ResumeMode.ITSELF, "exp_manager.resume_if_exists=true loads the newest of its folder")
-    if said is None:
-        return ResumeReading(ResumeMode.UNKNOWN, "nothing in the script says it")
-    if said[1].lower() in ("", "true", "latest", "auto", "last", "resume", "yes", "1"):
-        return ResumeReading(ResumeMode.ITSELF, f"{said[0]} {said[1]}".strip())
-    return ResumeReading(ResumeMode.UNKNOWN, f"{said[0]} {said[1]} names one place: what it loads there is not known")
-
-
-def logs_of(script: str, options: Mapping[str, str], known: str | None = None) -> tuple[LogFile, ...]:
-    """Return the files that the job's output goes to: of the batch script, of its steps, and those that the script redirects to."""
-    output = options.get("output")
+    Args:
+        job: From `job_of_script`.
+        read: As in `read_script`; for scripts that it runs.
+    """
+    if job.spec is None:
+        return (), ()
+    options = sbatch_options(job.spec.script)
+    folder = str(job.work_dir or "")
     default = DEFAULT_ARRAY_OUTPUT if "array" in options else DEFAULT_OUTPUT
-    found = [
-        LogFile(
-            known or output or default,
-            "output",
-            "#SBATCH --output" if output else "as sbatch was told" if known else "Slurm's default",
-        )
-    ]
+    output = options.get("output")
+    logs = [LogSource(_below(folder, output or default), Origin.OUTPUT, "#SBATCH --output" if output else "Slurm's default")]
     if options.get("error"):
-        found.append(LogFile(options["error"], "error", "#SBATCH --error"))
-    for line in code_lines(script):
-        if re.search(r"\bsrun\b", line):
-            step = argument_of(line, ("output",)) or _short_argument(line, "o")
-            error = argument_of(line, ("error",)) or _short_argument(line, "e")
-            found += [LogFile(said[1], "step", f"srun {said[0]}") for said in (step, error) if said is not None and said[1]]
-        if _STARTS.search(line):
-            found += [
-                LogFile(path.strip("\"'"), "redirected", "a redirection") for path in _REDIRECTION.findall(line) if path != "&1"
-            ]
-    return tuple(dict.fromkeys(found))
+        logs.append(LogSource(_below(folder, options["error"]), Origin.ERROR, "#SBATCH --error"))
+    ids = [("SLURM_JOB_ID", "%j"), ("SLURM_JOBID", "%j"), ("SLURM_JOB_NAME", "%x"), ("SLURM_ARRAY_JOB_ID", "%A")]
+    variables = dict(known_variables([*ids, ("SLURM_ARRAY_TASK_ID", "%a"), ("SLURM_SUBMIT_DIR", folder)]))
+    around = Surroundings(folder if folder.startswith("/") else "", _PLACEHOLDERS, variables, job.spec.arguments)
+    declared = [declared_logs(job.spec.script, around)]
+    for path in declared[0].called[:MOST_CALLED]:
+        declared.append(declared_logs(read(path) or "", around))
+    for one in declared:
+        logs += [LogSource(shown_pattern(log.path), log.origin, log.how) for log in one.patterns]
+    problems = [problem for one in declared for problem in (*one.problems, *map(_nowhere, one.nowhere))]
+    return tuple(dict.fromkeys(logs)), tuple(dict.fromkeys(problems))
 
 
-def _short_argument(line: str, letter: str) -> tuple[str, str] | None:
-    match = re.search(rf"\bsrun\b(?:\s+-\S+(?:\s+[^-\s]\S*)?)*?\s-{letter}\s*(\S+)", line)
-    return None if match is None else (f"-{letter}", match[1])
+def _nowhere(how: str) -> str:
+    return f"`{how}` throws output away"
+
+
+def _below(folder: str, path: str) -> str:
+    return str(PurePosixPath(folder) / path)
+
+
+def log_sources(logs: JobLogs) -> tuple[LogSource, ...]:
+    """Return the logs of a job as a reading holds them."""
+    return tuple(
+        LogSource(
+            str(file.path) if file.state is not LogState.DISCARDED else NEVER_READ,
+            file.origin,
+            file.how,
+            str(file.state),
+            file.note,
+        )
+        for file in logs.files
+    )
 
 
 def shape_of(spec: JobSpec, options: Mapping[str, str]) -> str:
@@ -362,13 +351,6 @@ def shape_of(spec: JobSpec, options: Mapping[str, str]) -> str:
     return ", ".join(parts)
 
 
-def repeat_of(script: str) -> tuple[str, ...]:
-    """Return why the same job cannot be submitted again as it was."""
-    if re.search(r"^#SBATCH\s+(?:hetjob|packjob)\b", script, re.MULTILINE):
-        return ("it is heterogeneous: Slurm keeps too little of the other parts to submit it again; requeue keeps them",)
-    return ()
-
-
 _HOW_TO_RESUME = {
     "megatron": '#NIGHTSHIFT resume="--load {checkpoint}"',
     "nanogpt": '#NIGHTSHIFT resume="--init_from=resume"',
@@ -380,37 +362,58 @@ _HOW_TO_RESUME = {
 _ANY_RESUME = '#NIGHTSHIFT resume="ARGUMENT {checkpoint}"    # with the argument by which your program loads a checkpoint'
 
 
-def with_gaps(reading: JobReading) -> JobReading:
-    """Return a reading with what is not understood, the costliest first, each with the line that would mend it."""
+def gaps_of(reading: JobReading) -> tuple[Gap, ...]:
+    """Return what is not understood, the costliest first, each with the line that would mend it."""
     gaps = [Gap(Weight.BLOCKS, f"a #NIGHTSHIFT line is not understood: {problem}", "") for problem in reading.directives.problems]
-    gaps += [Gap(Weight.BLOCKS, text, "") for text in reading.cannot_repeat]
-    real = [log for log in reading.logs if log.path != NEVER_READ]
-    if not real:
-        gaps.append(
-            Gap(Weight.BLOCKS, "all of its output goes to /dev/null: nobody can see why it fails", "#SBATCH --output=%x-%j.log")
-        )
-    if not reading.checkpoint_folder:
-        config = argument_of(reading.launch, _CONFIG_ARGUMENTS)
-        where = f"; {config[0]} {config[1]} may say it" if config is not None and config[1] else ""
-        gaps.append(Gap(Weight.BLOCKS, f"where it saves checkpoints is not known{where}", "#NIGHTSHIFT checkpoints=FOLDER"))
-    if reading.resume.mode in (ResumeMode.NO, ResumeMode.UNKNOWN):
-        what = "would start at step 0 again" if reading.resume.mode is ResumeMode.NO else "is not known to resume"
-        line = _HOW_TO_RESUME.get(reading.framework, _ANY_RESUME)
-        gaps.append(Gap(Weight.BLOCKS, f"submitted again it {what}: {reading.resume.how}", line))
-    elif reading.resume.mode is ResumeMode.ITSELF:
-        text = f"it loads what it finds ({reading.resume.how}), also where Nightshift chose an older healthy checkpoint"
-        gaps.append(Gap(Weight.IMPROVES, text, _HOW_TO_RESUME.get(reading.framework, _ANY_RESUME)))
-    fixed = next((log for log in real if log.stream in ("output", "error") and not _OF_ONE_ATTEMPT.search(log.path)), None)
-    if fixed is not None:
-        stem, dot, end = fixed.path.rpartition(".")
-        better = f"{stem}-%j.{end}" if dot and "/" not in end else f"{fixed.path}-%j"
-        text = f"the next attempt writes over {fixed.path}, or behind it"
-        gaps.append(Gap(Weight.IMPROVES, text, f"#SBATCH --{fixed.stream}={better}"))
+    gaps += [*_log_gaps(reading), *_resume_gaps(reading)]
     if not reading.launch:
-        gaps.append(Gap(Weight.IMPROVES, "no launch command is recognised in it: what it starts may say more", ""))
+        gaps.append(Gap(Weight.IMPROVES, "no program is recognised in it: what it starts may say more", ""))
     if not reading.directives.owner:
         gaps.append(Gap(Weight.IMPROVES, "who is told of it is its user alone", "#NIGHTSHIFT owner=NAME"))
-    return replace(reading, gaps=tuple(sorted(gaps, key=lambda gap: gap.weight is Weight.IMPROVES)))
+    return tuple(sorted(gaps, key=lambda gap: gap.weight is Weight.IMPROVES))
+
+
+def _log_gaps(reading: JobReading) -> list[Gap]:
+    gaps = []
+    if all(log.path == NEVER_READ for log in reading.logs):
+        text = "all of its output goes to /dev/null: nobody can see why it fails" if reading.logs else "it has no log that is known"
+        gaps.append(Gap(Weight.BLOCKS, text, "#SBATCH --output=%x-%j.log"))
+    named = {"output": reading.spec.log or reading.options.get("output"), "error": reading.options.get("error")}
+    for stream, path in named.items():
+        if path and path != NEVER_READ and not _OF_ONE_ATTEMPT.search(path):
+            stem, dot, end = path.rpartition(".")
+            better = f"{stem}-%j.{end}" if dot and "/" not in end else f"{path}-%j"
+            gaps.append(Gap(Weight.IMPROVES, f"the next attempt writes over {path}, or behind it", f"#SBATCH --{stream}={better}"))
+            break
+    if reading.log_problems:
+        gaps.append(Gap(Weight.IMPROVES, f"not all logs are known: {reading.log_problems[0]}", "#NIGHTSHIFT logs=FILE"))
+    return gaps
+
+
+def _resume_gaps(reading: JobReading) -> list[Gap]:
+    gaps = []
+    way, line = reading.resume, _HOW_TO_RESUME.get(reading.framework, _ANY_RESUME)
+    if reading.doubt:
+        line = ""  # a job that is queued again under its own id is given no arguments
+    if reading.never_saves:
+        gaps.append(Gap(Weight.BLOCKS, reading.never_saves, ""))
+    elif not reading.checkpoint_folder:
+        gaps.append(Gap(Weight.BLOCKS, "where it saves checkpoints is not known", "#NIGHTSHIFT checkpoints=FOLDER"))
+    if way.means in (ResumeMeans.NONE, ResumeMeans.UNKNOWN, ResumeMeans.FIXED):
+        gaps.append(Gap(Weight.BLOCKS, way.sentence, line))
+    elif way.means in BY_ITSELF and not reading.doubt:
+        text = "where an older checkpoint is chosen, newer ones are moved aside or the tracker is set first, as the policy allows"
+        gaps.append(Gap(Weight.IMPROVES, text, line))
+    if reading.doubt and takes_variables(reading.spec.script):
+        text = (
+            f"it cannot be submitted again as it was: {reading.doubt}; queued again under its own id it is not told the checkpoint "
+            "that its script takes from Nightshift: let the program load the newest of its folder by itself"
+        )
+        gaps.append(Gap(Weight.BLOCKS, text, ""))
+    elif reading.doubt:
+        text = f"it is queued again under its own id, not submitted anew: {reading.doubt}"
+        gaps.append(Gap(Weight.IMPROVES, text, ""))
+    return gaps
 
 
 def _whole(text: str | None, default: int) -> int:

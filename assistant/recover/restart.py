@@ -26,6 +26,8 @@ SKIP_TO = "NIGHTSHIFT_SKIP_TO"
 SKIP_STEPS = ("NIGHTSHIFT_SKIP_FROM_STEP", "NIGHTSHIFT_SKIP_TO_STEP")
 ATTEMPT = "NIGHTSHIFT_ATTEMPT"
 LAUNCHER = re.compile(r"\b(?:srun|torchrun|mpirun|mpiexec|deepspeed|accelerate|python[\d.]*|fairseq-train|litgpt|tune|nemo)\b")
+NEEDS_VARIABLES = re.compile(rf"\b(?:{ARGS}|{RESUME_FROM}|{STEP}|{SKIP_FROM})\b")
+"""In scripts that take their checkpoint from Nightshift, which a job queued again under its own id is not told."""
 NOT_SAFE = re.compile(r"[^\w@%+=:,./-]")
 """Characters that a shell would not pass on as they are."""
 
@@ -47,6 +49,11 @@ def attempt_of(spec: JobSpec) -> int:
         return max(whole_number(text), 0)
     except MalformedContent:  # a job's environment is its user's
         return 0
+
+
+def takes_variables(script: str) -> bool:
+    """Tell whether a script takes its checkpoint from variables of Nightshift, which `scontrol requeue` cannot give it."""
+    return bool(read_directives(script).resume) or NEEDS_VARIABLES.search(script) is not None
 
 
 def plan_restart(

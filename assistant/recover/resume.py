@@ -76,6 +76,8 @@ RESUME_OPTIONS = (
         "init_from",
     ),
 )
+MEGATRON_PROGRAM = re.compile(r"pretrain_(?:gpt|bert|t5|mamba|vlm|retro|ict|vision_\w+)\.py")
+"""Training programs that Megatron-LM ships."""
 NO = frozenset(("", "false", "none", "null", "no", "0", "scratch", "never"))
 NEWEST_WORDS = frozenset(("true", "yes", "1", "auto", "last", "latest", "newest", "resume", "hpc", "allow", "must"))
 PLAIN_LIBRARIES = frozenset(
@@ -192,7 +194,7 @@ def _way_of(program: JobProgram) -> ResumeWay:
         option = program.option(*RESUME_OPTIONS)
         if option is not None:
             return _by_text(option.value, f"{option.where} of {program.name}")
-        return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} cannot be read")
+        return _overwrites(program) or ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} cannot be read")
     return _by_source(program)
 
 
@@ -215,6 +217,8 @@ def _torchtitan(program: JobProgram) -> ResumeWay | None:
     if step is not None and step.value not in ("-1", "null"):
         return ResumeWay(ResumeMeans.FIXED, step.where, f"step-{step.value}")
     switch = program.option("checkpoint.enable", "checkpoint.enable_checkpoint")
+    if switch is None and (file := program.unread("job.config_file")):
+        return ResumeWay(ResumeMeans.UNKNOWN, f"{file} cannot be read, and may set checkpoint.enable")
     if switch is not None and switch.value != "false":
         return ResumeWay(ResumeMeans.NEWEST, f"torchtitan loads the newest step-N with .metadata; {switch.where}")
     return ResumeWay(ResumeMeans.NONE, "checkpoint.enable is not set")
@@ -222,7 +226,8 @@ def _torchtitan(program: JobProgram) -> ResumeWay | None:
 
 def _megatron(program: JobProgram) -> ResumeWay | None:
     shape = program.option("num_layers", "tensor_model_parallel_size", "micro_batch_size", "save_interval", "ckpt_format")
-    if program.option("save") is None or shape is None or "." in program.option("save").name:  # type: ignore[union-attr]
+    save = program.option("save")
+    if save is None or "." in save.name or (shape is None and MEGATRON_PROGRAM.fullmatch(program.name) is None):
         return None
     if program.source is not None and not _imports(program, "megatron"):
         return None
@@ -254,8 +259,21 @@ def _huggingface(program: JobProgram) -> ResumeWay | None:
         where = f"train() in {_file(source)}, line {call.line}"
         if node is None:
             return ResumeWay(ResumeMeans.NONE, f"{where} is not given resume_from_checkpoint")
+        if any("overwrite_output_dir" in one.text for one in program.sources) and (over := _overwrites(program)) is not None:
+            return over
         return _by_value(program, source, node, f"resume_from_checkpoint of {where}")
     return None
+
+
+def _overwrites(program: JobProgram) -> ResumeWay | None:
+    """Return that a program of transformers is told to begin anew; None where it is not.
+
+    Source: the example scripts of transformers look for the last checkpoint only without `--overwrite_output_dir`.
+    """
+    over = program.option("overwrite_output_dir")
+    if over is None or over.value.lower() in NO or program.option("resume_from_checkpoint") is not None:
+        return None
+    return ResumeWay(ResumeMeans.NONE, f"{over.where}, without --resume_from_checkpoint")
 
 
 def _lightning(program: JobProgram) -> ResumeWay | None:

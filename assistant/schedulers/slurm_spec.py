@@ -113,10 +113,22 @@ def job_spec(
 
 def _doubt(job: Job, details: Mapping[str, str], script: str) -> str:
     """Return why a job cannot be rebuilt, whatever is known of its line; empty where that does not stand against it."""
-    if "HetJobId" in details or "+" in job.id:
+    task = job.id.partition("_")[2].isdecimal()
+    return repeat_doubt(script, heterogeneous="HetJobId" in details or "+" in job.id, array=task)
+
+
+def repeat_doubt(script: str, *, heterogeneous: bool, array: bool) -> str:
+    """Return why a job with this script cannot be submitted again as it was; empty where that does not stand against it.
+
+    Args:
+        script: Without the line of `with_carried`.
+        heterogeneous: Whether the job has parts.
+        array: Whether it is a task of an array.
+    """
+    if heterogeneous:
         return "it is a heterogeneous job, of whose parts Slurm does not keep which option was whose"
     of_array = re.search(r"SLURM_ARRAY_(?:TASK_(?:COUNT|MIN|MAX|STEP)|JOB_ID)\b", script)
-    if of_array and job.id.partition("_")[2].isdecimal():
+    if of_array and array:
         return f"its script uses {of_array.group()}, which one task of an array that is submitted alone does not get as before"
     return ""
 

@@ -27,7 +27,7 @@ def test_a_script_that_would_start_over_fails_with_the_line_that_mends_it(cli: R
     script.write_text("#!/bin/bash\npython pretrain_gpt.py --save /ckpt --lr $1\n", encoding="utf-8")
     said = cli("job", "check", str(script), "--json", "--", "3e-4")
     found = json.loads(said.out)
-    assert (said.code, found["ready"], found["resume"]["mode"]) == (1, False, "no")
+    assert (said.code, found["ready"], found["resume"]["means"]) == (1, False, "none")
     assert found["gaps"][0]["line"] == '#NIGHTSHIFT resume="--load {checkpoint}"'
     assert found["submitted"] == f"sbatch --parsable {script} 3e-4"
 

@@ -60,7 +60,7 @@ def test_the_example_of_the_page_is_what_the_command_says(cli: Run, tmp_path: Pa
     script = "#!/bin/bash\n#SBATCH --nodes=4 --ntasks-per-node=8\nsrun python -u pretrain_gpt.py --save /ckpt/gpt --num-layers 24\n"
     reading = read_script(script, name="train.sbatch")
     shown = PREPARE.partition("$ nightshift job check train.sbatch\n")[2].partition("```")[0]
-    for said in (reading.launch, reading.resume.how, reading.shape, reading.gaps[0].text, reading.gaps[0].line):
+    for said in (reading.launch, reading.resume.sentence, reading.shape, reading.gaps[0].text, reading.gaps[0].line):
         assert said in shown
     file = tmp_path / "train.sbatch"
     file.write_text(script, encoding="utf-8")
@@ -96,4 +96,4 @@ def test_each_command_of_the_steps_runs(cli: Run, home: Path) -> None:
 def test_the_doctor_tries_a_running_job_and_shows_a_first_policy(cli: Run) -> None:
     found = {one["name"]: one for one in cli("doctor", "--json").objects}
     assert 'extends = "shipped"' in found["example"]["text"]
-    assert "no job runs now" in found["job"]["text"]
+    assert "no job runs now" in found["jobs"]["text"]

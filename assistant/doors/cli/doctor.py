@@ -16,12 +16,9 @@ from assistant.doors.cli.group import app, examples
 from assistant.doors.cli.options import Json
 from assistant.doors.cli.output import print_json, print_line
 from assistant.errors import NightshiftError
-from assistant.records import JobState
 
 doctor_app = app(help="Check that everything Nightshift needs is there.")
 
-SHOWN_JOBS = 3
-"""Running jobs whose scripts are looked at."""
 LOW_DISK_BYTES = 1 << 30
 FULL_DISK_BYTES = 64 << 20
 OLDEST_SQLITE = (3, 35, 0)
@@ -238,22 +235,6 @@ def _slurm(door: Door) -> Iterator[Finding]:
             yield Finding("slurm", Health.OK if checked.works else Health.WARN, checked.text, checked.todo)
 
 
-def _resumes(door: Door) -> Iterator[Finding]:
-    """Say of a few jobs that run where they save and how they would go on."""
-    from assistant.recover.checkpoints.place import checkpoint_place
-    from assistant.recover.job_program import programs_of
-    from assistant.recover.resume import SETTLE, ResumeMeans, resume_way
-
-    scheduler = door.engine().scheduler
-    for listed in [job for job in scheduler.jobs() if job.state is JobState.RUNNING][:SHOWN_JOBS]:
-        job = scheduler.job(listed.id)
-        programs = programs_of(job)
-        way, place = resume_way(job, programs), checkpoint_place(job, door.settings.checkpoints, (), programs)
-        saves = f"saves into {place.folder} ({place.how})" if place else "where it saves, neither script nor programs tell"
-        sure = place is not None and way.means not in (ResumeMeans.NONE, ResumeMeans.UNKNOWN)
-        yield Finding("jobs", Health.OK if sure else Health.WARN, f"job {job.id}: {way.sentence}; {saves}", "" if sure else SETTLE)
-
-
 def _ssh(door: Door) -> Iterator[Finding]:
     from assistant.doors.cli.doctor_cluster import ssh_to_nodes
 
@@ -261,11 +242,11 @@ def _ssh(door: Door) -> Iterator[Finding]:
         yield Finding("ssh", Health.OK if works else Health.WARN, text, todo)
 
 
-def _running_job(door: Door) -> Iterator[Finding]:
-    from assistant.doors.cli.doctor_cluster import running_job
+def _running_jobs(door: Door) -> Iterator[Finding]:
+    from assistant.doors.cli.doctor_cluster import running_jobs
 
-    for works, text, todo in running_job(door):
-        yield Finding("job", Health.OK if works else Health.WARN, text, todo)
+    for works, text, todo in running_jobs(door):
+        yield Finding("jobs", Health.OK if works else Health.WARN, text, todo)
 
 
 def _example_policy(door: Door) -> Iterator[Finding]:
@@ -307,9 +288,8 @@ CHECKS: dict[str, Check] = {
     "store": _store,
     "scheduler": _scheduler,
     "slurm": _slurm,
-    "jobs": _resumes,
     "ssh": _ssh,
-    "job": _running_job,
+    "jobs": _running_jobs,
     "notify": _watch,
     "example": _example_policy,
 }

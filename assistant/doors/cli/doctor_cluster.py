@@ -1,4 +1,4 @@
-"""Checks of `nightshift doctor` that reach into the cluster: nodes over SSH, and the log and checkpoints of a job that runs now."""
+"""Checks of `nightshift doctor` that reach into the cluster: nodes over SSH, and jobs that run now."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from assistant.doors.cli.door import Door
 from assistant.errors import NightshiftError
 
 if TYPE_CHECKING:
-    from assistant.records import Job, Node
+    from assistant.doors.cli.job_check import CheckedJob
+    from assistant.records import Node
 
-__all__ = ["EXAMPLE_POLICY", "NODES_TRIED", "running_job", "ssh_to_nodes"]
+__all__ = ["EXAMPLE_POLICY", "NODES_TRIED", "running_jobs", "ssh_to_nodes"]
 
 NODES_TRIED = 3
 SSH_S = 15.0
 JOBS_TRIED = 3
-READ_BYTES = 64 << 10
 EXAMPLE_POLICY = """extends = "shipped"
 mode = "propose"               # asks before each change: nightshift approve N
 [kind.resubmit]
@@ -59,57 +59,37 @@ def _spread(nodes: list[Node]) -> list[Node]:
     return [nodes[place] for place in places][:NODES_TRIED]
 
 
-def running_job(door: Door) -> Iterator[tuple[bool, str, str]]:
-    """Yield for one running job whether its log and its checkpoint folder can be read as this account."""
+def running_jobs(door: Door) -> Iterator[tuple[bool, str, str]]:
+    """Yield of a few running jobs what `job check` understands of them, read as this account: (works, text, what to do)."""
+    from assistant.doors.cli.job_check import checked_job
     from assistant.records import JobState
 
-    jobs = [job for job in door.engine().scheduler.jobs() if job.state is JobState.RUNNING]
-    if not jobs:
+    scheduler = door.engine().scheduler
+    running = [job for job in scheduler.jobs() if job.state is JobState.RUNNING]
+    if not running:
         yield True, "no job runs now: its log and checkpoints could not be tried", ""
-        return
-    with_log = [job for job in jobs if job.log is not None]
-    for job in (with_log or jobs)[-JOBS_TRIED:]:
-        said = [*_log_of(job), *_checkpoints_of(door, job)]
-        if all(works for works, _, _ in said):
-            yield from said
-            return
-    yield from said
+    for job in running[-JOBS_TRIED:]:
+        try:
+            checked = checked_job(door, scheduler.job(job.id))
+        except (NightshiftError, OSError) as error:
+            yield False, f"job {job.id}: {error}", f"nightshift job check {job.id}"
+            continue
+        yield _logs_of(job.id, checked)
+        yield _checkpoints_of(job.id, checked)
 
 
-def _log_of(job: Job) -> Iterator[tuple[bool, str, str]]:
-    from functools import partial
-
-    from assistant.untrusted import LOOK_S, read_end, reading_as, why_unreadable, within
-
-    if job.log is None:
-        yield False, f"job {job.id}: the scheduler names no log of it", f"nightshift job check {job.id}"
-        return
-    try:
-        with reading_as(job.account):
-            raw = within(LOOK_S, partial(read_end, job.log, READ_BYTES), str(job.log)).raw
-    except (OSError, NightshiftError) as error:
-        todo = "run as root or as the owner, or share the folder with a group of this account: docs/security.md"
-        yield False, f"job {job.id}: its log {job.log} cannot be read: {why_unreadable(error)}", todo
-        return
-    yield True, f"job {job.id}: its log {job.log} can be read, {len(raw.splitlines()):,} lines of its end", ""
+def _logs_of(job_id: str, checked: CheckedJob) -> tuple[bool, str, str]:
+    if checked.log_readable:
+        return True, f"job {job_id}: of its logs {checked.log}", ""
+    todo = "run as root or as the owner, or share the folder with a group of this account: docs/security.md"
+    return False, f"job {job_id}: no log of it can be read: {checked.log}", todo
 
 
-def _checkpoints_of(door: Door, job: Job) -> Iterator[tuple[bool, str, str]]:
-    from functools import partial
-
-    from assistant.recover.checkpoints.place import checkpoint_place
-    from assistant.recover.joblog import log_lines
-    from assistant.untrusted import LOOK_S, list_folder, reading_as, why_unreadable, within
-
-    place = checkpoint_place(job, door.settings.checkpoints, [line.text for line in log_lines(job)])
-    if place is None:
-        yield False, f"job {job.id}: where it saves checkpoints is not known", f"nightshift job check {job.id}"
-        return
-    try:
-        with reading_as(job.account):
-            many = len(within(LOOK_S, partial(list_folder, place.folder), str(place.folder)))
-    except (OSError, NightshiftError) as error:
-        text = f"job {job.id}: its checkpoint folder {place.folder} ({place.how}) cannot be listed: {why_unreadable(error)}"
-        yield False, text, f"nightshift job check {job.id}"
-        return
-    yield True, f"job {job.id}: its checkpoint folder {place.folder} ({place.how}) can be listed, {many} entries", ""
+def _checkpoints_of(job_id: str, checked: CheckedJob) -> tuple[bool, str, str]:
+    reading = checked.reading
+    where = (
+        f"saves into {reading.checkpoint_folder} ({reading.checkpoint_how})" if reading.checkpoint_folder else checked.search.note
+    )
+    text = f"job {job_id}: {reading.resume.sentence}; {where}" + (f"; there now: {checked.saved}" if checked.saved else "")
+    blocks = next((gap for gap in reading.gaps if gap.weight == "blocks"), None)
+    return blocks is None, text, "" if blocks is None else blocks.line or f"nightshift job check {job_id}"

@@ -16,23 +16,30 @@ from assistant.doors.cli.options import Json
 from assistant.doors.cli.output import print_json, print_line, print_pairs
 
 if TYPE_CHECKING:
-    from assistant.records import Job, JobSpec
+    from assistant.engine import Engine
+    from assistant.records import Checkpoint, Job
+    from assistant.recover.checkpoints.place import Place
+    from assistant.recover.checkpoints.search import CheckpointSearch
     from assistant.recover.job_reading import JobReading
+    from assistant.recover.resume import ResumeWay
 
 MOST_SCRIPT = 1 << 20
 
 
-class _Target(NamedTuple):
-    """What is checked, and what is known of it beyond its script."""
+class CheckedJob(NamedTuple):
+    """What is understood of a script or a job, and what is there of it now."""
 
     reading: JobReading
     job: Job | None
+    """None for a script."""
+    search: CheckpointSearch
     log: str
-    """Whether the log can be read now; empty for a script that does not run."""
+    """Which logs can be read now; empty for a script."""
+    log_readable: bool
     saved: str
     """What lies in the checkpoint folder."""
-    submitted: str
-    """The exact command that would submit it again, or why there is none."""
+    first: str
+    """What a restart needs first, or why it would be refused as things are; empty where nothing stands against it."""
 
 
 @job_app.command(
@@ -59,154 +66,190 @@ def check_job(
     """
     door = door_of(context)
     path = Path(target)
-    found = _of_script(door, path, arguments or []) if path.is_file() or "/" in target else _of_job(door, target)
-    reading = found.reading
-    ready = reading.ready and not (strict and reading.gaps)
-    if as_json:
-        print_json(_record(found))
+    if path.is_file() or "/" in target:
+        checked = _of_script(door, path, arguments or [])
+        # the options stand in the script itself
+        submitted = shlex.join(["sbatch", "--parsable", str(path), *checked.reading.spec.arguments])
     else:
-        _print(found)
+        with door.rehearsal() as engine:
+            job = engine.scheduler.job(target)
+            checked = checked_job(door, job)
+            submitted = _submission(engine, job, checked)
+    ready = checked.reading.ready and not (strict and checked.reading.gaps)
+    if as_json:
+        print_json(_record(checked, submitted))
+    else:
+        _print(checked, submitted)
     raise typer.Exit(Exit.DONE if ready else Exit.ERROR)
 
 
-def _of_script(door: Door, path: Path, arguments: list[str]) -> _Target:
+def _of_script(door: Door, path: Path, arguments: list[str]) -> CheckedJob:
+    from assistant.doors.cli.door import user
+    from assistant.doors.cli.times import now
     from assistant.errors import InputError
-    from assistant.recover.job_reading import read_script
+    from assistant.recover.checkpoints.search import search_checkpoints
+    from assistant.recover.job_program import FileReader
+    from assistant.recover.job_reading import job_of_script, read_job, script_logs
+    from assistant.recover.resume import resume_way
     from assistant.untrusted import read_whole, why_unreadable
 
     try:
         script = read_whole(path, MOST_SCRIPT).decode("utf-8", "replace")
     except (OSError, InputError) as error:
         raise InputError(f"{path}: cannot be read as a batch script: {why_unreadable(error)}") from error
-    reading = read_script(script, name=path.name, arguments=arguments, work_dir=Path.cwd())
-    return _Target(reading, None, "", _saved(reading, ""), _command(door, reading.spec, with_script=str(path)))
-
-
-def _of_job(door: Door, job_id: str) -> _Target:
-    from dataclasses import replace
-
-    from assistant.errors import ToolError
-    from assistant.recover.checkpoints.place import checkpoint_place
-    from assistant.recover.job_reading import LogFile, read_spec, with_gaps
-    from assistant.recover.joblog import log_lines
-
-    job = door.engine().scheduler.job(job_id)
-    if job.spec is None:
-        raise ToolError(f"the scheduler keeps no script of job {job_id}, so it cannot be submitted again; check its script by file")
-    reading = read_spec(job.spec)
-    lines = [line.text for line in log_lines(job)]
-    place = checkpoint_place(job, {}, lines)
-    if place is not None and (not reading.checkpoint_folder or place.how != "the job's log"):
-        reading = with_gaps(replace(reading, checkpoint_folder=str(place.folder), checkpoint_how=place.how))
-    if job.log is not None:
-        others = tuple(log for log in reading.logs if log.stream != "output")
-        reading = replace(reading, logs=(LogFile(str(job.log), "output", "the scheduler's record"), *others))
-    log = f"{len(lines):,} lines of its end can be read" if lines else "holds nothing that can be read now"
-    return _Target(
-        reading,
-        job,
-        log if job.log is not None else "it has none yet",
-        _saved(reading, job.account),
-        _command(door, _planned(job, job.spec)),
+    job = job_of_script(script, name=path.name, arguments=arguments, work_dir=Path.cwd(), user=user())
+    search = search_checkpoints(job, door.settings.checkpoints, (), now=now())
+    logs, problems = script_logs(job, FileReader(""))
+    way = resume_way(job, search.programs)
+    reading = read_job(
+        job, search.programs, way, place=_place(door, job, search, ()), search=search, logs=logs, log_problems=problems
     )
+    return CheckedJob(reading, None, search, "", False, _saved(search), "")
 
 
-def _planned(job: Job, spec: JobSpec) -> JobSpec:
-    """Return the job as a restart from the start would submit it; which checkpoint is chosen is decided when it fails."""
+def checked_job(door: Door, job: Job) -> CheckedJob:
+    """Return what is understood of a job and what of it can be read now, with its owner's rights.
+
+    Args:
+        door: Has the settings.
+        job: As the scheduler shows it alone.
+
+    Raises:
+        ToolError: The scheduler keeps no script of it.
+        Unavailable: The storage did not answer.
+    """
+    from assistant.doors.cli.times import now
+    from assistant.errors import ToolError
+    from assistant.recover.checkpoints.search import search_checkpoints
+    from assistant.recover.job_reading import log_sources, read_job
+    from assistant.recover.joblog import log_lines, logs_of
+    from assistant.recover.loaded import loaded_checkpoint
+    from assistant.recover.resume import resume_way
+
+    if job.spec is None:
+        raise ToolError(f"the scheduler keeps no script of job {job.id}, so it cannot be submitted again; check its script by file")
+    logs, lines = logs_of(job), log_lines(job)
+    texts = [line.text for line in lines]
+    search = search_checkpoints(job, door.settings.checkpoints, texts, now=now())
+    way = resume_way(job, search.programs, loaded_checkpoint(lines))
+    reading = read_job(
+        job,
+        search.programs,
+        way,
+        place=_place(door, job, search, texts),
+        search=search,
+        logs=log_sources(logs),
+        log_problems=logs.problems,
+    )
+    readable = len(logs.readable)
+    log = f"{readable} of {len(logs.files)} can be read, {len(texts):,} lines of their ends" if readable else logs.none_because()
+    return CheckedJob(reading, job, search, log, readable > 0, _saved(search), _first(job, search, way))
+
+
+def _place(door: Door, job: Job, search: CheckpointSearch, texts: list[str] | tuple[()]) -> Place | None:
+    """Return the surest folder also where nothing was found in it."""
+    from assistant.recover.checkpoints.place import checkpoint_place
+
+    return search.place or checkpoint_place(job, door.settings.checkpoints, texts, search.programs)
+
+
+def _newest(search: CheckpointSearch) -> Checkpoint | None:
+    from assistant.recover.checkpoints.inventory import last
+
+    return last(search.inventory) if search.inventory is not None else None
+
+
+def _first(job: Job, search: CheckpointSearch, way: ResumeWay) -> str:
+    """Return what would have to be done before a restart from the newest checkpoint, none of whose contents are read for that."""
+    from assistant.recover.checkpoints.search import folder_moves
+    from assistant.recover.resume_plan import resume_plan
+
+    newest = _newest(search)
+    if newest is None:
+        return ""
+    plan = resume_plan(way, search.inventory, newest, moves=folder_moves(job, search))
+    if plan.refusal:
+        return f"refused: {plan.refusal}"
+    moved = [f"{path} is moved aside" for path in plan.set_aside]
+    return "; ".join([*moved, *([f"{plan.tracker} is set to {plan.tracker_text}"] if plan.tracker is not None else [])])
+
+
+def _submission(engine: Engine, job: Job, checked: CheckedJob) -> str:
+    """Return the commands that would bring a job back, as the tools' own previews say; of one that lives, for when it has ended."""
+    from assistant.doors.cli.door import user
+    from assistant.engine.again import as_the_same_job
+    from assistant.errors import NightshiftError
+    from assistant.recover.playbook import Wanted
     from assistant.recover.restart import attempt_of, plan_restart
     from assistant.tooling import PENDING_TAG
+    from assistant.tools.resubmit import submission_lines
 
-    return plan_restart(job, spec, None, attempt=attempt_of(spec) + 1, tag=PENDING_TAG)
-
-
-def _command(door: Door, spec: JobSpec, *, with_script: str = "") -> str:
-    from assistant.errors import NightshiftError
-    from assistant.schedulers.slurm_spec import sbatch_words
-
-    if with_script:
-        # the options stand in the script itself
-        return shlex.join(["sbatch", "--parsable", with_script, *spec.arguments])
+    spec = checked.reading.spec
+    wanted = as_the_same_job(engine.scheduler, Wanted("again", "resubmit_job", {"job": job.id, "checkpoint": "last_healthy"}, ""))
     try:
-        if door.settings.scheduler == "slurm":
-            return "\n".join(door.engine().scheduler.command_lines("submit", spec))
-        return shlex.join(["sbatch", *sbatch_words(spec), *spec.arguments])
+        if job.state.ended or wanted.tool != "resubmit_job":
+            return engine.gate.preview(wanted.tool, wanted.arguments, by=f"cli:{user()}").text
+        if spec.doubt:
+            return f"none: job {job.id} cannot be submitted again as it was: {spec.doubt}"
+        again = plan_restart(job, spec, _newest(checked.search), attempt=attempt_of(spec) + 1, tag=PENDING_TAG)
+        return "\n".join(submission_lines(engine.scheduler, job.id, again))
     except NightshiftError as error:
         return f"none: {error}"
 
 
-def _saved(reading: JobReading, account: str) -> str:
-    """Return what lies in the checkpoint folder now, as far as it can be read from here with the owner's rights."""
-    from datetime import UTC, datetime
-
-    from assistant.errors import NightshiftError
-    from assistant.recover.checkpoints.inventory import inventory
-    from assistant.untrusted import LOOK_S, is_folder, reading_as, within
-
-    if not reading.checkpoint_folder or "$" in reading.checkpoint_folder:
-        return ""
-    folder = reading.spec.work_dir / Path(reading.checkpoint_folder).expanduser()
-    try:
-        with reading_as(account):
-            if not within(LOOK_S, lambda: is_folder(folder), str(folder)):
-                return f"{folder} does not exist yet, or cannot be seen from here"
-            found = within(LOOK_S, lambda: inventory(folder, now=datetime.now(UTC)), str(folder))
-    except (NightshiftError, OSError) as error:
-        return f"{folder}: {error}"
-    if not found.checkpoints:
-        return f"{folder} holds no checkpoint that is recognised"
-    newest = found.checkpoints[-1]
-    return f"{len(found.checkpoints)} in {folder}, the newest of step {newest.step} ({newest.format})"
+def _saved(search: CheckpointSearch) -> str:
+    newest = _newest(search)
+    if newest is None or search.inventory is None:
+        return "; ".join(search.looked_at)
+    return f"{len(search.inventory.checkpoints)} in {search.note}, the newest of step {newest.step} ({newest.format})"
 
 
-def _record(found: _Target) -> dict[str, object]:
+def _record(checked: CheckedJob, submitted: str) -> dict[str, object]:
     from assistant.tooling import to_json
 
-    record = to_json(found.reading)
+    record = to_json(checked.reading)
     spec = record.pop("spec")
     record["name"], record["work_dir"] = spec["name"], spec["work_dir"]
+    record["resume"]["sentence"] = checked.reading.resume.sentence
     return {
         **record,
-        "ready": found.reading.ready,
-        "job": found.job.id if found.job is not None else None,
-        "log": found.log,
-        "saved": found.saved,
-        "submitted": found.submitted,
+        "ready": checked.reading.ready,
+        "job": checked.job.id if checked.job is not None else None,
+        "log": checked.log,
+        "checkpoints_state": str(checked.search.state),
+        "saved": checked.saved,
+        "needs_first": checked.first,
+        "submitted": submitted,
     }
 
 
-def _print(found: _Target) -> None:
-    reading = found.reading
+def _print(checked: CheckedJob, submitted: str) -> None:
+    reading = checked.reading
     where = f"{reading.checkpoint_folder} ({reading.checkpoint_how})" if reading.checkpoint_folder else "not known"
+    logs = [f"{log.path} ({log.how})" + "".join(f": {part}" for part in (log.state, log.note) if part) for log in reading.logs]
     print_pairs(
         [
-            ("job", found.job.id if found.job is not None else reading.spec.name),
+            ("job", checked.job.id if checked.job is not None else reading.spec.name),
             ("framework", reading.framework or "none that is recognised"),
-            ("starts with", reading.launch or "no launch command that is recognised"),
-            ("logs", [f"{log.path} ({log.stream}, {log.how})" for log in reading.logs]),
-            ("log now", found.log),
+            ("starts with", reading.launch or "no program that is recognised"),
+            ("logs", [*logs, *reading.log_problems]),
+            ("log now", checked.log),
             ("checkpoints", where),
-            ("saved now", found.saved),
-            ("resumes", f"{_RESUMES[reading.resume.mode]}: {reading.resume.how}"),
+            ("saved now", checked.saved),
+            ("resumes", reading.resume.sentence),
+            ("needs first", checked.first),
             ("shape", reading.shape),
-            ("submits", found.submitted),
+            ("submits" if checked.job is None or checked.job.state.ended else "would submit", submitted),
         ]
     )
     print_line()
     if not reading.gaps:
         print_line("ready: nothing in the script would improve this", colour="green")
         return
-    first = next((gap for gap in reading.gaps if gap.line), reading.gaps[0])
+    first = next((gap for gap in reading.gaps if gap.line), None)
     print_line("ready" if reading.ready else "not ready", colour="green" if reading.ready else "red")
     for gap in reading.gaps:
         print_line(f"  {gap.weight}: {gap.text}")
-    if first.line:
+    if first is not None:
         print_line()
         print_line(f"this line would improve it most: {first.line}")
-
-
-_RESUMES = {
-    "nightshift": "from the checkpoint that Nightshift chooses",
-    "itself": "by itself, from what it finds",
-    "no": "does not resume: it would start at step 0",
-    "unknown": "not known",
-}

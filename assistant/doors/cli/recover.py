@@ -161,6 +161,8 @@ def _print_plan(found: Plan, as_json: bool) -> None:
     diagnosis = found.diagnosis
     print_line(f"{diagnosis.reason} ({diagnosis.confidence:.0%}): {diagnosis.summary}")
     print_line(f"playbook: {found.playbook or 'none'}")
+    if found.resumes:
+        print_line(f"resumes: {unambiguous(found.resumes)}")
     for number, step in enumerate(found.steps, 1):
         print_line(f"{number}. {unambiguous(step.preview)}", colour="bold" if step.change else "")
         print_pairs(

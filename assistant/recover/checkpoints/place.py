@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from assistant.records import Job
+from assistant.recover.batch_script import UNRESOLVED
 from assistant.recover.checkpoints.layout import DIRECTORY_STEPS, Format
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.directives import read_directives
@@ -82,6 +83,9 @@ def checkpoint_places(
         places.append(Place(setting, "said by the settings", stated=True))
     if spec is not None and spec.environment.get(ENVIRONMENT):
         places.append(Place(_absolute(spec.environment[ENVIRONMENT], job), f"{ENVIRONMENT} in the job's environment", stated=True))
+    exported = next((path for one in programs if (path := one.launch.variables.get(ENVIRONMENT))), "")
+    if not places and exported and UNRESOLVED not in exported:
+        places.append(Place(_absolute(exported, job), f"{ENVIRONMENT} in the script", stated=True))
     if places:
         return places
     places += [Place(*one) for one in save_folders(programs)]

@@ -112,7 +112,9 @@ def save_folders(programs: Sequence[JobProgram]) -> list[SaveFolder]:
 def _of_program(program: JobProgram) -> Iterator[tuple[str, str]]:
     folder = program.option("checkpoint.folder", "checkpoint.checkpoint_folder")
     dump = program.option("job.dump_folder", "dump_folder")
-    if folder is not None or dump is not None or is_torchtitan(program):  # torchtitan: two parts, with defaults
+    known = folder is not None and dump is not None
+    # torchtitan: two parts, with defaults, which a configuration that cannot be read may replace
+    if (folder is not None or dump is not None or is_torchtitan(program)) and (known or not program.unread("job.config_file")):
         above, below = dump.value if dump else "outputs", folder.value if folder else "checkpoint"
         yield str(PurePosixPath(above) / below), _how(folder or dump, program, "torchtitan's default")
     for name in SAVE_OPTIONS:
