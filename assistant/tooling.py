@@ -80,6 +80,10 @@ class History(Protocol):
         """
         ...
 
+    def unacknowledged(self) -> Sequence[int]:
+        """Return the escalated incidents that nobody has acknowledged since, oldest first."""
+        ...
+
     def diagnosis(self, incident: int, /) -> Diagnosis | None:
         """Return the newest diagnosis of an incident."""
         ...

@@ -26,6 +26,9 @@ class NoHistory:
     def incident(self, incident: int, /) -> Incident:
         raise UsageError(f"there is no incident {incident}")
 
+    def unacknowledged(self) -> Sequence[int]:
+        return ()
+
     def diagnosis(self, incident: int, /) -> Diagnosis | None:
         return None
 

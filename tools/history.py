@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -15,7 +15,13 @@ MOST_CITED = 8
 
 @tool(risk=Risk.READ)
 def list_incidents(
-    context: Context, open_only: bool = False, job: str = "", node: str = "", hours: float = 0.0, limit: int = 50
+    context: Context,
+    open_only: bool = False,
+    job: str = "",
+    node: str = "",
+    hours: float = 0.0,
+    limit: int = 50,
+    unacknowledged: bool = False,
 ) -> list[dict[str, Any]]:
     """List incidents, newest first, each with its state and the reason that was found.
 
@@ -25,10 +31,17 @@ def list_incidents(
         node: Only those about this node, or in which it was to blame.
         hours: Only those opened within so many hours; 0 for all.
         limit: How many at most.
+        unacknowledged: Only escalated ones that nobody has acknowledged, as `nightshift status` counts them.
     """
     since = context.clock.now() - timedelta(hours=hours) if hours else None
     shown: list[dict[str, Any]] = []
-    for one in context.history.incidents(job=job or None, open_only=open_only, limit=10_000 if node or since else limit):
+    listed: Iterable[Incident]
+    if unacknowledged:
+        waiting = (context.history.incident(number) for number in reversed(context.history.unacknowledged()))
+        listed = (one for one in waiting if not job or one.job == job)
+    else:
+        listed = context.history.incidents(job=job or None, open_only=open_only, limit=10_000 if node or since else limit)
+    for one in listed:
         diagnosis = context.history.diagnosis(one.id)
         blamed = diagnosis.faulty_nodes if diagnosis is not None else ()
         if (since is None or one.opened >= since) and (not node or node in (one.node, *blamed)):

@@ -16,6 +16,7 @@ from assistant.agent.wording import one_line
 from assistant.nodeset import fold
 
 DAY_H = 24.0
+MOST_INCIDENTS = 10_000
 
 
 def overview(turn: Turn) -> Iterator[str]:
@@ -25,13 +26,20 @@ def overview(turn: Turn) -> Iterator[str]:
     opened = turn.look("list_incidents", open_only=True)
     waiting = turn.look("list_approvals")
     nodes, jobs = turn.look("node_states"), turn.look("list_jobs", limit=ALL_JOBS)
+    escalated = turn.look("list_incidents", unacknowledged=True, limit=MOST_INCIDENTS)
     out = [node for node in nodes.value or () if node["state"] in OUT]
     since = _since(turn, hours)
     failures = [job for job in jobs.value or () if job["state"] in FAILED and _ended_after(job, since)]
     running = sum(job["state"] == "running" for job in jobs.value or ())
-    unknown = [source for source in (opened, waiting, nodes, jobs) if source.error]
-    if not unknown and not opened.value and not waiting.value and not out and not failures:
+    unknown = [source for source in (opened, waiting, nodes, jobs, escalated) if source.error]
+    if not unknown and not escalated.value and not opened.value and not waiting.value and not out and not failures:
         yield "Nothing is wrong that is known here."
+    if escalated.value:
+        many = counted(len(escalated.value), "incident")
+        yield f"Handed to a person and acknowledged by nobody: {many} [{escalated.number}]; nightshift incident ack ID"
+    for one in (escalated.value or ())[:SHOWN]:
+        turn.incidents.append(one["incident"])
+        yield f"  {_incident_row(one, turn.now)}"
     if not opened.error:
         yield f"Open incidents: {len(opened.value)} [{opened.number}]."
     for one in (opened.value or ())[:SHOWN]:

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from assistant.doors.cli.exits import Exit
+from assistant.records import Event, EventKind, IncidentState
 from assistant.store import Store
-from tests.doors.conftest import Run
+from tests.doors.conftest import NOON, Run
 from tests.doors.test_cli_startup import PROGRAM
 
 
@@ -105,3 +106,14 @@ def test_a_file_of_conversations_that_is_broken_costs_only_the_conversation(
         with sqlite3.connect(kept) as file:
             file.execute("UPDATE spoken SET state = '{'")
     assert cli("ask", "--talk", "night", "what is wrong now?").code == Exit.DONE
+
+
+def test_what_is_wrong_counts_the_incidents_that_status_counts(cli: Run, store: Store) -> None:
+    for number in range(3):
+        incident, _ = store.open_incident(Event(EventKind.JOB_ENDED, f"10{number}", None, NOON))
+        store.set_state(incident.id, IncidentState.ESCALATED, note="ask its owner")
+    wrong = cli("ask", "what is wrong?").out
+    assert "Handed to a person and acknowledged by nobody: 3 incidents" in wrong
+    assert "3 incidents need a person" in cli("status").out
+    assert cli("incident", "ack", "--all").code == Exit.DONE
+    assert "acknowledged by nobody" not in cli("ask", "what is wrong?").out
