@@ -13,11 +13,13 @@ from typing import Any
 from assistant.errors import ToolError
 from assistant.ports import Requeues
 from assistant.records import Job, JobSpec, Risk, without_tags
-from assistant.recover.restart import attempt_of, elsewhere, takes_variables, too_few_nodes
+from assistant.recover.restart import attempt_of, elsewhere, too_few_nodes
+from assistant.recover.resume import ResumeMeans
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
 from assistant.tools._meant import must_be_alone_of_its_run, must_be_ours_to_restart, wait_until_alone
-from assistant.tools.checkpoints import choose_checkpoint
+from assistant.tools.checkpoints import choose_checkpoint, resume_of, search_of
+from assistant.tools.resubmit import checkpoint_of, must_load_chosen
 
 
 @tool(risk=Risk.CHANGE, kind="resubmit", undo="cancel_job")
@@ -36,7 +38,8 @@ def requeue_ended_job(
 
     Args:
         job: Scheduler job id of the attempt that ended.
-        checkpoint: The one it is to go on from; refused where its script would load another one. Empty or `none`: not looked at.
+        checkpoint: The one it is to go on from; refused where its script would load another one, and
+            `none` where it would begin over checkpoints. Empty: not looked at.
         exclude: Nodes to stay away from, on top of those that were excluded before.
         blamed: Nodes found at fault; they are stayed away from as well.
         not_all_of: Nodes of which one is at fault and nobody knows which: it must not run on all of them again.
@@ -67,20 +70,13 @@ def _must_be_possible(context: Context, job: Job, checkpoint: str) -> None:
         raise ToolError(f"job {job.id} is {job.state}: cancel it first, or leave it alone")
     must_be_ours_to_restart(context, job)
     must_be_alone_of_its_run(context, job)
-    script = job.spec.script if job.spec is not None else ""
-    if checkpoint in ("", "none"):
+    if checkpoint == "":
         return
-    if takes_variables(script):
+    if checkpoint != "none" and resume_of(job, search_of(context, job)).means is ResumeMeans.ARGUMENT:
         raise ToolError(
             f"job {job.id} takes its checkpoint from NIGHTSHIFT_ variables, which a job keeps as they were when it is queued again"
         )
-    newest = choose_checkpoint(context, job.id, which="last")
-    chosen = choose_checkpoint(context, job.id)["path"] if checkpoint == "last_healthy" else checkpoint
-    if newest["path"] != chosen:
-        raise ToolError(
-            f"job {job.id} cannot be queued again from {chosen}: its script chooses by itself, and {newest['path']} is newer; move "
-            "that aside"
-        )
+    must_load_chosen(context, job, checkpoint_of(context, job, checkpoint, read=True), read=True)
 
 
 def _spec(context: Context, job: Job, exclude: Sequence[str], not_all_of: Sequence[str]) -> JobSpec:

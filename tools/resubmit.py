@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from assistant.errors import ToolError, Unavailable
-from assistant.ports import Dependents, ReadsBack, Scheduler
+from assistant.ports import Dependents, ReadsBack
 from assistant.records import Checkpoint, Job, JobSpec, Risk, run_of, tag_of, tags_in
 from assistant.recover.checkpoints.inventory import examined, inventory
 from assistant.recover.checkpoints.search import SaveState, folder_moves
@@ -26,9 +26,10 @@ from assistant.recover.restart import (
     elsewhere,
     plan_restart,
     restart_problem,
+    submission_lines,
 )
 from assistant.recover.resume_plan import resume_plan
-from assistant.rendering import NEW_JOB, RenderedChange
+from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
 from assistant.tools._meant import is_of_run, must_be_ours_to_restart
 from assistant.tools.checkpoints import choose_checkpoint, resume_of, search_of
@@ -299,14 +300,6 @@ def planned(
     return RenderedChange(submission_lines(scheduler, job, spec), " ".join(words))
 
 
-def submission_lines(scheduler: Scheduler, job: str, spec: JobSpec) -> tuple[str, ...]:
-    """Return the commands that submit a job again, release it, and let the jobs that wait for the old one wait for the new one."""
-    lines = scheduler.command_lines("submit", spec) + scheduler.command_lines("release", NEW_JOB, user=spec.user)
-    waiting = scheduler.dependents(job) if isinstance(scheduler, Dependents) else ()
-    moves = [scheduler.command_lines("move_dependent", one.id, job, NEW_JOB) for one in waiting]
-    return (*lines, *(line for move in moves for line in move))
-
-
 def _moved_dependents(context: Context, old: str, new: str) -> str:
     """Let the jobs that wait for the old job wait for the new one, and say so; the submission stands whatever comes of it."""
     if not isinstance(context.scheduler, Dependents):
@@ -342,8 +335,8 @@ def _plan(
         raise ToolError(f"the scheduler does not keep the script of job {job_id}, so it cannot be submitted again; ask {job.user}")
     if job.spec.doubt:
         raise ToolError(f"job {job_id} cannot be submitted again as it was: {job.spec.doubt}")
-    chosen = _checkpoint(context, job, checkpoint, read=read)
-    way = _must_load(context, job, chosen, read=read)
+    chosen = checkpoint_of(context, job, checkpoint, read=read)
+    way = must_load_chosen(context, job, chosen, read=read)
     points = log_points(job)
     reached = max((point.step for point in points), default=None)
     left_out = window_to_skip(job, skip, chosen, reached)
@@ -363,7 +356,7 @@ def _plan(
     return Plan(job, spec, chosen, left_out, reached, f"{begin}{blind}; {way}" if way else f"{begin}{blind}", way)
 
 
-def _must_load(context: Context, job: Job, chosen: Checkpoint | None, *, read: bool) -> str:
+def must_load_chosen(context: Context, job: Job, chosen: Checkpoint | None, *, read: bool) -> str:
     """Make sure that the script will load the chosen checkpoint, and say how; a preview leaves out what is done before it.
 
     Raises:
@@ -414,7 +407,7 @@ def window_to_skip(job: Job, wish: Wish, checkpoint: Checkpoint | None, reached:
     return Skip(first, end, samples_of((line.text for line in log_lines(job)), first, end))
 
 
-def _checkpoint(context: Context, job: Job, wanted: str, *, read: bool) -> Checkpoint | None:
+def checkpoint_of(context: Context, job: Job, wanted: str, *, read: bool) -> Checkpoint | None:
     """Return the checkpoint that a word or a path names; its contents are read once more right before it is used."""
     if wanted == "none":
         return None

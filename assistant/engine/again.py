@@ -55,6 +55,8 @@ def as_the_same_job(scheduler: Scheduler, wanted: Wanted) -> Wanted:
     skips = any(wanted.arguments.get(name) for name in ("skip_from_step", "skip_around_step"))
     if job.spec is None or not job.spec.doubt or skips:
         return wanted
+    if wanted.arguments.get("checkpoint") == "":
+        return wanted  # no checkpoint may be used: a requeue would begin over those that are there
     taken = ("job", "checkpoint", "exclude", "blamed", "not_all_of")
-    arguments = {name: value for name, value in wanted.arguments.items() if name in taken}
+    arguments = {"checkpoint": "last_healthy"} | {name: value for name, value in wanted.arguments.items() if name in taken}
     return replace(wanted, tool="requeue_ended_job", arguments=arguments)

@@ -22,7 +22,6 @@ from assistant.recover.checkpoints.place import Place, checkpoint_place
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState
 from assistant.recover.directives import Directives, read_directives
 from assistant.recover.job_program import JobProgram, programs_of
-from assistant.recover.restart import takes_variables
 from assistant.recover.resume import ResumeMeans, ResumeWay, resume_way
 from assistant.schedulers.slurm_spec import repeat_doubt
 from assistant.schedulers.slurm_typed import VALUE_LETTERS
@@ -342,7 +341,8 @@ def shape_of(spec: JobSpec, options: Mapping[str, str]) -> str:
     """Return nodes, tasks, GPUs, array and time limit in words."""
     parts = [f"{spec.nodes} node{'s' * (spec.nodes != 1)}"]
     parts += [f"{spec.ranks_per_node} tasks a node"] if spec.ranks_per_node > 1 else []
-    parts += [f"{options['ntasks']} tasks"] if options.get("ntasks") else []
+    parts += [f"{options['ntasks']} task{'s' * (options['ntasks'] != '1')}"] if options.get("ntasks") else []
+    parts += ["the first part of a heterogeneous job"] if _HETEROGENEOUS.search(spec.script) else []
     parts += [f"{key} {options[key]}" for key in ("gpus", "gres", "gpus-per-node", "mem", "cpus-per-task") if options.get(key)]
     parts += [f"array {options['array']}"] if options.get("array") else []
     parts += [f"after {options['dependency']}"] if options.get("dependency") else []
@@ -359,6 +359,7 @@ _HOW_TO_RESUME = {
     "deepspeed": '#NIGHTSHIFT resume="--resume_from_checkpoint {checkpoint}"',
     "lightning": '#NIGHTSHIFT resume="--ckpt_path {checkpoint}"',
 }
+_BY_ITSELF = "#NIGHTSHIFT resumes=newest    # where your program loads the newest checkpoint of its folder by itself"
 _ANY_RESUME = '#NIGHTSHIFT resume="ARGUMENT {checkpoint}"    # with the argument by which your program loads a checkpoint'
 
 
@@ -394,7 +395,7 @@ def _resume_gaps(reading: JobReading) -> list[Gap]:
     gaps = []
     way, line = reading.resume, _HOW_TO_RESUME.get(reading.framework, _ANY_RESUME)
     if reading.doubt:
-        line = ""  # a job that is queued again under its own id is given no arguments
+        line = _BY_ITSELF  # a job that is queued again under its own id is given no arguments
     if reading.never_saves:
         gaps.append(Gap(Weight.BLOCKS, reading.never_saves, ""))
     elif not reading.checkpoint_folder:
@@ -404,7 +405,7 @@ def _resume_gaps(reading: JobReading) -> list[Gap]:
     elif way.means in BY_ITSELF and not reading.doubt:
         text = "where an older checkpoint is chosen, newer ones are moved aside or the tracker is set first, as the policy allows"
         gaps.append(Gap(Weight.IMPROVES, text, line))
-    if reading.doubt and takes_variables(reading.spec.script):
+    if reading.doubt and way.means is ResumeMeans.ARGUMENT:
         text = (
             f"it cannot be submitted again as it was: {reading.doubt}; queued again under its own id it is not told the checkpoint "
             "that its script takes from Nightshift: let the program load the newest of its folder by itself"

@@ -14,8 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from assistant.errors import MalformedContent, ToolError
+from assistant.ports import Dependents, Scheduler
 from assistant.records import Checkpoint, Job, JobSpec, JobState, Node, NodeState, without_tags
 from assistant.recover.directives import Directives, read_directives
+from assistant.rendering import NEW_JOB
 from assistant.untrusted import whole_number
 
 ARGS = "NIGHTSHIFT_ARGS"
@@ -26,8 +28,6 @@ SKIP_TO = "NIGHTSHIFT_SKIP_TO"
 SKIP_STEPS = ("NIGHTSHIFT_SKIP_FROM_STEP", "NIGHTSHIFT_SKIP_TO_STEP")
 ATTEMPT = "NIGHTSHIFT_ATTEMPT"
 LAUNCHER = re.compile(r"\b(?:srun|torchrun|mpirun|mpiexec|deepspeed|accelerate|python[\d.]*|fairseq-train|litgpt|tune|nemo)\b")
-NEEDS_VARIABLES = re.compile(rf"\b(?:{ARGS}|{RESUME_FROM}|{STEP}|{SKIP_FROM})\b")
-"""In scripts that take their checkpoint from Nightshift, which a job queued again under its own id is not told."""
 NOT_SAFE = re.compile(r"[^\w@%+=:,./-]")
 """Characters that a shell would not pass on as they are."""
 
@@ -51,9 +51,12 @@ def attempt_of(spec: JobSpec) -> int:
         return 0
 
 
-def takes_variables(script: str) -> bool:
-    """Tell whether a script takes its checkpoint from variables of Nightshift, which `scontrol requeue` cannot give it."""
-    return bool(read_directives(script).resume) or NEEDS_VARIABLES.search(script) is not None
+def submission_lines(scheduler: Scheduler, job: str, spec: JobSpec) -> tuple[str, ...]:
+    """Return the commands that submit a job again, release it, and let the jobs that wait for the old one wait for the new one."""
+    lines = scheduler.command_lines("submit", spec) + scheduler.command_lines("release", NEW_JOB, user=spec.user)
+    waiting = scheduler.dependents(job) if isinstance(scheduler, Dependents) else ()
+    moves = [scheduler.command_lines("move_dependent", one.id, job, NEW_JOB) for one in waiting]
+    return (*lines, *(line for move in moves for line in move))
 
 
 def plan_restart(

@@ -1,4 +1,4 @@
-"""A dry run shows each command as it would be run, the ones before a restart too, and how the script resumes; it does none of them."""
+"""A dry run shows each command as it would be run and how the script resumes, and does none of them."""
 
 from __future__ import annotations
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from assistant.recover.resume import ResumeWay
 
 MOST_SCRIPT = 1 << 20
+REFUSED = "refused: "
 
 
 class CheckedJob(NamedTuple):
@@ -169,20 +170,22 @@ def _first(job: Job, search: CheckpointSearch, way: ResumeWay) -> str:
         return ""
     plan = resume_plan(way, search.inventory, newest, moves=folder_moves(job, search))
     if plan.refusal:
-        return f"refused: {plan.refusal}"
+        return f"{REFUSED}{plan.refusal}"
     moved = [f"{path} is moved aside" for path in plan.set_aside]
     return "; ".join([*moved, *([f"{plan.tracker} is set to {plan.tracker_text}"] if plan.tracker is not None else [])])
 
 
 def _submission(engine: Engine, job: Job, checked: CheckedJob) -> str:
-    """Return the commands that would bring a job back, as the tools' own previews say; of one that lives, for when it has ended."""
+    """Return the commands that would bring a job back, as the tools' own previews say.
+
+    Of a job that lives: from the newest checkpoint of now, whose contents are not read; which is chosen is decided when it fails.
+    """
     from assistant.doors.cli.door import user
     from assistant.engine.again import as_the_same_job
     from assistant.errors import NightshiftError
     from assistant.recover.playbook import Wanted
-    from assistant.recover.restart import attempt_of, plan_restart
+    from assistant.recover.restart import attempt_of, plan_restart, submission_lines
     from assistant.tooling import PENDING_TAG
-    from assistant.tools.resubmit import submission_lines
 
     spec = checked.reading.spec
     wanted = as_the_same_job(engine.scheduler, Wanted("again", "resubmit_job", {"job": job.id, "checkpoint": "last_healthy"}, ""))
@@ -191,6 +194,8 @@ def _submission(engine: Engine, job: Job, checked: CheckedJob) -> str:
             return engine.gate.preview(wanted.tool, wanted.arguments, by=f"cli:{user()}").text
         if spec.doubt:
             return f"none: job {job.id} cannot be submitted again as it was: {spec.doubt}"
+        if checked.first.startswith(REFUSED):
+            return f"none: {checked.first.removeprefix(REFUSED)}"
         again = plan_restart(job, spec, _newest(checked.search), attempt=attempt_of(spec) + 1, tag=PENDING_TAG)
         return "\n".join(submission_lines(engine.scheduler, job.id, again))
     except NightshiftError as error:
@@ -239,7 +244,7 @@ def _print(checked: CheckedJob, submitted: str) -> None:
             ("resumes", reading.resume.sentence),
             ("needs first", checked.first),
             ("shape", reading.shape),
-            ("submits" if checked.job is None or checked.job.state.ended else "would submit", submitted),
+            ("submits" if checked.job is None or checked.job.state.ended else "at its end", submitted.split("\n")),
         ]
     )
     print_line()
