@@ -100,14 +100,23 @@ def must_be_ours_to_restart(context: Context, job: Job) -> None:
         raise ToolError(f"the run of job {job.id} went on as job {later.id} since: from there it is another matter")
 
 
-def must_be_alone_of_its_run(context: Context, job: Job) -> None:
+def must_be_alone_of_its_run(context: Context, job: Job, *, by_name: bool = False) -> None:
     """Make sure that no other job of the same run is alive or waits, held or not.
+
+    Args:
+        context: Of the call.
+        job: The attempt that the call is about.
+        by_name: Whether jobs of one name and work folder count as one run also where script or arguments differ, unless they are
+            known to save elsewhere.
 
     Raises:
         ToolError: One is: two would write over each other's checkpoints.
     """
     for other in context.scheduler.user_jobs(job.user):
-        if other.id != job.id and not other.state.ended and is_of_run(context, job, other):
+        if other.id == job.id or other.state.ended:
+            continue
+        alike = by_name and (other.name, other.work_dir) == (job.name, job.work_dir) and not _saves_elsewhere(context, job, other)
+        if alike or is_of_run(context, job, other):
             raise ToolError(
                 f"job {other.id} ({other.state}) is of the same run as job {job.id}: a second one would write over its "
                 "checkpoints; end one of the two first"
@@ -176,6 +185,16 @@ def is_of_run(context: Context, job: Job, other: Job) -> bool:
         return alike
     folder, other_folder = _folder(context, job), _folder(context, shown)
     return same_run(job, replace(shown, id=other.id), folder=folder, other_folder=other_folder)
+
+
+def _saves_elsewhere(context: Context, job: Job, other: Job) -> bool:
+    """Return whether it is known of both jobs where they save, and that these are different folders."""
+    try:
+        shown = other if other.spec is not None else context.scheduler.job(other.id)
+    except ToolError:
+        return False
+    folder, other_folder = _folder(context, job), _folder(context, shown)
+    return folder is not None and other_folder is not None and folder != other_folder
 
 
 def _folder(context: Context, job: Job) -> Path | None:

@@ -160,7 +160,7 @@ def _ended(context: Context, job: str) -> Job:
     if not shown.state.ended:
         raise ToolError(f"job {job} is {shown.state}: its checkpoints are left alone while it may use them")
     must_be_meant(context, shown)
-    must_be_alone_of_its_run(context, shown)
+    must_be_alone_of_its_run(context, shown, by_name=True)
     return shown
 
 

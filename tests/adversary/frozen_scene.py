@@ -259,7 +259,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 ON_FILES = {"set_aside_checkpoints", "put_back_checkpoints", "set_tracker", "restore_tracker"}
 """Their commands are no scheduler's: tests/unit/test_aside.py tries them."""
-NOT_ON = {"local": {"requeue", "requeue ended", "resubmit", "test"}, "slurm": {"requeue", "resubmit"}}
+NOT_ON = {"local": {"requeue", "requeue ended", "resubmit", "test"}, "slurm": {"requeue", "requeue ended", "resubmit"}}
 """What a kind of cluster here cannot do: no requeue (tests/live/test_slurm.py has it), no checkpoints of its own, no answers of
 nodes."""
 

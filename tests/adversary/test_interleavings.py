@@ -103,7 +103,7 @@ SEEDED: dict[str, tuple[str, Any, str, Callable[[Any], Any], str]] = {
     "a requeue looks no more": (
         "watch, requeue of a second store",
         jobs,
-        "_wait_until_alone",
+        "wait_until_alone",
         lambda _: lambda context, before: None,
         "alive at once",
     ),

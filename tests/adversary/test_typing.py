@@ -23,7 +23,7 @@ from assistant.agent.semantic import SemanticAgent
 from assistant.doors.chat.app import ChatApp
 from assistant.doors.chat.messages import OpenApproval
 from assistant.doors.chat.screens.approval import ApprovalScreen
-from assistant.doors.chat.screens.consent import AFTER_S, BEFORE_S, ConsentScreen
+from assistant.doors.chat.screens.consent import AFTER_S, BEFORE_S, TYPING_S, ConsentScreen
 from assistant.doors.chat.screens.keys import KeysScreen
 from assistant.doors.chat.widgets.proposal import ProposalCard
 from assistant.engine import Engine
@@ -331,6 +331,24 @@ async def test_a_key_that_is_meant_is_obeyed_within_its_pauses(broken: Scene) ->
         broken.clock.sleep(AFTER_S + 0.05)
         await until(pilot, lambda: broken.engine.store.approval(1).verdict is Verdict.ALLOW, "the answer")
         assert broken.engine.store.approval(1).by == "chat:alice"
+
+
+async def test_a_terminal_too_small_to_read_a_command_allows_nothing(broken: Scene) -> None:
+    async with opened(broken) as (app, pilot):
+        dialog = await dialog_of(app, pilot, 1)
+        await pilot.resize_terminal(20, 6)
+        await until(pilot, lambda: "too small" in dialog.obstacle, "the new size")
+        broken.clock.sleep(BEFORE_S + TYPING_S)
+        await pilot.press("y")
+        await until(pilot, lambda: "too small" in dialog.hinted, "why not")
+        broken.clock.sleep(AFTER_S + 0.05)
+        await pilot.pause(0.1)
+        assert broken.engine.store.approval(1).verdict is None
+        await pilot.resize_terminal(80, 24)
+        await until(pilot, lambda: not dialog.obstacle, "the old size")
+        broken.clock.sleep(BEFORE_S + TYPING_S)
+        await pilot.press("y")
+        await until(pilot, lambda: dialog.guard.pending == "yes", f"y: {dialog.hinted}")
 
 
 async def refused_as_pasted(pilot: Pilot[int], dialog: ConsentScreen[Any], keys: Keys) -> None:

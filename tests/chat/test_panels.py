@@ -78,7 +78,7 @@ async def test_what_waits_is_told_with_why_risk_and_undo_below_the_list(broken: 
         assert broken.engine.store.call(broken.engine.store.approval(1).call).preview in told
         assert "why  node02 is named by dmesg.log" in told
         assert "changes something, can be undone" in told
-        assert "undo nightshift undo 3" in told
+        assert "undo nightshift undo 4" in told
 
 
 async def test_on_a_wide_screen_why_risk_and_undo_are_columns(broken: Scene) -> None:
@@ -87,6 +87,6 @@ async def test_on_a_wide_screen_why_risk_and_undo_are_columns(broken: Scene) -> 
         panel = app.main.query_one(ApprovalsPanel)
         await until(pilot, lambda: panel.has_class("-columns"), "the columns")
         cells = [str(cell).strip() for cell in panel.table.get_row_at(0)]
-        assert cells[4:6] == ["changes", "nightshift undo 3"]
+        assert cells[4:6] == ["changes", "nightshift undo 4"]
         assert cells[6].startswith("node02 is named by dmesg.log")
         assert panel.table.virtual_size.width <= panel.table.size.width

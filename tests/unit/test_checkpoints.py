@@ -400,6 +400,12 @@ def test_an_empty_folder_has_no_checkpoints(tmp_path: Path) -> None:
     assert inventory(tmp_path, now=NOW).checkpoints == ()
 
 
+def test_a_link_to_itself_costs_the_others_nothing(tmp_path: Path) -> None:
+    (tmp_path / "step_3.pt").symlink_to("step_3.pt")
+    (tmp_path / "step_9.pt").touch()
+    assert [entry.path.name for entry in inventory(tmp_path, now=datetime.now(UTC)).entries] == ["step_9.pt"]
+
+
 def test_a_broken_link_is_an_empty_file(tmp_path: Path) -> None:
     folder = build("huggingface", tmp_path)[-1]
     (folder / "optimizer.pt").unlink()

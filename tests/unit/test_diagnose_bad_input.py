@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -132,7 +133,7 @@ def test_a_hang_with_a_broken_gpu_is_the_gpu(tmp_path: Path, knowledge: Knowledg
 
 
 def test_a_completed_job_has_no_failure(tmp_path: Path, knowledge: Knowledge) -> None:
-    case = parts(tmp_path, metric_lines(30), job=job(JobState.COMPLETED))
+    case = parts(tmp_path, metric_lines(30), job=replace(job(JobState.COMPLETED), exit_code=0))
     assert diagnose(case, knowledge).reason == "no_failure"
 
 

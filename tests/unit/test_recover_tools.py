@@ -163,9 +163,10 @@ def test_the_preview_names_the_checkpoint_and_changes_nothing(world: World) -> N
 
 
 def test_a_second_resubmission_of_the_same_run_is_refused(world: World) -> None:
-    resubmit_job(world.context, world.job)
+    made = resubmit_job(world.context, world.job)
+    assert resubmit_job(world.context, world.job)["job"] == made["job"], "the same call, asked again, has made it already"
     with pytest.raises(ToolError, match="is the same run already"):
-        resubmit_job(world.context, world.job)
+        resubmit_job(replace(world.context, tag="nightshift:teststore:3:9"), world.job)
 
 
 def test_a_running_job_is_not_submitted_again(tmp_path: Path) -> None:

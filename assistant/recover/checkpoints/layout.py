@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -180,7 +181,7 @@ def entries(folder: Path, *, depth: int = 3) -> list[Entry]:
         OSError: The folder cannot be read.
     """
     children = [child for child in list_folder(folder) if child.name != SET_ASIDE]
-    found = [entry for child in children if not _second_name(child) and (entry := entry_of(child)) is not None]
+    found = [entry for child in children if not _second_name(child) and (entry := _reachable_entry(child)) is not None]
     found = _joined_ranks(found)
     found += [entry for slot in _slots(folder) if (entry := _snapshot(slot)) is not None]
     if not found:
@@ -190,6 +191,16 @@ def entries(folder: Path, *, depth: int = 3) -> list[Entry]:
         # a save that was cut early on has nothing of its own yet that tells it from Megatron's
         found = [replace(entry, format=Format.NIGHTSHIFT) if _bare(entry) else entry for entry in found]
     return sorted(found, key=lambda entry: (entry.step, entry.temporary, "-last" not in entry.path.name, entry.path.name))
+
+
+def _reachable_entry(path: Path) -> Entry | None:
+    """Return the checkpoint at a path, None also for a link that leads in a circle: it costs the others nothing."""
+    try:
+        return entry_of(path)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG):
+            return None
+        raise
 
 
 def _second_name(path: Path) -> bool:

@@ -44,6 +44,8 @@ TICK_S = 0.05
 BY_HAND_S = 0.03
 """Least mean seconds between two keys of a name that is typed by hand; a paste that a terminal sends as keys is faster."""
 LEFT_BUTTON = 1
+LEAST_SIZE = (40, 12)
+"""Columns and rows of a terminal in which a command can be read beside the buttons."""
 
 
 class InputKind(Enum):
@@ -181,6 +183,9 @@ class ConsentScreen(ModalScreen[Result]):
     @property
     def obstacle(self) -> str:
         """Why nobody can say yes now; empty when one can."""
+        size = self.app.size
+        if size.width < LEAST_SIZE[0] or size.height < LEAST_SIZE[1]:
+            return f"{size.width}x{size.height} is too small to read it: {LEAST_SIZE[0]}x{LEAST_SIZE[1]} at least"
         switch: KillSwitchSeen | None = self.app.kill_switch  # type: ignore[attr-defined]
         return "" if switch is None else f"stopped by {switch.path}: nothing is changed; /stop --lift"
 
@@ -201,7 +206,7 @@ class ConsentScreen(ModalScreen[Result]):
 
     def on_mount(self) -> None:
         """Begin the pause again whenever something else is seen."""
-        self.watch(self.app, "kill_switch", self._kill_switch_changed, init=False)
+        self.watch(self.app, "kill_switch", self._obstacle_changed, init=False)
         self.watch(self.app, "app_focus", self.show_anew, init=False)
 
     def on_screen_resume(self) -> None:
@@ -212,7 +217,7 @@ class ConsentScreen(ModalScreen[Result]):
         """Leave room for the buttons below a text of any length, and begin the pause again: the buttons stand elsewhere."""
         for text in self.query(".consent-text"):
             text.styles.max_height = max(LEAST_TEXT_ROWS, self.size.height * 9 // 10 - ROWS_AROUND)
-        self.show_anew()
+        self._obstacle_changed()
 
     def show_anew(self) -> None:
         """Ignore answers until the dialog was drawn and looked at."""
@@ -220,7 +225,7 @@ class ConsentScreen(ModalScreen[Result]):
         self.hint()
         self.call_after_refresh(lambda: self.guard.draw(self._clock.ticks()))
 
-    def _kill_switch_changed(self) -> None:
+    def _obstacle_changed(self) -> None:
         for button in self.query("#yes").results(Button):
             button.disabled = bool(self.obstacle)
         self.show_anew()
