@@ -167,6 +167,10 @@ def settled_elsewhere(engine: Engine, incident: Incident, diagnosis: Diagnosis |
         job = engine.scheduler.job(incident.job)
     except ToolError:
         return ""
+    if job.attempt > incident.attempt and any(
+        (tag.store, tag.incident) == (engine.store.store_id, incident.id) for tag in tags_in(job.comment)
+    ):
+        return ""  # its own call queued it again, and did not finish
     if job.attempt > incident.attempt:
         failed = ", ".join(diagnosis.faulty_nodes) if diagnosis is not None else ""
         steps = f"; its last step was {diagnosis.step}" if diagnosis is not None and diagnosis.step is not None else ""

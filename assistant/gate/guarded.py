@@ -82,9 +82,12 @@ def guarded(scheduler: Scheduler, check: Callable[[], None], frozen: FrozenComma
             check()
             # the id of a job that this very call submitted was not known when its commands were frozen
             new_jobs = {one: NEW_JOB for one in arguments if isinstance(one, str) and one in submitted}
-            if name == "release" and not new_jobs and tag in scheduler.job(str(arguments[0])).comment.split():
-                new_jobs = {str(arguments[0]): NEW_JOB}  # submitted by this call before it was interrupted
             change = _planned(scheduler, name, arguments, named, new_jobs)
+            if name == "release" and not new_jobs and tag in scheduler.job(str(arguments[0])).comment.split():
+                # this very call queued it again under its own id, or submitted it before it was interrupted
+                if frozen.holds(change.lines):
+                    return change.give()
+                change = _planned(scheduler, name, arguments, named, {str(arguments[0]): NEW_JOB})
             partners = name == "reserve" and len(arguments) > 1 and [arguments[0], [IDLE_PARTNERS]]
             if not (partners and frozen.holds(scheduler.command_lines(name, *partners, **named))):
                 frozen.confirm(*change.lines)

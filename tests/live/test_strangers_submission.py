@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -297,3 +300,34 @@ def test_a_held_job_that_slurm_made_otherwise_is_withdrawn_and_says_by_what(engi
     assert "MinMemoryCPU" in incident.note
     assert len(owner.arguments) == 1
     assert all(job.state.ended for job in engine.scheduler.jobs() if job.name == "run.sh")
+
+
+def test_a_check_says_of_strangers_jobs_what_would_be_submitted(engine: Engine, owner: Owner, tmp_path: Path) -> None:
+    config = tmp_path / "check.toml"
+    conf = owner.cluster.conf
+    config.write_text(
+        f'scheduler = "slurm"\ntransport = "ssh"\nstate_folder = "{tmp_path}"\n[slurm]\nconf = "{conf}"\nusers = ["*"]\n'
+        f'[ssh]\nconfig = "{owner.cluster.ssh_config}"\n'
+    )
+
+    def check(job: str) -> dict[str, Any]:
+        words = [Path(sys.executable).with_name("nightshift"), "--config", config, "job", "check", job, "--json"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert done.returncode in (0, 1), done.stderr
+        return dict(json.loads(done.stdout))
+
+    quotes = owner.sbatch("-o", "quotes-%j.log", "run.sh", "--note", "my run one")
+    parts = owner.sbatch("-n1", ":", "-n2", "run.sh")
+    tasks = owner.sbatch("--array=3-4", "-e", "task-%a.err", "run.sh", "--lr", "3e-4")
+    for job in (quotes, parts, f"{tasks}_3"):
+        ended(engine, job)
+    lost, whole, task = check(quotes), check(parts), check(f"{tasks}_3")
+    assert f"requeuehold {quotes}" in lost["submitted"]
+    assert "without their quotes" in lost["doubt"]
+    assert [log["state"] for log in lost["logs"]] == ["readable"]
+    assert f"requeuehold {parts}" in whole["submitted"]
+    assert "heterogeneous" in whole["doubt"]
+    assert "--array=3 " in task["submitted"]
+    assert task["submitted"].count("sbatch ") == 1
+    assert "--lr 3e-4" in task["submitted"]
+    assert {log["origin"] for log in task["logs"]} == {"standard output", "standard error"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -312,3 +313,19 @@ def test_undo_of_a_resubmission_ends_the_new_job(world: World) -> None:
     undo = find_tool(str(resubmit_job.undo))
     undo(world.context, made["job"])
     assert world.cluster.job(made["job"]).state is JobState.CANCELLED
+
+
+def test_a_file_of_no_known_layout_in_the_folder_is_no_proof_that_nothing_was_saved(tmp_path: Path) -> None:
+    world = World(tmp_path, Run(fails_at=10), Run()).passes(30)
+    (world.saved / "events.out.tfevents.step_5").write_bytes(b"scalars")
+    (world.saved / "loss_step_5.csv").write_text("5,2.1")
+    assert choose_checkpoint(world.context, world.job)["restart_from"] == "none"
+    (world.saved / "step_5.weights").write_bytes(bytes(900))
+    started = world.cluster.job(world.job).started
+    assert started is not None
+    for age_s, begins in ((5.0, ""), (-3600.0, "none")):
+        at = started.timestamp() + age_s
+        os.utime(world.saved / "step_5.weights", (at, at))
+        chosen = choose_checkpoint(world.context, world.job)
+        assert chosen["restart_from"] == begins, chosen["note"]
+        assert ("step_5.weights" in chosen["note"]) is (begins == "")

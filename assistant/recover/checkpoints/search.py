@@ -16,7 +16,7 @@ from pathlib import Path
 from assistant.errors import InputError, OwnerDenied, ToolError, UnreadableFile
 from assistant.records import Job
 from assistant.recover.checkpoints.inventory import Inventory, inventory
-from assistant.recover.checkpoints.layout import SET_ASIDE, could_be_checkpoint, entries
+from assistant.recover.checkpoints.layout import EPOCH_WORD, SET_ASIDE, STEP_WORD, could_be_checkpoint, entries
 from assistant.recover.checkpoints.place import Place, checkpoint_places, last_saved
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.job_program import JobProgram, programs_of, saves_nothing
@@ -47,6 +47,24 @@ NO_SAVE = re.compile(
 )
 JOB_ID = re.compile(r"SLURM_(?:ARRAY_)?JOB_?ID")
 OTHER_ID = "999999999"
+NO_SAVE_SUFFIXES = (
+    ".log",
+    ".out",
+    ".err",
+    ".txt",
+    ".csv",
+    ".tsv",
+    ".yaml",
+    ".yml",
+    ".toml",
+    ".png",
+    ".html",
+    ".md",
+    ".lock",
+    ".sh",
+    ".py",
+)
+"""Of files with a step in their name that no program loads."""
 SAVE_CALLS = re.compile(
     r"(?:async_)?save\w*|save|write_checkpoint|dump|savez\w*|tofile|write_bytes|fit|train|checkpoint\w*|Trainer|\w+Trainer"
 )
@@ -111,6 +129,7 @@ def search_checkpoints(
     stated = bool(places) and places[0].stated
     places = places[:1] if stated else places
     looked: list[str] = []
+    strange = ""
     finds: list[tuple[Place, Inventory]] = []
     unreadable = ""
     with reading_as(job.account):
@@ -124,6 +143,7 @@ def search_checkpoints(
                 continue
             looked.append(f"{where.folder} ({where.how}): {len(held.checkpoints) or 'no'} checkpoints")
             finds += [(where, held)] if held.checkpoints else []
+            strange = strange or _of_unknown_layout(place.folder, job.started)
             if _saved_by(job, held):
                 break
         walk = _Walk((), stated)
@@ -136,9 +156,26 @@ def search_checkpoints(
         own = next((one for one in finds if _saved_by(job, one[1])), finds[0])
         note = f"{own[0].folder} ({own[0].how})"
         return CheckpointSearch(SaveState.FOUND, own[1], own[0], note, "", programs, tuple(looked))
+    if strange and not says_saved(texts) and not unreadable:
+        note = f"whether job {job.id} saved is not known: {strange} was written since it began, and is of no layout that is known"
+        settle = "somebody who knows the program says whether that is a checkpoint"
+        return CheckpointSearch(SaveState.UNKNOWN, None, None, note, settle, programs, tuple(looked))
     state, note = _without(job, texts, programs, places, walk, unreadable)
     settle = "" if state is SaveState.NEVER_SAVED else _settling(job)
     return CheckpointSearch(state, None, None, note, settle, programs, tuple(looked))
+
+
+def _of_unknown_layout(folder: Path, since: datetime | None) -> str:
+    """Return a file with a step in its name that was written since a time into a folder of checkpoints; empty for none."""
+    if since is None:
+        return ""
+    oldest = (since - CLOCKS_APART).timestamp()
+    for child in list_folder(folder, WALK_ENTRIES):
+        numbered = STEP_WORD.search(child.name) or EPOCH_WORD.search(child.name)
+        noise = child.suffix in NO_SAVE_SUFFIXES or "tfevents" in child.name or could_be_checkpoint(child.name, folder=False)
+        if numbered and not noise and not is_folder(child) and _changed(child, False) >= oldest:
+            return str(child)
+    return ""
 
 
 def _settling(job: Job) -> str:
