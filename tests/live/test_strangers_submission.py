@@ -311,7 +311,7 @@ def test_a_check_says_of_strangers_jobs_what_would_be_submitted(engine: Engine, 
     )
 
     def check(job: str) -> dict[str, Any]:
-        words = [Path(sys.executable).with_name("nightshift"), "--config", config, "job", "check", job, "--json"]
+        words = [str(Path(sys.executable).with_name("nightshift")), "--config", str(config), "job", "check", job, "--json"]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         assert done.returncode in (0, 1), done.stderr
         return dict(json.loads(done.stdout))
