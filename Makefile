@@ -25,7 +25,7 @@ LLAMA_BUILD := -DLLAVA_BUILD=OFF -DCMAKE_PROJECT_llama.cpp_INCLUDE=$(CURDIR)/pac
 NO_LLAMA := llama-cpp-python could not be built (it needs a C++ compiler and cmake): GGUF models are off, all else works; \
 then try: make deps-llama
 
-.PHONY: help deps deps-llama deps-chat pictures screenshots deps-cluster deps-tools deps-torch model model-heads tiny-model demo drill test test-slow chaos chaos-checkpoints test-cluster check format bench clean build
+.PHONY: help deps deps-llama deps-chat pictures screenshots deps-cluster deps-tools deps-torch model model-heads tiny-model demo drill test test-slow interleavings chaos chaos-checkpoints test-cluster check format bench clean build
 
 help:            ## print this list
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -52,10 +52,13 @@ drill: $(STAMP)  ## the demo with every fault, one after the other
 	$(BIN)/nightshift demo --all
 
 test: $(STAMP)   ## run all tests but the slow ones and those on a real cluster
-	$(BIN)/pytest -n $(JOBS) -m "not live and not slow"
+	$(BIN)/pytest -n $(JOBS) -m "not live and not slow and not exhaustive"
 
 test-slow: $(STAMP) ## run the slow tests: real processes, terminals, trainers and models
-	$(BIN)/pytest -n $(JOBS) -m "slow and not live"
+	$(BIN)/pytest -n $(JOBS) -m "slow and not live and not exhaustive"
+
+interleavings: $(STAMP) ## try every order of two that restart one job, with kill -9 at every point (an hour or more)
+	$(BIN)/pytest -n $(JOBS) tests/adversary/test_interleavings.py --timeout 1800
 
 chaos: $(STAMP)  ## random nights on a simulated cluster until 3,000 incidents are over, and 500 with threads; INCIDENTS=N
 	$(BIN)/python -m tests.chaos.run --incidents $(or $(INCIDENTS),3000) --first $(or $(FIRST),1)

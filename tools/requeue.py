@@ -6,6 +6,7 @@ new variables, so the script must find its checkpoint by itself.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,13 +14,18 @@ from typing import Any
 from assistant.errors import ToolError
 from assistant.ports import Requeues
 from assistant.records import Job, JobSpec, Risk, without_tags
-from assistant.recover.restart import attempt_of, elsewhere, too_few_nodes
+from assistant.recover.checkpoints.search import SaveState
+from assistant.recover.directives import read_directives
+from assistant.recover.restart import ARGS, RESUME_FROM, SKIP_FROM, STEP, attempt_of, elsewhere, too_few_nodes
 from assistant.recover.resume import ResumeMeans
+from assistant.recover.resume_plan import resume_plan
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
 from assistant.tools._meant import must_be_alone_of_its_run, must_be_ours_to_restart, wait_until_alone
 from assistant.tools.checkpoints import choose_checkpoint, resume_of, search_of
-from assistant.tools.resubmit import checkpoint_of, must_load_chosen
+
+NEWEST = ("last", "last_healthy")
+NEEDS_VARIABLES = re.compile(rf"\b(?:{ARGS}|{RESUME_FROM}|{STEP}|{SKIP_FROM})\b")
 
 
 @tool(risk=Risk.CHANGE, kind="resubmit", undo="cancel_job")
@@ -38,8 +44,7 @@ def requeue_ended_job(
 
     Args:
         job: Scheduler job id of the attempt that ended.
-        checkpoint: The one it is to go on from; refused where its script would load another one, and
-            `none` where it would begin over checkpoints. Empty: not looked at.
+        checkpoint: The one it is to go on from; refused where its script would load another one. Empty or `none`: not looked at.
         exclude: Nodes to stay away from, on top of those that were excluded before.
         blamed: Nodes found at fault; they are stayed away from as well.
         not_all_of: Nodes of which one is at fault and nobody knows which: it must not run on all of them again.
@@ -70,13 +75,40 @@ def _must_be_possible(context: Context, job: Job, checkpoint: str) -> None:
         raise ToolError(f"job {job.id} is {job.state}: cancel it first, or leave it alone")
     must_be_ours_to_restart(context, job)
     must_be_alone_of_its_run(context, job)
-    if checkpoint == "":
+    _must_load(context, job, checkpoint)
+
+
+def _must_load(context: Context, job: Job, checkpoint: str) -> None:
+    """Make sure that the job will by itself load what was chosen, and never start at 0 over checkpoints.
+
+    Raises:
+        ToolError: It would load another one or none, or that is not known.
+    """
+    script = job.spec.script if job.spec is not None else ""
+    search = search_of(context, job)
+    way = resume_of(job, search)
+    if search.inventory is None:
+        if search.state is not SaveState.NEVER_SAVED and not context.by.startswith("cli:"):
+            raise ToolError(f"job {job.id} is not queued again: {search.note}; {search.settle}")
         return
-    if checkpoint != "none" and resume_of(job, search_of(context, job)).means is ResumeMeans.ARGUMENT:
+    if way.means is ResumeMeans.ARGUMENT or read_directives(script).resume or NEEDS_VARIABLES.search(script):
         raise ToolError(
             f"job {job.id} takes its checkpoint from NIGHTSHIFT_ variables, which a job keeps as they were when it is queued again"
         )
-    must_load_chosen(context, job, checkpoint_of(context, job, checkpoint, read=True), read=True)
+    chosen = None
+    if checkpoint != "none":
+        which = checkpoint or "last"
+        path = choose_checkpoint(context, job.id, which=which)["path"] if which in NEWEST else which
+        chosen = next((held for held in search.inventory.checkpoints if str(held.path) == path), None)
+        if chosen is None:
+            raise ToolError(f"job {job.id} is not queued again: {path} is not among the checkpoints in {search.inventory.folder}")
+    # under its own id it looks into the same folder, also where the path holds the id
+    plan = resume_plan(way, search.inventory, chosen)
+    if plan.refusal:
+        raise ToolError(f"job {job.id} is not queued again: {plan.refusal}")
+    if not plan.ready:
+        others = ", ".join(path.name for path in plan.set_aside) or f"what {plan.tracker} names"
+        raise ToolError(f"job {job.id} cannot be queued again from {path}: it would load {others}; move that aside first")
 
 
 def _spec(context: Context, job: Job, exclude: Sequence[str], not_all_of: Sequence[str]) -> JobSpec:
@@ -102,8 +134,9 @@ def _answer(context: Context, job: Job, spec: JobSpec, checkpoint: str) -> dict[
 
 @requeue_ended_job.withdraw
 def requeue_ended_withdrawn(context: Context, tag: str, job: str, **_: Any) -> None:
-    """End the job if it still waits to be released: nothing of its new attempt began."""
-    if context.scheduler.job(job).held:
+    """End the job if it still waits for this call to release it: nothing of its new attempt began. What its owner holds stays."""
+    shown = context.scheduler.job(job)
+    if shown.held and tag in shown.comment.split():
         context.scheduler.withdraw(job)
 
 

@@ -335,8 +335,8 @@ def _plan(
         raise ToolError(f"the scheduler does not keep the script of job {job_id}, so it cannot be submitted again; ask {job.user}")
     if job.spec.doubt:
         raise ToolError(f"job {job_id} cannot be submitted again as it was: {job.spec.doubt}")
-    chosen = checkpoint_of(context, job, checkpoint, read=read)
-    way = must_load_chosen(context, job, chosen, read=read)
+    chosen = _checkpoint(context, job, checkpoint, read=read)
+    way = _must_load(context, job, chosen, read=read)
     points = log_points(job)
     reached = max((point.step for point in points), default=None)
     left_out = window_to_skip(job, skip, chosen, reached)
@@ -356,7 +356,7 @@ def _plan(
     return Plan(job, spec, chosen, left_out, reached, f"{begin}{blind}; {way}" if way else f"{begin}{blind}", way)
 
 
-def must_load_chosen(context: Context, job: Job, chosen: Checkpoint | None, *, read: bool) -> str:
+def _must_load(context: Context, job: Job, chosen: Checkpoint | None, *, read: bool) -> str:
     """Make sure that the script will load the chosen checkpoint, and say how; a preview leaves out what is done before it.
 
     Raises:
@@ -407,7 +407,7 @@ def window_to_skip(job: Job, wish: Wish, checkpoint: Checkpoint | None, reached:
     return Skip(first, end, samples_of((line.text for line in log_lines(job)), first, end))
 
 
-def checkpoint_of(context: Context, job: Job, wanted: str, *, read: bool) -> Checkpoint | None:
+def _checkpoint(context: Context, job: Job, wanted: str, *, read: bool) -> Checkpoint | None:
     """Return the checkpoint that a word or a path names; its contents are read once more right before it is used."""
     if wanted == "none":
         return None

@@ -79,12 +79,15 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
 
 def _newer(found: Inventory | None, chosen: Checkpoint) -> tuple[Path, ...]:
     """Return the checkpoints that a program which takes the newest would take instead, newest first."""
-    entries = found.entries if found is not None else ()
-    return tuple(entry.path for entry in reversed(entries) if entry.path != chosen.path and _taken_before(entry, chosen))
+    if found is None:
+        return ()
+    refused = {held.path for held in found.checkpoints if not held.healthy}
+    others = [entry for entry in reversed(found.entries) if entry.path != chosen.path]
+    return tuple(entry.path for entry in others if _taken_before(entry, chosen, refused=entry.path in refused))
 
 
-def _taken_before(entry: Entry, chosen: Checkpoint) -> bool:
-    if entry.temporary or entry.format in OWN_CHOICE:
+def _taken_before(entry: Entry, chosen: Checkpoint, *, refused: bool) -> bool:
+    if entry.temporary or (refused and entry.format in OWN_CHOICE):
         return False
     if entry.format in NEED_METADATA and ".metadata" not in entry.files and not entry.unreadable:
         return False

@@ -128,7 +128,7 @@ def test_two_in_every_order(tmp_path: Path) -> None:
     assert len(everything(tmp_path, "watch, person of a second store").states) > 200
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("mortal", [(), (0,), (1,)], ids=["nobody dies", "the first dies", "the second dies"])
 @pytest.mark.parametrize(("cast", "part"), [(cast, part) for cast in PAIRS for part in range(PARTS.get(cast, 1))])
 def test_two_and_a_kill_in_every_order(tmp_path: Path, cast: str, part: int, mortal: tuple[int, ...]) -> None:
