@@ -248,7 +248,7 @@ def same_run(job: Job, other: Job, *, folder: Path | None = None, other_folder: 
     """Return whether two jobs are attempts of one training run: what one saves, the other would write over.
 
     Checkpoint folders decide where both are known. Else jobs of one user, name and work folder are one run, unless they are
-    different tasks of arrays, or differ in script, arguments or exported variables.
+    different tasks of arrays, or differ in what their scripts run, in arguments or in exported variables.
 
     Args:
         job: An attempt.
@@ -271,14 +271,20 @@ def _tasks(job: Job) -> str:
 
 
 def _asks_the_same(spec: JobSpec, other: JobSpec) -> bool:
-    """Return whether two submissions have one script, the same arguments, and the same values of what one of them exports."""
-    plain = [one.script.replace(f" ${{{ARGS}:-}}", "").removeprefix("#!/bin/bash\n") for one in (spec, other)]
-    if plain[0] != plain[1] or (spec.arguments != other.arguments and not (spec.doubt or other.doubt)):
+    """Return whether two submissions run the same commands with the same arguments, and the same values of what one of them exports."""
+    commands = [_commands(one.script) for one in (spec, other)]
+    if commands[0] != commands[1] or (spec.arguments != other.arguments and not (spec.doubt or other.doubt)):
         return False
     exports = [_exports(one) for one in (spec, other)]
     names = {name for one in exports for name in one if not name.startswith("NIGHTSHIFT_")}
     values = [[{**one.environment, **named}.get(name) for name in names] for one, named in zip((spec, other), exports, strict=True)]
     return all(None in pair or pair[0] == pair[1] for pair in zip(*values, strict=True))
+
+
+def _commands(script: str) -> list[str]:
+    """Return the lines of a script that run something: directives and comments make no other run of it."""
+    lines = (line.strip() for line in script.replace(f" ${{{ARGS}:-}}", "").splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 def _exports(spec: JobSpec) -> dict[str, str]:

@@ -84,10 +84,10 @@ def test_a_failed_job_keeps_code_signal_and_words(slurm: SlurmScheduler, folder:
 
 
 def test_names_and_comments_full_of_tricks_fool_nobody(slurm: SlurmScheduler, folder: Path) -> None:
-    name = "a|b <x>.\nJobId=77 JobName=fake UserId=root(0) JobState=FAILED NodeList=gpu001"
+    name = "a|b <x>.\nJobId=7777777 JobName=fake UserId=root(0) JobState=FAILED NodeList=gpu001"
     job_id = slurm.submit(JobSpec(name, batch("sleep 30"), work_dir=folder, comment="own words nightshift:1:2"))
     found = {job.id: job for job in slurm.jobs()}
-    assert "77" not in found
+    assert "7777777" not in found
     assert found[job_id].name == name
     assert (found[job_id].state.ended, found[job_id].comment) == (False, "own words nightshift:1:2")
     spec = slurm.job(job_id).spec
