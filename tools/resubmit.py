@@ -378,7 +378,7 @@ def _must_load(context: Context, job: Job, chosen: Checkpoint | None, *, read: b
     if read and plan.set_aside:
         names = ", ".join(path.name for path in plan.set_aside)
         raise ToolError(
-            f"job {job.id} is not submitted again: it would load {names}; set_aside_checkpoints moves that out of the way"
+            f"job {job.id} is not submitted again: it would load or meet {names}; set_aside_checkpoints moves that out of the way"
         )
     if read and plan.tracker is not None:
         raise ToolError(

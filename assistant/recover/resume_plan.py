@@ -24,7 +24,7 @@ class ResumePlan:
     refusal: str = ""
     """Why it must not be started; empty where it may."""
     set_aside: tuple[Path, ...] = ()
-    """Checkpoints that would be loaded instead of the chosen one, newest first."""
+    """Checkpoints that would be loaded instead of the chosen one, or met when their step is saved again; newest first."""
     tracker: Path | None = None
     """The tracker file that has to name the chosen one; None where it does or where none counts."""
     tracker_text: str = ""
@@ -99,14 +99,16 @@ def _tracked(way: ResumeWay, found: Inventory | None, chosen: Checkpoint) -> Res
     if way.path and PurePosixPath(way.path).is_absolute() and Path(way.path) not in (folder, *folder.parents):
         return ResumePlan(f"{way.sentence}: it loads from {way.path}, and {chosen.path} was chosen; {SETTLE}")
     tracker = found.tracker if found is not None else None
+    # the job comes to these steps again: it would write over them, or fail because their folders are there
+    later = tuple(entry.path for entry in reversed(found.entries) if entry.step > chosen.step) if found is not None else ()
     if tracker is not None and tracker.step == chosen.step:
-        return ResumePlan()
+        return ResumePlan(set_aside=later)
     if tracker is not None:
         shaped = re.sub(r"\d+(?=\D*$)", str(chosen.step), tracker.text) if tracker.step is not None else ""
         text = shaped or (str(chosen.step) if tracker.path.name.endswith("iteration.txt") else chosen.path.name)
-        return ResumePlan(tracker=tracker.path, tracker_text=text)
+        return ResumePlan(set_aside=later, tracker=tracker.path, tracker_text=text)
     if chosen.format == Format.MEGATRON:
-        return ResumePlan(tracker=folder / "latest_checkpointed_iteration.txt", tracker_text=str(chosen.step))
+        return ResumePlan(set_aside=later, tracker=folder / "latest_checkpointed_iteration.txt", tracker_text=str(chosen.step))
     if chosen.format == Format.DEEPSPEED:
-        return ResumePlan(tracker=folder / "latest", tracker_text=chosen.path.name)
+        return ResumePlan(set_aside=later, tracker=folder / "latest", tracker_text=chosen.path.name)
     return ResumePlan(f"{way.sentence}, and there is no tracker file of a known form in {folder}; {SETTLE}")

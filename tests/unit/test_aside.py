@@ -79,6 +79,8 @@ def test_a_tracker_is_set_to_the_chosen_one_and_taken_back(tmp_path: Path) -> No
     tracker.write_text("60\n")
     choice = choose_checkpoint(world.context(), world.job)
     assert (choice["step"], choice["tracker"], choice["tracker_text"]) == (40, str(tracker), "40")
+    assert choice["set_aside"] == [str(world.newest)], "its step is saved again"
+    assert world.call("set_aside_checkpoints", paths=choice["set_aside"]).ok
     with pytest.raises(ToolError, match="does not name the chosen checkpoint"):
         resubmit_job(world.context(), world.job)
     made = world.call("set_tracker", tracker=choice["tracker"], text=choice["tracker_text"])
