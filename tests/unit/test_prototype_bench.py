@@ -60,6 +60,7 @@ def test_every_reason_gets_as_many_excerpts_and_the_same_seed_gives_the_same(fol
     assert found != prototype.excerpts(folder, each=4, seed=1)
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.slow
 def test_wordings_like_those_of_our_training_are_told_apart(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert prototype.report(folder, {"words": Words("mesh", "nvlink_error")}) == 0
