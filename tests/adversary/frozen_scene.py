@@ -266,7 +266,7 @@ nodes."""
 
 def arguments_of(scene: Scene, name: str) -> tuple[str, dict[str, Any]]:
     tool, arguments = CHANGES[name]
-    if name == "from the start":  # only a job that saved nothing begins there
+    if name in ("from the start", "requeue ended"):  # only a job that saved nothing begins there
         shutil.rmtree(scene.checkpoints)
         log = scene.scheduler.job(scene.jobs["failed"]).log
         if log is not None:

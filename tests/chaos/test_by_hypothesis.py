@@ -6,6 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -136,4 +137,4 @@ ChaosMachine.TestCase.settings = settings(
     print_blob=False,
     suppress_health_check=list(HealthCheck),
 )
-TestWhateverHappens = ChaosMachine.TestCase
+TestWhateverHappens = pytest.mark.slow(ChaosMachine.TestCase)

@@ -25,7 +25,7 @@ from tests.chat.waiting import until
 from tests.scenarios.scene import Scene
 
 SIZES = ((80, 24), (120, 40), (200, 60))
-LOOKS = ("dark", "light", "no-colour")
+LOOKS = ("dark", pytest.param("light", marks=pytest.mark.slow), pytest.param("no-colour", marks=pytest.mark.slow))
 TOUR = (
     ("main", (), False),
     ("wrong", ("f2",), True),
