@@ -271,7 +271,7 @@ def _tasks(job: Job) -> str:
 
 
 def _asks_the_same(spec: JobSpec, other: JobSpec) -> bool:
-    """Return whether two submissions run the same commands with the same arguments, and the same values of what one of them exports."""
+    """Return whether two submissions run the same commands with the same arguments and the same exported values."""
     commands = [_commands(one.script) for one in (spec, other)]
     if commands[0] != commands[1] or (spec.arguments != other.arguments and not (spec.doubt or other.doubt)):
         return False
