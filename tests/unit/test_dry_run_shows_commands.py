@@ -44,7 +44,7 @@ CASES = [
         "tracker set",
         MEGATRON,
         {"steps": (20, 40), "damaged": 40, "tracker": "40"},
-        {"set_tracker": "printf %s 20 > ", "resubmit_job": "sbatch "},
+        {"set_aside_checkpoints": "mv -nT ", "set_tracker": "printf %s 20 > ", "resubmit_job": "sbatch "},
     ),
     ("loaded as it is", MEGATRON, {"steps": (20, 40), "tracker": "40"}, {"resubmit_job": "sbatch "}),
     ("would start over", FORGOT, {"steps": (20, 40), "tracker": "40"}, {}),
