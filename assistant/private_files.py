@@ -19,6 +19,8 @@ __all__ = ["append_private", "check_own_place", "close_state_folder", "create_pr
 
 _FOLDER_MODE, _FILE_MODE = 0o700, 0o600
 _OTHERS = 0o077
+MOST_TRIES = 20
+"""To make a folder that others, who tidy up, remove while it is empty."""
 
 
 def private_folder(folder: Path) -> Path:
@@ -27,17 +29,21 @@ def private_folder(folder: Path) -> Path:
     Raises:
         OSError: It cannot be made.
     """
-    missing = [folder, *folder.parents]
-    missing = missing[: next((number for number, path in enumerate(missing) if path.exists()), len(missing))]
-    for path in reversed(missing):
-        try:
-            # mkdir takes away what the umask says, and never adds
-            path.mkdir(mode=_FOLDER_MODE)
-        except FileExistsError:
-            continue
-    if not folder.is_dir():
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder))
-    return folder
+    for _ in range(MOST_TRIES):
+        missing = [folder, *folder.parents]
+        missing = missing[: next((number for number, path in enumerate(missing) if path.exists()), len(missing))]
+        for path in reversed(missing):
+            try:
+                # mkdir takes away what the umask says, and never adds
+                path.mkdir(mode=_FOLDER_MODE)
+            except (FileExistsError, FileNotFoundError):
+                continue
+        if folder.is_dir():
+            return folder
+        if os.path.lexists(folder):
+            break
+        # another process that tidied up has removed it, or a parent of it, meanwhile
+    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder))
 
 
 def close_state_folder(folder: Path) -> None:
