@@ -20,7 +20,7 @@ from assistant.engine.again import as_the_same_job, back_off, refutation
 from assistant.engine.breaker import HELD, TAKEN_UP, held_by, how_it_stands, stale
 from assistant.engine.completed import CompletedJobs
 from assistant.engine.confirm import confirm_recovered
-from assistant.engine.gather import gather, parent_of, probe, read_facts, suspected
+from assistant.engine.gather import gather, parent_of, probe, read_facts, suspected, worth_probing
 from assistant.engine.lease import kept_lease
 from assistant.engine.leases import WATCH, Leases, Settled
 from assistant.engine.left_open import settle_left_open, withdraw_strays
@@ -45,7 +45,6 @@ from assistant.policy import sits_at_a_door
 from assistant.ports import Clock, Embedder, Scheduler
 from assistant.records import (
     CallStatus,
-    Category,
     Diagnosis,
     Event,
     EventKind,
@@ -66,16 +65,11 @@ from assistant.store.breaker import why_open
 from assistant.tooling import find_tool
 from assistant.untrusted import reading_as
 from assistant.watch.known import Known
-from assistant.watch.outages import CauseKind, SharedCause
 from assistant.watch.unseen import Trouble
 from assistant.watch.watcher import Watcher
 
 logger = logging.getLogger(__name__)
 
-MOST_PROBED = 256
-"""Nodes that are probed before a diagnosis: of larger jobs the playbook probes in its own time."""
-PLAIN_RESTART = "restart"
-"""The playbook of a job that needs nothing but what it lost and has back."""
 TASKS_IN_MEMORY = 16
 """Tasks whose compiled rules are kept."""
 
@@ -316,7 +310,7 @@ class Engine:
             knowledge = self.knowledge_of(routine.task_of(job))
             facts = read_facts(self.store, incident, case, knowledge)
         found = judge(facts, knowledge, self.opinions)
-        if job is not None and _worth_probing(found, job) and (told := probe(self.store, self.gate, incident, job)):
+        if job is not None and worth_probing(found, job) and (told := probe(self.store, self.gate, incident, job)):
             facts = replace(facts, case=replace(case, probes=told))
             found = judge(facts, knowledge, self.opinions)
         routine.count_folded(self.store, facts)
@@ -405,7 +399,9 @@ class Engine:
             self.store.set_state(incident.id, IncidentState.CLOSED, note=settled)
             return False
         shared = turn.incident
-        chosen, why = self.playbook_for(diagnosis, job) if shared is None else self._playbook_of_member(shared, diagnosis, job)
+        chosen, why = (
+            self.playbook_for(diagnosis, job) if shared is None else self.outages.playbook_of_member(self, shared, diagnosis, job)
+        )
         if chosen is not None and chosen.restarts and by is None and not chosen.can_move:
             said = refutation(self.store, incident, diagnosis)
             chosen, why = (None, said) if said else (chosen, why)
@@ -422,23 +418,6 @@ class Engine:
         self.store.set_state(incident.id, IncidentState.RECOVERING, note=note, playbook=chosen.name, digest=chosen.digest)
         self.store.mark_stage(incident.id, "planned")
         return True
-
-    def _playbook_of_member(self, shared: Incident, diagnosis: Diagnosis, job: Job | None) -> tuple[Playbook | None, str]:
-        """Return the playbook of a job that failed of what others failed of: its own where that restarts, else a plain restart.
-
-        What can be asked answers by now, so a job whose own reason would be its owner's to mend restarts. Of an error that nobody
-        can ask about only those restart whose own reason allows it.
-        """
-        own, why = self.playbook_for(diagnosis, job)
-        if own is None or own.restarts:
-            return own, why
-        if SharedCause.of_title(shared.service or "").kind not in (CauseKind.SERVICE, CauseKind.PATH):
-            return None, f"belongs to incident {shared.id}: {shared.note}"
-        plain = self.playbooks.get(PLAIN_RESTART)
-        if plain is None:
-            return None, f"{shared.subject} answers again, and there is no playbook {PLAIN_RESTART} to restart with"
-        budget = self.budget(plain, diagnosis, job)
-        return (plain, "") if budget.allowed else (None, budget.why)
 
     def _credit_progress(self, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> None:
         """Forget the restarts before this attempt when it went past the step at which the one before had failed."""
@@ -520,12 +499,6 @@ class Engine:
         if self._known_at is None or self._known_at[0] != mark:
             self._known_at = (mark, Known.of(self.store.incidents(limit=100_000)))
         return self._known_at[1]
-
-
-def _worth_probing(found: Diagnosis, job: Job) -> bool:
-    """Tell whether a look at the nodes could decide: a machine may be behind it, and none is named."""
-    open_ended = found.category is Category.INFRASTRUCTURE or found.reason in ("unknown", "hang", "slow_job")
-    return open_ended and not found.faulty_nodes and 0 < len(job.nodes) <= MOST_PROBED
 
 
 def _directives(job: Job | None) -> Directives:

@@ -17,7 +17,7 @@ from assistant.diagnose.probed import as_text
 from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.gate import Gate
 from assistant.logs.attempt import JobLogs
-from assistant.records import Diagnosis, Event, EventKind, Incident, Job, NodePattern, PatternKind
+from assistant.records import Category, Diagnosis, Event, EventKind, Incident, Job, NodePattern, PatternKind
 from assistant.recover.identity import restart_of
 from assistant.recover.joblog import LOGS, logs_of, marks_before, noted
 from assistant.store import Store
@@ -29,6 +29,9 @@ KEPT_CHARACTERS = 100_000
 """Of each text that is kept as evidence, from its end."""
 KERNEL_LINES = 500
 """Of each node: a failure stands near the end, and a job may have a thousand nodes."""
+
+MOST_PROBED = 256
+"""Nodes that are probed before a diagnosis: of larger jobs the playbook probes in its own time."""
 
 
 def parent_of(store: Store, job: Job | None) -> int | None:
@@ -186,3 +189,9 @@ def _metrics(job: Job | None) -> Path | None:
 def _strongest(events: list[Event]) -> Event | None:
     """Return the first event: what was noticed about the attempt before anybody touched it."""
     return events[0] if events else None
+
+
+def worth_probing(found: Diagnosis, job: Job) -> bool:
+    """Tell whether a look at the nodes could decide: a machine may be behind it, and none is named."""
+    open_ended = found.category is Category.INFRASTRUCTURE or found.reason in ("unknown", "hang", "slow_job")
+    return open_ended and not found.faulty_nodes and 0 < len(job.nodes) <= MOST_PROBED

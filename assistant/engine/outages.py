@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from assistant.content.playbooks import Playbook
 from assistant.diagnose.generalise import message_of, parts_of, words_kept
 from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.logs.task import steady_name
@@ -35,6 +36,9 @@ from assistant.watch.outages import (
     service_of,
     shared_by,
 )
+
+PLAIN_RESTART = "restart"
+"""The playbook of a job that needs nothing but what it lost and has back."""
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
@@ -160,6 +164,25 @@ class Outages:
         if not about.get("answers"):
             return Turn(f"waits for incident {parent.id}: {about.get('probe') or f'{parent.subject} is probed'}", parent)
         return Turn(incident=parent)
+
+    def playbook_of_member(
+        self, engine: Engine, shared: Incident, diagnosis: Diagnosis, job: Job | None
+    ) -> tuple[Playbook | None, str]:
+        """Return the playbook of a job that failed of what others failed of: its own where that restarts, else a plain restart.
+
+        What can be asked answers by now, so a job whose own reason would be its owner's to mend restarts. Of an error that nobody
+        can ask about only those restart whose own reason allows it.
+        """
+        own, why = engine.playbook_for(diagnosis, job)
+        if own is None or own.restarts:
+            return own, why
+        if SharedCause.of_title(shared.service or "").kind not in (CauseKind.SERVICE, CauseKind.PATH):
+            return None, f"belongs to incident {shared.id}: {shared.note}"
+        plain = engine.playbooks.get(PLAIN_RESTART)
+        if plain is None:
+            return None, f"{shared.subject} answers again, and there is no playbook {PLAIN_RESTART} to restart with"
+        budget = engine.budget(plain, diagnosis, job)
+        return (plain, "") if budget.allowed else (None, budget.why)
 
     def take_turn(self, engine: Engine, parent: Incident) -> str:
         """Give a member the turn to restart; return why it waits where another one has had it a moment ago."""
