@@ -56,7 +56,7 @@ from assistant.records import (
     Verdict,
 )
 from assistant.recover.budget import Budget, failing_step, fingerprint, made_progress, restart_budget
-from assistant.recover.directives import Directives, read_directives
+from assistant.recover.directives import directives_of
 from assistant.recover.identity import RESTARTS
 from assistant.recover.playbook import Ended, run_playbook
 from assistant.recover.situation import situation
@@ -339,7 +339,7 @@ class Engine:
         """Return how many restarts a playbook has left for the root cause of a diagnosis."""
         since = self.clock.now() - timedelta(hours=playbook.limits.within_h)
         past = self.store.attempts(self._cause(diagnosis, job), since)
-        return restart_budget(diagnosis, past, playbook.limits, now=self.clock.now(), directives=_directives(job))
+        return restart_budget(diagnosis, past, playbook.limits, now=self.clock.now(), directives=directives_of(job))
 
     def _advance(self, incident: Incident, by: str | None) -> bool:
         """Take the next stage; False when it must stop here for now."""
@@ -398,9 +398,9 @@ class Engine:
         if settled := finished_training(self, incident, job):
             self.store.set_state(incident.id, IncidentState.CLOSED, note=settled)
             return False
-        shared = turn.incident
+        shared, outages = turn.incident, self.outages
         chosen, why = (
-            self.playbook_for(diagnosis, job) if shared is None else self.outages.playbook_of_member(self, shared, diagnosis, job)
+            self.playbook_for(diagnosis, job) if shared is None else outages.playbook_of_member(self, shared, diagnosis, job)
         )
         if chosen is not None and chosen.restarts and by is None and not chosen.can_move:
             said = refutation(self.store, incident, diagnosis)
@@ -499,7 +499,3 @@ class Engine:
         if self._known_at is None or self._known_at[0] != mark:
             self._known_at = (mark, Known.of(self.store.incidents(limit=100_000)))
         return self._known_at[1]
-
-
-def _directives(job: Job | None) -> Directives:
-    return read_directives(job.spec.script) if job is not None and job.spec is not None else Directives()

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from assistant.errors import MalformedContent
+from assistant.records import Job
 from assistant.recover.checkpoints.layout import Format
 from assistant.untrusted import whole_number
 
@@ -106,3 +107,8 @@ def _value(key: str, value: str) -> str | Callable[[Directives], Directives]:
         near = difflib.get_close_matches(key, known, n=1)
         return f"unknown key {key!r}" + (f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}")
     return lambda said: replace(said, **{key: value})  # type: ignore[arg-type]
+
+
+def directives_of(job: Job | None) -> Directives:
+    """Return what the script of a job says to Nightshift; nothing where the scheduler keeps no script."""
+    return read_directives(job.spec.script) if job is not None and job.spec is not None else Directives()

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from assistant.records import Action, Diagnosis, Incident, Job
-from assistant.recover.directives import Directives, read_directives
+from assistant.recover.directives import directives_of
 from assistant.recover.restart import attempt_of
 from assistant.recover.signals import accused, proven
 
@@ -26,7 +26,7 @@ def situation(incident: Incident, diagnosis: Diagnosis, job: Job | None, *, now:
         now: The time, for the length of a run that has not ended.
         refuted: Whether the restart before rested on the same theory and did not hold.
     """
-    directives = read_directives(job.spec.script) if job is not None and job.spec is not None else Directives()
+    directives = directives_of(job)
     return {
         "incident": {
             "id": incident.id,
