@@ -9,7 +9,7 @@ import contextlib
 import pwd
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -35,6 +35,7 @@ HARMLESS = frozenset(
     "read unset nvidia-smi env printenv uname id pwd module let : ((".split()
 )
 """Commands that leave no files behind."""
+INTERPOLATION = re.compile(r"\$\{([A-Za-z][\w.]{0,200})\}")
 OPTION = re.compile(r"(?:--|\+{0,2})([A-Za-z][\w./-]{0,100})=(.*)", re.DOTALL)
 
 
@@ -66,6 +67,8 @@ class JobProgram:
     """None where its file could not be read."""
     modules: tuple[TrainerSource, ...] = ()
     """Python files beside it that it imports."""
+    removed: tuple[str, ...] = ()
+    """Absolute paths and patterns that the script deletes or moves away before it starts this program."""
 
     def option(self, *names: str) -> Option | None:
         """Return the first option of one of these names; a name with a dot must match whole, another also as the last part."""
@@ -159,10 +162,24 @@ def programs_of(job: Job, read: Callable[[str], str | None] | None = None) -> li
     folder = str(job.work_dir or job.spec.work_dir)
     launches = launches_of(job.spec.script, environment=environment, work_dir=folder, arguments=job.spec.arguments, read=read)
     programs: list[JobProgram] = []
+    removed: list[str] = []
     for launch in launches:
+        removed += _removed(launch)
         if len(programs) < MOST_PROGRAMS and PurePosixPath(launch.words[0]).name not in QUIET and _starts_something(launch):
-            programs.append(_program(launch, read))
+            programs.append(replace(_program(launch, read), removed=tuple(removed)))
     return programs
+
+
+def _removed(launch: Launch) -> Iterator[str]:
+    """Yield what an `rm` or `mv` of the script takes away, as absolute paths or patterns, where it is known."""
+    command = PurePosixPath(launch.words[0]).name
+    if command not in ("rm", "mv"):
+        return
+    names = [word for word in launch.words[1:] if not word.startswith("-")]
+    for name in names[:-1] if command == "mv" else names:
+        path = absolute(name, launch.folder)
+        if path is not None and UNRESOLVED not in str(path):
+            yield str(path)
 
 
 def saves_nothing(job: Job, read: Callable[[str], str | None] | None = None) -> bool:
@@ -296,9 +313,18 @@ def _file(path: Path | None, read: Callable[[str], str | None]) -> Iterator[Opti
     if path is None or text is None:
         return
     try:
-        yield from (Option(name, value, f"{name} in {path.name}") for name, value in _flat(_parsed(path, text)))
+        values = list(_flat(_parsed(path, text)))
     except (ValueError, InputError, RecursionError):
         return
+    known = dict(values)
+    for name, value in values:
+        yield Option(name, _interpolated(value, known), f"{name} in {path.name}")
+
+
+def _interpolated(value: str, known: Mapping[str, str]) -> str:
+    """Return a value with OmegaConf's `${other.key}` replaced from the same file; what asks for more only a run can tell."""
+    filled = INTERPOLATION.sub(lambda match: known.get(normalised(match[1]), match[0]), value)
+    return UNRESOLVED if "${" in filled else filled
 
 
 def _parsed(path: Path, text: str) -> Any:
@@ -330,6 +356,6 @@ def _flat(value: Any, above: str = "", left: list[int] | None = None) -> Iterato
         elif isinstance(inner, bool):
             yield name, "true" if inner else "false"
         elif isinstance(inner, str | int | float):
-            yield name, str(inner) if "${" not in str(inner) else UNRESOLVED
+            yield name, str(inner)
         elif inner is None:
             yield name, "null"

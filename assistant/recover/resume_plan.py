@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -9,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from assistant.records import Checkpoint
 from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.checkpoints.layout import Entry, Format
-from assistant.recover.resume import SETTLE, ResumeMeans, ResumeWay
+from assistant.recover.resume_means import SETTLE, ResumeMeans, ResumeWay
 
 NEED_METADATA = (Format.TORCHTITAN,)
 """Formats whose program passes over a folder without `.metadata` by itself."""
@@ -53,6 +54,11 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
         return ResumePlan(
             f"it would start at 0 over the {len(held)} checkpoints in {folder}; move them away first if that is meant"
         )
+    lost = next((path for path in way.removed if _covers(path, chosen.path)), None)
+    if lost is not None:
+        return ResumePlan(
+            f"its script removes {lost} when it starts, and {chosen.path.name} lies there: take that line out, or {SETTLE}"
+        )
     by_itself = way.means in (ResumeMeans.TRACKER, ResumeMeans.NEWEST)
     if by_itself and moves:
         return ResumePlan(
@@ -70,11 +76,28 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
             return ResumePlan() if same else ResumePlan(f"{way.sentence}, and {chosen.path.name} was chosen; {SETTLE}")
         case ResumeMeans.TRACKER:
             return _tracked(way, found, chosen)
+    if way.prefix:
+        return _prefixed(way, found, chosen)
     newer = _newer(found, chosen)
     link = next((one for one in found.links if one[1] in newer), None) if found is not None else None
     if link is not None:
         return ResumePlan(f"the link {link[0]} leads to {link[1].name}, and {chosen.path.name} was chosen: point it there by hand")
     return ResumePlan(set_aside=newer)
+
+
+def _covers(pattern: str, path: Path) -> bool:
+    """Tell whether a path, or a pattern of a shell, means a checkpoint or a folder above it."""
+    return any(fnmatch.fnmatchcase(str(one), pattern.rstrip("/")) for one in (path, *path.parents))
+
+
+def _prefixed(way: ResumeWay, found: Inventory | None, chosen: Checkpoint) -> ResumePlan:
+    """Return what is needed where a program sees only names that begin in one way: with the last one moved away it starts at 0."""
+    seen = [one for one in found.checkpoints if one.path.name.startswith(way.prefix)] if found is not None else []
+    newest = max(seen, key=lambda one: one.saved_at, default=None)
+    if newest is not None and newest.healthy and newest.step == chosen.step:
+        return ResumePlan()
+    lies = f"that is {newest.path.name} of step {newest.step}" if newest is not None else "there is none: it would start at 0"
+    return ResumePlan(f"{way.sentence}, {lies}, and {chosen.path.name} was chosen; {SETTLE}")
 
 
 def _newer(found: Inventory | None, chosen: Checkpoint) -> tuple[Path, ...]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from assistant.recover.checkpoints.place import Place
     from assistant.recover.checkpoints.search import CheckpointSearch
     from assistant.recover.job_reading import JobReading
-    from assistant.recover.resume import ResumeWay
+    from assistant.recover.resume_means import ResumeWay
 
 MOST_SCRIPT = 1 << 20
 REFUSED = "refused: "

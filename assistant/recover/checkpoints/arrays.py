@@ -1,7 +1,7 @@
 """Whether the arrays that Zarr and TensorStore write are whole: Orbax (JAX), and Megatron-Core's older `zarr` format.
 
-Checked is what stands in the files in the clear: JSON documents, the grid of chunks, lengths, CRCs of OCDBT's nodes, the blocks of Zstandard
-frames. Nothing is decompressed: the content of a chunk carries no checksum.
+Checked is what stands in the files in the clear: JSON documents, the grid of chunks, lengths, CRCs of OCDBT's nodes, the blocks of
+Zstandard frames. Nothing is decompressed: the content of a chunk carries no checksum.
 
 Source: Zarr format 2; TensorStore's "OCDBT storage format" (nodes with magic, length, CRC-32C); RFC 8878 (frames of Zstandard).
 """
@@ -195,11 +195,9 @@ def _frames(file: io.FileIO) -> Iterator[int | None]:
 
 
 def _crc32c_table() -> tuple[int, ...]:
-    table = []
-    for value in range(256):
-        for _ in range(8):
-            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
-        table.append(value)
+    table = list(range(256))
+    for _ in range(8):
+        table = [value >> 1 ^ (0x82F63B78 if value & 1 else 0) for value in table]
     return tuple(table)
 
 

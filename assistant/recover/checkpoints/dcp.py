@@ -1,7 +1,7 @@
 """Whether a checkpoint of torch.distributed.checkpoint (DCP) is whole: its `.metadata` against the bytes of its shards.
 
-A shard is a row of segments, each a file of `torch.save` (a zip with a CRC for each part); `.metadata`, written last, lists them. With
-torchtitan, FSDP and Megatron-Core's `torch_dist` the same.
+A shard is a row of segments, each a file of `torch.save` (a zip with a CRC for each part); `.metadata`, written last, lists them.
+So do torchtitan, FSDP and Megatron-Core's `torch_dist`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import io
 import re
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +83,10 @@ def _metadata_problems(entry: Entry, name: str) -> list[str]:
     return problems
 
 
-def _pairs(segments: Sequence[Segment]) -> zip[tuple[Segment, Segment]]:
+def _pairs(segments: Sequence[Segment]) -> Iterator[tuple[Segment, Segment]]:
     """Return neighbours in a file; a segment that is listed several times is one."""
     ordered = sorted(set(segments), key=lambda segment: (segment.offset, segment.length))
-    return zip(ordered, ordered[1:], strict=False)
+    return pairwise(ordered)
 
 
 def _by_file(segments: Sequence[Segment]) -> dict[str, list[Segment]]:

@@ -76,7 +76,7 @@ def zip_problem(path: Path, read_bytes: int) -> str | None:
 def zip_stream_problem(source: io.RawIOBase, read_bytes: int) -> str | None:
     """Return what is wrong with a zip that an open stream holds; see `zip_problem`."""
     try:
-        with zipfile.ZipFile(source) as archive:  # type: ignore[arg-type]
+        with zipfile.ZipFile(source) as archive:
             members = archive.infolist()
             if len(members) > MOST_ENTRIES:
                 return f"is a zip archive of {len(members):,} members: more than any checkpoint has"

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from assistant.recover.checkpoints.layout import DISTCP, RANK_WORD, UNKNOWN_STEP, Entry, Format, step_in_name
 from assistant.recover.checkpoints.dcp import dcp_problems, named
+from assistant.recover.checkpoints.layout import DISTCP, RANK_WORD, UNKNOWN_STEP, Entry, Format, step_in_name
 from assistant.recover.checkpoints.manifest import manifest_problems
 from assistant.untrusted import is_folder, is_regular, read_json
 

@@ -7,8 +7,8 @@ import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from assistant.recover.checkpoints.layout import Entry
 from assistant.recover.checkpoints.dcp import named
+from assistant.recover.checkpoints.layout import Entry
 
 SHRUNK_SHARE = 0.9
 """A file smaller than this share of the one of the step before is suspicious; optimiser state never shrinks in a run."""
@@ -94,8 +94,8 @@ def _odd_sisters(entry: Entry) -> list[str]:
 def shard_count_problem(entry: Entry, others: Sequence[Entry]) -> list[str]:
     """Return a problem when a checkpoint has fewer data files than each of at least two others of its format.
 
-    Descriptions (JSON, text, tokenizers) are not counted, and checkpoints that list their own shards are not compared: a job that goes
-    on with fewer ranks writes fewer.
+    Descriptions (JSON, text, tokenizers) are not counted, and checkpoints that list their own shards are not compared: a job that
+    goes on with fewer ranks writes fewer.
     """
     if any(name == ".metadata" or name.endswith("/.metadata") for name in entry.files):
         return []
