@@ -54,7 +54,7 @@ def _gloo(rank: int = 0) -> None:
     dist.init_process_group("gloo", rank=rank, world_size=1)
 
 
-def dcp(folder: Path) -> None:
+def dcp(folder: Path, **options: Any) -> None:
     """Write with torch.distributed.checkpoint, in torchtitan's names."""
     import torch
     import torch.distributed.checkpoint
@@ -62,7 +62,15 @@ def dcp(folder: Path) -> None:
     _gloo()
     for step in STEPS:
         state = {"model": {"w": torch.full((64,), float(step)), "b": torch.zeros(8)}, "step": step}
-        torch.distributed.checkpoint.save(state, checkpoint_id=folder / f"step-{step}")
+        writer = torch.distributed.checkpoint.FileSystemWriter(folder / f"step-{step}", **options)
+        torch.distributed.checkpoint.save({**state, "objects": b"object"}, storage_writer=writer)
+
+
+def dcp_safetensors(folder: Path) -> None:
+    """Write with torch.distributed.checkpoint, tensors as safetensors, objects as before."""
+    from torch.distributed.checkpoint.filesystem import SerializationFormat
+
+    dcp(folder, serialization_format=SerializationFormat.SAFETENSORS)
 
 
 def megatron(folder: Path, strategy: str = "torch_dist") -> None:
@@ -124,6 +132,7 @@ WRITERS: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
     "orbax": (orbax, ("orbax-checkpoint", "jax")),
     "zarr": (zarr, ("orbax-checkpoint", "jax")),
     "dcp": (dcp, ("torch",)),
+    "dcp-safetensors": (dcp_safetensors, ("torch", "safetensors")),
     "megatron": (megatron, ("megatron-core", "torch")),
     "megatron-zarr": (megatron_zarr, ("megatron-core", "zarr", "torch")),
     "composer": (composer, ("mosaicml", "torch")),
