@@ -12,7 +12,8 @@ from assistant.recover.checkpoints.place import Place
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, folder_moves, search_checkpoints
 from assistant.recover.joblog import log_lines
 from assistant.recover.loaded import loaded_checkpoint
-from assistant.recover.resume import ResumeWay, resume_way
+from assistant.recover.resume import resume_way
+from assistant.recover.resume_means import ResumeWay
 from assistant.recover.resume_plan import resume_plan
 from assistant.tooling import Context, tool
 from assistant.untrusted import reading_as

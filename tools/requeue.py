@@ -17,7 +17,7 @@ from assistant.records import Job, JobSpec, Risk, without_tags
 from assistant.recover.checkpoints.search import SaveState
 from assistant.recover.directives import read_directives
 from assistant.recover.restart import ARGS, RESUME_FROM, SKIP_FROM, STEP, attempt_of, elsewhere, too_few_nodes
-from assistant.recover.resume import ResumeMeans
+from assistant.recover.resume_means import ResumeMeans
 from assistant.recover.resume_plan import resume_plan
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
