@@ -22,6 +22,7 @@ _OF = re.compile(
 )
 _FINAL_SAVE = re.compile(
     r"Model weights saved in|Saving model checkpoint to|sav(?:ed|ing) (?:the )?final|successfully saved checkpoint|saved checkpoint"
+    r"|\bcheckpoint (?:for |at |of )?(?:step|iteration|iter|epoch) \d{1,12} (?:was |is )?(?:saved|written)"
     r"|final (?:model|checkpoint) (?:saved|written)",
     re.IGNORECASE,
 )

@@ -132,7 +132,7 @@ def tracker_text(path: Path, account: str) -> str:
     """Return what stands in a tracker file, or where a tracker that is a link leads; empty where there is none."""
     if is_link(path, account):
         with as_account(account_of(account)):
-            return os.readlink(path)
+            return str(path.readlink())
     with reading_as(account):
         try:
             return read_start(path, TRACKER_BYTES).decode("utf-8", "replace")
