@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,12 +12,15 @@ import pytest
 from assistant.diagnose.progress import read_progress
 from assistant.logs.lines import Line
 from assistant.logs.metrics import metric_points
-from assistant.records import Job, JobSpec, JobState
+from assistant.records import Job, JobSpec, JobState, MetricPoint
 from assistant.recover.batch_script import launches_of
+from assistant.recover.checkpoints.inventory import inventory
 from assistant.recover.checkpoints.search import SaveState, search_checkpoints
 from assistant.recover.job_program import programs_now, programs_of
+from assistant.recover.loaded import loaded_checkpoint
 from assistant.recover.resume import ResumeMeans, resume_way
 from assistant.recover.training_end import training_end
+from assistant.recover.verify import Look, progress_seen
 
 BEGAN = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 ENDED = BEGAN + timedelta(hours=1)
@@ -65,6 +69,20 @@ def test_several_folders_of_one_run_are_one_run(tmp_path: Path) -> None:
     found = search_checkpoints(job(tmp_path, "python train.py"), {}, [], now=ENDED)
     assert found.place is not None
     assert found.place.folder == tmp_path / "runs/a/last"
+
+
+def test_two_saves_that_were_cut_short_do_not_excuse_each_other(tmp_path: Path) -> None:
+    ranks = {10: (0, 1), 20: (0, 1), 30: (0, 1), 40: (0,), 50: (1,)}
+    for step, written in ranks.items():
+        for rank in written:
+            saved(tmp_path / f"step_{step}", f"model_rank_{rank}.pt", step)
+    healthy = {one.step: one.healthy for one in inventory(tmp_path, now=ENDED).checkpoints}
+    assert healthy == {10: True, 20: True, 30: True, 40: False, 50: False}
+    for step in (40, 50, 60):
+        for path in tmp_path.glob(f"step_{step}/*"):
+            path.unlink()
+        saved(tmp_path / f"step_{step}", "model_rank_0.pt", step)
+    assert all(one.healthy for one in inventory(tmp_path, now=ENDED).checkpoints), "it went on with fewer ranks"
 
 
 SCRIPT = """
@@ -169,3 +187,25 @@ def test_a_save_of_the_last_step_is_read_off_olmos_words() -> None:
     end = training_end(texts)
     assert end is not None
     assert end.saved_after
+
+
+@pytest.mark.parametrize(
+    ("line", "step"),
+    [
+        ("| INFO | fairseq.trainer | Loaded checkpoint /tmp/ada.60/ckpt/checkpoint_last.pt (epoch 1 @ 40 updates)", 40),
+        ("Loaded checkpoint from /tmp/ada.60/ckpt/last.pt", None),
+        ("Loaded checkpoint from /ckpt/run7/global_step40/mp_rank_00_model_states.pt", 40),
+        ("Loaded checkpoint from /ckpt/60/run/step_40.pt", 40),
+    ],
+)
+def test_the_id_of_a_job_in_a_path_is_no_step(line: str, step: int | None) -> None:
+    [load] = loaded_checkpoint([Line(1, line)]).loads
+    assert load.step == step
+
+
+def test_a_completed_job_that_says_that_it_trained_to_its_end_is_past_its_restart_step() -> None:
+    shown = replace(job(Path("/w"), "python train.py"), state=JobState.COMPLETED, exit_code=0)
+    assert progress_seen(shown, 20, []).status is not Look.FAILED
+    counted = [MetricPoint(13, 0.8, None, 1)]
+    assert progress_seen(shown, 20, counted).status is Look.FAILED
+    assert progress_seen(shown, 20, counted, finished="{'train_runtime': '13.12'}").status is Look.PAST_RESTART_STEP

@@ -345,7 +345,8 @@ def tracker(folder: Path) -> Tracker | None:
     """Return the file that names the newest finished checkpoint, when the folder has one."""
     for name, pattern in TRACKERS.items():
         path = folder / name
-        if is_folder(path):  # a checkpoint of that name, or a link to one: `links` has it
+        linked = _second_name(path) and could_be_checkpoint(path.resolve().name, folder=False)
+        if linked or is_folder(path):  # a checkpoint of that name, or a link to one: `links` has it
             continue
         try:
             text = read_start(path, TRACKER_BYTES).decode("utf-8", "replace")[:200].strip()

@@ -86,8 +86,20 @@ def _odd_sisters(entry: Entry) -> list[str]:
 
 
 def shard_count_problem(entry: Entry, others: Sequence[Entry]) -> list[str]:
-    """Return a problem when a checkpoint has fewer files than each of at least two others of its format."""
-    counts = [len(o.files) for o in others if o.format is entry.format and o.path != entry.path and not o.temporary]
-    if len(counts) >= 2 and len(entry.files) < min(counts):
-        return [f"has {len(entry.files)} files, every other checkpoint has at least {min(counts)}"]
+    """Return a problem when a checkpoint has fewer files than each of at least two others of its format.
+
+    The same where most others have more and none has just these: two saves that were cut short do not excuse each other, a run
+    that went on with fewer ranks does.
+    """
+    alike = [o for o in others if o.format is entry.format and o.path != entry.path and not o.temporary]
+    more = [len(o.files) for o in alike if len(o.files) > len(entry.files)]
+    if len(more) >= 2 and len(more) == len(alike):
+        return [f"has {len(entry.files)} files, every other checkpoint has at least {min(more)}"]
+    if len(more) >= 2 and 2 * len(more) > len(alike) and not any(_names(o) == _names(entry) for o in alike):
+        return [f"has {len(entry.files)} files, most other checkpoints have at least {min(more)}"]
     return []
+
+
+def _names(entry: Entry) -> set[str]:
+    """Return the names of a checkpoint's files without its step."""
+    return {name.replace(str(entry.step), "") for name in entry.files}
