@@ -134,6 +134,10 @@ class MetricReader:
         self._bar: tuple[int, int] = (0, 0)
         self._block: int | None = None
         self._leader: int | None = None
+        self.anchored = 0
+        """Lines without a step of their own that took it from a bar which had moved on since the line before."""
+        self.counted_on = 0
+        """Those that were counted on behind a bar instead: many where the output was buffered, and bars and losses came apart."""
         self._counted = 0  # points whose step was counted because no bar had been seen yet
 
     def news(self, lines: Iterable[Line]) -> list[MetricPoint]:
@@ -185,7 +189,7 @@ class MetricReader:
             return False
         bar = bars[-1]
         at, of = int(bar["at"]), int(bar["of"])
-        named = bool(bar[1].strip(" :"))
+        named = bool(bar[1].rpartition("]")[2].strip(" :"))  # behind "]" where an earlier state of it stands before
         if not named and of >= self._bar[1]:  # a shorter bar is that of an evaluation
             self._bar = (at, of)
             self._number_again(at)
@@ -213,7 +217,10 @@ class MetricReader:
             return True  # 1e400, NaN: a step of no training, which no count of ours could take
         if step is None:
             last = self.points[-1].step if self.points else 0
-            step = self._bar[0] if self._bar[0] > last else last + 1
+            moved = self._bar[0] > last
+            step = self._bar[0] if moved else last + 1
+            self.anchored += moved
+            self.counted_on += not moved and self._bar != (0, 0)
             self._counted += self._bar == (0, 0)
         self._add(line, int(step), loss, _number(values, _NORM_KEYS))
         return True

@@ -168,7 +168,8 @@ def loaded_checkpoint(lines: Iterable[Line]) -> LoadedCheckpoint:
         elif load is None and len(fresh) < MOST_LOADS and FRESH.search(text):
             fresh.append((line.number, text.strip()[:300]))
     # a step that was counted on is right only once a progress bar has told where the count began
-    points = [point for point in reader.points if bars or point.line in own_steps]
+    by_bar = bars and reader.counted_on <= reader.anchored + 1
+    points = [point for point in reader.points if by_bar or point.line in own_steps]
     steps = list(dict.fromkeys(point.step for point in points))[:MOST_STEPS]
     gaps = [after - before for before, after in pairwise(steps) if after > before]
     exact = not points or points[0].line in own_steps

@@ -6,18 +6,22 @@ import os
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from assistant.diagnose.progress import read_progress
+from assistant.engine.settled import as_proven
 from assistant.logs.lines import Line
 from assistant.logs.metrics import metric_points
-from assistant.records import Job, JobSpec, JobState, MetricPoint
+from assistant.records import EventKind, IncidentState, Job, JobSpec, JobState, MetricPoint
 from assistant.recover.batch_script import launches_of
 from assistant.recover.checkpoints.inventory import inventory
 from assistant.recover.checkpoints.search import SaveState, search_checkpoints
 from assistant.recover.job_program import programs_now, programs_of
 from assistant.recover.loaded import loaded_checkpoint
+from assistant.recover.playbook import Ended
 from assistant.recover.resume import ResumeMeans, resume_way
 from assistant.recover.training_end import training_end
 from assistant.recover.verify import Look, progress_seen
@@ -209,3 +213,24 @@ def test_a_completed_job_that_says_that_it_trained_to_its_end_is_past_its_restar
     counted = [MetricPoint(13, 0.8, None, 1)]
     assert progress_seen(shown, 20, counted).status is Look.FAILED
     assert progress_seen(shown, 20, counted, finished="{'train_runtime': '13.12'}").status is Look.PAST_RESTART_STEP
+
+
+def test_losses_that_were_buffered_behind_their_bar_tell_no_first_step() -> None:
+    bar = "[... 1898 bytes ...] |#### | 72/80 [00:12<00:01,  4.31it/s] 100%|#####| 80/80 [00:14<00:00,  5.61it/s]"
+    losses = [f"{{'loss': '{1 + place / 10}', 'learning_rate': '1e-05', 'epoch': '0.1'}}" for place in range(6)]
+    shown = loaded_checkpoint([Line(number, text) for number, text in enumerate([bar, *losses], 1)])
+    assert shown.first_step is None
+
+
+@pytest.mark.parametrize(("last", "over"), [("Finished training", True), ("step 51 loss 2.1", False)])
+def test_a_job_that_hangs_after_its_training_is_never_closed_in_silence(tmp_path: Path, last: str, over: bool) -> None:
+    log = tmp_path / "job.log"
+    log.write_text(f"step 49 loss 2.2\nstep 50 loss 2.1\n{last}\n")
+    shown = replace(job(tmp_path, "python train.py"), state=JobState.RUNNING, ended=None, exit_code=None, log=log)
+    calls = SimpleNamespace(calls=lambda *_, **__: [])
+    engine: Any = SimpleNamespace(replays=False, scheduler=SimpleNamespace(job=lambda _: shown), store=calls)
+    incident: Any = SimpleNamespace(kind=EventKind.HANG, job="7", id=1)
+    diagnosis: Any = None
+    proven = as_proven(engine, incident, diagnosis, Ended(IncidentState.CLOSED, "nothing had to be done", {}))
+    assert proven.state is (IncidentState.ESCALATED if over else IncidentState.CLOSED)
+    assert ("still runs and holds" in proven.note) is over
