@@ -193,6 +193,15 @@ class Requeues(Protocol):
 
 
 @runtime_checkable
+class LimitsSubmissions(Protocol):
+    """A scheduler that may be unable to submit somebody's job anew although it can queue it again."""
+
+    def submission_problem(self, spec: JobSpec) -> str:
+        """Return why a job cannot be submitted anew as it was, with these rights; empty where it can, as far as that is known."""
+        ...
+
+
+@runtime_checkable
 class ReadsBack(Protocol):
     """A scheduler that can show what it made of a held job."""
 

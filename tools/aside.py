@@ -8,7 +8,7 @@ from typing import Any
 
 from assistant.errors import ToolError
 from assistant.records import Job, Risk
-from assistant.recover.checkpoints.aside import Move, move, moves_aside, moves_back, original, tracker_text, write_tracker
+from assistant.recover.checkpoints.aside import Move, is_link, move, moves_aside, moves_back, original, tracker_text, write_tracker
 from assistant.recover.checkpoints.inventory import inventory
 from assistant.recover.checkpoints.layout import TRACKERS
 from assistant.rendering import RenderedChange, command_line
@@ -89,7 +89,7 @@ def putting_back(context: Context, job: str, paths: list[str]) -> RenderedChange
 
 @tool(risk=Risk.CHANGE, kind="set_tracker", undo="restore_tracker")
 def set_tracker(context: Context, job: str, tracker: str, text: str) -> dict[str, Any]:
-    """Write into a tracker file (`latest_checkpointed_iteration.txt`, `latest`) which checkpoint a restart loads.
+    """Set a tracker to the checkpoint that a restart is to load: a file (`latest_checkpointed_iteration.txt`, `latest`) or a link.
 
     It refuses while a job of the run is alive. `text` of the answer is what stood there before.
 
@@ -111,7 +111,9 @@ def tracker_was_set(context: Context, tag: str, job: str, tracker: str, text: st
 def setting_tracker(context: Context, job: str, tracker: str, text: str) -> RenderedChange:
     """Return the write."""
     before = tracker_text(Path(tracker), context.scheduler.job(job).account).strip()
-    return RenderedChange((_write_line(tracker, text),), f"it says {before[:80]!r} now" if before else "it is not there now")
+    linked = is_link(Path(tracker), context.scheduler.job(job).account)
+    now = f"it {'leads to' if linked else 'says'} {before[:80]!r} now" if before else "it is not there now"
+    return RenderedChange((_write_line(tracker, text, link=linked),), now)
 
 
 @tool(risk=Risk.CHANGE, kind="set_tracker")
@@ -136,16 +138,20 @@ def tracker_was_restored(context: Context, tag: str, job: str, tracker: str, tex
 @restore_tracker.preview
 def restoring_tracker(context: Context, job: str, tracker: str, text: str) -> RenderedChange:
     """Return the write, or the removal."""
-    return RenderedChange((_write_line(tracker, text),))
+    linked = is_link(Path(tracker), context.scheduler.job(job).account)
+    return RenderedChange((_write_line(tracker, text, link=linked),))
 
 
 def _set(context: Context, job: str, tracker: str, text: str) -> dict[str, Any]:
     shown = _ended(context, job)
     path = Path(tracker)
-    if path.name not in TRACKERS or not path.is_absolute():
-        raise ToolError(f"{tracker} is no tracker file; known: {', '.join(TRACKERS)}")
+    linked = path.is_absolute() and is_link(path, shown.account)
+    if not path.is_absolute() or not (path.name in TRACKERS or linked):
+        raise ToolError(f"{tracker} is no tracker file and no link; known files: {', '.join(TRACKERS)}")
+    if linked and (path.parent / text).parent != path.parent:
+        raise ToolError(f"{tracker} is a link: it may lead only to a checkpoint beside it, not to {text!r}")
     before = tracker_text(path, shown.account)
-    context.confirm(_write_line(tracker, text))
+    context.confirm(_write_line(tracker, text, link=linked))
     write_tracker(path, text, shown.account)
     return {
         "job": job,
@@ -215,7 +221,9 @@ def _line(change: Move) -> str:
     return command_line(["mv", "-nT", str(change.source), str(change.target)])
 
 
-def _write_line(tracker: str, text: str) -> str:
-    return (
-        command_line(["rm", "-f", tracker]) if not text else f"{command_line(['printf', '%s', text])} > {command_line([tracker])}"
-    )
+def _write_line(tracker: str, text: str, *, link: bool) -> str:
+    if not text:
+        return command_line(["rm", "-f", tracker])
+    if link:
+        return command_line(["ln", "-sfnT", text, tracker])
+    return f"{command_line(['printf', '%s', text])} > {command_line([tracker])}"

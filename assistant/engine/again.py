@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from assistant.errors import ToolError
-from assistant.ports import Requeues, Scheduler
+from assistant.ports import LimitsSubmissions, Requeues, Scheduler
 from assistant.records import Diagnosis, EventKind, Incident, IncidentState
 from assistant.recover.budget import Budget, refuted
 from assistant.recover.playbook import Wanted
@@ -40,7 +40,7 @@ def as_the_same_job(scheduler: Scheduler, wanted: Wanted) -> Wanted:
     """Return the call of a playbook, with a requeue in the place of a submission that could not be the same job.
 
     Args:
-        scheduler: Says of which job it keeps too little to submit it anew.
+        scheduler: Says of which job it keeps too little to submit it anew, and which it cannot hand on with our rights.
         wanted: The call as the playbook wants it.
 
     Raises:
@@ -53,7 +53,8 @@ def as_the_same_job(scheduler: Scheduler, wanted: Wanted) -> Wanted:
     except ToolError:
         return wanted
     skips = any(wanted.arguments.get(name) for name in ("skip_from_step", "skip_around_step"))
-    if job.spec is None or not job.spec.doubt or skips:
+    limited = isinstance(scheduler, LimitsSubmissions) and job.spec is not None and scheduler.submission_problem(job.spec)
+    if job.spec is None or not (job.spec.doubt or limited) or skips:
         return wanted
     if wanted.arguments.get("checkpoint") == "":
         return wanted  # no checkpoint may be used: a requeue would begin over those that are there

@@ -53,6 +53,8 @@ def as_proven(engine: Engine, incident: Incident, diagnosis: Diagnosis, ended: E
     """
     if ended.state is IncidentState.ESCALATED and (settled := settled_elsewhere(engine, incident, diagnosis)):
         return replace(ended, state=IncidentState.CLOSED, note=settled)
+    if ended.state is IncidentState.CLOSED and (standing := _stands_after_training(engine, incident)):
+        return replace(ended, state=IncidentState.ESCALATED, note=standing)
     restarted = _restarted(engine, incident, ended) if not engine.replays else None
     if ended.state is not IncidentState.RECOVERED or restarted is None:
         return ended
@@ -73,6 +75,20 @@ def as_proven(engine: Engine, incident: Incident, diagnosis: Diagnosis, ended: E
         case Standing.ENDED_AGAIN:
             return replace(ended, state=IncidentState.ESCALATED, note=f"not recovered: {verdict.note}", failed_job=restarted.job)
     return replace(ended, state=IncidentState.VERIFYING, note=verdict.note)
+
+
+def _stands_after_training(engine: Engine, incident: Incident) -> str:
+    """Return that a silent job has finished its training and still holds its nodes; empty where that is not so."""
+    if engine.replays or incident.kind is not EventKind.HANG or incident.job is None:
+        return ""
+    job = engine.scheduler.job(incident.job)
+    end = training_end(line.text for line in log_lines(job)) if not job.state.ended else None
+    if end is None:
+        return ""
+    return (
+        f"the training of job {job.id} is over ({end.line}), and it still runs and holds {len(job.nodes)} nodes: "
+        "nothing is lost by ending it, and nothing has to be restarted"
+    )
 
 
 def _own_incident(engine: Engine, incident: Incident, restarted: _Restarted) -> Incident | None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import pwd
 import re
-from collections.abc import Callable, Iterator, Mapping
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -17,8 +18,9 @@ from typing import Any
 from assistant.errors import InputError
 from assistant.records import Job
 from assistant.recover.batch_script import ASSIGNMENT, UNRESOLVED, Launch, absolute, launches_of
+from assistant.recover.shell_branches import FileTest
 from assistant.recover.trainer_source import SourceCall, TrainerSource, parse_source
-from assistant.untrusted import LOOK_S, parse_json, parse_toml, read_whole, reading_as, within
+from assistant.untrusted import LOOK_S, parse_json, parse_toml, read_whole, reading_as, status_of, within
 
 MOST_FILE_BYTES = 2 << 20
 MOST_FILES = 80
@@ -36,6 +38,7 @@ HARMLESS = frozenset(
 )
 """Commands that leave no files behind."""
 INTERPOLATION = re.compile(r"\$\{([A-Za-z][\w.]{0,200})\}")
+TESTS_FILES = re.compile(r"\b(?:if|elif)\b[^\n]{0,40}\s-[defhLrs]\s")
 OPTION = re.compile(r"(?:--|\+{0,2})([A-Za-z][\w./-]{0,100})=(.*)", re.DOTALL)
 
 
@@ -145,12 +148,13 @@ def job_environment(job: Job) -> dict[str, str]:
     return {**{name: value for name, value in known.items() if value}, **(job.spec.environment if job.spec else {})}
 
 
-def programs_of(job: Job, read: Callable[[str], str | None] | None = None) -> list[JobProgram]:
+def programs_of(job: Job, read: Callable[[str], str | None] | None = None, *, exists: FileTest | None = None) -> list[JobProgram]:
     """Return the programs that a job's script starts, in order; none where the scheduler keeps no script.
 
     Args:
         job: With its spec.
         read: Returns a file's text by its absolute path; reads with the rights of the job's owner when None.
+        exists: Answers the file tests of its script; where it is None both branches of each `if` count.
 
     Raises:
         Unavailable: The storage did not answer.
@@ -160,7 +164,9 @@ def programs_of(job: Job, read: Callable[[str], str | None] | None = None) -> li
     read = read or FileReader(job.account)
     environment = job_environment(job)
     folder = str(job.work_dir or job.spec.work_dir)
-    launches = launches_of(job.spec.script, environment=environment, work_dir=folder, arguments=job.spec.arguments, read=read)
+    launches = launches_of(
+        job.spec.script, environment=environment, work_dir=folder, arguments=job.spec.arguments, read=read, exists=exists
+    )
     programs: list[JobProgram] = []
     removed: list[str] = []
     for launch in launches:
@@ -180,6 +186,42 @@ def _removed(launch: Launch) -> Iterator[str]:
         path = absolute(name, launch.folder)
         if path is not None and UNRESOLVED not in str(path):
             yield str(path)
+
+
+def programs_now(job: Job, programs: Sequence[JobProgram]) -> list[JobProgram]:
+    """Return the programs that a job's script would start if it ran now: its tests of files are answered by what is there.
+
+    Args:
+        job: With its spec.
+        programs: From `programs_of`; given back where the script tests no file.
+
+    Raises:
+        Unavailable: The storage did not answer.
+    """
+    script = job.spec.script if job.spec is not None else ""
+    calls_scripts = any(word.endswith(".sh") for program in programs for word in program.launch.words)
+    if not TESTS_FILES.search(script) and not calls_scripts:
+        return list(programs)
+    return programs_of(job, exists=partial(_file_test, job.account))
+
+
+def _file_test(account: str, letter: str, path: str) -> bool | None:
+    """Answer `[ -f PATH ]` with the rights of a job's owner; None where that cannot be told."""
+
+    def look() -> bool:
+        if letter in "hL":
+            return Path(path).is_symlink()
+        status = status_of(Path(path))
+        kinds = {"d": stat.S_ISDIR(status.st_mode), "f": stat.S_ISREG(status.st_mode), "s": status.st_size > 0}
+        return kinds.get(letter, True)
+
+    try:
+        with reading_as(account):
+            return within(LOOK_S, look, path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, InputError, ValueError):
+        return None
 
 
 def saves_nothing(job: Job, read: Callable[[str], str | None] | None = None) -> bool:

@@ -31,7 +31,7 @@ LATEST = re.compile(
 """Words by which a program looks for the newest checkpoint."""
 PRESENT = re.compile(r"\b(?:exists|isdir|isfile|is_dir|is_file)\b")
 TRACKER_NAME = re.compile(
-    r"latest_checkpointed_iteration|['\"/]latest(?:\.txt|_step)?['\"]|last_checkpoint['\"]|checkpoint\.meta\.json"
+    r"latest_checkpointed_iteration|['\"/]latest(?:\.txt|_step)?['\"]|last_checkpoint(?:\.txt)?['\"]|checkpoint\.meta\.json"
 )
 READS = frozenset(("read_text", "read", "readline", "readlines", "load", "loads", "loadtxt", "read_bytes"))
 LOADS = frozenset(
@@ -323,7 +323,7 @@ def _by_source(program: JobProgram) -> ResumeWay:
     present = next((source for source, call in loads if PRESENT.search(source.text) and _about_saves(source, call)), None)
     if present is not None:
         return ResumeWay(ResumeMeans.NEWEST, f"{_file(present)} loads a checkpoint that is there")
-    if loads or any(re.search(r"\bresum(?:e|ing)\b", source.text, re.IGNORECASE) for source in program.sources):
+    if loads or any(re.search(r"\bresum(?:e|ed|es|ing)\b", source.text, re.IGNORECASE) for source in program.sources):
         return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} loads something, and what is known only when it runs")
     foreign = _foreign(program)
     if foreign:

@@ -199,15 +199,16 @@ def queue_note(job: Job) -> tuple[Standing, str]:
     return Standing.QUEUED, f"job {job.id} waits in the queue{why}{expected}"
 
 
-def progress_seen(job: Job, restart_step: int, points: Sequence[MetricPoint]) -> Seen:
+def progress_seen(job: Job, restart_step: int, points: Sequence[MetricPoint], *, finished: str = "") -> Seen:
     """Return whether the job passed the step it restarted from; one that ended badly or was cancelled has not.
 
     Args:
         job: The restarted job.
         restart_step: Step of its checkpoint; 0 when it began at the start.
         points: What its own log shows, in order.
+        finished: The line by which its own log says that training is over; empty where none does.
     """
-    verdict = judge_restart(Restart(job, points, (), restart_step, None, now=BEGINNING))
+    verdict = judge_restart(Restart(job, points, (), restart_step, None, now=BEGINNING, finished=finished))
     match verdict.standing:
         case Standing.CANCELLED | Standing.ENDED_AGAIN:
             return Seen(Look.FAILED, verdict.note, verdict.step)

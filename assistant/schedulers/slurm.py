@@ -27,7 +27,7 @@ from assistant.schedulers.slurm_history import History
 from assistant.schedulers.slurm_jobs import Row, nodes_of, queue_format, queue_rows, waits_for
 from assistant.schedulers.slurm_run import NO_SUCH_JOB, Commands, me, refused
 from assistant.schedulers.slurm_specs import Specs
-from assistant.schedulers.slurm_submit import submission, submission_line, submit
+from assistant.schedulers.slurm_submit import arguments_problem, submission, submission_line, submit
 from assistant.schedulers.slurm_text import Marks, records
 
 JOB_ID = re.compile(r"(\d+)(?:_\d+|_\[[\d,:%-]+\]|\+\d+)?")
@@ -160,6 +160,10 @@ class SlurmScheduler:
             ToolError: It was submitted with --no-requeue, or the right to do it is missing.
         """
         self.planned("requeue", [job_id], {"hold": hold, "exclude": exclude, "comment": comment}).give()
+
+    def submission_problem(self, spec: JobSpec) -> str:
+        """Return why a job cannot be submitted anew as it was: the arguments of another user's script."""
+        return arguments_problem(spec)
 
     def differences(self, job_id: str, claim: str, spec: JobSpec) -> Sequence[str]:
         """Return what a held job has otherwise than the job that it repeats, but for what a restart means to change.

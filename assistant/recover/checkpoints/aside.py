@@ -85,11 +85,17 @@ def move(moves: Sequence[Move], account: str) -> None:
         raise Unavailable(f"{error.filename or ''} cannot be moved now: {error.strerror or error}") from error
 
 
+def is_link(path: Path, account: str) -> bool:
+    """Tell whether a tracker is a link (`latest -> step_40`) and no file, also where it leads nowhere."""
+    with as_account(account_of(account)):
+        return path.is_symlink()
+
+
 def write_tracker(path: Path, text: str, account: str) -> None:
-    """Replace a tracker file at one stroke; an empty text removes it.
+    """Replace a tracker at one stroke: a link by a link to `text`, a file by one that holds it; an empty text removes it.
 
     Raises:
-        ToolError: The owner may not write there.
+        ToolError: The owner may not write there, or a folder lies there.
         Unavailable: The storage did not answer.
     """
 
@@ -100,6 +106,12 @@ def write_tracker(path: Path, text: str, account: str) -> None:
                 return
             new = path.with_name(f".{path.name}.nightshift")
             new.unlink(missing_ok=True)
+            if path.is_symlink():
+                new.symlink_to(text)
+                new.rename(path)
+                return
+            if path.is_dir():
+                raise ToolError(f"{path} is a folder and no tracker file: it is left alone")
             handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o664)
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 file.write(text)
@@ -117,7 +129,10 @@ def write_tracker(path: Path, text: str, account: str) -> None:
 
 
 def tracker_text(path: Path, account: str) -> str:
-    """Return what stands in a tracker file; empty where there is none."""
+    """Return what stands in a tracker file, or where a tracker that is a link leads; empty where there is none."""
+    if is_link(path, account):
+        with as_account(account_of(account)):
+            return str(path.readlink())
     with reading_as(account):
         try:
             return read_start(path, TRACKER_BYTES).decode("utf-8", "replace")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -71,6 +71,17 @@ SAVE_CALLS = re.compile(
 """Calls by which a program may save; a program without any of them saves nothing."""
 
 
+PART_OF_RUN = re.compile(
+    r"check_?points?|ckpts?|models?|weights?|saves?|states?|best|last|latest|final|top_?\d*|ema|rank[-_]?\d+|(?:epoch|step|iter)[-_=]?\d+",
+    re.IGNORECASE,
+)
+"""Folders below the one of a run, of which one run may have several."""
+
+
+class _SeveralRuns(ToolError):
+    """Checkpoints of several runs were found where those of one were looked for."""
+
+
 class SaveState(StrEnum):
     """What is known about a job's checkpoints."""
 
@@ -106,6 +117,8 @@ class _Walk:
     """Those that hold checkpoints changed since the job began, the last changed first."""
     complete: bool
     """Whether all was seen."""
+    changed: Mapping[Path, float] = field(default_factory=dict)
+    """When the newest checkpoint of each was changed, in seconds of the file server's clock."""
 
 
 def search_checkpoints(
@@ -135,7 +148,11 @@ def search_checkpoints(
     with reading_as(job.account):
         for place in places:
             try:
-                where, held = _inventory_below(place, job, now=now, clock=clock)
+                where, held = _inventory_below(place, job, texts, now=now, clock=clock)
+            except _SeveralRuns as error:
+                looked.append(f"{place.folder} ({place.how}): {error}")
+                unreadable = unreadable or str(error)
+                continue
             except ToolError as error:
                 missing = "does not exist" in str(error) or "is a file" in str(error)
                 looked.append(f"{place.folder} ({place.how}): {'is no folder' if missing else 'cannot be judged'}")
@@ -149,7 +166,11 @@ def search_checkpoints(
         walk = _Walk((), stated)
         if not stated and not any(_saved_by(job, one) for _, one in finds) and not unreadable:
             walk = _new_checkpoints(job.work_dir, job.started, clock)
-            for folder in walk.folders[:1]:
+            try:
+                folder = _own_folder(walk, job, texts)
+            except _SeveralRuns as error:
+                folder, unreadable = None, str(error)
+            if folder is not None:
                 place = Place(folder, "new files under the work folder since the job began")
                 finds.insert(0, (place, inventory(folder, now=now, live=not job.state.ended)))
     if finds:
@@ -187,21 +208,58 @@ def _saved_by(job: Job, found: Inventory) -> bool:
     return job.started is not None and any(one.saved_at >= job.started - CLOCKS_APART for one in found.checkpoints)
 
 
-def _inventory_below(place: Place, job: Job, *, now: datetime, clock: Callable[[], float]) -> tuple[Place, Inventory]:
+def _inventory_below(
+    place: Place, job: Job, texts: Sequence[str], *, now: datetime, clock: Callable[[], float]
+) -> tuple[Place, Inventory]:
     """Return what a place holds, or a folder below it: Lightning's `lightning_logs/version_3/checkpoints`.
 
     Raises:
         ToolError: The place is missing or cannot be read.
+        _SeveralRuns: Checkpoints of several runs lie below it, and which are this job's is not known.
     """
     live = not job.state.ended
     found = inventory(place.folder, now=now, live=live)
     if found.checkpoints:
         inner = found.checkpoints[-1].path.parent
         return (place if inner == place.folder else Place(inner, place.how)), found
-    walk = _new_checkpoints(place.folder, job.started, clock)
-    if not walk.folders:
+    folder = _own_folder(_new_checkpoints(place.folder, job.started, clock), job, texts)
+    if folder is None:
         return place, found
-    return Place(walk.folders[0], f"below {place.folder}: {place.how}"), inventory(walk.folders[0], now=now, live=live)
+    return Place(folder, f"below {place.folder}: {place.how}"), inventory(folder, now=now, live=live)
+
+
+def _own_folder(walk: _Walk, job: Job, texts: Sequence[str]) -> Path | None:
+    """Return the folder of new checkpoints that is this job's, None where there is none: several runs may write side by side.
+
+    Folders of one run (`best` and `last` beside each other) count as one, of which the last changed is taken. Of several runs
+    those that were still written after the job had ended are out, and the others where its log names the newest checkpoint of some.
+
+    Raises:
+        _SeveralRuns: More than one is left.
+    """
+    end = (job.ended + CLOCKS_APART).timestamp() if job.ended is not None and job.state.ended else float("inf")
+    own = [folder for folder in walk.folders if walk.changed.get(folder, 0.0) <= end]
+    if len({_run_folder(folder) for folder in own}) > 1:
+        named = [folder for folder in own if _named_in(folder, texts)]
+        own = named or own
+    runs = sorted({str(_run_folder(folder)) for folder in own})
+    if len(runs) > 1:
+        shown = ", ".join(runs[:3]) + (", …" if len(runs) > 3 else "")
+        raise _SeveralRuns(f"checkpoints of several runs were written since job {job.id} began: in {shown}")
+    return own[0] if own else None
+
+
+def _run_folder(folder: Path) -> Path:
+    """Return the folder of a run, without the parts below it that one run has several of."""
+    while PART_OF_RUN.fullmatch(folder.name) and folder.name:
+        folder = folder.parent
+    return folder
+
+
+def _named_in(folder: Path, texts: Sequence[str]) -> bool:
+    """Tell whether a log names the newest checkpoint of a folder: the other runs of a script are at other steps."""
+    newest = re.compile(rf"(?<![\w.]){re.escape(entries(folder, depth=0)[-1].path.name)}(?!\d)")
+    return any(newest.search(text) for text in texts)
 
 
 def _without(
@@ -210,7 +268,10 @@ def _without(
     """Return what follows where no checkpoint was found, with the evidence."""
     said = says_saved(texts)
     if said:
-        return SaveState.SAVED_ELSEWHERE, f"job {job.id} says that it saved ({said.strip()[:160]!r}), and no checkpoint was found"
+        said = said.strip()[:160]
+        return SaveState.SAVED_ELSEWHERE, f"job {job.id} says that it saved ({said!r}), and " + (
+            unreadable or "no checkpoint was found"
+        )
     if unreadable:
         return SaveState.UNKNOWN, f"whether job {job.id} saved is not known: {unreadable}"
     definite = [place for place in places if "log" not in place.how]
@@ -290,7 +351,7 @@ def _new_checkpoints(top: Path | None, since: datetime | None, clock: Callable[[
             elif inner:
                 complete = False
     held = [folder for folder in sorted(newest, key=lambda one: -newest[one]) if _holds(folder)]
-    return _Walk(tuple(held), complete)
+    return _Walk(tuple(held), complete, newest)
 
 
 def _changed(path: Path, folder: bool) -> float:

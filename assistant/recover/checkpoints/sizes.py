@@ -92,19 +92,24 @@ def _odd_sisters(entry: Entry) -> list[str]:
 
 
 def shard_count_problem(entry: Entry, others: Sequence[Entry]) -> list[str]:
-    """Return a problem when a checkpoint has fewer data files than each of at least two others of its format.
+    """Return a problem when a checkpoint has fewer data files than others of its format.
 
-    Descriptions (JSON, text, tokenizers) are not counted, and checkpoints that list their own shards are not compared: a job that
-    goes on with fewer ranks writes fewer.
+    It has one when each of at least two others has more, or when most others have more and none has just these: two saves that
+    were cut short do not excuse each other, a run that went on with fewer ranks does. Descriptions (JSON, text, tokenizers) are not
+    counted, and checkpoints that list their own shards are not compared.
     """
     if any(name == ".metadata" or name.endswith("/.metadata") for name in entry.files):
         return []
-    counts = [_data_files(o) for o in others if o.format is entry.format and o.path != entry.path and not o.temporary]
     own = _data_files(entry)
-    if len(counts) >= 2 and own < min(counts):
-        return [f"has {own} data files, every other checkpoint has at least {min(counts)}"]
+    alike = [_data_files(o) for o in others if o.format is entry.format and o.path != entry.path and not o.temporary]
+    more = [len(names) for names in alike if len(names) > len(own)]
+    if len(more) >= 2 and len(more) == len(alike):
+        return [f"has {len(own)} data files, every other checkpoint has at least {min(more)}"]
+    if len(more) >= 2 and 2 * len(more) > len(alike) and own not in alike:
+        return [f"has {len(own)} data files, most other checkpoints have at least {min(more)}"]
     return []
 
 
-def _data_files(entry: Entry) -> int:
-    return sum(1 for name in entry.files if not DESCRIPTIONS.search(name))
+def _data_files(entry: Entry) -> frozenset[str]:
+    """Return the names of a checkpoint's data files without its step."""
+    return frozenset(name.replace(str(entry.step), "") for name in entry.files if not DESCRIPTIONS.search(name))
