@@ -25,6 +25,7 @@ from assistant.engine.lease import kept_lease
 from assistant.engine.leases import WATCH, Leases, Settled
 from assistant.engine.left_open import settle_left_open, withdraw_strays
 from assistant.engine.outages import Outages, Turn
+from assistant.engine.process_looks import ProcessLooks
 from assistant.engine.settled import as_proven, finished_training, settled_elsewhere
 from assistant.errors import (
     Denied,
@@ -43,18 +44,7 @@ from assistant.gate.breaker import BY as BREAKER
 from assistant.gate.breaker import open_if_due
 from assistant.policy import sits_at_a_door
 from assistant.ports import Clock, Embedder, Scheduler
-from assistant.records import (
-    CallStatus,
-    Diagnosis,
-    Event,
-    EventKind,
-    Incident,
-    IncidentState,
-    Job,
-    Outcome,
-    Risk,
-    Verdict,
-)
+from assistant.records import CallStatus, Diagnosis, Event, EventKind, Incident, IncidentState, Job, Outcome, Risk, Verdict
 from assistant.recover.budget import Budget, failing_step, fingerprint, made_progress, restart_budget
 from assistant.recover.directives import directives_of
 from assistant.recover.identity import RESTARTS
@@ -92,6 +82,7 @@ class Engine:
     """Finds past incidents again; None: nothing is remembered."""
     good_runs: routine.GoodRuns = field(default_factory=routine.GoodRuns)
     completed: CompletedJobs = field(default_factory=CompletedJobs)
+    process_looks: ProcessLooks = field(default_factory=ProcessLooks)
     outages: Outages = field(default_factory=Outages)
     replays: bool = False
     """Whether it replays recorded jobs: none lives that could show what became of it."""
@@ -159,6 +150,7 @@ class Engine:
         ends = self.resume(owner=owner)
         self.outages.look(self)
         self.good_runs.look(self)
+        self.process_looks.look(self, self.watcher.jobs)
         try:
             settled = self.settle_leases()
         except Unavailable as error:

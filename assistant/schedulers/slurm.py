@@ -8,7 +8,7 @@ that a job or node does not exist mean that it does not.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from assistant.errors import ToolError, Unavailable
 from assistant.nodeset import fold
 from assistant.ports import Clock, PlannedChange
 from assistant.records import Job, JobSpec, JobState, Node, Reservation
+from assistant.records.processes import ProcessReport
 from assistant.rendering import NEW_JOB
 from assistant.schedulers import slurm_changes as changes
 from assistant.schedulers import slurm_nodes as nodes_text
@@ -45,6 +46,7 @@ class SlurmScheduler:
         self._config: dict[str, str] = {}
         self.history = History(self.commands, clock, self.config, users=self._users(), hours=settings.history_h)
         self._specs = Specs(self.commands, self.history, self.config)
+        self.recall_processes: Callable[[Job], ProcessReport | None] | None = None
 
     def config(self) -> dict[str, str]:
         """Return Slurm's configuration; it is asked once.
@@ -76,7 +78,8 @@ class SlurmScheduler:
             ToolError: Neither the controller nor the accounting knows it.
             Unavailable: One of them did not answer, so nobody can tell.
         """
-        return replace(self._specs.with_spec(self._row(job_id)), site_logs=self.settings.logs)
+        job = self._specs.with_spec(self._row(job_id))
+        return replace(job, site_logs=self.settings.logs, processes=self.recall_processes(job) if self.recall_processes else None)
 
     def submit(self, spec: JobSpec) -> str:
         """Hand a job to sbatch and return its id.

@@ -5,6 +5,7 @@ Only what is proven is said: a restart from zero follows `NEVER_SAVED` alone.
 
 from __future__ import annotations
 
+import pwd
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +18,7 @@ from assistant.errors import InputError, OwnerDenied, ToolError, UnreadableFile
 from assistant.records import Job
 from assistant.recover.checkpoints.inventory import Inventory, inventory
 from assistant.recover.checkpoints.layout import EPOCH_WORD, SET_ASIDE, STEP_WORD, could_be_checkpoint, entries
-from assistant.recover.checkpoints.place import Place, checkpoint_places, last_saved
+from assistant.recover.checkpoints.place import Place, checkpoint_places, last_saved, process_places
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.job_program import JobProgram, programs_of, saves_nothing
 from assistant.untrusted import is_folder, list_folder, reading_as, status_of
@@ -28,6 +29,8 @@ WALK_S = 10.0
 WALK_ENTRIES = 40_000
 WALK_FOLDERS = 6
 """Folders below one another."""
+PROCESS_WALK_FOLDERS = 3
+"""Folders below one another where a process was seen to write: what lies deeper, or beside it, is likely another run's."""
 MOST_PLACES = 12
 CLOCKS_APART = timedelta(seconds=120)
 """How far the clocks of a file server and of the scheduler may lie apart."""
@@ -147,11 +150,30 @@ def search_checkpoints(
             if _saved_by(job, held):
                 break
         walk = _Walk((), stated)
+        doubt = ""
         if not stated and not any(_saved_by(job, one) for _, one in finds) and not unreadable:
+            known = {place.folder for place in places}
+            for place in [one for one in process_places(job) if one.folder not in known][:MOST_PLACES]:
+                written = _written_below(place, job, clock)
+                looked.append(f"{place.folder} ({place.how}): {len(written)} folders with new checkpoints")
+                if len(written) > 1:
+                    several = " and ".join(str(folder) for folder in written[:2])
+                    doubt = (
+                        doubt or f"{several} hold checkpoints written since it began, and which of them are its own is not known"
+                    )
+                elif written:
+                    held = inventory(written[0], now=now, live=not job.state.ended)
+                    if _saved_by(job, held):
+                        finds.insert(0, (Place(written[0], place.how), held))
+                        break
+        if not stated and not any(_saved_by(job, one) for _, one in finds) and not unreadable and not doubt:
             walk = _new_checkpoints(job.work_dir, job.started, clock)
             for folder in walk.folders[:1]:
                 place = Place(folder, "new files under the work folder since the job began")
                 finds.insert(0, (place, inventory(folder, now=now, live=not job.state.ended)))
+    if doubt and not any(_saved_by(job, one) for _, one in finds):
+        note = f"which checkpoints job {job.id} saved is not known: {doubt}"
+        return CheckpointSearch(SaveState.SAVED_ELSEWHERE, None, None, note, _settling(job), programs, tuple(looked))
     if finds:
         own = next((one for one in finds if _saved_by(job, one[1])), finds[0])
         note = f"{own[0].folder} ({own[0].how})"
@@ -202,6 +224,35 @@ def _inventory_below(place: Place, job: Job, *, now: datetime, clock: Callable[[
     if not walk.folders:
         return place, found
     return Place(walk.folders[0], f"below {place.folder}: {place.how}"), inventory(walk.folders[0], now=now, live=live)
+
+
+def _written_below(place: Place, job: Job, clock: Callable[[], float]) -> tuple[Path, ...]:
+    """Return the folders at a place, or right below it, that hold checkpoints of the job's owner changed since it began.
+
+    Empty where the place is not the one that the node saw: the same path may name another disk there.
+    """
+    seen = place.witness or place.folder
+    try:
+        if place.inode and status_of(seen).st_ino != place.inode:
+            return ()
+    except (OSError, InputError):
+        return ()
+    written = []
+    for folder in _new_checkpoints(place.folder, job.started, clock, depth=PROCESS_WALK_FOLDERS).folders:
+        try:
+            if _owner_matches(folder, job.account):
+                written.append(folder)
+        except (OSError, InputError):
+            continue
+    return tuple(written)
+
+
+def _owner_matches(folder: Path, account: str) -> bool:
+    """Tell whether a folder belongs to an account; one that this machine does not know cannot be compared."""
+    try:
+        return not account or status_of(folder).st_uid == pwd.getpwnam(account).pw_uid
+    except KeyError:
+        return True
 
 
 def _without(
@@ -258,8 +309,8 @@ def says_saved(texts: Iterable[str]) -> str:
     return last
 
 
-def _new_checkpoints(top: Path | None, since: datetime | None, clock: Callable[[], float]) -> _Walk:
-    """Return the folders below `top` that hold checkpoints changed since a time; links are not followed."""
+def _new_checkpoints(top: Path | None, since: datetime | None, clock: Callable[[], float], *, depth: int = WALK_FOLDERS) -> _Walk:
+    """Return the folders below `top`, at most `depth` deep, that hold checkpoints changed since a time; links are not followed."""
     if top is None or since is None:
         return _Walk((), False)
     end, budget, complete = clock() + WALK_S, WALK_ENTRIES, True
@@ -267,7 +318,7 @@ def _new_checkpoints(top: Path | None, since: datetime | None, clock: Callable[[
     waiting = [(top, 0)]
     oldest = (since - CLOCKS_APART).timestamp()
     while waiting:
-        folder, depth = waiting.pop(0)
+        folder, level = waiting.pop(0)
         if clock() > end or budget <= 0:
             complete = False
             break
@@ -285,8 +336,8 @@ def _new_checkpoints(top: Path | None, since: datetime | None, clock: Callable[[
             inner = is_folder(child)
             if could_be_checkpoint(child.name, folder=inner) and (changed := _changed(child, inner)) >= oldest:
                 newest[folder] = max(changed, newest.get(folder, 0.0))
-            elif inner and depth + 1 < WALK_FOLDERS:
-                waiting.append((child, depth + 1))
+            elif inner and level + 1 < depth:
+                waiting.append((child, level + 1))
             elif inner:
                 complete = False
     held = [folder for folder in sorted(newest, key=lambda one: -newest[one]) if _holds(folder)]
