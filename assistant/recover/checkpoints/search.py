@@ -8,7 +8,7 @@ from __future__ import annotations
 import pwd
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -32,6 +32,7 @@ WALK_FOLDERS = 6
 PROCESS_WALK_FOLDERS = 3
 """Folders below one another where a process was seen to write: what lies deeper, or beside it, is likely another run's."""
 MOST_PLACES = 12
+MOST_PROCESS_PLACES = 6
 CLOCKS_APART = timedelta(seconds=120)
 """How far the clocks of a file server and of the scheduler may lie apart."""
 PASSED_OVER = re.compile(
@@ -152,20 +153,8 @@ def search_checkpoints(
         walk = _Walk((), stated)
         doubt = ""
         if not stated and not any(_saved_by(job, one) for _, one in finds) and not unreadable:
-            known = {place.folder for place in places}
-            for place in [one for one in process_places(job) if one.folder not in known][:MOST_PLACES]:
-                written = _written_below(place, job, clock)
-                looked.append(f"{place.folder} ({place.how}): {len(written)} folders with new checkpoints")
-                if len(written) > 1:
-                    several = " and ".join(str(folder) for folder in written[:2])
-                    doubt = (
-                        doubt or f"{several} hold checkpoints written since it began, and which of them are its own is not known"
-                    )
-                elif written:
-                    held = inventory(written[0], now=now, live=not job.state.ended)
-                    if _saved_by(job, held):
-                        finds.insert(0, (Place(written[0], place.how), held))
-                        break
+            written, doubt = _where_processes_wrote(job, {place.folder for place in places}, now=now, clock=clock, looked=looked)
+            finds[:0] = written
         if not stated and not any(_saved_by(job, one) for _, one in finds) and not unreadable and not doubt:
             walk = _new_checkpoints(job.work_dir, job.started, clock)
             for folder in walk.folders[:1]:
@@ -224,6 +213,24 @@ def _inventory_below(place: Place, job: Job, *, now: datetime, clock: Callable[[
     if not walk.folders:
         return place, found
     return Place(walk.folders[0], f"below {place.folder}: {place.how}"), inventory(walk.folders[0], now=now, live=live)
+
+
+def _where_processes_wrote(
+    job: Job, known: Collection[Path], *, now: datetime, clock: Callable[[], float], looked: list[str]
+) -> tuple[list[tuple[Place, Inventory]], str]:
+    """Return the first place where a process wrote that holds checkpoints of the attempt; else why several leave it open."""
+    doubt = ""
+    for place in [one for one in process_places(job) if one.folder not in known][:MOST_PROCESS_PLACES]:
+        written = _written_below(place, job, clock)
+        looked.append(f"{place.folder} ({place.how}): {len(written) or 'no'} folders with new checkpoints")
+        if len(written) > 1:
+            several = " and ".join(str(folder) for folder in written[:2])
+            doubt = doubt or f"{several} hold checkpoints written since it began, and which of them are its own is not known"
+        elif written:
+            held = inventory(written[0], now=now, live=not job.state.ended)
+            if _saved_by(job, held):
+                return [(Place(written[0], place.how), held)], ""
+    return [], doubt
 
 
 def _written_below(place: Place, job: Job, clock: Callable[[], float]) -> tuple[Path, ...]:
