@@ -26,6 +26,7 @@ from assistant.engine.leases import WATCH, Leases, Settled
 from assistant.engine.left_open import settle_left_open, withdraw_strays
 from assistant.engine.outages import Outages, Turn
 from assistant.engine.process_looks import ProcessLooks
+from assistant.engine.requeues import RequeueRecords
 from assistant.engine.settled import as_proven, finished_training, settled_elsewhere
 from assistant.errors import (
     Denied,
@@ -83,6 +84,7 @@ class Engine:
     good_runs: routine.GoodRuns = field(default_factory=routine.GoodRuns)
     completed: CompletedJobs = field(default_factory=CompletedJobs)
     process_looks: ProcessLooks = field(default_factory=ProcessLooks)
+    requeues: RequeueRecords = field(default_factory=RequeueRecords)
     outages: Outages = field(default_factory=Outages)
     replays: bool = False
     """Whether it replays recorded jobs: none lives that could show what became of it."""
@@ -169,6 +171,7 @@ class Engine:
         seen = [incident for event in events if (incident := self._opened(event)) is not None]
         if self._unopened and not seen:
             self._must_be_writable()
+        self.requeues.look(self, self.watcher.jobs)
         open_if_due(self.store, self.gate.policy)
         return list({incident.id: incident for incident in seen if incident.id not in before}.values())
 
