@@ -1,7 +1,8 @@
-"""A job that logs and saves under names that only its program computes: diagnosed from its log and resumed from its checkpoint."""
+"""What only the living job shows: logs and folders under computed names, who cancelled it, what a requeue by Slurm cost."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from assistant.engine.lease import owner_name
 from assistant.policy import KindTerms, Mode, load_policy
 from assistant.records import Incident, IncidentState, JobSpec, JobState
 from assistant.recover.joblog import log_lines, logs_of
+from assistant.schedulers.slurm_controller import killer_in
 from assistant.tooling import Context, find_tool
 from assistant.transports.ssh import SshTransport
 from assistant.wiring import build
@@ -111,7 +113,7 @@ def test_two_jobs_of_one_user_on_one_node_are_told_apart(engine: Engine, devclus
     folder = devcluster.shared / "two"
     folder.mkdir()
     program = "import os, time; f = open(os.environ['WHERE'], 'w'); f.write('x'); f.flush(); time.sleep(90)"
-    options = ("--oversubscribe", "--nodelist=gpu001", "--ntasks=1", "--cpus-per-task=1", "--mem=10")
+    options = ("--oversubscribe", "--nodelist=gpu001", "--ntasks=1", "--cpus-per-task=1", "--mem=2000")
     scripts = [f'#!/bin/bash\nexport WHERE={folder}/{name}.txt\nsrun {PYTHON} -c "{program}"\n' for name in ("one", "two")]
     jobs = [engine.scheduler.submit(JobSpec("two", script, nodes=1, work_dir=folder, options=options)) for script in scripts]
     until(lambda: all(engine.scheduler.job(job).state is JobState.RUNNING for job in jobs), 30)
@@ -119,6 +121,50 @@ def test_two_jobs_of_one_user_on_one_node_are_told_apart(engine: Engine, devclus
     for job, own, other in ((jobs[0], "one.txt", "two.txt"), (jobs[1], "two.txt", "one.txt")):
         told = engine.gate.call("job_processes", {"job": job}, why="test", by="cli:test").value
         names = {Path(file["path"]).name for file in told["files"]}
-        assert own in names, told
+        assert own in names, told["text"]
         assert other not in names
     devcluster.run("scancel", *jobs)
+
+
+def test_who_cancelled_a_job_is_named(engine: Engine, devcluster: DevCluster) -> None:
+    job = engine.scheduler.submit(JobSpec("cancelled", "#!/bin/bash\nsleep 60\n", nodes=1, work_dir=devcluster.shared))
+    until(lambda: engine.scheduler.job(job).state is JobState.RUNNING, 30)
+    devcluster.run("scancel", job)
+    until(lambda: engine.scheduler.job(job).state is JobState.CANCELLED, 30)
+    until(lambda: engine.scheduler.job(job).ended_by == "root", 30)
+    by_log = killer_in(devcluster.controller_log.read_text(), engine.scheduler.job(job))
+    assert by_log == "root"
+
+
+def test_a_requeue_after_a_node_failure_is_recorded_with_node_and_cost(engine: Engine, devcluster: DevCluster) -> None:
+    folder = devcluster.shared / "requeued"
+    folder.mkdir()
+    (folder / "train.py").write_text(COMPUTED.replace("ELSEWHERE", str(folder / "runs")).replace(", file=log)", ", flush=True)"))
+    (folder / "died").touch()
+    script = f"#!/bin/bash\n#SBATCH --requeue --gres=gpu:8 --output={folder}/job.log\ncd {folder}\nsrun -N1 -n1 {PYTHON} train.py\n"
+    job = engine.scheduler.submit(JobSpec("requeued", script, nodes=2, work_dir=folder))
+
+    def step() -> int:
+        engine.tick(owner=owner_name("test"))
+        attempt = engine.scheduler.job(job).attempt
+        view = engine.watcher.view(job, attempt)
+        return view.last.step + 1000 * attempt if view is not None and view.last is not None else 0
+
+    until(lambda: step() >= 30, 60, pause_s=0.5)
+    failing = engine.scheduler.job(job).nodes[1]
+    devcluster.fault(failing, "power")
+    try:
+        until(lambda: step() > 1000, 120, pause_s=0.5)
+        notes: list[str] = []
+
+        def told() -> bool:
+            step()
+            notes[:] = [one.note for one in engine.store.incidents(job=job) if one.attempt == 0]
+            return bool(notes) and "lost:" in notes[0]
+
+        until(told, 90, pause_s=0.5)
+        assert f"after the failure of node {failing}" in notes[0]
+        assert re.search(r"its last step was \d+; lost: \d+ steps, \d\.\d min, \d\.\d GPU hours$", notes[0]), notes
+    finally:
+        devcluster.run("scancel", job)
+        devcluster.heal(failing)
