@@ -158,7 +158,7 @@ def node_processes(node: str, text: str, at: datetime) -> NodeProcesses:
     seen: set[tuple[str, str]] = set()
     for pid, link in sorted(folders.items()):
         inode = answer.files.get(f"/proc/{pid}/cwd", "")
-        folder = ProcessFolder(Path("/"), node, pid, at, inode=int(inode) if re.fullmatch(r"\d{1,18}", inode, re.ASCII) else 0)
+        folder = ProcessFolder(Path("/"), node, pid, at, inode=int(inode) if re.fullmatch(r"\d{1,20}", inode, re.ASCII) else 0)
         _add_folder(report, seen, views.outside(pid, link), folder)
     for pid, values in _by_process(answer.variables):
         for variable in () if pid in elsewhere else values:
@@ -190,7 +190,7 @@ def _add_folder(report: NodeProcesses, seen: set[tuple[str, str]], path: str, fo
 
 def _file(answer: _Answer, views: _Views, key: str, status: str, file: OpenFile) -> OpenFile | None:
     """Return an open file with its facts; None for one that has no name any more, or whose facts cannot be read."""
-    numbers = re.fullmatch(r"(\d{1,18}) (\d{1,19}) (\d{1,9}) (-?\d{1,18})[.\d-]*", status)
+    numbers = re.fullmatch(r"(\d{1,18}) (\d{1,20}) (\d{1,9}) (-?\d{1,18})[.\d-]*", status)
     position = re.search(r"^pos:\s+(\d{1,18})$", answer.positions.get(key.replace("/fd/", "/fdinfo/"), ""), re.MULTILINE)
     flags = re.search(r"^flags:\s+([0-7]{1,12})$", answer.positions.get(key.replace("/fd/", "/fdinfo/"), ""), re.MULTILINE)
     path = views.outside(file.pid, answer.links.get(key, ""))

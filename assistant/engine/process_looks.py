@@ -7,14 +7,14 @@ job, through the gate; a node that does not answer leaves "not known", never a f
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from assistant.errors import NightshiftError, StoreError
 from assistant.records import Job, JobState
-from assistant.records.processes import ProcessReport, report_of
+from assistant.records.processes import ProcessReport, report_of, with_shared
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
@@ -25,8 +25,12 @@ AFTER = (timedelta(seconds=15), timedelta(minutes=3), timedelta(minutes=30), tim
 """After the start of a job: programs need a while until they open their logs, and change little later."""
 IN_A_PASS = 4
 """Jobs whose nodes are asked in one pass of the watch: the others have their turn in the next ones."""
+PASS_S = 20.0
+"""After so long in one pass no further job is asked about: nodes that hang cost each look its deadline."""
 NODES = 2
 """Nodes that are asked of a job: names on the others follow the same pattern."""
+MOST_SIBLINGS = 200
+"""Running jobs of one user whose open files are compared."""
 _MOST_ATTEMPTS = 20_000
 
 
@@ -61,10 +65,16 @@ class ProcessLooks:
                 due.append((passed, job))
         # those that were never looked at first: what ends soon takes its names with it
         due.sort(key=lambda one: self.looked[one[1].id, one[1].attempt])
+        asked: list[str] = []
+        until = engine.clock.ticks() + PASS_S
         for passed, job in due[:IN_A_PASS]:
+            if engine.clock.ticks() > until:
+                break
             self.looked[job.id, job.attempt] = passed
-            look_at_processes(engine, job)
-        return [job.id for _, job in due[:IN_A_PASS]]
+            asked.append(job.id)
+            if look_at_processes(engine, job) is not None:
+                _mark_shared(engine, job, running.values())
+        return asked
 
 
 def _passed(job: Job, now: datetime) -> int:
@@ -96,6 +106,21 @@ def look_at_processes(engine: Engine, job: Job, *, incident: int | None = None) 
         level = logging.WARNING if isinstance(error, StoreError) else logging.INFO
         logger.log(level, "job=%s what its processes write is not known: %s", job.id, error)
         return None
+
+
+def _mark_shared(engine: Engine, job: Job, others: Iterable[Job]) -> None:
+    """Mark, in the reports of a job and of its user's other running jobs, the files that two of them have open."""
+    own = engine.store.process_report(job)
+    siblings = [other for other in others if other.user == job.user and other.id != job.id][:MOST_SIBLINGS]
+    for other in siblings if own is not None and own.files else ():
+        theirs = engine.store.process_report(other)
+        if own is None or theirs is None:
+            continue
+        marked, marked_theirs = with_shared(own, theirs), with_shared(theirs, own)
+        if marked is not own:
+            engine.store.keep_process_report(job, own := marked)
+        if marked_theirs is not theirs:
+            engine.store.keep_process_report(other, marked_theirs)
 
 
 def _tells_more(report: ProcessReport, job: Job) -> bool:

@@ -300,7 +300,7 @@ def _program_logs(job: Job, logs: Iterable[ProgramLog], marks: Sequence[Mark]) -
             note = f"another file lies there now, or it was seen on a disk of {log.node} only"
             yield replace(file, state=LogState.UNREADABLE, note=note)
         elif not file.readable or is_text(path):
-            yield file if log.sure else replace(file, sure=False, note="its run does not name the job")
+            yield replace(file, sure=False, note=log.doubt) if log.doubt else file
 
 
 def _only_ones(pattern: LogPattern, files: Sequence[LogFile]) -> list[LogFile]:

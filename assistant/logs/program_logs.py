@@ -40,8 +40,8 @@ class ProgramLog(NamedTuple):
     inode: int = 0
     """Of the file that was seen open; 0 where no file was seen."""
     node: str = ""
-    sure: bool = True
-    """Whether it is proven that the job wrote it."""
+    doubt: str = ""
+    """Why lines of other jobs may stand in it, in words; empty where it is proven that the job alone wrote it."""
 
 
 def open_logs(job: Job) -> Iterator[ProgramLog]:
@@ -51,7 +51,8 @@ def open_logs(job: Job) -> Iterator[ProgramLog]:
             continue
         # opened to be written from its start, or made since the attempt began: all of it is the attempt's
         fresh = not file.appends or (file.created is not None and job.started is not None and file.created >= job.started)
-        yield ProgramLog(LogPattern(str(file.path), Origin.OPEN_FILE, file.source, append=not fresh), file.inode, file.node)
+        pattern = LogPattern(str(file.path), Origin.OPEN_FILE, file.source, append=not fresh)
+        yield ProgramLog(pattern, file.inode, file.node, "another job writes to it, too" if file.shared else "")
 
 
 def is_text(path: Path) -> bool:
@@ -79,7 +80,10 @@ def wandb_logs(job: Job, others: Iterable[Path]) -> list[ProgramLog]:
     chosen = proven or (found if len(found) == 1 else [])
     ends = [_ESCAPES.sub(b"", _end_of(path)) for path in list(others)[:MOST_COMPARED]]
     return [
-        ProgramLog(LogPattern(str(path), Origin.CONSOLE, "console output that wandb keeps"), sure=bool(proven))
+        ProgramLog(
+            LogPattern(str(path), Origin.CONSOLE, "console output that wandb keeps"),
+            doubt="" if proven else "its run does not name the job",
+        )
         for path in chosen
         if not _stands_in(path, ends)
     ]

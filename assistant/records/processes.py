@@ -16,7 +16,8 @@ MOST_FILES = 256
 """Open files of a job that are kept, over all looks."""
 MOST_FOLDERS = 64
 """Working folders and variables of a job that are kept, over all looks."""
-_MOST_INTEGER = 2**63
+_MOST_INTEGER = 2**64
+"""Inodes of parallel file systems take all 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ class OpenFile:
     write_only: bool = False
     created: datetime | None = None
     """Birth time of the file; None where the file system does not keep one."""
+    shared: bool = False
+    """Whether another job was seen to have it open as well: its lines are of both."""
 
     @property
     def source(self) -> str:
@@ -81,16 +84,26 @@ class ProcessReport:
 
     def merged(self, later: ProcessReport) -> ProcessReport:
         """Return this report with those of a later look: what is seen again replaces what was seen before."""
-        files = {(one.node, one.path, one.inode): one for one in (*self.files, *later.files)}
+        files = {(one.node, one.path, one.inode): one for one in self.files}
+        for one in later.files:
+            before = files.get(key := (one.node, one.path, one.inode))
+            files[key] = replace(one, shared=one.shared or (before is not None and before.shared))
         folders: dict[tuple[Path, str], ProcessFolder] = {}
-        for one in (*self.folders, *later.folders):
-            folders.setdefault((one.path, one.variable), one)
+        for folder in (*self.folders, *later.folders):
+            folders.setdefault((folder.path, folder.variable), folder)
         return replace(
             later,
             looks=self.looks + later.looks,
             files=tuple(files.values())[-MOST_FILES:],
             folders=tuple(folders.values())[-MOST_FOLDERS:],
         )
+
+
+def with_shared(report: ProcessReport, other: ProcessReport) -> ProcessReport:
+    """Return a report in which the files are marked that the processes of another job had open as well."""
+    theirs = {(file.path, file.inode) for file in other.files}
+    files = tuple(replace(file, shared=True) if (file.path, file.inode) in theirs else file for file in report.files)
+    return report if files == report.files else replace(report, files=files)
 
 
 def report_of(value: Mapping[str, Any]) -> ProcessReport:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,7 +37,12 @@ def test_nodes_are_asked_a_few_times_in_the_life_of_a_job_and_not_again_after_a_
         scene.cluster.submit(replace(scene.spec, name=f"llm{number}"))
     asked: list[str] = []
     run = scene.cluster.run
-    scene.cluster.run = lambda nodes, command, **limits: (asked.append("x"), run(nodes, command, **limits))[1]  # type: ignore[method-assign]
+
+    def counted(nodes: Sequence[str], command: Sequence[str], *, timeout_s: float) -> Mapping[str, Reply]:
+        asked.append(nodes[0])
+        return run(nodes, command, timeout_s=timeout_s)
+
+    scene.cluster.run = counted  # type: ignore[method-assign]
     looks = ProcessLooks()
     for _ in range(60):
         scene.clock.sleep(60)
@@ -117,3 +123,18 @@ def test_who_ended_a_restart_is_said_where_the_scheduler_knows(tmp_path: Path) -
     verdicts = [judge_restart(Restart(one, (), (), 0, None, now=scene.clock.now())) for one in (job, replace(job, ended_by="ada"))]
     assert [verdict.standing for verdict in verdicts] == [Standing.CANCELLED] * 2
     assert [verdict.note.partition(" before")[0] for verdict in verdicts] == ["job 1 was cancelled", "job 1 was cancelled by ada"]
+
+
+def test_lines_of_a_file_that_two_jobs_write_prove_nothing_of_either(tmp_path: Path) -> None:
+    shared = tmp_path / "elsewhere" / "all.log"
+    scene = Scene(tmp_path, run=Run(steps=1000, own_log=shared))
+    first = scene.cluster.submit(scene.spec)
+    scene.watch(60)
+    (file,) = [one for one in logs_of(scene.cluster.job(first)).readable if one.path == shared]
+    assert file.sure
+    second = scene.cluster.submit(scene.spec)
+    scene.watch(60)
+    for job in (first, second):
+        (file,) = [one for one in logs_of(scene.cluster.job(job)).readable if one.path == shared]
+        assert not file.sure
+        assert file.note == "another job writes to it, too"
