@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from assistant.records import Call, Decision, Job, JobSpec, Node, Reservation
+from assistant.records.processes import ProcessReport
 
 
 class Scheduler(Protocol):
@@ -135,6 +136,14 @@ class PlansChanges(Protocol):
             Unavailable: The scheduler did not answer.
         """
         ...
+
+
+@runtime_checkable
+class RecallsProcesses(Protocol):
+    """A scheduler whose `job` attaches what the job's processes were seen to write (`Job.processes`)."""
+
+    recall_processes: Callable[[Job], ProcessReport | None] | None
+    """Gives what the store keeps of an attempt; None until an engine is built around the scheduler."""
 
 
 @runtime_checkable

@@ -25,6 +25,8 @@ from assistant.engine.lease import kept_lease
 from assistant.engine.leases import WATCH, Leases, Settled
 from assistant.engine.left_open import settle_left_open, withdraw_strays
 from assistant.engine.outages import Outages, Turn
+from assistant.engine.process_looks import ProcessLooks
+from assistant.engine.requeues import RequeueRecords
 from assistant.engine.settled import as_proven, finished_training, settled_elsewhere
 from assistant.errors import (
     Denied,
@@ -43,18 +45,7 @@ from assistant.gate.breaker import BY as BREAKER
 from assistant.gate.breaker import open_if_due
 from assistant.policy import sits_at_a_door
 from assistant.ports import Clock, Embedder, Scheduler
-from assistant.records import (
-    CallStatus,
-    Diagnosis,
-    Event,
-    EventKind,
-    Incident,
-    IncidentState,
-    Job,
-    Outcome,
-    Risk,
-    Verdict,
-)
+from assistant.records import CallStatus, Diagnosis, Event, EventKind, Incident, IncidentState, Job, Outcome, Risk, Verdict
 from assistant.recover.budget import Budget, failing_step, fingerprint, made_progress, restart_budget
 from assistant.recover.directives import directives_of
 from assistant.recover.identity import RESTARTS
@@ -92,6 +83,8 @@ class Engine:
     """Finds past incidents again; None: nothing is remembered."""
     good_runs: routine.GoodRuns = field(default_factory=routine.GoodRuns)
     completed: CompletedJobs = field(default_factory=CompletedJobs)
+    process_looks: ProcessLooks = field(default_factory=ProcessLooks)
+    requeues: RequeueRecords = field(default_factory=RequeueRecords)
     outages: Outages = field(default_factory=Outages)
     replays: bool = False
     """Whether it replays recorded jobs: none lives that could show what became of it."""
@@ -159,6 +152,7 @@ class Engine:
         ends = self.resume(owner=owner)
         self.outages.look(self)
         self.good_runs.look(self)
+        self.process_looks.look(self, self.watcher.jobs)
         try:
             settled = self.settle_leases()
         except Unavailable as error:
@@ -177,6 +171,7 @@ class Engine:
         seen = [incident for event in events if (incident := self._opened(event)) is not None]
         if self._unopened and not seen:
             self._must_be_writable()
+        self.requeues.look(self, self.watcher.jobs)
         open_if_due(self.store, self.gate.policy)
         return list({incident.id: incident for incident in seen if incident.id not in before}.values())
 

@@ -53,6 +53,7 @@ class Origin(StrEnum):
     DIRECTIVE = "#NIGHTSHIFT logs="
     SITE = "the site's setting"
     OPEN_FILE = "open file of a process"
+    CONSOLE = "console output of a run"
 
 
 class LogPattern(NamedTuple):

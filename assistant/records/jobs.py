@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from assistant.records.processes import ProcessReport
 from assistant.records.words import JobState, NodeState
 
 HELD = "JobHeld"
@@ -84,6 +85,10 @@ class Job:
     """Patterns of logs that the site's settings name for every job."""
     dated_logs: bool = False
     """Whether times of files can be compared with `started` and `ended`: not where time is simulated or a job is replayed."""
+    processes: ProcessReport | None = None
+    """What its processes were seen to write in this attempt, as the store keeps it; None where no look was taken."""
+    ended_by: str = ""
+    """Who cancelled it, as the scheduler names them: an account, or `uid 2001`; empty where it does not say."""
 
     @property
     def ended_badly(self) -> bool:

@@ -147,7 +147,8 @@ def judge_restart(restart: Restart) -> Verdict:
             Standing.UNKNOWN, f"what became of job {job.id} cannot be told now: {job.reason or 'the scheduler says nothing'}"
         )
     if job.state is JobState.CANCELLED:
-        return Verdict(Standing.CANCELLED, f"job {job.id} was cancelled before it was proven to go on: {_at(step)}", step)
+        who = f" by {job.ended_by}" if job.ended_by else ""
+        return Verdict(Standing.CANCELLED, f"job {job.id} was cancelled{who} before it was proven to go on: {_at(step)}", step)
     if job.state.ended and (job.state is not JobState.COMPLETED or job.exit_code not in (None, 0) or job.signal):
         return Verdict(Standing.ENDED_AGAIN, f"job {job.id} {job.state} before it was proven to go on: {_at(step)}", step)
     if restart.load_problem:

@@ -8,7 +8,7 @@ that a job or node does not exist mean that it does not.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,12 @@ from assistant.errors import ToolError, Unavailable
 from assistant.nodeset import fold
 from assistant.ports import Clock, PlannedChange
 from assistant.records import Job, JobSpec, JobState, Node, Reservation
+from assistant.records.processes import ProcessReport
 from assistant.rendering import NEW_JOB
 from assistant.schedulers import slurm_changes as changes
 from assistant.schedulers import slurm_nodes as nodes_text
 from assistant.schedulers.slurm_changes import JOB_RIGHTS, SlurmChange, SlurmCommand
-from assistant.schedulers.slurm_controller import controller_lines
+from assistant.schedulers.slurm_controller import controller_lines, killer_in
 from assistant.schedulers.slurm_history import History
 from assistant.schedulers.slurm_jobs import Row, nodes_of, queue_format, queue_rows, waits_for
 from assistant.schedulers.slurm_run import NO_SUCH_JOB, Commands, me, refused
@@ -45,6 +46,7 @@ class SlurmScheduler:
         self._config: dict[str, str] = {}
         self.history = History(self.commands, clock, self.config, users=self._users(), hours=settings.history_h)
         self._specs = Specs(self.commands, self.history, self.config)
+        self.recall_processes: Callable[[Job], ProcessReport | None] | None = None
 
     def config(self) -> dict[str, str]:
         """Return Slurm's configuration; it is asked once.
@@ -76,7 +78,20 @@ class SlurmScheduler:
             ToolError: Neither the controller nor the accounting knows it.
             Unavailable: One of them did not answer, so nobody can tell.
         """
-        return replace(self._specs.with_spec(self._row(job_id)), site_logs=self.settings.logs)
+        row = self._row(job_id)
+        job = self._specs.with_spec(row)
+        if job.state is JobState.CANCELLED and not job.ended_by:
+            job = replace(job, ended_by=self._canceller(row))
+        return replace(job, site_logs=self.settings.logs, processes=self.recall_processes(job) if self.recall_processes else None)
+
+    def _canceller(self, row: Row) -> str:
+        """Return who cancelled a job: by the accounting, else by the controller's log; empty where neither says so."""
+        try:
+            if who := self.history.canceller(row):
+                return who
+            return killer_in(self.controller_log(), row.job)
+        except (ToolError, Unavailable):
+            return ""
 
     def submit(self, spec: JobSpec) -> str:
         """Hand a job to sbatch and return its id.

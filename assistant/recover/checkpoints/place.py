@@ -47,6 +47,10 @@ class Place:
     """For people: `#NIGHTSHIFT checkpoints= in the script`."""
     stated: bool = False
     """Whether owner or site say so in as many words: then nothing else is looked for."""
+    inode: int = 0
+    """Of the witness, else of the folder, as a node saw it: what has another one here lies on a disk of that node; 0: not known."""
+    witness: Path | None = None
+    """The file that was seen open in the folder or below it; None for a folder that was seen itself."""
 
 
 def checkpoint_place(
@@ -96,6 +100,28 @@ def checkpoint_places(
         named = [name for name in SAVE_VARIABLES if spec.environment.get(name)]
         places += [Place(_absolute(spec.environment[name], job), f"{name} in the job's environment") for name in named]
     return list({place.folder: place for place in reversed(places)}.values())[::-1]
+
+
+def process_places(job: Job) -> list[Place]:
+    """Return the folders where processes of a job were seen to write, the surest first, each once; nothing is looked at.
+
+    The order: variables of their environment, working folders other than the job's, folders of files that they held open. A folder
+    that holds the work folder of the job belongs to more than this job and is left out, as is one right below the root.
+    """
+    if job.processes is None:
+        return []
+    variables = [one for one in job.processes.folders if one.variable]
+    working = [one for one in job.processes.folders if not one.variable]
+    places = [Place(one.path, one.source) for one in variables]
+    places += [Place(one.path, one.source, inode=one.inode) for one in working]
+    for file in job.processes.files:
+        name = file.path.parent.name
+        inside = any(pattern.fullmatch(name) for layout, pattern in DIRECTORY_STEPS.items() if layout is not Format.INTERNEVO)
+        folder = file.path.parent.parent if inside else file.path.parent
+        places.append(Place(folder, file.source, witness=file.path, inode=file.inode))
+    work = job.work_dir
+    own = [one for one in places if len(one.folder.parts) > 2 and (work is None or one.folder not in (work, *work.parents))]
+    return list({place.folder: place for place in reversed(own)}.values())[::-1]
 
 
 def last_saved(log_lines: Iterable[str]) -> str | None:

@@ -5,9 +5,10 @@ Only what is proven is said: a restart from zero follows `NEVER_SAVED` alone.
 
 from __future__ import annotations
 
+import pwd
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -17,7 +18,7 @@ from assistant.errors import InputError, OwnerDenied, ToolError, UnreadableFile
 from assistant.records import Job
 from assistant.recover.checkpoints.inventory import Inventory, inventory
 from assistant.recover.checkpoints.layout import EPOCH_WORD, SET_ASIDE, STEP_WORD, could_be_checkpoint, entries
-from assistant.recover.checkpoints.place import Place, checkpoint_places, last_saved
+from assistant.recover.checkpoints.place import Place, checkpoint_places, last_saved, process_places
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.job_program import JobProgram, programs_of, saves_nothing
 from assistant.untrusted import is_folder, list_folder, reading_as, status_of
@@ -28,7 +29,10 @@ WALK_S = 10.0
 WALK_ENTRIES = 40_000
 WALK_FOLDERS = 6
 """Folders below one another."""
+PROCESS_WALK_FOLDERS = 3
+"""Folders below one another where a process was seen to write: what lies deeper, or beside it, is likely another run's."""
 MOST_PLACES = 12
+MOST_PROCESS_PLACES = 6
 CLOCKS_APART = timedelta(seconds=120)
 """How far the clocks of a file server and of the scheduler may lie apart."""
 PASSED_OVER = re.compile(
@@ -164,7 +168,11 @@ def search_checkpoints(
             if _saved_by(job, held):
                 break
         walk = _Walk((), stated)
+        doubt = ""
         if not stated and not any(_saved_by(job, one) for _, one in finds) and not unreadable:
+            written, doubt = _where_processes_wrote(job, {place.folder for place in places}, now=now, clock=clock, looked=looked)
+            finds[:0] = written
+        if not stated and not any(_saved_by(job, one) for _, one in finds) and not unreadable and not doubt:
             walk = _new_checkpoints(job.work_dir, job.started, clock)
             try:
                 folder = _own_folder(walk, job, texts)
@@ -173,6 +181,9 @@ def search_checkpoints(
             if folder is not None:
                 place = Place(folder, "new files under the work folder since the job began")
                 finds.insert(0, (place, inventory(folder, now=now, live=not job.state.ended)))
+    if doubt and not any(_saved_by(job, one) for _, one in finds):
+        note = f"which checkpoints job {job.id} saved is not known: {doubt}"
+        return CheckpointSearch(SaveState.SAVED_ELSEWHERE, None, None, note, _settling(job), programs, tuple(looked))
     if finds:
         own = next((one for one in finds if _saved_by(job, one[1])), finds[0])
         note = f"{own[0].folder} ({own[0].how})"
@@ -262,6 +273,53 @@ def _named_in(folder: Path, texts: Sequence[str]) -> bool:
     return any(newest.search(text) for text in texts)
 
 
+def _where_processes_wrote(
+    job: Job, known: Collection[Path], *, now: datetime, clock: Callable[[], float], looked: list[str]
+) -> tuple[list[tuple[Place, Inventory]], str]:
+    """Return the first place where a process wrote that holds checkpoints of the attempt; else why several leave it open."""
+    doubt = ""
+    for place in [one for one in process_places(job) if one.folder not in known][:MOST_PROCESS_PLACES]:
+        written = _written_below(place, job, clock)
+        looked.append(f"{place.folder} ({place.how}): {len(written) or 'no'} folders with new checkpoints")
+        if len(written) > 1:
+            several = " and ".join(str(folder) for folder in written[:2])
+            doubt = doubt or f"{several} hold checkpoints written since it began, and which of them are its own is not known"
+        elif written:
+            held = inventory(written[0], now=now, live=not job.state.ended)
+            if _saved_by(job, held):
+                return [(Place(written[0], place.how), held)], ""
+    return [], doubt
+
+
+def _written_below(place: Place, job: Job, clock: Callable[[], float]) -> tuple[Path, ...]:
+    """Return the folders at a place, or right below it, that hold checkpoints of the job's owner changed since it began.
+
+    Empty where the place is not the one that the node saw: the same path may name another disk there.
+    """
+    seen = place.witness or place.folder
+    try:
+        if place.inode and status_of(seen).st_ino != place.inode:
+            return ()
+    except (OSError, InputError):
+        return ()
+    written = []
+    for folder in _new_checkpoints(place.folder, job.started, clock, depth=PROCESS_WALK_FOLDERS).folders:
+        try:
+            if _owner_matches(folder, job.account):
+                written.append(folder)
+        except (OSError, InputError):
+            continue
+    return tuple(written)
+
+
+def _owner_matches(folder: Path, account: str) -> bool:
+    """Tell whether a folder belongs to an account; one that this machine does not know cannot be compared."""
+    try:
+        return not account or status_of(folder).st_uid == pwd.getpwnam(account).pw_uid
+    except KeyError:
+        return True
+
+
 def _without(
     job: Job, texts: Sequence[str], programs: Sequence[JobProgram], places: Sequence[Place], walk: _Walk, unreadable: str
 ) -> tuple[SaveState, str]:
@@ -319,8 +377,8 @@ def says_saved(texts: Iterable[str]) -> str:
     return last
 
 
-def _new_checkpoints(top: Path | None, since: datetime | None, clock: Callable[[], float]) -> _Walk:
-    """Return the folders below `top` that hold checkpoints changed since a time; links are not followed."""
+def _new_checkpoints(top: Path | None, since: datetime | None, clock: Callable[[], float], *, depth: int = WALK_FOLDERS) -> _Walk:
+    """Return the folders below `top`, at most `depth` deep, that hold checkpoints changed since a time; links are not followed."""
     if top is None or since is None:
         return _Walk((), False)
     end, budget, complete = clock() + WALK_S, WALK_ENTRIES, True
@@ -328,7 +386,7 @@ def _new_checkpoints(top: Path | None, since: datetime | None, clock: Callable[[
     waiting = [(top, 0)]
     oldest = (since - CLOCKS_APART).timestamp()
     while waiting:
-        folder, depth = waiting.pop(0)
+        folder, level = waiting.pop(0)
         if clock() > end or budget <= 0:
             complete = False
             break
@@ -346,8 +404,8 @@ def _new_checkpoints(top: Path | None, since: datetime | None, clock: Callable[[
             inner = is_folder(child)
             if could_be_checkpoint(child.name, folder=inner) and (changed := _changed(child, inner)) >= oldest:
                 newest[folder] = max(changed, newest.get(folder, 0.0))
-            elif inner and depth + 1 < WALK_FOLDERS:
-                waiting.append((child, depth + 1))
+            elif inner and level + 1 < depth:
+                waiting.append((child, level + 1))
             elif inner:
                 complete = False
     held = [folder for folder in sorted(newest, key=lambda one: -newest[one]) if _holds(folder)]
