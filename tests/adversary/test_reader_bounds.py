@@ -25,6 +25,7 @@ from assistant.evaluation.suite import load_suite
 from assistant.llm.gguf import read_gguf
 from assistant.logs import reading
 from assistant.logs.reading import blocks, open_log
+from assistant.logs.search import typed_search
 from assistant.ports import JumpingClock
 from assistant.records import JobSpec
 from assistant.recover.directives import read_directives
@@ -180,8 +181,6 @@ def test_a_reader_ends_and_closes_its_file_when_nobody_wants_more() -> None:
 def test_a_mount_that_dies_after_the_first_block_ends_the_command(
     tmp_path: Path, dead: threading.Event, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    import re
-
     log = tmp_path / "job.log"
     log.write_bytes(b"one\n" * 10)
 
@@ -191,7 +190,7 @@ def test_a_mount_that_dies_after_the_first_block_ends_the_command(
 
     monkeypatch.setattr(reading, "blocks", dying)
     monkeypatch.setattr(logs, "LOOK_S", 0.2)
-    lines = logs._lines(str(log)) if command == "_lines" else logs._matching(str(log), re.compile(b"one"))
+    lines = logs._lines(str(log)) if command == "_lines" else logs._matching(str(log), typed_search("one", caseless=False))
     taken = [next(lines).text for _ in range(10)]
     assert taken == ["one"] * 10
     with pytest.raises(Unavailable, match=r"did not answer within 0\.2 s: its file system hangs"):
