@@ -1,4 +1,4 @@
-"""Whether and how a job is started again: on which budget, not on a refuted theory, not before its back-off is over, as the same job."""
+"""Whether and how a job is started again: on which budget, not on a refuted theory, not before its back-off is over, as itself."""
 
 from __future__ import annotations
 
