@@ -25,6 +25,9 @@ LLAMA_BUILD := -DLLAVA_BUILD=OFF -DCMAKE_PROJECT_llama.cpp_INCLUDE=$(CURDIR)/pac
 NO_LLAMA := llama-cpp-python could not be built (it needs a C++ compiler and cmake): GGUF models are off, all else works; \
 then try: make deps-llama
 
+# the tests start hundreds of processes of ours; each would compile all modules anew
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help deps deps-llama deps-chat pictures screenshots deps-cluster deps-tools deps-torch model model-heads tiny-model demo drill test test-slow interleavings chaos chaos-checkpoints test-cluster check format bench clean build
 
 help:            ## print this list
