@@ -128,7 +128,7 @@ def compress(
     else:
         print_block(text.rstrip("\n"))
         if scan.truncated:
-            door_of(context).say(f"{path}: a gzip that ends early, or too long; this is what could be read")
+            door_of(context).say(f"{path}: a gzip that ends early, or too long a log; this is what was read")
 
 
 def _print_pack(context: typer.Context, path: str, tokens: int, task: str, as_json: bool) -> None:
