@@ -98,7 +98,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             (b"x\n" * 100_000,),
             0,
-            r"\[nightshift: 6\d,\d{3} bytes and all that follows are left out here",
+            r"\[nightshift: 5\d,\d{3} bytes and all that follows are left out here",
             "not read whole]",
         ),
         ((b"x\n" * 20_000,), 30, r"\[nightshift: [\d,]+ bytes are left out here", "x"),
