@@ -4,6 +4,8 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.nightshift-installed
 JOBS   ?= auto
+# of the live tests; 0 is one cluster in the process that prints
+CLUSTERS ?= 0
 
 DEVCLUSTER := $(or $(NIGHTSHIFT_DEVCLUSTER),../shared/devcluster/devcluster)
 
@@ -97,8 +99,8 @@ $(TORCH_VENV)/.nightshift-installed:
 	  transformers accelerate lightning || $(TORCH_VENV)/bin/python -m pip install --quiet --retries 1 torch==2.13.0
 	@touch $@
 
-test-cluster: $(STAMP) ## run the tests on a real Slurm cluster, which is started and stopped
-	$(BIN)/pytest tests/live -m live --timeout 300
+test-cluster: $(STAMP) ## run the tests on a real Slurm cluster, which is started and stopped; CLUSTERS=2 takes two at a time
+	$(BIN)/pytest tests/live -m live --timeout 300 -n $(CLUSTERS) --dist loadfile
 
 # two seeds at a time, each on one core; a run that was broken off goes on with the seeds that are left
 model: $(MODEL_VENV)/.nightshift-installed ## train the embedded model anew (PyTorch, half an hour)

@@ -44,7 +44,7 @@ def test_an_undisturbed_incident_ends_recovered(tmp_path: Path) -> None:
     assert scene.engine.store.verify() is None
 
 
-@pytest.mark.parametrize(("write", "commits_last"), moments())
+@pytest.mark.parametrize(("write", "commits_last"), list(moments()))
 def test_a_killed_engine_goes_on_where_it_was(tmp_path: Path, write: int, commits_last: bool) -> None:
     scene = Scene(tmp_path)
     scene.cluster.submit(scene.spec)
