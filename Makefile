@@ -4,6 +4,8 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.nightshift-installed
 JOBS   ?= auto
+# of the live tests; 0 is one cluster in the process that prints
+CLUSTERS ?= 0
 
 DEVCLUSTER := $(or $(NIGHTSHIFT_DEVCLUSTER),../shared/devcluster/devcluster)
 
@@ -24,6 +26,9 @@ LLAMA_BUILD := -DLLAVA_BUILD=OFF -DCMAKE_PROJECT_llama.cpp_INCLUDE=$(CURDIR)/pac
 
 NO_LLAMA := llama-cpp-python could not be built (it needs a C++ compiler and cmake): GGUF models are off, all else works; \
 then try: make deps-llama
+
+# the tests start hundreds of processes of ours; each would compile all modules anew
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help deps deps-llama deps-chat pictures screenshots deps-cluster deps-tools deps-torch model model-heads tiny-model demo drill test test-slow interleavings chaos chaos-checkpoints test-cluster check format bench clean build
 
@@ -94,8 +99,8 @@ $(TORCH_VENV)/.nightshift-installed:
 	  transformers accelerate lightning || $(TORCH_VENV)/bin/python -m pip install --quiet --retries 1 torch==2.13.0
 	@touch $@
 
-test-cluster: $(STAMP) ## run the tests on a real Slurm cluster, which is started and stopped
-	$(BIN)/pytest tests/live -m live --timeout 300
+test-cluster: $(STAMP) ## run the tests on a real Slurm cluster, which is started and stopped; CLUSTERS=2 takes two at a time
+	$(BIN)/pytest tests/live -m live --timeout 300 -n $(CLUSTERS) --dist loadfile
 
 # two seeds at a time, each on one core; a run that was broken off goes on with the seeds that are left
 model: $(MODEL_VENV)/.nightshift-installed ## train the embedded model anew (PyTorch, half an hour)

@@ -43,14 +43,13 @@ def search_log(context: Context, job: str, pattern: str, most: int = 50) -> str:
         pattern: Regular expression without look-around and back-references; case does not matter.
         most: How many lines to show, 2 to 500.
     """
-    from assistant.logs.search import search
-    from assistant.rules.matching import search_in
+    from assistant.logs.search import search, typed_search
 
     _check("most", most, 500)
     path, account = _log_of(context, job)
     try:
         with reading_as(account):
-            found = within(READ_S, partial(search, path, search_in(pattern), most=most), str(path))
+            found = within(READ_S, partial(search, path, typed_search(pattern, caseless=True), most=most), str(path))
     except UsageError as error:
         raise ToolError(f"job {job}: {error}") from error
     shown = [f"{line.number:>7}  {line.text[:_WIDTH]}" for line in found.lines]

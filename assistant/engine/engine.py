@@ -16,7 +16,7 @@ from assistant.diagnose.opinion import Opinion
 from assistant.diagnose.verdict import judge
 from assistant.engine import ledger, routine
 from assistant.engine.advice import hand_over
-from assistant.engine.again import as_the_same_job, back_off, refutation
+from assistant.engine.again import as_the_same_job, back_off, cause_key, credit_progress, refutation
 from assistant.engine.breaker import HELD, TAKEN_UP, held_by, how_it_stands, stale
 from assistant.engine.completed import CompletedJobs
 from assistant.engine.confirm import confirm_recovered
@@ -46,7 +46,7 @@ from assistant.gate.breaker import open_if_due
 from assistant.policy import sits_at_a_door
 from assistant.ports import Clock, Embedder, Scheduler
 from assistant.records import CallStatus, Diagnosis, Event, EventKind, Incident, IncidentState, Job, Outcome, Risk, Verdict
-from assistant.recover.budget import Budget, failing_step, fingerprint, made_progress, restart_budget
+from assistant.recover.budget import Budget, failing_step, restart_budget
 from assistant.recover.directives import directives_of
 from assistant.recover.identity import RESTARTS
 from assistant.recover.playbook import Ended, run_playbook
@@ -333,7 +333,7 @@ class Engine:
     def budget(self, playbook: Playbook, diagnosis: Diagnosis, job: Job | None) -> Budget:
         """Return how many restarts a playbook has left for the root cause of a diagnosis."""
         since = self.clock.now() - timedelta(hours=playbook.limits.within_h)
-        past = self.store.attempts(self._cause(diagnosis, job), since)
+        past = self.store.attempts(cause_key(diagnosis, job), since)
         return restart_budget(diagnosis, past, playbook.limits, now=self.clock.now(), directives=directives_of(job))
 
     def _advance(self, incident: Incident, by: str | None) -> bool:
@@ -389,7 +389,7 @@ class Engine:
         if turn.note:
             self._note_state(incident, IncidentState.DIAGNOSED, turn.note)
             return False
-        self._credit_progress(incident, diagnosis, job)
+        credit_progress(self.store, incident, diagnosis, job)
         if settled := finished_training(self, incident, job):
             self.store.set_state(incident.id, IncidentState.CLOSED, note=settled)
             return False
@@ -414,17 +414,6 @@ class Engine:
         self.store.mark_stage(incident.id, "planned")
         return True
 
-    def _credit_progress(self, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> None:
-        """Forget the restarts before this attempt when it went past the step at which the one before had failed."""
-        before = self.store.diagnosis(incident.parent) if incident.parent is not None else None
-        if before is None:
-            return
-        cause = self._cause(before, job)
-        # the job proves that the restart was made, also where a crash has kept it from being counted so far
-        self.store.add_attempt(cause, incident=incident.parent, step=failing_step(before))
-        if made_progress(failing_step(before), failing_step(diagnosis)):
-            self.store.add_progress(cause, incident=incident.id, step=failing_step(diagnosis))
-
     def _recovered(self, incident: Incident, by: str | None) -> bool:
         diagnosis, job = self._diagnosis(incident), self._job(incident.job)
         chosen = self.playbooks.get(incident.playbook or "")
@@ -446,7 +435,7 @@ class Engine:
     def _settle(self, incident: Incident, diagnosis: Diagnosis, job: Job | None, ended: Ended) -> None:
         """Write down where a playbook stands or how it ended."""
         ended = as_proven(self, incident, diagnosis, ended)
-        cause = self._cause(diagnosis, job)
+        cause = cause_key(diagnosis, job)
         if any(call.tool in RESTARTS and call.status == "done" for call in self.store.calls(incident.id)):
             self.store.mark_stage(incident.id, "restarted")
             self.store.add_attempt(cause, incident=incident.id, step=failing_step(diagnosis))
@@ -481,12 +470,6 @@ class Engine:
             return self.scheduler.job(job_id)
         except ToolError:
             return None
-
-    def _cause(self, diagnosis: Diagnosis, job: Job | None) -> str:
-        """Return the key of a retry budget: the root cause within one lineage of restarts; siblings of a sweep share none."""
-        own = [job.id.partition("_")[2], *(job.spec.arguments if job.spec is not None else ())] if job is not None else []
-        run = f"{job.user}/{job.name}/{job.work_dir}{'/' * any(own)}{' '.join(own)}" if job is not None else "?"
-        return f"{fingerprint(diagnosis)}@{run}"
 
     def _known(self) -> Known:
         """Return which attempts have an incident; read anew only when something has happened since."""

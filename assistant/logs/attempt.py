@@ -343,11 +343,8 @@ def _matching(path: str) -> Iterator[tuple[Path, dict[str, str]]]:
         except (FileNotFoundError, NotADirectoryError):
             continue
         for entry in entries:
-            match = pattern.fullmatch(entry.name)
-            if match is None:
-                continue
-            values = {name: text for name, text in match.groupdict().items() if text is not None}
-            if all(found.get(name, text) == text for name, text in values.items()):
+            values = pattern.values(entry.name)
+            if values is not None and all(found.get(name, text) == text for name, text in values.items()):
                 waiting.append((entry, place + 1, {**found, **values}))
 
 

@@ -352,7 +352,7 @@ def _chosen(rows: Sequence[Row], job_id: str) -> Row | None:
     for row in rows:
         if row.job.id in (job_id, f"{job_id}+0"):
             return row
-        tasks = re.fullmatch(rf"{base}_\[([\d,:-]+)(?:%\d+)?\]", row.job.id)
+        tasks = re.fullmatch(rf"{re.escape(base)}_\[([\d,:-]+)(?:%\d+)?\]", row.job.id)
         if tasks and (not task or f"x{task}" in nodes_of(f"x[{tasks.group(1).replace(':', '/')}]")):
             return row._replace(job=replace(row.job, id=job_id)) if task else row
     return None

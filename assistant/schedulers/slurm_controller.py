@@ -35,7 +35,9 @@ def controller_lines(path: Path, job: Job | None) -> str:
 def lines_about(text: str, job: Job) -> str:
     """Return the lines about a job and its nodes; those about its nodes from before it ran there are left out."""
     base, _, task = job.id.partition("_")
-    ids = re.compile(rf"\bJobId={base}(?:_{task}|_\*)?\b(?!_)" if task else rf"\bJobId={base}\b(?!_)")
+    ids = re.compile(
+        rf"\bJobId={re.escape(base)}(?:_{re.escape(task)}|_\*)?\b(?!_)" if task else rf"\bJobId={re.escape(base)}\b(?!_)"
+    )
     nodes = frozenset(job.nodes)
     began = job.started or job.submitted
     # what befell a node earlier befell the job before: Slurm places none on a node that it holds for dead, and takes longer than

@@ -124,6 +124,7 @@ def test_a_mistake_made_on_purpose_is_noticed(tmp_path: Path, monkeypatch: pytes
     assert problem in first_problem(tmp_path, cast)
 
 
+@pytest.mark.slow
 def test_two_in_every_order(tmp_path: Path) -> None:
     assert len(everything(tmp_path, "watch, person of a second store").states) > 200
 

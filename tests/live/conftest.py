@@ -127,8 +127,6 @@ def _tool(home: Path, *words: str) -> str:
 
 def skip_reason() -> str:
     """Return why no cluster can be brought up here; empty when one can."""
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        return "live tests run one after the other: make test-cluster"
     if not SCRIPT.is_file():
         return f"the development cluster's script {SCRIPT} is missing; NIGHTSHIFT_DEVCLUSTER names it"
     return "the development cluster needs root" if os.geteuid() else ""
@@ -142,7 +140,7 @@ def binds(*folders: Path) -> list[str]:
 
 @pytest.fixture(scope="session")
 def devcluster() -> Iterator[DevCluster]:
-    """Bring a cluster up for all live tests of this run, and down again."""
+    """Bring a cluster up for all live tests of this process, and down again; each worker of xdist has one of its own."""
     if reason := skip_reason():
         pytest.skip(reason)
     # Unix sockets lie in there, whose paths may have 108 characters

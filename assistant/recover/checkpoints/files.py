@@ -102,10 +102,17 @@ def zip_stream_problem(source: io.RawIOBase, read_bytes: int) -> str | None:
 
 
 def _read_through(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
-    """Read a member to its end, where zipfile compares the CRC."""
+    """Read a member to its end, where zipfile compares the CRC.
+
+    Raises:
+        ValueError: It ends before the size that the directory claims, which zipfile lets pass.
+    """
+    size = 0
     with archive.open(member) as stream:
-        while stream.read(CHUNK_BYTES):
-            pass
+        while block := stream.read(CHUNK_BYTES):
+            size += len(block)
+    if size != member.file_size:
+        raise ValueError(f"{member.filename[:80]!r} holds {size:,} bytes, its directory claims {member.file_size:,}")
 
 
 def safetensors_problem(path: Path) -> str | None:
