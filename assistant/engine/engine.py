@@ -59,6 +59,7 @@ from assistant.recover.budget import Budget, failing_step, fingerprint, made_pro
 from assistant.recover.directives import directives_of
 from assistant.recover.identity import RESTARTS
 from assistant.recover.playbook import Ended, run_playbook
+from assistant.recover.restart import interactive_note
 from assistant.recover.situation import situation
 from assistant.store import Store
 from assistant.store.breaker import why_open
@@ -93,6 +94,7 @@ class Engine:
     good_runs: routine.GoodRuns = field(default_factory=routine.GoodRuns)
     completed: CompletedJobs = field(default_factory=CompletedJobs)
     outages: Outages = field(default_factory=Outages)
+    checkpoint_folders: Mapping[str, Path] = field(default_factory=dict)
     replays: bool = False
     """Whether it replays recorded jobs: none lives that could show what became of it."""
     parents: Callable[[Store, Job | None], int | None] = parent_of
@@ -327,6 +329,8 @@ class Engine:
         chosen = choose_playbook(diagnosis, self.playbooks)
         if chosen is None:
             return None, f"no playbook handles {diagnosis.reason}"
+        if job is not None and job.ended_badly and job.interactive:
+            return None, interactive_note(job)
         if job is not None and job.ended_badly and not chosen.step and str(chosen.ends) == str(IncidentState.CLOSED):
             # whatever its log says: nobody but a person closes the incident of a job that failed
             return None, f"the scheduler says that job {job.id} {job.state}; {diagnosis.reason} does not explain that"
@@ -402,7 +406,7 @@ class Engine:
         chosen, why = (
             self.playbook_for(diagnosis, job) if shared is None else outages.playbook_of_member(self, shared, diagnosis, job)
         )
-        if chosen is not None and chosen.restarts and by is None and not chosen.can_move:
+        if chosen is not None and chosen.restarts and by is None and not chosen.can_move and shared is None:
             said = refutation(self.store, incident, diagnosis)
             chosen, why = (None, said) if said else (chosen, why)
         if chosen is None:

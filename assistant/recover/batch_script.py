@@ -95,6 +95,11 @@ class _Shell:
     depth: int = 0
 
 
+PYTHON_SCRIPT = re.compile(r"#![^\n]*\bpython[\d.]*(?:\s|$)")
+"""First line of a batch script that is a Python program."""
+END_OF_SCRIPT = "NIGHTSHIFT_END_OF_SCRIPT"
+
+
 def launches_of(
     script: str,
     *,
@@ -114,7 +119,11 @@ def launches_of(
             calls.
     """
     shell = _Shell({**environment, "PWD": work_dir}, {}, work_dir, read, parameters=tuple(arguments))
-    _run(shell, script[:MOST_SCRIPT_BYTES])
+    script = script[:MOST_SCRIPT_BYTES]
+    if PYTHON_SCRIPT.match(script):
+        # not for a shell: the batch script is the program itself
+        script = f"python3 - \"$@\" <<'{END_OF_SCRIPT}'\n{script}\n{END_OF_SCRIPT}\n"
+    _run(shell, script)
     return shell.launches
 
 
