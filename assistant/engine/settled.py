@@ -216,7 +216,6 @@ def finished_training(engine: Engine, incident: Incident, job: Job | None) -> st
 
 def _as_another_job(engine: Engine, incident: Incident, job: Job) -> str:
     # a restart of this store is watched by another incident
-
     for other in successor_of(
         engine.scheduler, engine.checkpoint_folders, job, passed_over=lambda one: restart_of(engine.store, one) is not None
     ):

@@ -36,6 +36,7 @@ R, P, C = JobState.RUNNING, JobState.PENDING, JobState.COMPLETED
         (P, {"reason": "Priority", "expected_start": NOW}, [], None, Standing.QUEUED),
         (P, {}, steps(41, 70), LONG_AGO, Standing.QUEUED),  # a file of the same name is no line of a job that waits
         (P, {"reason": "ReqNodeNotAvail, Reserved for maintenance"}, [], None, Standing.WAITS_FOR_WINDOW),
+        (P, {"reason": "ReqNodeNotAvail, UnavailableNodes:gpu002"}, [], None, Standing.QUEUED),  # down or drained: no window
         (P, {"reason": "Reservation"}, [], None, Standing.WAITS_FOR_WINDOW),
         (JobState.UNKNOWN, {}, steps(41, 70), LONG_AGO, Standing.UNKNOWN),
         (R, {}, [], None, Standing.RUNNING_AGAIN),

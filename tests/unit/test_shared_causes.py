@@ -22,10 +22,11 @@ def failure(
     nodes: tuple[str, ...] = (),
     error: str = "",
     gone: tuple[str, ...] = (),
+    wording: str = "",
 ) -> Failure:
     user = user or f"user{number % 3}"
     at = NOON + timedelta(seconds=at_s or number)
-    return Failure(number, str(number), task or f"{user}/run", at, reason, (text,), user, nodes, error, gone)
+    return Failure(number, str(number), task or f"{user}/run", at, reason, (text,), user, nodes, error, gone, wording)
 
 
 ENOENT = "FileNotFoundError: [Errno 2] No such file or directory: '{}'"
@@ -110,6 +111,18 @@ def test_one_error_line_counts_only_from_several_owners_and_not_where_the_wordin
     assert outages([failure(n, line, reason="import_error", error=line, user="ada") for n in range(1, 4)]) == []
     assert outages([failure(n, line, reason="type_error", error=line) for n in range(1, 4)]) == []
     assert outages([failure(n, line, reason="out_of_memory_error", error=line) for n in range(1, 4)]) == []
+
+
+def test_one_line_word_by_word_is_one_cause_in_jobs_of_one_owner_whatever_it_says() -> None:
+    line = "KeyError: 'tokenizer'"
+    mine = [failure(n, line, reason="key_error", user="ada", wording=line) for n in range(1, 5)]
+    assert [one.cause.name for one in outages(mine)] == ["KeyError: 'tokenizer' (jobs of ada)"]
+    assert SharedCause.of_title(outages(mine)[0].service).kind is CauseKind.ERROR
+    assert outages([failure(n, line, reason="key_error", user=f"user{n}", wording=line) for n in range(1, 5)]) == []
+    other = [failure(n, line, reason="key_error", user="ada", wording=f"KeyError: {n}") for n in range(1, 5)]
+    assert outages(other) == []
+    late = [failure(n, line, reason="key_error", user="ada", wording=line, at_s=n * 100) for n in range(1, 5)]
+    assert outages(late) == []
 
 
 def test_two_jobs_that_blame_one_node_are_one_cause() -> None:
