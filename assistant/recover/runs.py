@@ -107,10 +107,10 @@ def save_into_one_folder(own: SaveFolders, others: SaveFolders) -> bool:
     job, other = own.job, others.job
     if own.certain is not None and others.certain is not None:
         return own.certain == others.certain
-    if not _tasks_of_one_array(job, other) and {one.name for one in own.programs} & {one.name for one in others.programs}:
-        if own.certain is not None and own.certain in others.named:
-            return True
-        if others.certain is not None and others.certain in own.named:
+    known = own.certain or others.certain
+    if known is not None and not _tasks_of_one_array(job, other):
+        silent = own if own.certain is None else others
+        if {one.name for one in own.programs} & {one.name for one in others.programs} and known in silent.named:
             return True
     return same_run(job, other)
 

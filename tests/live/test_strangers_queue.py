@@ -25,7 +25,7 @@ from tests.live.test_strangers_submission import Owner, ended, over, restarted, 
 
 pytestmark = pytest.mark.live
 
-SAVING = """import argparse, glob, json, os, time
+SAVING = """import argparse, glob, json, os, struct, time
 
 p = argparse.ArgumentParser()
 p.add_argument("--out", default="ckpt")
@@ -39,10 +39,13 @@ with open("writers.log", "a") as file:
     file.write(f"{os.environ['SLURM_JOB_ID']} begins at {step} on {os.environ.get('SLURMD_NODENAME')}\\n")
 while step < args.steps:
     step += 1
-    time.sleep(0.05)
+    time.sleep(0.1)
     print(f"step {step} loss {3.0 - step / 1000:.4f}", flush=True)
     if step % 10 == 0:
         os.makedirs(f"{args.out}/step_{step}", exist_ok=True)
+        header = json.dumps({"wte": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}).encode()
+        with open(f"{args.out}/step_{step}/model.safetensors", "wb") as file:
+            file.write(struct.pack("<Q", len(header)) + header + os.urandom(16))
         json.dump({"step": step}, open(f"{args.out}/step_{step}/state.json", "w"))
         print(f"saved checkpoint to {args.out}/step_{step}", flush=True)
     if step == 25 and not os.path.exists("failed"):
