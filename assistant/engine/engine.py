@@ -24,7 +24,7 @@ from assistant.engine.gather import gather, parent_of, probe, read_facts, suspec
 from assistant.engine.lease import kept_lease
 from assistant.engine.leases import WATCH, Leases, Settled
 from assistant.engine.left_open import settle_left_open, withdraw_strays
-from assistant.engine.outages import Outages, Turn
+from assistant.engine.outages import Outages, Turn, tried_by_restart
 from assistant.engine.settled import as_proven, finished_training, settled_elsewhere
 from assistant.errors import (
     Denied,
@@ -406,7 +406,7 @@ class Engine:
         chosen, why = (
             self.playbook_for(diagnosis, job) if shared is None else outages.playbook_of_member(self, shared, diagnosis, job)
         )
-        if chosen is not None and chosen.restarts and by is None and not chosen.can_move and shared is None:
+        if chosen is not None and chosen.restarts and by is None and not chosen.can_move and not tried_by_restart(shared):
             said = refutation(self.store, incident, diagnosis)
             chosen, why = (None, said) if said else (chosen, why)
         if chosen is None:

@@ -327,12 +327,17 @@ class Outages:
         return self._read[incident.id]
 
 
+def tried_by_restart(parent: Incident | None) -> bool:
+    """Return whether only a restart can show that a shared cause is over: an error that names nothing which could be asked."""
+    return parent is not None and SharedCause.of_title(parent.service or "").kind is CauseKind.ERROR
+
+
 def _waits_for_the_first(engine: Engine, parent: Incident, now: datetime) -> str:
     """Return why a member does not restart yet where only a restart can show whether the cause is over; empty where it may.
 
     One member restarts and shows it to the others. Where it fails of the same, the next one tries after a pause that doubles.
     """
-    if SharedCause.of_title(parent.service or "").kind is not CauseKind.ERROR:
+    if not tried_by_restart(parent):
         return ""
     failed: list[datetime] = []
     for number in members_of(engine.store.events(parent.id)):
