@@ -117,6 +117,7 @@ def build(
     embedder = EmbeddedEmbedder()
     memory = MemoryOpinion(store, embedder, lambda: reasons(settings.content))
     engine = Engine(store, gate, scheduler, clock, watcher, site=settings.content, lease_s=settings.lease_s)
+    engine.checkpoint_folders = dict(settings.checkpoints)
     engine.outages = Outages(OutageLimits(watch.shared_settle_s, watch.shared_apart_s, watch.shared_patience_s))
     model = ModelOpinion(lambda: describer_for(settings, store), lambda: reasons(settings.content))
     engine.opinions, engine.embedder = (memory, RankerOpinion(settings.content), model), embedder

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 
 from assistant.errors import ToolError
-from assistant.ports import Dependents
 from assistant.records import CallStatus, EventKind, Incident, Job, JobState, run_of
-from assistant.recover.checkpoints.place import checkpoint_place
-from assistant.recover.identity import is_claim, is_withdrawn_claim, other_keeper, restart_of
-from assistant.recover.joblog import log_lines
-from assistant.recover.restart import same_run
+from assistant.recover import runs
+from assistant.recover.identity import is_claim, other_keeper, restart_of
 from assistant.tooling import Context
-
-LOG_BYTES = 1 << 20
-"""Of the end of a log, for the folder of the checkpoints that it tells of."""
 
 LOOK_S = 1.0
 HELD_AT_MOST_S = 120.0
@@ -149,20 +141,13 @@ def wait_until_alone(context: Context, before: Job) -> None:
 
 
 def _submitted_since(context: Context, job: Job, since: datetime) -> Job | None:
-    """Return a later job of the same run, ours or a person's."""
-    for other in context.scheduler.user_jobs(job.user):
-        if other.id == job.id or other.submitted is None or other.submitted <= since:
-            continue
-        # a claim may still give way: whether it does, the submission itself finds out
-        if not is_claim(other) and not is_withdrawn_claim(other) and is_of_run(context, job, other):
-            return other
-    return None
+    """Return a later job of the same run, ours or a person's, also the next link of a chain."""
+    over = job if job.ended is not None else replace(job, ended=since)
+    return next(runs.successor_of(context.scheduler, context.checkpoint_folders, over), None)
 
 
 def is_of_run(context: Context, job: Job, other: Job) -> bool:
-    """Return whether another job of the user is of the same run, by what the scheduler keeps of both and where they save.
-
-    Where something of it cannot be read, jobs of one name and work folder count as one run: two would write over each other.
+    """Return whether another job of the user is of the same run; `assistant.recover.runs.is_of_run` says by what.
 
     Args:
         context: Of the call.
@@ -172,19 +157,7 @@ def is_of_run(context: Context, job: Job, other: Job) -> bool:
     Raises:
         Unavailable: The scheduler did not answer.
     """
-    alike = same_run(job, other)
-    if not alike and (job.user != other.user or (other.state.ended and job.name != other.name)):
-        return False
-    if other.state is JobState.PENDING and isinstance(context.scheduler, Dependents):
-        waiting = context.scheduler.dependents(job.id.partition("+")[0])
-        if any(one.id == other.id for one in waiting):
-            return False  # the next of a chain: it begins only when this one has ended well
-    try:
-        shown = other if other.spec is not None else context.scheduler.job(other.id)
-    except ToolError:
-        return alike
-    folder, other_folder = _folder(context, job), _folder(context, shown)
-    return same_run(job, replace(shown, id=other.id), folder=folder, other_folder=other_folder)
+    return runs.is_of_run(context.scheduler, context.checkpoint_folders, job, other)
 
 
 def _saves_elsewhere(context: Context, job: Job, other: Job) -> bool:
@@ -193,15 +166,8 @@ def _saves_elsewhere(context: Context, job: Job, other: Job) -> bool:
         shown = other if other.spec is not None else context.scheduler.job(other.id)
     except ToolError:
         return False
-    folder, other_folder = _folder(context, job), _folder(context, shown)
-    return folder is not None and other_folder is not None and folder != other_folder
-
-
-def _folder(context: Context, job: Job) -> Path | None:
-    """Return where a job saves, None where that is not known or its name holds what only the job's own shell knows."""
-    lines = (line.text for line in log_lines(job, most_bytes=LOG_BYTES))
-    place = checkpoint_place(job, context.checkpoint_folders, lines)
-    return None if place is None or re.search(r"[$%{*]", str(place.folder)) else place.folder
+    folders = [runs.SaveFolders(one, context.checkpoint_folders).certain for one in (job, shown)]
+    return None not in folders and folders[0] != folders[1]
 
 
 def _incident(context: Context, job: Job) -> Incident | None:

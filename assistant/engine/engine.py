@@ -24,7 +24,7 @@ from assistant.engine.gather import gather, parent_of, probe, read_facts, suspec
 from assistant.engine.lease import kept_lease
 from assistant.engine.leases import WATCH, Leases, Settled
 from assistant.engine.left_open import settle_left_open, withdraw_strays
-from assistant.engine.outages import Outages, Turn
+from assistant.engine.outages import Outages, Turn, tried_by_restart
 from assistant.engine.process_looks import ProcessLooks
 from assistant.engine.requeues import RequeueRecords
 from assistant.engine.settled import as_proven, finished_training, settled_elsewhere
@@ -50,6 +50,7 @@ from assistant.recover.budget import Budget, failing_step, restart_budget
 from assistant.recover.directives import directives_of
 from assistant.recover.identity import RESTARTS
 from assistant.recover.playbook import Ended, run_playbook
+from assistant.recover.restart import interactive_note
 from assistant.recover.situation import situation
 from assistant.store import Store
 from assistant.store.breaker import why_open
@@ -86,6 +87,7 @@ class Engine:
     process_looks: ProcessLooks = field(default_factory=ProcessLooks)
     requeues: RequeueRecords = field(default_factory=RequeueRecords)
     outages: Outages = field(default_factory=Outages)
+    checkpoint_folders: Mapping[str, Path] = field(default_factory=dict)
     replays: bool = False
     """Whether it replays recorded jobs: none lives that could show what became of it."""
     parents: Callable[[Store, Job | None], int | None] = parent_of
@@ -322,6 +324,8 @@ class Engine:
         chosen = choose_playbook(diagnosis, self.playbooks)
         if chosen is None:
             return None, f"no playbook handles {diagnosis.reason}"
+        if job is not None and job.ended_badly and job.interactive:
+            return None, interactive_note(job)
         if job is not None and job.ended_badly and not chosen.step and str(chosen.ends) == str(IncidentState.CLOSED):
             # whatever its log says: nobody but a person closes the incident of a job that failed
             return None, f"the scheduler says that job {job.id} {job.state}; {diagnosis.reason} does not explain that"
@@ -397,7 +401,7 @@ class Engine:
         chosen, why = (
             self.playbook_for(diagnosis, job) if shared is None else outages.playbook_of_member(self, shared, diagnosis, job)
         )
-        if chosen is not None and chosen.restarts and by is None and not chosen.can_move:
+        if chosen is not None and chosen.restarts and by is None and not chosen.can_move and not tried_by_restart(shared):
             said = refutation(self.store, incident, diagnosis)
             chosen, why = (None, said) if said else (chosen, why)
         if chosen is None:

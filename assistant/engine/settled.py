@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assistant.engine.again import MOVED
+from assistant.engine.outages import PASSED
 from assistant.errors import ToolError
 from assistant.logs.lines import Lines
 from assistant.records import CallStatus, Checkpoint, Diagnosis, EventKind, Incident, IncidentState, Job, JobState, tags_in
-from assistant.recover.identity import RESTARTS, is_claim, is_withdrawn_claim, other_store, restart_of
+from assistant.recover.identity import RESTARTS, other_store, restart_of
 from assistant.recover.joblog import log_lines, log_points, marks_before, whole_lines
 from assistant.recover.loaded import compare_loaded, loaded_checkpoint
 from assistant.recover.playbook import Ended
-from assistant.recover.restart import same_run
+from assistant.recover.runs import successor_of
 from assistant.recover.training_end import training_end
 from assistant.recover.verify import Restart, Standing, Verdict, judge_restart
 from assistant.watch.known import ADVICE
@@ -33,8 +34,6 @@ __all__ = ["as_proven", "cost_in_words", "finished_training", "settled_elsewhere
 
 logger = logging.getLogger(__name__)
 
-PASSED = "passed"
-"""Stage of an incident: its restarted job was seen past the step where the attempt before had ended."""
 CLOCKS_APART = timedelta(seconds=60)
 
 
@@ -120,22 +119,42 @@ def _verdict(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted
             restarted.step,
             reached,
             now=engine.clock.now(),
-            passed_at=engine.store.stages(incident.id).get(PASSED),
+            passed_at=_confirmed_since(engine.store.stages(incident.id).get(PASSED), job),
             finished=end.line if end is not None else "",
-            load_problem=_load_problem(restarted, whole_lines(job, marks)),
+            load_problem=_load_problem(restarted, whole_lines(job, marks), later=job.attempt > _attempt(incident, restarted)),
         )
     )
 
 
-def _load_problem(restarted: _Restarted, lines: Lines | None) -> str:
-    """Return how what a job says that it loaded differs from the checkpoint that was chosen; empty where it does not say so."""
+def _attempt(incident: Incident, restarted: _Restarted) -> int:
+    """Return which attempt of its job a restart is: the first of a new job, the next of one that was queued again."""
+    return incident.attempt + 1 if restarted.job == incident.job else 0
+
+
+def _confirmed_since(passed_at: datetime | None, job: Job) -> datetime | None:
+    """Return since when the living attempt counts as confirmed: what an attempt before it has passed is no proof of this one."""
+    return max(passed_at, job.started) if passed_at is not None and job.started is not None else passed_at
+
+
+def _load_problem(restarted: _Restarted, lines: Lines | None, *, later: bool = False) -> str:
+    """Return how what a job says that it loaded differs from the checkpoint that was chosen; empty where it does not say so.
+
+    Args:
+        restarted: The job, and what was chosen.
+        lines: Of the living attempt.
+        later: Whether its owner or Slurm has queued it again since: it may go on from what the restart itself has saved.
+    """
     if restarted.checkpoint is None or lines is None:
+        return ""
+    loaded = loaded_checkpoint(lines)
+    steps = [load.step for load in loaded.loads if load.step is not None]
+    if later and min(steps, default=loaded.first_step or 0) >= restarted.step:
         return ""
     chosen = None
     if restarted.checkpoint:
         path = Path(restarted.checkpoint)
         chosen = Checkpoint(path, restarted.step, "", 0, datetime.min.replace(tzinfo=UTC), healthy=True, problems=())
-    comparison = compare_loaded(chosen, loaded_checkpoint(lines))
+    comparison = compare_loaded(chosen, loaded)
     return f"did not go on from the checkpoint that was chosen: {comparison.note}" if comparison.differs else ""
 
 
@@ -223,27 +242,21 @@ def finished_training(engine: Engine, incident: Incident, job: Job | None) -> st
 
 
 def _as_another_job(engine: Engine, incident: Incident, job: Job) -> str:
-    for other in reversed(engine.scheduler.user_jobs(job.user)):
-        if other.id == job.id or other.state.ended or is_claim(other) or is_withdrawn_claim(other) or not _later(other, job):
-            continue
-        try:
-            if not same_run(job, other if other.spec is not None else engine.scheduler.job(other.id)):
-                continue
-        except ToolError:
-            continue  # forgotten since it was listed
-        if restart_of(engine.store, other) is not None:
-            continue  # of this store: another incident watches it
+    # a restart of this store is watched by another incident
+    for other in successor_of(
+        engine.scheduler, engine.checkpoint_folders, job, passed_over=lambda one: restart_of(engine.store, one) is not None
+    ):
+        if other.state.ended and other.state is not JobState.COMPLETED and incident.id > _last_incident(engine, other):
+            continue  # it did not bring the run further, and nobody was told of it
         who = "another Nightshift" if other_store(engine.store, other.comment) and tags_in(other.comment) else "its owner"
+        if job.ended is not None and other.submitted is not None and other.submitted <= job.ended:
+            return f"settled elsewhere: the run of job {job.id} goes on as job {other.id} ({other.state}), submitted before"
         return f"settled elsewhere: {who} submitted the run of job {job.id} again as job {other.id} ({other.state})"
     return ""
 
 
-def _later(other: Job, job: Job) -> bool:
-    """Return whether a job was submitted, or began, after another one had ended."""
-    end = job.ended
-    if end is None:
-        return False
-    return (other.submitted is not None and other.submitted > end) or (other.started is not None and other.started >= end)
+def _last_incident(engine: Engine, job: Job) -> int:
+    return max((one.id for one in engine.store.incidents(job=job.id)), default=0)
 
 
 def _worked(engine: Engine, call: int) -> bool:

@@ -99,6 +99,11 @@ class _Shell:
     exists: FileTest | None = None
 
 
+PYTHON_SCRIPT = re.compile(r"#![^\n]*\bpython[\d.]*(?:\s|$)")
+"""First line of a batch script that is a Python program."""
+END_OF_SCRIPT = "NIGHTSHIFT_END_OF_SCRIPT"
+
+
 def launches_of(
     script: str,
     *,
@@ -120,7 +125,11 @@ def launches_of(
         exists: Answers the tests of files by which an `if` chooses; both branches count where it is None or answers None.
     """
     shell = _Shell({**environment, "PWD": work_dir}, {}, work_dir, read, parameters=tuple(arguments), exists=exists)
-    _run(shell, script[:MOST_SCRIPT_BYTES])
+    script = script[:MOST_SCRIPT_BYTES]
+    if PYTHON_SCRIPT.match(script):
+        # not for a shell: the batch script is the program itself
+        script = f"python3 - \"$@\" <<'{END_OF_SCRIPT}'\n{script}\n{END_OF_SCRIPT}\n"
+    _run(shell, script)
     return shell.launches
 
 

@@ -59,6 +59,13 @@ class Option:
         return self.name.rpartition(".")[2]
 
 
+STARTS = re.compile(
+    r"(?:^|\.)(?:Popen|check_call|check_output|getoutput|getstatusoutput|exec[lv]p?e?|spawn[lv]p?e?|posix_spawn)$"
+    r"|^(?:subprocess|sp|sh|asyncio)\.|^os\.(?:system|popen)$|^(?:runpy|submitit)\.|^(?:call|run|system)$"
+)
+"""Calls by which a Python program starts another one."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobProgram:
     """One program of a job's script."""
@@ -91,6 +98,11 @@ class JobProgram:
     def calls(self) -> list[SourceCall]:
         """All calls of its source and of the modules beside it."""
         return [call for part in self.sources for call in part.calls]
+
+    @property
+    def starts_others(self) -> bool:
+        """Whether its source starts other programs: what these load and save stands elsewhere."""
+        return any(STARTS.search(call.name) for call in self.calls)
 
     @property
     def sources(self) -> tuple[TrainerSource, ...]:

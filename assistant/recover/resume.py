@@ -325,6 +325,8 @@ def _by_source(program: JobProgram) -> ResumeWay:
         return ResumeWay(ResumeMeans.NEWEST, f"{_file(present)} loads a checkpoint that is there")
     if loads or any(re.search(r"\bresum(?:e|ed|es|ing)\b", source.text, re.IGNORECASE) for source in program.sources):
         return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} loads something, and what is known only when it runs")
+    if program.starts_others:
+        return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} starts other programs, which cannot be read")
     foreign = _foreign(program)
     if foreign:
         return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} leaves its training to {foreign}")

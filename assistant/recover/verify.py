@@ -34,8 +34,8 @@ CONFIRM_S = 60.0
 """Seconds for which a job must still be there after it was first seen past the step where the attempt before had ended."""
 CONFIRM_SHARE = 0.1
 """Of the job's time limit, where that is less: a run of a few minutes is not watched to its end."""
-WINDOW = re.compile(r"reservation|reserved for maintenance|ReqNodeNotAvail|maint", re.IGNORECASE)
-"""Slurm's reasons for a job that waits for the end of a reservation."""
+WINDOW = re.compile(r"reservation|reserved for maintenance|ReqNodeNotAvail(?!.*UnavailableNodes:[^)\s])|maint", re.IGNORECASE)
+"""Slurm's reasons for a job that waits for the end of a reservation; where they name nodes, these are down or drained."""
 
 
 SAMPLE = 10

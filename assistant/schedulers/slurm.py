@@ -359,4 +359,5 @@ def _chosen(rows: Sequence[Row], job_id: str) -> Row | None:
 
 
 def _waits(row: Row, job_id: str) -> bool:
-    return row.job.state is JobState.PENDING and bool(waits_for(row.dependency, job_id))
+    # what waits for any end, or for a bad one, has its turn when the job has ended
+    return row.job.state is JobState.PENDING and bool({*waits_for(row.dependency, job_id)} & {"afterok", "aftercorr"})

@@ -21,7 +21,7 @@ from assistant.errors import ToolError, Unavailable
 from assistant.records import JobSpec
 from assistant.rendering import environment_digest, script_digest
 from assistant.schedulers.slurm_run import Commands, me, refused
-from assistant.schedulers.slurm_spec import exported, sbatch_words, with_carried, without_waiting
+from assistant.schedulers.slurm_spec import exported, sbatch_words, with_carried, without_lost_nodes, without_waiting
 
 RIGHTS = "Slurm lets a user submit to partitions, accounts and QOS of that user only"
 LOGIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]{0,255}\$?")
@@ -96,7 +96,7 @@ def submission(settings: SlurmSettings, spec: JobSpec) -> Submission:
     if before and (problem := arguments_problem(spec)):
         raise ToolError(f"job {spec.name!r} cannot be submitted again: {problem}: run as {spec.user}")
     words = sbatch_words(spec, settings.sbatch, by_name=environment is not None, names=settings.job_environment)
-    script = with_carried(without_waiting(spec.script), spec.environment)
+    script = with_carried(without_lost_nodes(without_waiting(spec.script), spec.exclude), spec.environment)
     return Submission(before, tuple(words), script, tuple(spec.arguments), environment)
 
 

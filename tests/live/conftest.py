@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.config import SlurmSettings
+from assistant.config import Settings, SlurmSettings, SshSettings
 from assistant.ports import SystemClock
 from assistant.schedulers.slurm import SlurmScheduler
 
@@ -90,6 +90,19 @@ class DevCluster:
         """Return Nightshift's scheduler for this cluster; it looks after everybody's jobs."""
         settings = {"conf": self.conf, "users": ("*",), "controller_log": self.controller_log, "timeout_s": 10.0} | changes
         return SlurmScheduler(SlurmSettings(**settings), SystemClock())  # type: ignore[arg-type]
+
+    def settings(self, folder: Path, **changes: object) -> Settings:
+        """Return settings for this cluster with their state in `folder`; they look after everybody's jobs."""
+        usual: dict[str, object] = {
+            "scheduler": "slurm",
+            "transport": "ssh",
+            "state_folder": folder,
+            "store": folder / "nightshift.db",
+            "slurm": SlurmSettings(conf=self.conf, users=("*",), controller_log=self.controller_log, timeout_s=10.0),
+            "ssh": SshSettings(config=self.ssh_config, connect_timeout_s=3.0),
+            "command_timeout_s": 8.0,
+        }
+        return Settings(**usual | changes)  # type: ignore[arg-type]
 
     def settle(self) -> None:
         """End all jobs and put all nodes back, so that the next test finds the cluster idle."""

@@ -341,7 +341,7 @@ def _without(
     if not walk.complete and job.work_dir is not None and job.started is not None:
         return SaveState.UNKNOWN, f"whether job {job.id} saved is not known: {job.work_dir} is too large to be looked through"
     read = [one for one in programs if one.source is not None and one.source.parsed]
-    silent = [one for one in read if not any(SAVE_CALLS.fullmatch(call.method) for call in one.calls)]
+    silent = [one for one in read if not one.starts_others and not any(SAVE_CALLS.fullmatch(call.method) for call in one.calls)]
     if programs and len(silent) == len(programs):
         names = ", ".join(one.name for one in silent[:3])
         return SaveState.NEVER_SAVED, f"the job never saved a checkpoint: {names} holds no call that saves"
