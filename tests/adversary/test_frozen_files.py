@@ -14,6 +14,7 @@ import pytest
 from assistant.errors import Denied, Parked
 from assistant.policy import Mode
 from assistant.records import CallStatus, Verdict
+from assistant.recover.checkpoints.aside import moves_aside
 from assistant.store.calls import command_digest
 from assistant.tooling import find_tool
 from assistant.tools import aside
@@ -194,7 +195,7 @@ def test_what_changes_right_before_the_command_is_not_done(
 def test_a_tool_moves_nothing_but_what_it_stated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scene = scene_of("simulated", tmp_path)
     tool, arguments = file_arguments_of(scene, "set aside")
-    real, looks = aside.moves_aside, []
+    real, looks = moves_aside, []
 
     def others(paths: Any, account: str) -> Any:
         looks.append(paths)

@@ -36,6 +36,7 @@ CAST: dict[str, tuple[int, Callable[[Night], Works]]] = {
     "watch, second store": (2, lambda night: [night.restart(), night.restart(1)]),
     "watch, person of a second store": (2, lambda night: [night.restart(), night.approved(1)]),
     "watch, requeue of a second store": (2, lambda night: [night.restart(), night.approved(1, requeue=True)]),
+    "watch, requeue by a watch of a second store": (2, lambda night: [night.restart(), night.restart(1, requeue=True)]),
     "watch, person, second watch": (1, lambda night: [night.restart(), night.approved(), night.restart(takes_over=True)]),
     "watch, person, second store": (2, lambda night: [night.restart(), night.approved(), night.restart(1)]),
     "three stores": (3, lambda night: [night.restart(), night.restart(1), night.restart(2)]),
@@ -46,7 +47,7 @@ PARTS = {"watch, second watch": 12}
 """Into how many tests the orders of a cast are parted; one where it is not named."""
 PREEMPTIONS = int(os.environ.get("NIGHTSHIFT_PREEMPTIONS", "1"))
 """How often one of three is interrupted while it could go on, at every point; all of it is more than a test may take."""
-PAIRS, TRIOS = list(CAST)[:5], list(CAST)[5:]
+PAIRS, TRIOS = list(CAST)[:6], list(CAST)[6:]
 
 
 @contextmanager
