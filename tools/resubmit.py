@@ -138,8 +138,11 @@ def resubmit_job(
 def resubmitted(context: Context, tag: str, job: str, **_: Any) -> dict[str, Any] | None:
     """Return the answer of the call that submitted and released a job; None when there is none, or it is still held.
 
-    The tag in its comment is not believed alone: user, name, work folder and time of submission must be those of the call's.
+    The tag in its comment is not believed alone: user, name, work folder and time of submission must be those of the call's. A
+    held one is withdrawn where another call has queued the old job again meanwhile: that one waits until no other is held.
     """
+    if _is_queued_by_another(context, job):
+        _withdraw_claims(context, tag, job)
     for listed in _jobs_beside(context, job):
         if not _is_of_call(context, tag, listed) or is_claim(listed) or is_withdrawn_claim(listed):
             continue
@@ -162,6 +165,18 @@ def is_due(context: Context, job: str, **_: Any) -> None:
 @resubmit_job.withdraw
 def withdrawn(context: Context, tag: str, job: str, **_: Any) -> None:
     """End the jobs that the call submitted and that still wait to be released: none of them ever began."""
+    _withdraw_claims(context, tag, job)
+
+
+def _is_queued_by_another(context: Context, job: str) -> bool:
+    try:
+        old = context.scheduler.job(job)
+    except ToolError:
+        return False
+    return old.requeued_held and is_claim(old)
+
+
+def _withdraw_claims(context: Context, tag: str, job: str) -> None:
     number = next((one.call for one in tags_in(tag)), 0)
     for listed in _jobs_beside(context, job):
         if is_claim(listed) and tag in listed.comment.split() and run_of(listed) in context.history.runs_of(number):

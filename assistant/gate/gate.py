@@ -182,7 +182,7 @@ class Gate(CallRunner):
         checked = tool.checked(arguments)
         context = replace(self._context_for(incident, PENDING_TAG), by=by)
         reach = reach_of(checked, context.scheduler) if tool.risk > Risk.READ else None
-        request = request_of(tool, by, reach, approved_by)
+        request = request_of(tool, by, reach, approved_by, self._cause_of(tool, incident))
         return Preview(redact(shown(tool, context, checked).text), self._decide(request, reach, 0))
 
     def resolve(self, call: Call) -> Outcome | None:
@@ -411,7 +411,7 @@ class Gate(CallRunner):
     def _settle(self, call: Call, tool: Tool, reach: Reach, approved_by: str | None) -> Decision:
         """Decide and write the intent in one transaction, so that two processes cannot both take the last of a limit."""
         with self._store.transaction():
-            request = request_of(tool, call.by, reach, approved_by)
+            request = request_of(tool, call.by, reach, approved_by, self._cause_of(tool, call.incident))
             decision = self._decide(request, reach, call.id)
             status = {Verdict.ALLOW: CallStatus.INTENT, Verdict.DENY: CallStatus.DENIED, Verdict.ASK: CallStatus.PENDING}
             if waits := decision.verdict is Verdict.DENY and self._refusal(call, decision) is ChangesStopped:
