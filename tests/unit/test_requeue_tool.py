@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
+from assistant.engine.left_open import unclear_holds
 from assistant.errors import NightshiftError, ToolError
 from assistant.ports import JumpingClock
-from assistant.records import Call, CallStatus, JobSpec, JobState, hold_comment, run_of
+from assistant.records import Call, CallStatus, JobSpec, JobState, Outcome, hold_comment, run_of
 from assistant.records.jobs import REQUEUED_HELD
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.simulated_run import Run
+from assistant.store import Store
 from assistant.tooling import Context, find_tool
 from assistant.tools.requeue import requeue_ended_job, requeue_ended_withdrawn, requeued_again
 from tests.no_history import MadeCalls
@@ -152,6 +154,22 @@ def test_a_hold_that_is_not_provably_ours_is_neither_released_nor_ended(
             made.find(world.context, TAG, job=world.job)
     assert world.cluster.job(world.job) == before
     assert world.cluster.holds == []
+
+
+def test_a_hold_without_proof_is_told_of_while_it_lasts(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    with Store(tmp_path / "s.db", world.clock) as store:
+        given = {"job": world.job}
+        call = store.write_call(
+            Call(0, None, "requeue_job", given, "", "cli:bob", world.clock.now(), CallStatus.INTENT), kind="requeue"
+        )
+        store.write_outcome(Outcome(call.id, False, None, "interrupted", world.clock.now()))
+        world.cluster.requeue(world.job, hold=True)
+        (trouble,) = unclear_holds(store, [world.cluster.job(world.job)])
+        assert f"scontrol release {world.job}" in trouble.text
+        assert f"call {call.id} of cli:bob" in trouble.text
+        world.cluster.release(world.job)
+        assert unclear_holds(store, [job for job in world.cluster.jobs() if job.held]) == []
 
 
 class Interrupted(Exception):

@@ -140,6 +140,8 @@ def move(change: Move, account: str) -> bool:
         with _folder(top) as home:
             actor = _Actor.of(account, home)
             inner = aside.relative_to(top).parts
+            if _is_aside(target) and (here := _status(source.name, home)) is not None:
+                actor.must_own(here, source)  # before a folder is made beside it
             with _below(home, inner, actor, make=_is_aside(target)) as refused:
                 at, to = (home, refused) if _is_aside(target) else (refused, home)
                 before = _status(source.name, at)
