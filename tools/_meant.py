@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from assistant.errors import ToolError, Unavailable
+from assistant.errors import RestartPending, ToolError
 from assistant.ports import Dependents
 from assistant.records import CallStatus, EventKind, Incident, Job, JobState, run_of
 from assistant.recover.checkpoints.place import checkpoint_place
@@ -138,18 +138,18 @@ def must_look_again(context: Context, claim: Job, why: str) -> None:
         why: For people.
 
     Raises:
-        Unavailable: It is looked at again. Whatever the call has begun stands as it is.
+        RestartPending: It is looked at again. Whatever the call has begun stands as it is.
     """
     since = context.clock.now() - claim.submitted if claim.submitted is not None else UNDECIDED_AT_MOST
     if is_watchs(context) and since < UNDECIDED_AT_MOST:
-        raise Unavailable(f"{why}; it is looked at again until {UNDECIDED_AT_MOST.total_seconds() / 60:.0f} min have passed")
+        raise RestartPending(f"{why}; it is looked at again until {UNDECIDED_AT_MOST.total_seconds() / 60:.0f} min have passed")
 
 
 def must_be_decided_here(context: Context, job: Job) -> None:
     """Put a watch's restart off while another Nightshift holds the very job in the queue, about to release or to withdraw it.
 
     Raises:
-        Unavailable: It does.
+        RestartPending: It does.
     """
     if job.requeued_held and is_claim(job) and not is_held_by(job, context.tag):
         must_look_again(context, job, f"job {job.id} was queued again by another call ({job.comment}) and waits held")
@@ -164,7 +164,7 @@ def wait_until_alone(context: Context, before: Job) -> None:
     Raises:
         ToolError: Another job of the run is alive, or a held one stays, or somebody else holds the job now. The gate withdraws the
             job then, unless it is somebody else's hold.
-        Unavailable: A held one stays, and a watch looks again; the job stays held.
+        RestartPending: A held one stays, and a watch looks again; the job stays held.
     """
     ends = context.clock.ticks() + HELD_AT_MOST_S
     while True:

@@ -29,6 +29,7 @@ from assistant.recover.checkpoints.aside import (
 )
 from assistant.recover.checkpoints.inventory import inventory
 from assistant.recover.checkpoints.layout import TRACKERS
+from assistant.redact import MASK
 from assistant.rendering import RenderedChange, command_line
 from assistant.tooling import Context, tool
 from assistant.tools._meant import must_be_alone_of_its_run, must_be_meant
@@ -234,7 +235,9 @@ def _replaced(context: Context, tag: str) -> str | None:
     """Return what stood in a tracker when a call was decided on, from the call's own command; None where it does not tell."""
     for named in tags_in(tag):
         with suppress(UsageError):
-            if match := _REPLACED.search(context.history.call(named.call).preview):
+            preview = context.history.call(named.call).preview
+            # what was masked as a secret in there is not what stood in the file
+            if MASK not in preview and (match := _REPLACED.search(preview)):
                 return "" if match[1] == "nothing" else str(json.loads(match[1]))
     return None
 

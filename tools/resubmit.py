@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from assistant.errors import ToolError, Unavailable
+from assistant.errors import RestartPending, ToolError, Unavailable
 from assistant.ports import Dependents, ReadsBack
 from assistant.records import Checkpoint, Job, JobSpec, Risk, run_of, tag_of, tags_in
 from assistant.recover.checkpoints.inventory import examined, inventory
@@ -284,11 +284,11 @@ def _look_again(context: Context, own: Job | None, first: Job, why: str) -> None
     """Put a watch's call off while another restart waits held; what this one has submitted is withdrawn, so that that may go on.
 
     Raises:
-        Unavailable: It is put off.
+        RestartPending: It is put off.
     """
     try:
         must_look_again(context, first, why)
-    except Unavailable:
+    except RestartPending:
         if own is not None:
             context.scheduler.withdraw(own.id)
         raise

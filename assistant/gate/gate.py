@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from assistant.errors import ChangesStopped, Denied, Parked, StoreBusy, ToolError, Unavailable, UsageError
+from assistant.errors import ChangesStopped, Denied, Parked, RestartPending, StoreBusy, ToolError, Unavailable, UsageError
 from assistant.gate.asking import Preview, request_of, shared_arguments, shown, undo_text
 from assistant.gate.breaker import open_if_due
 from assistant.gate.exclusion import must_be_alone
@@ -363,7 +363,7 @@ class Gate(CallRunner):
                 moot = self._moot(call, tool, checked)
             except ToolError as error:
                 moot = self._ended(call, tool, Outcome(call.id, False, None, f"withdrawn: {error}", self._now()))
-            except (StoreBusy, UsageError) as error:
+            except (RestartPending, StoreBusy, UsageError) as error:
                 # one question costs no other its turn
                 logger.warning("call=%s waits and could not be looked at: %s", call.id, error)
                 continue

@@ -322,7 +322,7 @@ def _content(path: Path) -> str:
         if len(lines) + len(waiting) > MOST_ENTRIES:
             raise ToolError(f"{path} holds more than {MOST_ENTRIES:,} files")
     digest = hashlib.sha256("\0\0".join(sorted(lines)).encode("utf-8", "surrogateescape")).hexdigest()[:DIGEST_LENGTH]
-    return f"{files:,} files, {size:,} bytes, sha256:{digest}"
+    return f"{files:,} file{'s' if files != 1 else ''}, {size:,} bytes, sha256:{digest}"
 
 
 @contextmanager
