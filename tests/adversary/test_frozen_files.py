@@ -141,9 +141,12 @@ ON_CHECKPOINTS = (
     other_bytes, one_more_file, one_file_less, another_in_its_place, a_link_in_its_place, folder_is_a_link, target_is_taken,
 )  # fmt: skip
 ON_TRACKERS = (tracker_says_more, tracker_is_gone, tracker_is_a_link, tracker_is_a_folder, folder_is_a_link)
-PAIRS: list[tuple[str, Callable[[Scene], None]]] = [
-    *[(name, change) for name in ("set aside", "put back") for change in ON_CHECKPOINTS],
-    *[(name, change) for name in ("set tracker", "restore tracker") for change in ON_TRACKERS],
+FAST = ("set aside", "set tracker")
+PAIRS = [
+    pytest.param(name, change, marks=() if name in FAST else pytest.mark.slow)
+    for names, changes in ((("set aside", "put back"), ON_CHECKPOINTS), (("set tracker", "restore tracker"), ON_TRACKERS))
+    for name in names
+    for change in changes
 ]
 
 
