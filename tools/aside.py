@@ -29,7 +29,7 @@ from assistant.recover.checkpoints.aside import (
 )
 from assistant.recover.checkpoints.inventory import inventory
 from assistant.recover.checkpoints.layout import TRACKERS
-from assistant.redact import MASK
+from assistant.redact import MASK, redact
 from assistant.rendering import RenderedChange, command_line
 from assistant.tooling import Context, tool
 from assistant.tools._meant import must_be_alone_of_its_run, must_be_meant
@@ -223,6 +223,8 @@ def _standing(path: Path, job: Job, written: str) -> str:
         ToolError: It is not what must stand there.
     """
     before = tracker_text(path, job.account)
+    if redact(before) != before:
+        raise ToolError(f"{path} holds what looks like a secret, which is not kept and could not be put back: set it by hand")
     if written and before != written:
         raise ToolError(
             f"{path} says {before[:80]!r} and not {written[:80]!r} any more: the job has saved since, or somebody else has set it; "

@@ -233,6 +233,32 @@ def test_a_crash_after_the_change_is_looked_up_and_can_be_taken_back(name: str, 
         assert left == before
 
 
+@pytest.mark.parametrize(
+    "raw", [b"40", b"40\r\n", b"4'0", b'"] REPLACES[nothing]', b"40  # x", b"\x00\x01", "é\u2028".encode(), b"a" * 4096]
+)
+def test_whatever_stood_in_a_tracker_comes_back_also_after_a_crash(raw: bytes, tmp_path: Path) -> None:
+    scene = scene_of("simulated", tmp_path)
+    tool, arguments = file_arguments_of(scene, "set tracker")
+    tracker, gate = Path(arguments["tracker"]), scene.gate(Mode.ACT)
+    tracker.write_bytes(raw)
+    call = gate.prepare(tool, arguments, why="test", by=BY)
+    scene.store.move_call(call.id, CallStatus.PENDING, CallStatus.INTENT)
+    find_tool(tool).run(scene.context(None, gate._tag(call)), **arguments)
+    assert gate.resolve(scene.store.call(call.id)) is not None
+    assert tracker.read_bytes() == b"20"
+    assert gate.undo(call.id, BY).ok
+    assert tracker.read_bytes() == raw
+
+
+@pytest.mark.parametrize("raw", [b"\xff40", b"password=hunter2hunter2", b"a" * 4097])
+def test_a_tracker_that_could_not_be_put_back_is_not_written(raw: bytes, tmp_path: Path) -> None:
+    scene = scene_of("simulated", tmp_path)
+    tool, arguments = file_arguments_of(scene, "set tracker")
+    Path(arguments["tracker"]).write_bytes(raw)
+    assert not scene.gate(Mode.ACT).call(tool, arguments, why="test", by=BY).ok
+    assert Path(arguments["tracker"]).read_bytes() == raw
+
+
 def test_a_tracker_that_a_later_save_has_moved_on_is_not_set_back_by_an_undo(tmp_path: Path) -> None:
     scene = scene_of("simulated", tmp_path)
     gate = scene.gate(Mode.ACT)

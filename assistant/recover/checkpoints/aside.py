@@ -210,7 +210,11 @@ def tracker_text(path: Path, account: str) -> str:
             raw = read_start(path, TRACKER_BYTES + 1)
             if len(raw) > TRACKER_BYTES:
                 raise ToolError(f"{path} is no tracker: it has more than {TRACKER_BYTES:,} bytes")
-            return raw.decode("utf-8", "surrogateescape")
+            try:
+                return raw.decode("utf-8")
+            except UnicodeDecodeError:
+                # the store keeps text: what stood there could not be put back
+                raise ToolError(f"{path} is no tracker: it holds bytes that are no UTF-8") from None
         return ""
 
     return _as_owner(account, path, read)
@@ -278,7 +282,18 @@ def _as_owner(account: str, path: Path, work: Callable[[], Result]) -> Result:
 def _resolved(path: Path) -> Path:
     if not path.is_absolute() or ".." in path.parts:
         raise ToolError(f"{path} is no absolute path without `..`")
+    if not _is_text(str(path)):
+        raise ToolError(f"{path} holds bytes that are no UTF-8, which the store does not keep: move it by hand")
     return Path(os.path.realpath(path.parent, strict=True)) / path.name
+
+
+def _is_text(name: str) -> bool:
+    """Tell whether a name or text can be written down and read again as it is."""
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_aside(path: Path) -> bool:
