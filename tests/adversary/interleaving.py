@@ -215,6 +215,8 @@ class Night:
         self._replaced: list[tuple[Any, str, Any]] = []
         self._beside: list[sqlite3.Connection] = []
         self._digests: dict[int, tuple[int, str]] = {}
+        self._steps: dict[int, str] = {}
+        """The tool of the playbook's step by the store whose watch makes it."""
 
     def _store(self, number: int) -> PointStore:
         store = PointStore(self.paths[number], self.clock, lambda: self.actors)
@@ -241,14 +243,20 @@ class Night:
         if not takes_over:
             self._lead(store, "watch@a:1.1")
 
+        tool = "requeue_ended_job" if requeue else "resubmit_job"
+        self._steps[number] = tool
+
         def work() -> object:
             if takes_over:
                 self._lead(store, "watch@b:1.1")
-            arguments = {"job": self.old, "checkpoint": "none"}
-            tool = "requeue_ended_job" if requeue else "resubmit_job"
-            return gate.call(tool, arguments, why="it failed", by="playbook:p", incident=1, step="restart")
+            return self._step(gate, tool)
 
         return work
+
+    def _step(self, gate: Gate, tool: str) -> object:
+        """Make the step of a playbook, as each pass of a watch does until it has an outcome."""
+        arguments = {"job": self.old, "checkpoint": "none"}
+        return gate.call(tool, arguments, why="it failed", by="playbook:p", incident=1, step="restart")
 
     @staticmethod
     def _lead(store: Store, owner: str) -> None:
@@ -379,6 +387,8 @@ class Night:
             for call in store.calls():
                 if store.outcome(call.id) is None:
                     self._try(partial(gate.go_on, call.id))
+            if (number := self.stores.index(store)) in self._steps:
+                self._try(partial(self._step, gate, self._steps[number]))
         return self.problems() + self._left_over()
 
     @staticmethod
