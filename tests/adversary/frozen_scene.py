@@ -7,7 +7,7 @@ import json
 import random
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,7 @@ class Recorder(SimulatedCluster):
         self.ran += method_lines("requeue", [job_id], {**({"hold": hold} if hold else {}), **named})
         super().set_cancelled(job_id)
         super().set_requeued(job_id, hold=hold)
+        self._jobs[job_id] = replace(self.job(job_id), comment=named.get("comment") or self.job(job_id).comment)
 
     def dependents(self, job_id: str) -> Sequence[Job]:
         return [self.job(waiting) for waiting in self.waiting]

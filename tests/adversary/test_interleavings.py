@@ -28,7 +28,7 @@ from assistant.records import Job
 from assistant.records.tags import tags_in
 from assistant.tools import _meant, jobs, resubmit
 from tests.adversary.explorer import Counterexample, Search
-from tests.adversary.interleaving import Night
+from tests.adversary.interleaving import Night, RequeueCluster
 
 Works = list[Callable[[], object]]
 CAST: dict[str, tuple[int, Callable[[Night], Works]]] = {
@@ -113,7 +113,13 @@ SEEDED: dict[str, tuple[str, Any, str, Callable[[Any], Any], str]] = {
         lambda _: lambda context, before: None,
         "alive at once",
     ),
-    "nothing is withdrawn": ("watch, second store", resubmit.resubmit_job, "take_back", lambda _: None, "left held"),
+    "nothing is withdrawn": (
+        "watch, second store",
+        RequeueCluster,
+        "withdraw",
+        lambda _: lambda cluster, job_id: None,
+        "left held",
+    ),
 }
 """Mistakes made on purpose: the cast that must notice it, what is replaced and by what, and what must be said."""
 
