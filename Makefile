@@ -62,8 +62,8 @@ test: $(STAMP)   ## run all tests but the slow ones and those on a real cluster
 test-slow: $(STAMP) ## run the slow tests: real processes, terminals, trainers and models
 	$(BIN)/pytest -n $(JOBS) -m "slow and not live and not exhaustive"
 
-interleavings: $(STAMP) ## try every order of two that restart one job, with kill -9 at every point (an hour or more)
-	$(BIN)/pytest -n $(JOBS) tests/adversary/test_interleavings.py --timeout 1800
+interleavings: $(STAMP) ## try every order of two and three that restart one job, with kill -9 at every point (half an hour)
+	$(BIN)/pytest -n $(JOBS) -rP tests/adversary/test_interleavings.py --timeout 1800
 
 chaos: $(STAMP)  ## random nights on a simulated cluster until 3,000 incidents are over, and 500 with threads; INCIDENTS=N
 	$(BIN)/python -m tests.chaos.run --incidents $(or $(INCIDENTS),3000) --first $(or $(FIRST),1)

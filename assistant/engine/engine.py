@@ -23,7 +23,7 @@ from assistant.engine.confirm import confirm_recovered
 from assistant.engine.gather import gather, parent_of, probe, read_facts, suspected, worth_probing
 from assistant.engine.lease import kept_lease
 from assistant.engine.leases import WATCH, Leases, Settled
-from assistant.engine.left_open import settle_left_open, withdraw_strays
+from assistant.engine.left_open import tidy_left_open
 from assistant.engine.outages import Outages, Turn, tried_by_restart
 from assistant.engine.process_looks import ProcessLooks
 from assistant.engine.requeues import RequeueRecords
@@ -208,8 +208,7 @@ class Engine:
 
     def make_allowed(self) -> list[Outcome]:
         """Make the calls that a person allowed in a door that did not go on with them, and that belong to no playbook."""
-        settle_left_open(self.store, self.gate)
-        withdraw_strays(self.store, self.scheduler, self.watcher.held_jobs)
+        self.troubles += tidy_left_open(self.store, self.gate, self.scheduler, self.watcher.held_jobs)
         outcomes = self.gate.review_approvals()
         for call in self.store.allowed():
             try:

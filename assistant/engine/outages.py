@@ -189,7 +189,10 @@ class Outages:
         return (plain, "") if budget.allowed else (None, budget.why)
 
     def take_turn(self, engine: Engine, parent: Incident) -> str:
-        """Give a member the turn to restart; return why it waits where another one has had it a moment ago."""
+        """Give a member the turn to restart; return why it waits where another one has had it a moment ago.
+
+        A member also waits while the policy's hard limits of an hour are used up: asked for now, its restart would be denied.
+        """
         with self._lock:
             now, apart = engine.clock.now(), timedelta(seconds=self.limits.apart_s)
             if waits := _waits_for_the_first(engine, parent, now):
@@ -199,6 +202,8 @@ class Outages:
             last += [self._turns[parent.id]] if parent.id in self._turns else []
             if last and now - max(last) < apart:
                 return f"waits for its turn: a job of incident {parent.id} restarted less than {self.limits.apart_s:g} s ago"
+            if full := engine.gate.hourly_hard_limit("resubmit"):
+                return f"waits for its turn: {full}"
             self._turns = {parent.id: now} | {number: at for number, at in self._turns.items() if now - at < apart}
             return ""
 

@@ -11,7 +11,8 @@ import pytest
 from assistant.records import Job, JobSpec, JobState
 from assistant.recover.checkpoints.search import SaveState, search_checkpoints
 from assistant.recover.job_program import programs_of
-from assistant.recover.resume import ResumeMeans, resume_way
+from assistant.recover.resume import resume_way
+from assistant.recover.resume_means import ResumeMeans
 from assistant.recover.runs import SaveFolders, save_into_one_folder, successor_of, waits_for_another
 from assistant.schedulers.slurm_spec import without_lost_nodes
 

@@ -22,7 +22,8 @@ from assistant.recover.checkpoints.search import SaveState, search_checkpoints
 from assistant.recover.job_program import programs_now, programs_of
 from assistant.recover.loaded import loaded_checkpoint
 from assistant.recover.playbook import Ended
-from assistant.recover.resume import ResumeMeans, resume_way
+from assistant.recover.resume import resume_way
+from assistant.recover.resume_means import ResumeMeans
 from assistant.recover.training_end import training_end
 from assistant.recover.verify import Look, progress_seen
 
