@@ -45,7 +45,7 @@ class ProcessRows(ReadingRows):
         return None
 
     def keep_process_report(self, job: Job, report: ProcessReport) -> None:
-        """Replace what is kept of one attempt of a job; no part of the audit, for every path is looked at before it counts."""
+        """Replace what is kept of one attempt; sealed, but no event of the audit: every path is looked at before it counts."""
         if job.started is None:
             return
         with self.transaction() as connection:
