@@ -21,9 +21,11 @@ from urllib.request import urlopen
 import pytest
 from langchain_core.messages import AIMessage
 from textual.message import Message
+from textual.pilot import Pilot
 
 from assistant.agent.conversation import ModelAgent
 from assistant.display import line
+from assistant.doors.chat.app import ChatApp
 from assistant.doors.chat.messages import OpenApproval, OpenIncident, OpenJob, OpenNodes
 from assistant.doors.chat.sessions import Talks
 from assistant.doors.chat.slash import COMMANDS as CHAT_COMMANDS
@@ -384,6 +386,18 @@ SCREENS = {"job": "1234", "incident": "1234", "nodes": "", "approval": ""}
 PANELS = ("incidents", "approvals", "jobs", "nodes", "happened")
 
 
+async def drawn_at_rest(pilot: Pilot[int], app: ChatApp) -> str:
+    """Return what is drawn once nothing has changed for some looks: what is read for a panel comes later than the panel."""
+    before, same = "", 0
+    for _ in range(200):
+        await pilot.pause(0.05)
+        now = drawn(app)
+        before, same = now, same + 1 if now == before else 0
+        if same == 6:
+            return now
+    raise AssertionError("the screen never comes to rest")
+
+
 async def chatted(world: World, folder: Path, part: str) -> dict[str, str]:
     """Return what a part of the running chat draws; of the conversation also its export and the files that it keeps."""
     scene, store = world.scene, world.scene.engine.store
@@ -405,14 +419,12 @@ async def chatted(world: World, folder: Path, part: str) -> dict[str, str]:
     async with opened(scene, size=(160, 40), thread="night", talks=talks, agent=agent) as (app, pilot):
         for panel in PANELS if part == "panels" else ():
             app.action_panel(panel)
-            await pilot.pause()
-            views[f"panel {panel}"] = drawn(app)
+            views[f"panel {panel}"] = await drawn_at_rest(pilot, app)
         for title, keys in SCREENS.items() if part == "screens" else ():
             before = app.screen
             app.post_message(messages[title]())
             await until(pilot, lambda before=before: app.screen is not before, title)  # type: ignore[misc]
-            await pilot.pause(0.1)
-            views[f"screen {title}"] = drawn(app)
+            views[f"screen {title}"] = await drawn_at_rest(pilot, app)
             for key in keys:
                 await pilot.press(key)
                 await pilot.pause()
