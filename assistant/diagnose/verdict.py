@@ -62,7 +62,10 @@ def judge(facts: Facts, knowledge: Knowledge, opinions: Sequence[Opinion] = ()) 
     """Return what `diagnose` returns, for facts that were gathered with the same knowledge."""
     found = conclude(facts, knowledge)
     for opinion in opinions:
-        found = (opinion.ask(facts, found) if doubtful(found) else None) or found
+        better = opinion.ask(facts, found) if doubtful(found) else None
+        # that all is well outweighs no doubtful cause where the scheduler saw the job fail
+        if better is not None and not (better.reason == "no_failure" and _ended_badly(facts)):
+            found = better
     for opinion in opinions:
         found = opinion.note(facts, found)
     found = in_proportion(calibrated(found, knowledge.curves))
@@ -71,6 +74,10 @@ def judge(facts: Facts, knowledge: Knowledge, opinions: Sequence[Opinion] = ()) 
     if facts.combined is not None:
         return placed(found, facts.combined.place, facts.combined.label_of)
     return placed(found, facts.scan.place) if facts.scan is not None and facts.scan.parts else found
+
+
+def _ended_badly(facts: Facts) -> bool:
+    return facts.case.job is not None and facts.case.job.ended_badly
 
 
 def _never_well(found: Diagnosis, facts: Facts, knowledge: Knowledge) -> Diagnosis:
