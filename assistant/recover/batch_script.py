@@ -386,6 +386,7 @@ def _commands(shell: _Shell, text: str) -> Iterator[tuple[list[str], str, tuple[
     writes: list[str] = []
     delimiter = ""
     branches = Branches(shell.exists, lambda path: "" if UNRESOLVED in path + shell.folder else _joined(shell.folder, path))
+    behind = False  # `&&` or `||`: a run may pass over what follows
     aside = replace(shell, variables={}, arrays={})  # takes the assignments of branches that are not run
     while True:
         scanner.shell = shell if branches.taken else aside
@@ -398,7 +399,7 @@ def _commands(shell: _Shell, text: str) -> Iterator[tuple[list[str], str, tuple[
         if operator is None:
             before = scanner.at
             first = all(word in KEYWORDS for word in words)
-            if first and _assigned(scanner):
+            if first and _assigned(scanner, sure=branches.sure and not behind):
                 continue
             words += scanner.word()
             if first and words and words[-1] in KEYWORDS:
@@ -406,6 +407,7 @@ def _commands(shell: _Shell, text: str) -> Iterator[tuple[list[str], str, tuple[
             scanner.at = max(scanner.at, before + 1)
             continue
         scanner.at += len(operator)
+        behind = operator in ("&&", "||") if operator in ENDS else behind
         if operator in ("<<", "<<-"):
             scanner.blank()
             end = re.compile(r"[\s;|&>]").search(text, scanner.at)
@@ -441,8 +443,11 @@ def _here_document(scanner: _Scanner, delimiter: str) -> str:
     return "\n".join(lines)
 
 
-def _assigned(scanner: _Scanner) -> bool:
-    """Make the assignment that begins here, if one does; one before a command on the same line counts for the rest as well."""
+def _assigned(scanner: _Scanner, *, sure: bool) -> bool:
+    """Make the assignment that begins here, if one does; one before a command on the same line counts for the rest as well.
+
+    One that a run may pass over leaves a value that nobody can tell, unless it changes nothing.
+    """
     match = ASSIGNMENT.match(scanner.text, scanner.at)
     if match is None:
         return False
@@ -459,11 +464,14 @@ def _assigned(scanner: _Scanner) -> bool:
             if inner.at < len(inner.text) and inner.text[inner.at] != "\n":
                 values += inner.word()
             inner.at = max(inner.at, before + 1)
-        shell.arrays[name] = (shell.arrays.get(name, []) if adds else []) + values
+        held = shell.arrays.get(name, []) if adds else []
+        shell.arrays[name] = held + (values if sure else [UNRESOLVED])
         scanner.at = end + 1
         return True
+    held_text = shell.variables.get(name, "") if adds else ""
     value = " ".join(scanner.word()) if scanner.at < len(scanner.text) and scanner.text[scanner.at] not in " \t\r\n;&|" else ""
-    shell.variables[name] = (shell.variables.get(name, "") if adds else "") + value
+    changed = adds or value != shell.variables.get(name)
+    shell.variables[name] = held_text + (value if sure or not changed else UNRESOLVED)
     return True
 
 

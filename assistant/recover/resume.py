@@ -121,7 +121,7 @@ def _unaided(code: str, programs: Sequence[JobProgram], loaded: LoadedCheckpoint
     known = [way for way in ways if way.means is not ResumeMeans.UNKNOWN]
     resuming = [way for way in known if way.means is not ResumeMeans.NONE]
     if resuming:
-        return resuming[0]
+        return _begins_anew(ways, programs) or resuming[0]
     if (
         loaded is not None
         and any(load.step for load in loaded.loads)
@@ -134,6 +134,26 @@ def _unaided(code: str, programs: Sequence[JobProgram], loaded: LoadedCheckpoint
         return ResumeWay(ResumeMeans.NEWEST, "its script looks for the newest")
     unknown = next((way for way in ways if way.means is ResumeMeans.UNKNOWN), None)
     return unknown or ResumeWay(ResumeMeans.UNKNOWN, "it starts no program that can be read")
+
+
+SAVES = frozenset(
+    ("save", "save_checkpoint", "save_state", "save_pretrained", "save_model", "save_file", "save_weights", "async_save", "fit")
+)
+"""Calls of programs that leave something behind which a second run would write over."""
+
+
+def _begins_anew(ways: Sequence[ResumeWay], programs: Sequence[JobProgram]) -> ResumeWay | None:
+    """Return that a script of which one program resumes starts another that saves and does not, or the same without its option."""
+    pairs = list(zip(ways, reversed(programs), strict=True))
+    resuming = {program.name for way, program in pairs if way.means not in (ResumeMeans.NONE, ResumeMeans.UNKNOWN)}
+    for way, program in pairs:
+        if way.means is not ResumeMeans.NONE:
+            continue
+        if program.name in resuming:
+            return ResumeWay(ResumeMeans.UNKNOWN, f"its script starts {program.name} in two ways, of which one begins at the start")
+        if any(True for source in program.sources for _ in source.called(*SAVES)):
+            return ResumeWay(ResumeMeans.UNKNOWN, f"its script also starts {program.name}, which saves and begins at the start")
+    return None
 
 
 def _removed_by(program: JobProgram) -> Iterator[str]:
@@ -308,10 +328,13 @@ def _by_source(program: JobProgram) -> ResumeWay:
     """Return what the source of a plain training loop does: list, choose and load, or none of it."""
     loads = [(source, call) for source in program.sources for call in source.calls if call.method in LOADS]
     lists = [(source, call) for source in program.sources for call in source.called(*LISTS) if _about_saves(source, call)]
+    asked = next((way for source, call in [*lists, *loads] if (way := _switched(program, source, call)) is not None), None)
+    if asked is not None:
+        return asked
     free = [call for source, call in loads if _known_at_run_only(source, call)]
     tracker = next((source for source in program.sources if TRACKER_NAME.search(source.text) and any(source.called(*READS))), None)
     guard = next((way for source in program.sources if (way := _guard(source)) is not None), None)
-    if guard is not None and (loads or tracker is not None) and not lists:
+    if guard is not None and (loads or tracker is not None or guard.means is ResumeMeans.NONE) and not lists:
         if tracker is None or guard.means is ResumeMeans.NONE:
             return guard
         return ResumeWay(ResumeMeans.TRACKER, f"{guard.by}: it reads a tracker file", guard.path)
@@ -331,6 +354,36 @@ def _by_source(program: JobProgram) -> ResumeWay:
     if foreign:
         return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} leaves its training to {foreign}")
     return ResumeWay(ResumeMeans.NONE, f"{program.name} loads nothing")
+
+
+SWITCH = re.compile(
+    r"resum|restart|restore|continue|reload|auto_?load|load_(?:ckpt|checkpoint|latest|last)|from_(?:ckpt|checkpoint|latest)",
+    re.IGNORECASE,
+)
+"""Names of options that make a program go on."""
+
+
+def _switched(program: JobProgram, source: TrainerSource, call: SourceCall) -> ResumeWay | None:
+    """Return that a call is made only with an option that is not set, or of which nothing is known; None where it is made."""
+    for test in call.conditions:
+        for node in ast.walk(test):
+            name = (
+                node.attr
+                if isinstance(node, ast.Attribute)
+                else source.value(node.slice)
+                if isinstance(node, ast.Subscript)
+                else None
+            )
+            name = name if name is not None else node.id if isinstance(node, ast.Name) and node.id not in source.names else None
+            if not isinstance(name, str) or not SWITCH.search(name) or name in source.options:
+                continue
+            option = program.option(name)
+            by = f"{call.method}() in {_file(source)}, line {call.line}, only with {name}"
+            if option is None:
+                return ResumeWay(ResumeMeans.UNKNOWN, f"{by}, and whether that is set cannot be told")
+            if option.value.strip().lower() in NO:
+                return ResumeWay(ResumeMeans.NONE, f"{by}; {option.where} is {option.value or 'empty'}")
+    return None
 
 
 def _about_saves(source: TrainerSource, call: SourceCall) -> bool:

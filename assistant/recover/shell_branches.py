@@ -17,15 +17,25 @@ class Branches:
     def __init__(self, exists: FileTest | None, resolve: Callable[[str], str]) -> None:
         self.exists, self.resolve = exists, resolve
         self.stack: list[_Branch] = []
+        self.cases = 0
 
     @property
     def taken(self) -> bool:
         """Whether what stands here is run, as far as that can be told."""
         return all(branch.taken for branch in self.stack)
 
+    @property
+    def sure(self) -> bool:
+        """Whether what stands here is run in any case: under no test that cannot be told, and in no `case`."""
+        return not self.cases and all(branch.sure for branch in self.stack)
+
     def keyword(self, word: str) -> None:
         """Note a keyword at the beginning of a command."""
-        if word == "if":
+        if word == "case":
+            self.cases += 1
+        elif word == "esac":
+            self.cases = max(0, self.cases - 1)
+        elif word == "if":
             self.stack.append(_Branch())
         elif not self.stack:
             return
@@ -63,6 +73,8 @@ class _Branch:
     """Between `if` or `elif` and `then`."""
     tests: list[bool | None] = field(default_factory=list)
     taken: bool = True
+    sure: bool = True
+    """Whether it is run in any case."""
     over: bool = False
     """Whether a branch before this one was surely taken."""
     decided: bool = True
@@ -72,8 +84,10 @@ class _Branch:
         answer = self.tests[0] if len(self.tests) == 1 else None
         self.asking = False
         self.taken = not self.over and answer is not False
+        self.sure = self.taken and self.decided and answer is True
         self.over = self.over or (answer is True and self.decided)
         self.decided = self.decided and answer is not None
 
     def otherwise(self, *, condition: bool) -> None:
         self.asking, self.tests, self.taken = condition, [], not self.over
+        self.sure = self.taken and self.decided

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -36,6 +36,8 @@ class SourceCall:
     line: int
     positional: tuple[ast.expr, ...]
     keywords: Mapping[str, ast.expr]
+    conditions: tuple[ast.expr, ...] = ()
+    """Tests of the `if`s around it that cannot be answered from the text."""
 
     @property
     def method(self) -> str:
@@ -181,8 +183,131 @@ def _collect(source: TrainerSource, tree: ast.Module) -> None:
             source.calls.append(call)
             if call.method == "add_argument":
                 _declared(source, call, positional, flags)
-    source.calls.sort(key=lambda call: call.line)
     _given(source, positional, flags)
+    reached = _Reached(source, tree).conditions
+    calls = (call for call in source.calls if (call.line, call.name) in reached)
+    source.calls = sorted((replace(call, conditions=reached[call.line, call.name]) for call in calls), key=lambda call: call.line)
+
+
+class _Reached:
+    """The calls that a run comes to, as far as the text and the options tell: nothing under `if args.resume:` without `--resume`.
+
+    A function that is referred to from nowhere else is not run either; one that no line of the file refers to may be called by
+    others.
+    """
+
+    def __init__(self, source: TrainerSource, tree: ast.Module) -> None:
+        self._source = source
+        self.conditions: dict[tuple[int, str], tuple[ast.expr, ...]] = {}
+        self._functions: dict[str, list[tuple[Sequence[ast.stmt], tuple[ast.expr, ...]]]] = {}
+        self._names: dict[str, list[tuple[ast.expr, ...]]] = {}
+        """What is referred to, and under which conditions each time."""
+        written = {
+            node.id if isinstance(node, ast.Name) else node.attr
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Name | ast.Attribute)
+        }
+        self._block(tree.body, ())
+        # a method is known by its name alone, and so is a function that is handed on
+        while due := [name for name in self._functions if name in self._names or name not in written]:
+            for name in due:
+                around = min(self._names.get(name, [()]), key=len)
+                for body, conditions in self._functions.pop(name):
+                    self._block(body, (*conditions, *around))
+
+    def _block(self, body: Sequence[ast.stmt], conditions: tuple[ast.expr, ...]) -> None:
+        for statement in body:
+            if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+                self._functions.setdefault(statement.name, []).append((statement.body, conditions))
+                for node in (*statement.decorator_list, statement.args):
+                    self._expression(node, conditions)
+                if statement.decorator_list:
+                    self._names.setdefault(statement.name, []).append(conditions)
+            elif isinstance(statement, ast.If):
+                self._expression(statement.test, conditions)
+                answer = truth(self._source, statement.test)
+                inner = (*conditions, statement.test) if answer is None else conditions
+                if answer is not False:
+                    self._block(statement.body, inner)
+                    if answer and _leaves(statement.body):
+                        return
+                if answer is not True:
+                    self._block(statement.orelse, inner)
+            else:
+                for field_name, value in ast.iter_fields(statement):
+                    if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
+                        self._block(value, conditions)
+                    elif field_name == "handlers":
+                        for handler in value:
+                            self._block(handler.body, conditions)
+                    elif field_name == "cases":
+                        for case in value:
+                            self._block(case.body, (*conditions, statement.subject))  # type: ignore[attr-defined]
+                    else:
+                        for node in value if isinstance(value, list) else [value]:
+                            if isinstance(node, ast.AST):
+                                self._expression(node, conditions)
+
+    def _expression(self, node: ast.AST, conditions: tuple[ast.expr, ...]) -> None:
+        waiting: list[tuple[ast.AST, tuple[ast.expr, ...]]] = [(node, conditions)]
+        while waiting:
+            inner, around = waiting.pop()
+            if isinstance(inner, ast.IfExp):
+                answer = truth(self._source, inner.test)
+                under = (*around, inner.test) if answer is None else around
+                waiting.append((inner.test, around))
+                waiting += [(inner.body, under)] * (answer is not False) + [(inner.orelse, under)] * (answer is not True)
+                continue
+            if isinstance(inner, ast.BoolOp) and truth(self._source, inner.values[0]) is isinstance(inner.op, ast.Or):
+                inner = inner.values[0]  # the rest of `a and b` or `a or b` is not looked at
+            if isinstance(inner, ast.Name):
+                self._names.setdefault(inner.id, []).append(around)
+            elif isinstance(inner, ast.Attribute):
+                self._names.setdefault(inner.attr, []).append(around)
+            elif isinstance(inner, ast.Call):
+                self.conditions.setdefault((inner.lineno, dotted(inner.func)), around)
+            waiting += [(child, around) for child in ast.iter_child_nodes(inner)]
+
+
+def _leaves(body: Sequence[ast.stmt]) -> bool:
+    """Tell whether what follows a block is not run: it returns, raises or goes to the next round."""
+    last = body[-1] if body else None
+    if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
+        return dotted(last.value.func) in ("sys.exit", "exit", "quit")
+    return isinstance(last, ast.Return | ast.Raise | ast.Continue | ast.Break)
+
+
+def truth(source: TrainerSource, test: ast.expr, depth: int = 0) -> bool | None:
+    """Return whether a test holds in this run; None where the text does not tell."""
+    if depth > MOST_DEPTH:
+        return None
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        answer = truth(source, test.operand, depth + 1)
+        return None if answer is None else not answer
+    if isinstance(test, ast.BoolOp):
+        answers = [truth(source, one, depth + 1) for one in test.values]
+        decides = isinstance(test.op, ast.Or)
+        if decides in answers:
+            return decides
+        return None if None in answers else not decides
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        return _compared(source.value(test.left), test.ops[0], source.value(test.comparators[0]))
+    if isinstance(test, ast.Call) and dotted(test.func) == "getattr" and len(test.args) >= 2:
+        name = source.value(test.args[1])
+        value = source.options.get(name, UNKNOWN) if isinstance(name, str) else UNKNOWN
+    else:
+        value = source.value(test)
+    return None if value is UNKNOWN or (isinstance(value, str) and UNRESOLVED in value) else bool(value)
+
+
+def _compared(left: Any, sign: ast.cmpop, right: Any) -> bool | None:
+    if any(one is UNKNOWN or (isinstance(one, str) and UNRESOLVED in one) for one in (left, right)):
+        return None
+    if isinstance(sign, ast.Is | ast.Eq):
+        return bool(left == right)
+    if isinstance(sign, ast.IsNot | ast.NotEq):
+        return bool(left != right)
+    return None
 
 
 def _declared(source: TrainerSource, call: SourceCall, positional: list[str], flags: dict[str, tuple[str, bool]]) -> None:
