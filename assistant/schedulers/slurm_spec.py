@@ -108,7 +108,7 @@ def job_spec(
         time_limit_s=limit if limit != A_YEAR_S else None,
         options=(*options, f"--array={task}") if task.isdecimal() else options,
         arguments=typed.arguments,
-        doubt=_doubt(job, details, plain) or typed.doubt,
+        doubt=_doubt(job, details, plain) or typed.doubt or ("" if environment else environment_doubt(plain)),
     )
 
 
@@ -116,6 +116,34 @@ def _doubt(job: Job, details: Mapping[str, str], script: str) -> str:
     """Return why a job cannot be rebuilt, whatever is known of its line; empty where that does not stand against it."""
     task = job.id.partition("_")[2].isdecimal()
     return repeat_doubt(script, heterogeneous="HetJobId" in details or "+" in job.id, array=task)
+
+
+def environment_doubt(script: str) -> str:
+    """Return which variables a script takes from the shell of its submission, of which Slurm kept nothing; empty for none.
+
+    `LR=3e-4 sbatch train.sh` with `${LR:-1e-3}` in the script would come back with another learning rate.
+    """
+    if re.search(r"^#SBATCH\s+--export[= ](?:NONE|NIL)\b", script, re.MULTILINE):
+        return ""
+    code = "\n".join(line for line in script.splitlines() if not line.lstrip().startswith("#"))
+    code = re.sub(r"'[^'\n]{0,2000}'", "''", code)
+    made = set(re.findall(r"(?:^|[\s;&|(])(?:export |local |declare (?:-\w+ )?|readonly )?([A-Za-z_]\w*)\+?=", code))
+    made |= set(re.findall(r"\b(?:for|select|read(?: -\w+)*|mapfile -t|getopts \S+) ([A-Za-z_]\w*)", code))
+    made -= set(re.findall(r"\b([A-Za-z_]\w*)=[\"']?\$\{\1:?[-=]", code))  # `LR=${LR:-1e-3}`
+    read = re.findall(r"\$(?:\{([A-Za-z_]\w*)|([A-Za-z_]\w*))", code)
+    names = dict.fromkeys(name for pair in read for name in pair if name and name not in made and not OF_SYSTEM.fullmatch(name))
+    if not names:
+        return ""
+    shown = ", ".join(list(names)[:4])
+    return f"its script takes {shown} from the shell of its submission, which Slurm keeps only with AccountingStoreFlags=job_env"
+
+
+OF_SYSTEM = re.compile(
+    r"(?:SLURM|SBATCH|SRUN|NIGHTSHIFT|BASH|PMIX?|OMPI|CONDA|LMOD|MODULE|XDG|CUDA|NCCL|ROCR?|HIP|GPU)_\w+|BASH\w*|_"
+    r"|HOME|USER|LOGNAME|PATH|PWD|OLDPWD|SHELL|TMPDIR|TMP|TEMP|HOSTNAME|HOST|UID|EUID|PPID|RANDOM|SECONDS|LINENO|IFS|OPTARG|OPTIND|REPLY"
+    r"|LANG|LC_\w+|TERM|LD_LIBRARY_PATH|LD_PRELOAD|PYTHONPATH|VIRTUAL_ENV|MODULEPATH|MODULESHOME|MANPATH|DISPLAY|OMP_NUM_THREADS|SCRATCH|WORK"
+)
+"""Variables that Slurm, the shell or the login set, for each job alike."""
 
 
 def repeat_doubt(script: str, *, heterogeneous: bool, array: bool) -> str:

@@ -1,0 +1,105 @@
+"""Programs that would resume if they were asked to, and are not: what a run does not come to counts for nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from assistant.recover.job_program import programs_of
+from assistant.recover.resume import resume_way
+from assistant.recover.resume_means import ResumeMeans
+from assistant.schedulers.slurm_spec import environment_doubt
+from tests.unit.test_strangers_runs import job
+
+NEWEST, NONE, UNKNOWN = ResumeMeans.NEWEST, ResumeMeans.NONE, ResumeMeans.UNKNOWN
+HEAD = """\
+import argparse, os, torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--out", default="runs/one")
+parser.add_argument("--resume", action="store_true")
+args = parser.parse_args()
+step = 0
+"""
+LOADS = """\
+    saved = sorted(name for name in os.listdir(args.out) if name.startswith("step_"))
+    if saved:
+        step = torch.load(os.path.join(args.out, saved[-1]))["step"]
+"""
+TAIL = """\
+while step < 100:
+    step += 1
+    torch.save({"step": step}, os.path.join(args.out, f"step_{step}.pt"))
+"""
+UNDER_THE_SWITCH = f"{HEAD}if args.resume:\n{LOADS}{TAIL}"
+ALWAYS = f"{HEAD}if os.path.isdir(args.out):\n{LOADS}{TAIL}"
+IN_A_FUNCTION = (
+    f"{HEAD}def newest():\n    return sorted(os.listdir(args.out))[-1]\n"
+    f"if getattr(args, 'resume', False):\n    step = torch.load(newest())['step']\n{TAIL}"
+)
+UNLESS_FRESH = UNDER_THE_SWITCH.replace("if args.resume:", "if not args.fresh:").replace("--resume", "--fresh")
+LEAVES_EARLY = f"{HEAD}def go_on():\n    if not args.resume:\n        return 0\n" + "".join(
+    f"    {line}\n" for line in LOADS.replace("    saved", "saved").replace("    if saved", "if saved").splitlines()
+)
+BY_CONFIGURATION = f"{HEAD}cfg = load_settings('train.yaml')\nif cfg.resume_training:\n{LOADS}{TAIL}"
+
+PROGRAMS = {
+    "not given": (UNDER_THE_SWITCH, "python train.py", NONE),
+    "given": (UNDER_THE_SWITCH, "python train.py --resume", NEWEST),
+    "always": (ALWAYS, "python train.py", NEWEST),
+    "in a function, not given": (IN_A_FUNCTION, "python train.py", NONE),
+    "in a function, given": (IN_A_FUNCTION, "python train.py --resume", NEWEST),
+    "unless told otherwise": (UNLESS_FRESH, "python train.py", NEWEST),
+    "told otherwise": (UNLESS_FRESH, "python train.py --fresh", NONE),
+    "returns before": (f"{LEAVES_EARLY}go_on()\n{TAIL}", "python train.py", NONE),
+    "by a configuration that is not known": (BY_CONFIGURATION, "python train.py", UNKNOWN),
+    "given at a second start only": (
+        UNDER_THE_SWITCH,
+        'more=""\nif [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ]; then more="--resume"; fi\npython train.py $more',
+        NONE,
+    ),
+    "given behind a test": (UNDER_THE_SWITCH, '[ -n "$AGAIN" ] && more=--resume\npython train.py $more', NONE),
+    "given in a case": (UNDER_THE_SWITCH, "case $1 in again) more=--resume;; esac\npython train.py $more", NONE),
+    "two starts of one program": (
+        UNDER_THE_SWITCH,
+        'if [ "$AGAIN" = 1 ]; then\n  python train.py --resume\nelse\n  python train.py\nfi',
+        UNKNOWN,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_only_what_a_run_comes_to_resumes(name: str, tmp_path: Path) -> None:
+    source, script, means = PROGRAMS[name]
+    (tmp_path / "train.py").write_text(source, encoding="utf-8")
+    shown = job(tmp_path, script)
+    way = resume_way(shown, programs_of(shown))
+    assert way.means is means, way.sentence
+
+
+def test_a_program_before_it_that_saves_and_begins_anew_is_not_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "first.py").write_text(UNDER_THE_SWITCH, encoding="utf-8")
+    (tmp_path / "second.py").write_text(ALWAYS, encoding="utf-8")
+    (tmp_path / "prepare.py").write_text("print('nothing is left behind')\n", encoding="utf-8")
+    shown = job(tmp_path, "python first.py --out runs/sft && python second.py --out runs/dpo")
+    assert resume_way(shown, programs_of(shown)).means is UNKNOWN
+    prepared = job(tmp_path, "python prepare.py && python second.py --out runs/dpo")
+    assert resume_way(prepared, programs_of(prepared)).means is NEWEST
+
+
+@pytest.mark.parametrize(
+    ("script", "named"),
+    [
+        (": ${RATE:=1e-3}\npython train.py --lr $RATE", "RATE"),
+        ("RATE=${RATE:-1e-3}\npython train.py --lr $RATE", "RATE"),
+        ('srun bash -c "python train.py --data $CORPUS"', "CORPUS"),
+        ("OUT=/data/run\npython train.py --out $OUT/$SLURM_JOB_ID --cache $HOME", ""),
+        ("for seed in 1 2; do python train.py --seed $seed; done", ""),
+        ("HEAD_NODE=$(hostname)\nexport HEAD_NODE\ntorchrun --rdzv $HEAD_NODE", ""),
+        ("awk '{print $NF}' log", ""),
+        ("#SBATCH --export=NONE\npython train.py $RATE", ""),
+    ],
+)
+def test_variables_of_the_submission_that_slurm_did_not_keep_are_named(script: str, named: str) -> None:
+    doubt = environment_doubt(f"#!/bin/bash\n{script}\n")
+    assert (f"takes {named} " in doubt) if named else doubt == ""
