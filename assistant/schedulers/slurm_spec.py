@@ -75,6 +75,7 @@ def job_spec(
     pattern: str,
     typed: Typed,
     environment: Mapping[str, str],
+    environment_stored: bool = True,
 ) -> JobSpec | None:
     """Return what submits a job again; None for a job that is no batch script of its own.
 
@@ -85,6 +86,7 @@ def job_spec(
         pattern: Of its output, as given; empty when not known.
         typed: The line of its submission, from `typed_submission`.
         environment: What is known of it besides our own variables.
+        environment_stored: Whether the accounting keeps environments at all: of a job that has just ended it may come later.
     """
     if not script or details.get("BatchFlag", "1") == "0":
         return None
@@ -108,7 +110,7 @@ def job_spec(
         time_limit_s=limit if limit != A_YEAR_S else None,
         options=(*options, f"--array={task}") if task.isdecimal() else options,
         arguments=typed.arguments,
-        doubt=_doubt(job, details, plain) or typed.doubt or ("" if environment else environment_doubt(plain)),
+        doubt=_doubt(job, details, plain) or typed.doubt or ("" if environment or environment_stored else environment_doubt(plain)),
     )
 
 

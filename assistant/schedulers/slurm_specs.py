@@ -60,7 +60,8 @@ class Specs:
         command, given = row.command if details else None, known.environment
         typed = typed_submission(job, known.script, known.submit_line, command=command, environment=given)
         pattern = output_pattern(typed, known.script) or row.pattern
-        spec = job_spec(job, details, known.script, pattern=pattern, typed=typed, environment=given)
+        stored = self._history.stores("job_env")
+        spec = job_spec(job, details, known.script, pattern=pattern, typed=typed, environment=given, environment_stored=stored)
         if job.log is None and job.work_dir is not None and known.script and "+" not in job.id and pattern != NOWHERE:
             node = job.nodes[0] if job.nodes else ""
             default = pattern or f"slurm-{row.raw_id}.out"

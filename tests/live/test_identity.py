@@ -34,6 +34,8 @@ def slurm(devcluster: DevCluster) -> Iterator[SlurmScheduler]:
 def failed(slurm: SlurmScheduler, folder: Path, name: str, comment: str = "") -> str:
     job = slurm.submit(JobSpec(name, SCRIPT, work_dir=folder, comment=comment))
     until(lambda: slurm.job(job).state is JobState.FAILED, 20)
+    # the accounting has its environment a moment later; a change that was decided on before is asked anew
+    until(lambda: bool((spec := slurm.job(job).spec) and spec.environment), 20)
     return job
 
 
