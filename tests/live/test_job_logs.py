@@ -183,7 +183,7 @@ def test_an_error_behind_exit_code_0_and_a_failed_step_are_remarked_on_at_once(c
         said.extend(remark.text for remark in (*cluster.engine.watcher.remarks, *cluster.engine.good_runs.taken_remarks()))
         return any("step" in text for text in said) and any("ValueError" in text for text in said)
 
-    until(told, 10)
+    until(told, 30)
     assert any(f"job {job_id} completed, but a step of it ended with 7" in text for text in said)
     assert any(f"job {job_id} ended with exit code 0" in text and f"{job_id}.err:" in text for text in said)
     assert not any(f"job {quiet} " in text for text in said)
