@@ -226,7 +226,7 @@ def _reacted(outside: Ending, errors: Sequence[Finding], told: Sequence[Finding]
 def _silence(line: int, facts: Facts) -> timedelta | None:
     """Return how long before a line the last sign of training stands."""
     ended, last = facts.line(line), facts.line(facts.progress.last_line)
-    if ended is None or last is None or last.number >= line:
+    if ended is None or last is None or last.number >= line or facts.progress.learnt:
         return None
     year = facts.span.end.year if facts.span.end else None
     at_end = stamp(ended.text, year)
@@ -318,6 +318,8 @@ def _plain(finding: Finding) -> bool:
 
 def _quiet_tail(facts: Facts) -> tuple[int, list[Citation]] | None:
     """Return for how many minutes others printed after the last step, and their first and last line; None when that is not long."""
+    if facts.progress.learnt:
+        return None
     last, year = facts.progress.last_line, facts.span.end.year if facts.span.end else None
     begun = next((found for line in reversed(facts.between(max(1, last - 40), last)) if (found := stamp(line.text, year))), None)
     tail = facts.between(last + 1, last + 2000)

@@ -102,6 +102,8 @@ def gather(case: Case, knowledge: Knowledge) -> Facts:
     kernel_lines = list(numbered(case.kernel, case.kernel_from)) if case.kernel else []
     scheduler = list(numbered(case.scheduler, case.scheduler_from)) if case.scheduler else []
     points, metric_file = _points(case, lines)
+    episodes = read_episodes(lines, streams)
+    own_points = points if metric_file == "job.log" else metric_points(lines)
     return Facts(
         case=case,
         lines=lines,
@@ -113,11 +115,11 @@ def gather(case: Case, knowledge: Knowledge) -> Facts:
         scheduler=scheduler,
         scheduler_hits=_hits(scheduler, knowledge.patterns),
         streams=streams,
-        episodes=read_episodes(lines, streams),
+        episodes=episodes,
         exits=exits,
         tasks=tasks,
         places=places,
-        progress=read_progress(lines, points if metric_file == "job.log" else metric_points(lines)),
+        progress=read_progress(lines, own_points, [(episode.first, episode.last) for episode in episodes]),
         points=points,
         metric_file=metric_file,
         span=times,
