@@ -22,6 +22,7 @@ from assistant.diagnose.findings import Finding
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.opinion import Opinion, doubtful
 from assistant.diagnose.order import with_order
+from assistant.diagnose.outcome import How, Outcome, outcome_of
 from assistant.diagnose.parts import placed
 from assistant.diagnose.proofread import checked
 from assistant.diagnose.reasoning import ENDINGS, symptomatic
@@ -34,6 +35,8 @@ from assistant.records import Action, Category, Citation, DecidedBy, Diagnosis, 
 
 CITED = 6
 """Most root-cause lines of a diagnosis; the first three are the best."""
+OUTLIVED_LINES = 40
+"""Lines behind a doubtful cause, none of which tells of a failure, that show that the run outlived it."""
 _UNKNOWN = Reason(
     "unknown",
     "Unknown",
@@ -61,8 +64,13 @@ def diagnose(case: Case, knowledge: Knowledge, opinions: Sequence[Opinion] = ())
 def judge(facts: Facts, knowledge: Knowledge, opinions: Sequence[Opinion] = ()) -> Diagnosis:
     """Return what `diagnose` returns, for facts that were gathered with the same knowledge."""
     found = conclude(facts, knowledge)
+    outcome = outcome_of(facts)
+    if outcome.how is not How.NOTHING_WRONG:
+        found = _by_outcome(found, outcome, facts, knowledge)
     for opinion in opinions:
         found = (opinion.ask(facts, found) if doubtful(found) else None) or found
+    if outcome.how is How.NOTHING_WRONG:
+        found = _by_outcome(found, outcome, facts, knowledge)
     for opinion in opinions:
         found = opinion.note(facts, found)
     found = in_proportion(calibrated(found, knowledge.curves))
@@ -71,6 +79,58 @@ def judge(facts: Facts, knowledge: Knowledge, opinions: Sequence[Opinion] = ()) 
     if facts.combined is not None:
         return placed(found, facts.combined.place, facts.combined.label_of)
     return placed(found, facts.scan.place) if facts.scan is not None and facts.scan.parts else found
+
+
+_ENDED = {How.KILLED: "killed", How.STOPPED: "cancelled", **dict.fromkeys((How.FINISHED, How.GOES_ON, How.NOTHING_WRONG), "no_failure")}
+_SURE = {How.FINISHED: 0.8, How.GOES_ON: 0.7, How.NOTHING_WRONG: 0.5, How.STOPPED: 0.7, How.KILLED: 0.6}
+
+
+def _by_outcome(found: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Knowledge) -> Diagnosis:
+    """Return what the end of the log alone says where nothing tells why; never that all is well where the end shows a failure.
+
+    A doubtful cause that stands long before an end at which nothing is wrong was outlived.
+    """
+    if not facts.lines or facts.case.job is not None:
+        return found
+    well = outcome.how not in (How.KILLED, How.FAILED, How.STOPPED)
+    if found.reason == "no_failure" and well:
+        return found
+    if found.reason not in ("unknown", "no_failure") and not (well and doubtful(found) and _outlived(found, facts)):
+        return found
+    if outcome.how is How.FAILED or facts.exits or facts.tasks or facts.kernel or facts.scheduler:
+        return found
+    reason = knowledge.reasons.get(_ENDED[outcome.how])
+    if reason is None:
+        return found
+    cited = outcome.citations()
+    words = summary(reason, _OUTCOME_WORDS[outcome.how].format(line=facts.lines_total), (), cited, facts, found.step)
+    confidence = _SURE[outcome.how]
+    return replace(
+        found,
+        reason=reason.name,
+        category=reason.category,
+        action=reason.action,
+        confidence=confidence,
+        root_cause=cited,
+        summary=words,
+        advice=advice(reason, reason.action, ()),
+    )
+
+
+def _outlived(found: Diagnosis, facts: Facts) -> bool:
+    """Tell whether all lines of a cause stand long before the end of the log."""
+    return bool(found.root_cause) and all(
+        cited.file == "job.log" and facts.lines_total - cited.line >= OUTLIVED_LINES for cited in found.root_cause
+    )
+
+
+_OUTCOME_WORDS = {
+    How.FINISHED: "it finished",
+    How.GOES_ON: "it goes on at line {line}",
+    How.NOTHING_WRONG: "nothing wrong up to line {line}",
+    How.STOPPED: "a signal ended it",
+    How.KILLED: "SIGKILL ended it",
+}
 
 
 def _never_well(found: Diagnosis, facts: Facts, knowledge: Knowledge) -> Diagnosis:
