@@ -67,7 +67,7 @@ _FAILED = re.compile(
     re.IGNORECASE,
 )
 _HARMLESS = re.compile(
-    r"\b(?:0|no|zero|without(?: any)?) (?:\w+ )?(?:errors?|failures?|failed)|\b(?:errors?|failed|failures?)\b\W{1,4}0\b|warn|deprecat"
+    r"\b(?:0|no|zero|without(?: any)?) (?:\w+ )?(?:errors?|failures?|failed)|\b(?:errors?|failed|failures?)\b\W{1,4}0\b|deprecat"
     r"|error (?:bar|rate|bound)|(?:mean|absolute|squared?|relative|std|test|val\w*|train\w*|average|avg|word|character) error"
     r"|\bstderr\b|\w+Warning\b|(?-i:\bWARN(?:ING)?\b|^Warning: )|(?:ignor|skipp|continu|fall(?:ing)? ?back|retry)",
     re.IGNORECASE,
@@ -77,7 +77,7 @@ _FINISHED = re.compile(
     r"\b(?:train(?:ing)?|fine-?tun(?:e|ing)|evaluat(?:e|ion|ing)|inference|benchmark|job|run|script|experiment|process(?:ing)?|generation|all \w+|everything|program)\b"
     r".{0,40}\b(?:complete[ds]?|finished|done|ended|succeeded|successful(?:ly)?|over)\b"
     r"|^\W{0,6}(?:done|finished|complete[d]?|all done|success)\W{0,6}$|\b(?:finished|completed|done) (?:train\w*|in|after|at|with|successfully)\b"
-    r"|\btrain_runtime\b|\btrain_samples_per_second\b|\bmax_(?:steps|epochs)=?\d* reached|\bsuccessfully\b|\bexit(?:ed)?(?: with)?(?: code| status)?[ :=]+0\b"
+    r"|\btrain_runtime\b|\btrain_samples_per_second\b|\bmax_(?:steps|epochs)=?\d* reached|\bexit(?:ed)?(?: with)?(?: code| status)?[ :=]+0\b"
     r"|^(?:real|user|sys)\t?\s*\d+m|\b(?:total|elapsed|wall)[ _-]?(?:time|runtime|duration)\b|\bfinal (?:\w+ ){0,2}(?:model|result|loss|acc\w*|score|metrics|checkpoint|test)"
     r"|\b(?:best|test|final) (?:\w+ ){0,2}(?:acc\w*|loss|score|f1|auc|psnr|bleu|ppl|perplexity|map|rmse|mse|mae)\b|100%\||\bsav(?:ed|ing) (?:\w+ ){0,4}(?:model|weights|checkpoint|results?|figure|plot|to)\b"
     r"|^\|.*\|.*\|\s*$|wandb: (?:Synced|Find logs at|Run summary)|\bSynced \d+ W&B",
