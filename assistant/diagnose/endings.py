@@ -7,6 +7,7 @@ job that had hung or diverged is answered with that.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -109,7 +110,11 @@ def _spiked(spike: Spike | None, told: Sequence[Finding], facts: Facts) -> Endin
         if facts.metric_file != "job.log":
             measured = [Citation(facts.metric_file, line, "", "spike") for line in spike.lines]
         citations = [*measured, *citations]
-        why = f"the loss left {spike.level:.3g} at step {spike.step} and did not come back (last {spike.height:.3g})"
+        why = (
+            f"the loss left {spike.level:.3g} at step {spike.step} and did not come back (last {spike.height:.3g})"
+            if not math.isnan(spike.level)
+            else f"the loss is no number from step {spike.step} on, the first that is logged"
+        )
         return Ending("loss_spike", spike.weight, tuple(citations), why, spike.line)
     return Ending("loss_spike", 0.7, tuple(citations), "a watch saw the loss leave its level")
 

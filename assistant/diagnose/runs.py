@@ -11,8 +11,11 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from itertools import pairwise
 from typing import NamedTuple
 
+from assistant.diagnose.times import stamp
 from assistant.logs.lines import Line
 
 HEAD_LINES = 40
@@ -26,6 +29,8 @@ MOST_HEADS = 200
 LEAST_SHARE = 0.3
 STRONG_SHARE = 0.6
 """Share of the head that must come again where no line shows that the run before had ended."""
+PAUSE = timedelta(seconds=45)
+"""Between an error and the first line of all, as somebody starts the program again."""
 SUBSTANCE = 3
 """Proofs of progress that a run must hold then."""
 READ_LENGTH, KEY_LENGTH, SHORTEST_KEY = 160, 60, 5
@@ -35,7 +40,7 @@ _NO_COUNTS = {ord(character): None for character in "0123456789 \t█▉▊▋�
 """Digits, blanks and drawn bars: what differs between two lines of one form."""
 _NUMBER = re.compile(r"(?<![\w.])\d{1,9}(?![\w.]*\w)")
 _STAMP = re.compile(r"\d{1,4}[-/:]\d{1,2}[-/:]\d{1,4}(?:[T ,:.]+\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?)?")
-_GRAVE = re.compile(r"Traceback|Error\b|error:|Exception\b|^\s{2,}File ")
+_GRAVE = re.compile(r"Traceback|Error\b|ERROR|CRITICAL|FATAL|error:|Exception\b|^\s{2,}File ")
 """Ranks that fail alike print such lines one after another."""
 START = re.compile(
     r"^nohup: ignoring input"
@@ -104,7 +109,7 @@ def split_runs(keyed: Sequence[Keyed], tracebacks: Sequence[tuple[int, int]] = (
     if not keyed:
         return ()
     ended = sorted({*(last for _, last in tracebacks), *(line.number for line in keyed if END.search(line.text))})
-    begins = dict(_announced(keyed, ended))
+    begins = {**dict(_first_again(keyed)), **dict(_announced(keyed, ended))}
     previous = keyed[0].number
     for begin in _repeated(_outside(keyed, tracebacks)):
         between_ends = bisect_left(ended, begin.number) - bisect_left(ended, previous)
@@ -116,6 +121,20 @@ def split_runs(keyed: Sequence[Keyed], tracebacks: Sequence[tuple[int, int]] = (
     firsts = [(keyed[0].number, ""), *order]
     lasts = [number - 1 for number, _ in order] + [keyed[-1].number]
     return tuple(Run(first, last, by) for (first, by), last in zip(firsts, lasts, strict=True))
+
+
+def _first_again(keyed: Sequence[Keyed]) -> Iterator[tuple[int, str]]:
+    """Yield where the very first line comes again right behind a failure, and time has passed or gone back in between."""
+    first = keyed[0]
+    for before, line in pairwise(keyed):
+        if line.key == first.key and line.text != before.text and _GRAVE.search(before.text) and _apart(before.text, line.text):
+            yield line.number, f"the first line again behind an error: {line.text.strip()[:60]!r}"
+
+
+def _apart(before: str, after: str) -> bool:
+    """Tell whether two lines show times so far apart that no program was at work in between."""
+    earlier, later = stamp(before, None), stamp(after, None)
+    return earlier is not None and later is not None and not timedelta() <= later - earlier <= PAUSE
 
 
 def _outside(keyed: Sequence[Keyed], tracebacks: Sequence[tuple[int, int]]) -> list[Keyed]:
