@@ -28,7 +28,7 @@ def weigh_place(finding: Finding, facts: Facts) -> None:
         return
     if later >= SURVIVED_STEPS:
         finding.factor *= 0.15 if not (finding.blames and finding.reason in HARDWARE) else 0.5
-        finding.note = f"training went on for {later} steps after it"
+        finding.note, finding.survived = f"training went on for {later} steps after it", True
         return
     episode = finding.episode
     if _handled(finding, facts):
@@ -36,7 +36,7 @@ def weigh_place(finding: Finding, facts: Facts) -> None:
         finding.note = "the program says that it goes on"
     elif factor := _went_on(finding, facts):
         finding.factor *= factor
-        finding.note = "the same process went on after it"
+        finding.note, finding.survived = "the same process went on after it", True
     elif episode is None and _QUOTED.search(finding.text) and not finding.orphan:
         finding.factor *= 0.5 if not _is_warning(finding.text) else 0.25
         finding.note = "an exception that the program caught and quotes"

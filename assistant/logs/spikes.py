@@ -65,7 +65,10 @@ def last_run(points: Sequence[MetricPoint]) -> Sequence[MetricPoint]:
 
 
 def _not_a_number(points: Sequence[MetricPoint]) -> Spike | None:
-    bad = [_is_no_number(point) for point in points]
+    bad: list[bool] = []
+    for point in points:
+        # the last line may be cut off behind its loss
+        bad.append(_is_no_number(point) or (point.loss == 0.0 and point.grad_norm is None and bool(bad) and bad[-1]))
     start = len(bad)
     while start > 0 and bad[start - 1]:
         start -= 1
