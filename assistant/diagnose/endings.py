@@ -25,6 +25,8 @@ from assistant.diagnose.times import stamp
 from assistant.logs.spikes import Spike
 from assistant.records import Citation, EventKind, JobState, NodeFinding
 
+START_ONLY = frozenset({"import_error", "argument_error", "syntax_error"})
+"""Errors that a program meets when it begins, never when it is torn down."""
 SILENCE = timedelta(minutes=30)
 """A job that printed nothing for this long before it was ended had hung; collectives time out after 10 to 30 minutes."""
 SIGKILL = 9
@@ -126,8 +128,12 @@ def _outside(told: Sequence[Finding], causes: Sequence[Finding], errors: Sequenc
     state = _STATES.get(facts.case.job.state) if facts.case.job is not None else None
     for finding in said:
         before = [c for c in causes if c.beside or (c.line < finding.line and facts.progress.after(c.line) < SURVIVED_STEPS)]
-        if before and finding.file == "job.log" and max(c.strength for c in before) >= 0.45:
+        # a job that came to its time limit was alive until then: what stood at its start did not end it
+        enough = 0.6 if finding.reason == "time_limit" else 0.45
+        if before and finding.file == "job.log" and max(c.strength for c in before) >= enough:
             continue
+        if finding.file == "job.log" and any(c.reason in START_ONLY and c.line > finding.line and not c.survived for c in causes):
+            continue  # whoever cannot import a module or does not understand his arguments has been started since
         if causes and finding.file != "job.log" and max(c.strength for c in causes) >= 0.45:
             continue
         same = sorted(

@@ -8,11 +8,13 @@ the sort is there, nothing is known to be wrong up to the last line, and that is
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from assistant.diagnose.facts import Facts
+from assistant.diagnose.runs import keyed_lines
 from assistant.diagnose.tracebacks import Kind
 from assistant.logs.lines import Line
 from assistant.records import Citation
@@ -20,6 +22,9 @@ from assistant.records import Citation
 TAIL = 60
 """Lines at the end that are looked at, and all behind the last sign of progress up to `MOST`."""
 MOST = 2000
+ROUTINE = 30
+"""Lines of one form that make it routine."""
+_FRAME = re.compile(r"\s+(?:@|at|#\d+)\s|\s*File \"|\s{4,}\S")
 
 
 class How(StrEnum):
@@ -83,6 +88,12 @@ _FINISHED = re.compile(
     r"|^\|.*\|.*\|\s*$|wandb: (?:Synced|Find logs at|Run summary)|\bSynced \d+ W&B",
     re.IGNORECASE,
 )
+EXIT_STATUS = re.compile(
+    r"^\s*Exit[ _]Status\s*[:=]\s*(?P<pbs>-?\d+)|^Exited with exit code (?P<lsf>\d+)|^(?P<well>Successfully completed\.)"
+    r"|\bNormal termination \(return value (?P<condor>\d+)\)|^exit_status\s+(?P<sge>\d+)|\bexit(?:_| )code[ =:]+(?P<other>\d+)\s*$",
+    re.IGNORECASE,
+)
+"""The last word of PBS, LSF, HTCondor, SGE and of scripts that print it."""
 _COUNTED = re.compile(r"(?<![\d/.])(\d{1,9}) ?(?:/|of) ?(\d{1,9})(?![\d/])")
 
 
@@ -91,12 +102,23 @@ def outcome_of(facts: Facts) -> Outcome:
     lines = list(_tail(facts))
     if not lines:
         return Outcome(How.NOTHING_WRONG)
-    last = lines[-12:]
+    status = next((match for line in reversed(lines[-TAIL:]) if (match := EXIT_STATUS.search(line.text))), None)
+    if status is not None:
+        shown = (next(line for line in reversed(lines) if line.text == status.string),)
+        return Outcome(How.FINISHED if status["well"] or not any(map(int, filter(str.isdigit, status.groups("")))) else How.FAILED, shown)
+    last = [line for line in lines if line.number > facts.progress.last_line][-200:] if facts.progress.lines else lines[-12:]
+    last = [line for line in last if not _FRAME.match(line.text)] or lines[-1:]
+    last = last[-12:]
     for how, pattern in ((How.KILLED, _KILLED), (How.STOPPED, _STOPPED)):
         shown = [line for line in last if pattern.search(line.text[-400:])]
         if shown:
             return Outcome(how, tuple(shown[-2:]))
-    failed = [line for line in lines if line.number > facts.progress.last_line and _fails(line.text)]
+    routine = Counter(key for _, key, _ in keyed_lines(facts.lines))
+    failed = [
+        line
+        for line in lines
+        if line.number > facts.progress.last_line and _fails(line.text) and _seldom(line, routine)
+    ]
     if failed or _raised(facts, lines[0].number):
         return Outcome(How.FAILED, tuple(failed[:1] + failed[-1:]))
     finished = [line for line in lines[-25:] if _FINISHED.search(line.text[-400:]) or _at_last(line.text)]
@@ -116,6 +138,11 @@ def _tail(facts: Facts) -> Iterator[Line]:
 
 def _fails(text: str) -> bool:
     return len(text) < 2000 and _FAILED.search(text) is not None and _HARMLESS.search(text) is None
+
+
+def _seldom(line: Line, routine: Mapping[str, int]) -> bool:
+    """Tell whether a line is no routine: what a run prints over and over it lives with."""
+    return all(routine[key] < ROUTINE for _, key, _ in keyed_lines([line]))
 
 
 def _raised(facts: Facts, first: int) -> bool:

@@ -81,6 +81,8 @@ class Progress:
         return next((line for line in reversed(self.restarts) if self.before(line) and self.after(line)), 0)
 
     def _fallen_back(self) -> int:
+        if self.learnt:
+            return 0  # what an unknown program counts may start again with every item of its work
         for place in range(len(self.steps) - 1, 0, -1):
             back = self.steps[place - 1] - self.steps[place]
             gap = self.lines[place] - self.lines[place - 1]
