@@ -114,14 +114,20 @@ def outcome_of(facts: Facts) -> Outcome:
         if shown:
             return Outcome(how, tuple(shown[-2:]))
     routine = Counter(key for _, key, _ in keyed_lines(facts.lines))
+    apart = facts.combined if facts.combined is not None and facts.combined.apart else None
     failed = [
         line
         for line in lines
         if line.number > facts.progress.last_line and _fails(line.text) and _seldom(line, routine)
     ]
+    if failed and apart is not None and not _raised(facts, lines[0].number):
+        # an error file without times stands last in the text, whenever it was written: the file that shows the work decides
+        main = [line for line in lines if apart.comparable(line.number, facts.progress.last_line or 1)]
+        if not [line for line in failed if line in main] and (shown := [line for line in main[-25:] if _ends_well(line)]):
+            return Outcome(How.FINISHED, tuple(shown[-2:]))
     if failed or _raised(facts, lines[0].number):
         return Outcome(How.FAILED, tuple(failed[:1] + failed[-1:]))
-    finished = [line for line in lines[-25:] if _FINISHED.search(line.text[-400:]) or _at_last(line.text)]
+    finished = [line for line in lines[-25:] if _ends_well(line)]
     if finished:
         return Outcome(How.FINISHED, tuple(finished[-2:]))
     at = facts.line(facts.progress.last_line)
@@ -134,6 +140,10 @@ def _tail(facts: Facts) -> Iterator[Line]:
     total = facts.lines_total
     first = min(max(facts.progress.last_line, total - MOST), total - TAIL)
     return (line for line in facts.between(max(first, facts.progress.leg, 1), total) if line.text.strip())
+
+
+def _ends_well(line: Line) -> bool:
+    return _FINISHED.search(line.text[-400:]) is not None or _at_last(line.text)
 
 
 def _fails(text: str) -> bool:

@@ -81,6 +81,11 @@ class Combined:
         own, its = int(self._sources[line - 1]), int(self._sources[other - 1])
         return own == its or self.names[own] == self.names[its] or (self._timed[own] and self._timed[its])
 
+    @property
+    def apart(self) -> bool:
+        """Whether the order of the files' lines is not known: there are several, and not all have times."""
+        return len(set(self.names)) > 1 and not all(self._timed)
+
     def label_of(self, line: int) -> str:
         """Return what was put before a line of the text to say whose it is."""
         return self._labels[self._sources[line - 1]] if 1 <= line <= len(self._sources) else ""
