@@ -4,6 +4,8 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.nightshift-installed
 JOBS   ?= auto
+# of the live tests; 0 is one cluster in the process that prints
+CLUSTERS ?= 0
 
 DEVCLUSTER := $(or $(NIGHTSHIFT_DEVCLUSTER),../shared/devcluster/devcluster)
 
@@ -24,6 +26,9 @@ LLAMA_BUILD := -DLLAVA_BUILD=OFF -DCMAKE_PROJECT_llama.cpp_INCLUDE=$(CURDIR)/pac
 
 NO_LLAMA := llama-cpp-python could not be built (it needs a C++ compiler and cmake): GGUF models are off, all else works; \
 then try: make deps-llama
+
+# the tests start hundreds of processes of ours; each would compile all modules anew
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help deps deps-llama deps-chat pictures screenshots deps-cluster deps-tools deps-torch model model-heads tiny-model demo drill test test-slow interleavings chaos chaos-checkpoints test-cluster check format bench clean build
 
@@ -57,8 +62,8 @@ test: $(STAMP)   ## run all tests but the slow ones and those on a real cluster
 test-slow: $(STAMP) ## run the slow tests: real processes, terminals, trainers and models
 	$(BIN)/pytest -n $(JOBS) -m "slow and not live and not exhaustive"
 
-interleavings: $(STAMP) ## try every order of two that restart one job, with kill -9 at every point (an hour or more)
-	$(BIN)/pytest -n $(JOBS) tests/adversary/test_interleavings.py --timeout 1800
+interleavings: $(STAMP) ## try every order of two and three that restart one job, with kill -9 at every point (half an hour)
+	$(BIN)/pytest -n $(JOBS) -rP tests/adversary/test_interleavings.py --timeout 1800
 
 chaos: $(STAMP)  ## random nights on a simulated cluster until 3,000 incidents are over, and 500 with threads; INCIDENTS=N
 	$(BIN)/python -m tests.chaos.run --incidents $(or $(INCIDENTS),3000) --first $(or $(FIRST),1)
@@ -94,8 +99,8 @@ $(TORCH_VENV)/.nightshift-installed:
 	  transformers accelerate lightning || $(TORCH_VENV)/bin/python -m pip install --quiet --retries 1 torch==2.13.0
 	@touch $@
 
-test-cluster: $(STAMP) ## run the tests on a real Slurm cluster, which is started and stopped
-	$(BIN)/pytest tests/live -m live --timeout 300
+test-cluster: $(STAMP) ## run the tests on a real Slurm cluster, which is started and stopped; CLUSTERS=2 takes two at a time
+	$(BIN)/pytest tests/live -m live --timeout 300 -n $(CLUSTERS) --dist loadfile
 
 # two seeds at a time, each on one core; a run that was broken off goes on with the seeds that are left
 model: $(MODEL_VENV)/.nightshift-installed ## train the embedded model anew (PyTorch, half an hour)

@@ -52,7 +52,7 @@ def _known(name: str) -> Account:
 
 @contextmanager
 def as_account(account: Account | None) -> Iterator[None]:
-    """Let this thread access files with the rights of an account, where we are root; else change nothing.
+    """Let this thread access files with the rights of an account, where we are root; else change nothing. May be nested.
 
     Raises:
         OwnerDenied: The kernel refused: nothing may then be read for that account.
@@ -60,8 +60,9 @@ def as_account(account: Account | None) -> Iterator[None]:
     if account is None or os.geteuid() != 0:
         yield
         return
-    own_groups = os.getgroups()
     library = _library()
+    # of this thread: what it has inside of another `as_account` is taken up again, not root's rights
+    before = library.setfsuid(-1), library.setfsgid(-1), os.getgroups()
     try:
         _switch(library, account.uid, account.gid, account.groups)
         if library.setfsuid(-1) != account.uid or library.setfsgid(-1) != account.gid:
@@ -69,7 +70,7 @@ def as_account(account: Account | None) -> Iterator[None]:
         yield
     finally:
         library.setfsuid(0)
-        _switch(library, 0, os.getegid(), own_groups)
+        _switch(library, *before)
 
 
 def _switch(library: Any, uid: int, gid: int, groups: tuple[int, ...] | list[int]) -> None:

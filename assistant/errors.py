@@ -16,6 +16,7 @@
     │   ├── StoreTooNew            1   written by a newer Nightshift
     │   └── Fenced                75   another watch leads now: this one may write nothing more
     ├── Unavailable                1   the scheduler, a node or a service did not answer: unknown, not bad, not gone
+    │   └── RestartPending         1   a held restart of the same run is neither released nor withdrawn yet
     ├── ModelError                 1   a language model could not do it: its room, its grammar or its file does not allow it
     └── ToolError                  1   a tool could not do it, for a reason its caller can act on
 
@@ -115,6 +116,10 @@ class Fenced(StoreError):
 
 class Unavailable(NightshiftError):
     """A scheduler, node or service did not answer in time: the state is unknown, neither bad nor gone."""
+
+
+class RestartPending(Unavailable):
+    """A restart of the same run by another call waits held: nobody knows yet what becomes of it, so this one is tried later."""
 
 
 class ModelError(NightshiftError):

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from assistant.records import Call, Decision, Job, JobSpec, Node, Reservation
+from assistant.records.processes import ProcessReport
 
 
 class Scheduler(Protocol):
@@ -138,6 +139,14 @@ class PlansChanges(Protocol):
 
 
 @runtime_checkable
+class RecallsProcesses(Protocol):
+    """A scheduler whose `job` attaches what the job's processes were seen to write (`Job.processes`)."""
+
+    recall_processes: Callable[[Job], ProcessReport | None] | None
+    """Gives what the store keeps of an attempt; None until an engine is built around the scheduler."""
+
+
+@runtime_checkable
 class ControllerLog(Protocol):
     """A scheduler that can show what its controller logged; not every one can."""
 
@@ -189,6 +198,15 @@ class Requeues(Protocol):
             exclude: All nodes to stay away from; empty leaves what it had.
             comment: The whole comment; empty leaves what it had.
         """
+        ...
+
+
+@runtime_checkable
+class LimitsSubmissions(Protocol):
+    """A scheduler that may be unable to submit somebody's job anew although it can queue it again."""
+
+    def submission_problem(self, spec: JobSpec) -> str:
+        """Return why a job cannot be submitted anew as it was, with these rights; empty where it can, as far as that is known."""
         ...
 
 

@@ -23,7 +23,7 @@ from assistant.errors import ConfigError
 from assistant.gate import Gate, Park
 from assistant.llm.embedded import EmbeddedEmbedder
 from assistant.policy import Policy, PolicyInForce
-from assistant.ports import Approver, Clock, Describer, Scheduler, SystemClock, Transport
+from assistant.ports import Approver, Clock, Describer, RecallsProcesses, Scheduler, SystemClock, Transport
 from assistant.private_files import close_state_folder
 from assistant.store import Store
 from assistant.tooling import Context
@@ -75,6 +75,8 @@ def build(
     store = store or open_store(settings, clock)
     scheduler = scheduler or _scheduler(settings, clock)
     transport = transport or transport_of(settings)
+    if isinstance(scheduler, RecallsProcesses):
+        scheduler.recall_processes = store.process_report
     commands = {name: tuple(words) for name, words in settings.commands.items()}
 
     pipeline: list[PipelineAnswers] = []
@@ -115,6 +117,7 @@ def build(
     embedder = EmbeddedEmbedder()
     memory = MemoryOpinion(store, embedder, lambda: reasons(settings.content))
     engine = Engine(store, gate, scheduler, clock, watcher, site=settings.content, lease_s=settings.lease_s)
+    engine.checkpoint_folders = dict(settings.checkpoints)
     engine.outages = Outages(OutageLimits(watch.shared_settle_s, watch.shared_apart_s, watch.shared_patience_s))
     model = ModelOpinion(lambda: describer_for(settings, store), lambda: reasons(settings.content))
     engine.opinions, engine.embedder = (memory, RankerOpinion(settings.content), model), embedder

@@ -18,6 +18,7 @@ from assistant.diagnose.kernel import read_kernel
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.verdict import diagnose
 from assistant.evaluation import files as evaluation_files
+from assistant.linear_patterns import linear_pattern, named_groups
 from assistant.llm.gguf import read_gguf
 from assistant.llm.turn import read_turn
 from assistant.logs.compress import compress
@@ -26,6 +27,7 @@ from assistant.logs.lines import Line, clean
 from assistant.logs.metrics import metric_points
 from assistant.logs.prefix import parse
 from assistant.logs.scan import scan_log
+from assistant.logs.search import typed_search
 from assistant.logs.templates import mined
 from assistant.nodeset import expand
 from assistant.ports import Reply
@@ -34,8 +36,6 @@ from assistant.records import Job, JobState
 from assistant.recover.directives import read_directives
 from assistant.redact import redact
 from assistant.rules.compiling import Expression
-from assistant.rules.linear import linear_pattern, named_groups
-from assistant.rules.matching import search_in
 from assistant.schedulers.slurm_accounting import ACCOUNTED_COLUMNS, accounted_rows, finished_rows
 from assistant.schedulers.slurm_controller import lines_about
 from assistant.schedulers.slurm_jobs import QUEUE_COLUMNS, nodes_of, queue_rows, waits_for
@@ -164,5 +164,5 @@ def _probed(text: str) -> None:
 
 def _compiled(text: str) -> None:
     Expression("fuzz", text, False)
-    search_in(text[:200])(b"a1 " * 1_000)
+    typed_search(text[:200], caseless=True)(b"a1 " * 1_000)
     named_groups(linear_pattern(text[:200]), "a1 " * 1_000)

@@ -24,7 +24,7 @@ from typing import Any
 
 import assistant
 from assistant.content.reading import read_toml, shipped
-from assistant.rules.linear import linear_pattern
+from assistant.linear_patterns import linear_pattern
 
 _parser: Any = importlib.import_module("re._parser")
 LENGTH = 4_096

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
-from pathlib import Path
+from datetime import datetime, timedelta
 
-from assistant.errors import ToolError
-from assistant.ports import Dependents
+from assistant.errors import RestartPending, ToolError
 from assistant.records import CallStatus, EventKind, Incident, Job, JobState, run_of
-from assistant.recover.checkpoints.place import checkpoint_place
-from assistant.recover.identity import is_claim, is_withdrawn_claim, other_keeper, restart_of
-from assistant.recover.joblog import log_lines
-from assistant.recover.restart import same_run
+from assistant.recover import runs
+from assistant.recover.identity import HELD_UNKNOWN, is_claim, is_held_by, is_watchs, other_keeper, restart_of
 from assistant.tooling import Context
-
-LOG_BYTES = 1 << 20
-"""Of the end of a log, for the folder of the checkpoints that it tells of."""
 
 LOOK_S = 1.0
 HELD_AT_MOST_S = 120.0
 """For a running job to end, and for a restart of the same run to be released or withdrawn."""
+UNDECIDED_AT_MOST = timedelta(minutes=30)
+"""For which a watch looks again what becomes of a restart of the same run that waits held; then a person must look."""
 
 
 def must_be_meant(context: Context, job: Job) -> None:
@@ -84,6 +78,7 @@ def must_be_ours_to_restart(context: Context, job: Job) -> None:
         ToolError: It completed, somebody else than this incident's own call cancelled it, the same run was submitted since, or
             Nightshift with another store looks after it.
     """
+    must_be_decided_here(context, job)
     must_be_meant(context, job)
     elsewhere = other_keeper(context, job)
     if elsewhere:
@@ -123,14 +118,45 @@ def must_be_alone_of_its_run(context: Context, job: Job, *, by_name: bool = Fals
             )
 
 
+def must_look_again(context: Context, claim: Job, why: str) -> None:
+    """Put a watch's call off to the next pass while a held restart of the same run is neither released nor withdrawn.
+
+    Whoever holds it releases it, and the call is refused then, or withdraws it, and the call is made. A person's own call is not
+    put off: the person is told at once.
+
+    Args:
+        context: Of the call.
+        claim: The held job that came first.
+        why: For people.
+
+    Raises:
+        RestartPending: It is looked at again. Whatever the call has begun stands as it is.
+    """
+    since = context.clock.now() - claim.submitted if claim.submitted is not None else UNDECIDED_AT_MOST
+    if is_watchs(context) and since < UNDECIDED_AT_MOST:
+        raise RestartPending(f"{why}; it is looked at again until {UNDECIDED_AT_MOST.total_seconds() / 60:.0f} min have passed")
+
+
+def must_be_decided_here(context: Context, job: Job) -> None:
+    """Put a watch's restart off while another Nightshift holds the very job in the queue, about to release or to withdraw it.
+
+    Raises:
+        RestartPending: It does.
+    """
+    if job.requeued_held and is_claim(job) and not is_held_by(job, context.tag):
+        must_look_again(context, job, f"job {job.id} was queued again by another call ({job.comment}) and waits held")
+
+
 def wait_until_alone(context: Context, before: Job) -> None:
-    """Wait until a job waits held in the queue and no other of its run is there.
+    """Wait until a job waits in the queue, held by this call, and no other of its run is there.
 
     A restart that was submitted held before gives way once it sees the job in the queue, or has looked before and is released; one
     that is submitted later gives way. So whatever is seen alive came first, and a held one is waited for (docs/decisions/0015).
 
     Raises:
-        ToolError: Another job of the run is alive, or a held one stays. The gate withdraws the job then.
+        ToolError: Another job of the run is alive, or a held one stays, or somebody else holds the job now. The gate withdraws the
+            job then, unless it is somebody else's hold.
+        RestartPending: A held one stays, and a watch looks again; the job stays held.
     """
     ends = context.clock.ticks() + HELD_AT_MOST_S
     while True:
@@ -140,8 +166,14 @@ def wait_until_alone(context: Context, before: Job) -> None:
             raise ToolError(f"job {before.id} was queued again and ended before it was released: somebody ended it")
         others = [one for one in listed.values() if not one.state.ended and is_of_run(context, before, one)]
         first = next((one for one in others if not is_claim(one)), None) or next(iter(others), None)
+        if own.held and not is_held_by(own, context.tag):
+            raise ToolError(HELD_UNKNOWN.format(job=before.id))
         if own.held and first is None:
             return
+        if own.held and first is not None and is_claim(first) and context.clock.ticks() >= ends:
+            must_look_again(
+                context, first, f"job {before.id} waits held until job {first.id} of the same run is released or withdrawn"
+            )
         if (first is not None and not is_claim(first)) or context.clock.ticks() >= ends:
             seen = f"job {first.id} ({first.state}) is of the same run" if first is not None else f"it is {own.state}, not held"
             raise ToolError(f"job {before.id} was not queued again: {seen}, so it was withdrawn before it began")
@@ -149,20 +181,13 @@ def wait_until_alone(context: Context, before: Job) -> None:
 
 
 def _submitted_since(context: Context, job: Job, since: datetime) -> Job | None:
-    """Return a later job of the same run, ours or a person's."""
-    for other in context.scheduler.user_jobs(job.user):
-        if other.id == job.id or other.submitted is None or other.submitted <= since:
-            continue
-        # a claim may still give way: whether it does, the submission itself finds out
-        if not is_claim(other) and not is_withdrawn_claim(other) and is_of_run(context, job, other):
-            return other
-    return None
+    """Return a later job of the same run, ours or a person's, also the next link of a chain."""
+    over = job if job.ended is not None else replace(job, ended=since)
+    return next(runs.successor_of(context.scheduler, context.checkpoint_folders, over), None)
 
 
 def is_of_run(context: Context, job: Job, other: Job) -> bool:
-    """Return whether another job of the user is of the same run, by what the scheduler keeps of both and where they save.
-
-    Where something of it cannot be read, jobs of one name and work folder count as one run: two would write over each other.
+    """Return whether another job of the user is of the same run; `assistant.recover.runs.is_of_run` says by what.
 
     Args:
         context: Of the call.
@@ -172,19 +197,7 @@ def is_of_run(context: Context, job: Job, other: Job) -> bool:
     Raises:
         Unavailable: The scheduler did not answer.
     """
-    alike = same_run(job, other)
-    if not alike and (job.user != other.user or (other.state.ended and job.name != other.name)):
-        return False
-    if other.state is JobState.PENDING and isinstance(context.scheduler, Dependents):
-        waiting = context.scheduler.dependents(job.id.partition("+")[0])
-        if any(one.id == other.id for one in waiting):
-            return False  # the next of a chain: it begins only when this one has ended well
-    try:
-        shown = other if other.spec is not None else context.scheduler.job(other.id)
-    except ToolError:
-        return alike
-    folder, other_folder = _folder(context, job), _folder(context, shown)
-    return same_run(job, replace(shown, id=other.id), folder=folder, other_folder=other_folder)
+    return runs.is_of_run(context.scheduler, context.checkpoint_folders, job, other)
 
 
 def _saves_elsewhere(context: Context, job: Job, other: Job) -> bool:
@@ -193,15 +206,8 @@ def _saves_elsewhere(context: Context, job: Job, other: Job) -> bool:
         shown = other if other.spec is not None else context.scheduler.job(other.id)
     except ToolError:
         return False
-    folder, other_folder = _folder(context, job), _folder(context, shown)
-    return folder is not None and other_folder is not None and folder != other_folder
-
-
-def _folder(context: Context, job: Job) -> Path | None:
-    """Return where a job saves, None where that is not known or its name holds what only the job's own shell knows."""
-    lines = (line.text for line in log_lines(job, most_bytes=LOG_BYTES))
-    place = checkpoint_place(job, context.checkpoint_folders, lines)
-    return None if place is None or re.search(r"[$%{*]", str(place.folder)) else place.folder
+    folders = [runs.SaveFolders(one, context.checkpoint_folders).certain for one in (job, shown)]
+    return None not in folders and folders[0] != folders[1]
 
 
 def _incident(context: Context, job: Job) -> Incident | None:

@@ -1,28 +1,50 @@
-"""Let a restart load the checkpoint that was chosen: move refused ones out of the way, or set the tracker file. Undoable."""
+"""Let a restart load the checkpoint that was chosen: move refused ones out of the way, or set the tracker file. Undoable.
+
+Each command states what it was decided on: the files of a checkpoint, by number, size and digest, and what stands in a tracker.
+When that changes between the decision and the command, the command is another one and is not given.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from assistant.errors import ToolError
-from assistant.records import Job, Risk
-from assistant.recover.checkpoints.aside import Move, move, moves_aside, moves_back, original, tracker_text, write_tracker
+from assistant.errors import NightshiftError, ToolError, UsageError
+from assistant.records import Job, Risk, tags_in
+from assistant.recover.checkpoints.aside import (
+    Move,
+    is_link,
+    lies_at,
+    move,
+    moves_aside,
+    moves_back,
+    original,
+    resolved,
+    tracker_text,
+    where_aside,
+    write_tracker,
+)
 from assistant.recover.checkpoints.inventory import inventory
 from assistant.recover.checkpoints.layout import TRACKERS
+from assistant.redact import MASK, redact
 from assistant.rendering import RenderedChange, command_line
 from assistant.tooling import Context, tool
 from assistant.tools._meant import must_be_alone_of_its_run, must_be_meant
-from assistant.untrusted import reading_as
+from assistant.untrusted import is_folder, reading_as
+
+_REPLACED = re.compile(r' REPLACES\[(nothing|"(?:[^"\\]|\\.)*")\](?:$|  # )')
 
 
 @tool(risk=Risk.CHANGE, kind="set_aside", undo="put_back_checkpoints")
 def set_aside_checkpoints(context: Context, job: str, paths: list[str]) -> dict[str, Any]:
     """Rename checkpoints into a folder `nightshift-refused` beside them, so that a job that takes the newest does not load them.
 
-    Nothing is deleted or copied. It refuses while a job of the run is alive, and what is no checkpoint. `paths` of the answer is
-    where they lie then.
+    Nothing is deleted or copied. It refuses while a job of the run is alive, what is no checkpoint, and what belongs to another
+    user than the owner of the job, with whose rights it renames. `paths` of the answer is where they lie then.
 
     Args:
         job: Scheduler job id of the attempt that ended, whose checkpoints they are.
@@ -37,12 +59,20 @@ def set_aside_checkpoints(context: Context, job: str, paths: list[str]) -> dict[
 
 @set_aside_checkpoints.lookup
 def were_set_aside(context: Context, tag: str, job: str, paths: list[str]) -> dict[str, Any] | None:
-    """Return the answer when none of the checkpoints lies where it did."""
+    """Return the answer when each of the checkpoints lies aside; None when one lies where it did.
+
+    Raises:
+        ToolError: One lies in neither place: somebody moved or deleted it.
+    """
     account = context.scheduler.job(job).account
-    with reading_as(account):
-        if not paths or any(_there(Path(path)) for path in paths):
+    places = []
+    for path in map(Path, paths):
+        if lies_at(path, account):
             return None
-    return {"job": job, "paths": [str(_where(Path(path))) for path in paths], "note": "set aside"}
+        if (place := where_aside(path, account)) is None:
+            raise ToolError(f"{path} lies neither there nor aside: somebody else moved or deleted it")
+        places.append(str(place))
+    return {"job": job, "paths": places, "note": "set aside"} if places else None
 
 
 @set_aside_checkpoints.stands
@@ -60,99 +90,163 @@ def setting_aside(context: Context, job: str, paths: list[str]) -> RenderedChang
 
 @tool(risk=Risk.CHANGE, kind="set_aside")
 def put_back_checkpoints(context: Context, job: str, paths: list[str]) -> dict[str, Any]:
-    """Rename checkpoints that were set aside back to where they lay.
+    """Rename checkpoints that were set aside back to where they lay, with the rights of the job's owner.
 
     Args:
         job: Scheduler job id whose checkpoints they are.
         paths: Where they lie now, in `nightshift-refused`.
     """
     shown = _ended(context, job)
-    changes = moves_back([Path(path) for path in paths])
+    changes = moves_back([Path(path) for path in paths], shown.account)
     _make(context, changes, shown)
     return {"job": job, "paths": [str(one.target) for one in changes], "note": "put back"}
 
 
 @put_back_checkpoints.lookup
 def were_put_back(context: Context, tag: str, job: str, paths: list[str]) -> dict[str, Any] | None:
-    """Return the answer when none of them lies aside any more."""
-    with reading_as(context.scheduler.job(job).account):
-        if any(_there(Path(path)) for path in paths):
-            return None
-    return {"job": job, "paths": [str(original(Path(path))) for path in paths], "note": "put back"}
+    """Return the answer when none of them lies aside any more and each lies where it did before."""
+    account = context.scheduler.job(job).account
+    places = [original(Path(path)) for path in paths]
+    if any(lies_at(Path(path), account) for path in paths):
+        return None
+    if missing := [place for place in places if not lies_at(place, account)]:
+        raise ToolError(f"{missing[0]} lies neither there nor aside: somebody else moved or deleted it")
+    return {"job": job, "paths": [str(place) for place in places], "note": "put back"}
 
 
 @put_back_checkpoints.preview
 def putting_back(context: Context, job: str, paths: list[str]) -> RenderedChange:
     """Return the renames."""
-    return RenderedChange(tuple(map(_line, moves_back([Path(path) for path in paths]))))
+    account = context.scheduler.job(job).account
+    return RenderedChange(tuple(map(_line, moves_back([Path(path) for path in paths], account))))
 
 
 @tool(risk=Risk.CHANGE, kind="set_tracker", undo="restore_tracker")
 def set_tracker(context: Context, job: str, tracker: str, text: str) -> dict[str, Any]:
-    """Write into a tracker file (`latest_checkpointed_iteration.txt`, `latest`) which checkpoint a restart loads.
+    """Set a tracker to the checkpoint that a restart is to load: a file (`latest_checkpointed_iteration.txt`, `latest`) or a link.
 
-    It refuses while a job of the run is alive. `text` of the answer is what stood there before.
+    It refuses while a job of the run is alive, a link that would lead elsewhere than beside itself, and a tracker of another user
+    than the owner of the job. `text` of the answer is what stood there before.
 
     Args:
         job: Scheduler job id of the attempt that ended, whose tracker it is.
         tracker: The file.
         text: What is to stand in it: a step, or the name of a folder.
     """
-    return _set(context, job, tracker, text)
+    if not text:
+        raise ToolError("set_tracker removes no tracker: it needs a text to write")
+    return {**_set(context, job, tracker, text), "written": text}
 
 
 @set_tracker.lookup
 def tracker_was_set(context: Context, tag: str, job: str, tracker: str, text: str) -> dict[str, Any] | None:
-    """Return nothing: what stood there before would be lost, and to write the same once more changes nothing."""
-    return None
+    """Return the answer when the file says so; what stood there before is read from the command that was decided on.
+
+    Raises:
+        ToolError: It says so, and the store does not tell what stood there before.
+    """
+    if tracker_text(Path(tracker), context.scheduler.job(job).account) != text:
+        return None
+    before = _replaced(context, tag)
+    if before is None:
+        raise ToolError(f"{tracker} says {text!r}, and what stood there before is not known")
+    return {"job": job, "tracker": tracker, "text": before, "written": text, "note": f"{Path(tracker).name} says {text.strip()!r}"}
 
 
 @set_tracker.preview
 def setting_tracker(context: Context, job: str, tracker: str, text: str) -> RenderedChange:
     """Return the write."""
-    before = tracker_text(Path(tracker), context.scheduler.job(job).account).strip()
-    return RenderedChange((_write_line(tracker, text),), f"it says {before[:80]!r} now" if before else "it is not there now")
+    return _write_change(context, job, tracker, text)
 
 
 @tool(risk=Risk.CHANGE, kind="set_tracker")
-def restore_tracker(context: Context, job: str, tracker: str, text: str) -> dict[str, Any]:
+def restore_tracker(context: Context, job: str, tracker: str, text: str, written: str = "") -> dict[str, Any]:
     """Write into a tracker file what stood in it before; removes it where there was none.
 
     Args:
         job: Scheduler job id whose tracker it is.
         tracker: The file.
         text: What stood in it; empty: there was none.
+        written: What must stand in it now, so that no later save of the job is forgotten; empty: anything.
     """
-    return _set(context, job, tracker, text)
+    return _set(context, job, tracker, text, written)
 
 
 @restore_tracker.lookup
-def tracker_was_restored(context: Context, tag: str, job: str, tracker: str, text: str) -> dict[str, Any] | None:
+def tracker_was_restored(context: Context, tag: str, job: str, tracker: str, text: str, written: str = "") -> dict[str, Any] | None:
     """Return the answer when the file says so."""
     now = tracker_text(Path(tracker), context.scheduler.job(job).account)
     return {"job": job, "tracker": tracker, "text": text, "note": "restored"} if now == text else None
 
 
 @restore_tracker.preview
-def restoring_tracker(context: Context, job: str, tracker: str, text: str) -> RenderedChange:
+def restoring_tracker(context: Context, job: str, tracker: str, text: str, written: str = "") -> RenderedChange:
     """Return the write, or the removal."""
-    return RenderedChange((_write_line(tracker, text),))
+    return _write_change(context, job, tracker, text, written)
 
 
-def _set(context: Context, job: str, tracker: str, text: str) -> dict[str, Any]:
+def _write_change(context: Context, job: str, tracker: str, text: str, written: str = "") -> RenderedChange:
+    shown = context.scheduler.job(job)
+    path = _tracker(tracker, shown)
+    before = _standing(path, shown, written)
+    linked = is_link(path, shown.account)
+    now = f"it {'leads to' if linked else 'says'} {before[:80]!r} now" if before else "it is not there now"
+    return RenderedChange((_write_line(path, text, before, link=linked),), now)
+
+
+def _set(context: Context, job: str, tracker: str, text: str, written: str = "") -> dict[str, Any]:
     shown = _ended(context, job)
-    path = Path(tracker)
-    if path.name not in TRACKERS or not path.is_absolute():
-        raise ToolError(f"{tracker} is no tracker file; known: {', '.join(TRACKERS)}")
-    before = tracker_text(path, shown.account)
-    context.confirm(_write_line(tracker, text))
-    write_tracker(path, text, shown.account)
+    path = _tracker(tracker, shown)
+    before = _standing(path, shown, written)
+    linked = is_link(path, shown.account)
+    context.confirm(_write_line(path, text, before, link=linked))
+    write_tracker(path, text, shown.account, before=before, link=linked)
     return {
         "job": job,
         "tracker": tracker,
         "text": before,
         "note": f"{path.name} says {text.strip()!r}, before {before.strip()[:80]!r}",
     }
+
+
+def _tracker(tracker: str, job: Job) -> Path:
+    """Return the path of a tracker without links but for its last part.
+
+    Raises:
+        ToolError: It is no tracker file.
+    """
+    path = resolved(Path(tracker), job.account)
+    if path.name not in TRACKERS and not is_link(path, job.account):
+        raise ToolError(f"{tracker} is no tracker file and no link; known files: {', '.join(TRACKERS)}")
+    return path
+
+
+def _standing(path: Path, job: Job, written: str) -> str:
+    """Return what stands in a tracker.
+
+    Raises:
+        ToolError: It is not what must stand there.
+    """
+    before = tracker_text(path, job.account)
+    if redact(before) != before:
+        raise ToolError(f"{path} holds what looks like a secret, which is not kept and could not be put back: set it by hand")
+    if written and before != written:
+        raise ToolError(
+            f"{path} says {before[:80]!r} and not {written[:80]!r} any more: the job has saved since, or somebody else has set it; "
+            "it stays as it is"
+        )
+    return before
+
+
+def _replaced(context: Context, tag: str) -> str | None:
+    """Return what stood in a tracker when a call was decided on, from the call's own command; None where it does not tell."""
+    for named in tags_in(tag):
+        with suppress(UsageError):
+            preview = context.history.call(named.call).preview
+            # what was masked as a secret in there is not what stood in the file
+            if MASK not in preview and (match := _REPLACED.search(preview)):
+                return "" if match[1] == "nothing" else str(json.loads(match[1]))
+    return None
 
 
 def _ended(context: Context, job: str) -> Job:
@@ -167,55 +261,65 @@ def _ended(context: Context, job: str) -> Job:
 def _aside(context: Context, job: Job, paths: Sequence[str]) -> list[Move]:
     """Return the renames of checkpoints, and of the further files of one that has a file a rank.
 
+    The path that was asked for comes last: while it lies where it did, the call is not done.
+
     Raises:
         ToolError: A path is no checkpoint.
     """
     changes: list[Move] = []
-    with reading_as(job.account):
-        for path in map(Path, paths):
-            if not path.is_absolute():
-                raise ToolError(f"{path} is no absolute path")
-            if not _there(path):
-                target = _where(path)
-                if not _there(target):
-                    raise ToolError(f"{path} is not there")
-                changes.append(Move(path, target))
-                continue
-            entry = next((one for one in inventory(path.parent, now=context.clock.now()).entries if one.path == path), None)
-            if entry is None:
-                raise ToolError(f"{path} is no checkpoint of a known form; nothing else is moved")
-            files = [path] if path.is_dir() else [entry.file(name) for name in entry.files]
-            changes += moves_aside(files)
+    for given in map(Path, paths):
+        path = resolved(given, job.account)
+        files = [path]
+        if lies_at(path, job.account):
+            with reading_as(job.account):
+                entry = next((one for one in inventory(path.parent, now=context.clock.now()).entries if one.path == path), None)
+                if entry is None:
+                    raise ToolError(f"{path} is no checkpoint of a known form; nothing else is moved")
+                if not is_folder(path):
+                    files = [*(file for name in entry.files if (file := entry.file(name)) != path), path]
+        changes += moves_aside(files, job.account)
     return changes
 
 
 def _make(context: Context, changes: Sequence[Move], job: Job) -> None:
-    for change in changes:
-        context.confirm(_line(change))
-        move([change], job.account)
+    """Make the renames; where one is refused, those before it are taken back.
 
-
-def _there(path: Path) -> bool:
+    Raises:
+        ToolError: One was refused.
+        Unavailable: Whether one was made is not known; what was made before it stays.
+    """
+    made: list[Move] = []
     try:
-        path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
+        for change in changes:
+            context.confirm(_line(change))
+            if move(change, job.account):
+                made.append(change)
+    except ToolError as error:
+        stay = [one for one in reversed(made) if not _moved_back(one, job)]
+        if stay:
+            raise ToolError(
+                f"{error}; {', '.join(str(one.target) for one in stay)} could not be put back and stays there"
+            ) from error
+        raise
+
+
+def _moved_back(change: Move, job: Job) -> bool:
+    try:
+        return move(Move(change.target, change.source, change.content), job.account)
+    except NightshiftError:
         return False
-    return True
-
-
-def _where(path: Path) -> Path:
-    """Return where a checkpoint lies that was set aside; the last one of its name."""
-    folder = moves_aside([path])[0].target.parent
-    number = int(folder.name) if folder.name.isdecimal() else 1
-    top = folder.parent if folder.name.isdecimal() else folder
-    return top / path.name if number <= 2 else top / str(number - 1) / path.name
 
 
 def _line(change: Move) -> str:
-    return command_line(["mv", "-nT", str(change.source), str(change.target)])
+    return f"{command_line(['mv', '-nT', str(change.source), str(change.target)])} FILES[{change.content}]"
 
 
-def _write_line(tracker: str, text: str) -> str:
-    return (
-        command_line(["rm", "-f", tracker]) if not text else f"{command_line(['printf', '%s', text])} > {command_line([tracker])}"
+def _write_line(tracker: Path, text: str, before: str, *, link: bool) -> str:
+    if link:
+        return f"{command_line(['ln', '-sfnT', text, str(tracker)])} REPLACES[{json.dumps(before)}]"
+    words = (
+        [command_line(["printf", "%s", text]), ">", command_line([str(tracker)])]
+        if text
+        else ["rm", "-f", command_line([str(tracker)])]
     )
+    return f"{' '.join(words)} REPLACES[{json.dumps(before) if before else 'nothing'}]"

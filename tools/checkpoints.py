@@ -10,9 +10,11 @@ from assistant.records import Checkpoint, Job, Risk
 from assistant.recover.checkpoints.inventory import Choice, before_step, examined, inventory, last, last_healthy
 from assistant.recover.checkpoints.place import Place
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, folder_moves, search_checkpoints
+from assistant.recover.job_program import programs_now
 from assistant.recover.joblog import log_lines
 from assistant.recover.loaded import loaded_checkpoint
-from assistant.recover.resume import ResumeWay, resume_way
+from assistant.recover.resume import resume_way
+from assistant.recover.resume_means import ResumeWay
 from assistant.recover.resume_plan import resume_plan
 from assistant.tooling import Context, tool
 from assistant.untrusted import reading_as
@@ -165,7 +167,7 @@ def search_of(context: Context, job: Job) -> CheckpointSearch:
 
 def resume_of(job: Job, search: CheckpointSearch) -> ResumeWay:
     """Return how a job's script goes on after a restart."""
-    return resume_way(job, search.programs, loaded_checkpoint(log_lines(job)))
+    return resume_way(job, programs_now(job, search.programs), loaded_checkpoint(log_lines(job)))
 
 
 def _looked(search: CheckpointSearch) -> str:

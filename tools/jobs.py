@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from assistant.errors import ToolError, Unavailable
+from assistant.errors import ToolError
 from assistant.ports import Requeues
-from assistant.records import Job, JobState, Risk
+from assistant.records import Job, JobState, Risk, hold_comment, hold_mark
+from assistant.recover.identity import HELD_UNKNOWN, is_held_by
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
 from assistant.tools._meant import must_be_alone_of_its_run, must_be_meant, must_be_the_same_job, wait_until_alone
@@ -138,10 +139,14 @@ def requeue_job(context: Context, job: str) -> dict[str, Any]:
     if not isinstance(scheduler, Requeues):
         raise ToolError(f"the {scheduler.name} scheduler cannot queue a job again under its own id; submit it again")
     before = scheduler.job(job)
-    if not before.requeued_held:  # else this call, interrupted, has queued it again
+    if not is_held_by(before, context.tag):  # else this call, interrupted, has queued it again
         must_be_meant(context, before)
         must_be_alone_of_its_run(context, before)
-        scheduler.requeue(job, hold=True)
+        if before.requeued_held:
+            raise ToolError(HELD_UNKNOWN.format(job=job))
+        if before.held:
+            raise ToolError(f"job {job} is held ({before.reason}) by its owner or an administrator, and stays so")
+        scheduler.requeue(job, hold=True, comment=_held_comment(context, before))
     wait_until_alone(context, before)
     scheduler.release(job)
     return {"job": job, "state_before": before.state.value, "attempt_before": before.attempt}
@@ -149,19 +154,25 @@ def requeue_job(context: Context, job: str) -> dict[str, Any]:
 
 @requeue_job.withdraw
 def requeue_withdrawn(context: Context, tag: str, job: str) -> None:
-    """End the job if it still waits to be released: nothing of its new attempt began."""
-    if context.scheduler.job(job).requeued_held:
+    """End the job if it still waits for this call to release it: nothing of its new attempt began. Another's hold stays."""
+    if is_held_by(context.scheduler.job(job), tag):
         context.scheduler.withdraw(job)
 
 
 @requeue_job.lookup
 def requeued(context: Context, tag: str, job: str) -> dict[str, Any] | None:
-    """Return the answer when the job waits again and was released; of a running one it is not known which attempt it is."""
+    """Return the answer when the attempt that the call held was released; None when the call can go on, or did nothing.
+
+    Raises:
+        ToolError: The job waits held and carries no proof that this call holds it.
+    """
     now = context.scheduler.job(job)
-    if now.state.ended or now.requeued_held:
+    if now.requeued_held and not is_held_by(now, tag):
+        raise ToolError(HELD_UNKNOWN.format(job=job))
+    if now.requeued_held or tag not in now.comment.split() or hold_mark(now.attempt) not in now.comment.split():
         return None
-    if now.state is not JobState.PENDING:
-        raise Unavailable(f"job {job} is {now.state}: whether that is its old attempt or a new one cannot be told")
+    if now.state is JobState.CANCELLED and now.started is None:
+        return None
     return {"job": job, "state_before": "unknown", "attempt_before": max(0, now.attempt - 1)}
 
 
@@ -185,5 +196,11 @@ def requeue_stands(context: Context, job: str) -> dict[str, Any] | None:
 def requeueing(context: Context, job: str) -> RenderedChange:
     """Return the command, and whose job it queues again."""
     found = context.scheduler.job(job)
-    lines = context.scheduler.command_lines("requeue", job, hold=True) + context.scheduler.command_lines("release", job)
+    lines = context.scheduler.command_lines("requeue", job, hold=True, comment=_held_comment(context, found))
+    lines += context.scheduler.command_lines("release", job)
     return RenderedChange(lines, f"{found.name} of {found.user}, {found.state}, attempt {found.attempt}")
+
+
+def _held_comment(context: Context, job: Job) -> str:
+    """Return the comment of the job while this call holds it."""
+    return job.comment if is_held_by(job, context.tag) else hold_comment(job.comment, context.tag, job.attempt + 1)

@@ -9,7 +9,7 @@ from assistant.errors import InputError, ToolError, UsageError
 from assistant.records import Risk
 from assistant.recover.joblog import logs_of
 from assistant.tooling import Context, tool
-from assistant.untrusted import LOOK_S, READ_S, reading_as, within
+from assistant.untrusted import LOOK_S, READ_S, reading_as, status_of, within
 
 _WIDTH = 1_000
 """Characters of a line that are shown."""
@@ -43,14 +43,13 @@ def search_log(context: Context, job: str, pattern: str, most: int = 50) -> str:
         pattern: Regular expression without look-around and back-references; case does not matter.
         most: How many lines to show, 2 to 500.
     """
-    from assistant.logs.search import search
-    from assistant.rules.matching import search_in
+    from assistant.logs.search import search, typed_search
 
     _check("most", most, 500)
     path, account = _log_of(context, job)
     try:
         with reading_as(account):
-            found = within(READ_S, partial(search, path, search_in(pattern), most=most), str(path))
+            found = within(READ_S, partial(search, path, typed_search(pattern, caseless=True), most=most), str(path))
     except UsageError as error:
         raise ToolError(f"job {job}: {error}") from error
     shown = [f"{line.number:>7}  {line.text[:_WIDTH]}" for line in found.lines]
@@ -81,12 +80,23 @@ def compress_log(context: Context, job: str, budget: int = 8_000) -> str:
 def _log_of(context: Context, job: str) -> tuple[Path, str]:
     """Return the log of a job, and the account with whose rights it is read."""
     shown = context.scheduler.job(job)
-    if shown.log is not None:
+    if shown.log is not None and not (shown.processes is not None and _is_empty(shown.log, shown.account)):
         return shown.log, shown.account
     logs = logs_of(shown)
+    if shown.log is not None and not logs.readable:
+        return shown.log, shown.account
     if not logs.readable:
         raise ToolError(f"job {job} has no log that can be read: {logs.none_because()}")
     return logs.readable[0].path, shown.account
+
+
+def _is_empty(path: Path, account: str) -> bool:
+    """Tell whether a log is there without a byte in it: then the program may write to one of its own."""
+    try:
+        with reading_as(account):
+            return within(LOOK_S, lambda: status_of(path).st_size == 0, str(path))
+    except (OSError, InputError):
+        return False
 
 
 def _check(name: str, value: int, most: int) -> None:

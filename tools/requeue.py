@@ -13,11 +13,12 @@ from typing import Any
 
 from assistant.errors import ToolError
 from assistant.ports import Requeues
-from assistant.records import Job, JobSpec, Risk, without_tags
+from assistant.records import Job, JobSpec, Risk, hold_comment
 from assistant.recover.checkpoints.search import SaveState
 from assistant.recover.directives import read_directives
+from assistant.recover.identity import HELD_UNKNOWN, is_held_by
 from assistant.recover.restart import ARGS, RESUME_FROM, SKIP_FROM, STEP, attempt_of, elsewhere, too_few_nodes
-from assistant.recover.resume import ResumeMeans
+from assistant.recover.resume_means import ResumeMeans
 from assistant.recover.resume_plan import resume_plan
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
@@ -53,7 +54,7 @@ def requeue_ended_job(
     if not isinstance(scheduler, Requeues):
         raise ToolError(f"the {scheduler.name} scheduler cannot queue a job again under its own id")
     before = scheduler.job(job)
-    if not (before.held and context.tag in before.comment.split()):
+    if not is_held_by(before, context.tag):  # else this call, interrupted, has queued it again
         _must_be_possible(context, before, checkpoint)
     spec = _spec(context, before, [*(exclude or ()), *(blamed or ())], not_all_of or ())
     problem = too_few_nodes(spec, scheduler.nodes())
@@ -71,9 +72,11 @@ def _must_be_possible(context: Context, job: Job, checkpoint: str) -> None:
     Raises:
         ToolError: One of these does not hold.
     """
+    must_be_ours_to_restart(context, job)
+    if job.requeued_held:
+        raise ToolError(HELD_UNKNOWN.format(job=job.id))
     if not job.state.ended:
         raise ToolError(f"job {job.id} is {job.state}: cancel it first, or leave it alone")
-    must_be_ours_to_restart(context, job)
     must_be_alone_of_its_run(context, job)
     _must_load(context, job, checkpoint)
 
@@ -116,7 +119,8 @@ def _spec(context: Context, job: Job, exclude: Sequence[str], not_all_of: Sequen
     spec = replace(spec, exclude=tuple(dict.fromkeys((*spec.exclude, *exclude))))
     if not_all_of:
         spec = replace(spec, exclude=(*spec.exclude, *elsewhere(spec, not_all_of, context.scheduler.nodes())))
-    return replace(spec, comment=f"{without_tags(job.comment)} {context.tag}".strip())
+    held = is_held_by(job, context.tag)
+    return replace(spec, comment=job.comment if held else hold_comment(job.comment, context.tag, job.attempt + 1))
 
 
 def _answer(context: Context, job: Job, spec: JobSpec, checkpoint: str) -> dict[str, Any]:
@@ -135,15 +139,20 @@ def _answer(context: Context, job: Job, spec: JobSpec, checkpoint: str) -> dict[
 @requeue_ended_job.withdraw
 def requeue_ended_withdrawn(context: Context, tag: str, job: str, **_: Any) -> None:
     """End the job if it still waits for this call to release it: nothing of its new attempt began. What its owner holds stays."""
-    shown = context.scheduler.job(job)
-    if shown.held and tag in shown.comment.split():
+    if is_held_by(context.scheduler.job(job), tag):
         context.scheduler.withdraw(job)
 
 
 @requeue_ended_job.lookup
 def requeued_again(context: Context, tag: str, job: str, checkpoint: str = "", **_: Any) -> dict[str, Any] | None:
-    """Return the answer of the call that queued the job again; None where it did not come so far."""
+    """Return the answer of the call that queued the job again and released it; None where it did not come so far.
+
+    Raises:
+        ToolError: The job waits held and carries no proof that this call holds it.
+    """
     now = context.scheduler.job(job)
+    if now.requeued_held and not is_held_by(now, tag):
+        raise ToolError(HELD_UNKNOWN.format(job=job))
     if tag not in now.comment.split() or now.state.ended or now.held:
         return None
     return _answer(context, now, now.spec or JobSpec(now.name, ""), checkpoint)

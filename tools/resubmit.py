@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from assistant.errors import ToolError, Unavailable
+from assistant.errors import RestartPending, ToolError, Unavailable
 from assistant.ports import Dependents, ReadsBack
 from assistant.records import Checkpoint, Job, JobSpec, Risk, run_of, tag_of, tags_in
 from assistant.recover.checkpoints.inventory import examined, inventory
@@ -31,7 +31,7 @@ from assistant.recover.restart import (
 from assistant.recover.resume_plan import resume_plan
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
-from assistant.tools._meant import is_of_run, must_be_ours_to_restart
+from assistant.tools._meant import is_of_run, must_be_decided_here, must_be_ours_to_restart, must_look_again
 from assistant.tools.checkpoints import choose_checkpoint, resume_of, search_of
 from assistant.untrusted import reading_as
 
@@ -106,6 +106,7 @@ def resubmit_job(
     claim = _first_of_call(context, listed)
     if claim is not None and not is_claim(claim):
         return _answer(claim.id, plan.spec, f"{plan.note}, submitted and released by this call before")
+    first = _first_claim(context, plan.job, listed, claim)
     problem = restart_problem(
         plan.job,
         plan.spec,
@@ -116,6 +117,8 @@ def resubmit_job(
         reached_step=plan.reached_step,
         same=partial(is_of_run, context),
     )
+    if first is not None:
+        _look_again(context, claim, first, f"job {job} is not submitted again yet: job {first.id} of the same run waits held")
     if problem:
         raise ToolError(f"job {job} was not submitted again: {problem}")
     made = next((one for one in listed if _carries_tag(context.tag, one, plan.job)), None)
@@ -135,8 +138,11 @@ def resubmit_job(
 def resubmitted(context: Context, tag: str, job: str, **_: Any) -> dict[str, Any] | None:
     """Return the answer of the call that submitted and released a job; None when there is none, or it is still held.
 
-    The tag in its comment is not believed alone: user, name, work folder and time of submission must be those of the call's.
+    The tag in its comment is not believed alone: user, name, work folder and time of submission must be those of the call's. A
+    held one is withdrawn where another call has queued the old job again meanwhile: that one waits until no other is held.
     """
+    if _is_queued_by_another(context, job):
+        _withdraw_claims(context, tag, job)
     for listed in _jobs_beside(context, job):
         if not _is_of_call(context, tag, listed) or is_claim(listed) or is_withdrawn_claim(listed):
             continue
@@ -159,6 +165,18 @@ def is_due(context: Context, job: str, **_: Any) -> None:
 @resubmit_job.withdraw
 def withdrawn(context: Context, tag: str, job: str, **_: Any) -> None:
     """End the jobs that the call submitted and that still wait to be released: none of them ever began."""
+    _withdraw_claims(context, tag, job)
+
+
+def _is_queued_by_another(context: Context, job: str) -> bool:
+    try:
+        old = context.scheduler.job(job)
+    except ToolError:
+        return False
+    return old.requeued_held and is_claim(old)
+
+
+def _withdraw_claims(context: Context, tag: str, job: str) -> None:
     number = next((one.call for one in tags_in(tag)), 0)
     for listed in _jobs_beside(context, job):
         if is_claim(listed) and tag in listed.comment.split() and run_of(listed) in context.history.runs_of(number):
@@ -229,6 +247,8 @@ def _must_win(context: Context, old: Job, claim: str, known: Collection[str]) ->
         context.scheduler.withdraw(claim)
         own, claim = first, first.id
     again = listed.get(old.id)
+    if again is not None and again.requeued_held and is_claim(again):
+        _look_again(context, own, again, f"job {old.id} was queued again under its own id by another call meanwhile and waits held")
     if again is not None and (again.attempt != old.attempt or not again.state.ended):
         raise ToolError(
             f"job {old.id} was not submitted again: it was queued again under its own id meanwhile ({again.state}), so job {claim} "
@@ -238,11 +258,40 @@ def _must_win(context: Context, old: Job, claim: str, known: Collection[str]) ->
         if other.id in (old.id, claim) or is_withdrawn_claim(other) or (other.state.ended and other.id in known):
             continue
         if not _gives_way(other, claim) and is_of_run(context, old, other):
+            if is_claim(other):
+                _look_again(context, own, other, f"job {other.id} of the same run came before job {claim} and waits held")
             raise ToolError(
                 f"job {old.id} was not submitted again: job {other.id} ({other.state}; {other.comment or 'no comment'}) of the "
                 f"same run came first, so job {claim} was withdrawn before it began"
             )
     return claim
+
+
+def _first_claim(context: Context, old: Job, listed: Sequence[Job], own: Job | None) -> Job | None:
+    """Return a held restart of the run that came first, where nothing of the run is alive: nobody knows yet what becomes of it."""
+    first: Job | None = None
+    for other in listed:
+        if other.state.ended or other.id == old.id or (own is not None and (other.id == own.id or _gives_way(other, own.id))):
+            continue
+        if is_of_run(context, old, other):
+            if not is_claim(other):
+                return None
+            first = first or other
+    return first
+
+
+def _look_again(context: Context, own: Job | None, first: Job, why: str) -> None:
+    """Put a watch's call off while another restart waits held; what this one has submitted is withdrawn, so that that may go on.
+
+    Raises:
+        RestartPending: It is put off.
+    """
+    try:
+        must_look_again(context, first, why)
+    except RestartPending:
+        if own is not None:
+            context.scheduler.withdraw(own.id)
+        raise
 
 
 def _must_be_the_same(context: Context, plan: Plan, claim: str) -> None:
@@ -328,6 +377,7 @@ def _plan(
     read: bool = True,
 ) -> Plan:
     job = context.scheduler.job(job_id)
+    must_be_decided_here(context, job)
     if not job.state.ended:
         raise ToolError(f"job {job_id} is {job.state}: cancel it first, or leave it alone")
     must_be_ours_to_restart(context, job)

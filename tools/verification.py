@@ -45,7 +45,10 @@ def job_progress(context: Context, job: str, restart_step: int = 0, past_step: i
 
     def look() -> Seen:
         shown = context.scheduler.job(job)
-        return progress_seen(shown, max(restart_step, past_step), own_points(context, shown))
+        end = training_end(line.text for line in log_lines(shown)) if shown.state.ended else None
+        return progress_seen(
+            shown, max(restart_step, past_step), own_points(context, shown), finished=end.line if end is not None else ""
+        )
 
     return {**_until(context, look, timeout_s), "job": job}
 

@@ -17,9 +17,9 @@ from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.telling import end_of_health
 from assistant.diagnose.verdict import diagnose
 from assistant.errors import ContentError, InputError
+from assistant.linear_patterns import LinearPattern, holds, linear_pattern
 from assistant.records import LearnedRule
 from assistant.rules.learned import entry_of
-from assistant.rules.linear import LinearPattern, holds, linear_pattern
 from assistant.rules.matching import Patterns
 from assistant.rules.protected import protected_lines
 from assistant.store import Memory

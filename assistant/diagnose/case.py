@@ -160,7 +160,9 @@ def _beside(folder: Path, job_log: Path | None) -> tuple[LogFile, ...]:
         origin = Origin.OUTPUT if path == main else Origin.ERROR if _is_error(path) else Origin.STEP
         written = datetime.fromtimestamp(status.st_mtime, UTC)
         files.append(
-            LogFile(path, origin, "in the folder", LogState.READABLE, size_bytes=status.st_size, inode=status.st_ino, written=written)
+            LogFile(
+                path, origin, "in the folder", LogState.READABLE, size_bytes=status.st_size, inode=status.st_ino, written=written
+            )
         )
     return tuple(files)
 

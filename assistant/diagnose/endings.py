@@ -22,6 +22,7 @@ from assistant.diagnose.reasoning import EXTERNAL, HARDWARE, ROLES, SYMPTOMS, sy
 from assistant.diagnose.recorded import OF_THE_JOB, failed_nodes
 from assistant.diagnose.survival import SURVIVED_STEPS, cut_off
 from assistant.diagnose.times import stamp
+from assistant.diagnose.tracebacks import Kind
 from assistant.logs.spikes import Spike
 from assistant.records import Citation, EventKind, JobState, NodeFinding
 
@@ -306,10 +307,16 @@ def _silent(
         return None
     if facts.progress.lines and not facts.exits and not facts.tasks and not cut_off(facts):
         fresh = facts.lines_total - facts.progress.last_line <= 60
-        if fresh or running:
+        if running or (fresh and not _died(facts)):
             weight = 0.75 if running else 0.3 if _alarmed(facts) else 0.5
             return Ending("no_failure", weight, _last_progress(facts), "the log ends while training goes on")
     return None
+
+
+def _died(facts: Facts) -> bool:
+    """Tell whether a traceback that nothing follows stands behind the last step, whatever its exception means."""
+    last = max((one.last for one in facts.episodes if one.kind is Kind.MAIN and one.first > facts.progress.last_line), default=0)
+    return last > 0 and not any(line.text.strip() for line in facts.between(last + 1, facts.lines_total))
 
 
 def _alarmed(facts: Facts) -> bool:

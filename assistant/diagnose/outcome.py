@@ -55,7 +55,8 @@ class Outcome:
 
 
 _KILLED = re.compile(
-    r"(?:^|[\]\s|:])Killed\s*$|: line \d+:\s+\d+ Killed\b|\bSIGKILL\b|exit ?code\W{1,4}-9\b|return code = -9\b|signal 9\b", re.IGNORECASE
+    r"(?:^|[\]\s|:])Killed\s*$|: line \d+:\s+\d+ Killed\b|\bSIGKILL\b|exit ?code\W{1,4}-9\b|return code = -9\b|signal 9\b",
+    re.IGNORECASE,
 )
 _STOPPED = re.compile(
     r"\b(?:received|receive|receiving|got|caught|catching|handling)\b.{0,40}?\b(?:SIG(?:INT|TERM|HUP|USR[12])\b|signal:? ?(?:1|2|15)\b)"
@@ -105,7 +106,9 @@ def outcome_of(facts: Facts) -> Outcome:
     status = next((match for line in reversed(lines[-TAIL:]) if (match := EXIT_STATUS.search(line.text))), None)
     if status is not None:
         shown = (next(line for line in reversed(lines) if line.text == status.string),)
-        return Outcome(How.FINISHED if status["well"] or not any(map(int, filter(str.isdigit, status.groups("")))) else How.FAILED, shown)
+        return Outcome(
+            How.FINISHED if status["well"] or not any(map(int, filter(str.isdigit, status.groups("")))) else How.FAILED, shown
+        )
     last = [line for line in lines if line.number > facts.progress.last_line][-200:] if facts.progress.lines else lines[-12:]
     last = [line for line in last if not _FRAME.match(line.text)] or lines[-1:]
     last = last[-12:]
@@ -115,11 +118,7 @@ def outcome_of(facts: Facts) -> Outcome:
             return Outcome(how, tuple(shown[-2:]))
     routine = Counter(key for _, key, _ in keyed_lines(facts.lines))
     apart = facts.combined if facts.combined is not None and facts.combined.apart else None
-    failed = [
-        line
-        for line in lines
-        if line.number > facts.progress.last_line and _fails(line.text) and _seldom(line, routine)
-    ]
+    failed = [line for line in lines if line.number > facts.progress.last_line and _fails(line.text) and _seldom(line, routine)]
     if failed and apart is not None and not _raised(facts, lines[0].number):
         # an error file without times stands last in the text, whenever it was written: the file that shows the work decides
         main = [line for line in lines if apart.comparable(line.number, facts.progress.last_line or 1)]

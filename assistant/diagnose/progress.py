@@ -24,6 +24,11 @@ _BAR = re.compile(
 )
 
 
+_REDRAWN = re.compile(
+    r"(?:(?P<name>[A-Za-z][\w ]{0,40}): {0,8})?(?<!\d)\d{1,3}%\|[^|]{0,400}\| {0,8}(?P<at>\d{1,15})/(?P<of>\d{1,15}) "
+    r"\[[^\]]{0,200}(?:it/s|s/it)"
+)
+_TRAINS = re.compile(r"epoch|poch|train|step|iter|fitting", re.IGNORECASE)
 _KERAS = re.compile(r"(?:^|[\s\])])(\d{1,18})/(\d{1,18}) (?:\[[=>.]{3,}|━{3,})")
 _STEP = re.compile(r"(?:^|[\s\])])(?:global_?)?step[:= ] ?(\d{1,18}) - [\w/]+[:=]")
 _AGAIN = re.compile(
@@ -49,6 +54,8 @@ class Progress:
     """Whether they are progress bars, which start again each epoch."""
     restarts: tuple[int, ...] = ()
     """Lines that say that the job starts again."""
+    drawn: tuple[tuple[int, float], ...] = ()
+    """Line and position of progress bars: one that is redrawn behind `\\r` is one line, however many steps it shows."""
     counters: tuple[Rising, ...] = ()
     """What else rises from line to line, learnt from the log."""
     runs: tuple[Run, ...] = ()
@@ -59,8 +66,11 @@ class Progress:
     def after(self, line: int) -> int:
         """Return how many later steps are proven beyond a line: training steps, or what counted before the line and goes on."""
         place = bisect_right(self.lines, line)
+        later = len(set(self.steps[place:]))
+        if not any(number <= line for number, _ in self.drawn):
+            later = max(later, int(max((position for _, position in self.drawn), default=0)))
         learnt = (counter.after(line) for counter in self.counters if counter.before(line) >= RAN_BEFORE)
-        return max(len(set(self.steps[place:])), *learnt, 0)
+        return max(later, *learnt, 0)
 
     def before(self, line: int) -> int:
         """Return how many proofs stand up to a line."""
@@ -105,6 +115,7 @@ def read_progress(lines: Sequence[Line], points: Sequence[MetricPoint], tracebac
     # bars and metrics count differently; mixed they would look like a counter that falls back
     bars += [(line.number, step) for line in lines if not bars and (step := _keras(line.text)) is not None]
     plain = [(line.number, float(m[1])) for line in lines if "tep" in line.text and (m := _STEP.search(line.text))]
+    drawn = tuple((line.number, at) for line in lines if "%|" in line.text and (at := _drawn(line.text)) is not None)
     best = max(metrics, bars, plain, key=len)
     restarts = tuple(line.number for line in lines if _restarts(line.text))
     keyed = keyed_lines(lines)
@@ -112,8 +123,8 @@ def read_progress(lines: Sequence[Line], points: Sequence[MetricPoint], tracebac
     known = tuple(number for number, _ in best)
     runs = split_runs(keyed, tracebacks, known or (counters[0].lines if counters else ()))
     if not known and counters:
-        return Progress(counters[0].lines, counters[0].values, False, restarts, counters, runs, learnt=True)
-    return Progress(known, tuple(step for _, step in best), best is bars, restarts, counters, runs)
+        return Progress(counters[0].lines, counters[0].values, False, restarts, drawn, counters, runs, learnt=True)
+    return Progress(known, tuple(step for _, step in best), best is bars, restarts, drawn, counters, runs)
 
 
 def _restarts(text: str) -> bool:
@@ -125,6 +136,13 @@ def _keras(text: str) -> float | None:
     drawn = len(text) < 600 and ("[=" in text or "[>" in text or "━━" in text)
     match = _KERAS.search(text) if drawn else None
     return float(match.group(1)) if match and int(match.group(2)) >= 10 else None
+
+
+def _drawn(text: str) -> float | None:
+    """Return how far the last training bar of a line came; bars of downloads and preparations are named otherwise."""
+    shown = [match for match in _REDRAWN.finditer(text) if int(match["of"]) >= 10]
+    training = [match for match in shown if match["name"] is None or _TRAINS.search(match["name"])]
+    return float(training[-1]["at"]) if training else None
 
 
 def _bar(text: str) -> float | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC
 from functools import cached_property
 from pathlib import Path
 
@@ -80,7 +81,9 @@ def guess(facts: Facts, ranker: Ranker, known: Mapping[str, Reason]) -> Guess | 
 def _candidates(facts: Facts) -> list[Told]:
     """Return the lines that may tell why, but those that something explains, and those about other times and other jobs."""
     explained = {hit.line for hit in facts.hits if isinstance(hit.entry, Signature) and hit.entry.role in _SPOKEN}
-    start = facts.span.start
+    start, job = facts.span.start, facts.case.job
+    if start is None and job is not None and job.started is not None:
+        start = job.started.astimezone(UTC).replace(tzinfo=None)  # no line of the job tells a time
     old = {line.number for line in facts.kernel if start is not None and line.at is not None and line.at < start - KERNEL_EARLY}
     mine = {facts.job_id, *facts.places.hosts} - {None, ""}
     others = {line.number for line in facts.scheduler if not any(name and name in line.text for name in mine)}

@@ -200,7 +200,9 @@ def _goes_on(keyed: Sequence[Keyed], matched: Sequence[int], head: dict[str, Key
         before, now = _numbers(head[keyed[place].key].text), _numbers(keyed[place].text)
         if len(before) == len(now) and sum(old != new for old, new in zip(before, now, strict=True)) == 1:
             old, new = next((old, new) for old, new in zip(before, now, strict=True) if old != new)
-            if old < new <= old + 10_000_000 and re.search(r"epoch|step|iter|round|fold|batch|update", keyed[place].text, re.IGNORECASE):
+            if old < new <= old + 10_000_000 and re.search(
+                r"epoch|step|iter|round|fold|batch|update", keyed[place].text, re.IGNORECASE
+            ):
                 return True
     return False
 

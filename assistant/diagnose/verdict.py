@@ -81,7 +81,11 @@ def judge(facts: Facts, knowledge: Knowledge, opinions: Sequence[Opinion] = ()) 
     return placed(found, facts.scan.place) if facts.scan is not None and facts.scan.parts else found
 
 
-_ENDED = {How.KILLED: "killed", How.STOPPED: "cancelled", **dict.fromkeys((How.FINISHED, How.GOES_ON, How.NOTHING_WRONG), "no_failure")}
+_ENDED = {
+    How.KILLED: "killed",
+    How.STOPPED: "cancelled",
+    **dict.fromkeys((How.FINISHED, How.GOES_ON, How.NOTHING_WRONG), "no_failure"),
+}
 _SURE = {How.FINISHED: 0.8, How.GOES_ON: 0.7, How.NOTHING_WRONG: 0.5, How.STOPPED: 0.7, How.KILLED: 0.6}
 
 

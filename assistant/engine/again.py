@@ -1,4 +1,4 @@
-"""Whether and how a job is started again: not on a refuted theory, not before its back-off is over, and as the same job."""
+"""Whether and how a job is started again: on which budget, not on a refuted theory, not before its back-off is over, as itself."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import replace
 from datetime import datetime
 
 from assistant.errors import ToolError
-from assistant.ports import Requeues, Scheduler
-from assistant.records import Diagnosis, EventKind, Incident, IncidentState
-from assistant.recover.budget import Budget, refuted
+from assistant.ports import LimitsSubmissions, Requeues, Scheduler
+from assistant.records import Diagnosis, EventKind, Incident, IncidentState, Job
+from assistant.recover.budget import Budget, failing_step, fingerprint, made_progress, refuted
 from assistant.recover.playbook import Wanted
 from assistant.store import Store
 
-__all__ = ["MOVED", "as_the_same_job", "back_off", "refutation"]
+__all__ = ["MOVED", "as_the_same_job", "back_off", "cause_key", "credit_progress", "refutation"]
 
 MOVED = "moved"
 """Stage of an incident: its restarted job trained past the step of its checkpoint."""
@@ -29,6 +29,25 @@ def refutation(store: Store, incident: Incident, diagnosis: Diagnosis) -> str:
     return f"no restart is left on this theory: that of incident {before.id} rested on it and did not hold ({before.note})"
 
 
+def cause_key(diagnosis: Diagnosis, job: Job | None) -> str:
+    """Return the key of a retry budget: the root cause within one lineage of restarts; siblings of a sweep share none."""
+    own = [job.id.partition("_")[2], *(job.spec.arguments if job.spec is not None else ())] if job is not None else []
+    run = f"{job.user}/{job.name}/{job.work_dir}{'/' * any(own)}{' '.join(own)}" if job is not None else "?"
+    return f"{fingerprint(diagnosis)}@{run}"
+
+
+def credit_progress(store: Store, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> None:
+    """Forget the restarts before this attempt when it went past the step at which the one before had failed."""
+    before = store.diagnosis(incident.parent) if incident.parent is not None else None
+    if before is None:
+        return
+    cause = cause_key(before, job)
+    # the job proves that the restart was made, also where a crash has kept it from being counted so far
+    store.add_attempt(cause, incident=incident.parent, step=failing_step(before))
+    if made_progress(failing_step(before), failing_step(diagnosis)):
+        store.add_progress(cause, incident=incident.id, step=failing_step(diagnosis))
+
+
 def back_off(budget: Budget, now: datetime) -> str:
     """Return the note for a restart that has to wait; empty when it need not."""
     if budget.not_before is None or budget.not_before <= now:
@@ -40,7 +59,7 @@ def as_the_same_job(scheduler: Scheduler, wanted: Wanted) -> Wanted:
     """Return the call of a playbook, with a requeue in the place of a submission that could not be the same job.
 
     Args:
-        scheduler: Says of which job it keeps too little to submit it anew.
+        scheduler: Says of which job it keeps too little to submit it anew, and which it cannot hand on with our rights.
         wanted: The call as the playbook wants it.
 
     Raises:
@@ -53,7 +72,8 @@ def as_the_same_job(scheduler: Scheduler, wanted: Wanted) -> Wanted:
     except ToolError:
         return wanted
     skips = any(wanted.arguments.get(name) for name in ("skip_from_step", "skip_around_step"))
-    if job.spec is None or not job.spec.doubt or skips:
+    limited = isinstance(scheduler, LimitsSubmissions) and job.spec is not None and scheduler.submission_problem(job.spec)
+    if job.spec is None or not (job.spec.doubt or limited) or skips:
         return wanted
     if wanted.arguments.get("checkpoint") == "":
         return wanted  # no checkpoint may be used: a requeue would begin over those that are there

@@ -14,6 +14,7 @@ from assistant.diagnose.facts import gather as facts_of
 from assistant.diagnose.findings import Finding
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.reasoning import ENDINGS, symptomatic
+from assistant.diagnose.tracebacks import Kind
 from assistant.diagnose.weighing import best_of, weigh
 from assistant.errors import NightshiftError
 from assistant.records import Job, JobState
@@ -82,12 +83,23 @@ def error_behind(job: Job, knowledge: Knowledge) -> str:
         case = Case.from_parts(None, "", "", None, job, None).with_logs(logs)
         facts = within(READ_S, lambda: facts_of(case, knowledge), f"the log of job {job.id}")
     error = last_error(facts, knowledge)
-    if error is None:
+    raised = (0, "") if error is not None else _last_raised(facts)
+    if raised is None:
         return ""
-    name, number = facts.combined.place(error.line) if facts.combined is not None else ("", error.line)
+    number, text = (error.line, error.text) if error is not None else raised
+    name, place = facts.combined.place(number) if facts.combined is not None else ("", number)
     where = name or (str(job.log.name) if job.log is not None else "job.log")
-    text = error.text.removeprefix(facts.combined.label_of(error.line)) if facts.combined is not None else error.text
-    return f"job {job.id} ended with exit code 0, but its log shows an error: {text.strip()[:200]} ({where}:{number})"
+    text = text.removeprefix(facts.combined.label_of(number)) if facts.combined is not None else text
+    return f"job {job.id} ended with exit code 0, but its log shows an error: {text.strip()[:200]} ({where}:{place})"
+
+
+def _last_raised(facts: Facts) -> tuple[int, str] | None:
+    """Return line and text of the exception of a traceback behind the last step that nothing follows, whatever it means."""
+    last = [one for one in facts.episodes if one.kind is Kind.MAIN and one.first > facts.progress.last_line and one.raised]
+    if not last or any(line.text.strip() for line in facts.between(last[-1].last + 1, facts.lines_total)):
+        return None
+    raised = last[-1].raised[-1]
+    return None if raised.name.endswith(("KeyboardInterrupt", "SystemExit")) else (raised.line, raised.text)
 
 
 def last_error(facts: Facts, knowledge: Knowledge) -> Finding | None:

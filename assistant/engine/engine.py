@@ -16,15 +16,17 @@ from assistant.diagnose.opinion import Opinion
 from assistant.diagnose.verdict import judge
 from assistant.engine import ledger, routine
 from assistant.engine.advice import hand_over
-from assistant.engine.again import as_the_same_job, back_off, refutation
+from assistant.engine.again import as_the_same_job, back_off, cause_key, credit_progress, refutation
 from assistant.engine.breaker import HELD, TAKEN_UP, held_by, how_it_stands, stale
 from assistant.engine.completed import CompletedJobs
 from assistant.engine.confirm import confirm_recovered
 from assistant.engine.gather import gather, parent_of, probe, read_facts, suspected, worth_probing
 from assistant.engine.lease import kept_lease
 from assistant.engine.leases import WATCH, Leases, Settled
-from assistant.engine.left_open import settle_left_open, withdraw_strays
-from assistant.engine.outages import Outages, Turn
+from assistant.engine.left_open import tidy_left_open
+from assistant.engine.outages import Outages, Turn, tried_by_restart
+from assistant.engine.process_looks import ProcessLooks
+from assistant.engine.requeues import RequeueRecords
 from assistant.engine.settled import as_proven, finished_training, settled_elsewhere
 from assistant.errors import (
     Denied,
@@ -43,22 +45,12 @@ from assistant.gate.breaker import BY as BREAKER
 from assistant.gate.breaker import open_if_due
 from assistant.policy import sits_at_a_door
 from assistant.ports import Clock, Embedder, Scheduler
-from assistant.records import (
-    CallStatus,
-    Diagnosis,
-    Event,
-    EventKind,
-    Incident,
-    IncidentState,
-    Job,
-    Outcome,
-    Risk,
-    Verdict,
-)
-from assistant.recover.budget import Budget, failing_step, fingerprint, made_progress, restart_budget
+from assistant.records import CallStatus, Diagnosis, Event, EventKind, Incident, IncidentState, Job, Outcome, Risk, Verdict
+from assistant.recover.budget import Budget, failing_step, restart_budget
 from assistant.recover.directives import directives_of
 from assistant.recover.identity import RESTARTS
 from assistant.recover.playbook import Ended, run_playbook
+from assistant.recover.restart import interactive_note
 from assistant.recover.situation import situation
 from assistant.store import Store
 from assistant.store.breaker import why_open
@@ -92,7 +84,10 @@ class Engine:
     """Finds past incidents again; None: nothing is remembered."""
     good_runs: routine.GoodRuns = field(default_factory=routine.GoodRuns)
     completed: CompletedJobs = field(default_factory=CompletedJobs)
+    process_looks: ProcessLooks = field(default_factory=ProcessLooks)
+    requeues: RequeueRecords = field(default_factory=RequeueRecords)
     outages: Outages = field(default_factory=Outages)
+    checkpoint_folders: Mapping[str, Path] = field(default_factory=dict)
     replays: bool = False
     """Whether it replays recorded jobs: none lives that could show what became of it."""
     parents: Callable[[Store, Job | None], int | None] = parent_of
@@ -159,6 +154,7 @@ class Engine:
         ends = self.resume(owner=owner)
         self.outages.look(self)
         self.good_runs.look(self)
+        self.process_looks.look(self, self.watcher.jobs)
         try:
             settled = self.settle_leases()
         except Unavailable as error:
@@ -177,6 +173,7 @@ class Engine:
         seen = [incident for event in events if (incident := self._opened(event)) is not None]
         if self._unopened and not seen:
             self._must_be_writable()
+        self.requeues.look(self, self.watcher.jobs)
         open_if_due(self.store, self.gate.policy)
         return list({incident.id: incident for incident in seen if incident.id not in before}.values())
 
@@ -211,8 +208,7 @@ class Engine:
 
     def make_allowed(self) -> list[Outcome]:
         """Make the calls that a person allowed in a door that did not go on with them, and that belong to no playbook."""
-        settle_left_open(self.store, self.gate)
-        withdraw_strays(self.store, self.scheduler, self.watcher.held_jobs)
+        self.troubles += tidy_left_open(self.store, self.gate, self.scheduler, self.watcher.held_jobs)
         outcomes = self.gate.review_approvals()
         for call in self.store.allowed():
             try:
@@ -327,6 +323,8 @@ class Engine:
         chosen = choose_playbook(diagnosis, self.playbooks)
         if chosen is None:
             return None, f"no playbook handles {diagnosis.reason}"
+        if job is not None and job.ended_badly and job.interactive:
+            return None, interactive_note(job)
         if job is not None and job.ended_badly and not chosen.step and str(chosen.ends) == str(IncidentState.CLOSED):
             # whatever its log says: nobody but a person closes the incident of a job that failed
             return None, f"the scheduler says that job {job.id} {job.state}; {diagnosis.reason} does not explain that"
@@ -338,7 +336,7 @@ class Engine:
     def budget(self, playbook: Playbook, diagnosis: Diagnosis, job: Job | None) -> Budget:
         """Return how many restarts a playbook has left for the root cause of a diagnosis."""
         since = self.clock.now() - timedelta(hours=playbook.limits.within_h)
-        past = self.store.attempts(self._cause(diagnosis, job), since)
+        past = self.store.attempts(cause_key(diagnosis, job), since)
         return restart_budget(diagnosis, past, playbook.limits, now=self.clock.now(), directives=directives_of(job))
 
     def _advance(self, incident: Incident, by: str | None) -> bool:
@@ -394,7 +392,7 @@ class Engine:
         if turn.note:
             self._note_state(incident, IncidentState.DIAGNOSED, turn.note)
             return False
-        self._credit_progress(incident, diagnosis, job)
+        credit_progress(self.store, incident, diagnosis, job)
         if settled := finished_training(self, incident, job):
             self.store.set_state(incident.id, IncidentState.CLOSED, note=settled)
             return False
@@ -402,7 +400,7 @@ class Engine:
         chosen, why = (
             self.playbook_for(diagnosis, job) if shared is None else outages.playbook_of_member(self, shared, diagnosis, job)
         )
-        if chosen is not None and chosen.restarts and by is None and not chosen.can_move:
+        if chosen is not None and chosen.restarts and by is None and not chosen.can_move and not tried_by_restart(shared):
             said = refutation(self.store, incident, diagnosis)
             chosen, why = (None, said) if said else (chosen, why)
         if chosen is None:
@@ -418,17 +416,6 @@ class Engine:
         self.store.set_state(incident.id, IncidentState.RECOVERING, note=note, playbook=chosen.name, digest=chosen.digest)
         self.store.mark_stage(incident.id, "planned")
         return True
-
-    def _credit_progress(self, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> None:
-        """Forget the restarts before this attempt when it went past the step at which the one before had failed."""
-        before = self.store.diagnosis(incident.parent) if incident.parent is not None else None
-        if before is None:
-            return
-        cause = self._cause(before, job)
-        # the job proves that the restart was made, also where a crash has kept it from being counted so far
-        self.store.add_attempt(cause, incident=incident.parent, step=failing_step(before))
-        if made_progress(failing_step(before), failing_step(diagnosis)):
-            self.store.add_progress(cause, incident=incident.id, step=failing_step(diagnosis))
 
     def _recovered(self, incident: Incident, by: str | None) -> bool:
         diagnosis, job = self._diagnosis(incident), self._job(incident.job)
@@ -451,7 +438,7 @@ class Engine:
     def _settle(self, incident: Incident, diagnosis: Diagnosis, job: Job | None, ended: Ended) -> None:
         """Write down where a playbook stands or how it ended."""
         ended = as_proven(self, incident, diagnosis, ended)
-        cause = self._cause(diagnosis, job)
+        cause = cause_key(diagnosis, job)
         if any(call.tool in RESTARTS and call.status == "done" for call in self.store.calls(incident.id)):
             self.store.mark_stage(incident.id, "restarted")
             self.store.add_attempt(cause, incident=incident.id, step=failing_step(diagnosis))
@@ -486,12 +473,6 @@ class Engine:
             return self.scheduler.job(job_id)
         except ToolError:
             return None
-
-    def _cause(self, diagnosis: Diagnosis, job: Job | None) -> str:
-        """Return the key of a retry budget: the root cause within one lineage of restarts; siblings of a sweep share none."""
-        own = [job.id.partition("_")[2], *(job.spec.arguments if job.spec is not None else ())] if job is not None else []
-        run = f"{job.user}/{job.name}/{job.work_dir}{'/' * any(own)}{' '.join(own)}" if job is not None else "?"
-        return f"{fingerprint(diagnosis)}@{run}"
 
     def _known(self) -> Known:
         """Return which attempts have an incident; read anew only when something has happened since."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 
 from assistant.engine.leases import STEP
@@ -11,16 +11,45 @@ from assistant.errors import Denied, Parked, StoreBusy, ToolError, Unavailable, 
 from assistant.gate import Gate
 from assistant.ports import Scheduler
 from assistant.records import Call, CallStatus, Job, Risk, Verdict, run_of, tags_in
-from assistant.recover.identity import CLOCKS_APART, is_claim
+from assistant.recover.identity import CLOCKS_APART, HELD_UNKNOWN, LIVING, is_claim
 from assistant.store import Store
 from assistant.tooling import find_tool
+from assistant.watch.unseen import Trouble
 
 logger = logging.getLogger(__name__)
 
 AGE = timedelta(minutes=10)
 """Longer than any one call takes: before that the process that makes it may still be at it."""
 
+REQUEUES = ("requeue_job", "requeue_ended_job")
+"""Tools that queue a job again under its own id."""
 ENDED = (CallStatus.DONE, CallStatus.FAILED, CallStatus.DENIED, CallStatus.UNDONE)
+
+
+def tidy_left_open(store: Store, gate: Gate, scheduler: Scheduler, held_jobs: Sequence[Job]) -> list[Trouble]:
+    """Settle calls that were left open and held jobs that they left, and return the held jobs about which a person must decide."""
+    settle_left_open(store, gate)
+    withdraw_strays(store, scheduler, held_jobs)
+    return unclear_holds(store, held_jobs)
+
+
+def unclear_holds(store: Store, held_jobs: Iterable[Job]) -> list[Trouble]:
+    """Return the jobs that wait held after a requeue of this store that failed on them lately: nobody else will release them.
+
+    What the call could prove to be its own hold it has withdrawn, so these carry no proof whose hold it is.
+    """
+    requeued = {job.id: job for job in held_jobs if job.requeued_held}
+    if not requeued:
+        return []
+    failed: dict[str, Call] = {}
+    for call in store.calls(status=CallStatus.FAILED):
+        outcome = store.outcome(call.id) if call.tool in REQUEUES and str(call.arguments.get("job")) in requeued else None
+        if outcome is not None and store.clock.now() - outcome.at < LIVING:
+            failed[str(call.arguments["job"])] = call
+    return [
+        Trouble(f"held job {job}", f"{HELD_UNKNOWN.format(job=job)} (call {call.id} of {call.by} failed on it)")
+        for job, call in failed.items()
+    ]
 
 
 def settle_left_open(store: Store, gate: Gate) -> list[Call]:

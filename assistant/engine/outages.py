@@ -58,6 +58,10 @@ FIRST_PROBE_S = 15.0
 PROBE_SHARE = 0.05
 """Of the time waited so far: the longer it lasts the rarer it is asked."""
 RAREST_PROBE_S = 300.0
+FIRST_PAUSE, LONGEST_PAUSE = timedelta(minutes=1), timedelta(minutes=30)
+"""After a restart that failed of a cause that nobody can ask about."""
+PASSED, RESTARTED = "passed", "restarted"
+"""Stages: the job was started again; it was seen past the step where the attempt before had ended."""
 ANSWERED, NOT_ASKED = "cause_answers", "not_asked"
 PROBED = "probe of the cause"
 """Source of the evidence that keeps what a probe said."""
@@ -185,14 +189,21 @@ class Outages:
         return (plain, "") if budget.allowed else (None, budget.why)
 
     def take_turn(self, engine: Engine, parent: Incident) -> str:
-        """Give a member the turn to restart; return why it waits where another one has had it a moment ago."""
+        """Give a member the turn to restart; return why it waits where another one has had it a moment ago.
+
+        A member also waits while the policy's hard limits of an hour are used up: asked for now, its restart would be denied.
+        """
         with self._lock:
             now, apart = engine.clock.now(), timedelta(seconds=self.limits.apart_s)
+            if waits := _waits_for_the_first(engine, parent, now):
+                return waits
             stages = [engine.store.stages(number) for number in members_of(engine.store.events(parent.id))]
             last = [at for stage in stages if (at := stage.get("planned")) is not None]
             last += [self._turns[parent.id]] if parent.id in self._turns else []
             if last and now - max(last) < apart:
                 return f"waits for its turn: a job of incident {parent.id} restarted less than {self.limits.apart_s:g} s ago"
+            if full := engine.gate.hourly_hard_limit("resubmit"):
+                return f"waits for its turn: {full}"
             self._turns = {parent.id: now} | {number: at for number, at in self._turns.items() if now - at < apart}
             return ""
 
@@ -255,7 +266,7 @@ class Outages:
 
     def _plan(self, cause: SharedCause) -> str:
         if cause.kind is CauseKind.ERROR:
-            return f"what may be restarted is, {self.limits.apart_s:g} s apart"
+            return f"what may be restarted is, one job first, then {self.limits.apart_s:g} s apart"
         if cause.kind is CauseKind.NODE:
             return f"they restart without it, {self.limits.apart_s:g} s apart"
         return f"they restart when it answers, {self.limits.apart_s:g} s apart"
@@ -321,6 +332,35 @@ class Outages:
         return self._read[incident.id]
 
 
+def tried_by_restart(parent: Incident | None) -> bool:
+    """Return whether only a restart can show that a shared cause is over: an error that names nothing which could be asked."""
+    return parent is not None and SharedCause.of_title(parent.service or "").kind is CauseKind.ERROR
+
+
+def _waits_for_the_first(engine: Engine, parent: Incident, now: datetime) -> str:
+    """Return why a member does not restart yet where only a restart can show whether the cause is over; empty where it may.
+
+    One member restarts and shows it to the others. Where it fails of the same, the next one tries after a pause that doubles.
+    """
+    if not tried_by_restart(parent):
+        return ""
+    failed: list[datetime] = []
+    for number in members_of(engine.store.events(parent.id)):
+        member, stages = engine.store.incident(number), engine.store.stages(number)
+        if "planned" not in stages:
+            continue
+        if PASSED in stages or member.state is IncidentState.RECOVERED:
+            return ""
+        if not member.state.ended:
+            return f"waits for job {member.job} (incident {number}), restarted first to show whether {parent.subject} is over"
+        if RESTARTED in stages:
+            failed.append(member.closed or now)
+    pause = min(FIRST_PAUSE * 2 ** max(0, len(failed) - 1), LONGEST_PAUSE)
+    if failed and now - max(failed) < pause:
+        return f"{parent.subject} was not over at the last restart; the next try is at {max(failed) + pause:%H:%M:%S} UTC"
+    return ""
+
+
 def _about(engine: Engine, parent: Incident) -> Mapping[str, Any]:
     """Return what the last probe of a cause said."""
     said = [one.facts for one in engine.store.evidence(parent.id) if one.source == PROBED]
@@ -343,14 +383,16 @@ def _failure_of(incident: Incident, found: Diagnosis, job: Job | None) -> Failur
         tail = [line.text for line in log_lines(job, most_bytes=TAIL_BYTES)][-TAIL_LINES:]
         texts += tuple(text for text in tail if service_of(found.reason, [text]) or paths_of(found.reason, [text]))
     gone = tuple(dict.fromkeys(filter(None, (_gone(path, job) for path in paths_of(found.reason, texts)))))
-    error = _error_of(found.root_cause[0].text) if found.root_cause else ""
-    return Failure(incident.id, incident.job or "", task, at, found.reason, texts, user, found.faulty_nodes, error, gone)
+    message = message_of(found.root_cause[0].text) if found.root_cause else ""
+    error = _error_of(message)
+    return Failure(
+        incident.id, incident.job or "", task, at, found.reason, texts, user, found.faulty_nodes, error, gone, message.strip()[:200]
+    )
 
 
-def _error_of(text: str) -> str:
+def _error_of(message: str) -> str:
     """Return a line without what differs from run to run; empty where too few of its words are its own."""
-    message = message_of(text)
-    if not words_kept([message]).specific:
+    if not message or not words_kept([message]).specific:
         return ""
     return "".join(part.text if part.firm else {"space": " "}.get(part.kind, "#") for part in parts_of(message)).strip()[:200]
 

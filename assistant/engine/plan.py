@@ -14,7 +14,7 @@ from assistant.content.playbooks import Playbook
 from assistant.engine.again import as_the_same_job
 from assistant.errors import ToolError
 from assistant.records import Diagnosis, Job, Outcome, Risk, Verdict
-from assistant.recover.job_program import programs_of
+from assistant.recover.job_program import programs_now, programs_of
 from assistant.recover.joblog import log_lines
 from assistant.recover.loaded import loaded_checkpoint
 from assistant.recover.playbook import Ended, Wanted, play
@@ -110,7 +110,7 @@ def _resumes(job: Job | None) -> str:
     """
     if job is None or job.spec is None:
         return ""
-    return resume_way(job, programs_of(job), loaded_checkpoint(log_lines(job))).sentence
+    return resume_way(job, programs_now(job, programs_of(job)), loaded_checkpoint(log_lines(job))).sentence
 
 
 def _played(engine: Engine, book: Playbook, values: Mapping[str, Any], steps: list[Planned], incident: int, by: str) -> str:

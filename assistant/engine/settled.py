@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assistant.engine.again import MOVED
+from assistant.engine.outages import PASSED
 from assistant.errors import ToolError
 from assistant.logs.lines import Lines
 from assistant.records import CallStatus, Checkpoint, Diagnosis, EventKind, Incident, IncidentState, Job, JobState, tags_in
-from assistant.recover.identity import RESTARTS, is_claim, is_withdrawn_claim, other_store, restart_of
+from assistant.recover.identity import RESTARTS, other_store, restart_of
 from assistant.recover.joblog import log_lines, log_points, marks_before, whole_lines
 from assistant.recover.loaded import compare_loaded, loaded_checkpoint
 from assistant.recover.playbook import Ended
-from assistant.recover.restart import same_run
+from assistant.recover.runs import successor_of
 from assistant.recover.training_end import training_end
 from assistant.recover.verify import Restart, Standing, Verdict, judge_restart
 from assistant.watch.known import ADVICE
@@ -29,12 +30,10 @@ from assistant.watch.known import ADVICE
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
 
-__all__ = ["as_proven", "finished_training", "settled_elsewhere"]
+__all__ = ["as_proven", "cost_in_words", "finished_training", "settled_elsewhere"]
 
 logger = logging.getLogger(__name__)
 
-PASSED = "passed"
-"""Stage of an incident: its restarted job was seen past the step where the attempt before had ended."""
 CLOCKS_APART = timedelta(seconds=60)
 
 
@@ -53,6 +52,8 @@ def as_proven(engine: Engine, incident: Incident, diagnosis: Diagnosis, ended: E
     """
     if ended.state is IncidentState.ESCALATED and (settled := settled_elsewhere(engine, incident, diagnosis)):
         return replace(ended, state=IncidentState.CLOSED, note=settled)
+    if ended.state is IncidentState.CLOSED and (standing := _stands_after_training(engine, incident)):
+        return replace(ended, state=IncidentState.ESCALATED, note=standing)
     restarted = _restarted(engine, incident, ended) if not engine.replays else None
     if ended.state is not IncidentState.RECOVERED or restarted is None:
         return ended
@@ -73,6 +74,20 @@ def as_proven(engine: Engine, incident: Incident, diagnosis: Diagnosis, ended: E
         case Standing.ENDED_AGAIN:
             return replace(ended, state=IncidentState.ESCALATED, note=f"not recovered: {verdict.note}", failed_job=restarted.job)
     return replace(ended, state=IncidentState.VERIFYING, note=verdict.note)
+
+
+def _stands_after_training(engine: Engine, incident: Incident) -> str:
+    """Return that a silent job has finished its training and still holds its nodes; empty where that is not so."""
+    if engine.replays or incident.kind is not EventKind.HANG or incident.job is None:
+        return ""
+    job = engine.scheduler.job(incident.job)
+    end = training_end(line.text for line in log_lines(job)) if not job.state.ended else None
+    if end is None:
+        return ""
+    return (
+        f"the training of job {job.id} is over ({end.line}), and it still runs and holds {len(job.nodes)} nodes: "
+        "nothing is lost by ending it, and nothing has to be restarted"
+    )
 
 
 def _own_incident(engine: Engine, incident: Incident, restarted: _Restarted) -> Incident | None:
@@ -104,22 +119,42 @@ def _verdict(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted
             restarted.step,
             reached,
             now=engine.clock.now(),
-            passed_at=engine.store.stages(incident.id).get(PASSED),
+            passed_at=_confirmed_since(engine.store.stages(incident.id).get(PASSED), job),
             finished=end.line if end is not None else "",
-            load_problem=_load_problem(restarted, whole_lines(job, marks)),
+            load_problem=_load_problem(restarted, whole_lines(job, marks), later=job.attempt > _attempt(incident, restarted)),
         )
     )
 
 
-def _load_problem(restarted: _Restarted, lines: Lines | None) -> str:
-    """Return how what a job says that it loaded differs from the checkpoint that was chosen; empty where it does not say so."""
+def _attempt(incident: Incident, restarted: _Restarted) -> int:
+    """Return which attempt of its job a restart is: the first of a new job, the next of one that was queued again."""
+    return incident.attempt + 1 if restarted.job == incident.job else 0
+
+
+def _confirmed_since(passed_at: datetime | None, job: Job) -> datetime | None:
+    """Return since when the living attempt counts as confirmed: what an attempt before it has passed is no proof of this one."""
+    return max(passed_at, job.started) if passed_at is not None and job.started is not None else passed_at
+
+
+def _load_problem(restarted: _Restarted, lines: Lines | None, *, later: bool = False) -> str:
+    """Return how what a job says that it loaded differs from the checkpoint that was chosen; empty where it does not say so.
+
+    Args:
+        restarted: The job, and what was chosen.
+        lines: Of the living attempt.
+        later: Whether its owner or Slurm has queued it again since: it may go on from what the restart itself has saved.
+    """
     if restarted.checkpoint is None or lines is None:
+        return ""
+    loaded = loaded_checkpoint(lines)
+    steps = [load.step for load in loaded.loads if load.step is not None]
+    if later and min(steps, default=loaded.first_step or 0) >= restarted.step:
         return ""
     chosen = None
     if restarted.checkpoint:
         path = Path(restarted.checkpoint)
         chosen = Checkpoint(path, restarted.step, "", 0, datetime.min.replace(tzinfo=UTC), healthy=True, problems=())
-    comparison = compare_loaded(chosen, loaded_checkpoint(lines))
+    comparison = compare_loaded(chosen, loaded)
     return f"did not go on from the checkpoint that was chosen: {comparison.note}" if comparison.differs else ""
 
 
@@ -143,10 +178,21 @@ def _lost(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted: _
     steps = max(0, diagnosis.step - restarted.step) if diagnosis.step is not None else None
     until = engine.store.stages(incident.id).get(PASSED) or engine.clock.now()
     minutes = max(0.0, (until - (incident.failed_at or incident.opened)).total_seconds() / 60)
+    return f"; lost: {cost_in_words(job, steps, minutes)}"
+
+
+def cost_in_words(job: Job, steps: int | None, minutes: float) -> str:
+    """Return what a failure cost: `23 steps, 4.2 min, 8.4 GPU hours`, node hours where a job's GPUs are not known.
+
+    Args:
+        job: Whose GPUs stood still.
+        steps: That were made twice; None where that is not known.
+        minutes: Until the job was where it had been.
+    """
     gpus = gpus_of(job)
     words = [f"{steps} steps" if steps is not None else "an unknown number of steps", f"{minutes:.1f} min"]
     words.append(f"{minutes / 60 * gpus:.1f} GPU hours" if gpus else f"{minutes / 60 * len(job.nodes):.1f} node hours")
-    return f"; lost: {', '.join(words)}"
+    return ", ".join(words)
 
 
 def settled_elsewhere(engine: Engine, incident: Incident, diagnosis: Diagnosis | None) -> str:
@@ -196,27 +242,21 @@ def finished_training(engine: Engine, incident: Incident, job: Job | None) -> st
 
 
 def _as_another_job(engine: Engine, incident: Incident, job: Job) -> str:
-    for other in reversed(engine.scheduler.user_jobs(job.user)):
-        if other.id == job.id or other.state.ended or is_claim(other) or is_withdrawn_claim(other) or not _later(other, job):
-            continue
-        try:
-            if not same_run(job, other if other.spec is not None else engine.scheduler.job(other.id)):
-                continue
-        except ToolError:
-            continue  # forgotten since it was listed
-        if restart_of(engine.store, other) is not None:
-            continue  # of this store: another incident watches it
+    # a restart of this store is watched by another incident
+    for other in successor_of(
+        engine.scheduler, engine.checkpoint_folders, job, passed_over=lambda one: restart_of(engine.store, one) is not None
+    ):
+        if other.state.ended and other.state is not JobState.COMPLETED and incident.id > _last_incident(engine, other):
+            continue  # it did not bring the run further, and nobody was told of it
         who = "another Nightshift" if other_store(engine.store, other.comment) and tags_in(other.comment) else "its owner"
+        if job.ended is not None and other.submitted is not None and other.submitted <= job.ended:
+            return f"settled elsewhere: the run of job {job.id} goes on as job {other.id} ({other.state}), submitted before"
         return f"settled elsewhere: {who} submitted the run of job {job.id} again as job {other.id} ({other.state})"
     return ""
 
 
-def _later(other: Job, job: Job) -> bool:
-    """Return whether a job was submitted, or began, after another one had ended."""
-    end = job.ended
-    if end is None:
-        return False
-    return (other.submitted is not None and other.submitted > end) or (other.started is not None and other.started >= end)
+def _last_incident(engine: Engine, job: Job) -> int:
+    return max((one.id for one in engine.store.incidents(job=job.id)), default=0)
 
 
 def _worked(engine: Engine, call: int) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from assistant import display
 from assistant.evaluation.asked import Asked, load_asked
 from assistant.evaluation.bound import lower_bound
 from assistant.evaluation.files import read_json
@@ -134,10 +135,11 @@ def rows(report: Report) -> list[tuple[object, ...]]:
 def markdown(report: Report) -> str:
     """Return the report as a Markdown document."""
     lines = [
-        f"# {report.title or report.run}",
+        f"# {display.markdown(report.title or report.run)}",
         "",
-        f"Model `{report.model}`, run `{report.run}`, {report.state}: {report.scored} of {len(report.results)} datasets scored in "
-        f"{duration(report.seconds)}; lower bound {duration(report.bound_s)}.",
+        f"Model {display.markdown_code(report.model)}, run {display.markdown_code(report.run)}, {report.state}: "
+        f"{report.scored} of {len(report.results)} datasets scored in {duration(report.seconds)}; "
+        f"lower bound {duration(report.bound_s)}.",
         "",
         "| Dataset | Score | Items | GPU time | Metric time |",
         "| --- | ---: | ---: | ---: | ---: |",
@@ -145,13 +147,13 @@ def markdown(report: Report) -> str:
     for one in report.results:
         score = f"{one.score:.4f}" if one.score is not None else one.state
         metric = duration(one.metric_s) if one.metric_s is not None else ""
-        lines.append(f"| {_cell(one.dataset)} | {score} | {one.items:,} | {duration(one.infer_s)} | {metric} |")
-    failed = [f"- `{one.dataset}`: {_cell(one.why)}" for one in report.given_up]
+        lines.append(f"| {display.markdown(one.dataset)} | {score} | {one.items:,} | {duration(one.infer_s)} | {metric} |")
+    failed = [f"- {display.markdown_code(one.dataset)}: {display.markdown(one.why)}" for one in report.given_up]
     open_ = sorted({what for one in report.results for what in one.unprotected})
     lines += ["", "Without a score:", "", *failed] if failed else []
-    lines += ["", "Metrics ran with less protection than wanted:", "", *(f"- {what}" for what in open_)] if open_ else []
+    lines += (
+        ["", "Metrics ran with less protection than wanted:", "", *(f"- {display.markdown(what)}" for what in open_)]
+        if open_
+        else []
+    )
     return "\n".join(lines) + "\n"
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")

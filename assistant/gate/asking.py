@@ -23,11 +23,19 @@ class Preview(NamedTuple):
     decision: Decision
 
 
-def request_of(tool: Tool, by: str, reach: Reach | None, approved_by: str | None) -> Request:
-    """Return the question to the policy; without a reach it is a reading call."""
+def request_of(tool: Tool, by: str, reach: Reach | None, approved_by: str | None, shared_cause: int | None = None) -> Request:
+    """Return the question to the policy; without a reach it is a reading call.
+
+    Args:
+        tool: What is called.
+        by: Who calls it.
+        reach: What it would change.
+        approved_by: The person who has said yes to it.
+        shared_cause: From `answered_cause` of the call's incident.
+    """
     if reach is None:
         return Request(tool.risk, tool.kind, by)
-    return Request(tool.risk, tool.kind, by, reach.targets, approved_by)
+    return Request(tool.risk, tool.kind, by, reach.targets, approved_by, shared_cause)
 
 
 def shown(tool: Tool, context: Context, checked: Mapping[str, Any]) -> RenderedChange:

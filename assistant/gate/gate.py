@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from assistant.errors import ChangesStopped, Denied, Parked, StoreBusy, ToolError, Unavailable, UsageError
+from assistant.errors import ChangesStopped, Denied, Parked, RestartPending, StoreBusy, ToolError, Unavailable, UsageError
 from assistant.gate.asking import Preview, request_of, shared_arguments, shown, undo_text
 from assistant.gate.breaker import open_if_due
 from assistant.gate.exclusion import must_be_alone
@@ -182,7 +182,7 @@ class Gate(CallRunner):
         checked = tool.checked(arguments)
         context = replace(self._context_for(incident, PENDING_TAG), by=by)
         reach = reach_of(checked, context.scheduler) if tool.risk > Risk.READ else None
-        request = request_of(tool, by, reach, approved_by)
+        request = request_of(tool, by, reach, approved_by, self._cause_of(tool, incident))
         return Preview(redact(shown(tool, context, checked).text), self._decide(request, reach, 0))
 
     def resolve(self, call: Call) -> Outcome | None:
@@ -363,7 +363,7 @@ class Gate(CallRunner):
                 moot = self._moot(call, tool, checked)
             except ToolError as error:
                 moot = self._ended(call, tool, Outcome(call.id, False, None, f"withdrawn: {error}", self._now()))
-            except (StoreBusy, UsageError) as error:
+            except (RestartPending, StoreBusy, UsageError) as error:
                 # one question costs no other its turn
                 logger.warning("call=%s waits and could not be looked at: %s", call.id, error)
                 continue
@@ -411,7 +411,7 @@ class Gate(CallRunner):
     def _settle(self, call: Call, tool: Tool, reach: Reach, approved_by: str | None) -> Decision:
         """Decide and write the intent in one transaction, so that two processes cannot both take the last of a limit."""
         with self._store.transaction():
-            request = request_of(tool, call.by, reach, approved_by)
+            request = request_of(tool, call.by, reach, approved_by, self._cause_of(tool, call.incident))
             decision = self._decide(request, reach, call.id)
             status = {Verdict.ALLOW: CallStatus.INTENT, Verdict.DENY: CallStatus.DENIED, Verdict.ASK: CallStatus.PENDING}
             if waits := decision.verdict is Verdict.DENY and self._refusal(call, decision) is ChangesStopped:

@@ -14,15 +14,37 @@ from assistant.gate.breaker import open_if_due
 from assistant.gate.guarded import FrozenCommands, guarded
 from assistant.gate.kill_switch import stopped_by
 from assistant.gate.targets import Reach, reach_of
-from assistant.policy import Policy, PolicyInForce, Request, Situation, decide
+from assistant.policy import Limits, Policy, PolicyInForce, Request, Situation, decide, hourly_hard_limit
 from assistant.records import Call, CallStatus, Decision, Outcome, Risk, Verdict, tag_of
 from assistant.store import Store
 from assistant.store.breaker import why_open
 from assistant.tooling import Context, Tool, to_json
+from assistant.watch.outages import shared_by
 
-__all__ = ["CallRunner", "LastLook"]
+__all__ = ["CallRunner", "LastLook", "answered_cause"]
 
 logger = logging.getLogger(__name__)
+
+
+PROBE, ANSWERS = "probe_cause", "cause_answers"
+"""The tool that asks whether a shared cause is there again, and its status for yes."""
+
+
+def answered_cause(store: Store, incident: int | None) -> int | None:
+    """Return the incident of the shared cause that an incident belongs to, if a probe of it has said that it answers again.
+
+    Both are told by the store's own rows, never by who makes the call: an incident that nobody attached, or a cause about which
+    nothing can be asked, has no part in the limits for shared causes.
+    """
+    parent = shared_by(store.events(incident)) if incident is not None else None
+    if parent is None or store.incident(parent).state.ended:
+        return None
+    for call in store.calls(parent):
+        outcome = store.outcome(call.id) if call.tool == PROBE else None
+        value = outcome.value if outcome is not None and outcome.ok and isinstance(outcome.value, Mapping) else {}
+        if value.get("status") == ANSWERS:
+            return parent
+    return None
 
 
 @dataclass
@@ -126,7 +148,7 @@ class CallRunner:
         if self._now() - look.at >= look.fresh_for:
             look.reach = reach_of(checked, self._context_for(call.incident, self._tag(call)).scheduler)
             look.at = self._now()
-        request = request_of(tool, call.by, look.reach, approved_by)
+        request = request_of(tool, call.by, look.reach, approved_by, self._cause_of(tool, call.incident))
         decision = self._decide(request, look.reach, call.id, before=look.decision.at)
         if decision.verdict is not Verdict.ALLOW or decision.policy != look.decision.policy:
             self._store.write_decision(call.id, decision)
@@ -178,6 +200,17 @@ class CallRunner:
 
     def _tag(self, call: Call) -> str:
         return tag_of(self._store.store_id, call.incident, call.id)
+
+    def _cause_of(self, tool: Tool, incident: int | None) -> int | None:
+        """Return the shared cause that counts for a call; None also where the policy has no limits of its own for these."""
+        has_limits = self.policy.terms(tool.kind).shared_cause != Limits()
+        return answered_cause(self._store, incident) if has_limits else None
+
+    def hourly_hard_limit(self, kind: str) -> str:
+        """Return which hard limit of an hour one more change of an action class would pass now, and why; empty where none."""
+        now = self._now()
+        past = self._store.changes_since(now - timedelta(days=1))
+        return hourly_hard_limit(kind, self.policy, Situation(now, past=past))
 
     def _decide(self, request: Request, reach: Reach | None, own: int, *, before: datetime | None = None) -> Decision:
         """Ask the policy that is in force now about a call.

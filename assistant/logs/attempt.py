@@ -34,6 +34,7 @@ from assistant.logs.declared import (
     of_pattern,
     shown_pattern,
 )
+from assistant.logs.program_logs import ProgramLog, is_text, open_logs, wandb_logs
 from assistant.records import Job, JobState
 from assistant.untrusted import list_folder, read_start, status_of, why_unreadable
 
@@ -142,15 +143,13 @@ def job_logs(
     *,
     marks: Sequence[Mark] = (),
     directive: Sequence[str] = (),
-    open_files: Sequence[tuple[str, Path]] = (),
 ) -> JobLogs:
     """Return the logs of the last attempt of a job; call it inside `reading_as(job.account)`.
 
     Args:
-        job: With its script in `spec` where that is known.
+        job: With its script in `spec` and the look at its processes in `processes`, where these are known.
         marks: How long files were before the attempt began.
         directive: Paths that the job's script names for Nightshift, with `%j`, `%x`, `%t` and variables.
-        open_files: Files that processes of the job have open for writing, each with the node.
 
     Returns:
         At most `MOST_FILES` files; a file that is found in two ways is listed once, as it was found first.
@@ -159,11 +158,9 @@ def job_logs(
     files: list[LogFile] = [*_streams(job, marks), *discarded]
     for pattern in patterns:
         files += _of_pattern(job, pattern, marks)
-    for node, path in open_files:
-        files.append(
-            _looked_at(job, LogPattern(str(path), Origin.OPEN_FILE, f"open on {node}", append=True), path, marks, node=node)
-        )
-    files = list(_each_once(files))
+    files = list(_each_once([*files, *_program_logs(job, open_logs(job), marks)]))
+    consoles = wandb_logs(job, [file.path for file in files if file.readable])
+    files = list(_each_once([*files, *_program_logs(job, consoles, marks)]))
     chosen = sorted(files, key=_telling)[:MOST_FILES]
     if len(files) > MOST_FILES:
         problems = (*problems, f"{len(files) - MOST_FILES} more log files are not read")
@@ -294,6 +291,18 @@ def _of_pattern(job: Job, pattern: LogPattern, marks: Sequence[Mark]) -> list[Lo
     return now
 
 
+def _program_logs(job: Job, logs: Iterable[ProgramLog], marks: Sequence[Mark]) -> Iterator[LogFile]:
+    """Yield what became of texts that programs of the job wrote."""
+    for log in logs:
+        path = Path(log.pattern.path)
+        file = _looked_at(job, log.pattern, path, marks, node=log.node)
+        if log.inode and file.inode and log.inode != file.inode:
+            note = f"another file lies there now, or it was seen on a disk of {log.node} only"
+            yield replace(file, state=LogState.UNREADABLE, note=note)
+        elif not file.readable or is_text(path):
+            yield replace(file, sure=False, note=log.doubt) if log.doubt else file
+
+
 def _only_ones(pattern: LogPattern, files: Sequence[LogFile]) -> list[LogFile]:
     by_place: dict[tuple[int | None, str, str], list[LogFile]] = {}
     for file in files:
@@ -334,11 +343,8 @@ def _matching(path: str) -> Iterator[tuple[Path, dict[str, str]]]:
         except (FileNotFoundError, NotADirectoryError):
             continue
         for entry in entries:
-            match = pattern.fullmatch(entry.name)
-            if match is None:
-                continue
-            values = {name: text for name, text in match.groupdict().items() if text is not None}
-            if all(found.get(name, text) == text for name, text in values.items()):
+            values = pattern.values(entry.name)
+            if values is not None and all(found.get(name, text) == text for name, text in values.items()):
                 waiting.append((entry, place + 1, {**found, **values}))
 
 
@@ -385,7 +391,7 @@ def _looked_at(
         return replace(file, state=LogState.EARLIER, note=reason)
     if not status.st_size:
         return replace(file, state=LogState.EMPTY)
-    if not own and (pattern.append or (job.attempt > 0 and pattern.origin is Origin.OPEN_FILE)):
+    if not own and pattern.append:
         file = _behind_mark(job, file, marks)
         if file.size_bytes <= file.begin:
             return replace(file, state=LogState.EARLIER, note="nothing was appended since the attempt began")

@@ -157,7 +157,13 @@ def combine(files: Sequence[LogFile], *, most_bytes: int = MOST_BYTES) -> Combin
     text = b"".join(everything[at] + b"\n" for at in ordered.tolist())
     all_numbers = np.concatenate(numbers) if numbers else np.empty(0, dtype=np.int64)
     return Combined(
-        text, tuple(piece.name for piece in pieces), tuple(unread), sources[ordered], all_numbers[ordered], tuple(labels), tuple(timed)
+        text,
+        tuple(piece.name for piece in pieces),
+        tuple(unread),
+        sources[ordered],
+        all_numbers[ordered],
+        tuple(labels),
+        tuple(timed),
     )
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from assistant.linear_patterns import LinearPattern, linear_pattern
 from assistant.logs.shell import KEYWORDS, Command, Piece, Redirection, Word, commands
 
 RANK, NODE, LOCAL, ANY = "\ue000", "\ue001", "\ue002", "\ue003"
@@ -53,6 +54,7 @@ class Origin(StrEnum):
     DIRECTIVE = "#NIGHTSHIFT logs="
     SITE = "the site's setting"
     OPEN_FILE = "open file of a process"
+    CONSOLE = "console output of a run"
 
 
 class LogPattern(NamedTuple):
@@ -399,21 +401,36 @@ def _placed(text: str, placeholders: Mapping[str, str]) -> str:
     return _PLACEHOLDER.sub(fill, text)
 
 
-def matcher(path: str) -> re.Pattern[str]:
-    """Return what matches one part of a path with gaps; groups `rank`, `node`, `local` where the part has them."""
-    names = {RANK: r"\d{1,7}", LOCAL: r"\d{1,7}", NODE: r"[A-Za-z0-9][\w.-]{0,254}?"}
-    used: set[str] = set()
+class PartMatcher(NamedTuple):
+    """Matches names of files against one part of a path with gaps, in time linear in the name: users write both."""
+
+    pattern: LinearPattern
+
+    def values(self, name: str) -> dict[str, str] | None:
+        """Return what stands in the gaps `rank`, `node`, `local`; None when the name does not match, or one gap has two values."""
+        match = self.pattern.fullmatch(name.encode("utf-8", "replace"))
+        if match is None:
+            return None
+        values: dict[str, str] = {}
+        for group, raw in match.groupdict().items():
+            gap, text = group.decode().partition("_")[0], (raw or b"").decode("utf-8", "replace")
+            if values.setdefault(gap, text) != text:
+                return None
+        return values
+
+
+def matcher(path: str) -> PartMatcher:
+    """Return what matches one part of a path with gaps."""
+    forms = {RANK: r"[0-9]{1,7}", LOCAL: r"[0-9]{1,7}", NODE: r"[A-Za-z0-9][\w.-]*?"}
     parts: list[str] = []
-    for character in path:
+    for place, character in enumerate(path.encode("utf-8", "replace").decode()):
         if character == ANY:
-            parts.append(r"[^/]{0,255}?")
-        elif character in names:
-            name = GAPS[character][1:-1]
-            parts.append(f"(?P<{name}>{names[character]})" if name not in used else f"(?P={name})")
-            used.add(name)
+            parts.append(r"[^/]*?")
+        elif character in forms:
+            parts.append(f"(?P<{GAPS[character][1:-1]}_{place}>{forms[character]})")
         else:
             parts.append(re.escape(character))
-    return re.compile("".join(parts))
+    return PartMatcher(linear_pattern("".join(parts)))
 
 
 def has_gap(text: str) -> bool:

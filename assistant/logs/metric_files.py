@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -30,6 +30,8 @@ MOST_RECORD = 4 << 20
 MOST_FOLDERS = 200
 MOST_ENTRIES = 5_000
 DEPTH = 4
+LATE_S = 120.0
+"""Beyond the end of a job its last lines may still be on their way; what is written later is another job's."""
 _FOLDERS = re.compile(
     r"runs?|logs?|lightning_logs|tensorboard|tb(?:_logs)?|outputs?|results?|wandb|events?|version_\d+|checkpoints?", re.I
 )
@@ -54,10 +56,20 @@ class MetricFile(NamedTuple):
 
 
 def metric_files(job: Job) -> list[MetricFile]:
-    """Return the event files and wandb summaries that an attempt wrote below its work folder, the newest first.
+    """Return the event files and wandb summaries that an attempt wrote, as `written_files` finds them."""
+    return written_files(job, {"wandb-summary.json": "wandb"}, events=True)
 
-    Call it inside `reading_as(job.account)`. Files that were begun before the attempt, or on a node that is not the job's, are left
-    out; so is everything while it is not known when the attempt began.
+
+def written_files(job: Job, names: Mapping[str, str], *, events: bool = False) -> list[MetricFile]:
+    """Return the files of some names that an attempt wrote below its work folder or where its processes work, the newest first.
+
+    Call it inside `reading_as(job.account)`. Files that were begun before the attempt, or by another node or job, are left out; so
+    is everything while it is not known when the attempt began.
+
+    Args:
+        job: The attempt.
+        names: What is looked for, and how it is called.
+        events: Whether event files of TensorBoard are looked for as well.
     """
     if job.started is None or job.work_dir is None or not job.dated_logs:
         return []
@@ -68,13 +80,7 @@ def metric_files(job: Job) -> list[MetricFile]:
         except (OSError, InputError):
             continue
         for path in entries:
-            kind = (
-                "TensorBoard"
-                if path.name.startswith("events.out.tfevents.")
-                else "wandb"
-                if path.name == "wandb-summary.json"
-                else ""
-            )
+            kind = names.get(path.name, "TensorBoard" if events and path.name.startswith("events.out.tfevents.") else "")
             try:
                 written = status_of(path).st_mtime if kind else 0.0
             except OSError:
@@ -82,7 +88,7 @@ def metric_files(job: Job) -> list[MetricFile]:
             begun = _begun(path)
             if not kind or written < job.started.timestamp() or (begun is not None and begun < job.started):
                 continue
-            if job.ended is not None and begun is not None and begun > job.ended:
+            if job.ended is not None and (written > job.ended.timestamp() + LATE_S or (begun is not None and begun > job.ended)):
                 continue
             if _of_another(path, job):
                 continue
@@ -111,6 +117,10 @@ def _folders(job: Job) -> Iterator[Path]:
     if job.spec is not None:
         named = [value for command in commands(job.spec.script) for value in _values(command.words)]
         waiting += [(job.work_dir / value, 1) for value in dict.fromkeys(named)][:16]
+    if job.processes is not None:
+        waiting += [(folder.path, 0) for folder in job.processes.folders][:16]
+        writers = [file.path for file in job.processes.files if file.path.suffix == ".wandb" or _EVENTS.match(file.path.name)]
+        waiting += [(path.parent / "files" if path.suffix == ".wandb" else path.parent, DEPTH) for path in writers][:16]
     seen: set[Path] = set()
     while waiting and len(seen) < MOST_FOLDERS:
         folder, depth = waiting.pop(0)
@@ -155,7 +165,20 @@ def _of_another(path: Path, job: Job) -> bool:
         return False
     slurm = facts.get("slurm") if isinstance(facts, dict) else None
     told = str(slurm.get("job_id", "")) if isinstance(slurm, dict) else ""
-    return bool(told) and told not in (job.raw_id, job.id)
+    if told:
+        return told not in (job.raw_id, job.id)
+    host = str(facts.get("host", "")).partition(".")[0] if isinstance(facts, dict) else ""
+    return bool(host and job.nodes) and host not in {node.partition(".")[0] for node in job.nodes}
+
+
+def names_job_in_metadata(path: Path, job: Job) -> bool:
+    """Tell whether the metadata beside a file of a wandb run name this job as theirs."""
+    try:
+        facts = read_json(path.with_name("wandb-metadata.json"))
+    except (OSError, InputError):
+        return False
+    slurm = facts.get("slurm") if isinstance(facts, dict) else None
+    return isinstance(slurm, dict) and str(slurm.get("job_id", "")) in (job.raw_id or job.id, job.id)
 
 
 def event_points(raw: bytes) -> list[MetricPoint]:

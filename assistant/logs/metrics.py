@@ -71,10 +71,11 @@ _FORMATS = (
         _after(r"\b(?:reduced_)?(?:train_)?loss[=:]"),
         _after(r"\bgrad_norm[=:]"),
     ),
+    _Format("num_updates=", re.compile(r"\bnum_updates=(\d{1,15})"), _after(r"\bloss="), _after(r"\bgnorm=")),
     _Format(
         "oss",
         re.compile(
-            r"\b(?i:steps?|iter|iteration|batch|global step|update)(?:[:=\[ ]|\(train\))+(\d{1,15})(?![\d.]*[:\d]\d)", re.ASCII
+            r"\b(?i:steps?|iter|iteration|it|batch|global step|update)(?:[:=\[ ]|\(train\))+(\d{1,15})(?![\d.]*[:\d]\d)", re.ASCII
         ),
         _after(r"\b(?:(?:lm|train|training|total|avg|mean)[_ /-])?[lL]oss(?: is)?\s{0,16}+[:=]?"),
         _after(r"\b(?:(?:global |total )?grad(?:ient)?[_ ]?norm|gnorm)\s{0,16}+[:=]?"),
@@ -103,8 +104,8 @@ _BAR = re.compile(
 )
 _BAR_LOSS = _after(r"[ ,\[](?:train_|reduced_train_)?[lL]oss(?:_step)?=")
 _BLOCK_STEP = re.compile(r"\[(?:batch|step)=(\d{1,15})/")
-_BLOCK_LOSS = _after(r"(?:Train (?:metrics/)?loss/train/total:|train/CrossEntropyLoss=|Train LossBreakdown/total:)")
-_BLOCK_NORM = _after(r"(?:l2_norm/grad/global:|optim/total_grad_norm=)")
+_BLOCK_LOSS = _after(r"(?:Train (?:metrics/)?loss/train/total:|train/CrossEntropyLoss=|train/CE loss=|Train LossBreakdown/total:)")
+_BLOCK_NORM = _after(r"(?:l2_norm/grad/global:|optim/total[_ ]grad[_ ]norm=)")
 _DEEPSPEED = re.compile(r"\bstep=(\d{1,15}), skipped=\d+, lr=")
 _BATCH = re.compile(r"\bglobal[ _]batch[ _]size: *(\d{1,15})")
 _OWN_RANK = re.compile(r"\[?(?:RANK|Rank|rank)[ :=]*(\d{1,9})\]?")
@@ -133,6 +134,10 @@ class MetricReader:
         self._bar: tuple[int, int] = (0, 0)
         self._block: int | None = None
         self._leader: int | None = None
+        self.anchored = 0
+        """Lines without a step of their own that took it from a bar which had moved on since the line before."""
+        self.counted_on = 0
+        """Those that were counted on behind a bar instead: many where the output was buffered, and bars and losses came apart."""
         self._counted = 0  # points whose step was counted because no bar had been seen yet
 
     def news(self, lines: Iterable[Line]) -> list[MetricPoint]:
@@ -184,7 +189,7 @@ class MetricReader:
             return False
         bar = bars[-1]
         at, of = int(bar["at"]), int(bar["of"])
-        named = bool(bar[1].strip(" :"))
+        named = bool(bar[1].rpartition("]")[2].strip(" :"))  # behind "]" where an earlier state of it stands before
         if not named and of >= self._bar[1]:  # a shorter bar is that of an evaluation
             self._bar = (at, of)
             self._number_again(at)
@@ -192,7 +197,8 @@ class MetricReader:
         if loss is None or "alid" in bar[1]:
             return False
         step = re.search(r"global_step=(\d{1,15})", line.text)
-        self._add(line, int(step[1]) if step else at + of * int(bar["epoch"] or 0), loss[1])
+        epoch = bar["epoch"] or next(reversed(re.findall(r"\bEpoch (\d{1,9})", bar[1])), "0")  # behind an earlier state of it
+        self._add(line, int(step[1]) if step else at + of * int(epoch), loss[1])
         return True
 
     def _number_again(self, at: int) -> None:
@@ -211,7 +217,10 @@ class MetricReader:
             return True  # 1e400, NaN: a step of no training, which no count of ours could take
         if step is None:
             last = self.points[-1].step if self.points else 0
-            step = self._bar[0] if self._bar[0] > last else last + 1
+            moved = self._bar[0] > last
+            step = self._bar[0] if moved else last + 1
+            self.anchored += moved
+            self.counted_on += not moved and self._bar != (0, 0)
             self._counted += self._bar == (0, 0)
         self._add(line, int(step), loss, _number(values, _NORM_KEYS))
         return True

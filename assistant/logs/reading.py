@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import zlib
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
@@ -23,17 +24,26 @@ from assistant.untrusted import is_folder, is_regular, list_folder, open_regular
 BLOCK = 1 << 20
 """Bytes of a block: so small that it stays in the cache of one core."""
 MOST_BYTES = 8 << 30
-"""Of a log: of a longer file the middle is left out, of a longer text in a gzip the end."""
+"""Of a log: of a longer one the middle is left out."""
 _HEAD_BYTES = 2 << 30
 _SIZELESS_BYTES = 64 << 20
 """Of a file that says it is empty, and may not be."""
-MOST_GZIP_RATIO = 250
-"""Bytes of text for each byte of a gzip beyond `_RATIO_FROM_BYTES`; logs have 5 to 100, and what has 1,000 was made to hold us."""
-_RATIO_FROM_BYTES = 256 << 20
+GZIP_HEAD_BYTES = 128 << 20
+"""Of the text in a gzip: so much is read whatever it was packed from."""
+GZIP_RATIO = 25
+"""Bytes of text that are read for each byte of a gzip, where that is more: logs have 5 to 15, what was made to hold us 1,000."""
+GZIP_TAIL_BYTES = 32 << 20
+"""Of the end of a longer text; what stands between is unpacked and dropped."""
+_UNPACKED_BYTES = 4 << 30
+"""Unpacked of one gzip at most, a few seconds; of a longer text the end is not reached."""
+_PACKED_STEP = 16 << 10
+"""Bytes that are unpacked from at a time: of a file of empty members, the others are copied for each."""
 LONGEST_LINE = 16 << 20
 """Bytes after which a line is cut into several blocks."""
 _SAMPLE = 64 << 10
+_GZIP = b"\x1f\x8b"
 _FORMATS = {
+    _GZIP: "a gzip in a gzip; use: zcat FILE | nightshift diagnose -",
     b"\x7fELF": "a program",
     b"PK\x03\x04": "a zip archive (or a PyTorch checkpoint)",
     b"\x93NUMPY": "a NumPy array",
@@ -81,6 +91,7 @@ class _Window(io.RawIOBase):
     def __init__(self, file: io.FileIO) -> None:
         size = os.fstat(file.fileno()).st_size
         self.left_out = max(0, size - MOST_BYTES)
+        self.size = size
         self._file, self._note = file, b""
         # What is written meanwhile is left for the next look: else a job that writes faster than we read holds us. Files of /proc
         # have no size.
@@ -148,49 +159,90 @@ class _Replayed(io.RawIOBase):
 
 
 class _Gunzip(io.RawIOBase):
-    """Decompress member after member; stop quietly where the file ends early."""
+    """Decompress member after member; stop quietly where the file ends early, and leave out the middle of what repeats too much."""
 
-    def __init__(self, source: io.RawIOBase) -> None:
+    def __init__(self, source: io.RawIOBase, size: int | None) -> None:
+        """Read a gzip from its start.
+
+        Args:
+            source: Of the packed bytes.
+            size: How many there are; None when that is not known, as of standard input.
+        """
         self.truncated = False
+        self._broken = False
         self._source = io.BufferedReader(source, 256 << 10)
         self._member = zlib.decompressobj(wbits=31)
-        self._waiting = b""
+        self._packed = b""
         self._started = False
-        self._size = self._compressed = 0
+        self._size, self._unpacked, self._packed_bytes = size, 0, 0
+        self._end: deque[bytes] | None = None
+        """What is still to be given once the head has been: a note, and the end of the text."""
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: object) -> int:
         view = memoryview(cast(bytearray, buffer))
-        piece = self._piece(len(view))
+        if self._end is None:
+            packed = self._size if self._size is not None else self._packed_bytes
+            left = max(GZIP_HEAD_BYTES, packed * GZIP_RATIO) - self._unpacked
+            if left > 0:
+                piece = self._piece(min(len(view), left))
+                view[: len(piece)] = piece
+                return len(piece)
+            self._end = self._last()
+        if not self._end:
+            return 0
+        piece = self._end.popleft()
+        if len(piece) > len(view):
+            self._end.appendleft(piece[len(view) :])
+        piece = piece[: len(view)]
         view[: len(piece)] = piece
         return len(piece)
 
+    def _last(self) -> deque[bytes]:
+        """Unpack the rest, and return its end behind a line that says what is left out."""
+        pieces: deque[bytes] = deque()
+        kept = dropped = 0
+        while self._unpacked < _UNPACKED_BYTES and (piece := self._piece(BLOCK)):
+            pieces.append(piece)
+            kept += len(piece)
+            while kept - len(pieces[0]) >= GZIP_TAIL_BYTES:
+                dropped += len(pieces[0])
+                kept -= len(pieces.popleft())
+        what = f"{dropped:,} bytes are left out here"
+        if self._unpacked >= _UNPACKED_BYTES:
+            what, dropped = f"{dropped + kept:,} bytes and all that follows are left out here", dropped + kept
+            pieces.clear()
+        if dropped:
+            self.truncated = True
+            pieces.appendleft(f"\n[nightshift: {what}: a gzip that repeats itself so much is not read whole]\n".encode())
+        return pieces
+
     def _piece(self, size: int) -> bytes:
-        while not self.truncated:
+        """Return at most so many bytes of text; none at the end, and where nothing more can be unpacked."""
+        while not self._broken:
             if self._member.eof:
-                self._waiting = self._member.unused_data.lstrip(b"\x00")  # tapes and tar pad with zeros
+                self._packed = self._member.unused_data.lstrip(b"\x00")  # tapes and tar pad with zeros
                 self._member, self._started = zlib.decompressobj(wbits=31), False
-            compressed = self._waiting
-            if not compressed:
-                compressed = self._source.read(256 << 10)
-                self._compressed += len(compressed)
-            if not compressed:
-                self.truncated = self._started
-                return b""
+            packed = self._packed
+            if not packed:
+                packed = self._source.read(_PACKED_STEP)
+                self._packed_bytes += len(packed)
+            if not packed:
+                self._broken = self._started
+                break
             self._started = True
             try:
-                piece = self._member.decompress(compressed, size)
+                piece = self._member.decompress(packed, size)
             except zlib.error:
-                self.truncated = True
-                return b""
-            self._waiting = self._member.unconsumed_tail
+                self._broken = True
+                break
+            self._packed = self._member.unconsumed_tail
             if piece:
-                self._size += len(piece)
-                repeats = self._size > max(_RATIO_FROM_BYTES, self._compressed * MOST_GZIP_RATIO)
-                self.truncated = self._size > MOST_BYTES or repeats
+                self._unpacked += len(piece)
                 return piece
+        self.truncated = self.truncated or self._broken
         return b""
 
     def close(self) -> None:
@@ -250,7 +302,7 @@ def open_log(path: Path | str) -> LogStream:
     except OSError as error:
         raise InputError(f"{shown}: cannot be read: {error.strerror}") from error
     raw: io.RawIOBase = _Replayed(head, cast(Readable, file))
-    gunzip = _Gunzip(raw) if head.startswith(b"\x1f\x8b") else None
+    gunzip = _Gunzip(raw, window.size if window is not None else None) if head.startswith(_GZIP) else None
     if gunzip is not None:
         head = gunzip.read(_SAMPLE) or b""
         if not head and gunzip.truncated:

@@ -5,7 +5,7 @@ Read `terms`, then `loading` (files to terms), `in_force` (which terms hold now)
 
 from __future__ import annotations
 
-from assistant.policy.decision import Past, Request, Situation, decide, sits_at_a_door
+from assistant.policy.decision import Past, Request, Situation, decide, hourly_hard_limit, sits_at_a_door
 from assistant.policy.in_force import PolicyInForce, PolicyRecord, PolicyStanding, short_digest
 from assistant.policy.loading import LoadedPolicy, load_policy, load_policy_files, site_policy_file
 from assistant.policy.terms import (
@@ -38,6 +38,7 @@ __all__ = [
     "Targets",
     "Window",
     "decide",
+    "hourly_hard_limit",
     "load_policy",
     "load_policy_files",
     "short_digest",

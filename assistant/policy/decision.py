@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from assistant.policy.terms import Limits, Mode, PlaceLimits, Policy, Targets
 from assistant.records import Decision, Node, NodeState, Risk, Verdict
 
-__all__ = ["Past", "Request", "Situation", "decide", "sits_at_a_door"]
+__all__ = ["Past", "Request", "Situation", "decide", "hourly_hard_limit", "sits_at_a_door"]
 
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 _PERSONS = ("cli:", "chat:")
@@ -56,6 +56,8 @@ class Request:
     targets: Targets = field(default_factory=Targets)
     approved_by: str | None = None
     """The person who has said yes to exactly this call."""
+    shared_cause: int | None = None
+    """The incident of a shared cause that answers again, where the call is about one of its members."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +148,31 @@ def _by_mode(request: Request, policy: Policy, situation: Situation) -> _Answer:
         return _Answer(Verdict.ASK, "cooldown", cooling)
     beyond = _beyond("soft", request, policy, situation)
     if beyond is not None:
-        return _Answer(Verdict.ASK, *beyond)
+        return _of_shared_cause(request, policy, situation) or _Answer(Verdict.ASK, *beyond)
     return _Answer(Verdict.ALLOW, "mode.act", f"mode of {request.kind} is act, within all limits")
+
+
+def _of_shared_cause(request: Request, policy: Policy, situation: Situation) -> _Answer | None:
+    """Return the answer by the limits for restarts of a shared cause; None where it is none or the policy names none.
+
+    They count every change of the class, not those of this cause alone.
+    """
+    limits = policy.terms(request.kind).shared_cause
+    if request.shared_cause is None or limits == Limits():
+        return None
+    same = [past for past in situation.past if past.kind == request.kind]
+    place = f"kind.{request.kind}.shared_cause"
+    beyond = _beyond_limits(place, limits, same, request, situation)
+    if beyond is not None:
+        return _Answer(Verdict.ASK, *beyond)
+    why = f"the shared cause of incident {request.shared_cause} answers again, within {place} and all hard limits"
+    return _Answer(Verdict.ALLOW, "shared_cause", why)
+
+
+def hourly_hard_limit(kind: str, policy: Policy, situation: Situation) -> str:
+    """Return which hard limit of an hour one more change of an action class would pass, and why; empty where none."""
+    beyond = _beyond("hard", Request(Risk.CHANGE, kind, ""), policy, situation)
+    return f"{beyond[0]}: {beyond[1]}" if beyond is not None and beyond[0].endswith("_hour") else ""
 
 
 def _beyond(name: str, request: Request, policy: Policy, situation: Situation) -> tuple[str, str] | None:
@@ -158,18 +183,26 @@ def _beyond(name: str, request: Request, policy: Policy, situation: Situation) -
     total = [past for past in situation.past if policy.terms(past.kind).in_totals]
     if not policy.terms(request.kind).in_totals:
         everything = Limits()
-    for place, limits, past in ((f"kind.{request.kind}.{name}", own, same), (name, everything, total)):
-        for span, hours in (("hour", _HOUR), ("day", _DAY)):
-            recent = [one for one in past if one.at > situation.now - hours]
-            why = _too_many(getattr(limits, f"per_{span}"), request, recent) or _too_large_a_share(
-                getattr(limits, f"share_per_{span}"), request, recent, situation
-            )
-            if why is not None:
-                return f"{place}.{why[0]}_{span}", f"{why[1]} within the last {span}"
-            for sort, crowded in (("partition", limits.partition), ("rack", limits.rack)):
-                full = _too_many_of_a_place(crowded, sort, span, request, recent, situation)
-                if full is not None:
-                    return f"{place}.{sort}.{full[0]}_{span}", f"{full[1]} within the last {span}"
+    return _beyond_limits(f"kind.{request.kind}.{name}", own, same, request, situation) or _beyond_limits(
+        name, everything, total, request, situation
+    )
+
+
+def _beyond_limits(
+    place: str, limits: Limits, past: Sequence[Past], request: Request, situation: Situation
+) -> tuple[str, str] | None:
+    """Return rule and reason of the first of some limits that the call would pass, counted with earlier changes."""
+    for span, hours in (("hour", _HOUR), ("day", _DAY)):
+        recent = [one for one in past if one.at > situation.now - hours]
+        why = _too_many(getattr(limits, f"per_{span}"), request, recent) or _too_large_a_share(
+            getattr(limits, f"share_per_{span}"), request, recent, situation
+        )
+        if why is not None:
+            return f"{place}.{why[0]}_{span}", f"{why[1]} within the last {span}"
+        for sort, crowded in (("partition", limits.partition), ("rack", limits.rack)):
+            full = _too_many_of_a_place(crowded, sort, span, request, recent, situation)
+            if full is not None:
+                return f"{place}.{sort}.{full[0]}_{span}", f"{full[1]} within the last {span}"
     return None
 
 

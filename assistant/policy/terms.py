@@ -116,6 +116,9 @@ class KindTerms:
     """Beyond these a person is asked."""
     hard: Limits = field(default_factory=Limits)
     """Beyond these nobody can: it is denied."""
+    shared_cause: Limits = field(default_factory=Limits)
+    """In place of `soft`, of the class and over all classes, for the restart of a job that failed of what others failed of at the
+    same time, once a probe has shown that the cause answers again; absent: `soft` holds. Both times must be limited."""
     cooldown_min: float | None = None
     takes_nodes: bool = False
     """Whether it takes nodes out of scheduling, so that `min_healthy_share` holds."""
@@ -124,6 +127,14 @@ class KindTerms:
 
     def __post_init__(self) -> None:
         _check_cooldown(self.cooldown_min)
+        if self.shared_cause == Limits():
+            return
+        for span in ("per_hour", "per_day"):
+            most, hard = getattr(self.shared_cause, span), getattr(self.hard, span)
+            if most is None:
+                raise ValueError(f"shared_cause needs both per_hour and per_day: {span} is missing")
+            if hard is not None and most > hard:
+                raise ValueError(f"shared_cause.{span} is {most}, and hard.{span} allows only {hard}")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from assistant.records.diagnoses import Citation, Diagnosis, LearnedRule, NodeFinding, NodePattern, Recall, Rival, Sighting
 from assistant.records.incidents import Call, Decision, Event, Evidence, Incident, Outcome
 from assistant.records.jobs import Checkpoint, Job, JobSpec, MetricPoint, Node, Reservation, partition_names
-from assistant.records.tags import Tag, run_of, tag_of, tags_in, without_tags
+from assistant.records.tags import Tag, hold_comment, hold_mark, run_of, tag_of, tags_in, without_tags
 from assistant.records.words import (
     Action,
     CallStatus,
@@ -62,6 +62,8 @@ __all__ = [
     "Sighting",
     "Tag",
     "Verdict",
+    "hold_comment",
+    "hold_mark",
     "partition_names",
     "run_of",
     "tag_of",

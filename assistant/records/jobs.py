@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from assistant.records.processes import ProcessReport
 from assistant.records.words import JobState, NodeState
 
 HELD = "JobHeld"
@@ -82,8 +83,16 @@ class Job:
     """Whether `log` and `error_log` keep what stood there before the attempt; Slurm cuts it off unless it is told to append."""
     site_logs: tuple[str, ...] = ()
     """Patterns of logs that the site's settings name for every job."""
+    dependency: str = ""
+    """Of a pending job, as the scheduler shows it: `afternotok:12(unfulfilled)`; empty where nothing of it is unfulfilled."""
+    interactive: bool = False
+    """Whether it is an allocation of salloc or srun, without a batch script: it cannot be submitted again."""
     dated_logs: bool = False
     """Whether times of files can be compared with `started` and `ended`: not where time is simulated or a job is replayed."""
+    processes: ProcessReport | None = None
+    """What its processes were seen to write in this attempt, as the store keeps it; None where no look was taken."""
+    ended_by: str = ""
+    """Who cancelled it, as the scheduler names them: an account, or `uid 2001`; empty where it does not say."""
 
     @property
     def ended_badly(self) -> bool:

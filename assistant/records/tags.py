@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from assistant.records.jobs import Job
 
-__all__ = ["MARK", "PATTERN", "Tag", "run_of", "tag_of", "tags_in", "without_tags"]
+__all__ = ["MARK", "PATTERN", "Tag", "hold_comment", "hold_mark", "run_of", "tag_of", "tags_in", "without_tags"]
 
 MARK = "nightshift:"
 """What every tag begins with; alone, it marks a cordon that no call made."""
@@ -21,7 +21,8 @@ PATTERN = r"nightshift:(?:[a-z0-9]{8,16}:)?[0-9]{1,15}:[0-9]{1,15}"
 _TAG = re.compile(
     r"(?<!\S)nightshift:(?:(?P<store>[a-z0-9]{8,16}):)?(?P<incident>[0-9]{1,15}):(?P<call>[0-9]{1,15})(?!\S)", re.ASCII
 )
-_SPACED_TAG = re.compile(rf"\s{{0,16}}+(?<!\S){PATTERN}(?!\S)", re.ASCII)
+_HOLD_MARK = "nightshift-hold:"
+_SPACED_TAG = re.compile(rf"\s{{0,16}}+(?<!\S)(?:{PATTERN}|{_HOLD_MARK}[0-9]{{1,9}})(?!\S)", re.ASCII)
 
 
 class Tag(NamedTuple):
@@ -54,8 +55,24 @@ def tags_in(text: str) -> list[Tag]:
 
 
 def without_tags(text: str) -> str:
-    """Return a text without its tags; other words stay as they are."""
+    """Return a text without its tags and hold marks; other words stay as they are."""
     return _SPACED_TAG.sub("", text).strip()
+
+
+def hold_mark(attempt: int) -> str:
+    """Return the word that stands in the comment of a job which a call has queued again held, for the attempt that is held."""
+    return f"{_HOLD_MARK}{attempt}"
+
+
+def hold_comment(comment: str, tag: str, attempt: int) -> str:
+    """Return the comment of a job that a call has queued again held: the user's words, the call's tag and the mark.
+
+    Args:
+        comment: As it is now; older tags and marks are dropped.
+        tag: Of the call.
+        attempt: The one that waits.
+    """
+    return f"{without_tags(comment)} {tag} {hold_mark(attempt)}".strip()
 
 
 def run_of(job: Job) -> str:

@@ -2,15 +2,18 @@
 
 Variables, arrays, `${X:-default}`, quotes, continued lines, here-documents, `cd`, `export`, `bash -c` and scripts that it calls are
 followed. What only a run can tell (`$(date)`, arithmetic, loops) makes a word `UNRESOLVED`, and such a word is never believed.
-Both branches of an `if` count: `if [ -f latest ]; then RESUME="--load ckpt"; fi` shows that the script can resume.
+Both branches of an `if` count: `if [ -f latest ]; then RESUME="--load ckpt"; fi` shows that the script can resume. Where the caller
+can tell which files exist, a test of one file decides, and only the branch counts that a run would take now.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
+
+from assistant.recover.shell_branches import Branches, FileTest
 
 UNRESOLVED = "\ufffc"
 """Stands in a word for what cannot be told without running the script."""
@@ -93,6 +96,12 @@ class _Shell:
     launches: list[Launch] = field(default_factory=list)
     parameters: tuple[str, ...] = ()
     depth: int = 0
+    exists: FileTest | None = None
+
+
+PYTHON_SCRIPT = re.compile(r"#![^\n]*\bpython[\d.]*(?:\s|$)")
+"""First line of a batch script that is a Python program."""
+END_OF_SCRIPT = "NIGHTSHIFT_END_OF_SCRIPT"
 
 
 def launches_of(
@@ -102,6 +111,7 @@ def launches_of(
     work_dir: str,
     arguments: Sequence[str] = (),
     read: Callable[[str], str | None] = lambda _: None,
+    exists: FileTest | None = None,
 ) -> list[Launch]:
     """Return the commands of a script in their order, with what can be told of their words.
 
@@ -112,9 +122,14 @@ def launches_of(
         arguments: Of the script: `$1` and so on.
         read: Returns the text of another file by its absolute path, None where it cannot be read; called for scripts that this one
             calls.
+        exists: Answers the tests of files by which an `if` chooses; both branches count where it is None or answers None.
     """
-    shell = _Shell({**environment, "PWD": work_dir}, {}, work_dir, read, parameters=tuple(arguments))
-    _run(shell, script[:MOST_SCRIPT_BYTES])
+    shell = _Shell({**environment, "PWD": work_dir}, {}, work_dir, read, parameters=tuple(arguments), exists=exists)
+    script = script[:MOST_SCRIPT_BYTES]
+    if PYTHON_SCRIPT.match(script):
+        # not for a shell: the batch script is the program itself
+        script = f"python3 - \"$@\" <<'{END_OF_SCRIPT}'\n{script}\n{END_OF_SCRIPT}\n"
+    _run(shell, script)
     return shell.launches
 
 
@@ -186,7 +201,9 @@ def _deeper(shell: _Shell, text: str, arguments: Sequence[str]) -> None:
     """Read the text of a shell of its own: what it sets does not come back."""
     if shell.depth >= MOST_NESTED:
         return
-    inner = _Shell(dict(shell.variables), {}, shell.folder, shell.read, shell.launches, tuple(arguments), shell.depth + 1)
+    inner = _Shell(
+        dict(shell.variables), {}, shell.folder, shell.read, shell.launches, tuple(arguments), shell.depth + 1, shell.exists
+    )
     _run(inner, text[:MOST_SCRIPT_BYTES])
 
 
@@ -368,18 +385,24 @@ def _commands(shell: _Shell, text: str) -> Iterator[tuple[list[str], str, tuple[
     words: list[str] = []
     writes: list[str] = []
     delimiter = ""
+    branches = Branches(shell.exists, lambda path: "" if UNRESOLVED in path + shell.folder else _joined(shell.folder, path))
+    aside = replace(shell, variables={}, arrays={})  # takes the assignments of branches that are not run
     while True:
+        scanner.shell = shell if branches.taken else aside
         scanner.blank()
         if scanner.at >= len(text):
-            if words:
+            if words and branches.taken:
                 yield words, "", tuple(writes)
             return
         operator = scanner.operator()
         if operator is None:
             before = scanner.at
-            if all(word in KEYWORDS for word in words) and _assigned(scanner):
+            first = all(word in KEYWORDS for word in words)
+            if first and _assigned(scanner):
                 continue
             words += scanner.word()
+            if first and words and words[-1] in KEYWORDS:
+                branches.keyword(words[-1])
             scanner.at = max(scanner.at, before + 1)
             continue
         scanner.at += len(operator)
@@ -392,7 +415,9 @@ def _commands(shell: _Shell, text: str) -> Iterator[tuple[list[str], str, tuple[
             stdin = _here_document(scanner, delimiter) if operator == "\n" and delimiter else ""
             delimiter = "" if operator == "\n" else delimiter
             if words and (operator == "\n" or not delimiter):
-                yield words, stdin, tuple(writes)
+                branches.command(words)
+                if branches.taken:
+                    yield words, stdin, tuple(writes)
                 words, writes = [], []
         else:  # a redirection: its file is no argument
             if words and words[-1] in ("1", "2"):

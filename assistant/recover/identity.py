@@ -11,14 +11,17 @@ from datetime import timedelta
 
 from assistant.errors import UsageError
 from assistant.policy import sits_at_a_door
-from assistant.records import Call, Job, JobState, run_of, tags_in
+from assistant.records import Call, Job, JobState, hold_mark, run_of, tags_in
 from assistant.tooling import Context, History
 
 __all__ = [
     "CLOCKS_APART",
+    "HELD_UNKNOWN",
     "LIVING",
     "RESTARTS",
     "is_claim",
+    "is_held_by",
+    "is_watchs",
     "is_withdrawn_claim",
     "other_keeper",
     "other_store",
@@ -93,6 +96,29 @@ def other_keeper(context: Context, job: Job) -> str:
         f"job {job.id} carries the tag of another Nightshift (store {store}), which looks after it; end one of the two watches, or "
         f"restart the job by hand: nightshift recover {job.id}"
     )
+
+
+HELD_UNKNOWN = (
+    "job {job} waits held, queued again under its own id, and whether Nightshift, its owner or an administrator holds it cannot be "
+    "told; it is neither released nor ended: scontrol release {job}, or scancel {job}"
+)
+"""About a hold that carries no proof, with the id of the job."""
+
+
+def is_held_by(job: Job, tag: str) -> bool:
+    """Return whether a job waits held because the call with a tag has queued it again.
+
+    Slurm refuses to queue a job again that waits already, so of all who try one succeeds; that one writes its tag and the attempt
+    into the comment. A hold of before that mark, of a later attempt, or of another sort (`JobHeldUser`, `JobHeldAdmin`) is none of
+    the call's.
+    """
+    words = job.comment.split()
+    return bool(tag) and job.requeued_held and tag in words and hold_mark(job.attempt) in words
+
+
+def is_watchs(context: Context) -> bool:
+    """Return whether a call is made by a watch or an agent, and can so be put off; a person who makes one waits for its answer."""
+    return not sits_at_a_door(context.by)
 
 
 def is_claim(job: Job) -> bool:

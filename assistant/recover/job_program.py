@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 import pwd
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -17,8 +18,9 @@ from typing import Any
 from assistant.errors import InputError
 from assistant.records import Job
 from assistant.recover.batch_script import ASSIGNMENT, UNRESOLVED, Launch, absolute, launches_of
+from assistant.recover.shell_branches import FileTest
 from assistant.recover.trainer_source import SourceCall, TrainerSource, parse_source
-from assistant.untrusted import LOOK_S, parse_json, parse_toml, read_whole, reading_as, within
+from assistant.untrusted import LOOK_S, parse_json, parse_toml, read_whole, reading_as, status_of, within
 
 MOST_FILE_BYTES = 2 << 20
 MOST_FILES = 80
@@ -35,6 +37,8 @@ HARMLESS = frozenset(
     "read unset nvidia-smi env printenv uname id pwd module let : ((".split()
 )
 """Commands that leave no files behind."""
+INTERPOLATION = re.compile(r"\$\{([A-Za-z][\w.]{0,200})\}")
+TESTS_FILES = re.compile(r"\b(?:if|elif)\b[^\n]{0,40}\s-[defhLrs]\s")
 OPTION = re.compile(r"(?:--|\+{0,2})([A-Za-z][\w./-]{0,100})=(.*)", re.DOTALL)
 
 
@@ -55,6 +59,13 @@ class Option:
         return self.name.rpartition(".")[2]
 
 
+STARTS = re.compile(
+    r"(?:^|\.)(?:Popen|check_call|check_output|getoutput|getstatusoutput|exec[lv]p?e?|spawn[lv]p?e?|posix_spawn)$"
+    r"|^(?:subprocess|sp|sh|asyncio)\.|^os\.(?:system|popen)$|^(?:runpy|submitit)\.|^(?:call|run|system)$"
+)
+"""Calls by which a Python program starts another one."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobProgram:
     """One program of a job's script."""
@@ -66,6 +77,8 @@ class JobProgram:
     """None where its file could not be read."""
     modules: tuple[TrainerSource, ...] = ()
     """Python files beside it that it imports."""
+    removed: tuple[str, ...] = ()
+    """Absolute paths and patterns that the script deletes or moves away before it starts this program."""
 
     def option(self, *names: str) -> Option | None:
         """Return the first option of one of these names; a name with a dot must match whole, another also as the last part."""
@@ -85,6 +98,11 @@ class JobProgram:
     def calls(self) -> list[SourceCall]:
         """All calls of its source and of the modules beside it."""
         return [call for part in self.sources for call in part.calls]
+
+    @property
+    def starts_others(self) -> bool:
+        """Whether its source starts other programs: what these load and save stands elsewhere."""
+        return any(STARTS.search(call.name) for call in self.calls)
 
     @property
     def sources(self) -> tuple[TrainerSource, ...]:
@@ -142,12 +160,13 @@ def job_environment(job: Job) -> dict[str, str]:
     return {**{name: value for name, value in known.items() if value}, **(job.spec.environment if job.spec else {})}
 
 
-def programs_of(job: Job, read: Callable[[str], str | None] | None = None) -> list[JobProgram]:
+def programs_of(job: Job, read: Callable[[str], str | None] | None = None, *, exists: FileTest | None = None) -> list[JobProgram]:
     """Return the programs that a job's script starts, in order; none where the scheduler keeps no script.
 
     Args:
         job: With its spec.
         read: Returns a file's text by its absolute path; reads with the rights of the job's owner when None.
+        exists: Answers the file tests of its script; where it is None both branches of each `if` count.
 
     Raises:
         Unavailable: The storage did not answer.
@@ -157,12 +176,64 @@ def programs_of(job: Job, read: Callable[[str], str | None] | None = None) -> li
     read = read or FileReader(job.account)
     environment = job_environment(job)
     folder = str(job.work_dir or job.spec.work_dir)
-    launches = launches_of(job.spec.script, environment=environment, work_dir=folder, arguments=job.spec.arguments, read=read)
+    launches = launches_of(
+        job.spec.script, environment=environment, work_dir=folder, arguments=job.spec.arguments, read=read, exists=exists
+    )
     programs: list[JobProgram] = []
+    removed: list[str] = []
     for launch in launches:
+        removed += _removed(launch)
         if len(programs) < MOST_PROGRAMS and PurePosixPath(launch.words[0]).name not in QUIET and _starts_something(launch):
-            programs.append(_program(launch, read))
+            programs.append(replace(_program(launch, read), removed=tuple(removed)))
     return programs
+
+
+def _removed(launch: Launch) -> Iterator[str]:
+    """Yield what an `rm` or `mv` of the script takes away, as absolute paths or patterns, where it is known."""
+    command = PurePosixPath(launch.words[0]).name
+    if command not in ("rm", "mv"):
+        return
+    names = [word for word in launch.words[1:] if not word.startswith("-")]
+    for name in names[:-1] if command == "mv" else names:
+        path = absolute(name, launch.folder)
+        if path is not None and UNRESOLVED not in str(path):
+            yield str(path)
+
+
+def programs_now(job: Job, programs: Sequence[JobProgram]) -> list[JobProgram]:
+    """Return the programs that a job's script would start if it ran now: its tests of files are answered by what is there.
+
+    Args:
+        job: With its spec.
+        programs: From `programs_of`; given back where the script tests no file.
+
+    Raises:
+        Unavailable: The storage did not answer.
+    """
+    script = job.spec.script if job.spec is not None else ""
+    calls_scripts = any(word.endswith(".sh") for program in programs for word in program.launch.words)
+    if not TESTS_FILES.search(script) and not calls_scripts:
+        return list(programs)
+    return programs_of(job, exists=partial(_file_test, job.account))
+
+
+def _file_test(account: str, letter: str, path: str) -> bool | None:
+    """Answer `[ -f PATH ]` with the rights of a job's owner; None where that cannot be told."""
+
+    def look() -> bool:
+        if letter in "hL":
+            return Path(path).is_symlink()
+        status = status_of(Path(path))
+        kinds = {"d": stat.S_ISDIR(status.st_mode), "f": stat.S_ISREG(status.st_mode), "s": status.st_size > 0}
+        return kinds.get(letter, True)
+
+    try:
+        with reading_as(account):
+            return within(LOOK_S, look, path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, InputError, ValueError):
+        return None
 
 
 def saves_nothing(job: Job, read: Callable[[str], str | None] | None = None) -> bool:
@@ -296,9 +367,18 @@ def _file(path: Path | None, read: Callable[[str], str | None]) -> Iterator[Opti
     if path is None or text is None:
         return
     try:
-        yield from (Option(name, value, f"{name} in {path.name}") for name, value in _flat(_parsed(path, text)))
+        values = list(_flat(_parsed(path, text)))
     except (ValueError, InputError, RecursionError):
         return
+    known = dict(values)
+    for name, value in values:
+        yield Option(name, _interpolated(value, known), f"{name} in {path.name}")
+
+
+def _interpolated(value: str, known: Mapping[str, str]) -> str:
+    """Return a value with OmegaConf's `${other.key}` replaced from the same file; what asks for more only a run can tell."""
+    filled = INTERPOLATION.sub(lambda match: known.get(normalised(match[1]), match[0]), value)
+    return UNRESOLVED if "${" in filled else filled
 
 
 def _parsed(path: Path, text: str) -> Any:
@@ -330,6 +410,6 @@ def _flat(value: Any, above: str = "", left: list[int] | None = None) -> Iterato
         elif isinstance(inner, bool):
             yield name, "true" if inner else "false"
         elif isinstance(inner, str | int | float):
-            yield name, str(inner) if "${" not in str(inner) else UNRESOLVED
+            yield name, str(inner)
         elif inner is None:
             yield name, "null"

@@ -22,7 +22,8 @@ from assistant.recover.checkpoints.place import Place, checkpoint_place
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState
 from assistant.recover.directives import Directives, read_directives
 from assistant.recover.job_program import JobProgram, programs_of
-from assistant.recover.resume import ResumeMeans, ResumeWay, resume_way
+from assistant.recover.resume import resume_way
+from assistant.recover.resume_means import ResumeMeans, ResumeWay
 from assistant.schedulers.slurm_spec import repeat_doubt
 from assistant.schedulers.slurm_typed import VALUE_LETTERS
 

@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 from assistant.logs.lines import Line
 from assistant.logs.metrics import MetricReader
 from assistant.records import Checkpoint
-from assistant.recover.checkpoints.layout import counts_steps, step_in_name
+from assistant.recover.checkpoints.layout import could_be_checkpoint, counts_steps, step_in_name
 
 MOST_LINES = 200_000
 """Lines that are looked through: a load stands at the beginning of an attempt."""
@@ -32,7 +32,7 @@ BAR = re.compile(r"%\|[^|]{0,400}\|\s{0,8}\d{1,15}/\d{1,15} \[")
 _PATH = r"[`'\"(]?(?:local:|file://|path=)?(?P<path>(?:/|\./|\.\./|[\w.-]{1,255}/)[^\s`'\"),;\]]{1,4000})"
 _NOUN = r"(?:checkpoints?|ckpts?|(?:training |optimizer )?states?|snapshots?|model(?: weights| states?)?|weights|training|run)"
 _VERB = r"(?:load(?:ing|ed)?|restor(?:e|ing|ed)|resum(?:e|ing|ed)|continu(?:e|ing|ed)|recover(?:ing|ed))"
-_STEP_AFTER = r"(?:.{0,80}?\b(?:step|iter(?:ation)?)\b\D{0,4}(?P<step>\d{1,15}))?"
+_STEP_AFTER = r"(?:.{0,80}?(?:\b(?:step|iter(?:ation)?)\b\D{0,4}|@ (?=\d{1,15} updates))(?P<step>\d{1,15}))?"
 LOADS = (
     # Megatron-LM: " loading distributed checkpoint from /ckpt at iteration 40", "successfully loaded checkpoint from /ckpt [ t 1/1"
     re.compile(rf"load(?:ing|ed) (?:\w+ ){{0,3}}checkpoint from {_PATH}{_STEP_AFTER}", re.IGNORECASE),
@@ -168,7 +168,8 @@ def loaded_checkpoint(lines: Iterable[Line]) -> LoadedCheckpoint:
         elif load is None and len(fresh) < MOST_LOADS and FRESH.search(text):
             fresh.append((line.number, text.strip()[:300]))
     # a step that was counted on is right only once a progress bar has told where the count began
-    points = [point for point in reader.points if bars or point.line in own_steps]
+    by_bar = bars and reader.counted_on <= reader.anchored + 1
+    points = [point for point in reader.points if by_bar or point.line in own_steps]
     steps = list(dict.fromkeys(point.step for point in points))[:MOST_STEPS]
     gaps = [after - before for before, after in pairwise(steps) if after > before]
     exact = not points or points[0].line in own_steps
@@ -206,11 +207,12 @@ def _load_line(number: int, text: str) -> LoadLine | None:
 
 def _step_of(path: str) -> int | None:
     """Return the step that the last parts of a path name: `…/global_step40/mp_rank_00_model_states.pt` is of step 40."""
-    for part in reversed(PurePosixPath(path).parts[-3:]):
-        step = step_in_name(part)
-        if step is not None:
-            return step
-    return None
+    *above, name = PurePosixPath(path).parts[-3:] or ("",)
+    if (step := step_in_name(name)) is not None:
+        return step
+    # a folder further up counts only where it is a checkpoint: `/tmp/trainer.60/ckpt/last.pt` has the job's id in its path
+    folders = [part for part in reversed(above) if could_be_checkpoint(part, folder=True)]
+    return next((step for part in folders if (step := step_in_name(part)) is not None), None)
 
 
 def compare_loaded(chosen: Checkpoint | None, loaded: LoadedCheckpoint) -> LoadComparison:

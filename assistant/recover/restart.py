@@ -28,6 +28,13 @@ SKIP_TO = "NIGHTSHIFT_SKIP_TO"
 SKIP_STEPS = ("NIGHTSHIFT_SKIP_FROM_STEP", "NIGHTSHIFT_SKIP_TO_STEP")
 ATTEMPT = "NIGHTSHIFT_ATTEMPT"
 LAUNCHER = re.compile(r"\b(?:srun|torchrun|mpirun|mpiexec|deepspeed|accelerate|python[\d.]*|fairseq-train|litgpt|tune|nemo)\b")
+OF_THE_JOB = re.compile(r"SLURM_(?:JOB_NAME|JOB_?ID|ARRAY_|PROCID)|\bRANDOM\b|\bdate\b|\bmktemp\b|\buuidgen\b|--export=\w+=")
+"""What makes two runs of one script differ."""
+OF_A_SHELL = re.compile(
+    r"(?:SLURM|SBATCH|NIGHTSHIFT|SSH|TERM|TMUX|XDG|LC)_?\w*|PWD|OLDPWD|SHLVL|_|STY|WINDOWID|DISPLAY|HOSTNAME|HOME|USER|LOGNAME|PATH|TMPDIR"
+)
+"""Variables that make no other run of a script: of the shell it was submitted from, or the same in all jobs of a user."""
+OUTSIDE = re.compile(r"\$\{?([A-Za-z]\w{0,100})")
 NOT_SAFE = re.compile(r"[^\w@%+=:,./-]")
 """Characters that a shell would not pass on as they are."""
 
@@ -232,6 +239,16 @@ def restart_problem(
     return stale or too_few_nodes(spec, nodes)
 
 
+def interactive_note(job: Job | None) -> str:
+    """Return why nothing brings an allocation of salloc or srun back, for people; empty for other jobs."""
+    if job is None or not job.interactive:
+        return ""
+    return (
+        f"job {job.id} is interactive (salloc or srun): it has no script that could be submitted again, and its output went to the "
+        f"terminal of {job.user}; nothing is restarted"
+    )
+
+
 def live_double(job: Job, jobs: Sequence[Job], same: Callable[[Job, Job], bool] | None = None) -> Job | None:
     """Return a job that is pending or running and of the same run.
 
@@ -248,7 +265,8 @@ def same_run(job: Job, other: Job, *, folder: Path | None = None, other_folder: 
     """Return whether two jobs are attempts of one training run: what one saves, the other would write over.
 
     Checkpoint folders decide where both are known. Else jobs of one user, name and work folder are one run, unless they are
-    different tasks of arrays, or differ in what their scripts run, in arguments or in exported variables.
+    different tasks of arrays, or differ in what their scripts run, in arguments or in exported variables. Names may differ, as in
+    a chain `run:1`, `run:2`, where the very same commands run and take nothing from name or id of the job.
 
     Args:
         job: An attempt.
@@ -258,7 +276,9 @@ def same_run(job: Job, other: Job, *, folder: Path | None = None, other_folder: 
     """
     if folder is not None and other_folder is not None:
         return folder == other_folder
-    if (job.user, job.name, job.work_dir) != (other.user, other.name, other.work_dir):
+    if (job.user, job.work_dir) != (other.user, other.work_dir):
+        return False
+    if job.name != other.name and not _differ_in_name_only(job.spec, other.spec):
         return False
     if _tasks(job) and _tasks(other) and (_tasks(job) != _tasks(other) or job.id.partition("_")[0] == other.id.partition("_")[0]):
         return False
@@ -279,6 +299,21 @@ def _asks_the_same(spec: JobSpec, other: JobSpec) -> bool:
     names = {name for one in exports for name in one if not name.startswith("NIGHTSHIFT_")}
     values = [[{**one.environment, **named}.get(name) for name in names] for one, named in zip((spec, other), exports, strict=True)]
     return all(None in pair or pair[0] == pair[1] for pair in zip(*values, strict=True))
+
+
+def _differ_in_name_only(spec: JobSpec | None, other: JobSpec | None) -> bool:
+    """Return whether two submissions run the very same commands, which nothing of the job itself makes another run."""
+    if spec is None or other is None or spec.doubt or other.doubt or spec.arguments != other.arguments:
+        return False
+    commands = _commands(spec.script)
+    if not commands or commands != _commands(other.script) or any(OF_THE_JOB.search(line) for line in commands):
+        return False
+    known = [{name: text for name, text in one.environment.items() if not OF_A_SHELL.fullmatch(name)} for one in (spec, other)]
+    if spec.environment and other.environment and known[0] != known[1]:
+        return False
+    text = "\n".join(commands)
+    from_outside = {*OUTSIDE.findall(text)} - {*re.findall(r"(?:^|[\s;(])(?:export )?([A-Za-z]\w*)=", text)}
+    return bool(spec.environment and other.environment) or not any(not OF_A_SHELL.fullmatch(name) for name in from_outside)
 
 
 def _commands(script: str) -> list[str]:

@@ -10,16 +10,17 @@ import ast
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from assistant.records import Job
-from assistant.recover.batch_script import UNRESOLVED
+from assistant.recover.batch_script import UNRESOLVED, absolute
 from assistant.recover.checkpoints.save_options import is_torchtitan
 from assistant.recover.directives import read_directives
+from assistant.recover.installed_trainers import installed_trainer
 from assistant.recover.job_program import JobProgram
 from assistant.recover.loaded import LoadedCheckpoint
+from assistant.recover.resume_means import NO, ResumeMeans, ResumeWay, by_text
 from assistant.recover.trainer_source import UNKNOWN, SourceCall, TrainerSource
 
 OWN_VARIABLES = re.compile(r"\bNIGHTSHIFT_(?:RESUME_FROM|ARGS|STEP)\b")
@@ -30,7 +31,7 @@ LATEST = re.compile(
 """Words by which a program looks for the newest checkpoint."""
 PRESENT = re.compile(r"\b(?:exists|isdir|isfile|is_dir|is_file)\b")
 TRACKER_NAME = re.compile(
-    r"latest_checkpointed_iteration|['\"/]latest(?:\.txt|_step)?['\"]|last_checkpoint['\"]|checkpoint\.meta\.json"
+    r"latest_checkpointed_iteration|['\"/]latest(?:\.txt|_step)?['\"]|last_checkpoint(?:\.txt)?['\"]|checkpoint\.meta\.json"
 )
 READS = frozenset(("read_text", "read", "readline", "readlines", "load", "loads", "loadtxt", "read_bytes"))
 LOADS = frozenset(
@@ -50,7 +51,9 @@ LOADS = frozenset(
 LISTS = frozenset(
     ("glob", "rglob", "iglob", "listdir", "iterdir", "scandir", "get_last_checkpoint", "latest_step", "latest_checkpoint")
 )
-SAVED_NAMES = re.compile(r"ckpt|check_?point|step|iter|epoch|save|resume|latest|last|snapshot|state|get_last|\bout", re.IGNORECASE)
+SAVED_NAMES = re.compile(
+    r"ckpt|check_?point|step|iter|epoch|save|resume|latest|last|snapshot|state|get_last|\bout|model_\*|\.ckpt\b", re.IGNORECASE
+)
 BASE_NAMES = re.compile(r"pretrain|base_model|init_weights|teacher|vocab|token|dataset", re.IGNORECASE)
 RESUME_OPTIONS = (
     *(
@@ -78,63 +81,12 @@ RESUME_OPTIONS = (
 )
 MEGATRON_PROGRAM = re.compile(r"pretrain_(?:gpt|bert|t5|mamba|vlm|retro|ict|vision_\w+)\.py")
 """Training programs that Megatron-LM ships."""
-NO = frozenset(("", "false", "none", "null", "no", "0", "scratch", "never"))
-NEWEST_WORDS = frozenset(("true", "yes", "1", "auto", "last", "latest", "newest", "resume", "hpc", "allow", "must"))
 PLAIN_LIBRARIES = frozenset(
     "torch numpy torchvision torchaudio datasets tokenizers tqdm wandb tensorboard matplotlib pandas scipy yaml safetensors "
     "packaging psutil einops sentencepiece tiktoken transformers accelerate lightning pytorch_lightning peft deepspeed jax flax "
     "optax mpi4py rich omegaconf hydra absl sklearn PIL requests".split()
 )
 """Libraries that resume nothing unless the program asks them to."""
-
-
-class ResumeMeans(StrEnum):
-    """By what a script goes on."""
-
-    ARGUMENT = "argument"
-    """By what Nightshift hands it: a `resume=` directive or `$NIGHTSHIFT_RESUME_FROM`."""
-    TRACKER = "tracker"
-    """By a file in the folder that names the checkpoint."""
-    NEWEST = "newest"
-    """From the newest checkpoint in its folder."""
-    FIXED = "fixed"
-    """From one checkpoint that the script names, at each start the same."""
-    NONE = "none"
-    """It begins at the start."""
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class ResumeWay:
-    """How a script goes on, and how that is known."""
-
-    means: ResumeMeans
-    by: str
-    """For people: `--load on the command line of pretrain.py`; what is missing with NONE and UNKNOWN."""
-    path: str = ""
-    """With TRACKER the folder of the tracker where the script names it, with FIXED the checkpoint."""
-
-    @property
-    def sentence(self) -> str:
-        """One sentence for plans, reports and checks."""
-        match self.means:
-            case ResumeMeans.ARGUMENT:
-                return f"this script resumes from the checkpoint that it is given, by {self.by}"
-            case ResumeMeans.TRACKER:
-                return f"this script resumes by itself from the checkpoint that its tracker file names ({self.by})"
-            case ResumeMeans.NEWEST:
-                return f"this script resumes by itself from the newest ({self.by})"
-            case ResumeMeans.FIXED:
-                return f"this script begins each time at {self.path} ({self.by})"
-            case ResumeMeans.NONE:
-                return f"this script does not resume: it would start at 0 ({self.by})"
-        return f"whether this script resumes is not known ({self.by})"
-
-
-SETTLE = (
-    'say how it resumes in the script: #NIGHTSHIFT resume="--OPTION {checkpoint}", or #NIGHTSHIFT resumes=newest where it does so '
-    "by itself"
-)
 
 
 def resume_way(job: Job, programs: Sequence[JobProgram], loaded: LoadedCheckpoint | None = None) -> ResumeWay:
@@ -158,6 +110,13 @@ def resume_way(job: Job, programs: Sequence[JobProgram], loaded: LoadedCheckpoin
     )
     if variable is not None:
         return ResumeWay(ResumeMeans.ARGUMENT, f"${variable.group()}")
+    way = _unaided(code, programs, loaded)
+    removed = dict.fromkeys(path for program in programs for path in (*program.removed, *_removed_by(program)))
+    return replace(way, removed=tuple(removed))
+
+
+def _unaided(code: str, programs: Sequence[JobProgram], loaded: LoadedCheckpoint | None) -> ResumeWay:
+    """Return how a script resumes that says nothing about it to Nightshift."""
     ways = [_way_of(program) for program in reversed(programs)]
     known = [way for way in ways if way.means is not ResumeMeans.UNKNOWN]
     resuming = [way for way in known if way.means is not ResumeMeans.NONE]
@@ -177,6 +136,17 @@ def resume_way(job: Job, programs: Sequence[JobProgram], loaded: LoadedCheckpoin
     return unknown or ResumeWay(ResumeMeans.UNKNOWN, "it starts no program that can be read")
 
 
+def _removed_by(program: JobProgram) -> Iterator[str]:
+    """Yield the folders that a program itself deletes with all in them, as far as its arguments tell them."""
+    for source in program.sources:
+        for call in source.called("rmtree"):
+            node = call.keywords.get("path") or (call.positional[0] if call.positional else None)
+            value = source.value(node)
+            path = absolute(value, program.launch.folder) if isinstance(value, str) and value else None
+            if path is not None and UNRESOLVED not in str(path):
+                yield str(path)
+
+
 def _shell_looks_for_newest(code: str) -> bool:
     return (
         re.search(r"\bls\b[^\n|]*\|[^\n]*\b(?:tail|head|sort)\b|latest_checkpointed_iteration|\bcat\b[^\n]*/latest\b", code)
@@ -186,28 +156,28 @@ def _shell_looks_for_newest(code: str) -> bool:
 
 def _way_of(program: JobProgram) -> ResumeWay:
     """Return how one program resumes: by what its framework is known for, else by what its source does."""
-    for known in (_torchtitan, _megatron, _nemo_or_composer, _huggingface, _lightning, _accelerate, _deepspeed, _nanogpt):
+    for known in (
+        installed_trainer,
+        _torchtitan,
+        _megatron,
+        _nemo_or_composer,
+        _huggingface,
+        _lightning,
+        _accelerate,
+        _deepspeed,
+        _nanogpt,
+    ):
         way = known(program)
         if way is not None:
             return way
     if program.source is None or not program.source.parsed:
         option = program.option(*RESUME_OPTIONS)
         if option is not None:
-            return _by_text(option.value, f"{option.where} of {program.name}")
+            way = by_text(option.value, f"{option.where} of {program.name}")
+            lightning = option.last == "ckpt_path" and option.value == "last"  # LightningCLI hands it to fit()
+            return replace(way, prefix="last") if lightning else way
         return _overwrites(program) or ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} cannot be read")
     return _by_source(program)
-
-
-def _by_text(value: str, by: str) -> ResumeWay:
-    """Return what the value of a resume option means."""
-    word = value.strip().lower()
-    if word in NO:
-        return ResumeWay(ResumeMeans.NONE, f"{by} is {value or 'empty'}")
-    if word in NEWEST_WORDS:
-        return ResumeWay(ResumeMeans.NEWEST, by)
-    if UNRESOLVED in value:
-        return ResumeWay(ResumeMeans.UNKNOWN, f"{by}: its value is known only when it runs")
-    return ResumeWay(ResumeMeans.FIXED, by, value)
 
 
 def _torchtitan(program: JobProgram) -> ResumeWay | None:
@@ -249,7 +219,11 @@ def _nemo_or_composer(program: JobProgram) -> ResumeWay | None:
                 found = source.value(call.keywords[option])
                 value, where = str(found).lower(), f"{option}= in {_file(source)}, line {call.line}"
         if value is not None:
-            return ResumeWay(ResumeMeans.NEWEST, where) if value == "true" else ResumeWay(ResumeMeans.NONE, f"{where} is {value}")
+            return (
+                ResumeWay(ResumeMeans.NEWEST, where)
+                if value.lower() == "true"
+                else ResumeWay(ResumeMeans.NONE, f"{where} is {value}")
+            )
     return None
 
 
@@ -282,6 +256,8 @@ def _lightning(program: JobProgram) -> ResumeWay | None:
         where = f"fit() in {_file(source)}, line {call.line}"
         if node is None:
             return ResumeWay(ResumeMeans.NONE, f"{where} is not given ckpt_path")
+        if source.value(node) == "last":  # ModelCheckpoint looks for names that begin so, and starts at 0 where there is none
+            return ResumeWay(ResumeMeans.NEWEST, f"ckpt_path of {where}", prefix="last")
         return _by_value(program, source, node, f"ckpt_path of {where}")
     return None
 
@@ -347,8 +323,10 @@ def _by_source(program: JobProgram) -> ResumeWay:
     present = next((source for source, call in loads if PRESENT.search(source.text) and _about_saves(source, call)), None)
     if present is not None:
         return ResumeWay(ResumeMeans.NEWEST, f"{_file(present)} loads a checkpoint that is there")
-    if loads or any(re.search(r"\bresum(?:e|ing)\b", source.text, re.IGNORECASE) for source in program.sources):
+    if loads or any(re.search(r"\bresum(?:e|ed|es|ing)\b", source.text, re.IGNORECASE) for source in program.sources):
         return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} loads something, and what is known only when it runs")
+    if program.starts_others:
+        return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} starts other programs, which cannot be read")
     foreign = _foreign(program)
     if foreign:
         return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} leaves its training to {foreign}")
@@ -394,7 +372,7 @@ def _guard(source: TrainerSource) -> ResumeWay | None:
         if name in source.options:
             value = source.options[name]
             by = f"--{name} of {_file(source)}"
-            return _by_text("" if value is None or value is UNKNOWN else str(value), by if value else f"{by}: not given; it")
+            return by_text("" if value is None or value is UNKNOWN else str(value), by if value else f"{by}: not given; it")
     return None
 
 
@@ -406,13 +384,13 @@ def _by_value(program: JobProgram, source: TrainerSource, node: ast.expr, by: st
     if value is True:
         return ResumeWay(ResumeMeans.NEWEST, by)
     if isinstance(value, str) and UNRESOLVED not in value:
-        return _by_text(value, by)
+        return by_text(value, by)
     written = source.text_of(node)
     if LATEST.search(written) or PRESENT.search(written):
         return ResumeWay(ResumeMeans.NEWEST, by)
     option = program.option("resume_from_checkpoint", "resume", "ckpt_path")
     if option is not None:
-        return _by_text(option.value, option.where)
+        return by_text(option.value, option.where)
     if "get_last_checkpoint" in source.text:
         return ResumeWay(ResumeMeans.NEWEST, f"get_last_checkpoint() in {_file(source)}")
     if "HfArgumentParser" in source.text and "resume_from_checkpoint" in written:

@@ -14,7 +14,8 @@ __all__ = ["TrainingEnd", "training_end"]
 
 _FINISHED = re.compile(
     r"['\"]?train_runtime['\"]?\s{0,8}[:=]|Training completed\. Do not forget to share"
-    r"|`?Trainer\.fit`? stopped: `max_(?:steps|epochs)|\btraining (?:is |has )?(?:complete[d]?|finished|done)\b",
+    r"|`?Trainer\.fit`? stopped: `max_(?:steps|epochs)|\btraining (?:is |has )?(?:complete[d]?|finished|done)\b"
+    r"|\b(?:finished|completed|done) training(?: in [\d.]{1,12} ?\w{1,10})?[.!]{0,3}\s{0,8}$",
     re.IGNORECASE,
 )
 _OF = re.compile(
@@ -22,6 +23,7 @@ _OF = re.compile(
 )
 _FINAL_SAVE = re.compile(
     r"Model weights saved in|Saving model checkpoint to|sav(?:ed|ing) (?:the )?final|successfully saved checkpoint|saved checkpoint"
+    r"|\bcheckpoint (?:for |at |of )?(?:step|iteration|iter|epoch) \d{1,12} (?:was |is )?(?:saved|written)"
     r"|final (?:model|checkpoint) (?:saved|written)",
     re.IGNORECASE,
 )

@@ -34,8 +34,8 @@ CONFIRM_S = 60.0
 """Seconds for which a job must still be there after it was first seen past the step where the attempt before had ended."""
 CONFIRM_SHARE = 0.1
 """Of the job's time limit, where that is less: a run of a few minutes is not watched to its end."""
-WINDOW = re.compile(r"reservation|reserved for maintenance|ReqNodeNotAvail|maint", re.IGNORECASE)
-"""Slurm's reasons for a job that waits for the end of a reservation."""
+WINDOW = re.compile(r"reservation|reserved for maintenance|ReqNodeNotAvail(?!.*UnavailableNodes:[^)\s])|maint", re.IGNORECASE)
+"""Slurm's reasons for a job that waits for the end of a reservation; where they name nodes, these are down or drained."""
 
 
 SAMPLE = 10
@@ -147,7 +147,8 @@ def judge_restart(restart: Restart) -> Verdict:
             Standing.UNKNOWN, f"what became of job {job.id} cannot be told now: {job.reason or 'the scheduler says nothing'}"
         )
     if job.state is JobState.CANCELLED:
-        return Verdict(Standing.CANCELLED, f"job {job.id} was cancelled before it was proven to go on: {_at(step)}", step)
+        who = f" by {job.ended_by}" if job.ended_by else ""
+        return Verdict(Standing.CANCELLED, f"job {job.id} was cancelled{who} before it was proven to go on: {_at(step)}", step)
     if job.state.ended and (job.state is not JobState.COMPLETED or job.exit_code not in (None, 0) or job.signal):
         return Verdict(Standing.ENDED_AGAIN, f"job {job.id} {job.state} before it was proven to go on: {_at(step)}", step)
     if restart.load_problem:
@@ -199,15 +200,16 @@ def queue_note(job: Job) -> tuple[Standing, str]:
     return Standing.QUEUED, f"job {job.id} waits in the queue{why}{expected}"
 
 
-def progress_seen(job: Job, restart_step: int, points: Sequence[MetricPoint]) -> Seen:
+def progress_seen(job: Job, restart_step: int, points: Sequence[MetricPoint], *, finished: str = "") -> Seen:
     """Return whether the job passed the step it restarted from; one that ended badly or was cancelled has not.
 
     Args:
         job: The restarted job.
         restart_step: Step of its checkpoint; 0 when it began at the start.
         points: What its own log shows, in order.
+        finished: The line by which its own log says that training is over; empty where none does.
     """
-    verdict = judge_restart(Restart(job, points, (), restart_step, None, now=BEGINNING))
+    verdict = judge_restart(Restart(job, points, (), restart_step, None, now=BEGINNING, finished=finished))
     match verdict.standing:
         case Standing.CANCELLED | Standing.ENDED_AGAIN:
             return Seen(Look.FAILED, verdict.note, verdict.step)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from functools import cache, cached_property
 from pathlib import Path
@@ -17,9 +17,9 @@ from typing import Any
 from assistant.content.filters import Filter, filters
 from assistant.content.reasons import Herring, Role, Signature, reasons
 from assistant.errors import ContentError
+from assistant.linear_patterns import LinearPattern, holds, linear_pattern, named_groups
 from assistant.rules.compiling import Expression, database, flags_of
 from assistant.rules.digits import any_digits
-from assistant.rules.linear import LinearPattern, holds, linear_pattern, named_groups
 from assistant.rules.protected import alarm_words, protected_lines
 
 Entry = Signature | Herring | Filter
@@ -206,16 +206,6 @@ def load_patterns(site: Path | None = None) -> Patterns:
 
         prove(own, protected_lines(site), patterns)
     return patterns
-
-
-def search_in(pattern: str, *, caseless: bool = True) -> Callable[[bytes], list[int]]:
-    """Return a function that gives the end offset of every match of a pattern in a block.
-
-    Raises:
-        ContentError: Hyperscan refuses the pattern.
-    """
-    engine = _Engine([(0, Expression("search", pattern, caseless))], None)
-    return lambda block: engine.scan(block)[1::2]
 
 
 def matches(entry: Entry, text: str) -> bool:

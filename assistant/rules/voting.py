@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from assistant.errors import ContentError
+from assistant.linear_patterns import holds, linear_pattern
 from assistant.rules.bombs import Refused, shape_of
-from assistant.rules.linear import holds, linear_pattern
 from assistant.rules.matching import MARKS
 
 TIMES = 5

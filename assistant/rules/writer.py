@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from assistant.errors import ContentError
+from assistant.linear_patterns import holds, linear_pattern
 from assistant.rules.matching import MARKS
 
 END = " *(?:$)"
@@ -34,16 +36,20 @@ _FILL = re.compile(r"([^\w\s])\1{3}")
 
 
 def pattern_of(pieces: Sequence[tuple[str, str]], examples: Iterable[str] = ()) -> str | None:
-    """Return the pattern for the lines of a template; None for one that holds lists of composed values.
+    """Return the pattern for the lines of a template; None for one that holds lists of composed values, or is too long for RE2.
 
     Args:
         pieces: Name of the mask and text in turn, as `assistant.logs.templates.Template.pieces` gives them.
         examples: Lines that it must match; where a word among them is an address or a node set, words get a wider class.
     """
     narrow = _written(pieces, CLASSES)
-    if narrow is None or all(re.match(f"{MARKS}{narrow[1:]}", line, re.ASCII) for line in examples):
-        return narrow
-    return _written(pieces, {**CLASSES, "word": WIDE_WORD})
+    if narrow is None:
+        return None
+    try:  # by RE2: texts of a template are lines of a job's log, and as many classes in a row as somebody wrote
+        behind_marks = linear_pattern(f"^{MARKS}{narrow[1:]}", multiline=False)
+    except ContentError:
+        return None
+    return narrow if all(holds(behind_marks, line) for line in examples) else _written(pieces, {**CLASSES, "word": WIDE_WORD})
 
 
 def _written(pieces: Sequence[tuple[str, str]], classes: Mapping[str, str]) -> str | None:

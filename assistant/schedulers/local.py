@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from assistant.nodeset import fold
 from assistant.ports import Clock
 from assistant.private_files import create_private, private_folder
 from assistant.records import Job, JobSpec, Node
+from assistant.records.processes import ProcessReport
 from assistant.rendering import method_lines
 from assistant.schedulers import local_files as files
 from assistant.schedulers.cordons import must_cordon, must_uncordon, shown
@@ -56,6 +58,7 @@ class LocalScheduler:
         """
         self.folder = folder.absolute()
         self.clock = clock
+        self.recall_processes: Callable[[Job], ProcessReport | None] | None = None
         self._jobs = JobFolders(self.folder / "jobs")
         private_folder(self.folder / "jobs")
         with files.locked(self.folder):
@@ -113,7 +116,8 @@ class LocalScheduler:
         with files.locked(self.folder):
             self._known_job(job_id)
             self._pass()
-            return self._jobs.read(job_id, self._cluster()["partition"])
+            job = self._jobs.read(job_id, self._cluster()["partition"])
+        return replace(job, processes=self.recall_processes(job)) if self.recall_processes else job
 
     def submit(self, spec: JobSpec) -> str:
         """Write the job down, start it when it fits, and return its id.

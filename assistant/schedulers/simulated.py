@@ -24,13 +24,16 @@ from assistant.nodeset import fold
 from assistant.ports import Clock, Reply
 from assistant.records import Job, JobSpec, JobState, Node
 from assistant.records.jobs import REQUEUED_HELD
+from assistant.records.processes import ProcessReport
 from assistant.rendering import method_lines
 from assistant.schedulers.cordons import HELD_BY_USER, must_cordon, must_uncordon, shown
-from assistant.schedulers.simulated_run import Progress, Run
+from assistant.schedulers.simulated_run import Progress, Run, process_answer
 from assistant.schedulers.slurm_words import controller_line, how_ended, job_cancelled, step_cancelled
 
 COLLECTIVE = "NIGHTSHIFT-COLLECTIVE"
 """What the program of a collective test holds, and its answer begins with."""
+PROCESSES = "#nightshift processes"
+"""What the script of the tool `job_processes` prints first."""
 LONG_AGO_S = 10 * 365 * 86_400.0
 
 
@@ -51,6 +54,7 @@ class SimulatedCluster:
         self.clock, self.folder, self.partition = clock, folder, partition
         width = max(2, len(str(nodes))) if isinstance(nodes, int) else 0
         self._names = [f"node{n:0{width}}" for n in range(1, nodes + 1)] if isinstance(nodes, int) else sorted(nodes)
+        self.recall_processes: Callable[[Job], ProcessReport | None] | None = None
         self._cordons: dict[str, str] = {}
         self._down: dict[str, str] = {}
         self._busy: dict[str, str] = {}
@@ -92,7 +96,8 @@ class SimulatedCluster:
         self._advance()
         if job_id not in self._jobs:
             raise ToolError(f"job {job_id!r} is unknown to the simulated cluster")
-        return self._jobs[job_id]
+        job = self._jobs[job_id]
+        return replace(job, processes=self.recall_processes(job)) if self.recall_processes else job
 
     def submit(self, spec: JobSpec) -> str:
         """Submit a job and return its id.
@@ -216,6 +221,8 @@ class SimulatedCluster:
             return Reply(node, False, None, "", f"ssh: connect to host {node} port 22: No route to host")
         if typed in self.answers:
             return self.answers[typed](node)
+        if PROCESSES in typed and (progress := self._progress.get(self._busy.get(node, ""))) is not None:
+            return Reply(node, True, 0, process_answer(progress, progress.spec.work_dir, 4000 + self._names.index(node)), "")
         if COLLECTIVE in typed and self.unfit is not None:
             return self._collective(node, json.loads(shlex.split(typed)[-1]))
         if "dmesg" in typed or "kernel.log" in typed:
@@ -298,7 +305,7 @@ class SimulatedCluster:
             self._end(job_id, JobState.COMPLETED, exit_code=0)
             return
         at = progress.time_of(progress.step)
-        self._say(job_id, run.lines)
+        self._say(job_id, run.lines, run.own_log)
         for node, lines in run.kernel.items():
             self.kernel.setdefault(node, []).extend(f"[{at:%a %b %e %H:%M:%S %Y}] {line}" for line in lines)
         if run.downs is not None:
@@ -337,8 +344,8 @@ class SimulatedCluster:
             self._busy |= dict.fromkeys(nodes, job.id)
             self.controller.append(controller_line(now, f"sched: Allocate JobId={job.id} NodeList={fold(nodes)}"))
 
-    def _say(self, job_id: str, lines: Sequence[str]) -> None:
-        log = self._jobs[job_id].log
+    def _say(self, job_id: str, lines: Sequence[str], own_log: Path | None = None) -> None:
+        log = own_log or self._jobs[job_id].log
         if log is not None and lines:
             log.parent.mkdir(parents=True, exist_ok=True)
             with log.open("a", encoding="utf-8") as file:

@@ -46,6 +46,8 @@ class Run:
     """Whether it is no matter of samples: skipping does not help."""
     says_at: int | None = None
     """The step after which the log says the lines while training goes on."""
+    own_log: Path | None = None
+    """Log that its program opens by itself: the steps stand there and not in its standard output."""
     checkpoints: Path | None = None
     save_every: int = 20
     cut: tuple[int, ...] = ()
@@ -71,6 +73,10 @@ class Progress:
         self.first = self.step = int(digits or 0)
         self.skips = "NIGHTSHIFT_SKIP_FROM" in environment
         self.log.parent.mkdir(parents=True, exist_ok=True)
+        if self.run.own_log is not None:
+            self.log.touch()
+            self.log = self.run.own_log
+            self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("a", encoding="utf-8") as file:
             file.write(f"{loaded_line(self.first, source)}\n" if source else "training ...\n")
 
@@ -120,6 +126,17 @@ class Progress:
             if step not in run.cut:
                 lines.append(saved_line(step, run.checkpoints))
         return lines
+
+
+def process_answer(progress: Progress, work_dir: Path, pid: int) -> str:
+    """Return what the tool `job_processes` reads from a node: one process, with its working folder and its own log open."""
+    folder, own = f"/proc/{pid}", progress.run.own_log
+    words = ["link", f"{folder}/cwd", str(work_dir), f"{folder}/ns/mnt", "mnt:[1]"]
+    if own is not None and own.exists():
+        status = own.stat()
+        words += [f"{folder}/fd/3", str(own), "file", f"{folder}/fd/3", f"{status.st_size} {status.st_ino} 1 -1.-000000010"]
+        words += ["position", f"{folder}/fdinfo/3", f"pos:\t{status.st_size}\nflags:\t0100001\n"]
+    return "\n" + "\0".join(["#nightshift processes", "", "mnt:[1]", *words, "end", ""])
 
 
 def write_checkpoint(root: Path, step: int, *, whole: bool = True) -> Path:

@@ -8,7 +8,7 @@ that a job or node does not exist mean that it does not.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,17 @@ from assistant.errors import ToolError, Unavailable
 from assistant.nodeset import fold
 from assistant.ports import Clock, PlannedChange
 from assistant.records import Job, JobSpec, JobState, Node, Reservation
+from assistant.records.processes import ProcessReport
 from assistant.rendering import NEW_JOB
 from assistant.schedulers import slurm_changes as changes
 from assistant.schedulers import slurm_nodes as nodes_text
 from assistant.schedulers.slurm_changes import JOB_RIGHTS, SlurmChange, SlurmCommand
-from assistant.schedulers.slurm_controller import controller_lines
+from assistant.schedulers.slurm_controller import controller_lines, killer_in
 from assistant.schedulers.slurm_history import History
 from assistant.schedulers.slurm_jobs import Row, nodes_of, queue_format, queue_rows, waits_for
 from assistant.schedulers.slurm_run import NO_SUCH_JOB, Commands, me, refused
 from assistant.schedulers.slurm_specs import Specs
-from assistant.schedulers.slurm_submit import submission, submission_line, submit
+from assistant.schedulers.slurm_submit import arguments_problem, submission, submission_line, submit
 from assistant.schedulers.slurm_text import Marks, records
 
 JOB_ID = re.compile(r"(\d+)(?:_\d+|_\[[\d,:%-]+\]|\+\d+)?")
@@ -45,6 +46,7 @@ class SlurmScheduler:
         self._config: dict[str, str] = {}
         self.history = History(self.commands, clock, self.config, users=self._users(), hours=settings.history_h)
         self._specs = Specs(self.commands, self.history, self.config)
+        self.recall_processes: Callable[[Job], ProcessReport | None] | None = None
 
     def config(self) -> dict[str, str]:
         """Return Slurm's configuration; it is asked once.
@@ -76,7 +78,20 @@ class SlurmScheduler:
             ToolError: Neither the controller nor the accounting knows it.
             Unavailable: One of them did not answer, so nobody can tell.
         """
-        return replace(self._specs.with_spec(self._row(job_id)), site_logs=self.settings.logs)
+        row = self._row(job_id)
+        job = self._specs.with_spec(row)
+        if job.state is JobState.CANCELLED and not job.ended_by:
+            job = replace(job, ended_by=self._canceller(row))
+        return replace(job, site_logs=self.settings.logs, processes=self.recall_processes(job) if self.recall_processes else None)
+
+    def _canceller(self, row: Row) -> str:
+        """Return who cancelled a job: by the accounting, else by the controller's log; empty where neither says so."""
+        try:
+            if who := self.history.canceller(row):
+                return who
+            return killer_in(self.controller_log(), row.job)
+        except (ToolError, Unavailable):
+            return ""
 
     def submit(self, spec: JobSpec) -> str:
         """Hand a job to sbatch and return its id.
@@ -160,6 +175,10 @@ class SlurmScheduler:
             ToolError: It was submitted with --no-requeue, or the right to do it is missing.
         """
         self.planned("requeue", [job_id], {"hold": hold, "exclude": exclude, "comment": comment}).give()
+
+    def submission_problem(self, spec: JobSpec) -> str:
+        """Return why a job cannot be submitted anew as it was: the arguments of another user's script."""
+        return arguments_problem(spec)
 
     def differences(self, job_id: str, claim: str, spec: JobSpec) -> Sequence[str]:
         """Return what a held job has otherwise than the job that it repeats, but for what a restart means to change.
@@ -333,11 +352,12 @@ def _chosen(rows: Sequence[Row], job_id: str) -> Row | None:
     for row in rows:
         if row.job.id in (job_id, f"{job_id}+0"):
             return row
-        tasks = re.fullmatch(rf"{base}_\[([\d,:-]+)(?:%\d+)?\]", row.job.id)
+        tasks = re.fullmatch(rf"{re.escape(base)}_\[([\d,:-]+)(?:%\d+)?\]", row.job.id)
         if tasks and (not task or f"x{task}" in nodes_of(f"x[{tasks.group(1).replace(':', '/')}]")):
             return row._replace(job=replace(row.job, id=job_id)) if task else row
     return None
 
 
 def _waits(row: Row, job_id: str) -> bool:
-    return row.job.state is JobState.PENDING and bool(waits_for(row.dependency, job_id))
+    # what waits for any end, or for a bad one, has its turn when the job has ended
+    return row.job.state is JobState.PENDING and bool({*waits_for(row.dependency, job_id)} & {"afterok", "aftercorr"})

@@ -13,7 +13,7 @@ from operator import itemgetter
 from assistant.records import Job
 from assistant.records.tags import PATTERN
 from assistant.schedulers.slurm_jobs import Row, end_of, folder_of, job_of, nodes_of
-from assistant.schedulers.slurm_text import Marks, accounting_records, moment, pairs, value
+from assistant.schedulers.slurm_text import Marks, accounting_records, canceller, moment, pairs, value
 
 ACCOUNTED_COLUMNS = (
     "JobIDRaw",
@@ -89,6 +89,8 @@ def _accounted_row(picked: Sequence[str], earlier: int) -> Row:
         attempt=int(restarts) if restarts.isdecimal() else earlier,
         comment=value(comment) or option_in(line, COMMENT),
     )
+    if who := canceller(state_text):
+        job = replace(job, ended_by=who)
     worst = steps.partition(":")[0]
     if worst.isdecimal():
         job = replace(job, step_exit_code=int(worst))

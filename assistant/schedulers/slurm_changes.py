@@ -100,7 +100,7 @@ def requeue_changed(row: Row, exclude: Sequence[str], comment: str, before: Sequ
     """Queue a job that has ended again under its own id, with other excluded nodes and comment, which are set while it is held.
 
     Args:
-        row: The job; one that was left held before its release is only changed and released.
+        row: The job; one that carries the comment already, since a call was interrupted, is only changed and released.
         exclude: All nodes to stay away from.
         comment: The whole comment.
         before: Words by which its owner's rights are used.
@@ -108,7 +108,9 @@ def requeue_changed(row: Row, exclude: Sequence[str], comment: str, before: Sequ
     """
     update = ["update", f"JobId={row.raw_id}", *([f"ExcNodeList={','.join(exclude)}"] if exclude else []), f"Comment={comment}"]
     words = [("requeuehold", row.raw_id), tuple(update), *(() if hold else [("release", row.raw_id)])]
-    commands = tuple(SlurmCommand("scontrol", one, tuple(before)) for one in (words[1:] if row.job.held else words))
+    # Slurm refuses to queue a job again that waits held: whoever else held it meanwhile keeps it, and no comment is written
+    marked = row.job.requeued_held and comment and row.job.comment == comment
+    commands = tuple(SlurmCommand("scontrol", one, tuple(before)) for one in (words[1:] if marked else words))
     return SlurmChange(commands, f"to queue job {row.job.id} again", JOB_RIGHTS, silent=True)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from assistant.errors import ToolError
 from assistant.records import Job
 from assistant.schedulers.slurm_jobs import nodes_of
+from assistant.schedulers.slurm_text import account_name
 from assistant.untrusted import read_end
 
 READ_BYTES = 32 << 20
@@ -34,7 +35,9 @@ def controller_lines(path: Path, job: Job | None) -> str:
 def lines_about(text: str, job: Job) -> str:
     """Return the lines about a job and its nodes; those about its nodes from before it ran there are left out."""
     base, _, task = job.id.partition("_")
-    ids = re.compile(rf"\bJobId={base}(?:_{task}|_\*)?\b(?!_)" if task else rf"\bJobId={base}\b(?!_)")
+    ids = re.compile(
+        rf"\bJobId={re.escape(base)}(?:_{re.escape(task)}|_\*)?\b(?!_)" if task else rf"\bJobId={re.escape(base)}\b(?!_)"
+    )
     nodes = frozenset(job.nodes)
     began = job.started or job.submitted
     # what befell a node earlier befell the job before: Slurm places none on a node that it holds for dead, and takes longer than
@@ -45,3 +48,23 @@ def lines_about(text: str, job: Job) -> str:
 
 def _names(line: str, nodes: frozenset[str]) -> bool:
     return any(not nodes.isdisjoint(nodes_of(word) if "[" in word else (word.strip("."),)) for word in LIST.findall(line))
+
+
+_KILLED = re.compile(
+    r"^\[(?P<at>[\d:T.-]{19,26})\] _slurm_rpc_kill_job: REQUEST_KILL_JOB "
+    r"JobId=(?P<job>[\d_]{1,20})(?:\(\d{1,10}\))? uid (?P<uid>\d{1,10})$",
+    re.MULTILINE,
+)
+
+
+def killer_in(text: str, job: Job) -> str:
+    """Return who asked the controller last to end a job, since it was submitted; empty where its log names nobody.
+
+    Args:
+        text: Of slurmctld.log, times in this machine's zone.
+        job: Of Slurm.
+    """
+    since = f"{job.submitted.astimezone():%Y-%m-%dT%H:%M:%S}" if job.submitted is not None else ""
+    ids = {job.id, job.raw_id} if job.raw_id else {job.id}
+    uids = [match["uid"] for match in _KILLED.finditer(text) if match["job"] in ids and match["at"] >= since]
+    return account_name(int(uids[-1])) if uids else ""

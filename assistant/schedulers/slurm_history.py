@@ -48,6 +48,7 @@ class History:
         self._ended: list[Row] = []
         self._attempts: dict[str, int] = {}
         self._steps: dict[tuple[str, int], int] = {}
+        self._cancellers: dict[tuple[str, int], str] = {}
 
     @property
     def accounted(self) -> bool:
@@ -137,6 +138,21 @@ class History:
             done = self._commands.run("scontrol", "show", "job", "-d", "-o", row.raw_id)
             found = re.search(r"\sDerivedExitCode=(\d+):\d+\s", done.out)
             self._steps[_step_key(row)] = int(found.group(1)) if found is not None and not done.status else 0
+
+    def canceller(self, row: Row) -> str:
+        """Return who cancelled a job that the controller still knows, by the accounting; empty where that does not say so yet.
+
+        Raises:
+            Unavailable: The accounting did not answer.
+        """
+        key = _step_key(row)
+        if key not in self._cancellers and self.accounted:
+            who = [one.job.ended_by for one in self._ask("--jobs", row.raw_id) if one.raw_id == row.raw_id and one.job.ended_by]
+            if len(self._cancellers) > FORGOTTEN_IN_MEMORY:
+                self._cancellers.clear()
+            if who:
+                self._cancellers[key] = who[-1]
+        return self._cancellers.get(key, "")
 
     def last(self, job_id: str) -> Row | None:
         """Return the last attempt of a job that the controller does not know; None when nobody does.

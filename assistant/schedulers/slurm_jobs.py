@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -105,6 +106,8 @@ def _queue_row(fields: Sequence[str]) -> Row:
         attempt=int(restarts) if restarts.isdecimal() else 0,
         comment=value(comment),
     )
+    if value(dependency):
+        job = replace(job, dependency=value(dependency))
     return Row(job, raw_id, value(dependency), value(command), pattern=stdout if "%" in stdout else "")
 
 

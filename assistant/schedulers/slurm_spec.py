@@ -34,6 +34,7 @@ SHOWN = (
 SHOWN_OPTIONS = ("Account", "QOS", "Features", "Licenses", "Reservation", "Requeue", "OverSubscribe")
 SHOWN_SIZES = ("CPUs/Task", "MinMemoryNode", "MinMemoryCPU", "TresPerNode", "TresPerJob", "TresPerTask", "TresPerSocket")
 WAITING = re.compile(r"\s+(?:-W|--wait)(?=\s|$)")
+NODE_LIST = re.compile(r"(?<=\s)(?:-w\s*|--nodelist(?:=|[ \t]+))(?P<nodes>[^\s#]+)[ \t]*")
 
 
 def shown_details(record: str, name: str, *, command: str = "", comment: str = "") -> dict[str, str]:
@@ -147,6 +148,17 @@ def without_waiting(script: str) -> str:
     """Return a script whose `#SBATCH` lines do not make sbatch wait for the end of the job, which here is still held."""
     lines = script.splitlines(keepends=True)
     return "".join(WAITING.sub("", line) if line.startswith("#SBATCH") else line for line in lines)
+
+
+def without_lost_nodes(script: str, exclude: Sequence[str]) -> str:
+    """Return a script whose `#SBATCH` lines want no node that is to be stayed away from: sbatch refuses both together."""
+    left_out = {*exclude}
+
+    def kept(match: re.Match[str]) -> str:
+        return "" if {*nodes_of(match["nodes"].strip("'\""))} & left_out else match.group()
+
+    lines = script.splitlines(keepends=True) if left_out else [script]
+    return "".join(NODE_LIST.sub(kept, line) if line.startswith("#SBATCH") else line for line in lines)
 
 
 def without_carried(script: str) -> tuple[str, dict[str, str]]:

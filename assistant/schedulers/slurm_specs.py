@@ -13,7 +13,14 @@ from assistant.schedulers.slurm_compare import accounted_differences, record_dif
 from assistant.schedulers.slurm_history import History
 from assistant.schedulers.slurm_jobs import NOWHERE, Row
 from assistant.schedulers.slurm_run import NO_SUCH_JOB, Commands
-from assistant.schedulers.slurm_spec import job_spec, option_pattern, output_pattern, shown_details, typed_submission
+from assistant.schedulers.slurm_spec import (
+    job_spec,
+    option_pattern,
+    output_pattern,
+    shown_details,
+    typed_submission,
+    without_lost_nodes,
+)
 from assistant.schedulers.slurm_text import log_path
 from assistant.schedulers.slurm_typed import Typed
 
@@ -47,6 +54,8 @@ class Specs:
         if shown.status and not NO_SUCH_JOB.search(shown.err):
             raise Unavailable(f"scontrol failed, so nothing is known of job {job.id}: {shown.said}")
         details = shown_details(shown.out, job.name, command=row.command, comment=job.comment) if not shown.status else {}
+        if details.get("BatchFlag") == "0":
+            return replace(job, interactive=True, log=None)  # what it prints goes to the terminal of its user
         known = self._submission(row)
         command, given = row.command if details else None, known.environment
         typed = typed_submission(job, known.script, known.submit_line, command=command, environment=given)
@@ -102,7 +111,7 @@ class Specs:
         shown = self._commands.run("scontrol", "write", "batch_script", after.raw_id, "-")
         if shown.status:
             raise Unavailable(f"the controller does not show the script of job {after.job.id}: {shown.said}")
-        found += script_differences(known.script, shown.out, sent)
+        found += script_differences(without_lost_nodes(known.script, spec.exclude), shown.out, sent)
         environment = self._history.environment(after.job.id)  # empty until the accounting has heard of it
         wrong = [name for name, text in spec.environment.items() if environment.get(name, text) != text]
         return found + [f"the variable {name} is another one" for name in wrong]

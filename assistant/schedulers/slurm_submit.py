@@ -21,7 +21,7 @@ from assistant.errors import ToolError, Unavailable
 from assistant.records import JobSpec
 from assistant.rendering import environment_digest, script_digest
 from assistant.schedulers.slurm_run import Commands, me, refused
-from assistant.schedulers.slurm_spec import exported, sbatch_words, with_carried, without_waiting
+from assistant.schedulers.slurm_spec import exported, sbatch_words, with_carried, without_lost_nodes, without_waiting
 
 RIGHTS = "Slurm lets a user submit to partitions, accounts and QOS of that user only"
 LOGIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]{0,255}\$?")
@@ -93,11 +93,18 @@ def submission(settings: SlurmSettings, spec: JobSpec) -> Submission:
     if spec.doubt:
         raise ToolError(f"job {spec.name!r} cannot be submitted again as it was: {spec.doubt}")
     before, environment = _as_user(settings, spec)
-    if spec.arguments and before:
-        raise ToolError(f"the script of job {spec.name!r} takes arguments, which works only as its owner: run as {spec.user}")
+    if before and (problem := arguments_problem(spec)):
+        raise ToolError(f"job {spec.name!r} cannot be submitted again: {problem}: run as {spec.user}")
     words = sbatch_words(spec, settings.sbatch, by_name=environment is not None, names=settings.job_environment)
-    script = with_carried(without_waiting(spec.script), spec.environment)
+    script = with_carried(without_lost_nodes(without_waiting(spec.script), spec.exclude), spec.environment)
     return Submission(before, tuple(words), script, tuple(spec.arguments), environment)
+
+
+def arguments_problem(spec: JobSpec) -> str:
+    """Return that a script cannot be handed on with its arguments: sbatch reads one with arguments from a file, as its owner."""
+    if not spec.arguments or spec.user in ("", me()):
+        return ""
+    return f"its script takes arguments, and is submitted anew with them only as {spec.user}"
 
 
 def _as_user(settings: SlurmSettings, spec: JobSpec) -> tuple[tuple[str, ...], dict[str, str] | None]:

@@ -6,6 +6,7 @@ that nobody could know beforehand (`Marks`), and a table without its header is a
 
 from __future__ import annotations
 
+import pwd
 import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,6 +58,21 @@ def job_state(text: str) -> JobState:
     if word.endswith("+") and len(word) > 4:
         return next((state for known, state in STATES.items() if known.startswith(word[:-1])), JobState.UNKNOWN)
     return STATES.get(word, JobState.UNKNOWN)
+
+
+@lru_cache(maxsize=1024)
+def canceller(state_text: str) -> str:
+    """Return who cancelled a job, from `CANCELLED by 54321`: the account's name where this machine knows it, else `uid 54321`."""
+    found = re.fullmatch(r"CANCELLED by (\d{1,10})", state_text.strip(), re.ASCII)
+    return account_name(int(found[1])) if found is not None else ""
+
+
+def account_name(uid: int) -> str:
+    """Return the name of an account, `uid 54321` where this machine does not know it."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except (KeyError, OverflowError):
+        return f"uid {uid}"
 
 
 def value(text: str) -> str:

@@ -15,7 +15,7 @@ from assistant.store.leaders import LeaderRows, Leadership
 from assistant.store.ledger import LedgerRows
 from assistant.store.memories import Memory, MemoryRows, Near
 from assistant.store.policies import PolicyRows
-from assistant.store.readings import ReadingRows
+from assistant.store.processes import ProcessRows
 from assistant.store.rules import RuleRows
 from assistant.store.sight import Said, SightRows, Unseen
 from assistant.store.tallies import Count
@@ -54,7 +54,7 @@ class Store(
     LeaderRows,
     LedgerRows,
     PolicyRows,
-    ReadingRows,
+    ProcessRows,
     MemoryRows,
     SightRows,
     TellingRows,

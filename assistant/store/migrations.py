@@ -274,6 +274,19 @@ def m0019_row_seals(db: Database) -> None:
     )
 
 
+def m0020_job_processes(db: Database) -> None:
+    """What the processes of a running job were seen to write, by attempt."""
+    _script(
+        db,
+        """
+        CREATE TABLE job_processes (
+            job TEXT NOT NULL, attempt INTEGER NOT NULL, begun TEXT NOT NULL, at TEXT NOT NULL, report TEXT NOT NULL,
+            PRIMARY KEY (job, attempt, begun));
+        CREATE INDEX job_processes_by_time ON job_processes(at)
+        """,
+    )
+
+
 STEPS: tuple[Callable[[Database], None], ...] = (
     m0001_incidents,
     m0002_evidence_and_diagnoses,
@@ -294,6 +307,7 @@ STEPS: tuple[Callable[[Database], None], ...] = (
     m0017_frozen_commands,
     m0018_store_id,
     m0019_row_seals,
+    m0020_job_processes,
 )
 """Every step ever released, oldest first."""
 

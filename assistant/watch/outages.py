@@ -2,7 +2,8 @@
 
 Pure. A cause is read off the lines that prove each failure, and only off words that say what could not be reached: a frame of a
 traceback, a path of a Python library, a page of a manual and `exit code 1` are no causes. Jobs of one task alone count as one
-cause only where they failed within a minute: each of them may have its own fault.
+cause only where they failed within a minute: each of them may have its own fault. An error of jobs of one owner is one cause where
+the whole line is the same, whatever it says.
 """
 
 from __future__ import annotations
@@ -79,7 +80,11 @@ OWN_CODE = frozenset(
         "called_process_error", "nccl_timeout_error", "nccl_remote_error",
     }
 )  # fmt: skip
-"""Reasons whose wording is the same in unrelated jobs: an equal line is no sign of an equal cause."""
+"""Reasons whose wording is the same in unrelated jobs: only in jobs of one owner is an equal line a sign of an equal cause."""
+
+
+OF_ONE_OWNER = " (jobs of"
+"""Stands in the name of an error that is one cause in jobs of one owner only."""
 
 
 class CauseKind(StrEnum):
@@ -134,6 +139,8 @@ class Failure:
     """Its first line without what differs from run to run; empty where that says too little to know a failure by."""
     gone: tuple[str, ...] = ()
     """Of each path that its lines name and that is missing now: the highest folder that is missing."""
+    wording: str = ""
+    """Its first line, word by word: enough to know failures of one owner at one time by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +206,8 @@ def causes_of(failure: Failure) -> tuple[SharedCause, ...]:
     found += [SharedCause(CauseKind.NODE, node) for node in failure.nodes]
     if failure.error and failure.reason not in OWN_CODE:
         found.append(SharedCause(CauseKind.ERROR, failure.error))
+    if failure.wording and failure.user:
+        found.append(SharedCause(CauseKind.ERROR, f"{failure.wording}{OF_ONE_OWNER} {failure.user})"))
     return tuple(dict.fromkeys(found))
 
 
@@ -281,7 +290,7 @@ def _outage(cause: SharedCause, run: Sequence[Failure]) -> list[Outage]:
     members = {failure.job: failure for failure in reversed(run)}
     fewest = FEWEST_ON_A_NODE if cause.kind is CauseKind.NODE else FEWEST_JOBS
     owners = {failure.user or failure.task for failure in run}
-    if len(members) < fewest or (cause.kind is CauseKind.ERROR and len(owners) < FEWEST_TASKS):
+    if len(members) < fewest or (cause.kind is CauseKind.ERROR and len(owners) < FEWEST_TASKS and OF_ONE_OWNER not in cause.name):
         return []
     if len({failure.task for failure in run}) < FEWEST_TASKS and run[-1].at - run[0].at > len(members) * AT_ONCE:
         return []

@@ -226,6 +226,7 @@ class Search:
         kills: int = 1,
         part: tuple[int, int] = (0, 1),
         preemptions: int | None = None,
+        most_states: int | None = None,
     ) -> None:
         """Prepare.
 
@@ -237,6 +238,7 @@ class Search:
             part: Number of the part and of all parts. Orders are parted by how many shared accesses the others have made when the
                 last actor makes its first one, so that all parts together are all orders and none is in two.
             preemptions: How often an actor that could go on is interrupted by another, at most; None: any number of times.
+            most_states: Where the search stops, for one that is too large to end; None: nowhere. `cut` says whether it did.
         """
         self.world, self.actors, self.part, self.preemptions = world, actors, part, preemptions
         self.mortal, self.kills = frozenset(mortal), kills
@@ -245,6 +247,7 @@ class Search:
         self.ends = 0
         """Different ends of the world that were settled and judged."""
         self.states: set[str] = set()
+        self.most_states, self.cut = most_states, False
         self._settled: set[str] = set()
         self._dead, self._interrupted = 0, 0
         self._last: Actor | None = None
@@ -264,6 +267,9 @@ class Search:
             branches: list[tuple[tuple[Choice, ...], str]] = [((), "")]
             while branches and known == self.actors.shared:
                 branches += self._play(*branches.pop())
+                if self.most_states is not None and len(self.states) >= self.most_states:
+                    self.cut = bool(branches)
+                    return
             if known == self.actors.shared:
                 return
 
@@ -280,6 +286,11 @@ class Search:
                     self._take(Choice(number, False))
                     if len(order) > len(numbers):
                         break
+
+    def summary(self) -> str:
+        """Return how much was searched."""
+        cut = ", cut off there" if self.cut else ""
+        return f"{len(self.states):,} states, {self.plays:,} plays, {self.ends:,} different ends{cut}"
 
     def replay(self, path: Sequence[Choice]) -> list[str]:
         """Play one path and return its steps, for people."""

@@ -7,7 +7,7 @@ import json
 import random
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,7 @@ class Recorder(SimulatedCluster):
         self.ran += method_lines("requeue", [job_id], {**({"hold": hold} if hold else {}), **named})
         super().set_cancelled(job_id)
         super().set_requeued(job_id, hold=hold)
+        self._jobs[job_id] = replace(self.job(job_id), comment=named.get("comment") or self.job(job_id).comment)
 
     def dependents(self, job_id: str) -> Sequence[Job]:
         return [self.job(waiting) for waiting in self.waiting]
@@ -257,11 +258,50 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     "end evaluation": ("end_evaluation_job", {"run": "{folder}/run9", "number": 1}),
     "test": ("two_round_test", {"nodes": ["node04", "node06"], "program": "ring"}),
 }
-ON_FILES = {"set_aside_checkpoints", "put_back_checkpoints", "set_tracker", "restore_tracker"}
-"""Their commands are no scheduler's: tests/unit/test_aside.py tries them."""
+ON_FILES: dict[str, tuple[str, dict[str, Any]]] = {
+    "set aside": ("set_aside_checkpoints", {"job": "{failed}", "paths": ["{checkpoints}/iter_0000040"]}),
+    "put back": ("put_back_checkpoints", {"job": "{failed}", "paths": ["{checkpoints}/nightshift-refused/iter_0000020"]}),
+    "set tracker": ("set_tracker", {"job": "{failed}", "tracker": "{checkpoints}/latest_checkpointed_iteration.txt", "text": "20"}),
+    "restore tracker": (
+        "restore_tracker",
+        {"job": "{failed}", "tracker": "{checkpoints}/latest_checkpointed_iteration.txt", "text": "20\n", "written": "40"},
+    ),
+}
+"""Changes of files, which no scheduler sees: what runs is told by what the folder holds before and after."""
 NOT_ON = {"local": {"requeue", "requeue ended", "resubmit", "test"}, "slurm": {"requeue", "requeue ended", "resubmit"}}
 """What a kind of cluster here cannot do: no requeue (tests/live/test_slurm.py has it), no checkpoints of its own, no answers of
 nodes."""
+
+
+def file_arguments_of(scene: Scene, name: str) -> tuple[str, dict[str, Any]]:
+    """Return the tool and arguments of a change of files, and make the files: 20 and 40 saved, or 20 set aside."""
+    shutil.rmtree(scene.checkpoints)
+    for step in (20, 40):
+        part = scene.checkpoints / f"iter_{step:07}/mp_rank_00/model_optim_rng.pt"
+        part.parent.mkdir(parents=True)
+        part.write_bytes(b"\x80" + bytes(9000))
+    (scene.checkpoints / "latest_checkpointed_iteration.txt").write_text("40")
+    if name == "put back":
+        (scene.checkpoints / "nightshift-refused").mkdir()
+        (scene.checkpoints / "iter_0000020").rename(scene.checkpoints / "nightshift-refused/iter_0000020")
+    tool, arguments = ON_FILES[name]
+    known = {"checkpoints": str(scene.checkpoints), **scene.jobs}
+    return tool, {
+        key: [text.format(**known) for text in given] if isinstance(given, list) else given.format(**known)
+        for key, given in arguments.items()
+    }
+
+
+def tree_of(folder: Path) -> dict[str, str]:
+    """Return what a folder holds: the text of files, where links lead, and folders."""
+    return {
+        str(path.relative_to(folder)): str(path.readlink())
+        if path.is_symlink()
+        else path.read_bytes().hex()
+        if path.is_file()
+        else "/"
+        for path in sorted(folder.rglob("*"))
+    }
 
 
 def arguments_of(scene: Scene, name: str) -> tuple[str, dict[str, Any]]:

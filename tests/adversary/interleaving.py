@@ -9,13 +9,15 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from sqlite3 import Connection, Row
 from typing import Any
 
-from assistant.errors import NightshiftError
+from assistant.engine.left_open import withdraw_strays
+from assistant.errors import NightshiftError, ToolError
 from assistant.gate import Gate, Park
 from assistant.gate import gate as gate_module
 from assistant.gate import running as running_module
@@ -169,9 +171,13 @@ class PointCluster:
 class RequeueCluster(SimulatedCluster):
     """A simulated cluster that can queue a job again under its own id, as Slurm can."""
 
-    def requeue(self, job_id: str, *, hold: bool = False) -> None:
-        """Queue a job that has ended again."""
+    def requeue(self, job_id: str, *, hold: bool = False, exclude: Sequence[str] = (), comment: str = "") -> None:
+        """Queue a job that has ended again; one that waits held is refused, as by Slurm, unless the comment is there already."""
+        job = self.job(job_id)
+        if not job.state.ended and not (job.requeued_held and job.comment == comment):
+            raise ToolError(f"job {job_id} is pending execution")
         self.set_requeued(job_id, hold=hold)
+        self._jobs[job_id] = replace(self.job(job_id), comment=comment)
 
 
 class Night:
@@ -209,6 +215,8 @@ class Night:
         self._replaced: list[tuple[Any, str, Any]] = []
         self._beside: list[sqlite3.Connection] = []
         self._digests: dict[int, tuple[int, str]] = {}
+        self._steps: dict[int, str] = {}
+        """The tool of the playbook's step by the store whose watch makes it."""
 
     def _store(self, number: int) -> PointStore:
         store = PointStore(self.paths[number], self.clock, lambda: self.actors)
@@ -220,13 +228,14 @@ class Night:
 
     # Actors
 
-    def restart(self, number: int = 0, *, takes_over: bool = False) -> Callable[[], object]:
+    def restart(self, number: int = 0, *, takes_over: bool = False, requeue: bool = False) -> Callable[[], object]:
         """Return a watch's restart of the job, as the step of a playbook, with one of the stores.
 
         Args:
             number: Of the store.
             takes_over: Whether it is a second watch, which takes the first one for gone and leads in its place; the first, asleep
                 or slow until then, is fenced off and works on until it meets the fence. Without it the watch leads already.
+            requeue: Whether the job is queued again under its own id instead of submitted again.
         """
         store = PointStore(self.paths[number], self.clock, lambda: self.actors)
         self._opened.append(store)
@@ -234,13 +243,20 @@ class Night:
         if not takes_over:
             self._lead(store, "watch@a:1.1")
 
+        tool = "requeue_ended_job" if requeue else "resubmit_job"
+        self._steps[number] = tool
+
         def work() -> object:
             if takes_over:
                 self._lead(store, "watch@b:1.1")
-            arguments = {"job": self.old, "checkpoint": "none"}
-            return gate.call("resubmit_job", arguments, why="it failed", by="playbook:p", incident=1, step="restart")
+            return self._step(gate, tool)
 
         return work
+
+    def _step(self, gate: Gate, tool: str) -> object:
+        """Make the step of a playbook, as each pass of a watch does until it has an outcome."""
+        arguments = {"job": self.old, "checkpoint": "none"}
+        return gate.call(tool, arguments, why="it failed", by="playbook:p", incident=1, step="restart")
 
     @staticmethod
     def _lead(store: Store, owner: str) -> None:
@@ -359,13 +375,20 @@ class Night:
         for connection in self._beside:
             (trigger,) = connection.execute("SELECT sql FROM before.sqlite_master WHERE name = 'audit_keeps_rows'").fetchone()
             connection.execute(trigger)
-        for store in [*self.stores, *self.stores]:  # a call that had to wait for another is made by the pass after that
+        for store in [
+            *self.stores,
+            *self.stores,
+            *self.stores,
+        ]:  # a call that had to wait for another is made by the pass after that
             gate = self.gate(store)
+            self._try(partial(withdraw_strays, store, self.cluster, [job for job in self.cluster._jobs.values() if job.held]))
             for call in store.calls(status=CallStatus.INTENT):
                 self._try(partial(gate.resolve, call))
             for call in store.calls():
                 if store.outcome(call.id) is None:
                     self._try(partial(gate.go_on, call.id))
+            if (number := self.stores.index(store)) in self._steps:
+                self._try(partial(self._step, gate, self._steps[number]))
         return self.problems() + self._left_over()
 
     @staticmethod

@@ -26,12 +26,15 @@ from assistant.records import (
     Event,
     EventKind,
     IncidentState,
+    Job,
+    JobState,
     LearnedRule,
     RuleKind,
     RuleState,
     Sighting,
     Verdict,
 )
+from assistant.records.processes import OpenFile, ProcessReport
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.store import AuditHead, Memory, Store
 from assistant.store.breaker import open_breaker, reset_breaker
@@ -102,6 +105,9 @@ def fill(world: World) -> None:
     store.keep_templates("alice/llm", "7", {"templates": []})
     store.lead("watch@login1:1.1", 60)
     store.keep_evaluation([EvaluationRun("r", "d", 0, 1, 1.0, 1.0, "m", 1, START)])
+    seen = OpenFile(Path("/data/run/train.log"), "n1", 4711, START, 12, 100, 100, appends=True)
+    job = Job("8", "llm", "ada", JobState.RUNNING, "gpu", ("n1",), None, None, START, START, None, None, None)
+    store.keep_process_report(job, ProcessReport(START, files=(seen,)))
     store.set_flag("kill_switch", True, why="set", by="watch")
     open_breaker(store, why="too many", by="watch")
 

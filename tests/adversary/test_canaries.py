@@ -26,11 +26,12 @@ from assistant.agent.conversation import ModelAgent
 from assistant.display import line
 from assistant.doors.chat.messages import OpenApproval, OpenIncident, OpenJob, OpenNodes
 from assistant.doors.chat.sessions import Talks
-from assistant.doors.cli import ask
+from assistant.doors.chat.slash import COMMANDS as CHAT_COMMANDS
+from assistant.doors.cli import ask, evaluate, reference
 from assistant.doors.cli.door import Door
 from assistant.doors.cli.endings import crashed
 from assistant.doors.cli.main import main
-from assistant.doors.cli.output import print_block
+from assistant.doors.cli.output import narrate, print_block
 from assistant.doors.watchdog.figures import Standing
 from assistant.doors.watchdog.journal import JsonLines, PriorityLines
 from assistant.doors.watchdog.metrics import Metrics
@@ -42,6 +43,7 @@ from assistant.engine import Engine
 from assistant.engine.rehearsal import rehearsal
 from assistant.engine.report import report
 from assistant.errors import Unavailable
+from assistant.evaluation.results import Report, Result, markdown
 from assistant.llm.scripted_chat import ScriptedChat, calls
 from assistant.records import IncidentState
 from tests.adversary.canaries import WAYS, canary, planted, planted_text, redaction_off, ways_in, ways_near
@@ -51,6 +53,8 @@ from tests.chat.typing_in import answered, say, seen_text
 from tests.chat.waiting import until
 from tests.scenarios.scene import Scene
 from tests.watchdog.http_here import HttpHere
+
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 class World(NamedTuple):
@@ -65,17 +69,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     with redaction_off():
         scene = planted(tmp_path_factory.mktemp("planted"))
     return World(scene, str(scene.cluster.job("1").log))
-
-
-@pytest.fixture(autouse=True)
-def _quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
-        monkeypatch.setenv(name, str(tmp_path / name.lower()))
-    monkeypatch.setenv("NO_COLOR", "1")
-    yield
-    ours = logging.getLogger("assistant")
-    ours.handlers.clear()
-    ours.setLevel(logging.NOTSET)
 
 
 def judged(shown: str, leaked: str, door: str) -> set[str]:
@@ -105,8 +98,69 @@ diagnose LOG --json|nodes|nodes check -w QUESTION|recover --incident 1 --dry-run
 checkpoints list 1|checkpoints list 1 --json|rules show ecc_error.learned-1|rules show ecc_error.learned-1 --json
 ask --no-model QUESTION|ask --no-model --json QUESTION|ask --no-model --sources LISTS|ask --no-model --json LISTS|job show QUESTION
 deny PENDING --why WHY|incident close OPEN --why WHY|recover 1 --dry-run
+job check 1|job check 1 --json|checkpoints verify 1|checkpoints advise --job 1|rules export|nodes cordon node03 --why WHY
+nodes uncordon node08
 """
 WORDS = [door.strip() for row in COMMANDS.strip().split("\n") for door in row.split("|")]
+
+NUMBERS = "prints numbers, times, names of nodes and reasons, and ids of ours"
+OURS = "prints what Nightshift's administrator wrote: content, settings, models"
+SAME = "prints by the function of a command that is driven"
+ANSWER = "answers with a number of ours, or an error that names what was typed"
+ELSEWHERE: dict[str, str] = {
+    "chat": "driven below, screen by screen",
+    "status": "driven as a door of the watch",
+    "watch": "what it writes and sends is driven as doors of the watch",
+    "incident ack": ANSWER,
+    "incident confirm": "prints the line that it remembers, as the store keeps it: redacted when it was written",
+    "incident correct": ANSWER,
+    "incident forget": ANSWER,
+    "approve": SAME + ": approvals",
+    "undo": SAME + ": nodes uncordon",
+    "resume": SAME + ": recover",
+    "rules test": SAME + ": logs search",
+    "rules learn": SAME + ": rules show",
+    **dict.fromkeys(("rules activate", "rules retire"), ANSWER),
+    "rules list": SAME + ": rules show; cut to the width of a table",
+    "learn": ANSWER,
+    "evaluate": "its tables, JSON, lines and Markdown are driven as a door of evaluations",
+    "backtest": "reads files that the operator names; its report is made of reasons, counts and ids",
+    "stop": "prints where the switch is; why it was set is shown by status",
+    **dict.fromkeys(("nodes renew", "nodes leases", "nodes ledger", "breaker show", "breaker reset", "breaker open"), NUMBERS),
+    **dict.fromkeys(("audit head", "audit anchor", "audit verify", "bench agent", "bench calibration", "bench speed"), NUMBERS),
+    **dict.fromkeys(("playbooks list", "playbooks show", "playbooks try", "config show", "config check", "config policy"), OURS),
+    **dict.fromkeys(
+        ("model list", "model use", "model info", "model test", "model pull", "model train-ranker", "model show"), OURS
+    ),
+    **dict.fromkeys(("doctor", "notify"), OURS),
+}
+"""Commands that are not driven here: where what they show is, or why none of it was written by somebody else."""
+
+SLASH_ELSEWHERE: dict[str, str] = {
+    **dict.fromkeys(("incidents", "waiting", "happened", "jobs", "nodes"), "opens a panel, all of which are driven"),
+    **dict.fromkeys(
+        ("incident", "job", "node", "approve", "undo", "recover", "deny"), "opens a screen or card of those that are driven"
+    ),
+    **dict.fromkeys(("log",), "shows the lines that `logs tail` shows"),
+    "explain": "prints the report, which is driven as a door of the watch",
+    "export": "driven with the conversation",
+    **dict.fromkeys(("ack", "stop"), ANSWER),
+    **dict.fromkeys(("model", "mode", "theme", "help", "quit", "clear", "new"), OURS),
+    "resume": "shows a conversation as its files keep it, which are driven",
+}
+
+
+def test_every_command_is_driven_or_listed_with_its_reason() -> None:
+    commands = {found.path.removeprefix("nightshift ") for found in reference.live() if not found.is_group}
+    driven = {command for command in commands for words in WORDS if f"{words} ".startswith(f"{command} ")}
+    assert commands - driven == set(ELSEWHERE), (
+        "drive a new command in COMMANDS, or say in ELSEWHERE why it shows nothing of others"
+    )
+    assert len(driven) > 20
+
+
+def test_every_command_of_the_chat_is_driven_or_listed_with_its_reason() -> None:
+    assert {command.name for command in CHAT_COMMANDS} == set(SLASH_ELSEWHERE)
 
 
 @contextmanager
@@ -229,6 +283,20 @@ def crash_log(_: World) -> str:
     return out.getvalue() + kept
 
 
+def evaluated(_: World) -> str:
+    """Return what an evaluation prints, as a table, as JSON and as it goes on, and the Markdown that it writes."""
+    why = planted_text("evaluation")
+    result = Result(f"data {why}", "given up", None, 3, 1.0, None, ("node01",), f"exit status 3: {why}", (why,))
+    found = Report("run1", f"title {why}", f"/models/{why}", "unfinished", 1.0, 1.0, (result,))
+    out = StringIO()
+    with redirect_stdout(out), redirect_stderr(out):
+        for as_json in (False, True):
+            evaluate._print(found, as_json)
+            evaluate._list_runs([found], as_json)
+        narrate(f"1 given up: {why}")
+    return out.getvalue() + markdown(found)
+
+
 def in_status(world: World) -> str:
     """Return what systemd, `status` and Nagios show of a pass that met troubles."""
     store, now = world.scene.engine.store, datetime.now(UTC)
@@ -245,6 +313,7 @@ DOORS: dict[str, Callable[[World], str]] = {
     "metrics": scraped,
     "crash log": crash_log,
     "status": in_status,
+    "evaluation": evaluated,
 }
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from assistant.errors import Denied, Parked, UsageError
+from assistant.errors import Denied, Parked, RestartPending, UsageError
 from assistant.policy import Mode
 from assistant.ports import JumpingClock
-from assistant.records import Call, CallStatus, Decision, JobSpec, Risk, Verdict, tag_of
+from assistant.records import Call, CallStatus, Decision, JobSpec, Risk, Verdict, hold_comment, tag_of
 from assistant.rendering import NEW_JOB, RenderedChange, method_lines
 from assistant.store import Store
 from assistant.store.calls import command_digest
@@ -25,7 +25,7 @@ from tests.unit.test_slurm_commands import program
 
 def test_every_changing_tool_is_tried() -> None:
     changing = {name for name, tool in found().items() if tool.risk > Risk.READ}
-    assert {tool for tool, _ in CHANGES.values()} == changing - ON_FILES
+    assert {tool for tool, _ in [*CHANGES.values(), *ON_FILES.values()]} == changing
 
 
 FAST = {("resubmit", "simulated"), ("test", "simulated"), ("cordon", "local"), ("from the start", "slurm"), ("cordon", "slurm")}
@@ -274,3 +274,24 @@ def test_an_old_approval_without_a_digest_is_asked_anew(tmp_path: Path) -> None:
     with pytest.raises(Parked):
         scene.gate().go_on(scene.store.approval(approval).call)
     assert scene.ran() == []
+
+
+def test_a_restart_waits_while_another_nightshift_holds_the_job_and_costs_no_other_call_its_turn(tmp_path: Path) -> None:
+    scene = scene_of("simulated", tmp_path)
+    restart = scene.asks(*arguments_of(scene, "resubmit"))
+    drain = scene.asks(*arguments_of(scene, "cordon"))
+    call = scene.store.approval(restart).call
+    assert scene.store.answer(restart, Verdict.ALLOW, BY)
+    recorder, job = scene.transport, scene.jobs["failed"]
+    recorder.set_requeued(job, hold=True)
+    held = replace(recorder.job(job), comment=hold_comment("run 7", "nightshift:otherstore:3:1", 1), submitted=scene.clock.now())
+    recorder._jobs[job] = held
+    with pytest.raises(RestartPending, match="waits held"):
+        scene.gate().go_on(call)
+    assert scene.gate().review_approvals() == []
+    assert [one.id for one in scene.store.approvals()] == [drain]
+    assert recorder.job(job) == held
+    scene.clock.sleep(31 * 60)
+    outcome = scene.gate().go_on(call)
+    assert not outcome.ok
+    assert recorder.job(job) == held, "what another store holds is neither released nor ended"

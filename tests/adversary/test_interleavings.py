@@ -4,7 +4,8 @@
 with another store, and `kill -9` of any of them. *Every point*: before each call of the scheduler, each transaction of a store and
 each read of a store outside of one; why the search may leave out some orders of these is in `explorer.py`. Of two every order is
 searched, without a kill and with a kill of each at each point; of three every order in which at most one of them is interrupted
-while it could go on (NIGHTSHIFT_PREEMPTIONS=2 and more: longer than a test may take).
+while it could go on, without a kill and with a kill of each at each point (NIGHTSHIFT_PREEMPTIONS=2 and more: hours;
+NIGHTSHIFT_STATES bounds them).
 
 *What must hold* after each step: at most one job of the run is alive or may begin, at most one restart ever began, at most one
 change of the run has an intent in each store. At each end, after what was left is settled as the next passes do: no job is left
@@ -27,7 +28,7 @@ from assistant.records import Job
 from assistant.records.tags import tags_in
 from assistant.tools import _meant, jobs, resubmit
 from tests.adversary.explorer import Counterexample, Search
-from tests.adversary.interleaving import Night
+from tests.adversary.interleaving import Night, RequeueCluster
 
 Works = list[Callable[[], object]]
 CAST: dict[str, tuple[int, Callable[[Night], Works]]] = {
@@ -36,9 +37,11 @@ CAST: dict[str, tuple[int, Callable[[Night], Works]]] = {
     "watch, second store": (2, lambda night: [night.restart(), night.restart(1)]),
     "watch, person of a second store": (2, lambda night: [night.restart(), night.approved(1)]),
     "watch, requeue of a second store": (2, lambda night: [night.restart(), night.approved(1, requeue=True)]),
+    "watch, requeue by a watch of a second store": (2, lambda night: [night.restart(), night.restart(1, requeue=True)]),
     "watch, person, second watch": (1, lambda night: [night.restart(), night.approved(), night.restart(takes_over=True)]),
     "watch, person, second store": (2, lambda night: [night.restart(), night.approved(), night.restart(1)]),
     "three stores": (3, lambda night: [night.restart(), night.restart(1), night.restart(2)]),
+    "three stores, one requeues": (3, lambda night: [night.restart(), night.restart(1, requeue=True), night.restart(2)]),
 }
 GIVES_UP = {"watch, requeue of a second store": "is of the same run, so it was withdrawn"}
 """A requeue waits for a held restart of the same run for so long and no longer: here one look."""
@@ -46,7 +49,9 @@ PARTS = {"watch, second watch": 12}
 """Into how many tests the orders of a cast are parted; one where it is not named."""
 PREEMPTIONS = int(os.environ.get("NIGHTSHIFT_PREEMPTIONS", "1"))
 """How often one of three is interrupted while it could go on, at every point; all of it is more than a test may take."""
-PAIRS, TRIOS = list(CAST)[:5], list(CAST)[5:]
+MOST_STATES = int(os.environ.get("NIGHTSHIFT_STATES", "0")) or None
+"""Where a search of three with kills stops; 0: nowhere."""
+PAIRS, TRIOS = list(CAST)[:6], list(CAST)[6:]
 
 
 @contextmanager
@@ -65,6 +70,7 @@ def search(folder: Path, cast: str, **more: Any) -> Iterator[Search]:
 def everything(folder: Path, cast: str, **more: Any) -> Search:
     with search(folder, cast, **more) as found:
         found.run()
+    print(f"{cast} {more}: {found.summary()}")  # pytest -rP shows it
     return found
 
 
@@ -107,7 +113,13 @@ SEEDED: dict[str, tuple[str, Any, str, Callable[[Any], Any], str]] = {
         lambda _: lambda context, before: None,
         "alive at once",
     ),
-    "nothing is withdrawn": ("watch, second store", resubmit.resubmit_job, "take_back", lambda _: None, "left held"),
+    "nothing is withdrawn": (
+        "watch, second store",
+        RequeueCluster,
+        "withdraw",
+        lambda _: lambda cluster, job_id: None,
+        "left held",
+    ),
 }
 """Mistakes made on purpose: the cast that must notice it, what is replaced and by what, and what must be said."""
 
@@ -124,6 +136,7 @@ def test_a_mistake_made_on_purpose_is_noticed(tmp_path: Path, monkeypatch: pytes
     assert problem in first_problem(tmp_path, cast)
 
 
+@pytest.mark.slow
 def test_two_in_every_order(tmp_path: Path) -> None:
     assert len(everything(tmp_path, "watch, person of a second store").states) > 200
 
@@ -135,6 +148,14 @@ def test_two_and_a_kill_in_every_order(tmp_path: Path, cast: str, part: int, mor
     if mortal == (1,) and cast in GIVES_UP:
         pytest.skip("a person's requeue that was killed is not made again (docs/decisions/0015): the run may stay ended")
     assert len(everything(tmp_path, cast, mortal=mortal, part=(part, PARTS.get(cast, 1))).states) > 100
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("mortal", [0, 1, 2], ids=["the first dies", "the second dies", "the third dies"])
+@pytest.mark.parametrize("cast", TRIOS)
+def test_three_and_a_kill_at_every_point(tmp_path: Path, cast: str, mortal: int) -> None:
+    found = everything(tmp_path, cast, mortal=[mortal], preemptions=PREEMPTIONS, most_states=MOST_STATES)
+    assert len(found.states) > 300
 
 
 @pytest.mark.slow

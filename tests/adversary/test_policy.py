@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields, replace
 from datetime import timedelta
 from pathlib import Path
@@ -22,50 +22,15 @@ from assistant.gate import Gate, Park
 from assistant.gate.kill_switch import lift_kill_switch, set_kill_switch
 from assistant.policy import Policy, PolicyInForce, Request, Situation, decide, load_policy, load_policy_files
 from assistant.policy.loading import shipped_policy_file
-from assistant.ports import JumpingClock
 from assistant.records import CallStatus, NodeState, Risk, Verdict
 from assistant.rendering import RenderedChange
-from assistant.schedulers.simulated import SimulatedCluster
-from assistant.store import Store
 from assistant.tooling import Context
+from tests.adversary.conftest import ACT, write
 from tests.scenarios.scene import Scene
 from tests.unit.gate_world import START, World, cordon, find
 
 POLICIES = Path(__file__).parent / "policies"
-ACT = """\
-extends = "shipped"
-mode = "act"
-min_healthy_share = 0.0
-cooldown_min = 0
-replace = ["kill_switch"]
-kill_switch = ["{stop}"]
-[[protected]]
-nodes = ["n2"]
-why = "the site's own"
-[end]
-"""
 OBSERVE = 'extends = "shipped"\n[end]\n'
-
-
-def write(site: Path, text: str | bytes) -> Path:
-    path = site / "knowledge" / "policy.toml"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return path
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Path:
-    folder = tmp_path / "site"
-    write(folder, ACT.format(stop=tmp_path / "stop"))
-    return folder
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    clock = JumpingClock(START)
-    with Store(tmp_path / "nightshift.db", clock) as store:
-        yield World(store, SimulatedCluster(clock, tmp_path / "cluster", nodes=["n1", "n2", "n3", "n4"]), clock)
 
 
 # every prefix

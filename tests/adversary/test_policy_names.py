@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -16,29 +15,12 @@ from assistant.gate.kill_switch import lift_kill_switch, missing_folders, stoppe
 from assistant.gate.targets import reach_of
 from assistant.policy import Policy, Request, Situation, decide, load_policy
 from assistant.policy.terms import KindTerms, Limits, PlaceLimits, Targets
-from assistant.ports import JumpingClock
 from assistant.records import Node, NodeState, Risk, Verdict
-from assistant.schedulers.simulated import SimulatedCluster
-from assistant.store import Store
-from tests.adversary.test_policy import ACT, write
+from tests.adversary.conftest import ACT, write
 from tests.unit.gate_world import START, World
 
 BOTH = "train,eval"
 """As Slurm shows the partitions of a node that is in two."""
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Path:
-    folder = tmp_path / "site"
-    write(folder, ACT.format(stop=tmp_path / "stop"))
-    return folder
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    clock = JumpingClock(START)
-    with Store(tmp_path / "nightshift.db", clock) as store:
-        yield World(store, SimulatedCluster(clock, tmp_path / "cluster", nodes=["n1", "n2", "n3", "n4"]), clock)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import logging
+import re
+import struct
 import threading
+import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -25,8 +29,10 @@ from assistant.evaluation.suite import load_suite
 from assistant.llm.gguf import read_gguf
 from assistant.logs import reading
 from assistant.logs.reading import blocks, open_log
+from assistant.logs.search import typed_search
 from assistant.ports import JumpingClock
 from assistant.records import JobSpec
+from assistant.recover.checkpoints.files import zip_problem
 from assistant.recover.directives import read_directives
 from assistant.recover.restart import attempt_of
 from assistant.store import Store
@@ -61,9 +67,101 @@ def test_a_gzip_that_repeats_too_much_is_cut(tmp_path: Path) -> None:
     with gzip.open(path, "wb", 9) as file:
         for _ in range(400):
             file.write(b"a" * (1 << 20))
+        file.write(b"\nthe end\n")
     with open_log(path) as stream:
-        assert 256 << 20 < sum(map(len, blocks(stream))) < 300 << 20
+        sizes = [(len(block), block[-9:]) for block in blocks(stream)]
+        assert 160 << 20 <= sum(size for size, _ in sizes) < 162 << 20
+        assert sizes[-1][1].endswith(b"the end\n")
         assert stream.truncated
+
+
+def packed(folder: Path, *members: bytes, cut: int = 0) -> Path:
+    path = folder / "job.log.gz"
+    raw = b"".join(gzip.compress(member, 9) for member in members)
+    path.write_bytes(raw[: len(raw) - cut])
+    return path
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the bounds of a gzip small: 4 KiB of its head, 1 KiB of its end, 64 KiB unpacked."""
+    for name, value in {"GZIP_HEAD_BYTES": 4096, "GZIP_TAIL_BYTES": 1024, "_UNPACKED_BYTES": 65_536, "BLOCK": 256}.items():
+        monkeypatch.setattr(reading, name, value)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(
+    ("members", "cut", "note", "last"),
+    [
+        ((b"x" * 40_000 + b"\nlast\n",), 0, r"\[nightshift: 34,\d{3} bytes are left out here", "last"),
+        ((b"y\n" * 20, b"x" * 40_000, b"z\n" * 20), 0, r"\[nightshift: 3\d,\d{3} bytes are left out here", "z"),
+        (
+            (b"x\n" * 100_000,),
+            0,
+            r"\[nightshift: 5\d,\d{3} bytes and all that follows are left out here",
+            "not read whole]",
+        ),
+        ((b"x\n" * 20_000,), 30, r"\[nightshift: [\d,]+ bytes are left out here", "x"),
+    ],
+    ids=["one member", "several", "more than is unpacked", "cut off"],
+)
+def test_of_a_gzip_head_and_end_are_read_and_what_is_left_out_is_said(
+    tmp_path: Path, members: tuple[bytes, ...], cut: int, note: str, last: str
+) -> None:
+    with open_log(packed(tmp_path, *members, cut=cut)) as stream:
+        text = stream.read().decode()
+        assert stream.truncated
+    assert len(text) < 6_000
+    assert re.search(note, text)
+    assert text.splitlines()[-1].endswith(last)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("size", [0, 1, 4095, 4096, 4097, 5100, 6000])
+def test_a_gzip_within_its_bounds_is_read_whole(tmp_path: Path, size: int) -> None:
+    with open_log(packed(tmp_path, b"a" * size + b"\n")) as stream:
+        assert stream.read() == b"a" * size + b"\n" or (size == 6000 and stream.truncated)
+        assert stream.truncated is (size == 6000)
+
+
+@pytest.mark.usefixtures("small")
+def test_what_no_gzip_packs_so_small_is_read_whole(tmp_path: Path) -> None:
+    text = "".join(f"{hashlib.sha256(str(n).encode()).hexdigest()}\n" for n in range(500)).encode()
+    with open_log(packed(tmp_path, text)) as stream:
+        assert stream.read() == text
+        assert not stream.truncated
+
+
+@pytest.mark.timeout(30)
+def test_a_gzip_of_empty_members_and_one_in_another_are_no_logs(tmp_path: Path) -> None:
+    path = tmp_path / "job.log.gz"
+    path.write_bytes(gzip.compress(b"") * 20_000 + gzip.compress(b"end\n"))
+    with open_log(path) as stream:
+        assert stream.read() == b"end\n"
+    path.write_bytes(gzip.compress(gzip.compress(b"a\n" * 1000)))
+    with pytest.raises(InputError, match="a gzip in a gzip"):
+        open_log(path)
+
+
+@pytest.mark.parametrize("claimed", [1, 1 << 20, (1 << 32) - 2])
+def test_a_member_of_a_zip_that_lies_about_its_size_is_damaged(tmp_path: Path, claimed: int) -> None:
+    path = tmp_path / "model.pt"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", b"a" * 100_000)
+    raw = bytearray(path.read_bytes())
+    at = raw.rfind(b"PK\x01\x02")
+    raw[at + 24 : at + 28] = claimed.to_bytes(4, "little")
+    path.write_bytes(raw)
+    problem = zip_problem(path, 1 << 20)
+    assert (problem is None) is (claimed > 1 << 20)  # of what is larger than may be read, nothing is said
+
+
+def test_a_zip_with_more_members_than_any_checkpoint_is_refused_before_they_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    size = 17 << 20
+    end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 65_535, 65_535, size, 0, 0)
+    path.write_bytes(b"PK\x03\x04" + b"\0" * size + end)
+    assert "was cut short" in (zip_problem(path, 0) or "")
 
 
 @pytest.mark.parametrize(
@@ -180,8 +278,6 @@ def test_a_reader_ends_and_closes_its_file_when_nobody_wants_more() -> None:
 def test_a_mount_that_dies_after_the_first_block_ends_the_command(
     tmp_path: Path, dead: threading.Event, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    import re
-
     log = tmp_path / "job.log"
     log.write_bytes(b"one\n" * 10)
 
@@ -191,7 +287,7 @@ def test_a_mount_that_dies_after_the_first_block_ends_the_command(
 
     monkeypatch.setattr(reading, "blocks", dying)
     monkeypatch.setattr(logs, "LOOK_S", 0.2)
-    lines = logs._lines(str(log)) if command == "_lines" else logs._matching(str(log), re.compile(b"one"))
+    lines = logs._lines(str(log)) if command == "_lines" else logs._matching(str(log), typed_search("one", caseless=False))
     taken = [next(lines).text for _ in range(10)]
     assert taken == ["one"] * 10
     with pytest.raises(Unavailable, match=r"did not answer within 0\.2 s: its file system hangs"):

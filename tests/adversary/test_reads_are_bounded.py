@@ -6,7 +6,6 @@ A new place fails: it reads through `assistant.untrusted`, or gets a line here.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -114,11 +113,12 @@ def _trees() -> list[tuple[str, ast.Module]]:
     return [(str(path.relative_to(PACKAGE)), ast.parse(path.read_bytes())) for path in sorted(PACKAGE.rglob("*.py"))]
 
 
-def _readers() -> Iterator[tuple[str, set[str]]]:
-    for name, tree in _trees():
-        calls = {word for call in ast.walk(tree) if isinstance(call, ast.Call) and (word := _reads(call))}
-        if calls:
-            yield name, calls
+@cache
+def _readers() -> list[tuple[str, set[str]]]:
+    calls = {
+        name: {word for call in ast.walk(tree) if isinstance(call, ast.Call) and (word := _reads(call))} for name, tree in _trees()
+    }
+    return [(name, words) for name, words in calls.items() if words]
 
 
 def _reads(call: ast.Call) -> str:

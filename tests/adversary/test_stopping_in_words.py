@@ -44,6 +44,7 @@ def test_a_line_is_understood_as_a_whole(text: str, wanted: StopWish | None) -> 
     assert stop_wish(f"  {text.upper()} ") is wanted
 
 
+@pytest.mark.slow
 async def test_the_kill_switch_shows_on_every_screen_keeps_approvals_and_is_lifted_by_a_deliberate_yes(broken: Scene) -> None:
     switch = broken.folder / "stop"
     async with opened(broken) as (app, pilot):

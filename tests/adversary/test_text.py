@@ -52,6 +52,8 @@ def some(*fast: str) -> list[ParameterSet]:
     return [pytest.param(name, marks=[] if name in fast else pytest.mark.slow) for name in HOSTILE]
 
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 IN_EMOJI = "\u200d\ufe0f"
 COMMANDS: list[list[str]] = [
     ["jobs"],
@@ -123,17 +125,6 @@ def planted(folder: Path, text: str) -> Scene:
     store.add_evidence(incident, text, text)
     store.record("watch.blind", by=text, why=text, outcome="on")
     return scene
-
-
-@pytest.fixture(autouse=True)
-def _quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
-        monkeypatch.setenv(name, str(tmp_path / name.lower()))
-    monkeypatch.setenv("NO_COLOR", "1")
-    yield
-    ours = logging.getLogger("assistant")
-    ours.handlers.clear()
-    ours.setLevel(logging.NOTSET)
 
 
 @pytest.fixture(params=HOSTILE, ids=str)

@@ -185,6 +185,7 @@ async def opening(scene: Scene, some: Sequence[Keys]) -> None:
         assert nothing_was_answered(scene)
 
 
+@pytest.mark.slow
 async def test_keys_that_come_while_a_dialog_opens_answer_nothing(broken: Scene) -> None:
     await opening(broken, ALL[::31])
 
@@ -274,6 +275,7 @@ async def test_letters_on_a_card_go_to_the_prompt(broken: Scene) -> None:
 # --- pastes and the mouse
 
 
+@pytest.mark.slow
 async def test_a_paste_answers_nothing(broken: Scene) -> None:
     async with opened(broken) as (app, pilot):
         for text in ("y", "y\n", "yes\n", "node02\n"):

@@ -73,6 +73,7 @@ def false_sentences(text: str, engine: Engine) -> list[str]:
     return wrong
 
 
+@pytest.mark.slow
 @needs_llama
 def test_a_tiny_model_makes_calls_reads_results_and_says_nothing_false_without_a_mark(
     engine: Engine, cli: Run, monkeypatch: pytest.MonkeyPatch

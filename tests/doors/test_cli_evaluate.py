@@ -84,6 +84,7 @@ def test_a_suite_is_scored_and_told_as_a_table_json_and_markdown(cli: Run, suite
     assert ", lower bound " in again.out
 
 
+@pytest.mark.slow
 def test_every_job_is_a_call_in_the_audit_and_counts_for_no_limit(cli: Run, suite: Path, store_path: Path) -> None:
     assert cli("--quiet", "evaluate", "--suite", suite).code == 0
     with Store(store_path, SystemClock()) as store:
@@ -118,6 +119,7 @@ def test_the_kill_switch_stops_an_evaluation_before_its_first_job(cli: Run, suit
     assert cluster.jobs() == []
 
 
+@pytest.mark.slow
 def test_two_coordinators_never_work_on_one_run(cli: Run, suite: Path, home: Path) -> None:
     (suite.parent / "bad.hard").touch()
     begun = cli("--quiet", "evaluate", "--suite", suite, "--retries", 0, "--json").objects[0]["run"]
@@ -144,6 +146,7 @@ def at_work(suite: Path, home: Path) -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
+@pytest.mark.slow
 def test_after_a_killed_coordinator_clean_ends_its_jobs_and_frees_the_memory(cli: Run, suite: Path, home: Path) -> None:
     with at_work(suite, home) as process:
         process.kill()

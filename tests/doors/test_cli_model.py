@@ -38,6 +38,7 @@ def cases(tmp_path: Path) -> Path:
     return tmp_path / "cases"
 
 
+@pytest.mark.slow
 def test_a_site_trains_a_ranker_of_its_own_that_then_counts(cli: Run, site: Path) -> None:
     wordings = '"flux capacitor {n} is depleted"\nflux drained on {host}\nthe flux is gone\n'
     (site / "knowledge" / "ranker" / "hang.toml").write_text(f"reason = 'hang'\nroot = '''\n{wordings}'''\n")

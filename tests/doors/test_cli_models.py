@@ -92,6 +92,7 @@ def test_the_files_of_a_repository_are_listed(cli: Run, monkeypatch: pytest.Monk
         assert "o/r/q4.gguf  4.0 GB" in cli("model", "pull", "o/r").out
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("llama_cpp") is None, reason="llama-cpp-python is not installed: make deps-llama")
 def test_a_model_that_knows_nothing_is_trusted_with_nothing(cli: Run, tiny: Path) -> None:
     assert cli("model", "use", str(tiny)).code == 0
@@ -204,6 +205,7 @@ def checked(cli: Run) -> dict[str, str]:
     return next(found for found in cli("doctor", "--json").objects if found["name"] == "language model")
 
 
+@pytest.mark.slow
 def test_the_doctor_says_what_the_language_model_is_and_may_do(cli: Run, tiny: Path, tmp_path: Path, store: Store) -> None:
     assert "without one" in checked(cli)["text"]
     own = tmp_path / "xdg_config_home" / "nightshift" / "config.toml"

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.config import SlurmSettings
+from assistant.config import Settings, SlurmSettings, SshSettings
 from assistant.ports import SystemClock
 from assistant.schedulers.slurm import SlurmScheduler
 
@@ -91,6 +91,19 @@ class DevCluster:
         settings = {"conf": self.conf, "users": ("*",), "controller_log": self.controller_log, "timeout_s": 10.0} | changes
         return SlurmScheduler(SlurmSettings(**settings), SystemClock())  # type: ignore[arg-type]
 
+    def settings(self, folder: Path, **changes: object) -> Settings:
+        """Return settings for this cluster with their state in `folder`; they look after everybody's jobs."""
+        usual: dict[str, object] = {
+            "scheduler": "slurm",
+            "transport": "ssh",
+            "state_folder": folder,
+            "store": folder / "nightshift.db",
+            "slurm": SlurmSettings(conf=self.conf, users=("*",), controller_log=self.controller_log, timeout_s=10.0),
+            "ssh": SshSettings(config=self.ssh_config, connect_timeout_s=3.0),
+            "command_timeout_s": 8.0,
+        }
+        return Settings(**usual | changes)  # type: ignore[arg-type]
+
     def settle(self) -> None:
         """End all jobs and put all nodes back, so that the next test finds the cluster idle."""
         if ids := self.run("squeue", "-h", "-o", "%A").split():
@@ -127,8 +140,6 @@ def _tool(home: Path, *words: str) -> str:
 
 def skip_reason() -> str:
     """Return why no cluster can be brought up here; empty when one can."""
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        return "live tests run one after the other: make test-cluster"
     if not SCRIPT.is_file():
         return f"the development cluster's script {SCRIPT} is missing; NIGHTSHIFT_DEVCLUSTER names it"
     return "the development cluster needs root" if os.geteuid() else ""
@@ -142,7 +153,7 @@ def binds(*folders: Path) -> list[str]:
 
 @pytest.fixture(scope="session")
 def devcluster() -> Iterator[DevCluster]:
-    """Bring a cluster up for all live tests of this run, and down again."""
+    """Bring a cluster up for all live tests of this process, and down again; each worker of xdist has one of its own."""
     if reason := skip_reason():
         pytest.skip(reason)
     # Unix sockets lie in there, whose paths may have 108 characters

@@ -149,6 +149,26 @@ if rank == 0:
 dist.destroy_process_group()
 """
 )
+TORCHTITAN = FSDP.replace(
+    'CKPT = os.path.join(sys.argv[1], "checkpoint")',
+    """import argparse, tomllib
+parser = argparse.ArgumentParser()
+parser.add_argument("--job.config_file", dest="config_file")
+with open(parser.parse_args().config_file, "rb") as file:
+    config = tomllib.load(file)
+assert config["checkpoint"]["enable"]
+CKPT = os.path.join(config["job"].get("dump_folder", "./outputs"), config["checkpoint"].get("folder", "checkpoint"))""",
+)
+TORCHTITAN_TOML = """[job]
+description = "debug model"
+
+[training]
+steps = 80
+
+[checkpoint]
+enable = true
+interval = 20
+"""
 MEGATRON = (
     DIE
     + """

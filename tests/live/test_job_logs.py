@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from assistant.config import Settings, SlurmSettings, SshSettings
 from assistant.engine import Engine
 from assistant.logs.attempt import JobLogs, LogState
 from assistant.policy import load_policy
@@ -62,15 +61,7 @@ class Cluster:
 @pytest.fixture
 def cluster(devcluster: DevCluster, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]:
     clock = SystemClock()
-    settings = Settings(
-        scheduler="slurm",
-        transport="ssh",
-        state_folder=tmp_path,
-        store=tmp_path / "nightshift.db",
-        slurm=SlurmSettings(conf=devcluster.conf, users=("*",), controller_log=devcluster.controller_log, timeout_s=10.0),
-        ssh=SshSettings(config=devcluster.ssh_config, connect_timeout_s=3.0),
-        command_timeout_s=8.0,
-    )
+    settings = devcluster.settings(tmp_path)
     engine = build(settings, clock=clock, policy=load_policy(), since=clock.now())
     folder = devcluster.shared / request.node.name[:60].replace("[", "_").replace("]", "").replace(" ", "_")
     folder.mkdir(exist_ok=True)

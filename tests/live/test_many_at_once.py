@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.config import Settings, SlurmSettings, SshSettings, WatchSettings
+from assistant.config import WatchSettings
 from assistant.doors.watchdog.notices import notices, superseded
 from assistant.engine import Engine
 from assistant.engine.lease import owner_name
@@ -53,16 +53,7 @@ while step < 100_000:
 @pytest.fixture
 def engine(devcluster: DevCluster, tmp_path: Path) -> Iterator[Engine]:
     clock = SystemClock()
-    settings = Settings(
-        scheduler="slurm",
-        transport="ssh",
-        state_folder=tmp_path,
-        store=tmp_path / "nightshift.db",
-        slurm=SlurmSettings(conf=devcluster.conf, users=("*",), controller_log=devcluster.controller_log, timeout_s=10.0),
-        ssh=SshSettings(config=devcluster.ssh_config, connect_timeout_s=3.0),
-        watch=WatchSettings(shared_settle_s=10.0, shared_apart_s=APART_S),
-        command_timeout_s=8.0,
-    )
+    settings = devcluster.settings(tmp_path, watch=WatchSettings(shared_settle_s=10.0, shared_apart_s=APART_S))
     policy, many = load_policy(), Limits(per_hour=100, per_day=100)
     kind = {**policy.kind, "resubmit": dataclasses.replace(policy.terms("resubmit"), soft=many, hard=many)}
     policy = dataclasses.replace(policy, mode=Mode.ACT, soft=many, hard=many, kind=kind, kill_switch=(tmp_path / "stop",))

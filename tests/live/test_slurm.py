@@ -14,7 +14,7 @@ import pytest
 
 from assistant.errors import ToolError, Unavailable
 from assistant.ports import SystemClock
-from assistant.records import Job, JobSpec, JobState, Node, NodeState
+from assistant.records import Job, JobSpec, JobState, Node, NodeState, hold_comment
 from assistant.schedulers.slurm import SlurmScheduler
 from assistant.store import Store
 from assistant.tooling import Context
@@ -192,8 +192,9 @@ def test_the_requeue_tool_queues_a_job_held_and_releases_it_once_it_is_alone(
     wait(slurm, job_id, JobState.RUNNING)
     no_nodes: Any = None
     with Store(tmp_path / "n.db", SystemClock()) as store:
-        context = Context(slurm, no_nodes, SystemClock(), Random(0), store, tag="")
-        slurm.requeue(job_id, hold=True)
+        tag = f"nightshift:{store.store_id}:0:1"
+        context = Context(slurm, no_nodes, SystemClock(), Random(0), store, tag=tag)
+        slurm.requeue(job_id, hold=True, comment=hold_comment("", tag, 1))
         until(lambda: slurm.job(job_id).requeued_held, 60)
         assert slurm.job(job_id).held
         twin = slurm.submit(JobSpec("again", batch("sleep 60"), work_dir=folder))

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from assistant.config import Settings, SlurmSettings, SshSettings
 from assistant.engine import Engine
 from assistant.engine.lease import owner_name
 from assistant.policy import load_policy
@@ -32,15 +31,7 @@ WHEN_ENDED = (None, 143, 15)
 @pytest.fixture
 def engine(devcluster: DevCluster, tmp_path: Path) -> Iterator[Engine]:
     clock = SystemClock()
-    settings = Settings(
-        scheduler="slurm",
-        transport="ssh",
-        state_folder=tmp_path,
-        store=tmp_path / "nightshift.db",
-        slurm=SlurmSettings(conf=devcluster.conf, users=("*",), controller_log=devcluster.controller_log, timeout_s=10.0),
-        ssh=SshSettings(config=devcluster.ssh_config, connect_timeout_s=3.0),
-        command_timeout_s=8.0,
-    )
+    settings = devcluster.settings(tmp_path)
     made = build(settings, clock=clock, policy=load_policy(), since=clock.now())
     yield made
     made.store.close()

@@ -56,6 +56,8 @@ class Stranger:
     """Step of the checkpoint that a restart goes on from; with `damage`, the one before."""
     damage: str = ""
     """File of the newest checkpoint whose content is changed before the restart."""
+    zeroed: bool = False
+    """Whether `damage` keeps the file's length and makes its second half zeros."""
     resumes: bool = True
     files: tuple[tuple[str, str], ...] = ()
 
@@ -63,6 +65,8 @@ class Stranger:
 RUN2 = f"srun {TORCH}/bin/torchrun --standalone --nproc_per_node=2 train.py"
 MEGATRON = f"C=$PWD/ckpt\nARGS=(--save $C --load $C)\nsrun {PYTHON} train.py ${{ARGS[@]}}"
 NANOGPT = f"if [ -f out/ckpt.pt ]; then R=--init_from=resume; fi\nsrun {PYTHON} train.py $R"
+TITAN = f"{RUN2} --job.config_file conf/debug.toml"
+TITAN_FILES = (("conf/debug.toml", strangers.TORCHTITAN_TOML),)
 HF = f"srun {PYTHON} train.py --output_dir out"
 JOBS = [
     Stranger("hf", strangers.HUGGINGFACE.replace("RESUME", HF_RESUMES), HF, "out"),
@@ -75,6 +79,11 @@ JOBS = [
     Stranger(
         "fsdp-damaged", strangers.FSDP, f"{RUN2} outputs",
         "outputs/checkpoint", 40, "step-60/__1_0.distcp",
+    ),
+    Stranger("torchtitan", strangers.TORCHTITAN, TITAN, "outputs/checkpoint", files=TITAN_FILES),
+    Stranger(
+        "torchtitan-damaged", strangers.TORCHTITAN, TITAN, "outputs/checkpoint", 40, "step-60/__1_0.distcp", zeroed=True,
+        files=TITAN_FILES,
     ),
     Stranger("megatron", strangers.MEGATRON, MEGATRON, "ckpt"),
     Stranger(
@@ -112,9 +121,12 @@ def digests(folder: Path) -> dict[str, str]:
     return {f"/{path.relative_to(folder)}": hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def damage(path: Path) -> None:
+def damage(path: Path, *, zeroed: bool = False) -> None:
     """Change content in the middle of a file, as a bad disk does, or cut it where it carries no checksum."""
     raw = path.read_bytes()
+    if zeroed:
+        path.write_bytes(raw[: len(raw) // 2] + bytes(len(raw) - len(raw) // 2))
+        return
     if not zipfile.is_zipfile(path) or path.suffix == ".distcp":
         path.write_bytes(raw[: len(raw) // 2])
         return
@@ -145,13 +157,16 @@ def test_the_chosen_checkpoint_is_loaded_and_none_is_overwritten(
     folder = devcluster.shared / stranger.name
     folder.mkdir()
     (folder / "train.py").write_text(stranger.source)
+    for name, text in stranger.files:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
     script = f"#!/bin/bash\n#SBATCH --nodes=1 --output=slurm-%j.out\nset -e\ncd {folder}\n{stranger.command}\n"
     job = engine.scheduler.submit(JobSpec(stranger.name, script, nodes=1, work_dir=folder))
     until(lambda: engine.scheduler.job(job).state.ended, 120)
     saved = folder / stranger.folder
     assert saved.is_dir(), (folder / f"slurm-{job}.out").read_text()
     if stranger.damage:
-        damage(saved / stranger.damage)
+        damage(saved / stranger.damage, zeroed=stranger.zeroed)
     before = digests(saved)
     context = Context(engine.scheduler, None, engine.clock, None, engine.store)  # type: ignore[arg-type]
     choice = find_tool("choose_checkpoint").run(context, job)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from assistant.config import Settings, SlurmSettings, SshSettings, WatchSettings
+from assistant.config import WatchSettings
 from assistant.engine import Engine
 from assistant.engine.lease import owner_name
 from assistant.policy import Mode, load_policy
@@ -51,16 +51,7 @@ print("done")
 def engine(devcluster: DevCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
     monkeypatch.setattr(verify, "CONFIRM_S", 2.0)
     clock = SystemClock()
-    settings = Settings(
-        scheduler="slurm",
-        transport="ssh",
-        state_folder=tmp_path,
-        store=tmp_path / "nightshift.db",
-        slurm=SlurmSettings(conf=devcluster.conf, users=("*",), controller_log=devcluster.controller_log, timeout_s=10.0),
-        ssh=SshSettings(config=devcluster.ssh_config, connect_timeout_s=3.0),
-        command_timeout_s=8.0,
-        watch=WatchSettings(poll_s=1),
-    )
+    settings = devcluster.settings(tmp_path, watch=WatchSettings(poll_s=1))
     policy = replace(load_policy(), mode=Mode.ACT, kill_switch=(tmp_path / "stop",))
     made = build(settings, clock=clock, policy=policy, since=clock.now())
     yield made

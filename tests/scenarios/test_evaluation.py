@@ -52,6 +52,7 @@ def test_metrics_ask_for_no_gpu_and_trials_for_one(world: World) -> None:
     assert "--gres=none" in asked["evaluate-stage"]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_finished_submits_nothing_more(world: World) -> None:
     world.run()
     before = len(world.cluster.jobs())
@@ -78,6 +79,7 @@ def test_a_piece_that_failed_on_a_node_is_tried_on_another(world: World) -> None
     assert {("b", "node02"), ("a", "node01")} <= places
 
 
+@pytest.mark.slow
 def test_a_metric_that_fails_is_tried_again_and_then_given_up(world: World) -> None:
     world.let("unscored.c")
     run = world.run()
@@ -145,6 +147,7 @@ def test_what_a_dead_node_had_not_finished_is_done_elsewhere_and_nothing_else_ag
     assert all(killed[0] in path for path in world.left_in_memory())
 
 
+@pytest.mark.slow
 def test_the_memory_of_a_node_that_came_back_is_freed_by_the_next_cleaning(world: World) -> None:
     world.let("slow.a", 0.7)
     down: list[str] = []
@@ -160,6 +163,7 @@ def test_the_memory_of_a_node_that_came_back_is_freed_by_the_next_cleaning(world
     assert world.left_in_memory() == []
 
 
+@pytest.mark.slow
 def test_a_node_that_joins_later_takes_part(tmp_path: Path) -> None:
     world = World(tmp_path, items=dict.fromkeys("abcdef", 10))
     for name in "abcdef":
@@ -178,6 +182,7 @@ def test_a_node_that_joins_later_takes_part(tmp_path: Path) -> None:
         world.close()
 
 
+@pytest.mark.slow
 def test_a_trial_that_runs_long_hands_over_what_it_has_not_begun(tmp_path: Path) -> None:
     world = World(tmp_path, items={"a": 80, "b": 10})
     world.let("slow.a", 0.9)  # nine times what is expected of it
@@ -191,6 +196,7 @@ def test_a_trial_that_runs_long_hands_over_what_it_has_not_begun(tmp_path: Path)
         world.close()
 
 
+@pytest.mark.slow
 def test_priors_wrong_by_a_hundred_either_way_cost_time_and_nothing_else(tmp_path: Path) -> None:
     world = World(tmp_path, items={"a": 60, "b": 20, "c": 20})
     seconds = {"a": 0.01, "b": 40.0, "c": 40.0}
@@ -225,6 +231,7 @@ def fields(world: World) -> dict[str, object]:
     return asdict(world.coordinator().asked.model)
 
 
+@pytest.mark.slow
 def test_a_precursor_that_crashed_is_followed_by_another_that_begins_anew(world: World) -> None:
     world.ask(nodes=1)
     world.let("slow.fetch", 2)
@@ -246,6 +253,7 @@ def test_a_precursor_that_crashed_is_followed_by_another_that_begins_anew(world:
     assert world.left_in_memory() == []
 
 
+@pytest.mark.slow
 def test_trials_read_from_storage_where_that_is_wanted(world: World) -> None:
     world.ask(from_storage=True)
     world.run()
@@ -277,6 +285,7 @@ def go_on(folder: Path, write: int) -> int:
     return subprocess.run(command, cwd=Path(__file__).parents[2], timeout=100, check=False).returncode
 
 
+@pytest.mark.slow
 def test_what_a_crashed_run_left_in_memory_is_freed_by_the_next_start_of_any_run(world: World) -> None:
     shelf = Shelf(world.root / "memory" / "node01")
     with shelf.held("abandoned") as folder:
@@ -303,6 +312,7 @@ def test_a_coordinator_that_only_cleans_ends_the_jobs_and_frees_the_memory(world
     assert CLEAN in kinds(world)
 
 
+@pytest.mark.slow
 def test_work_that_waits_for_a_node_which_others_hold_goes_to_another_of_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

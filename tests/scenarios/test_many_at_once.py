@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
@@ -108,6 +108,53 @@ def test_thirty_jobs_that_lose_one_path_are_one_incident_with_one_message_and_re
     assert all((after - before).total_seconds() >= 20 for before, after in pairwise(times)), times
     assert shared(scene)[0].state is IncidentState.RECOVERED, shared(scene)[0].note
     assert {one.incident for one in told(scene)} == {outage.id}
+
+
+class NightScene(Scene):
+    """The shipped limits in act, and those for a shared cause that a site has added."""
+
+    SHARED_CAUSE = Limits(per_hour=20, per_day=40)
+
+    def policy(self) -> Policy:
+        policy = load_policy()
+        terms = dataclasses.replace(policy.terms("resubmit"), shared_cause=self.SHARED_CAUSE)
+        kind = {**policy.kind, "resubmit": terms}
+        return dataclasses.replace(policy, mode=self.mode, kill_switch=(self.folder / "stop",), kind=kind)
+
+
+class ShippedScene(NightScene):
+    """The shipped limits in act, and nothing else."""
+
+    SHARED_CAUSE = Limits()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("jobs", "made", "kind", "asked"), [(30, 30, NightScene, 0), (9, 6, ShippedScene, 3)])
+def test_a_night_with_limits_for_a_shared_cause_asks_nobody_and_passes_no_hard_limit(
+    tmp_path: Path, jobs: int, made: int, kind: type[Scene], asked: int
+) -> None:
+    scene = kind(tmp_path, nodes=32)
+    data = data_of(scene)
+    losing(scene, data / "shard.bin", [f"team{number}" for number in range(jobs)])
+    watched(scene, 160, every=20)
+    data.mkdir()
+    (data / "shard.bin").touch()
+    approvals = []
+    for _ in range(100):
+        watched(scene, 60, every=60)
+        approvals += [one.call for one in scene.engine.store.approvals()]
+    times = restarts(scene)
+    assert (len(times), len({*approvals})) == (made, asked)
+    for first in times:
+        assert sum(first <= at < first + timedelta(hours=1) for at in times) <= 20, "the hard limit of an hour"
+    rules = {
+        decision.rule
+        for call in scene.engine.store.calls()
+        if call.tool == "resubmit_job"
+        for decision in scene.engine.store.decisions(call.id)
+    }
+    assert rules == ({"mode.act", "shared_cause"} if not asked else {"mode.act", "kind.resubmit.soft.per_hour"})
+    assert scene.engine.gate.breaker is None
 
 
 def test_two_unrelated_causes_at_once_are_two_incidents(tmp_path: Path) -> None:

@@ -91,6 +91,46 @@ def test_a_tracker_is_set_to_the_chosen_one_and_taken_back(tmp_path: Path) -> No
     assert tracker.read_text() == "60\n"
 
 
+@pytest.mark.parametrize("resumes", ["tracker", "newest"])
+def test_a_link_to_the_newest_is_set_as_a_link_and_taken_back(tmp_path: Path, resumes: str) -> None:
+    world = World(tmp_path, resumes)
+    (world.saved / "latest_checkpointed_iteration.txt").unlink()
+    link = world.saved / "latest"
+    link.symlink_to(world.newest.name)
+    choice = choose_checkpoint(world.context(), world.job)
+    assert (choice["step"], choice["tracker"], choice["tracker_text"]) == (40, str(link), "iter_0000040")
+    assert world.call("set_aside_checkpoints", paths=choice["set_aside"]).ok
+    again = choose_checkpoint(world.context(), world.job)
+    assert (again["tracker"], again["tracker_text"]) == (str(link), "iter_0000040"), "it leads nowhere now"
+    with pytest.raises(ToolError, match="does not name the chosen checkpoint"):
+        resubmit_job(world.context(), world.job)
+    made = world.call("set_tracker", tracker=again["tracker"], text=again["tracker_text"])
+    assert made.ok, made.error
+    assert link.is_symlink()
+    assert link.resolve() == world.saved / "iter_0000040"
+    assert world.store.calls()[-1].preview.startswith(f"ln -sfnT iter_0000040 {link}")
+    assert choose_checkpoint(world.context(), world.job)["tracker"] == ""
+    assert world.gate.undo(made.call, "cli:alice").ok
+    assert str(link.readlink()) == "iter_0000060"
+
+
+def test_a_link_that_does_not_name_the_newest_is_left_to_a_person(tmp_path: Path) -> None:
+    world = World(tmp_path, "newest")
+    (world.saved / "best").symlink_to(world.newest.name)
+    choice = choose_checkpoint(world.context(), world.job)
+    assert choice["restart_from"] == ""
+    assert "point it there by hand" in choice["note"]
+
+
+def test_a_link_leads_to_nothing_outside_its_folder(tmp_path: Path) -> None:
+    world = World(tmp_path, "tracker")
+    link = world.saved / "latest"
+    link.symlink_to(world.newest.name)
+    answer = world.call("set_tracker", tracker=str(link), text="../../elsewhere")
+    assert not answer.ok
+    assert str(link.readlink()) == world.newest.name
+
+
 def test_a_script_that_does_not_resume_is_not_started_over_its_checkpoints(tmp_path: Path) -> None:
     world = World(tmp_path, "no")
     choice = choose_checkpoint(world.context(), world.job)

@@ -10,7 +10,7 @@ import pytest
 from assistant.content.filters import filters
 from assistant.content.reasons import Herring, Role, Signature, reasons
 from assistant.errors import ContentError
-from assistant.rules.linear import holds, linear_pattern, named_groups
+from assistant.linear_patterns import holds, linear_pattern, named_groups
 from assistant.rules.matching import groups, matches
 
 KNOWN: list[Signature | Herring] = [entry for reason in reasons(None).values() for entry in reason.signature]
@@ -24,7 +24,7 @@ def test_every_shipped_pattern_is_one_that_is_matched_in_linear_time() -> None:
 @pytest.mark.parametrize("pattern", [r"(?:\d+[, ]*)+x", "(a+)+$", "(a|a)*b", r"(?P<node>(?:[a-z]+[0-9]*)+)!"])
 def test_a_pattern_that_re_tries_in_exponential_time_ends(pattern: str) -> None:
     """In a process of its own: with `re` it would not end, and nothing could stop it."""
-    program = f"from assistant.rules.linear import *; print(holds(linear_pattern({pattern!r}), '1' * 4000 + 'a' * 4000))"
+    program = f"from assistant.linear_patterns import *; print(holds(linear_pattern({pattern!r}), '1' * 4000 + 'a' * 4000))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() in ("True", "False")
 

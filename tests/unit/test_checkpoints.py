@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import pickle
 import struct
 import zipfile
 import zlib
@@ -53,7 +54,7 @@ def megatron(root: Path, step: int) -> Path:
 def dcp_files(folder: Path) -> None:
     for rank in range(4):
         write(folder / f"__{rank}_0.distcp", torch_bytes())
-    write(folder / ".metadata", b"\x80\x02" + b"".join(b"X__%d_0.distcpq" % rank for rank in range(4)) + b".")
+    write(folder / ".metadata", pickle.dumps([f"__{rank}_0.distcp" for rank in range(4)]))
 
 
 def megatron_dist(root: Path, step: int) -> Path:

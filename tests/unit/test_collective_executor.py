@@ -172,6 +172,7 @@ def test_a_node_that_got_a_job_meanwhile_is_left_alone_and_not_blamed(tmp_path: 
     assert "a job has been placed on it" in verdict.why["node03"]
 
 
+@pytest.mark.slow
 def test_worlds_run_in_batches_where_there_are_many_nodes(tmp_path: Path) -> None:
     terms = replace(TERMS, side_by_side=8)
     verdict, ran = tried(tmp_path, {}, count=12, terms=terms)

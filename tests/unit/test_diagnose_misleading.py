@@ -129,6 +129,7 @@ def test_a_line_of_ten_megabytes_is_read_in_bounded_time(ask: Callable[..., Diag
     assert time.process_time() - begin < 20
 
 
+@pytest.mark.slow
 def test_many_distinct_errors_take_bounded_time_and_memory(ask: Callable[..., Diagnosis]) -> None:
     flood = "".join(f"ValueError: item {n} of {n * 7919 % 10007} is bad ({n:x})\n" for n in range(30_000))
     tracemalloc.start()

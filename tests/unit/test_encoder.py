@@ -89,6 +89,7 @@ def test_it_chooses_what_sentences_ask_for_that_training_never_saw(
     assert chosen(sentences(head), Intents(encoder, heads, head)).right >= least
 
 
+@pytest.mark.slow
 def test_memory_finds_more_with_it_than_with_hashed_words() -> None:
     with_it, without = retrieval(embedded.EmbeddedEmbedder()), retrieval(HashingEmbedder())
     assert with_it.nearest > without.nearest
@@ -117,6 +118,7 @@ def test_a_text_has_the_same_vector_alone_and_among_others(encoder: LlamaEncoder
         assert sum(a * b for a, b in zip(one, other, strict=True)) > 0.999
 
 
+@pytest.mark.slow
 def test_the_same_texts_give_the_same_bytes_in_every_process() -> None:
     code = (
         "import hashlib; from assistant.llm.encoder import LlamaEncoder; from bench.encoder import real_lines;"

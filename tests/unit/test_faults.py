@@ -130,6 +130,7 @@ def test_a_fault_really_ends_as_its_file_says(name: str, stage: Stage) -> None:
     assert "{" not in "".join(line for line in text.splitlines() if "rank" in line and "Error" in line)
 
 
+@pytest.mark.slow
 def test_the_ecc_fault_cuts_the_checkpoint_and_comes_back_on_its_node_only(stage: Stage) -> None:
     _, node = stage.strike(find_fault("ecc"))
     cut, whole = stage.checkpoints / "iter_0000060", stage.checkpoints / "iter_0000040"
@@ -157,6 +158,7 @@ def test_the_hang_says_nothing_and_never_ends(stage: Stage) -> None:
     assert stage.run().state is JobState.COMPLETED
 
 
+@pytest.mark.slow
 def test_the_spike_stays_comes_back_and_is_gone_when_its_samples_are_skipped(stage: Stage) -> None:
     fault = find_fault("loss_spike")
     job, _ = stage.strike(fault)
@@ -171,6 +173,7 @@ def test_the_spike_stays_comes_back_and_is_gone_when_its_samples_are_skipped(sta
     assert max(stage.losses(skipping).values()) < 1.5 * before
 
 
+@pytest.mark.slow
 def test_the_damaged_checkpoint_looks_complete_and_kills_whoever_loads_it(stage: Stage) -> None:
     stage.strike(find_fault("corrupt_checkpoint"))
     damaged, whole = stage.checkpoints / "iter_0000060", stage.checkpoints / "iter_0000040"
@@ -184,6 +187,7 @@ def test_the_damaged_checkpoint_looks_complete_and_kills_whoever_loads_it(stage:
     assert stage.run(NIGHTSHIFT_RESUME_FROM=str(whole)).state is JobState.COMPLETED
 
 
+@pytest.mark.slow
 def test_a_restart_during_the_storage_outage_dies_and_one_after_it_completes(stage: Stage) -> None:
     stage.strike(replace(find_fault("storage"), outage_s=4.0))
     source = str(stage.checkpoints / "iter_0000040")
@@ -195,6 +199,7 @@ def test_a_restart_during_the_storage_outage_dies_and_one_after_it_completes(sta
     assert stage.run(NIGHTSHIFT_RESUME_FROM=source).state is JobState.COMPLETED
 
 
+@pytest.mark.slow
 def test_the_script_bug_comes_back_from_any_checkpoint(stage: Stage) -> None:
     stage.strike(find_fault("script_bug"))
     assert stage.run(NIGHTSHIFT_RESUME_FROM=str(stage.checkpoints / "iter_0000040")).state is JobState.FAILED

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from assistant.diagnose.generalise import message_of, pattern_of, words_kept
-from assistant.rules.matching import search_in
+from assistant.linear_patterns import holds, linear_pattern
 
 NEXT = {
     "numbers": ("flux capacitor 7 lost its uplink after 12.5 s", "flux capacitor 1044 lost its uplink after 0.25 s"),
@@ -28,7 +28,7 @@ def test_a_pattern_matches_its_line_and_the_next_one_like_it(name: str) -> None:
     pattern = pattern_of([line])
     assert re.search(pattern, line)
     assert re.search(pattern, f"[rank3]: {following}")
-    assert search_in(pattern, caseless=False)(following.encode())
+    assert holds(linear_pattern(pattern), following)
 
 
 @pytest.mark.parametrize(

@@ -246,3 +246,42 @@ def test_the_summary_of_a_wandb_run_gives_the_last_step_of_its_own_job(tmp_path:
     assert [(point.step, point.loss) for point in points] == [(400, 1.5)]
     write(folder / "wandb-metadata.json", '{"slurm": {"job_id": "999"}}')
     assert metric_file_points(job_in(tmp_path))[0] == []
+
+
+# Console output that wandb keeps
+
+
+def wandb_run(folder: Path, name: str, text: str, metadata: str = "", at: datetime = START + timedelta(minutes=1)) -> Path:
+    files = folder / "wandb" / f"run-20260301_120100-{name}" / "files"
+    if metadata:
+        write(files / "wandb-metadata.json", metadata, at)
+    return write(files / "output.log", text, at)
+
+
+OWN_RUN = '{"host": "gpu001", "slurm": {"job_id": "812"}}'
+
+
+def test_the_console_output_of_a_run_is_read_where_no_other_log_has_its_lines(tmp_path: Path) -> None:
+    kept = wandb_run(tmp_path, "aa", "loading\nstep 1 loss 2\nTraceback (most recent call last):\nMemoryError\n", OWN_RUN)
+    other = wandb_run(tmp_path, "bb", "step 1 loss 9\n", '{"slurm": {"job_id": "813"}}')
+    job = job_in(tmp_path, "python3 train.py >/dev/null 2>&1")
+    for text in ("", "module load cuda\n"):
+        write(tmp_path / "slurm-812.out", text)
+        found = {file.path: file for file in job_logs(job).readable}
+        assert kept in found
+        assert found[kept].sure
+        assert found[kept].how == "console output that wandb keeps"
+        assert other not in found
+    write(tmp_path / "slurm-812.out", "epoch\nstep 1 loss 2\nTraceback (most recent call last):\nMemoryError\nslurmstepd: error\n")
+    assert [file.path.name for file in job_logs(job).readable] == ["slurm-812.out"]
+
+
+def test_of_console_outputs_that_name_no_job_only_a_single_one_is_read_and_proves_nothing(tmp_path: Path) -> None:
+    job = job_in(tmp_path)
+    wandb_run(tmp_path, "old", "step 1\n", at=START - timedelta(days=1))
+    wandb_run(tmp_path, "host", "step 1\n", '{"host": "gpu999"}')
+    first = wandb_run(tmp_path, "aa", "step 1\n", '{"host": "gpu002.cluster"}')
+    (file,) = job_logs(job).readable
+    assert (file.path, file.sure) == (first, False)
+    wandb_run(tmp_path, "bb", "step 1\n")
+    assert not job_logs(job).readable

@@ -13,8 +13,7 @@ from assistant.errors import InputError
 from assistant.logs.backward import last_lines
 from assistant.logs.lines import Lines, clean
 from assistant.logs.reading import blocks, open_log, rotated
-from assistant.logs.search import search
-from assistant.rules.matching import search_in
+from assistant.logs.search import search, typed_search
 
 TEXT = b"".join(b"line %d\n" % number for number in range(1, 3001))
 
@@ -140,7 +139,7 @@ def test_the_last_lines_are_read_from_the_end(tmp_path: Path, packed: bool) -> N
 def test_a_search_counts_all_and_shows_both_ends(tmp_path: Path) -> None:
     path = tmp_path / "job.log"
     path.write_bytes(TEXT)
-    found = search(path, search_in(r"LINE 2\d\d\d$"), most=4)
+    found = search(path, typed_search(r"LINE 2\d\d\d$", caseless=True), most=4)
     assert found.total == 1000
     assert [line.number for line in found.lines] == [2000, 2001, 2998, 2999]
 

@@ -94,6 +94,7 @@ def test_a_line_that_speaks_for_nothing_is_no_root(shipped: LinearRanker) -> Non
     assert cause.root > 0.7 > 0.3 > routine.root
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bytes(examples: list[Example], tmp_path: Path) -> None:
     for name in ("one", "two"):
         save_ranker(train(examples, QUICK), tmp_path / name)
@@ -182,6 +183,7 @@ def test_what_the_store_learned_is_learned_from() -> None:
     assert "old flux" not in found
 
 
+@pytest.mark.slow
 def test_cross_validation_holds_whole_wordings_out(examples: list[Example]) -> None:
     tried = cross_validate(examples, 3, QUICK)
     assert tried.lines > 100

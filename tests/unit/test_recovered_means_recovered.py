@@ -36,6 +36,7 @@ R, P, C = JobState.RUNNING, JobState.PENDING, JobState.COMPLETED
         (P, {"reason": "Priority", "expected_start": NOW}, [], None, Standing.QUEUED),
         (P, {}, steps(41, 70), LONG_AGO, Standing.QUEUED),  # a file of the same name is no line of a job that waits
         (P, {"reason": "ReqNodeNotAvail, Reserved for maintenance"}, [], None, Standing.WAITS_FOR_WINDOW),
+        (P, {"reason": "ReqNodeNotAvail, UnavailableNodes:gpu002"}, [], None, Standing.QUEUED),  # down or drained: no window
         (P, {"reason": "Reservation"}, [], None, Standing.WAITS_FOR_WINDOW),
         (JobState.UNKNOWN, {}, steps(41, 70), LONG_AGO, Standing.UNKNOWN),
         (R, {}, [], None, Standing.RUNNING_AGAIN),
@@ -112,12 +113,20 @@ def attempt(job_id: str, state: JobState = R, *, script: str = SCRIPT, **spec: o
     return replace(job(state, id=job_id), spec=made)
 
 
+OF_NAME = "#!/bin/bash\npython x.py --out runs/$SLURM_JOB_NAME\n"
+OF_OUTSIDE = "#!/bin/bash\npython x.py --lr $LR\n"
+
+
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [
         (attempt("8"), attempt("9"), True),
         (attempt("8"), replace(attempt("9"), spec=None), True),  # nothing is known of it: two would write over each other
-        (attempt("8"), replace(attempt("9"), name="other"), False),
+        (attempt("8"), replace(attempt("9"), name="run:2"), True),  # the next link of a chain: the very same commands
+        (attempt("8"), replace(attempt("9", arguments=("--lr", "2")), name="run:2"), False),
+        (attempt("8", environment={"LR": "1"}), replace(attempt("9", environment={"LR": "2"}), name="other"), False),
+        (attempt("8", script=OF_NAME), replace(attempt("9", script=OF_NAME), name="other"), False),
+        (attempt("8", script=OF_OUTSIDE), replace(attempt("9", script=OF_OUTSIDE), name="other"), False),  # nobody knows $LR
         (attempt("8"), replace(attempt("9"), work_dir=Path("/v")), False),
         (attempt("8_1"), attempt("8_2"), False),
         (attempt("8_1"), attempt("8_[2-5]"), False),

@@ -7,15 +7,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from assistant.errors import ToolError
+from assistant.engine.left_open import unclear_holds
+from assistant.errors import NightshiftError, ToolError
 from assistant.ports import JumpingClock
-from assistant.records import Call, CallStatus, JobSpec, JobState, run_of
+from assistant.records import Call, CallStatus, JobSpec, JobState, Outcome, hold_comment, run_of
+from assistant.records.jobs import REQUEUED_HELD
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.simulated_run import Run
-from assistant.tooling import Context
+from assistant.store import Store
+from assistant.tooling import Context, find_tool
 from assistant.tools.requeue import requeue_ended_job, requeue_ended_withdrawn, requeued_again
 from tests.no_history import MadeCalls
 
@@ -91,7 +95,7 @@ def test_a_job_that_never_saved_is_queued_again(tmp_path: Path) -> None:
 def test_a_job_that_runs_or_waits_is_left_alone(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.cluster.set_requeued(world.job, hold=True)
-    with pytest.raises(ToolError, match="is pending"):
+    with pytest.raises(ToolError, match="whether Nightshift, its owner or an administrator holds it cannot be told"):
         requeue_ended_job(world.context, world.job)
     requeue_ended_withdrawn(world.context, TAG, job=world.job)
     assert world.cluster.job(world.job).held, "what its owner holds is not ours to end"
@@ -108,12 +112,102 @@ def test_another_job_of_the_run_is_not_written_over(tmp_path: Path) -> None:
 
 def test_what_was_left_held_is_released_by_the_same_call_and_withdrawn_where_that_is_refused(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.cluster.requeue(world.job, hold=True, comment=f"run 7 {TAG}")
+    world.cluster.requeue(world.job, hold=True, comment=hold_comment("run 7", TAG, 1))
     assert requeued_again(world.context, TAG, job=world.job) is None
     assert requeue_ended_job(world.context, world.job)["job"] == world.job
     assert world.cluster.job(world.job).state is JobState.RUNNING
     (tmp_path / "other").mkdir()
     other = World(tmp_path / "other")
-    other.cluster.requeue(other.job, hold=True, comment=f"run 7 {TAG}")
+    other.cluster.requeue(other.job, hold=True, comment=hold_comment("run 7", TAG, 1))
     requeue_ended_withdrawn(other.context, TAG, job=other.job)
     assert other.cluster.job(other.job).state is JobState.CANCELLED
+
+
+HOLDS: list[tuple[str, str, str]] = [
+    ("its owner queued it again held", REQUEUED_HELD, "run 7"),
+    ("an administrator holds it", "JobHeldAdmin", hold_comment("run 7", TAG, 1)),
+    ("its owner holds it", "JobHeldUser", hold_comment("run 7", TAG, 1)),
+    ("the tag of another call", REQUEUED_HELD, hold_comment("run 7", "nightshift:teststore:3:18", 1)),
+    ("the tag of another store", REQUEUED_HELD, hold_comment("run 7", "nightshift:otherstore:3:17", 1)),
+    ("the mark of an earlier attempt", REQUEUED_HELD, hold_comment("run 7", TAG, 0)),
+    ("the tag of the restart, without the mark", REQUEUED_HELD, f"run 7 {TAG}"),
+]
+"""Who holds the job, Slurm's reason, and its comment: none of them is provably the call's own hold."""
+
+
+@pytest.mark.parametrize(("reason", "comment"), [hold[1:] for hold in HOLDS], ids=[hold[0] for hold in HOLDS])
+@pytest.mark.parametrize("tool", ["requeue_job", "requeue_ended_job"])
+def test_a_hold_that_is_not_provably_ours_is_neither_released_nor_ended(
+    tmp_path: Path, tool: str, reason: str, comment: str
+) -> None:
+    world = World(tmp_path)
+    world.cluster.requeue(world.job, hold=True, comment=comment)
+    world.cluster._jobs[world.job] = replace(world.cluster.job(world.job), reason=reason)
+    made, before = find_tool(tool), world.cluster.job(world.job)
+    with pytest.raises(NightshiftError):
+        made.run(world.context, job=world.job)
+    assert made.take_back is not None
+    made.take_back(world.context, TAG, job=world.job)
+    if reason == REQUEUED_HELD:
+        assert made.find is not None
+        with pytest.raises(ToolError, match=f"scontrol release {world.job}, or scancel {world.job}"):
+            made.find(world.context, TAG, job=world.job)
+    assert world.cluster.job(world.job) == before
+    assert world.cluster.holds == []
+
+
+def test_a_hold_without_proof_is_told_of_while_it_lasts(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    with Store(tmp_path / "s.db", world.clock) as store:
+        given = {"job": world.job}
+        call = store.write_call(
+            Call(0, None, "requeue_job", given, "", "cli:bob", world.clock.now(), CallStatus.INTENT), kind="requeue"
+        )
+        store.write_outcome(Outcome(call.id, False, None, "interrupted", world.clock.now()))
+        world.cluster.requeue(world.job, hold=True)
+        (trouble,) = unclear_holds(store, [world.cluster.job(world.job)])
+        assert f"scontrol release {world.job}" in trouble.text
+        assert f"call {call.id} of cli:bob" in trouble.text
+        world.cluster.release(world.job)
+        assert unclear_holds(store, [job for job in world.cluster.jobs() if job.held]) == []
+
+
+class Interrupted(Exception):
+    """The process is killed."""
+
+
+@pytest.mark.parametrize("tool", ["requeue_job", "requeue_ended_job"])
+@pytest.mark.parametrize("kill", ["before it is held", "held, before the comment", "before the release", "after the release"])
+def test_killed_at_each_point_the_job_is_released_withdrawn_or_told_of(tmp_path: Path, tool: str, kill: str) -> None:
+    world = World(tmp_path)
+    cluster: Any = world.cluster
+    requeue, release = cluster.requeue, cluster.release
+
+    def killed_requeue(job: str, *, comment: str = "", **named: Any) -> None:
+        if kill != "before it is held":
+            requeue(job, comment="" if kill == "held, before the comment" else comment, **named)
+        if kill in ("before it is held", "held, before the comment"):
+            raise Interrupted
+
+    def killed_release(job: str) -> None:
+        if kill == "after the release":
+            release(job)
+        raise Interrupted
+
+    cluster.requeue, cluster.release = killed_requeue, killed_release
+    made = find_tool(tool)
+    with pytest.raises(Interrupted):
+        made.run(world.context, job=world.job)
+    cluster.requeue, cluster.release = requeue, release
+    assert made.find is not None
+    if kill == "held, before the comment":
+        with pytest.raises(ToolError, match="waits held"):  # the gate ends the call with these words, and takes nothing back
+            made.find(world.context, TAG, job=world.job)
+        made.take_back(world.context, TAG, job=world.job)  # type: ignore[misc]
+        assert cluster.job(world.job).requeued_held
+    elif kill == "after the release":
+        assert made.find(world.context, TAG, job=world.job)["job"] == world.job
+    else:
+        assert made.find(world.context, TAG, job=world.job) is None
+        assert made.run(world.context, job=world.job)["job"] == world.job
+    assert cluster.job(world.job).state is (JobState.PENDING if kill == "held, before the comment" else JobState.RUNNING)

@@ -74,6 +74,7 @@ def test_ids_are_not_used_twice(tmp_path: Path, knowledge: Knowledge) -> None:
     assert [rule.id for rule in found.rules] == ["learned.fluxtrain-cache-hit-2"]
 
 
+@pytest.mark.slow
 def test_exported_rules_load_as_the_site_s_content(tmp_path: Path, knowledge: Knowledge) -> None:
     (rule,) = learn(tmp_path, [*ROUTINE, 'fluxtrain: "done"'], knowledge).rules
     line = 'flux "capacitor" 7 lost its uplink'

@@ -15,7 +15,7 @@ from assistant.content.reasons import Herring, Role, Signature
 from assistant.errors import ContentError
 from assistant.rules.compiling import Expression, database
 from assistant.rules.digits import any_digits
-from assistant.rules.matching import Patterns, groups, load_patterns, search_in
+from assistant.rules.matching import Patterns, groups, load_patterns
 
 XID = Signature("ecc.xid", r"Xid \([^)]*\): (?P<xid>48|63|64)\b", ("NVRM: Xid (PCI:0000): 48",))
 STEP = Filter("step", r"^step \d+ loss ", ("step 1 loss 2",), "steps")
@@ -74,8 +74,6 @@ def test_match_line_gives_each_entry_once(patterns: Patterns) -> None:
 def test_a_refused_pattern_is_named(tmp_path: Path) -> None:
     with pytest.raises(ContentError, match=r"pattern of 'bad\.one' cannot be used"):
         Patterns([STEP, Signature("bad.one", "a(?!b)", ("a",))], cache_folder=tmp_path)
-    with pytest.raises(ContentError, match="search"):
-        search_in(r"(a)\1")
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 10, b"\0" * 5000])

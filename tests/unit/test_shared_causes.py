@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from assistant.engine.outages import _waits_for_the_first
+from assistant.records import Event, EventKind, IncidentState
 from assistant.watch.outages import CauseKind, Failure, SharedCause, causes_of, joins, outages, paths_of
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -22,10 +26,11 @@ def failure(
     nodes: tuple[str, ...] = (),
     error: str = "",
     gone: tuple[str, ...] = (),
+    wording: str = "",
 ) -> Failure:
     user = user or f"user{number % 3}"
     at = NOON + timedelta(seconds=at_s or number)
-    return Failure(number, str(number), task or f"{user}/run", at, reason, (text,), user, nodes, error, gone)
+    return Failure(number, str(number), task or f"{user}/run", at, reason, (text,), user, nodes, error, gone, wording)
 
 
 ENOENT = "FileNotFoundError: [Errno 2] No such file or directory: '{}'"
@@ -112,6 +117,18 @@ def test_one_error_line_counts_only_from_several_owners_and_not_where_the_wordin
     assert outages([failure(n, line, reason="out_of_memory_error", error=line) for n in range(1, 4)]) == []
 
 
+def test_one_line_word_by_word_is_one_cause_in_jobs_of_one_owner_whatever_it_says() -> None:
+    line = "KeyError: 'tokenizer'"
+    mine = [failure(n, line, reason="key_error", user="ada", wording=line) for n in range(1, 5)]
+    assert [one.cause.name for one in outages(mine)] == ["KeyError: 'tokenizer' (jobs of ada)"]
+    assert SharedCause.of_title(outages(mine)[0].service).kind is CauseKind.ERROR
+    assert outages([failure(n, line, reason="key_error", user=f"user{n}", wording=line) for n in range(1, 5)]) == []
+    other = [failure(n, line, reason="key_error", user="ada", wording=f"KeyError: {n}") for n in range(1, 5)]
+    assert outages(other) == []
+    late = [failure(n, line, reason="key_error", user="ada", wording=line, at_s=n * 100) for n in range(1, 5)]
+    assert outages(late) == []
+
+
 def test_two_jobs_that_blame_one_node_are_one_cause() -> None:
     (found,) = outages([failure(n, "NODE_FAIL", reason="node_failure", nodes=("gpu07",)) for n in (1, 2)])
     assert (found.cause, found.service) == (SharedCause(CauseKind.NODE, "gpu07"), "node gpu07")
@@ -147,3 +164,36 @@ def test_a_line_of_a_megabyte_is_read_in_no_time() -> None:
     text = "No such file or directory: " + "/a" * 500_000 + " connect " + "https://" * 10_000
     assert len(paths_of("os_error", [text])) <= 8
     assert outages([failure(n, text, reason="os_error") for n in range(1, 4)]) is not None
+
+
+@pytest.mark.parametrize(
+    ("first", "stages", "closed_s", "waits"),
+    [
+        (IncidentState.DIAGNOSED, {}, 0, ""),  # nobody has tried yet
+        (IncidentState.RECOVERING, {"planned": NOON}, 0, "waits for job 1"),
+        (IncidentState.VERIFYING, {"planned": NOON, "restarted": NOON}, 0, "waits for job 1"),
+        (IncidentState.VERIFYING, {"planned": NOON, "restarted": NOON, "passed": NOON}, 0, ""),
+        (IncidentState.RECOVERED, {"planned": NOON, "restarted": NOON}, 10, ""),
+        (IncidentState.ESCALATED, {"planned": NOON, "restarted": NOON}, 10, "was not over at the last restart"),
+        (IncidentState.ESCALATED, {"planned": NOON, "restarted": NOON}, -70, ""),  # a minute later the next one tries
+        (IncidentState.ESCALATED, {"planned": NOON}, 10, ""),  # a person has it, and it never restarted: it shows nothing
+    ],
+)
+def test_of_a_cause_that_nobody_can_ask_about_one_member_restarts_first(
+    first: IncidentState, stages: dict[str, datetime], closed_s: int, waits: str
+) -> None:
+    members = [{"incidents": [1, 2, 3], "jobs": ["1", "2", "3"]}]
+    events = [Event(EventKind.OUTAGE, None, None, NOON, detail, service="error refused") for detail in members]
+    incident = SimpleNamespace(state=first, job="1", closed=NOON + timedelta(seconds=closed_s) if closed_s else None)
+    other = SimpleNamespace(state=IncidentState.DIAGNOSED, job="2", closed=None)
+    store = SimpleNamespace(
+        events=lambda _: events,
+        incident=lambda number: incident if number == 1 else other,
+        stages=lambda number: stages if number == 1 else {},
+    )
+    engine: Any = SimpleNamespace(store=store)
+    parent: Any = SimpleNamespace(id=9, service="error refused", subject="error refused")
+    said = _waits_for_the_first(engine, parent, NOON + timedelta(seconds=20))
+    assert (waits in said) if waits else said == ""
+    service: Any = SimpleNamespace(id=9, service="minio:9000", subject="minio:9000")
+    assert _waits_for_the_first(engine, service, NOON) == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import tomllib
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -16,6 +17,7 @@ from hypothesis import strategies as some
 from assistant.errors import Unavailable
 from assistant.records import Job, JobSpec, JobState
 from assistant.schedulers.slurm_accounting import accounted_columns, accounted_rows, finished_rows
+from assistant.schedulers.slurm_controller import killer_in
 from assistant.schedulers.slurm_jobs import QUEUE_COLUMNS, Row, moved, queue_format, queue_rows, waits_for
 from assistant.schedulers.slurm_nodes import configuration, node_facts, reservations, state_words
 from assistant.schedulers.slurm_spec import (
@@ -28,7 +30,7 @@ from assistant.schedulers.slurm_spec import (
     with_carried,
     without_carried,
 )
-from assistant.schedulers.slurm_text import Marks, exit_of, job_state, log_path, moment, seconds
+from assistant.schedulers.slurm_text import Marks, canceller, exit_of, job_state, log_path, moment, seconds
 from assistant.schedulers.slurm_typed import Typed, read_line
 
 CASES = Path(__file__).parents[1] / "cases" / "slurm"
@@ -336,3 +338,35 @@ def test_the_configuration_is_read_and_garbage_is_no_configuration() -> None:
 
 def test_flags_of_old_tools_are_spelled_out() -> None:
     assert state_words("DOWN*+DRAIN") == {"DOWN", "NOT_RESPONDING", "DRAIN"}
+
+
+@pytest.mark.parametrize(
+    ("state", "who"),
+    [
+        ("CANCELLED by 0", "root"),
+        ("CANCELLED by 4000000", "uid 4000000"),
+        ("CANCELLED by 99999999999", ""),
+        ("CANCELLED", ""),
+        ("CANCELLED+", ""),
+        ("FAILED by 0", ""),
+    ],
+)
+def test_who_cancelled_a_job_is_read_from_its_state(state: str, who: str) -> None:
+    assert canceller(state) == who
+
+
+def test_of_the_controllers_log_only_its_own_lines_since_the_submission_name_who_ended_a_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    job = Job("5_2", "x", "ada", JobState.CANCELLED, "", (), None, None, datetime(2026, 3, 1, tzinfo=UTC), None, None, None, None)
+    line = "[{}] _slurm_rpc_kill_job: REQUEST_KILL_JOB JobId={} uid {}\n"
+    earlier, other = line.format("2026-02-01T00:00:00.000", "5_2", 0), line.format("2026-03-02T00:00:00.000", "5_21", 0)
+    forged = "[2026-03-02T00:00:00.000] job name: _slurm_rpc_kill_job: REQUEST_KILL_JOB JobId=5_2 uid 0\n"
+    assert killer_in(earlier + other + forged, job) == ""
+    own = line.format("2026-03-02T00:00:00.000", "5_2", 4_000_000)
+    assert killer_in(own + earlier + other + forged, job) == "uid 4000000"
+    assert killer_in(line.format("2026-03-02T00:00:00.000", "77", 0), replace(job, raw_id="77")) == "root"
+    monkeypatch.undo()
+    time.tzset()

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import pickle
 import tomllib
+import zipfile
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from assistant.records import Job, JobSpec, JobState
+from assistant.records import Checkpoint, Job, JobSpec, JobState
 from assistant.recover.batch_script import UNRESOLVED, launches_of
+from assistant.recover.checkpoints.inventory import inventory
 from assistant.recover.checkpoints.place import checkpoint_places
 from assistant.recover.job_program import programs_of, saves_nothing
 from assistant.recover.resume import resume_way
+from assistant.recover.resume_means import ResumeMeans, ResumeWay
+from assistant.recover.resume_plan import resume_plan
 
-CASES: list[dict[str, Any]] = tomllib.loads(
-    (Path(__file__).parents[1] / "cases" / "checkpoints" / "strangers.toml").read_text(encoding="utf-8")
-)["case"]
+FOLDER = Path(__file__).parents[1] / "cases" / "checkpoints"
+CASES: list[dict[str, Any]] = [
+    case for name in ("strangers.toml", "frameworks.toml") for case in tomllib.loads((FOLDER / name).read_text("utf-8"))["case"]
+]
+NOW = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
 
 
 def job(script: str) -> Job:
@@ -24,6 +32,10 @@ def job(script: str) -> Job:
     return Job(
         "7", "gpt", "", JobState.FAILED, "", (), None, Path("/work"), None, None, None, 1, None, spec=spec
     )  # fmt: skip
+
+
+def checkpoint(path: Path, step: int) -> Checkpoint:
+    return Checkpoint(path, step, "huggingface", 1, NOW, True, ())
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
@@ -36,6 +48,42 @@ def test_a_script_of_a_stranger_is_understood(case: dict[str, Any]) -> None:
     assert str(resume_way(shown, programs).means) == case["resumes"], resume_way(shown, programs).sentence
     if "found_by" in case:
         assert places[0].how == case["found_by"]
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if "folder" in case], ids=lambda case: case["name"])
+def test_a_script_that_deletes_its_checkpoints_is_not_started(case: dict[str, Any]) -> None:
+    files = {**case.get("files", {}), **({"/work/train.py": case["program"]} if "program" in case else {})}
+    shown = job(case["script"])
+    way = resume_way(shown, programs_of(shown, files.get))
+    plan = resume_plan(way, None, checkpoint(Path(case["folder"]) / "checkpoint-40", 40))
+    assert ("removes" in plan.refusal) == case.get("erases", False), plan.refusal
+
+
+def test_what_is_removed_after_the_training_or_by_the_owners_word_counts_for_nothing() -> None:
+    after = job("python train.py --output_dir /ckpt/a --resume_from_checkpoint latest\nrm -rf /ckpt/a\n")
+    said = job("#NIGHTSHIFT resumes=newest\nrm -rf /ckpt/a\npython train.py --output_dir /ckpt/a\n")
+    for shown in (after, said):
+        way = resume_way(shown, programs_of(shown, lambda _: None))
+        assert resume_plan(way, None, checkpoint(Path("/ckpt/a/checkpoint-40"), 40)).ready
+
+
+@pytest.mark.parametrize(
+    ("names", "chosen", "ready"),
+    [
+        (("epoch=1-step=10.ckpt", "epoch=2-step=20.ckpt", "last.ckpt"), 20, True),
+        (("epoch=1-step=10.ckpt", "epoch=2-step=20.ckpt"), 20, False),  # it would start at 0
+        (("epoch=1-step=10.ckpt", "epoch=2-step=20.ckpt", "last.ckpt"), 10, False),  # the one of step 20 would be loaded
+    ],
+)
+def test_lightning_sees_only_what_is_called_last(names: tuple[str, ...], chosen: int, ready: bool, tmp_path: Path) -> None:
+    for name in names:
+        step = 20 if name == "last.ckpt" else int(name.partition("step=")[2].partition(".")[0])
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            archive.writestr("archive/data.pkl", pickle.dumps({"global_step": step}))
+    way = ResumeWay(ResumeMeans.NEWEST, "ckpt_path of fit()", prefix="last")
+    held = inventory(tmp_path, now=NOW)
+    plan = resume_plan(way, held, next(one for one in held.checkpoints if one.step == chosen))
+    assert plan.ready == ready, plan
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,7 @@ def test_the_loss_really_falls(tmp_path: Path) -> None:
     assert float(steps[80][1]) < 0.8
 
 
+@pytest.mark.slow
 def test_a_resumed_run_goes_on_exactly_as_one_that_was_never_interrupted(tmp_path: Path) -> None:
     words = ("--steps", "24", "--save-interval", "8")
     whole = train(tmp_path / "whole", 3, *words)

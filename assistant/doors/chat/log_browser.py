@@ -280,7 +280,9 @@ class LogBrowser:
         if not self._pattern:
             return False
         if self._searching is None:
-            search = Search(len(self.sources), finder(self._pattern))
+            ends, refusal = finder(self._pattern)
+            self._remark = refusal or self._remark
+            search = Search(len(self.sources), ends)
             self._searching = (search, Pass(self._documents, search.take))
         found, work = self._searching
         worked = work.step()

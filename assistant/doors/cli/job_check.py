@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from assistant.recover.checkpoints.place import Place
     from assistant.recover.checkpoints.search import CheckpointSearch
     from assistant.recover.job_reading import JobReading
-    from assistant.recover.resume import ResumeWay
+    from assistant.recover.resume_means import ResumeWay
 
 MOST_SCRIPT = 1 << 20
 REFUSED = "refused: "
@@ -122,6 +122,7 @@ def checked_job(door: Door, job: Job) -> CheckedJob:
     from assistant.doors.cli.times import now
     from assistant.errors import ToolError
     from assistant.recover.checkpoints.search import search_checkpoints
+    from assistant.recover.job_program import programs_now
     from assistant.recover.job_reading import log_sources, read_job
     from assistant.recover.joblog import log_lines, logs_of
     from assistant.recover.loaded import loaded_checkpoint
@@ -132,7 +133,7 @@ def checked_job(door: Door, job: Job) -> CheckedJob:
     logs, lines = logs_of(job), log_lines(job)
     texts = [line.text for line in lines]
     search = search_checkpoints(job, door.settings.checkpoints, texts, now=now())
-    way = resume_way(job, search.programs, loaded_checkpoint(lines))
+    way = resume_way(job, programs_now(job, search.programs), loaded_checkpoint(lines))
     reading = read_job(
         job,
         search.programs,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,13 +13,14 @@ from assistant.doors.cli.door import door_of
 from assistant.doors.cli.group import app, examples
 from assistant.doors.cli.options import Json
 from assistant.doors.cli.output import print_block, print_json
-from assistant.errors import ToolError, UsageError
+from assistant.errors import ToolError
 from assistant.untrusted import LOOK_S, READ_S, each_within, is_regular, reading_as, within
 
 if TYPE_CHECKING:
     from assistant.diagnose.facts import Facts
     from assistant.diagnose.knowledge import Knowledge
     from assistant.logs.lines import Line
+    from assistant.logs.search import Ends
 
 STANDARD_INPUT = "-"
 
@@ -74,7 +74,9 @@ def tail(
 def search(
     context: typer.Context,
     target: Target,
-    pattern: Annotated[str, typer.Argument(metavar="PATTERN", help="Regular expression, as in Python.")],
+    pattern: Annotated[
+        str, typer.Argument(metavar="PATTERN", help="Regular expression, as RE2 takes it: no look-around, no back-references.")
+    ],
     ignore_case: Annotated[bool, typer.Option("--ignore-case", "-i", help="Capital and small letters are the same.")] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Stop after N lines.")] = 1000,
     numbers: Numbers = True,
@@ -84,12 +86,11 @@ def search(
 
     No line is no error: the exit code is 0 and nothing is printed.
     """
-    try:
-        wanted = re.compile(pattern.encode(), re.MULTILINE | (re.IGNORECASE if ignore_case else 0))
-    except re.error as error:
-        raise UsageError(f"pattern {pattern!r}: {error}; write it as a regular expression of Python") from error
-    for found, line in enumerate(_matching(log_of(context, target), wanted)):
-        if found == limit:
+    from assistant.logs.search import typed_search
+
+    ends = typed_search(pattern, caseless=ignore_case)
+    for count, line in enumerate(_matching(log_of(context, target), ends)):
+        if count == limit:
             door_of(context).say(f"stopped after {limit} lines; more with --limit")
             break
         _print(line, numbers, as_json)
@@ -127,7 +128,7 @@ def compress(
     else:
         print_block(text.rstrip("\n"))
         if scan.truncated:
-            door_of(context).say(f"{path}: a gzip that ends early, or too long; this is what could be read")
+            door_of(context).say(f"{path}: a gzip that ends early, or too long a log; this is what was read")
 
 
 def _print_pack(context: typer.Context, path: str, tokens: int, task: str, as_json: bool) -> None:
@@ -188,20 +189,12 @@ def _lines(path: str) -> Iterator[Line]:
             yield Line(number, clean(raw))
 
 
-def _matching(path: str, wanted: re.Pattern[bytes]) -> Iterator[Line]:
-    """Yield each line that matches once, without cutting the others out of their block."""
-    from assistant.logs.lines import Line, clean, strip_ansi
+def _matching(path: str, ends: Ends) -> Iterator[Line]:
+    """Yield each line that matches once."""
+    from assistant.logs.lines import strip_ansi
+    from assistant.logs.search import matched_lines
 
     number = 1
     for block in map(strip_ansi, _blocks(path)):
-        done = 0
-        while match := wanted.search(block, done):
-            start = block.rfind(b"\n", 0, match.start()) + 1
-            end = block.find(b"\n", match.start())
-            end = len(block) if end < 0 else end
-            if start == len(block):
-                break
-            number += block.count(b"\n", done, start)
-            yield Line(number, clean(block[start:end]))
-            number, done = number + 1, end + 1
-        number += block.count(b"\n", done)
+        yield from matched_lines(block, ends, number)
+        number += block.count(b"\n")

@@ -126,11 +126,16 @@ def _told_with_others(row: AuditRow, store: Store) -> bool:
     """
     if row.incident is None or (row.what not in ("incident.opened", "incident.state") and row.what != "outcome"):
         return False
-    if shared_by(store.events(row.incident)) is None:
+    shared = shared_by(store.events(row.incident))
+    if shared is None:
         return False
     if row.what == "outcome":
         return store.call(row.call or 0).tool == "tell_owner"
-    return row.outcome != IncidentState.ESCALATED or "restarted" not in store.stages(row.incident)
+    if row.outcome != IncidentState.ESCALATED or "restarted" not in store.stages(row.incident):
+        return True
+    # it failed of the same once more, and goes on as another member
+    later = [one for one in store.incidents(limit=MOST_OPEN) if one.parent == row.incident]
+    return any(shared_by(store.events(one.id)) == shared for one in later)
 
 
 def _shared(row: AuditRow, incident: Incident, store: Store) -> Notice:
@@ -141,6 +146,8 @@ def _shared(row: AuditRow, incident: Incident, store: Store) -> Notice:
     proof = next((str(event.detail["line"]) for event in events if event.detail.get("line")), "")
     more = f" and {len(jobs) - LISTED} more" if len(jobs) > LISTED else ""
     blame = "none of them is asked to change anything" if len(owners) > 1 else "it vanished, or all jobs were given a wrong name"
+    if len(owners) <= 1 and (incident.service or "").startswith("error "):
+        blame = "all jobs failed of the same"
     ended = incident.state.ended and row.what == "incident.state"
     word = {IncidentState.ESCALATED: "needs a person", IncidentState.RECOVERED: "is over"}.get(incident.state, "") if ended else ""
     lines = [

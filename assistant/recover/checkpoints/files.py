@@ -5,6 +5,7 @@ Nothing is unpickled. Every check returns plain words for a person, or None when
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import struct
@@ -14,12 +15,13 @@ from pathlib import Path
 
 from assistant.errors import MalformedContent
 from assistant.recover.checkpoints.zipsource import ZipSource
-from assistant.untrusted import MOST_ENTRIES, open_regular, parse_json, read_json, read_start, whole_number
+from assistant.untrusted import MOST_ENTRIES, open_regular, parse_json, read_start, read_whole, whole_number
 
 ZIP_HEAD = b"PK\x03\x04"
 PICKLE_HEAD = b"\x80"
 ZIPPED = frozenset((".pt", ".pth", ".ckpt", ".npz"))
 """Written as a zip by PyTorch 1.6 and newer, and by NumPy."""
+PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 CHUNK_BYTES = 1 << 20
 HEADER_LIMIT_BYTES = 100_000_000  # the safetensors format's own limit of a header
 JSON_BYTES = 64 << 20
@@ -67,16 +69,25 @@ def zip_problem(path: Path, read_bytes: int) -> str | None:
         path: A file that begins like a zip.
         read_bytes: Members are read, in order, until this many bytes of content.
     """
+    with ZipSource(path) as source:
+        return zip_stream_problem(source, read_bytes)
+
+
+def zip_stream_problem(source: io.RawIOBase, read_bytes: int) -> str | None:
+    """Return what is wrong with a zip that an open stream holds; see `zip_problem`."""
     try:
-        with ZipSource(path) as source, zipfile.ZipFile(source) as archive:
+        with zipfile.ZipFile(source) as archive:
             members = archive.infolist()
             if len(members) > MOST_ENTRIES:
                 return f"is a zip archive of {len(members):,} members: more than any checkpoint has"
             if not members:
                 return "is an empty zip archive"
+            strange = next((one for one in members if one.flag_bits & 1 or one.compress_type not in PACKED), None)
+            if strange is not None:
+                return f"holds {strange.filename[:80]!r}, packed as no framework packs it"
+            if not any(member.CRC for member in members if member.file_size):
+                return None  # torch.serialization.set_crc32_options(False): none was written
             for member in members:
-                if member.flag_bits & 1 or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                    return f"holds {member.filename[:80]!r}, packed as no framework packs it"
                 if member.file_size > read_bytes:
                     break
                 read_bytes -= member.file_size
@@ -91,10 +102,17 @@ def zip_problem(path: Path, read_bytes: int) -> str | None:
 
 
 def _read_through(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
-    """Read a member to its end, where zipfile compares the CRC."""
+    """Read a member to its end, where zipfile compares the CRC.
+
+    Raises:
+        ValueError: It ends before the size that the directory claims, which zipfile lets pass.
+    """
+    size = 0
     with archive.open(member) as stream:
-        while stream.read(CHUNK_BYTES):
-            pass
+        while block := stream.read(CHUNK_BYTES):
+            size += len(block)
+    if size != member.file_size:
+        raise ValueError(f"{member.filename[:80]!r} holds {size:,} bytes, its directory claims {member.file_size:,}")
 
 
 def safetensors_problem(path: Path) -> str | None:
@@ -141,7 +159,9 @@ def _tensor_end(name: str, tensor: dict[str, object]) -> int:
 
 def _json_problem(path: Path) -> str | None:
     try:
-        read_json(path, JSON_BYTES)
+        parse_json(read_whole(path, JSON_BYTES).decode())
+    except UnicodeDecodeError as error:
+        return f"is damaged: it is no UTF-8 at byte {error.start:,}"
     except MalformedContent as error:
         return str(error)
     return None

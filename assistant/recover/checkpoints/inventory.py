@@ -15,6 +15,8 @@ from pathlib import Path
 
 from assistant.errors import ToolError, Unavailable, UnreadableFile
 from assistant.records import Checkpoint
+from assistant.recover.checkpoints.arrays import array_problems
+from assistant.recover.checkpoints.dcp import shard_content_problems
 from assistant.recover.checkpoints.files import file_problem
 from assistant.recover.checkpoints.layout import Entry, Format, Tracker, entries, entry_of, links, tracker
 from assistant.recover.checkpoints.shards import missing_problems
@@ -150,7 +152,7 @@ def _judge(entry: Entry, found: Sequence[Entry], names: Tracker | None, *, now: 
             problems += _content_problems(entry, read)
     except OSError as error:
         problems = [f"cannot be read: {error.strerror or error}"]
-    if entry.format in TRACKED and names is not None and names.step is not None and entry.step > names.step:
+    if names is not None and names.step is not None and entry.step > names.step and _waits_for_tracker(entry, found, names.step):
         problems.append(f"tracker {names.path.name} still names step {names.step}: this save was not finished")
     newest = max((stat.mtime for stat in entry.files.values()), default=None)
     saved_at = _moment(newest if newest is not None else _changed(entry.path))
@@ -158,6 +160,16 @@ def _judge(entry: Entry, found: Sequence[Entry], names: Tracker | None, *, now: 
         problems.append("changed within the last seconds: it may still be written")
     size = sum(stat.size for stat in entry.files.values())
     return Checkpoint(entry.path, entry.step, str(entry.format), size, saved_at, not problems, tuple(problems))
+
+
+def _waits_for_tracker(entry: Entry, others: Sequence[Entry], tracked: int) -> bool:
+    """Tell whether only the tracker file says that a save was finished.
+
+    Megatron-Core writes `metadata.json` last; and a tracker of a step that is not there was cut short, or its checkpoint deleted.
+    """
+    if entry.format not in TRACKED or (entry.format is Format.MEGATRON and "metadata.json" in entry.files):
+        return False
+    return any(other.step == tracked for other in others)
 
 
 def _changed(path: Path) -> float:
@@ -181,8 +193,8 @@ def _content_problems(entry: Entry, read: int) -> list[str]:
         found = file_problem(entry.file(name), read_bytes=read) if about.size else None
         if found:
             problems.append(f"{name} {found}")
-        read = max(0, read - about.size)
-    return problems
+        read = max(0, read - (0 if name.endswith(".distcp") else about.size))
+    return problems + shard_content_problems(entry, read) + array_problems(entry, read_bytes=read)
 
 
 def last(found: Inventory) -> Checkpoint | None:

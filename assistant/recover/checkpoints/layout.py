@@ -212,7 +212,7 @@ def _second_name(path: Path) -> bool:
 
 
 def links(folder: Path) -> list[tuple[Path, Path]]:
-    """Return the links of a folder that lead to something else in it, with where each leads."""
+    """Return the links of a folder that lead to something else in it, with where each leads, also where nothing is there now."""
     return [(child, child.parent / child.resolve().name) for child in list_folder(folder) if _second_name(child)]
 
 
@@ -345,6 +345,9 @@ def tracker(folder: Path) -> Tracker | None:
     """Return the file that names the newest finished checkpoint, when the folder has one."""
     for name, pattern in TRACKERS.items():
         path = folder / name
+        linked = _second_name(path) and could_be_checkpoint(path.resolve().name, folder=False)
+        if linked or is_folder(path):  # a checkpoint of that name, or a link to one: `links` has it
+            continue
         try:
             text = read_start(path, TRACKER_BYTES).decode("utf-8", "replace")[:200].strip()
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Facts out of PyTorch's pickles without unpickling them: the step of a checkpoint, the extents of a `.metadata`.
+"""Facts out of PyTorch's pickles without unpickling them: the step of a checkpoint, the segments of a `.metadata`.
 
 A pickle is a program; here its opcodes are only read, never run, so nothing in it can do anything.
 """
@@ -10,7 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from assistant.recover.checkpoints.zipsource import ZipSource
 
@@ -46,31 +46,49 @@ def step_of_pickle(raw: bytes) -> int | None:
     return next((steps[name] for name in STEP_KEYS if name in steps), None)
 
 
-def extents(raw: bytes) -> dict[str, int]:
-    """Return how many bytes each shard must have at least, by the name that a `.metadata` of torch.distributed.checkpoint gives it.
+class Segment(NamedTuple):
+    """A stretch of bytes of one shard that `.metadata` of torch.distributed.checkpoint describes: a tensor's chunk or an object."""
 
-    Empty where the pickle is of an unknown shape; a shape that is not understood accuses no file.
-    """
-    needed: dict[str, int] = {}
+    file: str
+    offset: int
+    length: int
+
+
+class ShardMap(NamedTuple):
+    """What a `.metadata` says about the bytes of its shards."""
+
+    segments: tuple[Segment, ...]
+    """Empty where the pickle is of an unknown shape: a shape that is not understood accuses no file."""
+    damage: str
+    """Why the pickle cannot be read to its end, in plain words; empty where it can."""
+
+
+def shard_map(raw: bytes) -> ShardMap:
+    """Return the segments of the shards that a `.metadata` of torch.distributed.checkpoint describes, as it lists them."""
+    segments: list[Segment] = []
     fields: dict[str, Any] = {}
     key = ""
-    for name, argument in _values(raw):
+    damage: list[str] = []
+    for name, argument in _values(raw, damage):
         if name == "BUILD":
             path, offset, length = (fields.get(one) for one in ("relative_path", "offset", "length"))
             if isinstance(path, str) and isinstance(offset, int) and isinstance(length, int):
-                needed[path] = max(needed.get(path, 0), offset + length)
+                segments.append(Segment(path, offset, length))
                 fields = {}
-            if len(needed) > MOST_EXTENTS:
-                return {}
+            if len(segments) > MOST_EXTENTS:
+                return ShardMap((), "")
         elif key:
             fields[key], key = argument, ""
         elif argument in ("relative_path", "offset", "length"):
             key = str(argument)
-    return needed
+    return ShardMap(tuple(segments), damage[0] if damage else "")
 
 
-def _values(raw: bytes) -> Iterator[tuple[str, Any]]:
-    """Yield the opcodes that put a text or a number onto the stack, with what they put there, and each BUILD."""
+def _values(raw: bytes, damage: list[str] | None = None) -> Iterator[tuple[str, Any]]:
+    """Yield the opcodes that put a text or a number onto the stack, with what they put there, and each BUILD.
+
+    Where an opcode cannot be read the rest is left out, and the reason is added to `damage`.
+    """
     memo: dict[int, Any] = {}
     last: Any = None
     try:
@@ -92,5 +110,6 @@ def _values(raw: bytes) -> Iterator[tuple[str, Any]]:
             last = argument if isinstance(argument, str | int) and name not in ("PROTO", "FRAME", "GLOBAL") else None
             if name == "BUILD" or (last is not None and not isinstance(last, bool)):
                 yield name, last
-    except (ValueError, IndexError, OverflowError, UnicodeError):
-        return
+    except (ValueError, IndexError, OverflowError, UnicodeError) as error:
+        if damage is not None:
+            damage.append(str(error)[:120])

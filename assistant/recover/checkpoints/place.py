@@ -10,7 +10,7 @@ from pathlib import Path
 
 from assistant.records import Job
 from assistant.recover.batch_script import UNRESOLVED
-from assistant.recover.checkpoints.layout import DIRECTORY_STEPS, Format
+from assistant.recover.checkpoints.layout import DIRECTORY_STEPS, PLAIN_FOLDER, Format
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.directives import read_directives
 from assistant.recover.job_program import JobProgram
@@ -47,6 +47,10 @@ class Place:
     """For people: `#NIGHTSHIFT checkpoints= in the script`."""
     stated: bool = False
     """Whether owner or site say so in as many words: then nothing else is looked for."""
+    inode: int = 0
+    """Of the witness, else of the folder, as a node saw it: what has another one here lies on a disk of that node; 0: not known."""
+    witness: Path | None = None
+    """The file that was seen open in the folder or below it; None for a folder that was seen itself."""
 
 
 def checkpoint_place(
@@ -98,6 +102,28 @@ def checkpoint_places(
     return list({place.folder: place for place in reversed(places)}.values())[::-1]
 
 
+def process_places(job: Job) -> list[Place]:
+    """Return the folders where processes of a job were seen to write, the surest first, each once; nothing is looked at.
+
+    The order: variables of their environment, working folders other than the job's, folders of files that they held open. A folder
+    that holds the work folder of the job belongs to more than this job and is left out, as is one right below the root.
+    """
+    if job.processes is None:
+        return []
+    variables = [one for one in job.processes.folders if one.variable]
+    working = [one for one in job.processes.folders if not one.variable]
+    places = [Place(one.path, one.source) for one in variables]
+    places += [Place(one.path, one.source, inode=one.inode) for one in working]
+    for file in job.processes.files:
+        name = file.path.parent.name
+        inside = any(pattern.fullmatch(name) for layout, pattern in DIRECTORY_STEPS.items() if layout is not Format.INTERNEVO)
+        folder = file.path.parent.parent if inside else file.path.parent
+        places.append(Place(folder, file.source, witness=file.path, inode=file.inode))
+    work = job.work_dir
+    own = [one for one in places if len(one.folder.parts) > 2 and (work is None or one.folder not in (work, *work.parents))]
+    return list({place.folder: place for place in reversed(own)}.values())[::-1]
+
+
 def last_saved(log_lines: Iterable[str]) -> str | None:
     """Return the folder of the last checkpoint that a log says was saved; None when it tells of none with its path."""
     found = None
@@ -117,7 +143,9 @@ def _folder_of(path: str) -> str:
         if place and any(pattern.fullmatch(part) for layout, pattern in DIRECTORY_STEPS.items() if layout is not Format.INTERNEVO):
             return "/".join(parts[:place])
     if len(parts) > 1 and (parts[-1].isdecimal() or re.search(r"\.(?:ckpt|pt|pth|npz|bin|safetensors)$", parts[-1])):
-        return "/".join(parts[:-1])
+        parts = parts[:-1]
+    if len(parts) > 1 and PLAIN_FOLDER.fullmatch(parts[-1]):
+        parts = parts[:-1]
     return "/".join(parts)
 
 

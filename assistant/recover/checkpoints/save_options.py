@@ -7,10 +7,15 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from assistant.recover.batch_script import UNRESOLVED, absolute
+from assistant.recover.installed_trainers import installed_folders
 from assistant.recover.job_program import JobProgram, Option
 from assistant.recover.trainer_source import SourceCall, TrainerSource
 
 SAVE_OPTIONS = (
+    *(
+        "checkpointer.output_dir",
+        "checkpoints.checkpoints_path",
+    ),
     *(
         "save",
         "save_dir",
@@ -30,7 +35,7 @@ SAVE_OPTIONS = (
         "checkpoint_save_path",
         "save_checkpoint_path",
     ),
-    *("checkpoints", "dirpath", "checkpointer.output_dir", "checkpoint.save_dir", "checkpoint.dir", "checkpoint.path"),
+    *("checkpoints", "dirpath", "checkpoint.save_dir", "checkpoint.dir", "checkpoint.path"),
     *("checkpointing.checkpoints_path", "checkpoint_config.checkpoint_dir", "trainer.default_local_dir"),
     *(
         "explicit_log_dir",
@@ -46,6 +51,8 @@ SAVE_OPTIONS = (
     *("run_dir", "log_dir", "output", "out", "save_to", "model_save_path"),
 )
 """Names of options that name such a folder, the surest first."""
+LOADED_FROM = ("checkpointer.checkpoint_dir",)
+"""Options that end like those and name the weights that training starts from: torchtune's."""
 NAMES = (
     "checkpoint_dir",
     "ckpt_dir",
@@ -117,8 +124,12 @@ def _of_program(program: JobProgram) -> Iterator[tuple[str, str]]:
     if (folder is not None or dump is not None or is_torchtitan(program)) and (known or not program.unread("job.config_file")):
         above, below = dump.value if dump else "outputs", folder.value if folder else "checkpoint"
         yield str(PurePosixPath(above) / below), _how(folder or dump, program, "torchtitan's default")
+    for folder_option in installed_folders(program):
+        yield folder_option.value, _how(folder_option, program)
     for name in SAVE_OPTIONS:
         option = program.option(name)
+        if option is not None and option.name in LOADED_FROM:
+            continue
         if option is not None and option.value not in ("true", "false", "null", ""):
             yield _without_file(option.value), _how(option, program)
     for source in program.sources:

@@ -5,10 +5,11 @@ Only what is proven is said: a restart from zero follows `NEVER_SAVED` alone.
 
 from __future__ import annotations
 
+import pwd
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -17,7 +18,7 @@ from assistant.errors import InputError, OwnerDenied, ToolError, UnreadableFile
 from assistant.records import Job
 from assistant.recover.checkpoints.inventory import Inventory, inventory
 from assistant.recover.checkpoints.layout import EPOCH_WORD, SET_ASIDE, STEP_WORD, could_be_checkpoint, entries
-from assistant.recover.checkpoints.place import Place, checkpoint_places, last_saved
+from assistant.recover.checkpoints.place import Place, checkpoint_places, last_saved, process_places
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.job_program import JobProgram, programs_of, saves_nothing
 from assistant.untrusted import is_folder, list_folder, reading_as, status_of
@@ -28,7 +29,10 @@ WALK_S = 10.0
 WALK_ENTRIES = 40_000
 WALK_FOLDERS = 6
 """Folders below one another."""
+PROCESS_WALK_FOLDERS = 3
+"""Folders below one another where a process was seen to write: what lies deeper, or beside it, is likely another run's."""
 MOST_PLACES = 12
+MOST_PROCESS_PLACES = 6
 CLOCKS_APART = timedelta(seconds=120)
 """How far the clocks of a file server and of the scheduler may lie apart."""
 PASSED_OVER = re.compile(
@@ -71,6 +75,17 @@ SAVE_CALLS = re.compile(
 """Calls by which a program may save; a program without any of them saves nothing."""
 
 
+PART_OF_RUN = re.compile(
+    r"check_?points?|ckpts?|models?|weights?|saves?|states?|best|last|latest|final|top_?\d*|ema|rank[-_]?\d+|(?:epoch|step|iter)[-_=]?\d+",
+    re.IGNORECASE,
+)
+"""Folders below the one of a run, of which one run may have several."""
+
+
+class _SeveralRuns(ToolError):
+    """Checkpoints of several runs were found where those of one were looked for."""
+
+
 class SaveState(StrEnum):
     """What is known about a job's checkpoints."""
 
@@ -106,6 +121,8 @@ class _Walk:
     """Those that hold checkpoints changed since the job began, the last changed first."""
     complete: bool
     """Whether all was seen."""
+    changed: Mapping[Path, float] = field(default_factory=dict)
+    """When the newest checkpoint of each was changed, in seconds of the file server's clock."""
 
 
 def search_checkpoints(
@@ -135,7 +152,11 @@ def search_checkpoints(
     with reading_as(job.account):
         for place in places:
             try:
-                where, held = _inventory_below(place, job, now=now, clock=clock)
+                where, held = _inventory_below(place, job, texts, now=now, clock=clock)
+            except _SeveralRuns as error:
+                looked.append(f"{place.folder} ({place.how}): {error}")
+                unreadable = unreadable or str(error)
+                continue
             except ToolError as error:
                 missing = "does not exist" in str(error) or "is a file" in str(error)
                 looked.append(f"{place.folder} ({place.how}): {'is no folder' if missing else 'cannot be judged'}")
@@ -147,11 +168,22 @@ def search_checkpoints(
             if _saved_by(job, held):
                 break
         walk = _Walk((), stated)
+        doubt = ""
         if not stated and not any(_saved_by(job, one) for _, one in finds) and not unreadable:
+            written, doubt = _where_processes_wrote(job, {place.folder for place in places}, now=now, clock=clock, looked=looked)
+            finds[:0] = written
+        if not stated and not any(_saved_by(job, one) for _, one in finds) and not unreadable and not doubt:
             walk = _new_checkpoints(job.work_dir, job.started, clock)
-            for folder in walk.folders[:1]:
+            try:
+                folder = _own_folder(walk, job, texts)
+            except _SeveralRuns as error:
+                folder, unreadable = None, str(error)
+            if folder is not None:
                 place = Place(folder, "new files under the work folder since the job began")
                 finds.insert(0, (place, inventory(folder, now=now, live=not job.state.ended)))
+    if doubt and not any(_saved_by(job, one) for _, one in finds):
+        note = f"which checkpoints job {job.id} saved is not known: {doubt}"
+        return CheckpointSearch(SaveState.SAVED_ELSEWHERE, None, None, note, _settling(job), programs, tuple(looked))
     if finds:
         own = next((one for one in finds if _saved_by(job, one[1])), finds[0])
         note = f"{own[0].folder} ({own[0].how})"
@@ -187,21 +219,105 @@ def _saved_by(job: Job, found: Inventory) -> bool:
     return job.started is not None and any(one.saved_at >= job.started - CLOCKS_APART for one in found.checkpoints)
 
 
-def _inventory_below(place: Place, job: Job, *, now: datetime, clock: Callable[[], float]) -> tuple[Place, Inventory]:
+def _inventory_below(
+    place: Place, job: Job, texts: Sequence[str], *, now: datetime, clock: Callable[[], float]
+) -> tuple[Place, Inventory]:
     """Return what a place holds, or a folder below it: Lightning's `lightning_logs/version_3/checkpoints`.
 
     Raises:
         ToolError: The place is missing or cannot be read.
+        _SeveralRuns: Checkpoints of several runs lie below it, and which are this job's is not known.
     """
     live = not job.state.ended
     found = inventory(place.folder, now=now, live=live)
     if found.checkpoints:
         inner = found.checkpoints[-1].path.parent
         return (place if inner == place.folder else Place(inner, place.how)), found
-    walk = _new_checkpoints(place.folder, job.started, clock)
-    if not walk.folders:
+    folder = _own_folder(_new_checkpoints(place.folder, job.started, clock), job, texts)
+    if folder is None:
         return place, found
-    return Place(walk.folders[0], f"below {place.folder}: {place.how}"), inventory(walk.folders[0], now=now, live=live)
+    return Place(folder, f"below {place.folder}: {place.how}"), inventory(folder, now=now, live=live)
+
+
+def _own_folder(walk: _Walk, job: Job, texts: Sequence[str]) -> Path | None:
+    """Return the folder of new checkpoints that is this job's, None where there is none: several runs may write side by side.
+
+    Folders of one run (`best` and `last` beside each other) count as one, of which the last changed is taken. Of several runs
+    those that were still written after the job had ended are out, and the others where its log names the newest checkpoint of some.
+
+    Raises:
+        _SeveralRuns: More than one is left.
+    """
+    end = (job.ended + CLOCKS_APART).timestamp() if job.ended is not None and job.state.ended else float("inf")
+    own = [folder for folder in walk.folders if walk.changed.get(folder, 0.0) <= end]
+    if len({_run_folder(folder) for folder in own}) > 1:
+        named = [folder for folder in own if _named_in(folder, texts)]
+        own = named or own
+    runs = sorted({str(_run_folder(folder)) for folder in own})
+    if len(runs) > 1:
+        shown = ", ".join(runs[:3]) + (", …" if len(runs) > 3 else "")
+        raise _SeveralRuns(f"checkpoints of several runs were written since job {job.id} began: in {shown}")
+    return own[0] if own else None
+
+
+def _run_folder(folder: Path) -> Path:
+    """Return the folder of a run, without the parts below it that one run has several of."""
+    while PART_OF_RUN.fullmatch(folder.name) and folder.name:
+        folder = folder.parent
+    return folder
+
+
+def _named_in(folder: Path, texts: Sequence[str]) -> bool:
+    """Tell whether a log names the newest checkpoint of a folder: the other runs of a script are at other steps."""
+    newest = re.compile(rf"(?<![\w.]){re.escape(entries(folder, depth=0)[-1].path.name)}(?!\d)")
+    return any(newest.search(text) for text in texts)
+
+
+def _where_processes_wrote(
+    job: Job, known: Collection[Path], *, now: datetime, clock: Callable[[], float], looked: list[str]
+) -> tuple[list[tuple[Place, Inventory]], str]:
+    """Return the first place where a process wrote that holds checkpoints of the attempt; else why several leave it open."""
+    doubt = ""
+    for place in [one for one in process_places(job) if one.folder not in known][:MOST_PROCESS_PLACES]:
+        written = _written_below(place, job, clock)
+        looked.append(f"{place.folder} ({place.how}): {len(written) or 'no'} folders with new checkpoints")
+        if len(written) > 1:
+            several = " and ".join(str(folder) for folder in written[:2])
+            doubt = doubt or f"{several} hold checkpoints written since it began, and which of them are its own is not known"
+        elif written:
+            held = inventory(written[0], now=now, live=not job.state.ended)
+            if _saved_by(job, held):
+                return [(Place(written[0], place.how), held)], ""
+    return [], doubt
+
+
+def _written_below(place: Place, job: Job, clock: Callable[[], float]) -> tuple[Path, ...]:
+    """Return the folders at a place, or right below it, that hold checkpoints of the job's owner changed since it began.
+
+    Empty where the place is not the one that the node saw: the same path may name another disk there.
+    """
+    seen = place.witness or place.folder
+    try:
+        if place.inode and status_of(seen).st_ino != place.inode:
+            return ()
+    except (OSError, InputError):
+        return ()
+    written = []
+    for folder in _new_checkpoints(place.folder, job.started, clock, depth=PROCESS_WALK_FOLDERS).folders:
+        try:
+            if _owner_matches(folder, job.account):
+                written.append(folder)
+        except (OSError, InputError):
+            continue
+    return tuple(written)
+
+
+def _owner_matches(folder: Path, account: str) -> bool:
+    """Tell whether a folder belongs to an account; one that this machine does not know cannot be compared."""
+    try:
+        return not account or status_of(folder).st_uid == pwd.getpwnam(account).pw_uid
+    except KeyError:
+        return True
 
 
 def _without(
@@ -210,7 +326,10 @@ def _without(
     """Return what follows where no checkpoint was found, with the evidence."""
     said = says_saved(texts)
     if said:
-        return SaveState.SAVED_ELSEWHERE, f"job {job.id} says that it saved ({said.strip()[:160]!r}), and no checkpoint was found"
+        said = said.strip()[:160]
+        return SaveState.SAVED_ELSEWHERE, f"job {job.id} says that it saved ({said!r}), and " + (
+            unreadable or "no checkpoint was found"
+        )
     if unreadable:
         return SaveState.UNKNOWN, f"whether job {job.id} saved is not known: {unreadable}"
     definite = [place for place in places if "log" not in place.how]
@@ -222,7 +341,7 @@ def _without(
     if not walk.complete and job.work_dir is not None and job.started is not None:
         return SaveState.UNKNOWN, f"whether job {job.id} saved is not known: {job.work_dir} is too large to be looked through"
     read = [one for one in programs if one.source is not None and one.source.parsed]
-    silent = [one for one in read if not any(SAVE_CALLS.fullmatch(call.method) for call in one.calls)]
+    silent = [one for one in read if not one.starts_others and not any(SAVE_CALLS.fullmatch(call.method) for call in one.calls)]
     if programs and len(silent) == len(programs):
         names = ", ".join(one.name for one in silent[:3])
         return SaveState.NEVER_SAVED, f"the job never saved a checkpoint: {names} holds no call that saves"
@@ -258,8 +377,8 @@ def says_saved(texts: Iterable[str]) -> str:
     return last
 
 
-def _new_checkpoints(top: Path | None, since: datetime | None, clock: Callable[[], float]) -> _Walk:
-    """Return the folders below `top` that hold checkpoints changed since a time; links are not followed."""
+def _new_checkpoints(top: Path | None, since: datetime | None, clock: Callable[[], float], *, depth: int = WALK_FOLDERS) -> _Walk:
+    """Return the folders below `top`, at most `depth` deep, that hold checkpoints changed since a time; links are not followed."""
     if top is None or since is None:
         return _Walk((), False)
     end, budget, complete = clock() + WALK_S, WALK_ENTRIES, True
@@ -267,7 +386,7 @@ def _new_checkpoints(top: Path | None, since: datetime | None, clock: Callable[[
     waiting = [(top, 0)]
     oldest = (since - CLOCKS_APART).timestamp()
     while waiting:
-        folder, depth = waiting.pop(0)
+        folder, level = waiting.pop(0)
         if clock() > end or budget <= 0:
             complete = False
             break
@@ -285,12 +404,12 @@ def _new_checkpoints(top: Path | None, since: datetime | None, clock: Callable[[
             inner = is_folder(child)
             if could_be_checkpoint(child.name, folder=inner) and (changed := _changed(child, inner)) >= oldest:
                 newest[folder] = max(changed, newest.get(folder, 0.0))
-            elif inner and depth + 1 < WALK_FOLDERS:
-                waiting.append((child, depth + 1))
+            elif inner and level + 1 < depth:
+                waiting.append((child, level + 1))
             elif inner:
                 complete = False
     held = [folder for folder in sorted(newest, key=lambda one: -newest[one]) if _holds(folder)]
-    return _Walk(tuple(held), complete)
+    return _Walk(tuple(held), complete, newest)
 
 
 def _changed(path: Path, folder: bool) -> float:

@@ -6,12 +6,11 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from assistant.recover.checkpoints.dcp import dcp_problems, named
 from assistant.recover.checkpoints.layout import DISTCP, RANK_WORD, UNKNOWN_STEP, Entry, Format, step_in_name
 from assistant.recover.checkpoints.manifest import manifest_problems
-from assistant.recover.checkpoints.pickles import extents
-from assistant.untrusted import is_folder, is_regular, read_json, read_whole
+from assistant.untrusted import is_folder, is_regular, read_json
 
-METADATA_FILES = re.compile(rb"__\d{1,9}_\d{1,9}\.distcp")
 MEGATRON_RANK = re.compile(r"^(mp_rank_\d+(?:_\d+)*)/(.+)$")
 ZERO_SHARD = re.compile(r"^(?:bf16_|fp16_)?zero_pp_rank_(\d{1,18})_mp_rank_(\d{1,18})_(optim|model)_states\.pt$")
 INTERNEVO_SHARD = re.compile(r"^(model|optimizer)((?:_[a-z]+\d+)+)\.pt$")
@@ -19,16 +18,10 @@ HF_SHARD = re.compile(r"^(.+)-(\d{1,18})-of-(\d{1,18})\.(safetensors|bin)$")
 HF_WEIGHTS = re.compile(r"^(?:model|pytorch_model|adapter_model|tf_model|consolidated)[\w.-]*\.(?:safetensors|bin|pt|pth)$")
 ACCELERATE_STATE = re.compile(r"^random_states_\d+\.pkl$")
 LEFTOVER = re.compile(r"(?:^|/)(?:tmp[-_.]|\.tmp)|\.(?:tmp|temp|part|partial|incomplete)$", re.IGNORECASE)
-DCP_EXTENT_BYTES = 16 << 20
-"""Up to which size a `.metadata` is read opcode by opcode: that takes a second a MiB or so."""
-DCP_METADATA_BYTES = 256 << 20
-"""The pickle of `.metadata` names each chunk of each tensor on each rank; it is searched, never loaded."""
 TRAINER_STATE_BYTES = 64 << 20
 """The trainer's whole history of metrics stands in `trainer_state.json`."""
 MOST_PARTS = 100_000
 """Ranks or layers of one checkpoint: a name that counts further is not believed."""
-SHOWN = 4
-"""How many missing files a message names."""
 
 
 def missing_problems(entry: Entry, *, read_bytes: int = 0) -> list[str]:
@@ -52,56 +45,16 @@ def missing_problems(entry: Entry, *, read_bytes: int = 0) -> list[str]:
     return problems + (check(entry) if check else [])
 
 
-def named(names: Sequence[str]) -> str:
-    """Return the first few names and how many more there are."""
-    more = len(names) - SHOWN
-    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-
 def _gaps(numbers: Iterable[int]) -> list[int]:
     present = set(numbers)
     return sorted(set(range(min(max(present, default=-1), MOST_PARTS) + 1)) - present)
-
-
-def _dcp(entry: Entry) -> list[str]:
-    shards = [name for name in entry.files if DISTCP.search(name)]
-    metadata = [name for name in entry.files if name == ".metadata" or name.endswith("/.metadata")]
-    if not metadata:
-        return ["has no .metadata: the save did not finish, it is written last"]
-    problems = []
-    for name in metadata:
-        problems += _metadata_problems(entry, name)
-    folders = {name.rpartition("/")[0] for name in shards}
-    bare = sorted(folder for folder in folders if f"{folder}/.metadata".lstrip("/") not in metadata)
-    if bare:
-        problems.append(f"has no .metadata in {named(bare)}: the save did not finish, it is written last")
-    if not shards:
-        problems.append("has no *.distcp shard")
-    return problems
-
-
-def _metadata_problems(entry: Entry, name: str) -> list[str]:
-    """Compare one `.metadata` with the shards that it describes; it is searched, never loaded: loading would run what is in it."""
-    raw = read_whole(entry.file(name), DCP_METADATA_BYTES)
-    if raw and not raw.endswith(b"."):
-        return [f"{name} was cut short: a pickle ends with a full stop"]
-    wanted = {match.decode() for match in METADATA_FILES.findall(raw)}
-    folder = name.removesuffix(".metadata")
-    missing = sorted(file for file in wanted if folder + file not in entry.files)
-    problems = [f".metadata names shards that are not there: {named(missing)}"] if missing else []
-    needed = extents(raw) if len(raw) <= DCP_EXTENT_BYTES else {}
-    for file, size in sorted(needed.items()):
-        about = entry.files.get(folder + file)
-        if about is not None and about.size < size:
-            problems.append(f"{folder}{file} was cut short: .metadata needs {size:,} bytes of it, the file has {about.size:,}")
-    return problems
 
 
 def _megatron(entry: Entry) -> list[str]:
     pair = [name for name in ("common.pt", "metadata.json") if name not in entry.files]
     half = [f"{pair[0]} is missing"] if len(pair) == 1 else []
     if any(DISTCP.search(name) for name in entry.files) or ".metadata" in entry.files:
-        return _dcp(entry) + half
+        return dcp_problems(entry) + half
     if any(name.endswith("/.zarray") for name in entry.files):  # Megatron-Core's older format
         return [f"{name} is missing: the save did not finish, it is written last" for name in pair if name == "metadata.json"]
     ranks: dict[str, set[str]] = {}
@@ -182,7 +135,7 @@ def _huggingface(entry: Entry) -> list[str]:
 
 def _parts_inside(entry: Entry) -> list[str]:
     """Check what DeepSpeed or FSDP have put into folders of a Trainer's or Accelerate's checkpoint."""
-    problems = _dcp(entry) if any(DISTCP.search(name) for name in entry.files) else []
+    problems = dcp_problems(entry) if any(DISTCP.search(name) for name in entry.files) else []
     for top in sorted({name.split("/")[0] for name in entry.files if name.endswith("_states.pt") and "/" in name}):
         inner = {name.removeprefix(f"{top}/"): stat for name, stat in entry.files.items() if name.startswith(f"{top}/")}
         problems += [f"{top}: {problem}" for problem in _deepspeed(replace(entry, files=inner))]
@@ -218,7 +171,7 @@ def _orbax(entry: Entry) -> list[str]:
 def _ranks_of_one_step(entry: Entry) -> list[str]:
     """Check the files of the ranks of one step against their own numbering."""
     if is_folder(entry.path):
-        return _dcp(entry) if any(DISTCP.search(name) or name.endswith(".metadata") for name in entry.files) else []
+        return dcp_problems(entry) if any(DISTCP.search(name) or name.endswith(".metadata") for name in entry.files) else []
     ranks = [int(match.group(1)) for name in entry.files if (match := RANK_WORD.search(name))]
     gaps = _gaps(ranks) if len(ranks) > 1 else []
     problems = [f"files of rank {named([str(gap) for gap in gaps])} are missing"] if gaps else []
@@ -245,12 +198,14 @@ def _indexed(entry: Entry) -> list[str]:
 
 
 def _numbered(entry: Entry) -> list[str]:
-    """Check `x-00001-of-00004` against its own count."""
+    """Check `x-00001-of-00004` against its own count, and that the index is there by which such shards are loaded."""
     sets: dict[tuple[str, int, str], set[int]] = {}
     for name in entry.files:
         if match := HF_SHARD.match(name):
             sets.setdefault((match.group(1), int(match.group(3)), match.group(4)), set()).add(int(match.group(2)))
-    return [f"has {len(have)} of {count} {stem} shards" for (stem, count, _), have in sets.items() if len(have) < count]
+    problems = [f"has {len(have)} of {count} {stem} shards" for (stem, count, _), have in sets.items() if len(have) < count]
+    indexes = {f"{stem}.{kind}.index.json" for (stem, count, kind) in sets if count > 1} - set(entry.files)
+    return problems + [f"{name} is missing: without it the shards are not loaded" for name in sorted(indexes)]
 
 
 def _internevo(entry: Entry) -> list[str]:
@@ -278,7 +233,7 @@ def _nemo(entry: Entry) -> list[str]:
     if not is_folder(entry.path):
         return problems + _ranks_of_one_step(entry)
     if any(DISTCP.search(name) or name.endswith(".metadata") for name in entry.files):
-        problems += _dcp(entry)
+        problems += dcp_problems(entry)
         if not any(name.endswith(("meta.pt", "common.pt")) for name in entry.files):  # Lightning's and NeMo's, beside the shards
             problems.append("has neither meta.pt nor common.pt: optimiser and step would be lost")
     if any(name.startswith("weights/") for name in entry.files):
@@ -292,11 +247,11 @@ def _nemo(entry: Entry) -> list[str]:
 CHECKS: dict[Format, Callable[[Entry], list[str]]] = {
     Format.MEGATRON: _megatron,
     Format.DEEPSPEED: _deepspeed,
-    Format.DCP: _dcp,
+    Format.DCP: dcp_problems,
     Format.HUGGINGFACE: _huggingface,
     Format.INTERNEVO: _internevo,
     Format.NEMO: _nemo,
-    Format.TORCHTITAN: _dcp,
+    Format.TORCHTITAN: dcp_problems,
     Format.ACCELERATE: _accelerate,
     Format.COMPOSER: _ranks_of_one_step,
     Format.ORBAX: _orbax,

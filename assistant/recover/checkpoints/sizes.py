@@ -7,8 +7,8 @@ import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from assistant.recover.checkpoints.dcp import named
 from assistant.recover.checkpoints.layout import Entry
-from assistant.recover.checkpoints.shards import named
 
 SHRUNK_SHARE = 0.9
 """A file smaller than this share of the one of the step before is suspicious; optimiser state never shrinks in a run."""
@@ -19,6 +19,12 @@ IGNORED_BYTES = 4096
 GROWS = re.compile(r"\.(?:json|jsonl|txt|log)$")
 """Files that grow with the run: `trainer_state.json` holds its history, so an early one is smaller. JSON is parsed instead."""
 MARKERS = re.compile(r"\.step$|(?:^|/)(?:done|complete|\.complete|_SUCCESS|__init__\.py)$|-unfinished$|\.lock$")
+
+
+DESCRIPTIONS = re.compile(
+    r"\.(?:json|jsonl|txt|md|jinja|ya?ml|model|log|py)$|(?:^|/)(?:_METADATA|_CHECKPOINT_METADATA|_sharding|\.z\w+)$|(?:^|/)array_metadatas/"
+)
+"""Files that describe a checkpoint and hold none of its state: where one is needed, the check of the format asks for it."""
 
 
 def size_problems(entry: Entry, others: Sequence[Entry]) -> list[str]:
@@ -86,8 +92,24 @@ def _odd_sisters(entry: Entry) -> list[str]:
 
 
 def shard_count_problem(entry: Entry, others: Sequence[Entry]) -> list[str]:
-    """Return a problem when a checkpoint has fewer files than each of at least two others of its format."""
-    counts = [len(o.files) for o in others if o.format is entry.format and o.path != entry.path and not o.temporary]
-    if len(counts) >= 2 and len(entry.files) < min(counts):
-        return [f"has {len(entry.files)} files, every other checkpoint has at least {min(counts)}"]
+    """Return a problem when a checkpoint has fewer data files than others of its format.
+
+    It has one when each of at least two others has more, or when most others have more and none has just these: two saves that
+    were cut short do not excuse each other, a run that went on with fewer ranks does. Descriptions (JSON, text, tokenizers) are not
+    counted, and checkpoints that list their own shards are not compared.
+    """
+    if any(name == ".metadata" or name.endswith("/.metadata") for name in entry.files):
+        return []
+    own = _data_files(entry)
+    alike = [_data_files(o) for o in others if o.format is entry.format and o.path != entry.path and not o.temporary]
+    more = [len(names) for names in alike if len(names) > len(own)]
+    if len(more) >= 2 and len(more) == len(alike):
+        return [f"has {len(own)} data files, every other checkpoint has at least {min(more)}"]
+    if len(more) >= 2 and 2 * len(more) > len(alike) and own not in alike:
+        return [f"has {len(own)} data files, most other checkpoints have at least {min(more)}"]
     return []
+
+
+def _data_files(entry: Entry) -> frozenset[str]:
+    """Return the names of a checkpoint's data files without its step."""
+    return frozenset(name.replace(str(entry.step), "") for name in entry.files if not DESCRIPTIONS.search(name))

@@ -12,6 +12,7 @@ from rich.style import Style
 from textual.strip import Strip
 
 from assistant.display import line
+from assistant.doors.chat.log_pattern import Highlighter
 from assistant.doors.chat.log_rows import Cited, LogRow
 
 RANK_HUES = 6
@@ -34,7 +35,7 @@ class Look(NamedTuple):
     left: int
     """Cells of text that are scrolled away."""
     wrap: bool
-    pattern: re.Pattern[str] | None
+    pattern: Highlighter | None
     style: Callable[[str], Style]
     """Gives the style of a part by its name: number, rank-0, cited-root, fold, match, error, warning."""
 
@@ -90,7 +91,7 @@ def _painted(text: str, look: Look) -> list[Segment]:
     """Return the text with words that are loud, and matches, in their styles."""
     marks = [(match.start(), match.end(), match.lastgroup or "text") for match in _LOUD.finditer(text[:4_000])]
     if look.pattern is not None:
-        found = [match.span() for match in look.pattern.finditer(text) if match.end() > match.start()]
+        found = list(look.pattern.spans(text))
         marks = [mark for mark in marks if not any(mark[0] < stop and start < mark[1] for start, stop in found)]
         marks = sorted([*marks, *((start, stop, "match") for start, stop in found)])
     segments: list[Segment] = []

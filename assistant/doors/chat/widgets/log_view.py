@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -17,7 +16,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from assistant.display import line
-from assistant.doors.chat.log_pattern import highlighter
+from assistant.doors.chat.log_pattern import Highlighter, highlighter
 from assistant.doors.chat.log_reader import LogReader
 from assistant.doors.chat.log_rows import Cited, GoTo, LogRow, LogState, News, RanksCounted, RowsRead, citations
 from assistant.doors.chat.widgets.log_paint import NARROW, RANK_HUES, Look, over
@@ -123,7 +122,7 @@ class LogView(ScrollView, can_focus=True):
         self._shown = LogStrips(self._look, citations(cited))
         self._styles: dict[str, Style] = {}
         self._table: list[tuple[int, int]] = []
-        self._pattern: re.Pattern[str] | None = None
+        self._pattern: Highlighter | None = None
         self._left = 0
         self._moving = False
 

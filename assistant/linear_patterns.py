@@ -1,4 +1,4 @@
-r"""Match patterns of content, of sites and of learned rules in time linear in the text: RE2 instead of `re`.
+r"""Match patterns of content, of sites, of learned rules and of people in time linear in the text: RE2 instead of `re`.
 
 Hyperscan tells which pattern matches which line, but reads no groups. `re` reads them by trying every way in which a pattern can
 match: `ranks? (?:\d+[, ]*)+are missing` takes years on a line of forty digits, and whoever runs a job writes the line. RE2 follows
@@ -8,10 +8,11 @@ all ways at once, so it has no look-around and no back-references, as Hyperscan 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Protocol, cast
 
-from assistant.errors import ContentError
+from assistant.errors import ContentError, UsageError
 
 MOST_REPEATS = 1_000
 """RE2's limit on the numbers of `{least,most}`; a larger `most` counts as no end, for a line is cut to 4 KiB anyway."""
@@ -21,8 +22,14 @@ _PIECE = re.compile(r"\\.|\[(?:\^?\]|\^)?(?:\\.|[^\]\\])*+(?:\]|\Z)|\{(?P<least>
 class LinearPattern(Protocol):
     """A compiled pattern of RE2, which works on bytes of UTF-8."""
 
-    def search(self, text: bytes) -> Any:
-        """Return the leftmost match, as `re` does; None where there is none."""
+    def search(self, text: bytes, pos: int = 0) -> Any:
+        """Return the leftmost match from an offset on, as `re` does; None where there is none."""
+
+    def fullmatch(self, text: bytes) -> Any:
+        """Return the match of the whole text; None where there is none."""
+
+    def finditer(self, text: bytes) -> Iterator[Any]:
+        """Yield the matches that do not overlap, from the left."""
 
 
 @lru_cache(maxsize=8192)
@@ -37,13 +44,40 @@ def linear_pattern(pattern: str, *, caseless: bool = False, multiline: bool = Tr
     Raises:
         ContentError: RE2 refuses it: look-around, a back-reference, an atomic group, a repeat of more than 1,000.
     """
+    return _compiled(f"(?m){pattern}" if multiline else pattern, pattern, case_sensitive=not caseless)
+
+
+@lru_cache(maxsize=64)
+def typed_pattern(pattern: str, *, caseless: bool) -> LinearPattern:
+    r"""Return a pattern that somebody typed, for blocks of lines: no match reaches beyond its line, and groups are not kept.
+
+    Args:
+        pattern: Of one line; `^` and `$` are its ends, classes such as `\w` are of ASCII.
+        caseless: Capital and small letters are the same.
+
+    Raises:
+        UsageError: RE2 refuses it; the message says what it cannot do and what to type instead.
+    """
+    try:
+        return _compiled(f"(?m){pattern}", pattern, case_sensitive=not caseless, never_nl=True, never_capture=True)
+    except ContentError as error:
+        reason = str(error.__cause__.args[0] if error.__cause__ is not None and error.__cause__.args else error)
+        reason = reason[2:-1] if reason.startswith("b'") else reason
+        raise UsageError(
+            f"pattern {pattern[:200]!r}: {reason}. Searches are run by RE2, so that none can take for ever: it has no look-around, "
+            "back-references or possessive repeats, and repeats at most 1,000 times; write it without"
+        ) from error
+
+
+def _compiled(written: str, pattern: str, **options: bool) -> LinearPattern:
     import re2
 
-    options = re2.Options()
-    options.case_sensitive, options.log_errors = not caseless, False
-    written = _PIECE.sub(_repeat, pattern).encode("utf-8", "replace")
+    wanted = re2.Options()
+    wanted.log_errors = False
+    for name, value in options.items():
+        setattr(wanted, name, value)
     try:
-        return cast(LinearPattern, re2.compile(b"(?m)" + written if multiline else written, options))
+        return cast(LinearPattern, re2.compile(_PIECE.sub(_repeat, written).encode("utf-8", "replace"), wanted))
     except re2.error as error:
         message = error.args[0] if error.args else ""
         text = message.decode("utf-8", "replace") if isinstance(message, bytes) else str(message)

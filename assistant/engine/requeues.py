@@ -1,0 +1,192 @@
+"""Record what the scheduler's own requeues cost: which attempt, which node failed, and the steps, minutes and GPU hours lost.
+
+Slurm queues a job again under its own id when a node fails or a higher priority takes its nodes. Nothing has to be done then, and
+the state of the attempt that ended is often never shown: only the number of the attempt tells. The record is an incident about that
+attempt, closed at once; what was lost is added when the job is back where it was, or has ended.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from assistant.engine.settled import cost_in_words
+from assistant.errors import Fenced, NightshiftError, ToolError, Unavailable
+from assistant.ports import ControllerLog
+from assistant.records import Event, EventKind, Evidence, Incident, IncidentState, Job, JobState
+from assistant.recover.identity import RESTARTS
+from assistant.recover.joblog import log_points, marks_before
+from assistant.watch.known import ADVICE
+from assistant.watch.queue import about
+
+if TYPE_CHECKING:
+    from assistant.engine.engine import Engine
+
+logger = logging.getLogger(__name__)
+
+REQUEUE = "requeue"
+"""Source of the evidence about the attempt that ended."""
+COST = "requeue cost"
+"""Source of the evidence about what was lost."""
+_FAILED_NODE = re.compile(r"requeue job JobId=\S{1,40} due to failure of node ([A-Za-z0-9][\w.-]{0,254})$", re.MULTILINE)
+_PREEMPTED = re.compile(r"preempted JobId=\S{1,40} has been requeued to reclaim resources for (JobId=\S{1,40})$", re.MULTILINE)
+"""Source: Slurm's job_mgr.c (kill_running_job_by_node_name) and preempt.c."""
+
+
+class _Attempt(NamedTuple):
+    """A job as it was last seen."""
+
+    job: Job
+    step: int | None
+    """Last step that its lines showed."""
+    at: datetime
+    """When it was last seen running."""
+
+
+@dataclass
+class RequeueRecords:
+    """Attempts that run, and requeues whose cost is not known yet."""
+
+    attempts: dict[str, _Attempt] = field(default_factory=dict)
+    open_costs: dict[tuple[str, int], Evidence | None] = field(default_factory=dict)
+    """By job and number of the new attempt: the evidence about the one before; None where nothing has to be reckoned."""
+
+    def look(self, engine: Engine, jobs: Sequence[Job]) -> None:
+        """Record requeues that are new, and the cost of those that are over; a record that fails is only logged.
+
+        Args:
+            engine: After its look; its watcher knows the steps.
+            jobs: Of the scheduler's last answer.
+
+        Raises:
+            Fenced: Another watch leads.
+        """
+        now = engine.clock.now()
+        seen = {job.id: job for job in jobs if "+" not in job.id or job.id.endswith("+0")}
+        for job in seen.values():
+            try:
+                before = self.attempts.get(job.id)
+                if before is not None and job.attempt > before.job.attempt and job.name == before.job.name:
+                    self.open_costs[job.id, job.attempt] = _recorded(engine, before, job)
+                if job.attempt and not job.held and job.state is not JobState.PENDING:
+                    self._reckon(engine, job, now)
+            except Fenced:
+                raise
+            except NightshiftError as error:
+                logger.warning("job=%s what its requeue cost is not recorded: %s", job.id, error)
+            self._remember(engine, job, now)
+        self.attempts = {job: attempt for job, attempt in self.attempts.items() if job in seen}
+        self.open_costs = {key: evidence for key, evidence in self.open_costs.items() if key[0] in seen}
+
+    def _remember(self, engine: Engine, job: Job, now: datetime) -> None:
+        before = self.attempts.get(job.id)
+        if job.state is JobState.RUNNING:
+            view = engine.watcher.view(job.id, job.attempt)
+            step = view.last.step if view is not None and view.last is not None else None
+            if step is None and before is not None and before.job.attempt == job.attempt:
+                step = before.step
+            self.attempts[job.id] = _Attempt(job, step, now)
+        elif before is not None and (job.state in (JobState.CANCELLED, JobState.COMPLETED) or job.attempt > before.job.attempt):
+            del self.attempts[job.id]  # what a person ended and queues again is no requeue of the scheduler
+
+    def _reckon(self, engine: Engine, job: Job, now: datetime) -> None:
+        """Add what was lost to the record once the job is past the step where it was, or over."""
+        key = (job.id, job.attempt)
+        if key not in self.open_costs:
+            self.open_costs[key] = _unreckoned(engine, job)
+        evidence = self.open_costs[key]
+        if evidence is None:
+            return
+        view = engine.watcher.view(job.id, job.attempt)
+        step = view.last.step if view is not None and view.last is not None else None
+        goal = evidence.facts.get("last_step")
+        back = step is not None and (goal is None or step >= int(goal))
+        if not back and not job.state.ended:
+            return
+        self.open_costs[key] = None
+        _keep_cost(engine, job, evidence, until=now if back else job.ended or now, back=back)
+
+
+def _recorded(engine: Engine, before: _Attempt, job: Job) -> Evidence | None:
+    """Record that the scheduler queued a job again; None where it was a call of Nightshift."""
+    incidents = [one for one in engine.store.incidents(job=job.id) if one.attempt == before.job.attempt and one.kind not in ADVICE]
+    if any(call.tool in RESTARTS for one in incidents for call in engine.store.calls(one.id)):
+        return None
+    cause, nodes = _cause(engine, before.job)
+    step = f"its last step was {before.step}" if before.step is not None else "its log shows no step"
+    where = f" on {', '.join(before.job.nodes[:8])}{' …' if len(before.job.nodes) > 8 else ''}" if not nodes else ""
+    text = f"job {job.id} was queued again under its own id by {cause}{where} (attempt {job.attempt}); {step}"
+    facts: dict[str, Any] = {
+        "attempt": before.job.attempt,
+        "nodes": list(nodes),
+        "last_step": before.step,
+        "ended": before.at.isoformat(),
+        "cause": cause,
+    }
+    if incidents:
+        incident = incidents[-1]
+    else:
+        detail = {"state": "requeued", "cause": cause, "nodes": list(nodes), **about(before.job)}
+        event = Event(EventKind.JOB_ENDED, job.id, None, before.at, detail, before.job.attempt)
+        incident, new = engine.store.open_incident(event)
+        if new:
+            engine.store.set_state(incident.id, IncidentState.CLOSED, note=f"settled elsewhere: {text}")
+    logger.info("incident=%s %s", incident.id, text)
+    return engine.store.add_evidence(incident.id, REQUEUE, text, facts)
+
+
+def _cause(engine: Engine, job: Job) -> tuple[str, tuple[str, ...]]:
+    """Return why an attempt ended, in words, and the node that failed where it is known."""
+    text = ""
+    if isinstance(engine.scheduler, ControllerLog):
+        try:
+            text = engine.scheduler.controller_log(job.id)
+        except (ToolError, Unavailable) as error:
+            logger.info("job=%s the controller's log does not tell why it was queued again: %s", job.id, error)
+    # the last lines count: a job may be queued again more than once
+    failed = [match[1] for match in _FAILED_NODE.finditer(text) if f"JobId={job.id} " in f"{match[0]} " and match[1] in job.nodes]
+    preempted = [match[1] for match in _PREEMPTED.finditer(text) if f"preempted JobId={job.id} " in match[0]]
+    if failed:
+        return f"the scheduler after the failure of node {failed[-1]}", (failed[-1],)
+    if preempted:
+        return f"the scheduler, preempted for {preempted[-1]}", ()
+    try:
+        down = tuple(node.name for node in engine.scheduler.nodes() if node.name in job.nodes and node.state == "down")
+    except Unavailable:
+        down = ()
+    if down:
+        return f"the scheduler; node {', '.join(down[:4])} is down", down
+    return "somebody who is not known", ()
+
+
+def _unreckoned(engine: Engine, job: Job) -> Evidence | None:
+    """Return the evidence about a requeue whose cost was not added, of an earlier watch; None where there is none."""
+    for incident in engine.store.incidents(job=job.id):
+        if incident.attempt == job.attempt - 1:
+            evidence = engine.store.evidence(incident.id)
+            found = [one for one in evidence if one.source == REQUEUE]
+            if found and not any(one.source == COST for one in evidence):
+                return found[-1]
+    return None
+
+
+def _keep_cost(engine: Engine, job: Job, evidence: Evidence, *, until: datetime, back: bool) -> None:
+    full = engine.scheduler.job(job.id)
+    facts: Mapping[str, Any] = evidence.facts
+    points = log_points(full, marks=marks_before(engine.store, full), sure=full.dated_logs)
+    first = min((point.step for point in points), default=None)
+    last = facts.get("last_step")
+    # the first step logged may not be the first made: what is lost is at most the logging interval more
+    steps = max(0, int(last) - first + 1) if last is not None and first is not None else None
+    minutes = max(0.0, (until - datetime.fromisoformat(str(facts["ended"]))).total_seconds() / 60)
+    cost = cost_in_words(full, steps, minutes)
+    where = "" if back else f"; job {job.id} {job.state} before it was back at step {last}"
+    engine.store.add_evidence(evidence.incident, COST, f"lost: {cost}{where}", {"steps": steps, "minutes": round(minutes, 1)})
+    incident: Incident = engine.store.incident(evidence.incident)
+    if incident.state is IncidentState.CLOSED:
+        engine.store.set_state(incident.id, IncidentState.CLOSED, note=f"{incident.note}; lost: {cost}{where}")
+    logger.info("incident=%s job=%s its requeue cost %s", evidence.incident, job.id, cost)

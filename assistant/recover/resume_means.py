@@ -1,0 +1,78 @@
+"""By what a script goes on after a restart, in words and as a value. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from assistant.recover.batch_script import UNRESOLVED
+
+NO = frozenset(("", "false", "none", "null", "no", "0", "scratch", "never"))
+NEWEST_WORDS = frozenset(("true", "yes", "1", "auto", "last", "latest", "newest", "resume", "hpc", "allow", "must"))
+
+
+class ResumeMeans(StrEnum):
+    """By what a script goes on."""
+
+    ARGUMENT = "argument"
+    """By what Nightshift hands it: a `resume=` directive or `$NIGHTSHIFT_RESUME_FROM`."""
+    TRACKER = "tracker"
+    """By a file in the folder that names the checkpoint."""
+    NEWEST = "newest"
+    """From the newest checkpoint in its folder."""
+    FIXED = "fixed"
+    """From one checkpoint that the script names, at each start the same."""
+    NONE = "none"
+    """It begins at the start."""
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeWay:
+    """How a script goes on, and how that is known."""
+
+    means: ResumeMeans
+    by: str
+    """For people: `--load on the command line of pretrain.py`; what is missing with NONE and UNKNOWN."""
+    path: str = ""
+    """With TRACKER the folder of the tracker where the script names it, with FIXED the checkpoint."""
+    prefix: str = ""
+    """With NEWEST: how the names begin among which it takes the newest; others it does not see."""
+    removed: tuple[str, ...] = ()
+    """Absolute paths and patterns that the script deletes or moves away when it starts."""
+
+    @property
+    def sentence(self) -> str:
+        """One sentence for plans, reports and checks."""
+        match self.means:
+            case ResumeMeans.ARGUMENT:
+                return f"this script resumes from the checkpoint that it is given, by {self.by}"
+            case ResumeMeans.TRACKER:
+                return f"this script resumes by itself from the checkpoint that its tracker file names ({self.by})"
+            case ResumeMeans.NEWEST if self.prefix:
+                return f"this script resumes by itself from the newest {self.prefix}* ({self.by})"
+            case ResumeMeans.NEWEST:
+                return f"this script resumes by itself from the newest ({self.by})"
+            case ResumeMeans.FIXED:
+                return f"this script begins each time at {self.path} ({self.by})"
+            case ResumeMeans.NONE:
+                return f"this script does not resume: it would start at 0 ({self.by})"
+        return f"whether this script resumes is not known ({self.by})"
+
+
+SETTLE = (
+    'say how it resumes in the script: #NIGHTSHIFT resume="--OPTION {checkpoint}", or #NIGHTSHIFT resumes=newest where it does so '
+    "by itself"
+)
+
+
+def by_text(value: str, by: str) -> ResumeWay:
+    """Return what the value of a resume option means."""
+    word = value.strip().lower()
+    if word in NO:
+        return ResumeWay(ResumeMeans.NONE, f"{by} is {value or 'empty'}")
+    if word in NEWEST_WORDS:
+        return ResumeWay(ResumeMeans.NEWEST, by)
+    if UNRESOLVED in value:
+        return ResumeWay(ResumeMeans.UNKNOWN, f"{by}: its value is known only when it runs")
+    return ResumeWay(ResumeMeans.FIXED, by, value)

@@ -1,0 +1,165 @@
+"""Only patterns of our own source reach `re`, whose time has no bound; RE2 matches all others (`assistant/linear_patterns.py`).
+
+A pattern counts as ours when it is made of literals, of constants in capitals, of names that are made of those, and of texts behind
+`re.escape`. What this test cannot follow is listed below, with the reason why nobody else writes it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import assistant
+
+PACKAGE = Path(assistant.__file__).parent
+TAKES_PATTERN = {"compile", "search", "match", "fullmatch", "sub", "subn", "findall", "finditer", "split", "template"}
+
+NAMES_MATCHER = re.compile(rb"\b(?:import|from)\s[^\n]*\b(?:re|regex)\b")
+"""Other sources need not be parsed."""
+SHIPPED = "a file of the package, which no site replaces"
+NUMBER = "a number"
+ALLOWED: dict[tuple[str, str], str] = {
+    ("agent/tell_jobs.py", "word"): "a key of the constant _STATES",
+    ("agent/pointing.py", "_KINDS[kind]"): "a value of a constant",
+    ("diagnose/blame.py", "rank"): NUMBER,
+    ("diagnose/families.py", "words"): "of the constant _WORDS",
+    ("engine/settled.py", "form"): "of a tuple of literals",
+    ("llm/grammar.py", "to_regex(node)"): "a grammar of ours, whose texts are escaped; called by tests only",
+    ("logs/masks.py", "'|'.join((f'(?P<{mask.name}>{form})' for mask, form in FORMS.items()))"): "of a constant",
+    ("logs/metrics.py", "words"): "literals, at the callers in that file",
+    ("logs/prefix.py", "pattern"): "of a tuple of literals",
+    ("redact/mask.py", "names"): "names behind re.escape, joined above",
+    ("redact/tokens.py", "_any_of((name for maker in secret_forms().maker for name in maker.names))"): SHIPPED,
+    ("redact/tokens.py", "_any_of(by_prefix)"): SHIPPED,
+    ("redact/tokens.py", "_any_of(options)"): SHIPPED,
+    ("redact/tokens.py", "characters"): SHIPPED,
+    ("redact/tokens.py", "least"): SHIPPED,
+    ("redact/tokens.py", "pattern"): SHIPPED,
+    ("agent/mood.py", "(0, 200)"): "the numbers of a repeat",
+    ("config/loading.py", "os.devnull"): "a constant of Python",
+    ("content/playbooks.py", "area"): "a literal of the caller",
+    ("content/reading.py", "word"): "behind re.escape, one line above",
+    ("recover/checkpoints/sizes.py", "entry.step"): NUMBER,
+    ("recover/loaded.py", "step"): NUMBER,
+    ("rules/bombs.py", "kind"): "of a dict of literals, on one character",
+    ("schedulers/slurm_spec.py", "letter"): "a literal of the caller",
+    ("schedulers/slurm_spec.py", "long"): "a literal of the caller",
+    ("transports/ssh_config.py", "translate(pattern.replace('[', '[[]'))"): "a Host line of the account's own ssh_config",
+    ("tools/_stacks.py", "pattern"): "of the constant PLACES",
+}
+"""(file, expression as written): why it is ours."""
+
+CASES = {
+    're.compile("a" + "b")': True,
+    're.compile(rf"{re.escape(name)}x")': True,
+    "re.compile(FORM)": True,
+    're.compile("|".join(map(re.escape, names)))': True,
+    're.compile("|".join(re.escape(name) for name in names))': True,
+    're.compile("|".join(_WORDS))': True,
+    "re.compile(pattern)": False,
+    're.search(f"{name}x", text)': False,
+    're.sub("|".join(names), "", text)': False,
+    "map(re.compile, names)": False,
+    "look = re.compile": False,
+    're.compile("a" + name)': False,
+    're.compile("%s" % name)': False,
+    're.compile("{}".format(name))': False,
+    're.compile(pattern="a")': True,
+    "re.compile(pattern=name)": False,
+}
+
+
+@pytest.mark.parametrize("source", CASES)
+def test_a_pattern_that_is_not_ours_is_noticed(source: str) -> None:
+    assert (not list(_strangers(ast.parse(source)))) is CASES[source]
+
+
+def test_every_pattern_that_reaches_re_is_ours() -> None:
+    assert {place for place in _all() if place not in ALLOWED} == set(), (
+        "match it by assistant.linear_patterns, or say who writes it"
+    )
+
+
+def test_the_list_names_only_what_still_reaches_re() -> None:
+    assert set(ALLOWED) - _all() == set()
+
+
+def test_re_is_imported_under_its_own_name_and_no_other_matcher_that_tries_every_way() -> None:
+    for name, tree in _trees():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom):
+                assert node.module not in ("re", "regex"), name
+            if isinstance(node, ast.Import):
+                assert not [alias for alias in node.names if alias.name == "regex" or (alias.name == "re" and alias.asname)], name
+
+
+@cache
+def _trees() -> list[tuple[str, ast.Module]]:
+    paths = {*PACKAGE.rglob("*.py"), *(PACKAGE / "tools").rglob("*.py")}  # a link, which rglob does not follow
+    sources = {str(path.relative_to(PACKAGE)): path.read_bytes() for path in sorted(paths)}
+    return [(name, ast.parse(source)) for name, source in sources.items() if NAMES_MATCHER.search(source)]
+
+
+@cache
+def _all() -> frozenset[tuple[str, str]]:
+    return frozenset((name, stranger) for name, tree in _trees() for stranger in _strangers(tree))
+
+
+def _strangers(tree: ast.AST) -> Iterator[str]:
+    """Yield each expression that is a pattern, or a part of one, and not surely ours."""
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _of_re(node.func):
+            given = [*node.args[:1], *(word.value for word in node.keywords if word.arg == "pattern")]
+            for pattern in given:
+                yield from _not_ours(pattern)
+        elif _of_re(node) and id(node) not in called:
+            yield ast.unparse(node)  # handed on: what it is called with cannot be told
+
+
+def _of_re(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "re"
+        and node.attr in TAKES_PATTERN
+    )
+
+
+def _not_ours(node: ast.expr) -> Iterator[str]:
+    """Yield the parts of a pattern that are neither literals, nor constants, nor escaped."""
+    parts: list[ast.expr] = []
+    if isinstance(node, ast.JoinedStr):
+        parts = [part.value if isinstance(part, ast.FormattedValue) else part for part in node.values]
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        parts = [node.left, node.right]
+    elif isinstance(node, ast.IfExp):
+        parts = [node.body, node.orelse]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "encode":
+        parts = [node.func.value]
+    elif not isinstance(node, ast.Constant) and not _is_constant(node) and not _is_escaped(node) and not _joins_ours(node):
+        yield ast.unparse(node)
+    for part in parts:
+        yield from _not_ours(part)
+
+
+def _is_constant(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name | ast.Attribute) and ast.unparse(node).rpartition(".")[2].lstrip("_").isupper()
+
+
+def _is_escaped(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func) == "re.escape"
+
+
+def _joins_ours(node: ast.expr) -> bool:
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "join"):
+        return False
+    (joined,) = node.args
+    if isinstance(joined, ast.Call) and ast.unparse(joined.func) == "map":
+        return ast.unparse(joined.args[0]) == "re.escape"
+    return _is_constant(joined) or (isinstance(joined, ast.GeneratorExp | ast.ListComp) and not list(_not_ours(joined.elt)))

@@ -1,0 +1,182 @@
+"""What others do with a run while Nightshift looks after it: chains, edited scripts, wanted nodes, requeues, terminals.
+
+All scripts know nothing of Nightshift; the trainer saves into the folder it is told and takes its newest checkpoint by itself.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from assistant.config import WatchSettings
+from assistant.engine import Engine
+from assistant.policy import Mode, load_policy
+from assistant.ports import SystemClock
+from assistant.records import IncidentState
+from assistant.recover import verify
+from assistant.wiring import build
+from tests.live.conftest import DevCluster, until
+from tests.live.test_strangers_submission import Owner, ended, over, restarted, watched
+
+pytestmark = pytest.mark.live
+
+SAVING = """import argparse, glob, json, os, struct, time
+
+p = argparse.ArgumentParser()
+p.add_argument("--out", default="ckpt")
+p.add_argument("--steps", type=int, default=400)
+args = p.parse_args()
+old = sorted(glob.glob(args.out + "/step_*/state.json"), key=os.path.getmtime)
+step = json.load(open(old[-1]))["step"] if old else 0
+if old:
+    print("resuming from", os.path.dirname(old[-1]), flush=True)
+with open("writers.log", "a") as file:
+    file.write(f"{os.environ['SLURM_JOB_ID']} begins at {step} on {os.environ.get('SLURMD_NODENAME')}\\n")
+while step < args.steps:
+    step += 1
+    time.sleep(0.1)
+    print(f"step {step} loss {3.0 - step / 1000:.4f}", flush=True)
+    if step % 10 == 0:
+        os.makedirs(f"{args.out}/step_{step}", exist_ok=True)
+        header = json.dumps({"wte": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}).encode()
+        with open(f"{args.out}/step_{step}/model.safetensors", "wb") as file:
+            file.write(struct.pack("<Q", len(header)) + header + os.urandom(16))
+        json.dump({"step": step}, open(f"{args.out}/step_{step}/state.json", "w"))
+        print(f"saved checkpoint to {args.out}/step_{step}", flush=True)
+    if step == 25 and not os.path.exists("failed"):
+        open("failed", "w").close()
+        raise RuntimeError(open("error.txt").read())
+print("training done", flush=True)
+"""
+TIMEOUT = (
+    "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=51, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, "
+    "Timeout(ms)=600000) ran for 600097 milliseconds before timing out."
+)
+ECC = "CUDA error: uncorrectable ECC error encountered"
+
+
+@pytest.fixture
+def engine(devcluster: DevCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+    monkeypatch.setattr(verify, "CONFIRM_S", 2.0)
+    clock = SystemClock()
+    settings = devcluster.settings(tmp_path, watch=WatchSettings(poll_s=1, shared_settle_s=2.0))
+    policy = replace(load_policy(), mode=Mode.ACT, kill_switch=(tmp_path / "stop",))
+    made = build(settings, clock=clock, policy=policy, since=clock.now())
+    yield made
+    made.store.close()
+    devcluster.settle()
+
+
+@pytest.fixture
+def owner(devcluster: DevCluster, request: pytest.FixtureRequest) -> Owner:
+    made = Owner(devcluster, devcluster.shared / request.node.name[5:50].replace("[", "_").replace("]", ""))
+    (made.folder / "x.py").write_text(SAVING)
+    (made.folder / "error.txt").write_text(TIMEOUT)
+    made.script("run.sh", "srun python3 -u x.py --out $SLURM_SUBMIT_DIR/ckpt")
+    return made
+
+
+def writers(owner: Owner) -> list[str]:
+    file = owner.folder / "writers.log"
+    return [line.split()[0] for line in file.read_text().splitlines()] if file.exists() else []
+
+
+@pytest.mark.parametrize("kind", ["afternotok", "afterany"])
+def test_a_link_that_takes_over_a_failed_job_is_left_alone(engine: Engine, owner: Owner, kind: str) -> None:
+    first = owner.sbatch("-J", "t5-run:1", "run.sh")
+    second = owner.sbatch("-J", "t5-run:2", f"--dependency={kind}:{first}", "run.sh")
+    third = owner.sbatch("-J", "t5-run:3", f"--dependency=afternotok:{second}", "run.sh")
+    ended(engine, first)
+    incident = watched(engine, first, over)
+    assert (incident.state, "settled elsewhere" in incident.note, second in incident.note) == (IncidentState.CLOSED, True, True)
+    until(lambda: second in writers(owner), 30)
+    assert writers(owner) == [first, second]
+    assert engine.scheduler.job(third).reason == "Dependency"
+
+
+def test_an_afterok_chain_of_three_does_not_keep_the_first_from_coming_back(engine: Engine, owner: Owner) -> None:
+    first = owner.sbatch("run.sh")
+    second = owner.sbatch(f"--dependency=afterok:{first}", "run.sh")
+    owner.sbatch(f"--dependency=afterok:{second}", "run.sh")
+    ended(engine, first)
+    assert watched(engine, first, over).state is IncidentState.RECOVERED
+    assert writers(owner) == [first, restarted(engine, first)]
+
+
+def test_an_edited_script_of_another_name_that_saves_into_the_same_folder_goes_on_with_the_run(
+    engine: Engine, owner: Owner
+) -> None:
+    first = owner.sbatch("run.sh")
+    ended(engine, first)
+    owner.script("fixed.sh", "export NCCL_IB_TIMEOUT=22", f"srun python3 -u x.py --steps 60 --out {owner.folder}/ckpt")
+    fixed = owner.sbatch("-J", "lower-lr", "fixed.sh")
+    ended(engine, fixed)  # even when it has ended before the watch looks
+    incident = watched(engine, first, over)
+    assert (incident.state, fixed in incident.note) == (IncidentState.CLOSED, True), incident.note
+    assert writers(owner) == [first, fixed]
+
+
+def test_a_job_that_wants_the_node_that_failed_comes_back_on_another(engine: Engine, owner: Owner) -> None:
+    owner.script("pinned.sh", "#SBATCH --nodelist=gpu003 --nice=50", "#SBATCH --export=NONE", "unset SLURM_EXPORT_ENV",
+                 "srun python3 -u x.py --out $PWD/ckpt")  # fmt: skip
+    (owner.folder / "error.txt").write_text(ECC)
+    first = owner.sbatch("pinned.sh")
+    ended(engine, first)
+    incident = watched(engine, first, over)
+    assert incident.state is IncidentState.RECOVERED, incident.note
+    assert "gpu003" not in engine.scheduler.job(restarted(engine, first)).nodes
+
+
+def test_a_requeue_by_the_owner_under_verification_is_no_wrong_start(
+    engine: Engine, owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verify, "CONFIRM_S", 8.0)
+    first = owner.sbatch("run.sh")
+    ended(engine, first)
+    watched(engine, first, lambda one: one.state is IncidentState.VERIFYING and "is still there" in one.note)
+    again = restarted(engine, first)
+    owner.cluster.run("scontrol", "requeue", again)
+    requeued = time.monotonic()
+    incident = watched(engine, first, over)
+    assert incident.state is IncidentState.RECOVERED, incident.note
+    assert time.monotonic() - requeued > 8  # what the attempt before it had passed proves nothing of this one
+    assert writers(owner) == [first, again, again]
+
+
+def test_an_interactive_job_is_never_started_again_and_says_so(engine: Engine, owner: Owner) -> None:
+    environment = {"SLURM_CONF": str(owner.cluster.conf), "PATH": "/usr/bin:/bin"}
+    subprocess.run(
+        ["srun", "-J", "by-hand", "python3", "-u", "x.py"], cwd=owner.folder, env=environment, capture_output=True, check=False
+    )
+    [job] = [one for one in engine.scheduler.jobs() if one.name == "by-hand"]
+    incident = watched(engine, job.id, over)
+    assert (incident.state, "interactive" in incident.note) == (IncidentState.ESCALATED, True), incident.note
+    assert writers(owner) == [job.id]
+
+
+def test_a_batch_script_in_python_comes_back_from_its_checkpoint(engine: Engine, owner: Owner) -> None:
+    script = owner.folder / "train.py"
+    script.write_text(f"#!/usr/bin/env python3\n#SBATCH -J py\n{SAVING}")
+    first = owner.sbatch("train.py")
+    ended(engine, first)
+    incident = watched(engine, first, over)
+    assert incident.state is IncidentState.RECOVERED, incident.note
+    again = restarted(engine, first)
+    assert f"{again} begins at 20" in (owner.folder / "writers.log").read_text()
+
+
+def test_one_error_of_all_tasks_of_an_array_is_one_incident(engine: Engine, owner: Owner) -> None:
+    owner.script("folds.sh", "#SBATCH --array=1-4", "srun python3 -c \"config = {}; config['tokenizer']\"")
+    array = owner.sbatch("folds.sh")
+    for task in range(1, 5):
+        until(lambda task=task: engine.scheduler.job(f"{array}_{task}").state.ended, 30)  # type: ignore[misc]
+    for task in range(1, 5):
+        watched(engine, f"{array}_{task}", over)
+    shared = [one for one in engine.store.incidents(limit=100) if one.job is None]
+    assert [("tokenizer" in one.note, "4 jobs" in one.note) for one in shared] == [(True, True)]
+    assert not [call for call in engine.store.calls() if call.tool == "resubmit_job"]

@@ -1,0 +1,151 @@
+"""Which job goes on with the run of another one: chains, edited scripts, sweeps; and what a batch script in Python starts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from assistant.records import Job, JobSpec, JobState
+from assistant.recover.checkpoints.search import SaveState, search_checkpoints
+from assistant.recover.job_program import programs_of
+from assistant.recover.resume import resume_way
+from assistant.recover.resume_means import ResumeMeans
+from assistant.recover.runs import SaveFolders, save_into_one_folder, successor_of, waits_for_another
+from assistant.schedulers.slurm_spec import without_lost_nodes
+
+START = datetime(2026, 3, 10, tzinfo=UTC)
+TRAINER = """import argparse, glob, json, os
+p = argparse.ArgumentParser()
+p.add_argument("--out", default="ckpt")
+args = p.parse_args()
+old = sorted(glob.glob(args.out + "/step_*"))
+state = json.load(open(old[-1] + "/state.json")) if old else {"step": 0}
+def save(step):
+    os.makedirs(f"{args.out}/step_{step}")
+    json.dump({"step": step}, open(f"{args.out}/step_{step}/state.json", "w"))
+"""
+
+
+class Queue:
+    """A scheduler that knows some jobs of one user."""
+
+    def __init__(self, *jobs: Job) -> None:
+        self.listed = list(jobs)
+
+    def user_jobs(self, user: str) -> list[Job]:
+        return [job for job in self.listed if job.user == user]
+
+    def job(self, job_id: str) -> Job:
+        return next(job for job in self.listed if job.id == job_id)
+
+
+def job(folder: Path, number: int, name: str, line: str, *, state: JobState = JobState.FAILED, **more: object) -> Job:
+    (folder / "train.py").write_text(TRAINER)
+    log = folder / f"slurm-{number}.out"
+    spec = JobSpec(name, f"#!/bin/bash\n#SBATCH -J {name}\n{line}\n", user="ada", work_dir=folder)
+    begun = START + timedelta(minutes=number)
+    made = Job(
+        str(number), name, "ada", state, "train", ("n1",), log, folder, begun, begun, None, None, None, spec=spec,
+    )  # fmt: skip
+    return replace(made, **{"ended": begun + timedelta(minutes=5) if state.ended else None, **more})  # type: ignore[arg-type]
+
+
+def saved(one: Job, folder: str) -> Job:
+    assert one.log is not None
+    one.log.write_text(f"step 5 | loss 2.1\nsaved checkpoint to {folder}/step_5\n")
+    return one
+
+
+CHAIN = "srun -u python3 train.py --out $SLURM_SUBMIT_DIR/ckpt"
+
+
+def test_the_next_link_of_a_chain_is_of_the_run_whatever_its_name(tmp_path: Path) -> None:
+    failed = saved(job(tmp_path, 1, "t5:1", CHAIN), f"{tmp_path}/ckpt")
+    running = job(tmp_path, 2, "t5:2", CHAIN, state=JobState.RUNNING, submitted=START, started=START + timedelta(minutes=7))
+    last = job(
+        tmp_path, 3, "t5:3", CHAIN, state=JobState.PENDING, started=None, reason="Dependency", dependency="afterany:2(unfulfilled)"
+    )
+    assert [one.id for one in successor_of(Queue(failed, running, last), {}, failed)] == ["2"]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("dependency", "later"),
+    [
+        ("afternotok:1(unfulfilled)", False),  # its turn has come, and the scheduler has not noticed yet
+        ("afterany:1(unfulfilled)", False),
+        ("afternotok:12(unfulfilled)", True),
+        ("afterok:1(failed)", True),
+        ("afterok:2(unfulfilled)", True),
+        ("singleton(unfulfilled)", False),
+    ],
+)
+def test_a_link_that_waits_for_another_job_has_no_turn_yet(dependency: str, later: bool, tmp_path: Path) -> None:
+    failed = job(tmp_path, 1, "run", CHAIN)
+    link = job(tmp_path, 3, "run", CHAIN, state=JobState.PENDING, reason="Dependency", dependency=dependency, started=None)
+    assert waits_for_another(failed, link) is later
+    assert [one.id for one in successor_of(Queue(failed, link), {}, failed)] == ([] if later else ["3"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("line", "log", "same"),
+    [
+        ("srun python3 train.py --lr 1e-4 --out {top}/ckpt", "", True),  # the edited script of the owner, before it has saved
+        ("srun python3 train.py --lr 1e-4 --out {top}/ckpt", "{top}/ckpt", True),
+        ("srun python3 train.py --lr 1e-4 --out {top}/other", "", False),
+        ("srun python3 train.py --lr 1e-4 --out {top}/ckpt", "{top}/elsewhere", False),  # its log says better
+        ("srun python3 eval.py --out {top}/ckpt", "", False),  # an evaluation that reads there is no second trainer
+        ("srun python3 train.py --lr 1e-4 --out {top}", "", False),  # the folder above, as in a sweep
+    ],
+)
+def test_another_script_is_of_the_run_by_the_folder_that_it_saves_into(line: str, log: str, same: bool, tmp_path: Path) -> None:
+    failed = saved(job(tmp_path, 1, "exp", f"srun python3 train.py --out {tmp_path}/ckpt"), f"{tmp_path}/ckpt")
+    other = job(tmp_path, 2, "exp-lowlr", line.format(top=tmp_path), state=JobState.RUNNING)
+    if log:
+        saved(other, log.format(top=tmp_path))
+    assert save_into_one_folder(SaveFolders(failed, {}), SaveFolders(other, {})) is same
+    assert save_into_one_folder(SaveFolders(other, {}), SaveFolders(failed, {})) is same
+
+
+def test_a_later_job_counts_when_it_has_ended_and_not_when_it_never_began(tmp_path: Path) -> None:
+    failed = job(tmp_path, 1, "exp", CHAIN)
+    done = job(tmp_path, 12, "exp", CHAIN, state=JobState.COMPLETED)
+    never = job(tmp_path, 13, "exp", CHAIN, state=JobState.CANCELLED, started=None)
+    held = job(tmp_path, 14, "exp", CHAIN, state=JobState.PENDING, started=None, reason="JobHeldUser")
+    assert [one.id for one in successor_of(Queue(failed, done, never, held), {}, failed)] == ["12"]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("line", "exclude", "kept"),
+    [
+        ("#SBATCH --nodelist=gpu003 --nice=50\n", ("gpu003",), "#SBATCH --nice=50\n"),
+        ("#SBATCH -t 10 -w gpu[001-003]\n", ("gpu002",), "#SBATCH -t 10 \n"),
+        ("#SBATCH --nodelist gpu003\n", ("gpu003",), "#SBATCH \n"),
+        ("#SBATCH --nodelist=gpu003\n", ("gpu004",), "#SBATCH --nodelist=gpu003\n"),
+        ("srun --nodelist=gpu003 x\n", ("gpu003",), "srun --nodelist=gpu003 x\n"),
+        ("#SBATCH --nodelist=gpu003\n", (), "#SBATCH --nodelist=gpu003\n"),
+    ],
+)
+def test_a_script_does_not_want_the_node_that_it_is_to_stay_away_from(line: str, exclude: tuple[str, ...], kept: str) -> None:
+    assert without_lost_nodes(f"#!/bin/bash\n{line}", exclude) == f"#!/bin/bash\n{kept}"
+
+
+def test_a_batch_script_in_python_is_the_program_itself(tmp_path: Path) -> None:
+    one = job(tmp_path, 1, "py", "")
+    assert one.spec is not None
+    trains = replace(one, spec=replace(one.spec, script=f"#!/usr/bin/env python3\n#SBATCH -J py\n{TRAINER}"))
+    (program,) = programs_of(trains)
+    assert program.source is not None
+    assert resume_way(trains, [program]).means is ResumeMeans.NEWEST
+    assert SaveFolders(trains, {}).named == {tmp_path / "ckpt"}
+
+
+def test_a_program_that_starts_others_is_no_proof_that_nothing_was_saved(tmp_path: Path) -> None:
+    one = job(tmp_path, 1, "py", "")
+    assert one.spec is not None
+    script = '#!/usr/bin/env python3\nimport subprocess\nsubprocess.call(["srun", "python3", "train.py"])\n'
+    starts = replace(one, spec=replace(one.spec, script=script))
+    assert search_checkpoints(starts, {}, [], now=START).state is SaveState.UNKNOWN
+    assert resume_way(starts, programs_of(starts)).means is ResumeMeans.UNKNOWN

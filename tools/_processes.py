@@ -1,0 +1,318 @@
+"""Read what the processes of a job have open for writing: the script for a node, and the parser of its answer. Pure.
+
+The script selects the processes of the job's user whose control group is the job's (`job_4821` in it); where control groups name no
+job, those that `scontrol listpids` lists or whose environment has the job's SLURM_JOB_ID. A process that belongs to the control
+group of another job is never taken. Records end with NUL, which no path and no variable can hold. Needs GNU find and grep.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from assistant.records.processes import OpenFile, ProcessFolder
+from assistant.redact import redact
+
+MARK = "#nightshift processes"
+MOST_PROCESSES = 512
+"""Of a job on one node, lowest process ids first."""
+MOST_USER_PROCESSES = 8192
+"""Of the job's user on one node: the job's own are looked for among these."""
+MOST_FILES_EACH = 64
+"""Files open for writing of one process."""
+MOST_FILES = 512
+"""Files open for writing on one node."""
+MOST_VARIABLES_OF = 64
+"""Processes whose environment is read."""
+ANSWER_BYTES = 1 << 20
+STEP_S = 6
+"""For one question to the kernel: a file system that hangs costs no more than that."""
+PATH_BYTES = 4096
+
+VARIABLES = (
+    r"(?:[A-Z][A-Z0-9]*_)?(?:OUTPUTS?|OUT|SAVE|SAVES|CKPTS?|CHECKPOINTS?|LOGS?|LOGGING|RUN|EXP|EXPERIMENT|RESULTS?|TENSORBOARD|TB|WANDB)"
+    r"_?(?:DIR|DIRECTORY|PATH|FOLDER|ROOT)|HYDRA_[A-Z_]{1,40}|NIGHTSHIFT_CHECKPOINTS"
+)
+"""Variables that say where a program writes."""
+_NAMED = "SLURMD_NODENAME"
+_SCRIPT = r"""
+LC_ALL=C; export LC_ALL; PATH=$PATH:/usr/local/bin:/usr/bin:/bin:/usr/sbin; exec 2>/dev/null
+end() { printf '\n%s\0%s\0' '<<MARK>>' "$1"; exit 0; }
+t() { timeout -k 1 <<STEP>> "$@"; }
+find --version | grep -q GNU || end 'GNU find is not there'
+uid=$(id -u <<USER>>) || end 'the account of the job is not known'
+all=$(find /proc -maxdepth 1 -name '[0-9]*' -uid "$uid" -printf '%f\n' | sort -n | head -n <<ALL>>)
+[ -n "$all" ] || end 'no process of the job was found'
+in_group() { t grep -lsE "slurm[^:]*/job_$1(/|\$)" $(printf '/proc/%s/cgroup ' $all) /dev/null | cut -d/ -f3; }
+mine=$(in_group '(<<JOB>>)'); theirs=" $(in_group '[0-9]+' | tr '\n' ' ') "; known=" $(echo $all) "
+listed=$(for j in <<JOBS>>; do t scontrol listpids $j; done | awk '$1 ~ /^[0-9]+$/ { print $1 }')
+marked=$(t grep -lszxE 'SLURM_JOB_ID=(<<JOB>>)' $(printf '/proc/%s/environ ' $all) /dev/null | cut -d/ -f3)
+ps=$({ echo $mine; for p in $listed $marked; do case $theirs in *" $p "*) continue ;; esac
+case $known in *" $p "*) echo $p ;; esac; done; } | tr ' ' '\n' | grep -xE '[0-9]+' | sort -nu | head -n <<PROCESSES>>)
+[ -n "$ps" ] || end 'no process of the job was found, or its processes may not be looked at'
+of() { printf "/proc/%s/$1 " $ps; }
+{
+printf '\n%s\0\0%s\0' '<<MARK>>' "$(readlink /proc/$$/ns/mnt)"
+printf 'link\0'; t find $(of cwd) $(of ns/mnt) -maxdepth 0 -printf '%p\0%l\0'
+printf 'file\0'; t find -L $(of cwd) -maxdepth 0 -type d -printf '%p\0%i\0'
+writing=$(t find $(of fdinfo) -maxdepth 1 -type f -exec grep -lsE '^flags:[[:space:]]+0[0-7]*[1256]$' '{}' + |
+awk -F/ '++n[$3] <= <<EACH>>' | head -n <<FILES>>)
+if [ -n "$writing" ]; then fds=$(echo "$writing" | sed 's/fdinfo/fd/')
+printf 'link\0'; t find $fds -maxdepth 0 -printf '%p\0%l\0'
+printf 'file\0'; t find -L $fds -maxdepth 0 -type f -printf '%p\0%s %i %n %B@\0'
+printf 'position\0'; t grep -szHZ '' $writing; fi
+printf 'variables\0'
+for p in $(echo "$ps" | head -n <<ENVIRONMENTS>>); do printf '/proc/%s/environ\0' $p
+t grep -szaE -m 40 '^(<<NAMES>>)=' /proc/$p/environ; printf '\0'; done
+own=$(readlink /proc/$$/ns/mnt)
+other=$(t find $(of ns/mnt) -maxdepth 0 -printf '%l %p\n' | grep -vF "$own" | sort -u -k1,1 | cut -d/ -f3 | head -n 4)
+if [ -n "$other" ]; then printf 'mounts\0'; t grep -szHZ '' $(printf '/proc/%s/mountinfo ' $other) /proc/$$/mountinfo; fi
+printf 'end\0'
+} | head -c <<BYTES>>
+"""
+
+
+def command(jobs: Sequence[str], user: str) -> tuple[str, ...]:
+    """Return the command that lists the processes of a job on a node.
+
+    Args:
+        jobs: Numbers under which the scheduler's control groups and variables name the job, digits only.
+        user: Account of the job; empty: that of the command itself.
+    """
+    values = {
+        "MARK": MARK,
+        "STEP": STEP_S,
+        "USER": shlex.quote(user) if user else "",
+        "ALL": MOST_USER_PROCESSES,
+        "JOB": "|".join(jobs),
+        "JOBS": " ".join(jobs),
+        "PROCESSES": MOST_PROCESSES,
+        "EACH": MOST_FILES_EACH,
+        "FILES": MOST_FILES,
+        "ENVIRONMENTS": MOST_VARIABLES_OF,
+        "NAMES": f"{VARIABLES}|{_NAMED}".replace("(?:", "("),
+        "BYTES": ANSWER_BYTES,
+    }
+    return ("sh", "-c", re.sub(r"<<([A-Z]+)>>", lambda match: str(values[match[1]]), _SCRIPT))
+
+
+@dataclass
+class NodeProcesses:
+    """What the processes of a job on one node write."""
+
+    files: list[OpenFile] = field(default_factory=list)
+    folders: list[ProcessFolder] = field(default_factory=list)
+    processes: int = 0
+    """How many were looked at."""
+    left_out: int = 0
+    """Paths that are not given: deleted files, folders that only a container sees, text that is no path."""
+    why: str = ""
+    """Why nothing can be said of the node; empty where something is."""
+
+
+@dataclass
+class _Answer:
+    """Records of an answer, by section."""
+
+    links: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    positions: dict[str, str] = field(default_factory=dict)
+    variables: dict[str, list[str]] = field(default_factory=dict)
+    mounts: dict[str, str] = field(default_factory=dict)
+
+
+def node_processes(node: str, text: str, at: datetime) -> NodeProcesses:
+    """Return what the script printed on a node.
+
+    Args:
+        node: Its name; processes of virtual nodes on one machine are told apart by their SLURMD_NODENAME.
+        text: Standard output of the script; one that is cut off counts as far as it goes.
+        at: Time of the look.
+    """
+    _, mark, rest = text.partition(f"{MARK}\0")
+    if not mark:
+        return NodeProcesses(why="its answer is cut off")
+    why, _, rest = rest.partition("\0")
+    if why:
+        return NodeProcesses(why=why[:200])
+    own, _, rest = rest.partition("\0")
+    answer = _read(rest)
+    elsewhere = {
+        pid for pid, values in _by_process(answer.variables) for one in values if one.startswith(f"{_NAMED}=") and one[16:] != node
+    }
+    report = NodeProcesses()
+    views = _Views(answer, own)
+    folders = {int(key.split("/")[2]): link for key, link in answer.links.items() if key.endswith("/cwd")}
+    folders = {pid: link for pid, link in folders.items() if pid not in elsewhere}
+    report.processes = len(folders)
+    if not folders:
+        report.why = (
+            "the job's processes may not be looked at from this account" if not elsewhere else "no process of the job was found"
+        )
+        return report
+    seen: set[tuple[str, str]] = set()
+    for pid, link in sorted(folders.items()):
+        inode = answer.files.get(f"/proc/{pid}/cwd", "")
+        folder = ProcessFolder(Path("/"), node, pid, at, inode=int(inode) if re.fullmatch(r"\d{1,20}", inode, re.ASCII) else 0)
+        _add_folder(report, seen, views.outside(pid, link), folder)
+    for pid, values in _by_process(answer.variables):
+        for variable in () if pid in elsewhere else values:
+            name, _, value = variable.partition("=")
+            if name == _NAMED or not re.fullmatch(VARIABLES, name) or "://" in value or redact(variable) != variable:
+                continue
+            inside = posixpath.normpath(posixpath.join(folders.get(pid, ""), value)) if value else ""
+            _add_folder(report, seen, views.outside(pid, inside), ProcessFolder(Path("/"), node, pid, at, name))
+    for key, status in answer.files.items():
+        pid = int(key.split("/")[2])
+        if pid in elsewhere or "/fd/" not in key:
+            continue
+        file = _file(answer, views, key, status, OpenFile(Path("/"), node, pid, at, 0, 0, 0, appends=False))
+        if file is None:
+            report.left_out += 1
+        elif ("file", str(file.path)) not in seen:
+            seen.add(("file", str(file.path)))
+            report.files.append(file)
+    return report
+
+
+def _add_folder(report: NodeProcesses, seen: set[tuple[str, str]], path: str, folder: ProcessFolder) -> None:
+    if not path:
+        report.left_out += 1
+    elif path != "/" and (folder.variable, path) not in seen:
+        seen.add((folder.variable, path))
+        report.folders.append(replace(folder, path=Path(path)))
+
+
+def _file(answer: _Answer, views: _Views, key: str, status: str, file: OpenFile) -> OpenFile | None:
+    """Return an open file with its facts; None for one that has no name any more, or whose facts cannot be read."""
+    numbers = re.fullmatch(r"(\d{1,18}) (\d{1,20}) (\d{1,9}) (-?\d{1,18})[.\d-]*", status)
+    position = re.search(r"^pos:\s+(\d{1,18})$", answer.positions.get(key.replace("/fd/", "/fdinfo/"), ""), re.MULTILINE)
+    flags = re.search(r"^flags:\s+([0-7]{1,12})$", answer.positions.get(key.replace("/fd/", "/fdinfo/"), ""), re.MULTILINE)
+    path = views.outside(file.pid, answer.links.get(key, ""))
+    if numbers is None or position is None or flags is None or not path or int(numbers[3]) == 0:
+        return None
+    mode, born = int(flags[1], 8), int(numbers[4])
+    return replace(
+        file,
+        path=Path(path),
+        inode=int(numbers[2]),
+        size_bytes=int(numbers[1]),
+        offset_bytes=int(position[1]),
+        appends=bool(mode & 0o2000),
+        write_only=mode & 3 == 1,
+        created=datetime.fromtimestamp(born, UTC) if 0 < born < 10**11 else None,
+    )
+
+
+def _by_process(variables: Mapping[str, list[str]]) -> list[tuple[int, list[str]]]:
+    return sorted((int(key.split("/")[2]), values) for key, values in variables.items())
+
+
+_PAIRS = ("link", "file", "position", "mounts")
+_KEY = re.compile(r"/proc/\d{1,10}/(?:cwd|ns/mnt|fd/\d{1,10}|fdinfo/\d{1,10}|environ|mountinfo)")
+
+
+def _read(text: str) -> _Answer:
+    """Read the sections of an answer; a record that is not whole ends it."""
+    answer = _Answer()
+    tables = dict(zip(_PAIRS, (answer.links, answer.files, answer.positions, answer.mounts), strict=True))
+    words = iter(text.split("\0")[:-1])
+    section = ""
+    for word in words:
+        if word in tables or word == "variables":
+            section = word
+        elif word == "end" or not _KEY.fullmatch(word):
+            break
+        elif section == "variables":
+            answer.variables[word] = list(_until_empty(words))
+        else:
+            value = next(words, None)
+            if value is not None and section:
+                tables[section].setdefault(word, value)
+    return answer
+
+
+def _until_empty(words: Iterator[str]) -> Iterator[str]:
+    for word in words:
+        if not word:
+            return
+        yield word
+
+
+class _Views:
+    """Paths of processes as the node itself sees them.
+
+    A process in a container has its own mounts: its path is looked for on the same device, below a mount of the node.
+    """
+
+    def __init__(self, answer: _Answer, own: str) -> None:
+        self._spaces = {int(key.split("/")[2]): link for key, link in answer.links.items() if key.endswith("/ns/mnt")}
+        self._own = own
+        self._mounts: dict[str, list[_Mount]] = {}
+        for key, text in answer.mounts.items():
+            self._mounts.setdefault(self._spaces.get(int(key.split("/")[2]), own), mounts_of(text))
+
+    def outside(self, pid: int, path: str) -> str:
+        """Return a path of a process as the node sees it; empty where it is none, or the node does not see it."""
+        if not is_path(path):
+            return ""
+        space = self._spaces.get(pid)
+        if not self._own or space is None or space == self._own:
+            return path
+        return translated(path, self._mounts.get(space, ()), self._mounts.get(self._own, ()))
+
+
+def is_path(text: str) -> bool:
+    """Tell whether a text is an absolute path of a file that still has its name and that can be written down."""
+    if not text.startswith("/") or len(text.encode("utf-8", "replace")) > PATH_BYTES or text.endswith(" (deleted)"):
+        return False
+    # U+FFFD stands for bytes that are no UTF-8: the name is not known
+    return text.isprintable() and "\ufffd" not in text and not text.startswith(("/dev/", "/proc/", "/sys/", "/memfd:"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Mount:
+    """One line of mountinfo."""
+
+    device: str
+    root: str
+    """Folder of the file system that is mounted."""
+    point: str
+
+
+def mounts_of(text: str) -> list[_Mount]:
+    """Return the mounts of a `/proc/PID/mountinfo`, in order; later ones cover earlier ones. Source: proc(5)."""
+    found = []
+    for line in text.splitlines():
+        words = line.split(" ", 5)
+        if len(words) == 6:
+            root, point = (re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), word) for word in words[3:5])
+            found.append(_Mount(words[2], root, point))
+    return found
+
+
+def translated(path: str, inside: Sequence[_Mount], outside: Sequence[_Mount]) -> str:
+    """Return a path of one mount namespace as another one sees it; empty where that does not see it."""
+    below = [mount for mount in inside if _is_below(path, mount.point)]
+    if not below:
+        return ""
+    longest = max(len(mount.point) for mount in below)
+    mount = [one for one in below if len(one.point) == longest][-1]
+    on_device = posixpath.normpath(posixpath.join(mount.root, posixpath.relpath(path, mount.point)))
+    for other in reversed(outside):
+        if other.device == mount.device and _is_below(on_device, other.root):
+            seen = posixpath.normpath(posixpath.join(other.point, posixpath.relpath(on_device, other.root)))
+            covering = [one for one in outside if _is_below(seen, one.point)]
+            top = max(covering, key=lambda one: len(one.point), default=other)
+            if len(top.point) <= len(other.point):
+                return seen
+    return ""
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return folder == "/" or path == folder or path.startswith(f"{folder}/")

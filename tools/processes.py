@@ -1,0 +1,77 @@
+"""Look at the processes of a running job: where they work, what they write to, what their environment says of folders."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from assistant.errors import ToolError
+from assistant.records import Job, JobState, Risk
+from assistant.records.processes import MOST_FILES, MOST_FOLDERS, ProcessReport
+from assistant.tooling import Context, to_json, tool
+from assistant.tools import _processes
+
+LOOK_S = 30.0
+"""For all nodes together; the script itself ends after some seconds a question."""
+MOST_NODES = 16
+ACCOUNT = re.compile(r"[A-Za-z0-9_][\w.@-]{0,63}\$?", re.ASCII)
+
+
+@tool(risk=Risk.READ)
+def job_processes(context: Context, job: str, most_nodes: int = 2) -> dict[str, Any]:
+    """Look at the processes of a running job on its first and last nodes: working folders, open files, variables that name folders.
+
+    `files` are those open for writing; each entry names node, process and time. `unknown` says why a node shows nothing: it needs
+    the job's user or root there. No file of the job is read, and of its environment only variables such as OUTPUT_DIR.
+
+    Args:
+        job: Scheduler job id.
+        most_nodes: On how many nodes to look, 1 to 16: ranks of a job write alike.
+    """
+    if not 1 <= most_nodes <= MOST_NODES:
+        raise ToolError(f"most_nodes must be 1 to {MOST_NODES}, not {most_nodes}")
+    shown = context.scheduler.job(job)
+    if shown.state is not JobState.RUNNING or not shown.nodes:
+        raise ToolError(f"job {job} is {shown.state}: it has no processes to look at")
+    if shown.account and not ACCOUNT.fullmatch(shown.account):
+        raise ToolError(f"job {job}: {shown.account[:64]!r} is no name of an account, so its processes cannot be told from others")
+    chosen = list(dict.fromkeys((*shown.nodes[: (most_nodes + 1) // 2], *shown.nodes[len(shown.nodes) - most_nodes // 2 :])))
+    command = _processes.command(_numbers(shown), shown.account)
+    replies = context.transport.run(chosen, command, timeout_s=LOOK_S)
+    at = context.clock.now()
+    answers: dict[str, _processes.NodeProcesses] = {}
+    for node, reply in replies.items():
+        if reply.reached and not reply.status:
+            answers[node] = _processes.node_processes(node, reply.out, at)
+        else:
+            why = reply.err.strip()[:200] or f"ended with status {reply.status}"
+            answers[node] = _processes.NodeProcesses(why=why)
+    return {**to_json(_report(answers, at)), "text": _text(answers)}
+
+
+def _numbers(job: Job) -> list[str]:
+    """Return the numbers under which a node knows a job; of a part of a heterogeneous job also the one of the whole."""
+    numbers = [job.raw_id or job.id, *([job.id.partition("+")[0]] if "+" in job.id else [])]
+    if not all(re.fullmatch(r"\d{1,18}", number, re.ASCII) for number in numbers):
+        raise ToolError(f"job {job.id}: its processes are found by a number, and the scheduler names none")
+    return list(dict.fromkeys(numbers))
+
+
+def _report(answers: dict[str, _processes.NodeProcesses], at: Any) -> ProcessReport:
+    files = [file for answer in answers.values() for file in answer.files]
+    folders = [folder for answer in answers.values() for folder in answer.folders]
+    unknown = {node: answer.why for node, answer in answers.items() if answer.why}
+    return ProcessReport(at, 1, tuple(files[:MOST_FILES]), tuple(folders[:MOST_FOLDERS]), unknown)
+
+
+def _text(answers: dict[str, _processes.NodeProcesses]) -> str:
+    """Return what was seen, in a sentence."""
+    known = {node: answer for node, answer in answers.items() if not answer.why}
+    parts = [f"{node}: not known, {answer.why}" for node, answer in answers.items() if answer.why]
+    if known:
+        processes = sum(answer.processes for answer in known.values())
+        files = sum(len(answer.files) for answer in known.values())
+        left_out = sum(answer.left_out for answer in known.values())
+        more = f", {left_out} more are deleted, or only a container sees them" if left_out else ""
+        parts.insert(0, f"{processes} processes on {len(known)} nodes have {files} files open for writing{more}")
+    return "; ".join(parts)
