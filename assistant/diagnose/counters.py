@@ -1,8 +1,8 @@
 """Learn from a log itself which of its lines count: lines of one form that hold a number which rises.
 
 Any program that works on something prints how far it is. What it calls that is its own affair: `iteration 12`, `12/400 [00:03<`,
-`Processed 1200 rows`, `=== Step 3 ===`. Of lines that differ in their digits alone, one column rises from line to line and the others
-(loss, rate, times) do not. Ranks and process ids that are told off one after another rise as well, so a counter proves that
+`Processed 1200 rows`, `=== Step 3 ===`. Of lines that differ in their digits alone, one column rises from line to line and the
+others (loss, rate, times) do not. Ranks and process ids that are told off one after another rise as well, so a counter proves that
 something was outlived only where it ran before it, too.
 """
 
@@ -12,6 +12,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from assistant.diagnose.runs import Keyed
 
@@ -79,8 +80,8 @@ def _rising(form: str, lines: Sequence[tuple[int, str]]) -> Rising | None:
     for column in range(min(width, 8)):
         values = [float(row[column]) for _, row in rows]
         pairs = len(values) - 1
-        up = sum(later > earlier for earlier, later in zip(values, values[1:], strict=False))
-        level = sum(later == earlier for earlier, later in zip(values, values[1:], strict=False))
+        up = sum(later > earlier for earlier, later in pairwise(values))
+        level = sum(later == earlier for earlier, later in pairwise(values))
         # the lines of several ranks repeat a number; a clock in seconds since 1970 is no counter
         if up >= FEWEST - 1 and up + level >= RISING * pairs and len(set(values)) >= FEWEST and values[0] < 1e9:
             return Rising(form, tuple(number for number, _ in rows), tuple(values))

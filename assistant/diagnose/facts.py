@@ -73,7 +73,7 @@ class Facts:
         return self.by_number.get(number)
 
     def later_steps(self, line: int) -> int:
-        """Return how many steps are proven to have been made after a line; of logs without times only those of its own file count."""
+        """Return how many steps are proven to have been made after a line; of logs without times those of its own file count."""
         if self.combined is None:
             return self.progress.after(line)
         return self.progress.after(line) if self.combined.comparable(line, self.progress.last_line) else 0

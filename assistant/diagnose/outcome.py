@@ -8,7 +8,6 @@ the sort is there, nothing is known to be wrong up to the last line, and that is
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -59,33 +58,37 @@ _KILLED = re.compile(
     re.IGNORECASE,
 )
 _STOPPED = re.compile(
-    r"\b(?:received|receive|receiving|got|caught|catching|handling)\b.{0,40}?\b(?:SIG(?:INT|TERM|HUP|USR[12])\b|signal:? ?(?:1|2|15)\b)"
+    r"\b(?:received?|receiving|got|caught|catching|handling)\b.{0,40}?\b(?:SIG(?:INT|TERM|HUP|USR[12])\b|signal:? ?(?:1|2|15)\b)"
     r"|\breceived (?:1|2|15) death signal|^\^C|\bKeyboardInterrupt\b|(?:^|[\]\s|:])(?:Terminated|Hangup)\s*$"
     r"|\b(?:interrupted|stopped|aborted|cancell?ed) by (?:the )?user\b|: line \d+:\s+\d+ (?:Terminated|Hangup)\b"
     r"|\bshutting down (?:gracefully|server|http server|worker|fastapi)|^stopping all processes|application shutdown complete",
     re.IGNORECASE,
 )
 _FAILED = re.compile(
-    r"\b(?:errors?|fatal|abort(?:ed|ing)?|exceptions?|panic(?:ked)?|segmentation fault|core dumped|fail(?:ed|ure|ures|s)?|denied"
-    r"|not found|no such|invalid|refused|unrecognized|unsupported|crash(?:ed)?|killed|terminated)\b|\b(?:cannot|can't|could not|couldn't|unable to)\b"
-    r"|^usage: |[a-z]Error\b|\bexit(?:ed)?(?: with)?(?: a)?(?: non-?zero)?(?: exit)?(?: code| status)?[ :=]+-?[1-9]|command not found"
-    r"|\bno (?:training|valid|usable) |\bempty\b",
+    r"\b(?:errors?|fatal|abort(?:ed|ing)?|exceptions?|panic(?:ked)?|segmentation fault|core dumped|fail(?:ed|ure|ures|s)?)\b"
+    r"|\b(?:denied|not found|no such|invalid|refused|unrecognized|unsupported|crash(?:ed)?|killed|terminated|empty)\b"
+    r"|\b(?:cannot|can't|could not|couldn't|unable to)\b|^usage: |[a-z]Error\b|command not found|\bno (?:training|valid|usable) "
+    r"|\bexit(?:ed)?(?: with)?(?: a)?(?: non-?zero)?(?: exit)?(?: code| status)?[ :=]+-?[1-9]",
     re.IGNORECASE,
 )
 _HARMLESS = re.compile(
     r"\b(?:0|no|zero|without(?: any)?) (?:\w+ )?(?:errors?|failures?|failed)|\b(?:errors?|failed|failures?)\b\W{1,4}0\b|deprecat"
-    r"|error (?:bar|rate|bound)|(?:mean|absolute|squared?|relative|std|test|val\w*|train\w*|average|avg|word|character) error"
-    r"|\bstderr\b|\w+Warning\b|(?-i:\bWARN(?:ING)?\b|^Warning: )|(?:ignor|skipp|continu|fall(?:ing)? ?back|retry)",
+    r"|error (?:bar|rate|bound)|\b(?:mean|absolute|squared?|relative|std|test|val\w*|train\w*|average|avg|word|character) error"
+    r"|\bstderr\b|\w+Warning\b|(?-i:\bWARN(?:ING)?\b|^Warning: )|ignor|skipp|continu|fall(?:ing)? ?back|retry",
     re.IGNORECASE,
 )
 """Lines that name an error and tell of none."""
+_WORK = r"train(?:ing)?|fine-?tun(?:e|ing)|evaluat(?:e|ion|ing)|inference|benchmark|job|run|script|experiment|process(?:ing)?"
 _FINISHED = re.compile(
-    r"\b(?:train(?:ing)?|fine-?tun(?:e|ing)|evaluat(?:e|ion|ing)|inference|benchmark|job|run|script|experiment|process(?:ing)?|generation|all \w+|everything|program)\b"
-    r".{0,40}\b(?:complete[ds]?|finished|done|ended|succeeded|successful(?:ly)?|over)\b"
-    r"|^\W{0,6}(?:done|finished|complete[d]?|all done|success)\W{0,6}$|\b(?:finished|completed|done) (?:train\w*|in|after|at|with|successfully)\b"
-    r"|\btrain_runtime\b|\btrain_samples_per_second\b|\bmax_(?:steps|epochs)=?\d* reached|\bexit(?:ed)?(?: with)?(?: code| status)?[ :=]+0\b"
-    r"|^(?:real|user|sys)\t?\s*\d+m|\b(?:total|elapsed|wall)[ _-]?(?:time|runtime|duration)\b|\bfinal (?:\w+ ){0,2}(?:model|result|loss|acc\w*|score|metrics|checkpoint|test)"
-    r"|\b(?:best|test|final) (?:\w+ ){0,2}(?:acc\w*|loss|score|f1|auc|psnr|bleu|ppl|perplexity|map|rmse|mse|mae)\b|100%\||\bsav(?:ed|ing) (?:\w+ ){0,4}(?:model|weights|checkpoint|results?|figure|plot|to)\b"
+    rf"\b(?:{_WORK}|generation|all \w+|everything|program)\b.{{0,40}}\b(?:complete[ds]?|finished|done|ended|succeeded|over)\b"
+    r"|^\W{0,6}(?:done|finished|completed?|all done|success)\W{0,6}$"
+    r"|\b(?:finished|completed|done) (?:train\w*|in|after|at|with|successfully)\b"
+    r"|\btrain_(?:runtime|samples_per_second)\b|\bmax_(?:steps|epochs)=?\d* reached"
+    r"|\bexit(?:ed)?(?: with)?(?: code| status)?[ :=]+0\b"
+    r"|^(?:real|user|sys)\t?\s*\d+m|\b(?:total|elapsed|wall)[ _-]?(?:time|runtime|duration)\b"
+    r"|\bfinal (?:\w+ ){0,2}(?:model|result|loss|acc\w*|score|metrics|checkpoint|test)"
+    r"|\b(?:best|test|final) (?:\w+ ){0,2}(?:acc\w*|loss|score|f1|auc|psnr|bleu|ppl|perplexity|map|rmse|mse|mae)\b"
+    r"|100%\||\bsav(?:ed|ing) (?:\w+ ){0,4}(?:model|weights|checkpoint|results?|figure|plot|to)\b"
     r"|^\|.*\|.*\|\s*$|wandb: (?:Synced|Find logs at|Run summary)|\bSynced \d+ W&B",
     re.IGNORECASE,
 )
@@ -103,12 +106,10 @@ def outcome_of(facts: Facts) -> Outcome:
     lines = list(_tail(facts))
     if not lines:
         return Outcome(How.NOTHING_WRONG)
-    status = next((match for line in reversed(lines[-TAIL:]) if (match := EXIT_STATUS.search(line.text))), None)
-    if status is not None:
-        shown = (next(line for line in reversed(lines) if line.text == status.string),)
-        return Outcome(
-            How.FINISHED if status["well"] or not any(map(int, filter(str.isdigit, status.groups("")))) else How.FAILED, shown
-        )
+    for line in reversed(lines[-TAIL:]):
+        if (status := EXIT_STATUS.search(line.text)) is not None:
+            bad = any(int(code) for code in status.groups("") if code.lstrip("-").isdigit())
+            return Outcome(How.FAILED if bad else How.FINISHED, (line,))
     last = [line for line in lines if line.number > facts.progress.last_line][-200:] if facts.progress.lines else lines[-12:]
     last = [line for line in last if not _FRAME.match(line.text)] or lines[-1:]
     last = last[-12:]
@@ -116,9 +117,12 @@ def outcome_of(facts: Facts) -> Outcome:
         shown = [line for line in last if pattern.search(line.text[-400:])]
         if shown:
             return Outcome(how, tuple(shown[-2:]))
-    routine = Counter(key for _, key, _ in keyed_lines(facts.lines))
     apart = facts.combined if facts.combined is not None and facts.combined.apart else None
-    failed = [line for line in lines if line.number > facts.progress.last_line and _fails(line.text) and _seldom(line, routine)]
+    failed = [
+        line
+        for line in lines
+        if line.number > facts.progress.last_line and _fails(line.text) and _seldom(line, facts.progress.forms)
+    ]
     if failed and apart is not None and not _raised(facts, lines[0].number):
         # an error file without times stands last in the text, whenever it was written: the file that shows the work decides
         main = [line for line in lines if apart.comparable(line.number, facts.progress.last_line or 1)]
@@ -149,9 +153,9 @@ def _fails(text: str) -> bool:
     return len(text) < 2000 and _FAILED.search(text) is not None and _HARMLESS.search(text) is None
 
 
-def _seldom(line: Line, routine: Mapping[str, int]) -> bool:
+def _seldom(line: Line, forms: Mapping[str, int]) -> bool:
     """Tell whether a line is no routine: what a run prints over and over it lives with."""
-    return all(routine[key] < ROUTINE for _, key, _ in keyed_lines([line]))
+    return all(forms.get(key, 0) < ROUTINE for _, key, _ in keyed_lines([line]))
 
 
 def _raised(facts: Facts, first: int) -> bool:

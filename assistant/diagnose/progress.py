@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from assistant.diagnose.counters import Rising, find_counters
@@ -60,6 +61,8 @@ class Progress:
     """What else rises from line to line, learnt from the log."""
     runs: tuple[Run, ...] = ()
     """The runs that the log holds."""
+    forms: Mapping[str, int] = field(default_factory=dict, repr=False)
+    """How many lines of each form there are."""
     learnt: bool = False
     """Whether `lines` are of a counter that no known format covers."""
 
@@ -119,12 +122,13 @@ def read_progress(lines: Sequence[Line], points: Sequence[MetricPoint], tracebac
     best = max(metrics, bars, plain, key=len)
     restarts = tuple(line.number for line in lines if _restarts(line.text))
     keyed = keyed_lines(lines)
+    forms = Counter(line.key for line in keyed)
     counters = find_counters(keyed)
     known = tuple(number for number, _ in best)
     runs = split_runs(keyed, tracebacks, known or (counters[0].lines if counters else ()))
     if not known and counters:
-        return Progress(counters[0].lines, counters[0].values, False, restarts, drawn, counters, runs, learnt=True)
-    return Progress(known, tuple(step for _, step in best), best is bars, restarts, drawn, counters, runs)
+        return Progress(counters[0].lines, counters[0].values, False, restarts, drawn, counters, runs, forms, learnt=True)
+    return Progress(known, tuple(step for _, step in best), best is bars, restarts, drawn, counters, runs, forms)
 
 
 def _restarts(text: str) -> bool:

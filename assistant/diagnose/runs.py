@@ -1,4 +1,4 @@
-"""Split a log that holds several runs: a job that was started again and appends, a sweep, a shell that runs one program after another.
+"""Split a log that holds several runs: of a job that was started again, of a sweep, of a shell that runs programs in turn.
 
 Nothing here knows a framework. What begins a run is told from the log itself: the lines with which the file begins come again, in
 their order and with no counter that has gone on; or a line that can only stand at a start follows one that can only stand at an
@@ -195,7 +195,7 @@ def _in_order(keyed: Sequence[Keyed], again: Sequence[int], order: dict[str, int
 
 
 def _goes_on(keyed: Sequence[Keyed], matched: Sequence[int], head: dict[str, Keyed]) -> bool:
-    """Tell whether a number in these lines has gone on since the head: the lines of an epoch come again, and the epoch is the next."""
+    """Tell whether a number in these lines has gone on since the head, as that of an epoch whose lines come again."""
     for place in matched:
         before, now = _numbers(head[keyed[place].key].text), _numbers(keyed[place].text)
         if len(before) == len(now) and sum(old != new for old, new in zip(before, now, strict=True)) == 1:

@@ -75,7 +75,7 @@ class Combined:
         return int(at[0]) + 1 if len(at) else None
 
     def comparable(self, line: int, other: int) -> bool:
-        """Tell whether of two lines of the text the later one was printed later: in one file always, else where both files have times."""
+        """Tell whether of two lines the later one was printed later: in one file always, else where both files have times."""
         if not (1 <= line <= len(self._sources) and 1 <= other <= len(self._sources)):
             return True
         own, its = int(self._sources[line - 1]), int(self._sources[other - 1])
