@@ -128,9 +128,11 @@ def _outside(told: Sequence[Finding], causes: Sequence[Finding], errors: Sequenc
     said.sort(key=lambda f: -f.strength)
     state = _STATES.get(facts.case.job.state) if facts.case.job is not None else None
     for finding in said:
+        timed_out = finding.reason == "time_limit"
         before = [c for c in causes if c.beside or (c.line < finding.line and facts.progress.after(c.line) < SURVIVED_STEPS)]
         # a job that came to its time limit was alive until then: what stood at its start did not end it
-        enough = 0.6 if finding.reason == "time_limit" else 0.45
+        before = [c for c in before if not timed_out or c.episode is not None or c.orphan or c.blames or c.beside]
+        enough = 0.6 if timed_out else 0.45
         if before and finding.file == "job.log" and max(c.strength for c in before) >= enough:
             continue
         if finding.file == "job.log" and any(c.reason in START_ONLY and c.line > finding.line and not c.survived for c in causes):
@@ -149,7 +151,7 @@ def _outside(told: Sequence[Finding], causes: Sequence[Finding], errors: Sequenc
         )
     if state in EXTERNAL and not causes:
         return Ending(str(state), 0.8, (), f"the scheduler says {state}")
-    weak = [f for f in told if f.reason in EXTERNAL and f.role in ROLES and f.strength > 0.1]
+    weak = [f for f in told if f.reason in EXTERNAL and f.role in ROLES and f.strength > 0.1 and not facts.before_leg(f.line)]
     if weak and not causes and not [e for e in errors if e.line < weak[0].line and e.strength > 0.2] and not _failed(facts):
         return Ending(
             weak[0].reason, 0.6 * weak[0].weight + 0.2, tuple(_cite(f) for f in weak[:3]), "nothing failed before it", weak[0].line

@@ -21,6 +21,8 @@ from assistant.records import Citation
 TAIL = 60
 """Lines at the end that are looked at, and all behind the last sign of progress up to `MOST`."""
 MOST = 2000
+OUTLIVED = 25
+"""Ordinary lines behind the last word of failure that show that the run went on."""
 ROUTINE = 30
 """Lines of one form that make it routine."""
 _FRAME = re.compile(r"\s+(?:@|at|#\d+)\s|\s*File \"|\s{4,}\S")
@@ -47,6 +49,10 @@ class Outcome:
 
     how: How
     lines: tuple[Line, ...] = ()
+    recorded: bool = False
+    """Whether the scheduler, or the script that started it, gives the exit status."""
+    counted: bool = False
+    """Whether it counted up to its last."""
 
     def citations(self) -> tuple[Citation, ...]:
         """Return the lines as citations."""
@@ -59,7 +65,7 @@ _KILLED = re.compile(
 )
 _STOPPED = re.compile(
     r"\b(?:received?|receiving|got|caught|catching|handling)\b.{0,40}?\b(?:SIG(?:INT|TERM|HUP|USR[12])\b|signal:? ?(?:1|2|15)\b)"
-    r"|\breceived (?:1|2|15) death signal|^\^C|\bKeyboardInterrupt\b|(?:^|[\]\s|:])(?:Terminated|Hangup)\s*$"
+    r"|\breceived (?:1|2|15) death signal|^\^C|\bKeyboardInterrupt|(?:^|[\]\s|:])(?:Terminated|Hangup)\s*$"
     r"|\b(?:interrupted|stopped|aborted|cancell?ed) by (?:the )?user\b|: line \d+:\s+\d+ (?:Terminated|Hangup)\b"
     r"|\bshutting down (?:gracefully|server|http server|worker|fastapi)|^stopping all processes|application shutdown complete",
     re.IGNORECASE,
@@ -74,7 +80,8 @@ _FAILED = re.compile(
 _HARMLESS = re.compile(
     r"\b(?:0|no|zero|without(?: any)?) (?:\w+ )?(?:errors?|failures?|failed)|\b(?:errors?|failed|failures?)\b\W{1,4}0\b|deprecat"
     r"|error (?:bar|rate|bound)|\b(?:mean|absolute|squared?|relative|std|test|val\w*|train\w*|average|avg|word|character) error"
-    r"|\bstderr\b|\w+Warning\b|(?-i:\bWARN(?:ING)?\b|^Warning: )|ignor|skipp|continu|fall(?:ing)? ?back|retry",
+    r"|\bstderr\b|\w+Warning\b|(?-i:\bWARN(?:ING)?\b|^Warning: |^W\d{4} )|(?:^|\[)skip\b"
+    r"|ignor|skipp|continu|fall(?:ing)? ?back|retry",
     re.IGNORECASE,
 )
 """Lines that name an error and tell of none."""
@@ -109,12 +116,14 @@ def outcome_of(facts: Facts) -> Outcome:
     for line in reversed(lines[-TAIL:]):
         if (status := EXIT_STATUS.search(line.text)) is not None:
             bad = any(int(code) for code in status.groups("") if code.lstrip("-").isdigit())
-            return Outcome(How.FAILED if bad else How.FINISHED, (line,))
+            return Outcome(How.FAILED if bad else How.FINISHED, (line,), recorded=True)
     last = [line for line in lines if line.number > facts.progress.last_line][-200:] if facts.progress.lines else lines[-12:]
     last = [line for line in last if not _FRAME.match(line.text)] or lines[-1:]
     last = last[-12:]
     for how, pattern in ((How.KILLED, _KILLED), (How.STOPPED, _STOPPED)):
-        shown = [line for line in last if pattern.search(line.text[-400:])]
+        shown = [
+            line for line in last if pattern.search(f"{line.text[:80]} {line.text[-400:]}" if len(line.text) > 480 else line.text)
+        ]
         if shown:
             return Outcome(how, tuple(shown[-2:]))
     apart = facts.combined if facts.combined is not None and facts.combined.apart else None
@@ -123,6 +132,8 @@ def outcome_of(facts: Facts) -> Outcome:
         for line in lines
         if line.number > facts.progress.last_line and _fails(line.text) and _seldom(line, facts.progress.forms)
     ]
+    if failed and sum(line.number > failed[-1].number for line in lines) >= OUTLIVED:
+        failed = []
     if failed and apart is not None and not _raised(facts, lines[0].number):
         # an error file without times stands last in the text, whenever it was written: the file that shows the work decides
         main = [line for line in lines if apart.comparable(line.number, facts.progress.last_line or 1)]
@@ -132,7 +143,7 @@ def outcome_of(facts: Facts) -> Outcome:
         return Outcome(How.FAILED, tuple(failed[:1] + failed[-1:]))
     finished = [line for line in lines[-25:] if _ends_well(line)]
     if finished:
-        return Outcome(How.FINISHED, tuple(finished[-2:]))
+        return Outcome(How.FINISHED, tuple(finished[-2:]), counted=any(_at_last(line.text) for line in finished))
     at = facts.line(facts.progress.last_line)
     if at is not None and facts.lines_total - at.number <= TAIL:
         return Outcome(How.GOES_ON, (at,))

@@ -20,7 +20,8 @@ def weigh_place(finding: Finding, facts: Facts) -> None:
     later = facts.later_steps(finding.line)
     if finding.reason in ENDINGS:
         # a notice comes minutes ahead, and whoever watches prints between the steps
-        if facts.before_leg(finding.line) or later > 20 * SURVIVED_STEPS:
+        interrupted = finding.reason == "cancelled" and "Interrupt" in finding.text
+        if facts.before_leg(finding.line) or later > (SURVIVED_STEPS if interrupted else 20 * SURVIVED_STEPS):
             finding.factor *= 0.15
         return
     if facts.before_leg(finding.line):
@@ -55,9 +56,9 @@ def _is_warning(text: str) -> bool:
 
 _GOES_ON = re.compile(
     r"\b(?:will (?:try again|retry)|retrying|trying again|try \d+ of \d+|continu(?:e|ing)\b|go(?:es|ing)? on\b|ignor(?:ed|ing)\b"
-    r"|fall(?:ing|s)? ?back|skipp?(?:ed|ing)\b|\[skip\]|non-?fatal|soft check|optional|best.effort|disabl(?:ed|ing)\b|offline mode"
+    r"|fall(?:ing|s)? ?back|skipp?(?:ed|ing)\b|non-?fatal|soft check|optional|best.effort|disabl(?:ed|ing)\b|offline mode"
     r"|using \S+ instead|(?:not|non-?) ?critical|harmless|proceeding|(?:not|un) ?affect(?:ed|s|ing)?\b"
-    r"|does not matter)",
+    r"|does not matter)|(?:^|\[)skip\b",
     re.IGNORECASE,
 )
 
@@ -92,9 +93,9 @@ def _went_on(finding: Finding, facts: Facts) -> float:
 
     A mark of the rank makes that certain. Without one the lines may be another rank's, so more are asked for and less follows.
     """
-    if finding.blames:
-        return 0.0
     needed, factor = (4, 0.3) if finding.rank is not None and finding.stream else (12, 0.5)
+    if finding.blames:
+        needed, factor = 200, 0.4  # what blames a node is believed until much has been done since
     if finding.episode is None and not finding.orphan:
         needed, factor = 2 * needed, 0.3
     ordinary, start = 0, finding.episode.last if finding.episode is not None else finding.line

@@ -25,7 +25,7 @@ from assistant.diagnose.order import with_order
 from assistant.diagnose.outcome import How, Outcome, outcome_of
 from assistant.diagnose.parts import placed
 from assistant.diagnose.proofread import checked
-from assistant.diagnose.reasoning import ENDINGS, symptomatic
+from assistant.diagnose.reasoning import ENDINGS, EXTERNAL, symptomatic
 from assistant.diagnose.rivals import in_proportion, rivals
 from assistant.diagnose.weighing import best_of, weigh
 from assistant.diagnose.wording import advice, summary
@@ -99,7 +99,7 @@ def _by_outcome(found: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Kno
     well = outcome.how not in (How.KILLED, How.FAILED, How.STOPPED)
     if found.reason == "no_failure" and well:
         return found
-    if found.reason not in ("unknown", "no_failure") and not (well and doubtful(found) and _outlived(found, facts)):
+    if found.reason not in ("unknown", "no_failure") and not (well and _overruled(found, outcome, facts)):
         return found
     if outcome.how is How.FAILED or facts.exits or facts.tasks or facts.kernel or facts.scheduler:
         return found
@@ -121,11 +121,26 @@ def _by_outcome(found: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Kno
     )
 
 
-def _outlived(found: Diagnosis, facts: Facts) -> bool:
-    """Tell whether all lines of a cause stand long before the end of the log."""
-    return bool(found.root_cause) and all(
-        cited.file == "job.log" and facts.lines_total - cited.line >= OUTLIVED_LINES for cited in found.root_cause
-    )
+def _overruled(found: Diagnosis, outcome: Outcome, facts: Facts) -> bool:
+    """Tell whether a run that ended well by all that stands at its end lived with the cause that was found, or never had it."""
+    finished = outcome.how is How.FINISHED
+    if found.reason == "hang":
+        return finished and (outcome.recorded or outcome.counted)
+    if finished and outcome.recorded:
+        return not any(_in_traceback(cited, facts) for cited in found.root_cause)
+    if found.reason in EXTERNAL or not found.root_cause:
+        return False
+    if finished and facts.combined is not None and facts.combined.apart:
+        end = outcome.lines[-1].number
+        elsewhere = [not facts.combined.comparable(cited.line, end) for cited in found.root_cause if cited.file == "job.log"]
+        if elsewhere and all(elsewhere) and not any(_in_traceback(cited, facts) for cited in found.root_cause):
+            return True
+    far = (cited.file == "job.log" and facts.lines_total - cited.line >= OUTLIVED_LINES for cited in found.root_cause)
+    return doubtful(found) and all(far)
+
+
+def _in_traceback(cited: Citation, facts: Facts) -> bool:
+    return cited.file == "job.log" and any(episode.first <= cited.line <= episode.last for episode in facts.episodes)
 
 
 _OUTCOME_WORDS = {
