@@ -81,6 +81,7 @@ def _compiled(written: str, pattern: str, **options: bool) -> LinearPattern:
     except re2.error as error:
         message = error.args[0] if error.args else ""
         text = message.decode("utf-8", "replace") if isinstance(message, bytes) else str(message)
+        text = text.replace("(?m)", "")  # ours, not the writer's
         raise ContentError(f"pattern {pattern[:200]!r}: {text}; write it as RE2 takes it, without look-around") from error
 
 

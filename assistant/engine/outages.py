@@ -125,7 +125,9 @@ class Outages:
             return Turn() if parent is None else self._of_member(engine, engine.store.incident(parent), incident)
 
     def _settles(self, engine: Engine, incident: Incident, diagnosis: Diagnosis) -> str:
-        """Return why a failure waits before it counts as one of its own; empty when it need not."""
+        """Return why a failure waits before it counts as one of its own; empty when it need not, as in a replay."""
+        if engine.replays:
+            return ""
         now, store = engine.clock.now(), engine.store
         failure = self._failure(engine, incident)
         causes = causes_of(failure) if failure is not None else ()

@@ -101,7 +101,7 @@ class _Shell:
 
 PYTHON_SCRIPT = re.compile(r"#![^\n]*\bpython[\d.]*(?:\s|$)")
 """First line of a batch script that is a Python program."""
-END_OF_SCRIPT = "NIGHTSHIFT_END_OF_SCRIPT"
+END_OF_SCRIPT = "__END_OF_THE_BATCH_SCRIPT__"
 
 
 def launches_of(

@@ -45,6 +45,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("content/playbooks.py", "area"): "a literal of the caller",
     ("content/reading.py", "word"): "behind re.escape, one line above",
     ("recover/checkpoints/sizes.py", "entry.step"): NUMBER,
+    ("recover/installed_trainers.py", "pattern"): "a literal of the caller",
     ("recover/loaded.py", "step"): NUMBER,
     ("rules/bombs.py", "kind"): "of a dict of literals, on one character",
     ("schedulers/slurm_spec.py", "letter"): "a literal of the caller",

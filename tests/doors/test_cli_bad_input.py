@@ -78,7 +78,7 @@ def test_one_bad_path_does_not_keep_the_others_from_being_diagnosed(cli: Run, ho
         (["rules", "show", "ecc_error.nix"], "there is no rule"),
         (["playbooks", "show", "hnag"], "did you mean hang"),
         (["checkpoints", "list", "/nowhere/at/all"], "there is no such folder"),
-        (["logs", "search", "job.log", "("], "regular expression"),
+        (["logs", "search", "job.log", "("], "run by RE2"),
         (["recover"], "name one job"),
     ],
 )

@@ -49,6 +49,8 @@ class Rows(DataTable[Text]):
         self.cell_padding = 0
         for place, title in enumerate(self._titles):
             self.add_column(Text(line(f"{title} ")), key=str(place))
+        # a header that is drawn between new rows and the measuring of their columns stays in Textual's cache with the old widths
+        self.watch(self, "virtual_size", self.notify_style_update, init=False)
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self.show(list(self._shown.values())))
 
     def show(self, rows: Sequence[Row]) -> None:
