@@ -51,6 +51,8 @@ class Outcome:
     lines: tuple[Line, ...] = ()
     recorded: bool = False
     """Whether the scheduler, or the script that started it, gives the exit status."""
+    raised: bool = False
+    """Whether a process ended with an exception that nobody caught."""
     counted: bool = False
     """Whether it counted up to its last."""
 
@@ -139,8 +141,9 @@ def outcome_of(facts: Facts) -> Outcome:
         main = [line for line in lines if apart.comparable(line.number, facts.progress.last_line or 1)]
         if not [line for line in failed if line in main] and (shown := [line for line in main[-25:] if _ends_well(line)]):
             return Outcome(How.FINISHED, tuple(shown[-2:]))
-    if failed or _raised(facts, lines[0].number):
-        return Outcome(How.FAILED, tuple(failed[:1] + failed[-1:]))
+    raised = _raised(facts, lines[0].number)
+    if failed or raised:
+        return Outcome(How.FAILED, tuple(failed[:1] + failed[-1:]), raised=raised)
     finished = [line for line in lines[-25:] if _ends_well(line)]
     if finished:
         return Outcome(How.FINISHED, tuple(finished[-2:]), counted=any(_at_last(line.text) for line in finished))
@@ -171,7 +174,7 @@ def _seldom(line: Line, forms: Mapping[str, int]) -> bool:
 
 def _raised(facts: Facts, first: int) -> bool:
     """Tell whether a process of the end raised something that nobody caught."""
-    own = [episode for episode in facts.episodes if episode.kind not in (Kind.IGNORED, Kind.ATEXIT)]
+    own = [episode for episode in facts.episodes if episode.kind in (Kind.MAIN, Kind.LAUNCHER)]
     return any(episode.last >= first and facts.progress.after(episode.last) == 0 for episode in own)
 
 

@@ -65,7 +65,9 @@ def judge(facts: Facts, knowledge: Knowledge, opinions: Sequence[Opinion] = ()) 
     """Return what `diagnose` returns, for facts that were gathered with the same knowledge."""
     found = conclude(facts, knowledge)
     outcome = outcome_of(facts)
-    if outcome.how is not How.NOTHING_WRONG:
+    if found.reason == "no_failure" and outcome.how is How.FAILED and (outcome.recorded or outcome.raised):
+        found = _vetoed(found, outcome, facts, knowledge)
+    elif outcome.how is not How.NOTHING_WRONG:
         found = _by_outcome(found, outcome, facts, knowledge)
     for opinion in opinions:
         found = (opinion.ask(facts, found) if doubtful(found) else None) or found
@@ -118,6 +120,15 @@ def _by_outcome(found: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Kno
         root_cause=cited,
         summary=words,
         advice=advice(reason, reason.action, ()),
+    )
+
+
+def _vetoed(found: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Knowledge) -> Diagnosis:
+    """Return `unknown` in place of `no_failure` for a run whose end shows a failure that nothing explains."""
+    cited = outcome.citations() or found.root_cause
+    unknown = _unknown((), facts, knowledge)
+    return replace(
+        unknown, root_cause=cited, summary=f"Its end shows a failure, and nothing tells why: {unknown.summary}", rivals=found.rivals
     )
 
 
