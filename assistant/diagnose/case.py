@@ -10,6 +10,7 @@ from __future__ import annotations
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from assistant.errors import InputError
@@ -22,6 +23,12 @@ from assistant.untrusted import is_folder, is_regular, list_folder, status_of
 
 SIDE_BYTES = 24 << 20
 """Of a longer kernel or scheduler log the last bytes are read: a failure stands at the end."""
+MOST_LOGS = 64
+"""Logs of one folder that are read together."""
+_LOG_ENDINGS = (".log", ".out", ".err", ".log.gz", ".out.gz", ".err.gz")
+_SIDE_FILES = frozenset(
+    f"{name}.log{ending}" for name in ("dmesg", "slurmctld", "slurmd", "probes", "console", "syslog") for ending in ("", ".gz")
+)
 _JOB_LOGS = ("job.log", "job.log.gz", "job.out", "job.err", "stdout.log", "output.log", "train.log")
 
 
@@ -83,17 +90,19 @@ class Case:
         scheduler, scheduler_from = _text(path, "slurmctld.log")
         metrics = path / "metrics.jsonl"
         probes, _ = _text(path, "probes.log")
-        if job_log is None and not kernel and not scheduler and not is_regular(metrics):
+        logs = _beside(path, job_log)
+        if job_log is None and not logs and not kernel and not scheduler and not is_regular(metrics):
             raise InputError(f"{path}: holds nothing to diagnose; wanted job.log, dmesg.log, slurmctld.log or metrics.jsonl")
         return cls(
             str(path),
-            job_log,
+            None if logs else job_log,
             kernel,
             kernel_from,
             scheduler,
             scheduler_from,
             metrics if _holds_text(metrics) else None,
             probes=probes,
+            logs=logs,
         )
 
     @classmethod
@@ -136,6 +145,30 @@ def _job_log(folder: Path) -> Path | None:
             return folder / name
     outputs = [path for path in list_folder(folder) if path.name.endswith((".out", ".out.gz")) and is_regular(path)]
     return outputs[0] if len(outputs) == 1 else None
+
+
+def _beside(folder: Path, job_log: Path | None) -> tuple[LogFile, ...]:
+    """Return the logs of a folder that holds more than one: output and error of one attempt are read together; else none."""
+    names = [path for path in list_folder(folder) if path.name.endswith(_LOG_ENDINGS) and path.name not in _SIDE_FILES]
+    paths = [path for path in sorted(names) if is_regular(path) and _holds_text(path)][:MOST_LOGS]
+    if len(paths) < 2:
+        return ()
+    main = job_log if job_log in paths else next((path for path in paths if not _is_error(path)), paths[0])
+    files = []
+    for path in [main, *(path for path in paths if path != main)]:
+        status = status_of(path)
+        origin = Origin.OUTPUT if path == main else Origin.ERROR if _is_error(path) else Origin.STEP
+        written = datetime.fromtimestamp(status.st_mtime, UTC)
+        files.append(
+            LogFile(
+                path, origin, "in the folder", LogState.READABLE, size_bytes=status.st_size, inode=status.st_ino, written=written
+            )
+        )
+    return tuple(files)
+
+
+def _is_error(path: Path) -> bool:
+    return "err" in path.name
 
 
 def _text(folder: Path, name: str) -> tuple[str, int]:

@@ -7,6 +7,7 @@ job that had hung or diverged is answered with that.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from assistant.diagnose.tracebacks import Kind
 from assistant.logs.spikes import Spike
 from assistant.records import Citation, EventKind, JobState, NodeFinding
 
+START_ONLY = frozenset({"import_error", "argument_error", "syntax_error"})
+"""Errors that a program meets when it begins, never when it is torn down."""
 SILENCE = timedelta(minutes=30)
 """A job that printed nothing for this long before it was ended had hung; collectives time out after 10 to 30 minutes."""
 SIGKILL = 9
@@ -110,7 +113,11 @@ def _spiked(spike: Spike | None, told: Sequence[Finding], facts: Facts) -> Endin
         if facts.metric_file != "job.log":
             measured = [Citation(facts.metric_file, line, "", "spike") for line in spike.lines]
         citations = [*measured, *citations]
-        why = f"the loss left {spike.level:.3g} at step {spike.step} and did not come back (last {spike.height:.3g})"
+        why = (
+            f"the loss left {spike.level:.3g} at step {spike.step} and did not come back (last {spike.height:.3g})"
+            if not math.isnan(spike.level)
+            else f"the loss is no number from step {spike.step} on, the first that is logged"
+        )
         return Ending("loss_spike", spike.weight, tuple(citations), why, spike.line)
     return Ending("loss_spike", 0.7, tuple(citations), "a watch saw the loss leave its level")
 
@@ -121,9 +128,15 @@ def _outside(told: Sequence[Finding], causes: Sequence[Finding], errors: Sequenc
     said.sort(key=lambda f: -f.strength)
     state = _STATES.get(facts.case.job.state) if facts.case.job is not None else None
     for finding in said:
+        timed_out = finding.reason == "time_limit"
         before = [c for c in causes if c.beside or (c.line < finding.line and facts.progress.after(c.line) < SURVIVED_STEPS)]
-        if before and finding.file == "job.log" and max(c.strength for c in before) >= 0.45:
+        # a job that came to its time limit was alive until then: what stood at its start did not end it
+        before = [c for c in before if not timed_out or c.episode is not None or c.orphan or c.blames or c.beside]
+        enough = 0.6 if timed_out else 0.45
+        if before and finding.file == "job.log" and max(c.strength for c in before) >= enough:
             continue
+        if finding.file == "job.log" and any(c.reason in START_ONLY and c.line > finding.line and not c.survived for c in causes):
+            continue  # whoever cannot import a module or does not understand his arguments has been started since
         if causes and finding.file != "job.log" and max(c.strength for c in causes) >= 0.45:
             continue
         same = sorted(
@@ -138,7 +151,7 @@ def _outside(told: Sequence[Finding], causes: Sequence[Finding], errors: Sequenc
         )
     if state in EXTERNAL and not causes:
         return Ending(str(state), 0.8, (), f"the scheduler says {state}")
-    weak = [f for f in told if f.reason in EXTERNAL and f.role in ROLES and f.strength > 0.1]
+    weak = [f for f in told if f.reason in EXTERNAL and f.role in ROLES and f.strength > 0.1 and not facts.before_leg(f.line)]
     if weak and not causes and not [e for e in errors if e.line < weak[0].line and e.strength > 0.2] and not _failed(facts):
         return Ending(
             weak[0].reason, 0.6 * weak[0].weight + 0.2, tuple(_cite(f) for f in weak[:3]), "nothing failed before it", weak[0].line
@@ -227,7 +240,7 @@ def _reacted(outside: Ending, errors: Sequence[Finding], told: Sequence[Finding]
 def _silence(line: int, facts: Facts) -> timedelta | None:
     """Return how long before a line the last sign of training stands."""
     ended, last = facts.line(line), facts.line(facts.progress.last_line)
-    if ended is None or last is None or last.number >= line:
+    if ended is None or last is None or last.number >= line or facts.progress.learnt:
         return None
     year = facts.span.end.year if facts.span.end else None
     at_end = stamp(ended.text, year)
@@ -325,6 +338,8 @@ def _plain(finding: Finding) -> bool:
 
 def _quiet_tail(facts: Facts) -> tuple[int, list[Citation]] | None:
     """Return for how many minutes others printed after the last step, and their first and last line; None when that is not long."""
+    if facts.progress.learnt:
+        return None
     last, year = facts.progress.last_line, facts.span.end.year if facts.span.end else None
     begun = next((found for line in reversed(facts.between(max(1, last - 40), last)) if (found := stamp(line.text, year))), None)
     tail = facts.between(last + 1, last + 2000)

@@ -72,6 +72,17 @@ class Facts:
         """Return a line of the job log, None where it was not kept."""
         return self.by_number.get(number)
 
+    def later_steps(self, line: int) -> int:
+        """Return how many steps are proven to have been made after a line; of logs without times those of its own file count."""
+        if self.combined is None:
+            return self.progress.after(line)
+        return self.progress.after(line) if self.combined.comparable(line, self.progress.last_line) else 0
+
+    def before_leg(self, line: int) -> bool:
+        """Tell whether a line is of an earlier attempt in the same log."""
+        leg = self.progress.leg
+        return line < leg and (self.combined is None or self.combined.comparable(line, leg))
+
     def between(self, first: int, last: int) -> list[Line]:
         """Return the kept lines of the job log between two numbers, both included."""
         return [line for number in range(first, last + 1) if (line := self.by_number.get(number))]
@@ -102,6 +113,8 @@ def gather(case: Case, knowledge: Knowledge) -> Facts:
     kernel_lines = list(numbered(case.kernel, case.kernel_from)) if case.kernel else []
     scheduler = list(numbered(case.scheduler, case.scheduler_from)) if case.scheduler else []
     points, metric_file = _points(case, lines)
+    episodes = read_episodes(lines, streams)
+    own_points = points if metric_file == "job.log" else metric_points(lines)
     return Facts(
         case=case,
         lines=lines,
@@ -113,11 +126,11 @@ def gather(case: Case, knowledge: Knowledge) -> Facts:
         scheduler=scheduler,
         scheduler_hits=_hits(scheduler, knowledge.patterns),
         streams=streams,
-        episodes=read_episodes(lines, streams),
+        episodes=episodes,
         exits=exits,
         tasks=tasks,
         places=places,
-        progress=read_progress(lines, points if metric_file == "job.log" else metric_points(lines)),
+        progress=read_progress(lines, own_points, [(episode.first, episode.last) for episode in episodes]),
         points=points,
         metric_file=metric_file,
         span=times,

@@ -55,6 +55,8 @@ class Finding:
     """What surroundings make of the weight, see `weighing`."""
     note: str = ""
     """Why the factor is what it is."""
+    survived: bool = False
+    """Whether training, or the process that printed it, went on after it."""
 
     @property
     def strength(self) -> float:

@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
-from assistant.diagnose.tracebacks import NumberedLine
+from assistant.diagnose.counters import Rising, find_counters
+from assistant.diagnose.runs import Run, keyed_lines, split_runs
+from assistant.logs.lines import Line
 from assistant.records import MetricPoint
 
+RAN_BEFORE = 2
+"""Lines of a learnt counter before an error by which it proves, when it goes on, that the error was outlived."""
 _BAR = re.compile(
     r"^(?:[^|]{0,80}?(?:epoch|train|step|iter|fitting)[^|]{0,60}?)?\s*\d{1,3}%\|[^|]*\| *(\d{1,18})/(\d{1,18}) \[.*(?:it/s|s/it)",
     re.IGNORECASE,
@@ -52,14 +57,23 @@ class Progress:
     """Lines that say that the job starts again."""
     drawn: tuple[tuple[int, float], ...] = ()
     """Line and position of progress bars: one that is redrawn behind `\\r` is one line, however many steps it shows."""
+    counters: tuple[Rising, ...] = ()
+    """What else rises from line to line, learnt from the log."""
+    runs: tuple[Run, ...] = ()
+    """The runs that the log holds."""
+    forms: Mapping[str, int] = field(default_factory=dict, repr=False)
+    """How many lines of each form there are."""
+    learnt: bool = False
+    """Whether `lines` are of a counter that no known format covers."""
 
     def after(self, line: int) -> int:
-        """Return how many later steps are proven beyond a line."""
+        """Return how many later steps are proven beyond a line: training steps, or what counted before the line and goes on."""
         place = bisect_right(self.lines, line)
         later = len(set(self.steps[place:]))
-        if any(number <= line for number, _ in self.drawn):
-            return later
-        return max(later, int(max((position for _, position in self.drawn), default=0)))
+        if not any(number <= line for number, _ in self.drawn):
+            later = max(later, int(max((position for _, position in self.drawn), default=0)))
+        learnt = (counter.after(line) for counter in self.counters if counter.before(line) >= RAN_BEFORE)
+        return max(later, *learnt, 0)
 
     def before(self, line: int) -> int:
         """Return how many proofs stand up to a line."""
@@ -73,13 +87,15 @@ class Progress:
     @cached_property
     def leg(self) -> int:
         """First line of the last leg: where a restarted job says so, or prints a lower step than before; 0 for a log of one leg."""
-        return max(self._fallen_back(), self._said_again())
+        return max(self._fallen_back(), self._said_again(), self.runs[-1].first if len(self.runs) > 1 else 0)
 
     def _said_again(self) -> int:
         """Return the last line between two steps that tells of a restart; 0 without one."""
         return next((line for line in reversed(self.restarts) if self.before(line) and self.after(line)), 0)
 
     def _fallen_back(self) -> int:
+        if self.learnt:
+            return 0  # what an unknown program counts may start again with every item of its work
         for place in range(len(self.steps) - 1, 0, -1):
             back = self.steps[place - 1] - self.steps[place]
             gap = self.lines[place] - self.lines[place - 1]
@@ -89,12 +105,13 @@ class Progress:
         return 0
 
 
-def read_progress(lines: Sequence[NumberedLine], points: Sequence[MetricPoint]) -> Progress:
-    """Return the lines that prove a training step: metrics, or progress bars where they are more.
+def read_progress(lines: Sequence[Line], points: Sequence[MetricPoint], tracebacks: Sequence[tuple[int, int]] = ()) -> Progress:
+    """Return the lines that prove a training step: metrics, or progress bars where they are more, or what the log itself counts.
 
     Args:
         lines: Of the job log.
         points: Metrics that stand in the same log.
+        tracebacks: First and last line of each.
     """
     metrics = [(point.line, float(point.step)) for point in points]
     bars = [(line.number, step) for line in lines if "%|" in line.text and (step := _bar(line.text)) is not None]
@@ -104,7 +121,14 @@ def read_progress(lines: Sequence[NumberedLine], points: Sequence[MetricPoint]) 
     drawn = tuple((line.number, at) for line in lines if "%|" in line.text and (at := _drawn(line.text)) is not None)
     best = max(metrics, bars, plain, key=len)
     restarts = tuple(line.number for line in lines if _restarts(line.text))
-    return Progress(tuple(number for number, _ in best), tuple(step for _, step in best), best is bars, restarts, drawn)
+    keyed = keyed_lines(lines)
+    forms = Counter(line.key for line in keyed)
+    counters = find_counters(keyed)
+    known = tuple(number for number, _ in best)
+    runs = split_runs(keyed, tracebacks, known or (counters[0].lines if counters else ()))
+    if not known and counters:
+        return Progress(counters[0].lines, counters[0].values, False, restarts, drawn, counters, runs, forms, learnt=True)
+    return Progress(known, tuple(step for _, step in best), best is bars, restarts, drawn, counters, runs, forms)
 
 
 def _restarts(text: str) -> bool:

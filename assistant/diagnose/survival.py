@@ -17,26 +17,30 @@ SURVIVED_STEPS = 3
 
 def weigh_place(finding: Finding, facts: Facts) -> None:
     """Lower what was survived: training went on, or the same rank did."""
-    later = facts.progress.after(finding.line)
+    later = facts.later_steps(finding.line)
     if finding.reason in ENDINGS:
         # a notice comes minutes ahead, and whoever watches prints between the steps
-        if finding.line < facts.progress.leg or later > 20 * SURVIVED_STEPS:
+        interrupted = finding.reason == "cancelled" and "Interrupt" in finding.text
+        if facts.before_leg(finding.line) or later > (SURVIVED_STEPS if interrupted else 20 * SURVIVED_STEPS):
             finding.factor *= 0.15
         return
-    if finding.line < facts.progress.leg:
+    if facts.before_leg(finding.line):
         finding.factor, finding.note = finding.factor * 0.1, "an earlier attempt in the same log"
         return
     if later >= SURVIVED_STEPS:
         finding.factor *= 0.15 if not (finding.blames and finding.reason in HARDWARE) else 0.5
-        finding.note = f"training went on for {later} steps after it"
+        finding.note, finding.survived = f"training went on for {later} steps after it", True
         return
     episode = finding.episode
     if _handled(finding, facts):
         finding.factor *= 0.25
         finding.note = "the program says that it goes on"
+    elif _shell_went_on(finding, facts):
+        finding.factor *= 0.6
+        finding.note, finding.survived = "the shell went on after it", True
     elif factor := _went_on(finding, facts):
         finding.factor *= factor
-        finding.note = "the same process went on after it"
+        finding.note, finding.survived = "the same process went on after it", True
     elif episode is None and _QUOTED.search(finding.text) and not finding.orphan:
         finding.factor *= 0.5 if not _is_warning(finding.text) else 0.25
         finding.note = "an exception that the program caught and quotes"
@@ -54,7 +58,7 @@ _GOES_ON = re.compile(
     r"\b(?:will (?:try again|retry)|retrying|trying again|try \d+ of \d+|continu(?:e|ing)\b|go(?:es|ing)? on\b|ignor(?:ed|ing)\b"
     r"|fall(?:ing|s)? ?back|skipp?(?:ed|ing)\b|non-?fatal|soft check|optional|best.effort|disabl(?:ed|ing)\b|offline mode"
     r"|using \S+ instead|(?:not|non-?) ?critical|harmless|proceeding|(?:not|un) ?affect(?:ed|s|ing)?\b"
-    r"|does not matter)",
+    r"|does not matter)|(?:^|\[)skip\b",
     re.IGNORECASE,
 )
 
@@ -89,9 +93,9 @@ def _went_on(finding: Finding, facts: Facts) -> float:
 
     A mark of the rank makes that certain. Without one the lines may be another rank's, so more are asked for and less follows.
     """
-    if finding.blames:
-        return 0.0
     needed, factor = (4, 0.3) if finding.rank is not None and finding.stream else (12, 0.5)
+    if finding.blames:
+        needed, factor = 200, 0.4  # what blames a node is believed until much has been done since
     if finding.episode is None and not finding.orphan:
         needed, factor = 2 * needed, 0.3
     ordinary, start = 0, finding.episode.last if finding.episode is not None else finding.line
@@ -105,6 +109,18 @@ def _went_on(finding: Finding, facts: Facts) -> float:
             if ordinary >= needed:
                 return factor
     return 0.0
+
+
+_SHELL = re.compile(r": line (\d+): .*(?:command not found|No such file or directory|Permission denied|unbound variable)")
+
+
+def _shell_went_on(finding: Finding, facts: Facts) -> bool:
+    """Tell whether a shell that could not do one command printed something of a later line of its script."""
+    own = _SHELL.search(finding.text) if finding.episode is None else None
+    if own is None:
+        return False
+    later = (re.search(r": line (\d+): ", line.text) for line in facts.between(finding.line + 1, finding.line + 40))
+    return any(match is not None and int(match.group(1)) > int(own.group(1)) for match in later)
 
 
 _GRAVE = re.compile(r"\[[EF]\d{3,4} |\b[EF]\d{4} |terminate called|CRITICAL|FATAL|\b[Aa]borting\b")

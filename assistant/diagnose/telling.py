@@ -72,8 +72,8 @@ def spoken_for(facts: Facts) -> dict[tuple[str, int], frozenset[str]]:
 
 def end_of_health(facts: Facts) -> int:
     """Return the last line of the job log up to which it surely trained; 0 where it never did."""
-    lines = facts.progress.lines
-    return lines[-_BEFORE_END] if len(lines) >= _BEFORE_END else 0
+    proofs = (facts.progress.lines, *(counter.lines for counter in facts.progress.counters))
+    return max((lines[-_BEFORE_END] for lines in proofs if len(lines) >= _BEFORE_END), default=0)
 
 
 def _of_job(facts: Facts) -> Iterator[Told]:

@@ -103,6 +103,7 @@ _KINDS = (
     ("Error in atexit", Kind.ATEXIT),
     ("Error in sys.exitfunc", Kind.ATEXIT),
     ("Exception in thread", Kind.THREAD),
+    ("--- Logging error ---", Kind.IGNORED),
 )
 _LAUNCHERS = re.compile(
     r"torch/distributed/(?:run|launch|launcher/|elastic/agent)|accelerate/commands/launch|deepspeed/launcher|/bin/(?:torchrun|accelerate)"

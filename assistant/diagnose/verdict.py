@@ -22,9 +22,10 @@ from assistant.diagnose.findings import Finding
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.opinion import Opinion, doubtful
 from assistant.diagnose.order import with_order
+from assistant.diagnose.outcome import How, Outcome, outcome_of
 from assistant.diagnose.parts import placed
 from assistant.diagnose.proofread import checked
-from assistant.diagnose.reasoning import ENDINGS, symptomatic
+from assistant.diagnose.reasoning import ENDINGS, EXTERNAL, symptomatic
 from assistant.diagnose.rivals import in_proportion, rivals
 from assistant.diagnose.weighing import best_of, weigh
 from assistant.diagnose.wording import advice, summary
@@ -34,6 +35,8 @@ from assistant.records import Action, Category, Citation, DecidedBy, Diagnosis, 
 
 CITED = 6
 """Most root-cause lines of a diagnosis; the first three are the best."""
+OUTLIVED_LINES = 40
+"""Lines behind a doubtful cause, none of which tells of a failure, that show that the run outlived it."""
 _UNKNOWN = Reason(
     "unknown",
     "Unknown",
@@ -61,11 +64,18 @@ def diagnose(case: Case, knowledge: Knowledge, opinions: Sequence[Opinion] = ())
 def judge(facts: Facts, knowledge: Knowledge, opinions: Sequence[Opinion] = ()) -> Diagnosis:
     """Return what `diagnose` returns, for facts that were gathered with the same knowledge."""
     found = conclude(facts, knowledge)
+    outcome = outcome_of(facts)
+    if found.reason == "no_failure" and outcome.how is How.FAILED and (outcome.recorded or outcome.raised):
+        found = _vetoed(found, outcome, facts, knowledge)
+    elif outcome.how is not How.NOTHING_WRONG:
+        found = _by_outcome(found, outcome, facts, knowledge)
     for opinion in opinions:
         better = opinion.ask(facts, found) if doubtful(found) else None
         # that all is well outweighs no doubtful cause where the scheduler saw the job fail
         if better is not None and not (better.reason == "no_failure" and _ended_badly(facts)):
             found = better
+    if outcome.how is How.NOTHING_WRONG:
+        found = _by_outcome(found, outcome, facts, knowledge)
     for opinion in opinions:
         found = opinion.note(facts, found)
     found = in_proportion(calibrated(found, knowledge.curves))
@@ -78,6 +88,86 @@ def judge(facts: Facts, knowledge: Knowledge, opinions: Sequence[Opinion] = ()) 
 
 def _ended_badly(facts: Facts) -> bool:
     return facts.case.job is not None and facts.case.job.ended_badly
+
+
+_ENDED = {
+    How.KILLED: "killed",
+    How.STOPPED: "cancelled",
+    **dict.fromkeys((How.FINISHED, How.GOES_ON, How.NOTHING_WRONG), "no_failure"),
+}
+_SURE = {How.FINISHED: 0.8, How.GOES_ON: 0.7, How.NOTHING_WRONG: 0.5, How.STOPPED: 0.7, How.KILLED: 0.6}
+
+
+def _by_outcome(found: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Knowledge) -> Diagnosis:
+    """Return what the end of the log alone says where nothing tells why; never that all is well where the end shows a failure.
+
+    A doubtful cause that stands long before an end at which nothing is wrong was outlived.
+    """
+    if not facts.lines or facts.case.job is not None:
+        return found
+    well = outcome.how not in (How.KILLED, How.FAILED, How.STOPPED)
+    if found.reason == "no_failure" and well:
+        return found
+    if found.reason not in ("unknown", "no_failure") and not (well and _overruled(found, outcome, facts)):
+        return found
+    if outcome.how is How.FAILED or facts.exits or facts.tasks or facts.kernel or facts.scheduler:
+        return found
+    reason = knowledge.reasons.get(_ENDED[outcome.how])
+    if reason is None:
+        return found
+    cited = outcome.citations()
+    words = summary(reason, _OUTCOME_WORDS[outcome.how].format(line=facts.lines_total), (), cited, facts, found.step)
+    confidence = _SURE[outcome.how]
+    return replace(
+        found,
+        reason=reason.name,
+        category=reason.category,
+        action=reason.action,
+        confidence=confidence,
+        root_cause=cited,
+        summary=words,
+        advice=advice(reason, reason.action, ()),
+    )
+
+
+def _vetoed(found: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Knowledge) -> Diagnosis:
+    """Return `unknown` in place of `no_failure` for a run whose end shows a failure that nothing explains."""
+    cited = outcome.citations() or found.root_cause
+    unknown = _unknown((), facts, knowledge)
+    return replace(
+        unknown, root_cause=cited, summary=f"Its end shows a failure, and nothing tells why: {unknown.summary}", rivals=found.rivals
+    )
+
+
+def _overruled(found: Diagnosis, outcome: Outcome, facts: Facts) -> bool:
+    """Tell whether a run that ended well by all that stands at its end lived with the cause that was found, or never had it."""
+    finished = outcome.how is How.FINISHED
+    if found.reason == "hang":
+        return finished and (outcome.recorded or outcome.counted)
+    if finished and outcome.recorded:
+        return not any(_in_traceback(cited, facts) for cited in found.root_cause)
+    if found.reason in EXTERNAL or not found.root_cause:
+        return False
+    if finished and facts.combined is not None and facts.combined.apart:
+        end = outcome.lines[-1].number
+        elsewhere = [not facts.combined.comparable(cited.line, end) for cited in found.root_cause if cited.file == "job.log"]
+        if elsewhere and all(elsewhere) and not any(_in_traceback(cited, facts) for cited in found.root_cause):
+            return True
+    far = (cited.file == "job.log" and facts.lines_total - cited.line >= OUTLIVED_LINES for cited in found.root_cause)
+    return doubtful(found) and all(far)
+
+
+def _in_traceback(cited: Citation, facts: Facts) -> bool:
+    return cited.file == "job.log" and any(episode.first <= cited.line <= episode.last for episode in facts.episodes)
+
+
+_OUTCOME_WORDS = {
+    How.FINISHED: "it finished",
+    How.GOES_ON: "it goes on at line {line}",
+    How.NOTHING_WRONG: "nothing wrong up to line {line}",
+    How.STOPPED: "a signal ended it",
+    How.KILLED: "SIGKILL ended it",
+}
 
 
 def _never_well(found: Diagnosis, facts: Facts, knowledge: Knowledge) -> Diagnosis:

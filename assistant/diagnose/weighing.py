@@ -249,6 +249,7 @@ def best_of(findings: Sequence[Finding]) -> Finding | None:
         return None
     top = max(finding.strength for finding in counted)
     near = [finding for finding in counted if finding.strength >= top * 0.8 and finding.strength >= top - 0.2]
+    near = [finding for finding in near if not finding.survived] or near
     beside = [finding for finding in near if finding.beside]
     pool = beside if beside and top > 1.0 else near
     return min(pool, key=lambda finding: (finding.file != pool[0].file, finding.line))

@@ -56,6 +56,8 @@ class Combined:
     _sources: NDArray[np.int32]
     _numbers: NDArray[np.int64]
     _labels: tuple[str, ...]
+    _timed: tuple[bool, ...] = ()
+    """Of each piece, whether its lines have times."""
 
     def place(self, line: int) -> tuple[str, int]:
         """Return the file and the number in it of a line of the text, both counted from 1; the line itself where it has none."""
@@ -71,6 +73,18 @@ class Combined:
         wanted = [place for place, known in enumerate(self.names) if known == name]
         at = np.flatnonzero(np.isin(self._sources, wanted) & (self._numbers == number))
         return int(at[0]) + 1 if len(at) else None
+
+    def comparable(self, line: int, other: int) -> bool:
+        """Tell whether of two lines the later one was printed later: in one file always, else where both files have times."""
+        if not (1 <= line <= len(self._sources) and 1 <= other <= len(self._sources)):
+            return True
+        own, its = int(self._sources[line - 1]), int(self._sources[other - 1])
+        return own == its or self.names[own] == self.names[its] or (self._timed[own] and self._timed[its])
+
+    @property
+    def apart(self) -> bool:
+        """Whether the order of the files' lines is not known: there are several, and not all have times."""
+        return len(set(self.names)) > 1 and not all(self._timed)
 
     def label_of(self, line: int) -> str:
         """Return what was put before a line of the text to say whose it is."""
@@ -113,6 +127,7 @@ def combine(files: Sequence[LogFile], *, most_bytes: int = MOST_BYTES) -> Combin
     share = max(most_bytes // max(1, len(files)), 64 << 10)
     pieces: list[Piece] = []
     labels: list[str] = []
+    timed: list[bool] = []
     keys: list[NDArray[np.int64]] = []
     unread: list[str] = []
     stamped: list[tuple[int, NDArray[np.int64]]] = []
@@ -130,6 +145,7 @@ def combine(files: Sequence[LogFile], *, most_bytes: int = MOST_BYTES) -> Combin
             stamped.append((len(keys), times))
         pieces += own
         labels += [label] * len(own)
+        timed += [bool(times.any())] * len(own)
         keys.append(key)
     year = next((found for _, times in stamped if (found := _year(times)) is not None), None)
     for place, times in stamped:
@@ -141,7 +157,13 @@ def combine(files: Sequence[LogFile], *, most_bytes: int = MOST_BYTES) -> Combin
     text = b"".join(everything[at] + b"\n" for at in ordered.tolist())
     all_numbers = np.concatenate(numbers) if numbers else np.empty(0, dtype=np.int64)
     return Combined(
-        text, tuple(piece.name for piece in pieces), tuple(unread), sources[ordered], all_numbers[ordered], tuple(labels)
+        text,
+        tuple(piece.name for piece in pieces),
+        tuple(unread),
+        sources[ordered],
+        all_numbers[ordered],
+        tuple(labels),
+        tuple(timed),
     )
 
 

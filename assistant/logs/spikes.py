@@ -17,6 +17,8 @@ from assistant.records import MetricPoint
 
 MIN_POINTS = 12
 """Fewer steps give no level to leave."""
+FEWEST_BAD, FEWEST_FROM_START = 2, 4
+"""Steps without a number at the end that count: after steps with one, and where there never was one."""
 LEVEL = 40
 """Steps whose median is the level before."""
 
@@ -31,7 +33,7 @@ class Spike:
     lines: tuple[int, ...]
     """What to show of it: the edge, the first point above 1.5 times the level, the middle of the rise."""
     level: float
-    """Loss before it."""
+    """Loss before it; NaN where it never was a number."""
     height: float
     """Loss at the end; NaN when it became NaN."""
     grad_norm_rose: bool
@@ -47,9 +49,7 @@ class Spike:
 def find_spike(points: Sequence[MetricPoint]) -> Spike | None:
     """Return the spike that lasts to the end of the points, None when there is none."""
     points = [point for point in points if point.loss is not None]
-    if len(points) < MIN_POINTS:
-        return None
-    return _not_a_number(points) or _above_level(last_run(points))
+    return _not_a_number(points) or (_above_level(last_run(points)) if len(points) >= MIN_POINTS else None)
 
 
 def last_run(points: Sequence[MetricPoint]) -> Sequence[MetricPoint]:
@@ -65,14 +65,25 @@ def last_run(points: Sequence[MetricPoint]) -> Sequence[MetricPoint]:
 
 
 def _not_a_number(points: Sequence[MetricPoint]) -> Spike | None:
-    bad = [point.loss is not None and not math.isfinite(point.loss) for point in points]
+    bad: list[bool] = []
+    for point in points:
+        # the last line may be cut off behind its loss
+        bad.append(_is_no_number(point) or (point.loss == 0.0 and point.grad_norm is None and bool(bad) and bad[-1]))
     start = len(bad)
     while start > 0 and bad[start - 1]:
         start -= 1
     finite = [point.loss for point in points[:start] if point.loss is not None and math.isfinite(point.loss)]
-    if len(bad) - start < 2 or not finite:
+    fewest = FEWEST_BAD if finite else FEWEST_FROM_START
+    if len(bad) - start < fewest:
         return None
-    return _spike(points, start, median(finite[-LEVEL:]), math.nan)
+    return _spike(points, start, median(finite[-LEVEL:]) if finite else math.nan, math.nan)
+
+
+def _is_no_number(point: MetricPoint) -> bool:
+    """Tell whether a step shows that the numbers are lost; a loss of exactly 0 beside a gradient that is NaN is no loss."""
+    if point.loss is None or not math.isfinite(point.loss):
+        return True
+    return point.loss == 0.0 and point.grad_norm is not None and math.isnan(point.grad_norm)
 
 
 def _above_level(points: Sequence[MetricPoint]) -> Spike | None:

@@ -1,0 +1,184 @@
+"""Tell how the last run of a log ended, from what stands at its end: before anybody asks why.
+
+Proof is wanted for every answer. A run finished where its results, its last step or an exit status say so; it was killed or stopped
+where the last words are those of a signal; it failed where words of failure stand after the last sign of progress. Where nothing of
+the sort is there, nothing is known to be wrong up to the last line, and that is all that can be said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from assistant.diagnose.facts import Facts
+from assistant.diagnose.runs import keyed_lines
+from assistant.diagnose.tracebacks import Kind
+from assistant.logs.lines import Line
+from assistant.records import Citation
+
+TAIL = 60
+"""Lines at the end that are looked at, and all behind the last sign of progress up to `MOST`."""
+MOST = 2000
+OUTLIVED = 25
+"""Ordinary lines behind the last word of failure that show that the run went on."""
+ROUTINE = 30
+"""Lines of one form that make it routine."""
+_FRAME = re.compile(r"\s+(?:@|at|#\d+)\s|\s*File \"|\s{4,}\S")
+
+
+class How(StrEnum):
+    """How a run ended."""
+
+    FINISHED = "finished"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    """By a signal that somebody outside sent: SIGINT, SIGTERM, SIGHUP."""
+    KILLED = "killed"
+    """By SIGKILL."""
+    GOES_ON = "goes on"
+    """It still worked at the last line."""
+    NOTHING_WRONG = "nothing wrong"
+    """Neither an end nor anything wrong shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended, with the lines that show it."""
+
+    how: How
+    lines: tuple[Line, ...] = ()
+    recorded: bool = False
+    """Whether the scheduler, or the script that started it, gives the exit status."""
+    raised: bool = False
+    """Whether a process ended with an exception that nobody caught."""
+    counted: bool = False
+    """Whether it counted up to its last."""
+
+    def citations(self) -> tuple[Citation, ...]:
+        """Return the lines as citations."""
+        return tuple(Citation("job.log", line.number, line.text, str(self.how)) for line in self.lines)
+
+
+_KILLED = re.compile(
+    r"(?:^|[\]\s|:])Killed\s*$|: line \d+:\s+\d+ Killed\b|\bSIGKILL\b|exit ?code\W{1,4}-9\b|return code = -9\b|signal 9\b",
+    re.IGNORECASE,
+)
+_STOPPED = re.compile(
+    r"\b(?:received?|receiving|got|caught|catching|handling)\b.{0,40}?\b(?:SIG(?:INT|TERM|HUP|USR[12])\b|signal:? ?(?:1|2|15)\b)"
+    r"|\breceived (?:1|2|15) death signal|^\^C|\bKeyboardInterrupt|(?:^|[\]\s|:])(?:Terminated|Hangup)\s*$"
+    r"|\b(?:interrupted|stopped|aborted|cancell?ed) by (?:the )?user\b|: line \d+:\s+\d+ (?:Terminated|Hangup)\b"
+    r"|\bshutting down (?:gracefully|server|http server|worker|fastapi)|^stopping all processes|application shutdown complete",
+    re.IGNORECASE,
+)
+_FAILED = re.compile(
+    r"\b(?:errors?|fatal|abort(?:ed|ing)?|exceptions?|panic(?:ked)?|segmentation fault|core dumped|fail(?:ed|ure|ures|s)?)\b"
+    r"|\b(?:denied|not found|no such|invalid|refused|unrecognized|unsupported|crash(?:ed)?|killed|terminated|empty)\b"
+    r"|\b(?:cannot|can't|could not|couldn't|unable to)\b|^usage: |[a-z]Error\b|command not found|\bno (?:training|valid|usable) "
+    r"|\bexit(?:ed)?(?: with)?(?: a)?(?: non-?zero)?(?: exit)?(?: code| status)?[ :=]+-?[1-9]",
+    re.IGNORECASE,
+)
+_HARMLESS = re.compile(
+    r"\b(?:0|no|zero|without(?: any)?) (?:\w+ )?(?:errors?|failures?|failed)|\b(?:errors?|failed|failures?)\b\W{1,4}0\b|deprecat"
+    r"|error (?:bar|rate|bound)|\b(?:mean|absolute|squared?|relative|std|test|val\w*|train\w*|average|avg|word|character) error"
+    r"|\bstderr\b|\w+Warning\b|(?-i:\bWARN(?:ING)?\b|^Warning: |^W\d{4} )|(?:^|\[)skip\b"
+    r"|ignor|skipp|continu|fall(?:ing)? ?back|retry",
+    re.IGNORECASE,
+)
+"""Lines that name an error and tell of none."""
+_WORK = r"train(?:ing)?|fine-?tun(?:e|ing)|evaluat(?:e|ion|ing)|inference|benchmark|job|run|script|experiment|process(?:ing)?"
+_FINISHED = re.compile(
+    rf"\b(?:{_WORK}|generation|all \w+|everything|program)\b.{{0,40}}\b(?:complete[ds]?|finished|done|ended|succeeded|over)\b"
+    r"|^\W{0,6}(?:done|finished|completed?|all done|success)\W{0,6}$"
+    r"|\b(?:finished|completed|done) (?:train\w*|in|after|at|with|successfully)\b"
+    r"|\btrain_(?:runtime|samples_per_second)\b|\bmax_(?:steps|epochs)=?\d* reached"
+    r"|\bexit(?:ed)?(?: with)?(?: code| status)?[ :=]+0\b"
+    r"|^(?:real|user|sys)\t?\s*\d+m|\b(?:total|elapsed|wall)[ _-]?(?:time|runtime|duration)\b"
+    r"|\bfinal (?:\w+ ){0,2}(?:model|result|loss|acc\w*|score|metrics|checkpoint|test)"
+    r"|\b(?:best|test|final) (?:\w+ ){0,2}(?:acc\w*|loss|score|f1|auc|psnr|bleu|ppl|perplexity|map|rmse|mse|mae)\b"
+    r"|100%\||\bsav(?:ed|ing) (?:\w+ ){0,4}(?:model|weights|checkpoint|results?|figure|plot|to)\b"
+    r"|^\|.*\|.*\|\s*$|wandb: (?:Synced|Find logs at|Run summary)|\bSynced \d+ W&B",
+    re.IGNORECASE,
+)
+EXIT_STATUS = re.compile(
+    r"^\s*Exit[ _]Status\s*[:=]\s*(?P<pbs>-?\d+)|^Exited with exit code (?P<lsf>\d+)|^(?P<well>Successfully completed\.)"
+    r"|\bNormal termination \(return value (?P<condor>\d+)\)|^exit_status\s+(?P<sge>\d+)|\bexit(?:_| )code[ =:]+(?P<other>\d+)\s*$",
+    re.IGNORECASE,
+)
+"""The last word of PBS, LSF, HTCondor, SGE and of scripts that print it."""
+_COUNTED = re.compile(r"(?<![\d/.])(\d{1,9}) ?(?:/|of) ?(\d{1,9})(?![\d/])")
+
+
+def outcome_of(facts: Facts) -> Outcome:
+    """Return how the last run of the job log ended; `NOTHING_WRONG` of a log that shows no end."""
+    lines = list(_tail(facts))
+    if not lines:
+        return Outcome(How.NOTHING_WRONG)
+    for line in reversed(lines[-TAIL:]):
+        if (status := EXIT_STATUS.search(line.text)) is not None:
+            bad = any(int(code) for code in status.groups("") if code.lstrip("-").isdigit())
+            return Outcome(How.FAILED if bad else How.FINISHED, (line,), recorded=True)
+    last = [line for line in lines if line.number > facts.progress.last_line][-200:] if facts.progress.lines else lines[-12:]
+    last = [line for line in last if not _FRAME.match(line.text)] or lines[-1:]
+    last = last[-12:]
+    for how, pattern in ((How.KILLED, _KILLED), (How.STOPPED, _STOPPED)):
+        shown = [
+            line for line in last if pattern.search(f"{line.text[:80]} {line.text[-400:]}" if len(line.text) > 480 else line.text)
+        ]
+        if shown:
+            return Outcome(how, tuple(shown[-2:]))
+    apart = facts.combined if facts.combined is not None and facts.combined.apart else None
+    failed = [
+        line
+        for line in lines
+        if line.number > facts.progress.last_line and _fails(line.text) and _seldom(line, facts.progress.forms)
+    ]
+    if failed and sum(line.number > failed[-1].number for line in lines) >= OUTLIVED:
+        failed = []
+    if failed and apart is not None and not _raised(facts, lines[0].number):
+        # an error file without times stands last in the text, whenever it was written: the file that shows the work decides
+        main = [line for line in lines if apart.comparable(line.number, facts.progress.last_line or 1)]
+        if not [line for line in failed if line in main] and (shown := [line for line in main[-25:] if _ends_well(line)]):
+            return Outcome(How.FINISHED, tuple(shown[-2:]))
+    raised = _raised(facts, lines[0].number)
+    if failed or raised:
+        return Outcome(How.FAILED, tuple(failed[:1] + failed[-1:]), raised=raised)
+    finished = [line for line in lines[-25:] if _ends_well(line)]
+    if finished:
+        return Outcome(How.FINISHED, tuple(finished[-2:]), counted=any(_at_last(line.text) for line in finished))
+    at = facts.line(facts.progress.last_line)
+    if at is not None and facts.lines_total - at.number <= TAIL:
+        return Outcome(How.GOES_ON, (at,))
+    return Outcome(How.NOTHING_WRONG, tuple(lines[-1:]))
+
+
+def _tail(facts: Facts) -> Iterator[Line]:
+    total = facts.lines_total
+    first = min(max(facts.progress.last_line, total - MOST), total - TAIL)
+    return (line for line in facts.between(max(first, facts.progress.leg, 1), total) if line.text.strip())
+
+
+def _ends_well(line: Line) -> bool:
+    return _FINISHED.search(line.text[-400:]) is not None or _at_last(line.text)
+
+
+def _fails(text: str) -> bool:
+    return len(text) < 2000 and _FAILED.search(text) is not None and _HARMLESS.search(text) is None
+
+
+def _seldom(line: Line, forms: Mapping[str, int]) -> bool:
+    """Tell whether a line is no routine: what a run prints over and over it lives with."""
+    return all(forms.get(key, 0) < ROUTINE for _, key, _ in keyed_lines([line]))
+
+
+def _raised(facts: Facts, first: int) -> bool:
+    """Tell whether a process of the end raised something that nobody caught."""
+    own = [episode for episode in facts.episodes if episode.kind in (Kind.MAIN, Kind.LAUNCHER)]
+    return any(episode.last >= first and facts.progress.after(episode.last) == 0 for episode in own)
+
+
+def _at_last(text: str) -> bool:
+    """Tell whether a line counts up to its last: `400/400`, `epoch 3 of 3`."""
+    counts = [(int(at), int(of)) for at, of in _COUNTED.findall(text[:400])]
+    return any(at == of and of >= 2 for at, of in counts)

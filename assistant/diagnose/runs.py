@@ -1,0 +1,211 @@
+"""Split a log that holds several runs: of a job that was started again, of a sweep, of a shell that runs programs in turn.
+
+Nothing here knows a framework. What begins a run is told from the log itself: the lines with which the file begins come again, in
+their order and with no counter that has gone on; or a line that can only stand at a start follows one that can only stand at an
+end. Errors of an earlier run are history.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from itertools import pairwise
+from typing import NamedTuple
+
+from assistant.diagnose.times import stamp
+from assistant.logs.lines import Line
+
+HEAD_LINES = 40
+"""Lines at the beginning of a run by which the next one is recognised."""
+MATCHED = 4
+"""Of these lines so many must come again, in their order."""
+WINDOW = 60
+"""Lines within which they must."""
+MOST_HEADS = 200
+"""A line that comes more often is no line of a start: every step, epoch or request prints it."""
+LEAST_SHARE = 0.3
+STRONG_SHARE = 0.6
+"""Share of the head that must come again where no line shows that the run before had ended."""
+PAUSE = timedelta(seconds=45)
+"""Between an error and the first line of all, as somebody starts the program again."""
+SUBSTANCE = 3
+"""Proofs of progress that a run must hold then."""
+READ_LENGTH, KEY_LENGTH, SHORTEST_KEY = 160, 60, 5
+"""Characters of a line that are read, that stay of them, and the fewest that make words."""
+
+_NO_COUNTS = {ord(character): None for character in "0123456789 \t█▉▊▋▌▍▎▏━╸╺"}
+"""Digits, blanks and drawn bars: what differs between two lines of one form."""
+_NUMBER = re.compile(r"(?<![\w.])\d{1,9}(?![\w.]*\w)")
+_STAMP = re.compile(r"\d{1,4}[-/:]\d{1,2}[-/:]\d{1,4}(?:[T ,:.]+\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?)?")
+_GRAVE = re.compile(r"Traceback|Error\b|ERROR|CRITICAL|FATAL|error:|Exception\b|^\s{2,}File ")
+"""Ranks that fail alike print such lines one after another."""
+START = re.compile(
+    r"^nohup: ignoring input"
+    r"|^wandb: (?:Tracking run with|Currently logged in as|Starting wandb agent)"
+    r"|^Sender: LSF System"
+    r"|^(?:={3,}|-{3,}|#{3,})?\s*(?:SLURM_)?JOB_?ID\s*[:=]"
+    r"|^(?:SLURM_JOB_ID|PBS_JOBID|LSB_JOBID)\b"
+    r"|^\[[\d: ,-]+\] \[\w+\] \[runner\.py:\d+:main\] cmd ="
+    r"|^Script started on |^\+ (?:srun|torchrun|python3?|mpirun|accelerate|deepspeed) ",
+    re.IGNORECASE,
+)
+"""Lines that launchers, schedulers and trackers print once, at a start."""
+END = re.compile(
+    r"slurmstepd: error: \*{3} (?:JOB|STEP) \S+ (?:ON|STEPD)|^srun: error: .{0,80}(?:[Ee]xited with|Killed|Terminated)"
+    r"|^(?:Killed|Terminated|Aborted|Hangup)\b|: line \d+:\s+\d+ (?:Killed|Terminated|Aborted|Segmentation fault|Hangup)"
+    r"|ChildFailedError|^KeyboardInterrupt|Main process received SIG|mpirun noticed that|^wandb: Find logs at"
+    r"|^Resource usage summary:|^The output \(if any\) follows|received (?:SIGHUP|signal 1\b)|Got signal: 1\b",
+    re.MULTILINE,
+)
+"""Lines after which a run prints nothing more but what its end makes others print."""
+
+
+class Run(NamedTuple):
+    """One run of several in a log."""
+
+    first: int
+    """Number of its first line."""
+    last: int
+    by: str
+    """How its beginning was recognised, for people; empty for the first one."""
+
+
+class _Begin(NamedTuple):
+    number: int
+    text: str
+    share: float
+    """Of the head's lines, how many came again."""
+
+
+class Keyed(NamedTuple):
+    """A line, and what lines of its form share."""
+
+    number: int
+    key: str
+    text: str
+
+
+def keyed_lines(lines: Sequence[Line]) -> list[Keyed]:
+    """Return the lines that have words, each with what lines of its form share: its beginning without digits, blanks and bars."""
+    keyed = []
+    for number, text in lines:
+        key = text[:READ_LENGTH].translate(_NO_COUNTS)[:KEY_LENGTH]
+        if len(key) >= SHORTEST_KEY:
+            keyed.append(Keyed(number, key, text))
+    return keyed
+
+
+def split_runs(keyed: Sequence[Keyed], tracebacks: Sequence[tuple[int, int]] = (), steps: Sequence[int] = ()) -> tuple[Run, ...]:
+    """Return the runs that a log holds, in order; one where it holds one, none of an empty log.
+
+    Args:
+        keyed: The log, from `keyed_lines`.
+        tracebacks: First and last line of each, in order.
+        steps: Numbers of lines that prove progress; ascending.
+    """
+    if not keyed:
+        return ()
+    ended = sorted({*(last for _, last in tracebacks), *(line.number for line in keyed if END.search(line.text))})
+    begins = {**dict(_first_again(keyed)), **dict(_announced(keyed, ended))}
+    previous = keyed[0].number
+    for begin in _repeated(_outside(keyed, tracebacks)):
+        between_ends = bisect_left(ended, begin.number) - bisect_left(ended, previous)
+        between_steps = bisect_left(steps, begin.number) - bisect_left(steps, previous)
+        if between_ends or (between_steps >= SUBSTANCE and begin.share >= STRONG_SHARE):
+            begins.setdefault(begin.number, f"the log begins again: {begin.text.strip()[:60]!r}")
+            previous = begin.number
+    order = sorted(begins.items())
+    firsts = [(keyed[0].number, ""), *order]
+    lasts = [number - 1 for number, _ in order] + [keyed[-1].number]
+    return tuple(Run(first, last, by) for (first, by), last in zip(firsts, lasts, strict=True))
+
+
+def _first_again(keyed: Sequence[Keyed]) -> Iterator[tuple[int, str]]:
+    """Yield where the very first line comes again right behind a failure, and time has passed or gone back in between."""
+    first = keyed[0]
+    for before, line in pairwise(keyed):
+        if line.key == first.key and line.text != before.text and _GRAVE.search(before.text) and _apart(before.text, line.text):
+            yield line.number, f"the first line again behind an error: {line.text.strip()[:60]!r}"
+
+
+def _apart(before: str, after: str) -> bool:
+    """Tell whether two lines show times so far apart that no program was at work in between."""
+    earlier, later = stamp(before, None), stamp(after, None)
+    return earlier is not None and later is not None and not timedelta() <= later - earlier <= PAUSE
+
+
+def _outside(keyed: Sequence[Keyed], tracebacks: Sequence[tuple[int, int]]) -> list[Keyed]:
+    """Return the lines of no traceback: ranks that fail alike print the same one after another."""
+    inside = {number for first, last in tracebacks for number in range(first, last + 1)}
+    return [line for line in keyed if line.number not in inside]
+
+
+def _announced(keyed: Sequence[Keyed], ended: Sequence[int]) -> Iterator[tuple[int, str]]:
+    """Yield where a start follows an end."""
+    previous = 0
+    for line in keyed:
+        if START.search(line.text):
+            place = bisect_left(ended, line.number)
+            if place and ended[place - 1] > previous:
+                yield line.number, f"{line.text.strip()[:60]!r} after an end in line {ended[place - 1]}"
+            previous = line.number
+
+
+def _repeated(keyed: Sequence[Keyed]) -> Iterator[_Begin]:
+    """Yield where the beginning of the log comes again."""
+    counts = Counter(line.key for line in keyed)
+    head: dict[str, Keyed] = {}
+    for line in keyed[:HEAD_LINES]:
+        if counts[line.key] <= MOST_HEADS and not _GRAVE.search(line.text):
+            head.setdefault(line.key, line)
+    order = {key: place for place, key in enumerate(head)}
+    if len(order) < MATCHED:
+        return
+    again = [place for place, line in enumerate(keyed) if line.key in order and line is not head[line.key]]
+    begun = max(line.number for line in head.values())
+    taken = -1
+    for at, place in enumerate(again):
+        if place <= taken or keyed[place].number <= begun:
+            continue
+        matched = _in_order(keyed, again[at : at + 4 * HEAD_LINES], order)
+        share = len(matched) / len(order)
+        if len(matched) < MATCHED or share < LEAST_SHARE or order[keyed[matched[0]].key] > len(order) // 3:
+            continue
+        if _goes_on(keyed, matched, head):
+            continue
+        yield _Begin(keyed[place].number, keyed[place].text, share)
+        taken = matched[-1]
+
+
+def _in_order(keyed: Sequence[Keyed], again: Sequence[int], order: dict[str, int]) -> list[int]:
+    """Return the places whose lines come in the order of the head, each line of it once, as far as they stand close together."""
+    matched: list[int] = []
+    reached = -1
+    for place in again:
+        if place - again[0] > WINDOW:
+            break
+        here = order[keyed[place].key]
+        if here > reached:
+            matched.append(place)
+            reached = here
+    return matched
+
+
+def _goes_on(keyed: Sequence[Keyed], matched: Sequence[int], head: dict[str, Keyed]) -> bool:
+    """Tell whether a number in these lines has gone on since the head, as that of an epoch whose lines come again."""
+    for place in matched:
+        before, now = _numbers(head[keyed[place].key].text), _numbers(keyed[place].text)
+        if len(before) == len(now) and sum(old != new for old, new in zip(before, now, strict=True)) == 1:
+            old, new = next((old, new) for old, new in zip(before, now, strict=True) if old != new)
+            if old < new <= old + 10_000_000 and re.search(
+                r"epoch|step|iter|round|fold|batch|update", keyed[place].text, re.IGNORECASE
+            ):
+                return True
+    return False
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in _NUMBER.findall(_STAMP.sub("", text))]
