@@ -54,6 +54,7 @@ LOADS = (
     ),
 )
 """How programs say that they loaded a checkpoint; the first that matches counts."""
+STEP_BEFORE = re.compile(r"\b(?:global[ _])?(?:step|iter(?:ation)?)\b\D{0,4}(\d{1,15})(?!\d)", re.IGNORECASE)
 ABOUT = re.compile(rf"\b{_VERB}\b|training starts at step", re.IGNORECASE)
 SUBJECT = re.compile(
     r"checkpoint|ckpt|resum|restor|\bstates?\b|global[ _]step|iter|\bstep|continu|starts at|snapshot|epoch=", re.IGNORECASE
@@ -199,6 +200,8 @@ def _load_line(number: int, text: str) -> LoadLine | None:
         path = (groups.get("path") or "").rstrip("./:")
         step = groups.get("step")
         found = int(step) if step else int(groups["next"]) - 1 if groups.get("next") else None
+        if found is None and path and (said := STEP_BEFORE.search(text[match.start() : max(text.find(path), 0)])) is not None:
+            found = int(said[1])  # `restored step 40 from …/t5-xl`: the words tell it, not a name with a number
         found = found if found is not None else _step_of(path)
         if path or found is not None:
             return LoadLine(number, text.strip()[:300], path, found)
