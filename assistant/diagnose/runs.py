@@ -111,7 +111,7 @@ def split_runs(keyed: Sequence[Keyed], tracebacks: Sequence[tuple[int, int]] = (
     ended = sorted({*(last for _, last in tracebacks), *(line.number for line in keyed if END.search(line.text))})
     begins = {**dict(_first_again(keyed)), **dict(_announced(keyed, ended))}
     previous = keyed[0].number
-    for begin in _repeated(_outside(keyed, tracebacks)):
+    for begin in _repeated(_outside(keyed, tracebacks), ended[0] if ended else keyed[-1].number + 1):
         between_ends = bisect_left(ended, begin.number) - bisect_left(ended, previous)
         between_steps = bisect_left(steps, begin.number) - bisect_left(steps, previous)
         if between_ends or (between_steps >= SUBSTANCE and begin.share >= STRONG_SHARE):
@@ -154,12 +154,12 @@ def _announced(keyed: Sequence[Keyed], ended: Sequence[int]) -> Iterator[tuple[i
             previous = line.number
 
 
-def _repeated(keyed: Sequence[Keyed]) -> Iterator[_Begin]:
-    """Yield where the beginning of the log comes again."""
+def _repeated(keyed: Sequence[Keyed], first_end: int) -> Iterator[_Begin]:
+    """Yield where the beginning of the log comes again; what stands behind the first end is no part of it."""
     counts = Counter(line.key for line in keyed)
     head: dict[str, Keyed] = {}
     for line in keyed[:HEAD_LINES]:
-        if counts[line.key] <= MOST_HEADS and not _GRAVE.search(line.text):
+        if line.number < first_end and counts[line.key] <= MOST_HEADS and not _GRAVE.search(line.text):
             head.setdefault(line.key, line)
     order = {key: place for place, key in enumerate(head)}
     if len(order) < MATCHED:
@@ -175,6 +175,7 @@ def _repeated(keyed: Sequence[Keyed]) -> Iterator[_Begin]:
         if len(matched) < MATCHED or share < LEAST_SHARE or order[keyed[matched[0]].key] > len(order) // 3:
             continue
         if _goes_on(keyed, matched, head):
+            taken = matched[-1]
             continue
         yield _Begin(keyed[place].number, keyed[place].text, share)
         taken = matched[-1]

@@ -69,7 +69,7 @@ def test_the_doctor_says_what_a_broken_ranker_means(cli: Run, site: Path) -> Non
 
 def test_a_broken_ranker_does_not_keep_a_log_from_being_diagnosed(cli: Run, site: Path, tmp_path: Path) -> None:
     (site / "knowledge" / FILE).write_text("broken")
-    (tmp_path / "job.log").write_text("starting\nflux capacitor 3 is depleted\nleaving\n")
+    (tmp_path / "job.log").write_text("starting\nflux capacitor 3 cannot go on\nleaving\n")
     said = cli("diagnose", "--json", tmp_path / "job.log")
     assert said.code == Exit.DONE
     assert said.objects[0]["reason"] == "unknown"

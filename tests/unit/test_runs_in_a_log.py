@@ -1,0 +1,141 @@
+"""One log, several runs: where each begins, what counts in it, and how the last one ended. In formats that nothing here knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from assistant.diagnose.case import Case
+from assistant.diagnose.counters import find_counters
+from assistant.diagnose.facts import Facts, gather
+from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.outcome import How, outcome_of
+from assistant.diagnose.runs import keyed_lines, split_runs
+from assistant.diagnose.verdict import judge
+from assistant.logs.lines import Line
+
+
+@pytest.fixture(scope="module")
+def knowledge() -> Knowledge:
+    return Knowledge.load()
+
+
+def lines_of(text: str) -> list[Line]:
+    return [Line(number, line) for number, line in enumerate(text.splitlines(), 1)]
+
+
+def facts_of(text: str, folder: Path, knowledge: Knowledge, **others: str) -> Facts:
+    (folder / "job.log").write_text(text, encoding="utf-8")
+    for name, more in others.items():
+        (folder / f"{name}.err").write_text(more, encoding="utf-8")
+    return gather(Case.from_path(folder if others else folder / "job.log"), knowledge)
+
+
+STARTS = """\
+bakery simulation, version 3
+reading flour table
+reading oven table
+mixing with 4 workers
+warming the ovens
+"""
+WORK = "".join(f"tray {number} of 400 out, crumb {9 - number / 50:.3f}\n" for number in range(1, 30))
+TRACEBACK = """\
+Traceback (most recent call last):
+  File "/work/bakery.py", line 12, in <module>
+    bake(table["rye"])
+KeyError: 'rye'
+"""
+
+
+def runs_of(text: str, tracebacks: tuple[tuple[int, int], ...] = (), steps: tuple[int, ...] = ()) -> list[int]:
+    return [run.first for run in split_runs(keyed_lines(lines_of(text)), tracebacks, steps)]
+
+
+def test_a_log_that_begins_again_behind_an_end_holds_two_runs() -> None:
+    first = STARTS + TRACEBACK
+    begins = len(first.splitlines()) + 1
+    assert runs_of(first + STARTS + WORK, ((6, 9),)) == [1, begins]
+
+
+def test_lines_of_each_epoch_are_no_beginning() -> None:
+    lines = ("shuffling the pages", "loading the pages", "sorting the pages", "page 1 read")
+    epochs = "".join("\n".join((f"epoch {number}", *lines, "")) for number in range(9))
+    assert runs_of(epochs, steps=tuple(range(1, 40))) == [1]
+
+
+def test_ranks_that_fail_alike_are_one_run() -> None:
+    ranks = "".join(f"[rank{rank}]: {line}\n" for rank in range(4) for line in TRACEBACK.splitlines())
+    inside = tuple((6 + 4 * rank, 9 + 4 * rank) for rank in range(4))
+    assert runs_of(STARTS + ranks, inside) == [1]
+
+
+def test_a_form_whose_number_rises_counts_and_its_other_numbers_do_not() -> None:
+    (counter,) = find_counters(keyed_lines(lines_of(STARTS + WORK)))
+    assert counter.values[:3] == (1.0, 2.0, 3.0)
+    assert counter.before(10) == 5
+    assert counter.after(30) == 4
+
+
+TOLD_OFF = (
+    "Killing subprocess {n}",
+    "rank {n} has left",
+    "retry {n} of 9",
+    "Sending process {n} closing signal SIGTERM",
+    "GPU {n} ok",
+)
+
+
+@pytest.mark.parametrize("line", TOLD_OFF)
+def test_what_is_told_off_one_after_another_is_no_work(line: str) -> None:
+    assert find_counters(keyed_lines(lines_of("".join(f"{line.format(n=number)}\n" for number in range(1, 9))))) == ()
+
+
+ENDS = {
+    "counts to its last": (STARTS + "".join(f"tray {n} of 30 out\n" for n in range(1, 31)), How.FINISHED),
+    "says that it is done": (f"{STARTS}{WORK}baking finished, all trays are out\nevaluation complete\n", How.FINISHED),
+    "goes on": (STARTS + WORK, How.GOES_ON),
+    "killed behind a bar": (f"{STARTS}{WORK}tray 31 of 400 |==>   |Killed\n", How.KILLED),
+    "interrupted": (f"{STARTS}{WORK}^C\nKeyboardInterrupt\n", How.STOPPED),
+    "a signal from outside": (f"{STARTS}{WORK}main process received SIGHUP, leaving\n", How.STOPPED),
+    "an exception": (STARTS + WORK + TRACEBACK, How.FAILED),
+    "a usage error": ("usage: bakery [-h] TABLE\nbakery: error: the following arguments are required: TABLE\n", How.FAILED),
+    "PBS, well": (f"{STARTS}{WORK}connect: Connection refused\n   Exit Status:        0\n", How.FINISHED),
+    "PBS, badly": (f"{STARTS}{WORK}   Exit Status:        1\n", How.FAILED),
+    "LSF, well": (f"{STARTS}{WORK}Successfully completed.\n", How.FINISHED),
+    "nothing of all this": (STARTS, How.NOTHING_WRONG),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_how_a_run_ended_is_told_from_its_end(name: str, tmp_path: Path, knowledge: Knowledge) -> None:
+    text, how = ENDS[name]
+    assert outcome_of(facts_of(text, tmp_path, knowledge)).how is how
+
+
+def test_an_earlier_run_of_the_file_is_history(tmp_path: Path, knowledge: Knowledge) -> None:
+    found = judge(facts_of(STARTS + TRACEBACK + STARTS + WORK, tmp_path, knowledge), knowledge)
+    assert found.reason == "no_failure", found.summary
+    found = judge(facts_of(STARTS + WORK + STARTS + TRACEBACK, tmp_path, knowledge), knowledge)
+    assert found.reason == "key_error", found.summary
+
+
+def test_an_exception_after_the_last_work_is_never_fine(tmp_path: Path, knowledge: Knowledge) -> None:
+    found = judge(facts_of(f"{STARTS}{WORK}evaluation complete\n{TRACEBACK}", tmp_path, knowledge), knowledge)
+    assert found.reason == "key_error", found.summary
+
+
+def test_output_and_error_of_a_folder_are_read_together(tmp_path: Path, knowledge: Knowledge) -> None:
+    found = judge(facts_of(STARTS + WORK, tmp_path, knowledge, job=TRACEBACK), knowledge)
+    assert (found.reason, found.root_cause[0].file, found.root_cause[0].line) == ("key_error", "job.err", 4)
+
+
+def test_a_plain_line_of_the_error_file_does_not_end_a_run_that_finished(tmp_path: Path, knowledge: Knowledge) -> None:
+    done = STARTS + "".join(f"tray {number} of 30 out\n" for number in range(1, 31))
+    found = judge(facts_of(done, tmp_path, knowledge, job="job.sh: line 3: activate: No such file or directory\n"), knowledge)
+    assert found.reason == "no_failure", found.summary
+
+
+def test_a_loss_that_never_was_a_number_is_seen_at_the_first_steps(tmp_path: Path, knowledge: Knowledge) -> None:
+    text = "".join(f"step {number} loss nan grad_norm nan\n" for number in range(1, 9))
+    assert judge(facts_of(text, tmp_path, knowledge), knowledge).reason == "loss_spike"
