@@ -18,6 +18,7 @@ from assistant.logs.metrics import metric_points
 from assistant.records import EventKind, IncidentState, Job, JobSpec, JobState, MetricPoint
 from assistant.recover.batch_script import launches_of
 from assistant.recover.checkpoints.inventory import inventory
+from assistant.recover.checkpoints.place import checkpoint_place
 from assistant.recover.checkpoints.search import SaveState, search_checkpoints
 from assistant.recover.job_program import programs_now, programs_of
 from assistant.recover.loaded import loaded_checkpoint
@@ -235,3 +236,17 @@ def test_a_job_that_hangs_after_its_training_is_never_closed_in_silence(tmp_path
     proven = as_proven(engine, incident, diagnosis, Ended(IncidentState.CLOSED, "nothing had to be done", {}))
     assert proven.state is (IncidentState.ESCALATED if over else IncidentState.CLOSED)
     assert ("still runs and holds" in proven.note) is over
+
+
+@pytest.mark.parametrize(
+    ("line", "folder"),
+    [
+        ("saved checkpoint to /data/run/ckpt5/step_000010.npz", "/data/run/ckpt5"),
+        ("saved checkpoint to /data/run/step_5/model.pt", "/data/run"),
+        ("saved checkpoint to /data/run/epoch=3-step=900.ckpt", "/data/run"),
+    ],
+)
+def test_a_folder_with_a_number_is_cut_off_only_where_it_is_the_checkpoint(line: str, folder: str, tmp_path: Path) -> None:
+    place = checkpoint_place(job(tmp_path, "python train.py"), {}, [line])
+    assert place is not None
+    assert str(place.folder) == folder
