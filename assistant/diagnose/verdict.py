@@ -35,6 +35,10 @@ from assistant.records import Action, Category, Citation, DecidedBy, Diagnosis, 
 
 CITED = 6
 """Most root-cause lines of a diagnosis; the first three are the best."""
+WORTH_NAMING = 0.5
+"""Confidence from which on a rival speaks against a log in which nothing is wrong."""
+FEWEST_LINES = 20
+"""Lines without any sign of work that say something by saying nothing wrong."""
 OUTLIVED_LINES = 40
 """Lines behind a doubtful cause, none of which tells of a failure, that show that the run outlived it."""
 _UNKNOWN = Reason(
@@ -74,7 +78,7 @@ def judge(facts: Facts, knowledge: Knowledge, opinions: Sequence[Opinion] = ()) 
         # that all is well outweighs no doubtful cause where the scheduler saw the job fail
         if better is not None and not (better.reason == "no_failure" and _ended_badly(facts)):
             found = better
-    if outcome.how is How.NOTHING_WRONG:
+    if outcome.how is How.NOTHING_WRONG and _says_enough(found, facts):
         found = _by_outcome(found, outcome, facts, knowledge)
     for opinion in opinions:
         found = opinion.note(facts, found)
@@ -128,6 +132,12 @@ def _by_outcome(found: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Kno
         summary=words,
         advice=advice(reason, reason.action, ()),
     )
+
+
+def _says_enough(found: Diagnosis, facts: Facts) -> bool:
+    """Tell whether a log in which nothing is wrong is long enough to say so, and nobody guesses otherwise."""
+    guessed = any(rival.confidence >= WORTH_NAMING for rival in found.rivals)
+    return not guessed and (bool(facts.progress.lines) or len(facts.lines) >= FEWEST_LINES)
 
 
 def _vetoed(found: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Knowledge) -> Diagnosis:

@@ -91,8 +91,12 @@ def _stands_after_training(engine: Engine, incident: Incident) -> str:
 
 
 def _own_incident(engine: Engine, incident: Incident, restarted: _Restarted) -> Incident | None:
-    """Return the incident about a failure of the restarted job, None while it has none."""
+    """Return the incident about a failure of the restarted job, None while it has none.
+
+    One that is closed is none: it records a requeue, or what others have settled.
+    """
     later = [one for one in engine.store.incidents(job=restarted.job) if one.id > incident.id and one.kind not in ADVICE]
+    later = [one for one in later if one.state is not IncidentState.CLOSED]
     return later[-1] if later else None
 
 

@@ -67,7 +67,7 @@ def test_a_job_runs_and_completes_and_its_log_lies_where_it_is_said(slurm: Slurm
     assert job.submitted is not None
     assert job.started is not None
     assert job.ended is not None
-    assert job.submitted <= job.started < job.ended
+    assert job.submitted <= job.started <= job.ended
     assert job.log is not None
     assert job.log.name == f"fine day-{int(job_id):04}-{job.nodes[0]}.out"
     assert sorted(job.log.read_text().split()) == sorted(job.nodes)
