@@ -94,7 +94,7 @@ def test_a_link_that_takes_over_a_failed_job_is_left_alone(engine: Engine, owner
     ended(engine, first)
     incident = watched(engine, first, over)
     assert (incident.state, "settled elsewhere" in incident.note, second in incident.note) == (IncidentState.CLOSED, True, True)
-    until(lambda: second in writers(owner), 30)
+    until(lambda: second in writers(owner), 90)
     assert writers(owner) == [first, second]
     assert engine.scheduler.job(third).reason == "Dependency"
 
