@@ -63,6 +63,7 @@ def typed_pattern(pattern: str, *, caseless: bool) -> LinearPattern:
     except ContentError as error:
         reason = str(error.__cause__.args[0] if error.__cause__ is not None and error.__cause__.args else error)
         reason = reason[2:-1] if reason.startswith("b'") else reason
+        reason = reason.replace("(?m)", "")  # ours, not the writer's
         raise UsageError(
             f"pattern {pattern[:200]!r}: {reason}. Searches are run by RE2, so that none can take for ever: it has no look-around, "
             "back-references or possessive repeats, and repeats at most 1,000 times; write it without"
