@@ -23,6 +23,7 @@ from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.opinion import Opinion, doubtful
 from assistant.diagnose.order import with_order
 from assistant.diagnose.outcome import How, Outcome, outcome_of
+from assistant.diagnose.particulars import with_particulars
 from assistant.diagnose.parts import placed
 from assistant.diagnose.proofread import checked
 from assistant.diagnose.reasoning import ENDINGS, EXTERNAL, symptomatic
@@ -84,6 +85,7 @@ def judge(facts: Facts, knowledge: Knowledge, opinions: Sequence[Opinion] = ()) 
         found = opinion.note(facts, found)
     found = in_proportion(calibrated(found, knowledge.curves))
     found = with_order(checked(found, facts), facts)
+    found = with_particulars(found, facts, knowledge.reasons.get(found.reason), knowledge.advices)
     found = _told_of_logs(_never_well(found, facts, knowledge), facts)
     if facts.combined is not None:
         return placed(found, facts.combined.place, facts.combined.label_of)
