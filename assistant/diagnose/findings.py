@@ -64,6 +64,8 @@ class Finding:
         return self.weight * self.factor
 
 
+LAST_LINES = 5
+"""Lines behind a traceback at most, where it is the last that a log says."""
 _NCCL_HOST = re.compile(r"^([A-Za-z][\w.-]*):\d+:\d+ \[\d+\] ")
 _SPEAKER = re.compile(
     r"\[(?:epilog|prolog|health\w*|node\w*|gpu\w*|dmesg|kernel|syslog)[ :@/]+([A-Za-z](?=[A-Za-z_.-]{0,254}\d)[\w.-]{1,255}+)\]"
@@ -236,9 +238,14 @@ def _of_episode(
         stream=episode.stream,
         more=judged.more,
     )
-    if episode.kind is Kind.THREAD:
+    if episode.kind is Kind.THREAD and not _last_words(episode, facts):
         finding.factor, finding.note = 0.4, "raised in a side thread"
     return finding
+
+
+def _last_words(episode: Episode, facts: Facts) -> bool:
+    """Tell whether a log ends with a traceback: after a side thread died nothing else did or said anything."""
+    return facts.lines_total - episode.last <= LAST_LINES and not facts.later_steps(episode.last)
 
 
 def _placed(judged: Judged, episode: Episode, facts: Facts) -> Judged:
