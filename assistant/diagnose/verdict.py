@@ -28,6 +28,7 @@ from assistant.diagnose.parts import placed
 from assistant.diagnose.proofread import checked
 from assistant.diagnose.reasoning import ENDINGS, EXTERNAL, symptomatic
 from assistant.diagnose.rivals import in_proportion, rivals
+from assistant.diagnose.survival import says_it_goes_on, work_went_on
 from assistant.diagnose.weighing import best_of, weigh
 from assistant.diagnose.wording import advice, summary
 from assistant.logs.attempt import LogState
@@ -165,8 +166,16 @@ def _overruled(found: Diagnosis, outcome: Outcome, facts: Facts) -> bool:
         elsewhere = [not facts.combined.comparable(cited.line, end) for cited in found.root_cause if cited.file == "job.log"]
         if elsewhere and all(elsewhere) and not any(_in_traceback(cited, facts) for cited in found.root_cause):
             return True
-    far = (cited.file == "job.log" and facts.lines_total - cited.line >= OUTLIVED_LINES for cited in found.root_cause)
-    return doubtful(found) and all(far)
+    if finished and doubtful(found) and all(says_it_goes_on(cited.text) for cited in found.root_cause):
+        return True
+    return doubtful(found) and all(_left_behind(cited, facts) for cited in found.root_cause)
+
+
+def _left_behind(cited: Citation, facts: Facts) -> bool:
+    """Tell whether a log goes on long after a line, or with the work that went on before it."""
+    if cited.file != "job.log":
+        return False
+    return facts.lines_total - cited.line >= OUTLIVED_LINES or work_went_on(cited.line, facts)
 
 
 def _in_traceback(cited: Citation, facts: Facts) -> bool:
