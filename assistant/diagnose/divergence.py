@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Sequence
 
 from assistant.diagnose.facts import Facts
@@ -12,6 +13,13 @@ from assistant.records import EventKind, MetricPoint
 
 SHOWN = 3
 """Steps after the onset that are cited."""
+FEWEST_LOST = 4
+"""Lines with a loss that is no number, where none is one."""
+MOST_OF_LINE = 2000
+_ANY_LOSS = re.compile(
+    r"[lL]oss\w{0,20}['\"]?\s{0,30}[:=]\s{0,8}['\"]?([-+]?(?:\d{1,15}(?:\.\d{0,20})?(?:[eE][-+]?\d{1,3})?|nan|inf(?:inity)?))\b",
+    re.IGNORECASE,
+)
 
 
 def spike_of(facts: Facts) -> Spike | None:
@@ -23,10 +31,29 @@ def spike_of(facts: Facts) -> Spike | None:
     points = [point for point in facts.points if facts.metric_file != "job.log" or point.line >= facts.progress.leg]
     measured, seen = find_spike(points), _seen_by_watch(facts, points)
     if measured is None or seen is None:
-        return measured or seen
+        return measured or seen or _never_a_number(facts)
     return (
         measured if measured.step <= seen.step else dataclasses.replace(measured, step=seen.step, line=seen.line, lines=seen.lines)
     )
+
+
+def _never_a_number(facts: Facts) -> Spike | None:
+    """Return a spike where every loss that the last leg shows, of whatever data, is NaN or infinite; None where one is a number.
+
+    Some programs log no loss of the steps, only of evaluations; an average of no losses is 0.
+    """
+    lost: list[int] = []
+    for line in facts.lines:
+        if line.number < facts.progress.leg or "oss" not in line.text:
+            continue
+        values = [float(value) for value in _ANY_LOSS.findall(line.text[:MOST_OF_LINE])]
+        if any(math.isfinite(value) and value for value in values):
+            return None
+        lost += [line.number] if any(not math.isfinite(value) for value in values) else []
+    if len(lost) < FEWEST_LOST:
+        return None
+    lines = tuple(lost[:SHOWN])
+    return Spike(step=0, line=lost[0], lines=lines, level=math.nan, height=math.nan, grad_norm_rose=False)
 
 
 def _seen_by_watch(facts: Facts, points: Sequence[MetricPoint]) -> Spike | None:

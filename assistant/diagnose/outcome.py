@@ -15,7 +15,7 @@ from enum import StrEnum
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.progress import ROUTINE
 from assistant.diagnose.runs import keyed_lines
-from assistant.diagnose.survival import work_went_on
+from assistant.diagnose.survival import lived_through
 from assistant.diagnose.tracebacks import Kind
 from assistant.logs.lines import Line
 from assistant.records import Citation
@@ -130,11 +130,15 @@ def outcome_of(facts: Facts) -> Outcome:
         if shown:
             return Outcome(how, tuple(shown[-2:]))
     apart = facts.combined if facts.combined is not None and facts.combined.apart else None
+    past = {
+        n for e in facts.episodes if e.last >= lines[0].number and lived_through(e, facts) for n in range(e.first - 1, e.last + 1)
+    }
     failed = [
         line
         for line in lines
         if line.number > facts.progress.last_line and _fails(line.text) and _seldom(line, facts.progress.forms)
     ]
+    failed = [line for line in failed if line.number not in past]
     if failed and sum(line.number > failed[-1].number for line in lines) >= OUTLIVED:
         failed = []
     if failed and apart is not None and not _raised(facts, lines[0].number):
@@ -177,7 +181,7 @@ def _raised(facts: Facts, first: int) -> bool:
     """Tell whether a process of the end raised something that nobody caught."""
     own = [episode for episode in facts.episodes if episode.kind in (Kind.MAIN, Kind.LAUNCHER)]
     last = [episode for episode in own if episode.last >= first and facts.progress.after(episode.last) == 0]
-    return any(not work_went_on(episode.last, facts) for episode in last)
+    return any(not lived_through(episode, facts) for episode in last)
 
 
 def _at_last(text: str) -> bool:

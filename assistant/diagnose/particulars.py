@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from assistant.content.advice import Advice
 from assistant.content.reasons import Reason
+from assistant.diagnose.divergence import spike_of
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.tracebacks import Frame
 from assistant.records import Category, Citation, Diagnosis
@@ -76,9 +77,11 @@ def _near(cited: Citation, facts: Facts) -> list[str]:
 
 
 def _never_finite(facts: Facts) -> bool:
-    """Tell whether no logged step had a finite loss and a finite gradient norm."""
-    logged = [[value for value in (point.loss, point.grad_norm) if value is not None] for point in facts.points]
-    return any(logged) and not any(values and all(map(math.isfinite, values)) for values in logged)
+    """Tell whether no logged step had a loss or gradient norm that was a number; an average of no losses is 0."""
+    logged = [value for point in facts.points for value in (point.loss, point.grad_norm) if value is not None]
+    spike = spike_of(facts)
+    lost = any(not math.isfinite(value) for value in logged) or (spike is not None and math.isnan(spike.level))
+    return lost and not any(math.isfinite(value) and value for value in logged)
 
 
 def _gib(number: str, unit: str) -> float:

@@ -12,6 +12,7 @@ from assistant.diagnose.findings import Finding
 from assistant.diagnose.progress import RECURRING, ROUTINE
 from assistant.diagnose.reasoning import ENDINGS, HARDWARE
 from assistant.diagnose.runs import keyed_lines
+from assistant.diagnose.tracebacks import Episode
 
 SURVIVED_STEPS = 3
 """Later steps after which an error counts as survived."""
@@ -35,6 +36,8 @@ def weigh_place(finding: Finding, facts: Facts) -> None:
     if finding.reason in ENDINGS:
         # a notice comes minutes ahead, and whoever watches prints between the steps
         interrupted = finding.reason == "cancelled" and "Interrupt" in finding.text
+        if interrupted and _only_others_speak(finding, facts):
+            return
         if facts.before_leg(finding.line) or later > (SURVIVED_STEPS if interrupted else 20 * SURVIVED_STEPS):
             finding.factor *= 0.15
         return
@@ -55,7 +58,7 @@ def weigh_place(finding: Finding, facts: Facts) -> None:
     elif work_went_on(episode.last if episode is not None else finding.line, facts) and not finding.blames:
         finding.factor *= 0.25
         finding.note, finding.survived = "the work that went on before it went on after it", True
-    elif _logged_by_itself(finding, facts):
+    elif (quoted := episode or _quoted_by(finding, facts)) is not None and logged_by_itself(quoted, facts):
         finding.factor *= 0.25
         finding.note, finding.survived = "the program caught it, wrote it down and went on", True
     elif factor := _went_on(finding, facts):
@@ -67,6 +70,15 @@ def weigh_place(finding: Finding, facts: Facts) -> None:
     elif episode is None and not finding.blames and _is_warning(finding.text):
         finding.factor *= 0.7 if finding.reason in HARDWARE else 0.5
         finding.note = "printed as a warning"
+
+
+def _only_others_speak(finding: Finding, facts: Facts) -> bool:
+    """Tell whether after a person ended the main process only its children speak, with what they had not yet printed."""
+    if finding.episode is None:
+        return False
+    after = facts.between(finding.episode.last + 1, finding.episode.last + LOOK_AHEAD)
+    ends = facts.lines_total <= finding.episode.last + LOOK_AHEAD
+    return ends and all(facts.streams.body(entry.text).stream != finding.stream for entry in after)
 
 
 def _is_warning(text: str) -> bool:
@@ -151,10 +163,19 @@ def work_went_on(line: int, facts: Facts) -> bool:
     return daily >= DAILY_AFTER or recurring >= RECURRING_AFTER
 
 
-def _logged_by_itself(finding: Finding, facts: Facts) -> bool:
+def _quoted_by(finding: Finding, facts: Facts) -> Episode | None:
+    """Return the traceback that begins on the next line."""
+    return next((episode for episode in facts.episodes if episode.first == finding.line + 1), None)
+
+
+def lived_through(episode: Episode, facts: Facts) -> bool:
+    """Tell whether a program goes on after a traceback: with the work from before, or having written it down itself."""
+    return work_went_on(episode.last, facts) or logged_by_itself(episode, facts)
+
+
+def logged_by_itself(episode: Episode, facts: Facts) -> bool:
     """Tell whether the line before a traceback quotes its exception, as a logger does, and ordinary lines follow to the end."""
-    episode = finding.episode or next((e for e in facts.episodes if e.first == finding.line + 1), None)
-    if episode is None or episode.first < 2:
+    if episode.first < 2:
         return False
     message = max((raised.message for raised in episode.raised), key=len)[:60]
     before = facts.between(episode.first - 1, episode.first - 1)

@@ -28,7 +28,7 @@ from assistant.diagnose.parts import placed
 from assistant.diagnose.proofread import checked
 from assistant.diagnose.reasoning import ENDINGS, EXTERNAL, symptomatic
 from assistant.diagnose.rivals import in_proportion, rivals
-from assistant.diagnose.survival import says_it_goes_on, work_went_on
+from assistant.diagnose.survival import lived_through, says_it_goes_on, work_went_on
 from assistant.diagnose.weighing import best_of, weigh
 from assistant.diagnose.wording import advice, summary
 from assistant.logs.attempt import LogState
@@ -175,6 +175,9 @@ def _left_behind(cited: Citation, facts: Facts) -> bool:
     """Tell whether a log goes on long after a line, or with the work that went on before it."""
     if cited.file != "job.log":
         return False
+    episode = next((e for e in facts.episodes if e.first - 1 <= cited.line <= e.last), None)
+    if episode is not None:
+        return lived_through(episode, facts) or facts.lines_total - cited.line >= OUTLIVED_LINES
     return facts.lines_total - cited.line >= OUTLIVED_LINES or work_went_on(cited.line, facts)
 
 
