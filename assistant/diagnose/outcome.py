@@ -130,9 +130,8 @@ def outcome_of(facts: Facts) -> Outcome:
         if shown:
             return Outcome(how, tuple(shown[-2:]))
     apart = facts.combined if facts.combined is not None and facts.combined.apart else None
-    past = {
-        n for e in facts.episodes if e.last >= lines[0].number and lived_through(e, facts) for n in range(e.first - 1, e.last + 1)
-    }
+    handled = [episode for episode in facts.episodes if episode.last >= lines[0].number and lived_through(episode, facts)]
+    past = {number for episode in handled for number in range(episode.first - 1, episode.last + 1)}
     failed = [
         line
         for line in lines
