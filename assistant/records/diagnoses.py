@@ -36,6 +36,22 @@ class NodeFinding:
 
 
 @dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where a failure showed itself, for a person to look at; it accuses no node."""
+
+    why: str
+    """What happened there: it raised the error, it failed first, it did not join, its peers lost it."""
+    node: str | None = None
+    rank: int | None = None
+    task: int | None = None
+    """Slurm task, where only that is known."""
+    gpu: int | None = None
+    """Number of the GPU on its node."""
+    citations: tuple[Citation, ...] = ()
+    """The line that shows it and the one that places it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Rival:
     """Another explanation that was weighed."""
 
@@ -120,6 +136,8 @@ class Diagnosis:
     """start, loading, first_step, training, evaluation, checkpoint or end; empty when unknown."""
     patterns: tuple[NodePattern, ...] = ()
     """What neighbours, time and the ledger of nodes add."""
+    where: tuple[Whereabouts, ...] = ()
+    """Where it happened, what raised the error first; `nodes` says who is at fault."""
 
     @property
     def faulty_nodes(self) -> tuple[str, ...]:

@@ -67,7 +67,8 @@ def check_config(context: typer.Context, as_json: Json = False) -> None:
     """
     from assistant.content.filters import filters
     from assistant.content.playbooks import playbooks
-    from assistant.content.reasons import reasons, xids
+    from assistant.content.device_codes import xids
+    from assistant.content.reasons import reasons
     from assistant.errors import ContentError
     from assistant.policy import short_digest
 
