@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import cache
 from pathlib import Path
 
-from assistant.content.reading import build, content_files, knowledge_file, read_toml
+from assistant.content.reading import build, content_files, read_toml
 from assistant.errors import ContentError
 from assistant.records import Action, Category
 

@@ -35,7 +35,7 @@ def of_kernel(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
     """Yield what the kernels say; a line with a device code means what the code's table says."""
     signatures, herrings, _ = split(facts.kernel_hits)
     coded = [line for line in facts.kernel if line.event is not None]
-    meanings = {line.number: combined(coded, place, knowledge.site) for place, line in enumerate(coded)}
+    meanings = {line.number: meaning for line, meaning in zip(coded, combined(coded, knowledge.site), strict=True)}
     for line in facts.kernel:
         meaning = meanings.get(line.number)
         if meaning is not None and meaning.reason in knowledge.reasons:

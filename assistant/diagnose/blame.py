@@ -152,7 +152,9 @@ def _named_by_all(findings: Sequence[Finding], facts: Facts) -> tuple[NodeFindin
     reports: dict[str, dict[str, Finding]] = defaultdict(dict)
     for finding in findings:
         if finding.reason == "network_error" and finding.file == "job.log" and (peer := peer_of(finding.text, facts)):
-            reporter = facts.places.node_of(finding.host) if finding.host else facts.places.host_of(rank=finding.rank, task=finding.task)
+            reporter = (
+                facts.places.node_of(finding.host) if finding.host else facts.places.host_of(rank=finding.rank, task=finding.task)
+            )
             if reporter is not None and reporter != peer:
                 reports[peer].setdefault(reporter, finding)
     if len(reports) != 1:
@@ -161,7 +163,11 @@ def _named_by_all(findings: Sequence[Finding], facts: Facts) -> tuple[NodeFindin
     if len(reporters) < FEWEST_REPORTERS or not facts.places.knows(peer):
         return ()
     cited = tuple(_cite(finding) for finding in list(reporters.values())[:3])
-    return (NodeFinding(peer, f"the job log says: {', '.join(sorted(reporters))} cannot reach it, and nobody fails to reach another", cited),)
+    return (
+        NodeFinding(
+            peer, f"the job log says: {', '.join(sorted(reporters))} cannot reach it, and nobody fails to reach another", cited
+        ),
+    )
 
 
 def peer_of(text: str, facts: Facts) -> str | None:

@@ -22,9 +22,12 @@ _NCCL_OWN = re.compile(r"(?<![\d.])(\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3})<0>")
 _MARKED = re.compile(r"^\[rank(\d{1,9})\]")
 _RANK = re.compile(r"(?<!local[ _-])(?<!local)(?<![A-Za-z_-])(?:[Gg]lobal[ _-]?)?[Rr](?:ank|ANK)[ =:#]{0,3}(\d{1,9})\b")
 _LOCAL = re.compile(r"[Ll]ocal[ _-]?rank[ =:#]{0,3}(\d{1,4})\b", re.IGNORECASE)
-_HOST_KEY = re.compile(r"\b(?:host(?:name)?|node(?:[ _-]?name)?|NodeName)\b[ \"']{0,2}[=:| ][ \"']{0,3}([A-Za-z][\w.-]*\w)", re.IGNORECASE)
+_HOST_KEY = re.compile(
+    r"\b(?:host(?:name)?|node(?:[ _-]?name)?|NodeName)\b[ \"']{0,2}[=:| ][ \"']{0,3}([A-Za-z][\w.-]*\w)", re.IGNORECASE
+)
 _SUBJECT = re.compile(
-    r"(?<![A-Za-z_-])[Rr](?:ank|ANK)[ =:#]{0,3}\d{1,9}[ ,:]{0,2}(?:\(|(?:is |was |now )?(?:running |started |launched |placed |pid \d+ )*(?:on|at) |PID \d+ RUNNING AT )"
+    r"(?<![A-Za-z_-])[Rr](?:ank|ANK)[ =:#]{0,3}\d{1,9}[ ,:]{0,2}"
+    r"(?:\(|(?:is |was |now )?(?:running |started |launched |placed |pid \d+ )*(?:on|at) |PID \d+ RUNNING AT )"
     r"(?:node |host )?([A-Za-z][\w.-]*\w)"
 )
 _RANGE = re.compile(r"\branks?[ =:\[]{1,3}(\d{1,9}) ?(?:-|to|\.\.+) ?(\d{1,9})\b")
@@ -54,6 +57,8 @@ def read_places(lines: Iterable[NumberedLine], streams: Streams, exits: Sequence
     for report in tasks:
         for task in report.tasks:
             places.add_task(task, report.host, report.line)
+    ended = {report.host for report in tasks if report.how.startswith("Exited with")}
+    places.own_exit = ended.pop() if len(ended) == 1 else None
     places.settle()
     return places
 

@@ -8,6 +8,7 @@ tested, and nobody is blamed. Codes of one device within some minutes are one ev
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -33,6 +34,8 @@ _HARMLESS = "None"
 ONE_EVENT = timedelta(minutes=10)
 """Codes of one device that lie further apart have nothing to do with each other."""
 UNCLEAR_WEIGHT = 0.55
+MOST_COMPARED = 200
+"""Of one device: a driver may print the same code thousands of times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,25 +69,34 @@ class Moment(Protocol):
     """What is needed of a kernel line to set its event against others."""
 
     @property
-    def host(self) -> str | None: ...
+    def host(self) -> str | None:
+        """The host whose kernel printed it."""
 
     @property
-    def event(self) -> DeviceEvent | None: ...
+    def event(self) -> DeviceEvent | None:
+        """The code that it reports."""
 
     def apart(self, other: Moment) -> timedelta | None:
         """Return how far two lines lie apart in time, None where that is not known."""
 
 
 def event_of(text: str) -> DeviceEvent | None:
-    """Return the event that a line reports, None for other lines."""
-    if "id" in text or "ID" in text:
-        if match := _SXID.search(text):
-            return DeviceEvent("sxid", match[2], match[1], _severity(text))
-        if (match := _XID.search(text)) and not text[: match.start() + 1].endswith("SX"):
-            recovery = _RECOVERY.search(text)
-            return DeviceEvent("xid", match[2] or match[3], match[1], _severity(text), recovery[1] if recovery else "")
-    if ("07" in text or "EI" in text or "EJ" in text) and (match := _ASCEND.search(text)):
+    """Return the event that a line of a job reports, None for other lines."""
+    event = kernel_event(text)
+    if event is None and ("07" in text or "EI" in text or "EJ" in text) and (match := _ASCEND.search(text)):
         return DeviceEvent("ascend", match[1] or match[2] or match[3])
+    return event
+
+
+def kernel_event(text: str) -> DeviceEvent | None:
+    """Return the XID or SXID that a line reports, None for other lines; Ascend's codes stand in no kernel log."""
+    if "Xid" not in text and "XID" not in text and "xid" not in text:
+        return None
+    if match := _SXID.search(text):
+        return DeviceEvent("sxid", match[2], match[1], _severity(text))
+    if (match := _XID.search(text)) and not text[: match.start() + 1].endswith("SX"):
+        recovery = _RECOVERY.search(text)
+        return DeviceEvent("xid", match[2] or match[3], match[1], _severity(text), recovery[1] if recovery else "")
     return None
 
 
@@ -99,29 +111,40 @@ def meaning_of(event: DeviceEvent, site: Path | None = None) -> Meaning | None:
     return _of_row(event, row)
 
 
-def combined(moments: Sequence[Moment], place: int, site: Path | None = None) -> Meaning | None:
-    """Return what the event of one line means among the others of its device.
+def combined(moments: Sequence[Moment], site: Path | None = None) -> list[Meaning | None]:
+    """Return what each event means among the others of its device.
 
     Args:
         moments: All lines of the kernel logs that report a code.
-        place: Which of them.
         site: The site's folder.
     """
-    own = moments[place]
-    meaning = meaning_of(own.event, site) if own.event is not None else None
-    if own.event is None or meaning is None or meaning.role is not Role.ROOT or own.event.family != "xid":
+    meanings = [meaning_of(moment.event, site) if moment.event is not None else None for moment in moments]
+    proofs: dict[tuple[str | None, str | None], list[Moment]] = defaultdict(list)
+    wishes: dict[tuple[str | None, str | None], list[Moment]] = defaultdict(list)
+    for moment, meaning in zip(moments, meanings, strict=True):
+        if moment.event is None or moment.event.family != "xid":
+            continue
+        if meaning is not None and meaning.blames and len(proofs[_device(moment)]) < MOST_COMPARED:
+            proofs[_device(moment)].append(moment)
+        if moment.event.recovery not in ("", _HARMLESS) and len(wishes[_device(moment)]) < MOST_COMPARED:
+            wishes[_device(moment)].append(moment)
+    return [
+        _among(moment, meaning, proofs.get(_device(moment), ()), wishes.get(_device(moment), ()))
+        for moment, meaning in zip(moments, meanings, strict=True)
+    ]
+
+
+def _among(own: Moment, meaning: Meaning | None, proofs: Sequence[Moment], wishes: Sequence[Moment]) -> Meaning | None:
+    """Return what an event means beside a fault of its device, or where the driver wants its device reset."""
+    if own.event is None or meaning is None or meaning.role is not Role.ROOT or meaning.blames or own.event.family != "xid":
         return meaning
-    around = [other for n, other in enumerate(moments) if n != place and _same_device(own, other)]
-    if meaning.blames:
-        return meaning
-    if any(_proves(other, site) for other in around):
+    if any(_together(own, other) for other in proofs):
         return replace(meaning, role=Role.SYMPTOM, rule=f"{meaning.rule}, beside a fault of the device")
-    wanted = next((other.event.recovery for other in around if other.event is not None and other.event.recovery), "")
-    if wanted and wanted != _HARMLESS:
-        return replace(
-            meaning, blames=True, weight=0.9, action=Action.CORDON_AND_RESTART, rule=f"{meaning.rule}; the driver wants: {wanted}"
-        )
-    return meaning
+    wish = next((other.event.recovery for other in wishes if other.event is not None and _together(own, other)), "")
+    if not wish:
+        return meaning
+    rule = f"{meaning.rule}; the driver wants: {wish}"
+    return replace(meaning, blames=True, weight=0.9, action=Action.CORDON_AND_RESTART, rule=rule)
 
 
 def _of_row(event: DeviceEvent, row: DeviceCode) -> Meaning:
@@ -130,7 +153,7 @@ def _of_row(event: DeviceEvent, row: DeviceCode) -> Meaning:
     rule = f"{event.family} {event.code} ({row.meaning}{vendor})"
     if not row.root:
         symptom = row.kind is CodeKind.FOLLOWS and row.reason != "cascade" and event.family == "ascend"
-        return Meaning(reason, Role.SYMPTOM if symptom else Role.CASCADE, 0.6, False, row.action, rule)
+        return Meaning(reason, Role.SYMPTOM if symptom else Role.CASCADE, 0.7 if symptom else 0.6, False, row.action, rule)
     if row.kind in (CodeKind.UNCLEAR, CodeKind.UNUSED):
         return Meaning(reason, Role.ROOT, UNCLEAR_WEIGHT if event.family == "xid" else 0.8, False, row.action, rule)
     if event.fatal is False:
@@ -150,15 +173,12 @@ def _of_switch(event: DeviceEvent, site: Path | None) -> Meaning:
     return Meaning("nvlink_error", Role.SYMPTOM, 0.5, False, None, f"sxid {event.code}{words}")
 
 
-def _proves(moment: Moment, site: Path | None) -> bool:
-    meaning = meaning_of(moment.event, site) if moment.event is not None and moment.event.family == "xid" else None
-    return meaning is not None and meaning.blames and meaning.role is Role.ROOT
+def _device(moment: Moment) -> tuple[str | None, str | None]:
+    return moment.host, moment.event.device if moment.event is not None else None
 
 
-def _same_device(one: Moment, other: Moment) -> bool:
-    if one.event is None or other.event is None or one.host != other.host or one.event.device != other.event.device:
-        return False
-    apart = one.apart(other)
+def _together(own: Moment, other: Moment) -> bool:
+    apart = own.apart(other)
     return apart is None or apart <= ONE_EVENT
 
 

@@ -118,7 +118,8 @@ def gather(case: Case, knowledge: Knowledge) -> Facts:
     own_points = points if metric_file == "job.log" else metric_points(lines)
     progress = read_progress(lines, own_points, [(episode.first, episode.last) for episode in episodes])
     if combined is None:
-        places.settle(progress.lines[progress.before(progress.leg) - 1] if progress.leg and progress.before(progress.leg) else 0)
+        proofs = progress.before(progress.leg - 1) if progress.leg else 0
+        places.settle(progress.lines[proofs - 1] if proofs else 0)
     return Facts(
         case=case,
         lines=lines,

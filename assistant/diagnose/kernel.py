@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from assistant.diagnose.device_events import DeviceEvent, Moment, event_of
+from assistant.diagnose.device_events import DeviceEvent, Moment, kernel_event
 from assistant.diagnose.streams import host_like
 from assistant.diagnose.times import stamp
 from assistant.diagnose.tracebacks import NumberedLine
@@ -71,7 +71,9 @@ def read_kernel(lines: Iterable[NumberedLine], hosts: Collection[str] = (), year
             section = header
         up = _UPTIME.match(text)
         read.append(
-            KernelLine(number, text, _host(text, known) or section, stamp(text, year), event_of(text), float(up[1]) if up else None)
+            KernelLine(
+                number, text, _host(text, known) or section, stamp(text, year), kernel_event(text), float(up[1]) if up else None
+            )
         )
     return read
 

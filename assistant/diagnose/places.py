@@ -1,7 +1,8 @@
 """Where a job ran: rank, GPU, host and node, each claim with the line that makes it.
 
-Claims come from single lines (`claims`), tables (`rosters`) and launchers. Hosts that claim the same rank contradict each other: such
-a rank is nowhere. What no line claims is reckoned only where it is proven that each node holds a block of consecutive ranks.
+Claims come from single lines (`claims`), tables (`rosters`) and launchers. Hosts that claim the same rank contradict each
+other: such a rank is nowhere. What no line claims is reckoned only where it is proven that each node holds a block of
+consecutive ranks.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import NamedTuple
 
 _AWS_HOST = re.compile(r"^ip-(\d{1,3})-(\d{1,3})-(\d{1,3})-(\d{1,3})(?:\.|$)")
 ADDRESS = re.compile(r"^\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}$")
-_NOWHERE = frozenset({"localhost", "localhost.localdomain", "127.0.0.1", "0.0.0.0"})  # noqa: S104 - compared, nothing is bound
+_NOWHERE = frozenset({"localhost", "localhost.localdomain", "127.0.0.1", "0.0.0.0"})
 COMMON_SIZES = (1, 2, 4, 8, 16)
 """Ranks per node of which one must divide the first rank of every node."""
 
@@ -42,6 +43,8 @@ class Places:
         self.since = 0
         """Line behind which the last run begins: where it claims a rank, claims of runs before it do not count."""
         self.highest_rank = -1
+        self.own_exit: str | None = None
+        """The only host whose task ended by itself with an exit code, as srun reports it."""
         self._ranks: dict[int, dict[str, int]] = defaultdict(dict)
         self._tasks: dict[int, dict[str, int]] = defaultdict(dict)
         self._gpus: dict[int, int] = {}
@@ -158,13 +161,27 @@ class Places:
                 return self._agreed([host])
         size = self._block()
         if size is None:
-            return None
+            return self._of_task(rank)
         first = rank - rank % size
         based = [host for host, base in spans if base == first]
         if based:
             return self._agreed(based)
         neighbours = [host for other in range(first, first + size) for host in self._current(self._ranks.get(other, {}))]
         return self._agreed(neighbours) if neighbours else None
+
+    def _of_task(self, rank: int) -> str | None:
+        """Return the node of the Slurm task that would hold a rank, where that node alone ended by itself.
+
+        The order of tasks is no proof: a rendezvous numbers the nodes as they arrive.
+        """
+        if (
+            self.per_node is None
+            or self.per_node < 1
+            or len(_alike(h for claims in self._tasks.values() for h in claims)) < len(self._tasks)
+        ):
+            return None
+        host = self._agreed(self._current(self._tasks.get(rank // self.per_node, {})))
+        return host if host is not None and host == self.own_exit else None
 
     def _block(self) -> int | None:
         """Return how many consecutive ranks each node holds, None where that is not proven."""

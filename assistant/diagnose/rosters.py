@@ -1,5 +1,7 @@
-"""Read tables that tell where ranks, pods and addresses are: a map that mpirun displays, `kubectl get pods -o wide`, a hosts file,
-`kubectl describe pod`, DeepSpeed's world, and dictionaries that programs print.
+"""Read tables that tell where ranks, pods and addresses are.
+
+A map that mpirun displays, `kubectl get pods -o wide`, `kubectl describe pod`, a hosts file, DeepSpeed's world, and dictionaries
+that programs print.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from assistant.diagnose.streams import host_like
 
 _MAP_NODE = re.compile(r"^\s*Data for node: ([\w.-]+)")
 _MAP_RANK = re.compile(r"\bProcess rank: (\d{1,9})\b")
-_HOSTS_FILE = re.compile(r"^(\d{1,3}(?:\.\d{1,3}){3})\s+([A-Za-z][\w.-]*)(?:\s+[A-Za-z][\w.-]*)*\s*$")
+_HOSTS_FILE = re.compile(r"^(\d{1,3}(?:\.\d{1,3}){3})[ \t]{1,20}([A-Za-z][\w.-]*)(?:[ \t]{1,20}[A-Za-z][\w.-]*)*+[ \t]*$")
 _ASSIGNED = re.compile(r"Successfully assigned (?:[\w.-]+/)?([\w.-]+) to ([\w.-]+)")
 _DESCRIBED = re.compile(r"^(Name|Node):\s+([\w.-]+)(?:/([\d.]+))?\s*$")
 _DICTIONARY = re.compile(r"\{[^{}]{6,20000}\}")
@@ -93,7 +95,7 @@ class Rosters:
 
 
 def _ranks_of(table: Mapping[object, object], *, in_order: bool) -> Iterator[tuple[int, str]]:
-    """Yield the ranks of a table `rank: host` or `host: ranks`; nothing where two hosts hold the same numbers, which are GPUs then."""
+    """Yield the ranks of a table `rank: host` or `host: ranks`; none where two hosts hold the same numbers: these are GPUs."""
     if table and all(_is_rank(key) and isinstance(host, str) and host_like(host) for key, host in table.items()):
         yield from ((int(str(key)), str(host)) for key, host in table.items())
         return

@@ -285,7 +285,8 @@ def _by_cause(
 def _asked_for(cause: Finding, errors: Sequence[Finding]) -> Action | None:
     """Return the action of a cause; a device code of the kernel that makes its node suspect asks for a test before a restart."""
     suspect = any(
-        f.reason == cause.reason and f.file == "dmesg.log" and f.factor > 0.5 and f.action is Action.CORDON_AND_RESTART for f in errors
+        f.reason == cause.reason and f.file == "dmesg.log" and f.factor > 0.5 and f.action is Action.CORDON_AND_RESTART
+        for f in errors
     )
     return Action.CORDON_AND_RESTART if suspect else cause.action
 

@@ -21,12 +21,16 @@ _NCCL = re.compile(r"^([A-Za-z][\w.-]*):\d+:\d+ \[(\d{1,4})\] ")
 _RANK = re.compile(r"\[(?:PG [^\]]{0,100}?)?Rank (\d{1,9})\]|(?<!local[ _])\brank[ =:]+(\d{1,9})\b", re.IGNORECASE)
 _ABSENT = re.compile(
     r"\b(?:missing|absent|unjoined|lagging) ranks?\b[^\d\n]{0,12}(\d[\d, ]{0,200})"
-    r"|\branks? (\d[\d, ]{0,200}?) (?:has|have|did|is|are|never|failed)\b.{0,12}?(?:join|enter|reach|call|arriv|pass|respond)"
-    r"|/(?:task|process)[:=](\d{1,6})\b.{0,40}(?:unhealthy|heartbeat|unreachable)|stopped sending heartbeats\D{0,80}task[:=](\d{1,6})",
+    r"|\branks? (\d[\d, ]{0,200}?) (?:never|failed to|(?:has|have|had|did|do|does|is|are|was|were)(?: not|n't)|(?:has|have) yet to)"
+    r" (?:yet )?(?:join|enter|reach|call|arriv|pass|respond)"
+    r"|/(?:task|process)[:=](\d{1,6})\b.{0,40}(?:unhealthy|heartbeat|unreachable)"
+    r"|stopped sending heartbeats\D{0,80}task[:=](\d{1,6})",
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"\d{1,9}")
-_REASONS = frozenset({"nccl_timeout_error", "nccl_remote_error", "hang", "node_failure", "connection_error", "network_error", "unknown"})
+_REASONS = frozenset(
+    {"nccl_timeout_error", "nccl_remote_error", "hang", "node_failure", "connection_error", "network_error", "unknown"}
+)
 """Reasons for which it matters who was absent or lost."""
 
 
@@ -90,7 +94,15 @@ def _absent(found: Diagnosis, facts: Facts) -> Iterator[Whereabouts]:
     if found.reason not in _REASONS:
         return
     if (late := behind(facts)) is not None:
-        yield _placed("it alone is behind in the collective", late[0], None, None, None, Citation("job.log", late[1], late[2], "behind"), facts)
+        yield _placed(
+            "it alone is behind in the collective",
+            late[0],
+            None,
+            None,
+            None,
+            Citation("job.log", late[1], late[2], "behind"),
+            facts,
+        )
     for hit in facts.lines:
         if ("ank" in hit.text or "task" in hit.text) and (match := _ABSENT.search(hit.text)):
             named = next(group for group in match.groups() if group)
@@ -119,7 +131,7 @@ def _placed(
 ) -> Whereabouts:
     """Return a place with all that the map of the job adds, and the line that it rests on."""
     node = facts.places.node_of(host) if host else facts.places.host_of(rank=rank, task=task) or facts.places.only_host()
-    citations = (cited,)
+    citations: tuple[Citation, ...] = (cited,)
     number = facts.places.line_of(rank) if rank is not None and node is not None else 0
     line = facts.line(number) if number and number != cited.line else None
     if line is not None:

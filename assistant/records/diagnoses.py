@@ -50,6 +50,14 @@ class Whereabouts:
     citations: tuple[Citation, ...] = ()
     """The line that shows it and the one that places it."""
 
+    @property
+    def sentence(self) -> str:
+        """The place, what happened there and its lines, for a person."""
+        speaker = f"rank {self.rank}" if self.rank is not None else f"task {self.task}" if self.task is not None else ""
+        parts = [speaker, f"GPU {self.gpu}" if self.gpu is not None else "", self.node or "node unknown"]
+        lines = ", ".join(f"{citation.file}:{citation.line}" for citation in self.citations)
+        return f"{', '.join(part for part in parts if part)}: {self.why}{f' ({lines})' if lines else ''}"
+
 
 @dataclass(frozen=True, slots=True)
 class Rival:

@@ -19,7 +19,7 @@ from assistant.errors import InputError, Unavailable
 if TYPE_CHECKING:
     from assistant.diagnose.facts import Facts
     from assistant.diagnose.knowledge import Knowledge
-    from assistant.records import Citation, Diagnosis, Recall, Whereabouts
+    from assistant.records import Citation, Diagnosis, Recall
 
 diagnose_app = app(help="Find out why a run failed, from its log or folder.")
 
@@ -112,7 +112,7 @@ def show(path: str, found: Diagnosis) -> None:
             ("summary", found.summary),
             ("action", found.action.replace("_", " ")),
             ("at fault", [f"{finding.node}: {finding.why}" for finding in found.nodes]),
-            ("where", [_where(place) for place in found.where]),
+            ("where", [place.sentence for place in found.where]),
             ("last step", found.step),
             ("failed in", PHASES.get(found.phase)),
             ("spike at", found.spike_step),
@@ -127,17 +127,6 @@ def show(path: str, found: Diagnosis) -> None:
     for rival in found.rivals:
         print_line(f"  {rival.reason} ({rival.confidence:.0%})")
         print_pairs([("    for", rival.speaks_for), ("    against", rival.speaks_against), ("    test", rival.test)])
-
-
-def _where(place: Whereabouts) -> str:
-    """Say where a failure showed itself, and by which lines."""
-    parts = [
-        f"rank {place.rank}" if place.rank is not None else f"task {place.task}" if place.task is not None else "",
-        f"GPU {place.gpu}" if place.gpu is not None else "",
-        place.node or "node unknown",
-    ]
-    lines = ", ".join(f"{citation.file}:{citation.line}" for citation in place.citations)
-    return f"{', '.join(part for part in parts if part)}: {place.why} ({lines})"
 
 
 def _recalled(recall: Recall) -> str:
