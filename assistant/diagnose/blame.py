@@ -114,6 +114,8 @@ def _surest(evidence: dict[str, list[Finding]], chosen: Finding, facts: Facts) -
 def host_of(finding: Finding, facts: Facts) -> str | None:
     """Return the host that a finding is about, None where the case does not tell."""
     host = facts.places.node_of(finding.host) if finding.host is not None else None
+    if host is not None and host in facts.streams.pods:
+        return None  # a pod is no node, and nothing tells on which node it ran
     named = host is not None and _is_name(host, facts)
     if named and not (finding.file == "job.log" and _collector(str(host), facts)):
         return host
@@ -140,10 +142,21 @@ def enclosing_host(number: int, facts: Facts) -> str | None:
     depth = 0
     for line in reversed(facts.between(max(1, number - RECORD_LINES), number - 1)):
         depth += line.text.count("{") - line.text.count("}")
-        if depth <= 0 or line.text[:1].isspace():
+        if depth <= 0 or line.text[:1].isspace() or not line.text.rstrip().endswith("{"):
             continue
         named = {word for match in _WORD.finditer(line.text) if host_like(word := match.group(0).rstrip(".:-"))}
-        return facts.places.node_of(named.pop()) if len(named) == 1 else None
+        closed = _closed_by(line.number, facts)
+        return facts.places.node_of(named.pop()) if len(named) == 1 and closed is not None and closed >= number else None
+    return None
+
+
+def _closed_by(head: int, facts: Facts) -> int | None:
+    """Return the line that closes the braces of a record, None where none does: its end would be a guess."""
+    depth = 0
+    for line in facts.between(head, head + 2 * RECORD_LINES):
+        depth += line.text.count("{") - line.text.count("}")
+        if depth <= 0:
+            return line.number
     return None
 
 

@@ -52,6 +52,8 @@ class Streams:
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
         self.hosts = _learned(texts)
+        self.pods: set[str] = set()
+        """Pods that kubectl put before lines, as far as lines were peeled."""
 
     def body(self, text: str) -> Body:
         """Return the line's own text and where it comes from."""
@@ -64,6 +66,8 @@ class Streams:
                 host = match.group(1) or host
             elif ((match := _BRACKET.match(text)) and host_like(match.group(1))) or (match := _POD.match(text)):
                 host = match.group(1)
+                if text.startswith("[pod/"):
+                    self.pods.add(host)
             elif (match := _TASK.match(text)) and rank is None:
                 task = int(match.group(1))
             elif match := _LOCAL.match(text):
