@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from assistant.diagnose.device_events import event_of
@@ -60,7 +60,7 @@ def blame(chosen: Finding, findings: Sequence[Finding], facts: Facts) -> tuple[N
         if not borne_out(finding, findings, facts):
             continue
         host = host_of(finding, facts)
-        if host is not None and finding not in evidence[host]:
+        if host is not None and not facts.places.foreign(host) and finding not in evidence[host]:
             evidence[host].append(finding)
     evidence = {host: found for host, found in evidence.items() if found}
     if not evidence and chosen.reason == "node_failure":
@@ -84,7 +84,12 @@ def _called_down(facts: Facts) -> tuple[NodeFinding, ...]:
                 continue
             match = _DOWN.search(line.text)
             host = (match.group(1) or match.group(2)).rstrip(".,:;") if match else ""
-            if host and host_like(host) and (file == "job.log" or facts.places.knows(host) or _ended_us(line.text, facts)):
+            if (
+                host
+                and host_like(host)
+                and not facts.places.foreign(host)
+                and (file == "job.log" or facts.places.knows(host) or _ended_us(line.text, facts))
+            ):
                 named.setdefault(host, Citation(file, line.number, line.text, "called down"))
     if len(named) != 1:
         return ()
@@ -161,7 +166,7 @@ def _closed_by(head: int, facts: Facts) -> int | None:
 
 
 def _named_by_all(findings: Sequence[Finding], facts: Facts) -> tuple[NodeFinding, ...]:
-    """Return the one node that several others cannot reach, while nobody fails to reach another: the ends of one link are equal."""
+    """Return the one node that all others who report cannot reach, and several do: the two ends of one link are equal."""
     reports: dict[str, dict[str, Finding]] = defaultdict(dict)
     for finding in findings:
         if finding.reason == "network_error" and finding.file == "job.log" and (peer := peer_of(finding.text, facts)):
@@ -170,17 +175,17 @@ def _named_by_all(findings: Sequence[Finding], facts: Facts) -> tuple[NodeFindin
             )
             if reporter is not None and reporter != peer:
                 reports[peer].setdefault(reporter, finding)
-    if len(reports) != 1:
-        return ()
-    peer, reporters = next(iter(reports.items()))
-    if len(reporters) < FEWEST_REPORTERS or not facts.places.knows(peer):
-        return ()
-    cited = tuple(_cite(finding) for finding in list(reporters.values())[:3])
-    return (
-        NodeFinding(
-            peer, f"the job log says: {', '.join(sorted(reporters))} cannot reach it, and nobody fails to reach another", cited
-        ),
-    )
+    for peer, reporters in reports.items():
+        others = {reporter for named in reports.values() for reporter in named if reporter != peer}
+        if len(reporters) >= FEWEST_REPORTERS and others == set(reporters) and not _names_another(peer, reports):
+            why = f"the job log says: {', '.join(sorted(reporters))} cannot reach it, and reach all others"
+            return (NodeFinding(peer, why, tuple(_cite(finding) for finding in list(reporters.values())[:3])),)
+    return ()
+
+
+def _names_another(peer: str, reports: Mapping[str, Mapping[str, Finding]]) -> bool:
+    """Tell whether a host that cannot reach a peer cannot reach another one either: then its own end may be broken."""
+    return any(set(reports[peer]) & set(named) for other, named in reports.items() if other != peer)
 
 
 def peer_of(text: str, facts: Facts) -> str | None:

@@ -38,6 +38,8 @@ _PER_NODE = re.compile(
     re.IGNORECASE,
 )
 _LISTS = re.compile(r"(?:NODELIST|nodelist|NodeList|hosts|Nodes|nodes)(?:\(s\))?\s*[=:]\s*([A-Za-z][\w.-]*[\d\[][\w.,\[\]-]*)")
+_WHOLE_LIST = re.compile(r"\bSLURM_(?:JOB_)?NODELIST=|^\s*NodeList=")
+"""Slurm's own list of the nodes of a job; that of a step may hold fewer."""
 MOST_RANKS = 1_000_000
 
 
@@ -84,6 +86,7 @@ def _read_line(text: str, number: int, streams: Streams, places: Places) -> None
     if ("ode" in text or "NODE" in text or "host" in text) and (match := _LISTS.search(text)):
         for host in expand(match.group(1)):
             places.name(host)
+        places.complete = places.complete or _WHOLE_LIST.search(text) is not None
     _read_mark(text, number, streams, places)
 
 

@@ -106,6 +106,7 @@ def gather(case: Case, knowledge: Knowledge) -> Facts:
     if case.job is not None:
         for node in case.job.nodes:
             places.name(node)
+            places.complete = True
     for file in case.logs:
         if file.rank is not None and file.node:
             places.add_task(file.rank, _whole_name(file.node, case))

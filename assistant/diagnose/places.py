@@ -43,6 +43,8 @@ class Places:
         self.since = 0
         """Line behind which the last run begins: where it claims a rank, claims of runs before it do not count."""
         self.highest_rank = -1
+        self.complete = False
+        """Whether the scheduler's own list of the job's nodes was read, so that no other node is of the job."""
         self.own_exit: str | None = None
         """The only host whose task ended by itself with an exit code, as srun reports it."""
         self._ranks: dict[int, dict[str, int]] = defaultdict(dict)
@@ -134,6 +136,10 @@ class Places:
     def knows(self, host: str) -> bool:
         """Tell whether the host belongs to the job, whichever way its domain is written."""
         return any(_short(known) == _short(host) for known in self.hosts)
+
+    def foreign(self, host: str) -> bool:
+        """Tell whether a host is proven to be no node of the job."""
+        return self.complete and not self.knows(host)
 
     def host_with(self, device: str) -> str | None:
         """Return the only host of the job with a GPU at a PCI address, None unless all hosts tell theirs."""

@@ -16,7 +16,7 @@ from assistant.diagnose.verdict import diagnose
 from assistant.records import Diagnosis
 
 CASES = Path(__file__).parent.parent / "cases"
-SUITES = ("where", "where_held", "where_third")
+SUITES = ("where", "where_held", "where_third", "where_fourth")
 LEAST_FOUND = 0.9
 """Share of the nodes at fault that are named."""
 OPEN = {

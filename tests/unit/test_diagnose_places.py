@@ -222,6 +222,13 @@ def test_lists_of_gpus_are_no_ranks() -> None:
     assert places_of("ranks by host {'n9': [0, 1], 'n3': [0, 1]}").host_of(rank=1, task=None) is None
 
 
+def test_only_slurm_s_own_list_proves_that_a_node_is_foreign() -> None:
+    assert places_of("SLURM_JOB_NODELIST=n[1-2]").foreign("n3")
+    assert not places_of("SLURM_JOB_NODELIST=n[1-2]").foreign("n2.cluster.example")
+    assert not places_of("SLURM_STEP_NODELIST=n1").foreign("n3")
+    assert not places_of("rank 3 on n1").foreign("n3")
+
+
 def test_a_device_is_one_node_s_only_where_all_nodes_tell_theirs() -> None:
     told = [nccl("n1", 0, 2, bus="1a000"), nccl("n2", 1, 2, bus="5e000")]
     assert places_of(*told).host_with("0000:5e:00") == "n2"
