@@ -8,7 +8,7 @@ all ways at once, so it has no look-around and no back-references, as Hyperscan 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Protocol, cast
 
@@ -21,6 +21,10 @@ _PIECE = re.compile(r"\\.|\[(?:\^?\]|\^)?(?:\\.|[^\]\\])*+(?:\]|\Z)|\{(?P<least>
 
 class LinearPattern(Protocol):
     """A compiled pattern of RE2, which works on bytes of UTF-8."""
+
+    @property
+    def groupindex(self) -> Mapping[bytes, int]:
+        """Names of groups, and their numbers."""
 
     def search(self, text: bytes, pos: int = 0) -> Any:
         """Return the leftmost match from an offset on, as `re` does; None where there is none."""
@@ -95,6 +99,11 @@ def _repeat(match: re.Match[str]) -> str:
 def holds(pattern: LinearPattern, text: str) -> bool:
     """Tell whether a pattern matches anywhere in a text."""
     return pattern.search(text.encode("utf-8", "replace")) is not None
+
+
+def group_names(pattern: LinearPattern) -> frozenset[str]:
+    """Return the names of a pattern's groups."""
+    return frozenset(name.decode() for name in pattern.groupindex)
 
 
 def named_groups(pattern: LinearPattern, text: str) -> dict[str, str]:

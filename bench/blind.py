@@ -54,34 +54,37 @@ def measure(suite: Path, knowledge: Knowledge, opinions: Sequence[Opinion] = ())
     lined = [pair for pair in pairs if pair[0]["root_cause_lines"]]
     return Figures(
         cases=len(pairs),
-        reason=sum(_reason(*pair) for pair in pairs) / len(pairs),
-        action=sum(_action(*pair) for pair in pairs) / len(pairs),
-        line=sum(_line(*pair) for pair in lined) / max(len(lined), 1),
-        harmful=tuple(label["id"] for label, given in pairs if _harmful(label, given)),
-        wrong=tuple(label["id"] for label, given in pairs if not (_reason(label, given) and _action(label, given))),
+        reason=sum(right_reason(*pair) for pair in pairs) / len(pairs),
+        action=sum(right_action(*pair) for pair in pairs) / len(pairs),
+        line=sum(right_line(*pair) for pair in lined) / max(len(lined), 1),
+        harmful=tuple(label["id"] for label, given in pairs if would_harm(label, given)),
+        wrong=tuple(label["id"] for label, given in pairs if not (right_reason(label, given) and right_action(label, given))),
     )
 
 
-def _reason(label: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
-    return given["reason"] in {label["reason"], *label["also_acceptable"]}
+def right_reason(label: Mapping[str, Any], answer: Mapping[str, Any]) -> bool:
+    """Tell whether an answer has the reason of the label, or one that it accepts, too."""
+    return answer["reason"] in {label["reason"], *label["also_acceptable"]}
 
 
-def _action(label: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
-    return given["action"] in {label["action"], *label["also_acceptable_actions"]}
+def right_action(label: Mapping[str, Any], answer: Mapping[str, Any]) -> bool:
+    """Tell whether an answer has the action of the label, or one that it accepts, too."""
+    return answer["action"] in {label["action"], *label["also_acceptable_actions"]}
 
 
-def _line(label: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+def right_line(label: Mapping[str, Any], answer: Mapping[str, Any]) -> bool:
     """Tell whether one of the first lines shown is near a labelled one; labels say `file:line`, or a line of job.log."""
     wanted = [str(line).rpartition(":") for line in label["root_cause_lines"]]
     return any(
         shown["file"] == (file or "job.log") and abs(shown["line"] - int(number)) <= NEAR
-        for shown in given["root_cause"][:SHOWN_LINES]
+        for shown in answer["root_cause"][:SHOWN_LINES]
         for file, _, number in wanted
     )
 
 
-def _harmful(label: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
-    return given["action"] == "cordon_and_restart" and bool(set(given["faulty_nodes"]) - set(label["faulty_nodes"]))
+def would_harm(label: Mapping[str, Any], answer: Mapping[str, Any]) -> bool:
+    """Tell whether an answer would cordon a node that is not to blame."""
+    return answer["action"] == "cordon_and_restart" and bool(set(answer["faulty_nodes"]) - set(label["faulty_nodes"]))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

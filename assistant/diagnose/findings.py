@@ -67,6 +67,8 @@ class Finding:
 
 _CODE_GROUPS = ("(?P<xid>", "(?P<sxid>", "(?P<ascend>")
 """A signature with one of them finds a device code; what the code means is told by its table."""
+LAST_LINES = 5
+"""Lines behind a traceback at most, where it is the last that a log says."""
 _NCCL_HOST = re.compile(r"^([A-Za-z][\w.-]*):\d+:\d+ \[\d+\] ")
 _SPEAKER = re.compile(
     r"\[(?:epilog|prolog|health\w*|node\w*|gpu\w*|dmesg|kernel|syslog)[ :@/]+([A-Za-z](?=[A-Za-z_.-]{0,254}\d)[\w.-]{1,255}+)\]"
@@ -267,9 +269,14 @@ def _of_episode(
         stream=episode.stream,
         more=judged.more,
     )
-    if episode.kind is Kind.THREAD:
+    if episode.kind is Kind.THREAD and not _last_words(episode, facts):
         finding.factor, finding.note = 0.4, "raised in a side thread"
     return finding
+
+
+def _last_words(episode: Episode, facts: Facts) -> bool:
+    """Tell whether a log ends with a traceback: after a side thread died nothing else did or said anything."""
+    return facts.lines_total - episode.last <= LAST_LINES and not facts.later_steps(episode.last)
 
 
 def _placed(judged: Judged, episode: Episode, facts: Facts) -> Judged:

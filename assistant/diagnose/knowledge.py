@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from assistant.content.advice import Advice, advices
 from assistant.content.reasons import Reason, reasons
 from assistant.diagnose.calibration import Curves, curves
 from assistant.records import LearnedRule
@@ -19,6 +20,8 @@ class Knowledge:
 
     reasons: Mapping[str, Reason]
     patterns: Patterns
+    advices: tuple[Advice, ...] = ()
+    """What to change by what a line says."""
     curves: Curves | None = None
     """What makes confidence honest; None leaves it as computed."""
     site: Path | None = None
@@ -33,7 +36,7 @@ class Knowledge:
         Raises:
             ContentError: A file is malformed; the message names file, line and key.
         """
-        return cls(reasons(site), load_patterns(site), curves(site), site)
+        return cls(reasons(site), load_patterns(site), advices(site), curves(site), site)
 
     def with_learned(self, rules: Iterable[LearnedRule], task: str = "") -> Knowledge:
         """Return this knowledge with learned rules on top; only those that count, of this task or any."""

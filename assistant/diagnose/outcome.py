@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from assistant.diagnose.facts import Facts
+from assistant.diagnose.progress import ROUTINE
 from assistant.diagnose.runs import keyed_lines
+from assistant.diagnose.survival import work_went_on
 from assistant.diagnose.tracebacks import Kind
 from assistant.logs.lines import Line
 from assistant.records import Citation
@@ -23,8 +25,6 @@ TAIL = 60
 MOST = 2000
 OUTLIVED = 25
 """Ordinary lines behind the last word of failure that show that the run went on."""
-ROUTINE = 30
-"""Lines of one form that make it routine."""
 _FRAME = re.compile(r"\s+(?:@|at|#\d+)\s|\s*File \"|\s{4,}\S")
 
 
@@ -74,7 +74,8 @@ _STOPPED = re.compile(
 )
 _FAILED = re.compile(
     r"\b(?:errors?|fatal|abort(?:ed|ing)?|exceptions?|panic(?:ked)?|segmentation fault|core dumped|fail(?:ed|ure|ures|s)?)\b"
-    r"|\b(?:denied|not found|no such|invalid|refused|unrecognized|unsupported|crash(?:ed)?|killed|terminated|empty)\b"
+    r"|\b(?:denied|not found|no such|invalid|refused|unrecognized|unsupported|crash(?:ed)?|killed|terminated)\b"
+    r"|\b(?:is|are|was|were) empty\b"
     r"|\b(?:cannot|can't|could not|couldn't|unable to)\b|^usage: |[a-z]Error\b|command not found|\bno (?:training|valid|usable) "
     r"|\bexit(?:ed)?(?: with)?(?: a)?(?: non-?zero)?(?: exit)?(?: code| status)?[ :=]+-?[1-9]",
     re.IGNORECASE,
@@ -175,7 +176,8 @@ def _seldom(line: Line, forms: Mapping[str, int]) -> bool:
 def _raised(facts: Facts, first: int) -> bool:
     """Tell whether a process of the end raised something that nobody caught."""
     own = [episode for episode in facts.episodes if episode.kind in (Kind.MAIN, Kind.LAUNCHER)]
-    return any(episode.last >= first and facts.progress.after(episode.last) == 0 for episode in own)
+    last = [episode for episode in own if episode.last >= first and facts.progress.after(episode.last) == 0]
+    return any(not work_went_on(episode.last, facts) for episode in last)
 
 
 def _at_last(text: str) -> bool:

@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from assistant.diagnose.counters import Rising, find_counters
-from assistant.diagnose.runs import Run, keyed_lines, split_runs
+from assistant.diagnose.runs import Keyed, Run, keyed_lines, split_runs
 from assistant.logs.lines import Line
 from assistant.records import MetricPoint
 
+RECURRING, ROUTINE = 3, 30
+"""Lines of one form that make it one that recurs, and one of the daily work."""
 RAN_BEFORE = 2
 """Lines of a learnt counter before an error by which it proves, when it goes on, that the error was outlived."""
 _BAR = re.compile(
@@ -65,6 +67,13 @@ class Progress:
     """How many lines of each form there are."""
     learnt: bool = False
     """Whether `lines` are of a counter that no known format covers."""
+    routine: Mapping[str, tuple[int, int]] = field(default_factory=dict, repr=False)
+    """By form, the lines at which it had come `RECURRING` and `ROUTINE` times; 0 where it never came so often."""
+
+    def came_before(self, form: str, line: int) -> int:
+        """Return how often a form had come up to a line at least: 0, `RECURRING` or `ROUTINE` times."""
+        recurring, routine = self.routine.get(form, (0, 0))
+        return ROUTINE if 0 < routine <= line else RECURRING if 0 < recurring <= line else 0
 
     def after(self, line: int) -> int:
         """Return how many later steps are proven beyond a line: training steps, or what counted before the line and goes on."""
@@ -122,13 +131,26 @@ def read_progress(lines: Sequence[Line], points: Sequence[MetricPoint], tracebac
     best = max(metrics, bars, plain, key=len)
     restarts = tuple(line.number for line in lines if _restarts(line.text))
     keyed = keyed_lines(lines)
-    forms = Counter(line.key for line in keyed)
+    forms, routine = _forms(keyed)
     counters = find_counters(keyed)
     known = tuple(number for number, _ in best)
     runs = split_runs(keyed, tracebacks, known or (counters[0].lines if counters else ()))
     if not known and counters:
-        return Progress(counters[0].lines, counters[0].values, False, restarts, drawn, counters, runs, forms, learnt=True)
-    return Progress(known, tuple(step for _, step in best), best is bars, restarts, drawn, counters, runs, forms)
+        return Progress(counters[0].lines, counters[0].values, False, restarts, drawn, counters, runs, forms, True, routine)
+    return Progress(known, tuple(step for _, step in best), best is bars, restarts, drawn, counters, runs, forms, False, routine)
+
+
+def _forms(keyed: Sequence[Keyed]) -> tuple[Counter[str], dict[str, tuple[int, int]]]:
+    """Return how many lines of each form there are, and where a form had come often."""
+    count: Counter[str] = Counter()
+    often: dict[str, tuple[int, int]] = {}
+    for number, form, _ in keyed:
+        count[form] += 1
+        if count[form] == RECURRING:
+            often[form] = (number, 0)
+        elif count[form] == ROUTINE:
+            often[form] = (often[form][0], number)
+    return count, often
 
 
 def _restarts(text: str) -> bool:

@@ -1,8 +1,7 @@
 """The two best other explanations: what speaks for each in this case, what against it, and the cheapest test that would decide.
 
 First come reasons that lines of the case speak for, however weak; then those that were set aside by time or place, with the why;
-then what the case suggests without a line of its own. Only where all that is too little, the usual confusion is named, and the
-answer says that nothing in the case speaks for it.
+then what the case suggests without a line of its own. A reason that nothing in the case speaks for is no rival.
 """
 
 from __future__ import annotations
@@ -19,16 +18,6 @@ from assistant.diagnose.weighing import by_reason
 from assistant.records import Diagnosis, Rival
 
 SHOWN = 2
-_USUAL = {
-    "nccl_timeout_error": "hang", "hang": "nccl_timeout_error", "ecc_error": "cuda_error", "cuda_error": "runtime_error",
-    "nvlink_error": "network_error", "node_failure": "network_error", "network_error": "node_failure",
-    "connection_error": "network_error", "nccl_remote_error": "node_failure", "s3_storage_error": "network_error",
-    "os_error": "s3_storage_error", "out_of_memory_error": "dataloader_killed", "dataloader_killed": "out_of_memory_error",
-    "killed": "out_of_memory_error",
-    "loss_spike": "runtime_error", "time_limit": "hang", "cancelled": "hang", "preempted": "node_failure",
-    "unknown": "node_failure", "file_not_found_error": "s3_storage_error", "permission_error": "s3_storage_error",
-    "model_loading_error": "s3_storage_error", "dataset_loading_error": "file_not_found_error",
-}  # fmt: skip
 _DATA = re.compile(r"data(?:set|loader|pipes?)?\b|collat|__getitem__|sampler|tokeniz", re.IGNORECASE)
 _GPU = {"nccl_timeout_error", "nccl_remote_error", "cuda_error", "hang", "nvlink_error"}
 _KILLS = (-9, 137)
@@ -43,7 +32,7 @@ def rivals(
     known: Mapping[str, Reason],
     confidence: float,
 ) -> tuple[Rival, ...]:
-    """Return two other explanations, the likelier first.
+    """Return at most two other explanations, the likelier first.
 
     Args:
         chosen: The reason of the answer.
@@ -56,9 +45,9 @@ def rivals(
     """
     found: dict[str, Rival] = {}
     told = (*_told(chosen, strength, findings, known, confidence), *_set_aside(chosen, considered, known, confidence))
-    for rival in (*told, *_suggested(chosen, facts, known, confidence), *_usual(chosen, known, confidence)):
+    for rival in (*told, *_suggested(chosen, facts, known, confidence)):
         if rival.reason != chosen:
-            decides = chosen in known and known[chosen].undecided and rival.reason == _USUAL.get(chosen)
+            decides = chosen in known and known[chosen].undecided
             found.setdefault(rival.reason, replace(rival, test=known[chosen].tests[0]) if decides else rival)
         if len(found) == SHOWN:
             break
@@ -66,8 +55,8 @@ def rivals(
 
 
 def in_proportion(found: Diagnosis) -> Diagnosis:
-    """Return the diagnosis with no rival surer than what its confidence leaves over, once that is calibrated."""
-    left = round(1.0 - found.confidence, 2)
+    """Return the diagnosis with no rival surer than the answer, or than what its calibrated confidence leaves over."""
+    left = round(min(1.0 - found.confidence, found.confidence if found.reason != "unknown" else 1.0), 2)
     return replace(found, rivals=tuple(replace(rival, confidence=min(rival.confidence, left)) for rival in found.rivals))
 
 
@@ -110,13 +99,6 @@ def _suggested(chosen: str, facts: Facts, known: Mapping[str, Reason], confidenc
         told = "a broken GPU or link shows like this, and the case holds no kernel log that could tell"
         yield _rival("cuda_error", share, told, "the job itself prints no device error", known)
         yield _rival("network_error", share, told, "the job itself prints no link error", known)
-
-
-def _usual(chosen: str, known: Mapping[str, Reason], confidence: float) -> Iterator[Rival]:
-    for name in (_USUAL.get(chosen), "node_failure", "unknown", "runtime_error"):
-        if name and name != chosen and name in known:
-            told = "is often taken for it" if name == _USUAL.get(chosen) else "would show in nothing that the case holds"
-            yield _rival(name, (1 - confidence) * 0.3, told, "nothing in the case speaks for it", known)
 
 
 def _rival(reason: str, confidence: float, told: str, against: str, known: Mapping[str, Reason]) -> Rival:

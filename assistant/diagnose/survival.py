@@ -9,10 +9,24 @@ import re
 
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding
+from assistant.diagnose.progress import RECURRING, ROUTINE
 from assistant.diagnose.reasoning import ENDINGS, HARDWARE
+from assistant.diagnose.runs import keyed_lines
 
 SURVIVED_STEPS = 3
 """Later steps after which an error counts as survived."""
+LOOK_AHEAD = 400
+"""Lines behind an error that are read for what went on."""
+DAILY_AFTER, RECURRING_AFTER = 3, 20
+"""Lines behind an error whose forms were daily work before it, or had recurred, that show that the work went on."""
+LOGGED_AFTER = 2
+"""Ordinary lines behind an exception that the program itself wrote down."""
+_NO_WORK = re.compile(
+    r"\bwait|heart-?beat|time-?out|watchdog|still (?:alive|running)|barrier|NCCL|retry|error|exception|traceback|fail|warn"
+    r"|^\s+File \"",
+    re.IGNORECASE,
+)
+"""Lines that go on while nothing does, or that tell of trouble themselves."""
 
 
 def weigh_place(finding: Finding, facts: Facts) -> None:
@@ -38,6 +52,12 @@ def weigh_place(finding: Finding, facts: Facts) -> None:
     elif _shell_went_on(finding, facts):
         finding.factor *= 0.6
         finding.note, finding.survived = "the shell went on after it", True
+    elif work_went_on(episode.last if episode is not None else finding.line, facts) and not finding.blames:
+        finding.factor *= 0.25
+        finding.note, finding.survived = "the work that went on before it went on after it", True
+    elif _logged_by_itself(finding, facts):
+        finding.factor *= 0.25
+        finding.note, finding.survived = "the program caught it, wrote it down and went on", True
     elif factor := _went_on(finding, facts):
         finding.factor *= factor
         finding.note, finding.survived = "the same process went on after it", True
@@ -55,7 +75,7 @@ def _is_warning(text: str) -> bool:
 
 
 _GOES_ON = re.compile(
-    r"\b(?:will (?:try again|retry)|retrying|trying again|try \d+ of \d+|continu(?:e|ing)\b|go(?:es|ing)? on\b|ignor(?:ed|ing)\b"
+    r"\b(?:will (?:try again|retry)|retrying|trying again|try \d+ of \d+|continu(?:e|ing)\b|go(?:es|ing)? on\b|ignor(?:ed?|ing)\b"
     r"|fall(?:ing|s)? ?back|skipp?(?:ed|ing)\b|non-?fatal|soft check|optional|best.effort|disabl(?:ed|ing)\b|offline mode"
     r"|using \S+ instead|(?:not|non-?) ?critical|harmless|proceeding|(?:not|un) ?affect(?:ed|s|ing)?\b"
     r"|does not matter)|(?:^|\[)skip\b",
@@ -64,6 +84,11 @@ _GOES_ON = re.compile(
 
 
 _QUOTED = re.compile(r"(?<!^)\b[A-Z]\w*(?:Error|Exception)\((?:[\"'\[\d)]|b')|[(:] ?[A-Z]\w*(?:Error|Exception): .{0,120}\)")
+
+
+def says_it_goes_on(text: str) -> bool:
+    """Tell whether a line says of its own trouble that the program goes on."""
+    return _GOES_ON.search(text) is not None and not _ends(text)
 
 
 def _handled(finding: Finding, facts: Facts) -> bool:
@@ -109,6 +134,35 @@ def _went_on(finding: Finding, facts: Facts) -> float:
             if ordinary >= needed:
                 return factor
     return 0.0
+
+
+def work_went_on(line: int, facts: Facts) -> bool:
+    """Tell whether what the log printed over and over before a line goes on after it, with no word of an end.
+
+    A server answers the next request, another program that writes into the same file goes on with its own lines.
+    """
+    recurring = daily = 0
+    after = facts.between(line + 1, line + LOOK_AHEAD)
+    if any(_ends(entry.text) or _GRAVE.search(entry.text) for entry in after):
+        return False
+    for _, form, text in keyed_lines(after):
+        times = facts.progress.came_before(form, line) if not _NO_WORK.search(text) else 0
+        recurring, daily = recurring + (times >= RECURRING), daily + (times >= ROUTINE)
+    return daily >= DAILY_AFTER or recurring >= RECURRING_AFTER
+
+
+def _logged_by_itself(finding: Finding, facts: Facts) -> bool:
+    """Tell whether the line before a traceback quotes its exception, as a logger does, and ordinary lines follow to the end."""
+    episode = finding.episode or next((e for e in facts.episodes if e.first == finding.line + 1), None)
+    if episode is None or episode.first < 2:
+        return False
+    message = max((raised.message for raised in episode.raised), key=len)[:60]
+    before = facts.between(episode.first - 1, episode.first - 1)
+    if len(message) < 8 or not any(message in entry.text for entry in before):
+        return False
+    after = facts.between(episode.last + 1, episode.last + LOOK_AHEAD)
+    grave = any(_ends(entry.text) or "Traceback" in entry.text for entry in after)
+    return not grave and sum(_ordinary(entry.text) and not entry.text[:1].isspace() for entry in after) >= LOGGED_AFTER
 
 
 _SHELL = re.compile(r": line (\d+): .*(?:command not found|No such file or directory|Permission denied|unbound variable)")

@@ -46,6 +46,8 @@ class Frame:
 
     file: str
     function: str
+    line: int = 0
+    """1-based, of the source."""
 
 
 @dataclass(slots=True)
@@ -91,7 +93,7 @@ class Episode:
 
 
 _START = re.compile(r"(?P<before>.{0,120}?)Traceback \(most recent call last\)")
-_FRAME = re.compile(r'\s+File "([^"]+)", line \d+(?:, in (.+))?')
+_FRAME = re.compile(r'\s+File "([^"]+)", line (\d{1,9})(?:, in (.+))?')
 _RAISED = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: ?(.*))?$")
 _CLASS = re.compile(
     r"(?:Error|Exception|Exit|Interrupt|Warning|Failure|Fault|Timeout|Expired|Invalid|Found|Stop\w{0,60}|Empty|Full|NoSuch\w{1,60}|Abort\w{0,60})$"
@@ -167,7 +169,7 @@ class _Reader:
     def _inside(self, number: int, whole: str, text: str) -> None:
         if frame := _FRAME.match(text):
             entry = next((entry for entry in reversed(self._open) if entry.awaiting), self._open[-1])
-            entry.frames.append(Frame(frame.group(1), (frame.group(2) or "").strip()))
+            entry.frames.append(Frame(frame.group(1), (frame.group(3) or "").strip(), int(frame.group(2))))
             entry.episode.last = max(entry.episode.last, number)
             return
         waiting = next((entry for entry in self._open if entry.awaiting and entry.frames), None)

@@ -23,10 +23,12 @@ from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.opinion import Opinion, doubtful
 from assistant.diagnose.order import with_order
 from assistant.diagnose.outcome import How, Outcome, outcome_of
+from assistant.diagnose.particulars import with_particulars
 from assistant.diagnose.parts import placed
 from assistant.diagnose.proofread import checked
 from assistant.diagnose.reasoning import ENDINGS, EXTERNAL, symptomatic
 from assistant.diagnose.rivals import in_proportion, rivals
+from assistant.diagnose.survival import says_it_goes_on, work_went_on
 from assistant.diagnose.weighing import best_of, weigh
 from assistant.diagnose.whereabouts import with_places
 from assistant.diagnose.wording import advice, summary
@@ -85,6 +87,7 @@ def judge(facts: Facts, knowledge: Knowledge, opinions: Sequence[Opinion] = ()) 
         found = opinion.note(facts, found)
     found = in_proportion(calibrated(found, knowledge.curves))
     found = with_places(with_order(checked(found, facts), facts), facts)
+    found = with_particulars(found, facts, knowledge.reasons.get(found.reason), knowledge.advices)
     found = _told_of_logs(_never_well(found, facts, knowledge), facts)
     if facts.combined is not None:
         return placed(found, facts.combined.place, facts.combined.label_of)
@@ -164,8 +167,16 @@ def _overruled(found: Diagnosis, outcome: Outcome, facts: Facts) -> bool:
         elsewhere = [not facts.combined.comparable(cited.line, end) for cited in found.root_cause if cited.file == "job.log"]
         if elsewhere and all(elsewhere) and not any(_in_traceback(cited, facts) for cited in found.root_cause):
             return True
-    far = (cited.file == "job.log" and facts.lines_total - cited.line >= OUTLIVED_LINES for cited in found.root_cause)
-    return doubtful(found) and all(far)
+    if finished and doubtful(found) and all(says_it_goes_on(cited.text) for cited in found.root_cause):
+        return True
+    return doubtful(found) and all(_left_behind(cited, facts) for cited in found.root_cause)
+
+
+def _left_behind(cited: Citation, facts: Facts) -> bool:
+    """Tell whether a log goes on long after a line, or with the work that went on before it."""
+    if cited.file != "job.log":
+        return False
+    return facts.lines_total - cited.line >= OUTLIVED_LINES or work_went_on(cited.line, facts)
 
 
 def _in_traceback(cited: Citation, facts: Facts) -> bool:

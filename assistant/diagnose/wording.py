@@ -12,9 +12,9 @@ _DEEDS = {
     Action.RESTART_SAME_NODES: "Restart from the last healthy checkpoint on the same nodes.",
     Action.CORDON_AND_RESTART: "Set the node aside and restart from the last healthy checkpoint without it.",
     Action.ROLLBACK_AND_SKIP_DATA: "Go back to a checkpoint before the spike and skip the data in between.",
-    Action.WAIT_AND_RETRY: "Wait until the service answers, then restart from the last healthy checkpoint.",
+    Action.WAIT_AND_RETRY: "Wait until what it needs is there again, then restart from the last healthy checkpoint.",
     Action.FIX_AND_RESUBMIT: "Do not restart: the owner has to change something first.",
-    Action.NONE: "Nothing has to be done.",
+    Action.NONE: "",
 }
 
 
@@ -36,8 +36,7 @@ def summary(
 
 def advice(reason: Reason, action: Action, nodes: Sequence[NodeFinding]) -> str:
     """Return what to do: the deed with its nodes, then the reason's remedy."""
-    # nothing is restarted for an unknown reason, but somebody has to look
-    deed = _DEEDS[action] if reason.name != "unknown" else ""
+    deed = _DEEDS[action]
     if action is Action.CORDON_AND_RESTART:
         names = ", ".join(node.node for node in nodes)
         deed = (

@@ -1,4 +1,4 @@
-"""Every answer to every labelled case rests on lines that stand in its files, and names two rivals with a test for each."""
+"""Every answer to every labelled case rests on lines that stand in its files, and names no rival that nothing speaks for."""
 
 from __future__ import annotations
 
@@ -53,14 +53,27 @@ def test_a_failure_is_never_told_without_a_line(suite: str) -> None:
 
 
 @pytest.mark.parametrize("suite", SUITES)
-def test_two_rivals_are_named_with_for_against_and_a_test(suite: str) -> None:
+def test_each_rival_has_what_speaks_for_it_and_against_it_and_a_test(suite: str) -> None:
     for folder, found in answers(suite).items():
-        assert len({found.reason, *(rival.reason for rival in found.rivals)}) == 3, folder
+        assert len({found.reason, *(rival.reason for rival in found.rivals)}) == 1 + len(found.rivals) <= 3, folder
         for rival in found.rivals:
             assert rival.speaks_for, folder
+            assert "would show in nothing" not in rival.speaks_for, folder
             assert rival.speaks_against, folder
             assert rival.test, folder
             assert rival.confidence <= 1 - found.confidence + 0.1, folder
+            assert rival.confidence <= found.confidence or found.reason == "unknown", folder
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_advice_says_nothing_twice_and_never_both_restart_and_not(suite: str) -> None:
+    for folder, found in answers(suite).items():
+        sentences = [sentence.strip(" .") for sentence in found.advice.split(". ")]
+        assert len(sentences) == len(set(sentences)), (folder, found.advice)
+        restarts = [sentence for sentence in sentences if sentence.startswith(("Restart", "Set ", "Go back", "Wait "))]
+        refuses = [sentence for sentence in sentences if sentence.startswith("Do not restart")]
+        assert not (restarts and refuses), (folder, found.advice)
+        assert len(restarts) <= 1, (folder, found.advice)
 
 
 @pytest.mark.parametrize("suite", SUITES)

@@ -1,0 +1,107 @@
+"""What a person has to change, by what a line of the failure says: templates that are filled with words of the case.
+
+One `[[advice]]` belongs to reasons and begins with a pattern for a line that the diagnosis cites. Its named groups, and those of
+further patterns for the lines around, fill the clauses; a clause with a group that nothing filled is left out, so that nothing is
+ever invented.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from assistant.content.reading import build, knowledge_file, read_toml, wrong
+from assistant.errors import ContentError
+from assistant.linear_patterns import group_names, holds, linear_pattern, named_groups
+
+LONGEST = 160
+"""Characters of one quoted group."""
+_GROUP = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(frozen=True)
+class Example:
+    """Lines, the first of which is cited, and what is said about them."""
+
+    lines: tuple[str, ...]
+    says: str
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to change where a line says so."""
+
+    id: str
+    """`<what>.<word>`, unique."""
+    reasons: tuple[str, ...]
+    """For which it is asked; empty: for any."""
+    pattern: str
+    """Of a cited line; RE2, with named groups."""
+    clauses: tuple[str, ...]
+    """Sentences with `{group}` for what is quoted. The first has to be complete, or nothing is said."""
+    examples: tuple[Example, ...]
+    around: tuple[str, ...] = ()
+    """Patterns of lines near the cited one, which fill further groups."""
+    caseless: bool = False
+    nearby: bool = False
+    """Whether the pattern may as well match a line around the cited one."""
+
+    def fill(self, cited: str, around: Sequence[str]) -> str:
+        """Return what to change; empty where the cited line does not match or the first clause cannot be filled.
+
+        Args:
+            cited: The line of the diagnosis.
+            around: Lines of the same failure, nearest first, the cited one among them.
+        """
+        lines = (cited, *around) if self.nearby else (cited,)
+        words = next((groups for line in lines if (groups := self._groups(self.pattern, line)) is not None), None)
+        if words is None:
+            return ""
+        for pattern in self.around:
+            more = next((groups for line in around if (groups := self._groups(pattern, line)) is not None), {})
+            words = more | words
+        sentences = [_GROUP.sub(lambda match: words[match[1]], clause) for clause in self.clauses if _names(clause) <= words.keys()]
+        return " ".join(sentences) if _names(self.clauses[0]) <= words.keys() else ""
+
+    def _groups(self, pattern: str, line: str) -> dict[str, str] | None:
+        compiled = linear_pattern(pattern, caseless=self.caseless)
+        if not holds(compiled, line):
+            return None
+        groups = {name: value.strip() for name, value in named_groups(compiled, line).items()}
+        return {name: value if len(value) <= LONGEST else f"{value[:LONGEST]}…" for name, value in groups.items() if value}
+
+
+def _names(clause: str) -> set[str]:
+    return set(_GROUP.findall(clause))
+
+
+@cache
+def advices(site: Path | None = None) -> tuple[Advice, ...]:
+    """Return the site's `knowledge/advice.toml` before the shipped one, in the order in which they are asked.
+
+    Raises:
+        ContentError: A file is malformed; the message names file, line and key.
+    """
+    entries = _read(knowledge_file("advice.toml"))
+    path = knowledge_file("advice.toml", site)
+    return (*_read(path), *entries) if path != knowledge_file("advice.toml") else entries
+
+
+@dataclass(frozen=True)
+class _File:
+    advice: tuple[Advice, ...]
+
+
+def _read(path: Path) -> tuple[Advice, ...]:
+    entries = build(_File, read_toml(path), path).advice
+    for entry in entries:
+        try:
+            groups = {name for pattern in (entry.pattern, *entry.around) for name in group_names(linear_pattern(pattern))}
+        except ContentError as error:
+            raise wrong(path, "pattern", f"{entry.id}: {error}") from error
+        if not entry.clauses or not all(_names(clause) <= groups for clause in entry.clauses):
+            raise wrong(path, "clauses", f"{entry.id}: wants at least one, and quotes only groups that its patterns name")
+    return entries

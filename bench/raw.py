@@ -1,0 +1,146 @@
+"""Accuracy on raw logs: whole outputs as people committed or posted them, which lie outside the repository.
+
+    python -m bench.raw [SUITE ...] [--wrong] [--save ANSWERS.json] [--against ANSWERS.json]
+
+A SUITE is a folder with labels.jsonl and one folder a case, in the format of the labelled logs; without one, `raw` of
+$NIGHTSHIFT_BENCH, else ../shared/bench/raw. Besides the shares that the labelled logs' own scorer counts it prints what
+only raw logs show: runs that are fine (`no_failure` of the label) and were called so, fine ones called failed, failed
+ones called fine, and what a confidence is worth. `--against` lists the cases whose answer is another than in an earlier
+run that was saved.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assistant.diagnose.knowledge import Knowledge
+from bench.blind import right_action, right_line, right_reason, would_harm
+from bench.diagnosis import answers, bench_folder
+
+FINE = "no_failure"
+SURE = 0.95
+ABSTAINED = ("unknown", "")
+BINS = 10
+"""Of the expected calibration error; equally wide."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A label beside what was answered."""
+
+    label: Mapping[str, Any]
+    answer: Mapping[str, Any]
+
+    @property
+    def wrong(self) -> list[str]:
+        """What is not right: `reason`, `category`, `action`, `line`, `nodes`, `cordon`."""
+        label, answer = self.label, self.answer
+        checks = {
+            "reason": right_reason(label, answer),
+            "category": answer["category"] == label["category"],
+            "action": right_action(label, answer),
+            "line": not label["root_cause_lines"] or right_line(label, answer),
+            "nodes": set(answer["faulty_nodes"]) == set(label["faulty_nodes"]),
+            "cordon": not would_harm(label, answer),
+        }
+        return [name for name, right in checks.items() if not right]
+
+    @property
+    def fine(self) -> bool:
+        """The run is fine by its label."""
+        return bool(self.label["reason"] == FINE)
+
+
+def judge(suite: Path, knowledge: Knowledge) -> list[Judged]:
+    """Diagnose every case of a suite by rules and knowledge alone, without memory and language model."""
+    labels = [json.loads(line) for line in (suite / "labels.jsonl").read_text(encoding="utf-8").splitlines() if line.strip()]
+    folders = [suite / str(label["id"]).rpartition("/")[2] for label in labels]
+    by_folder, _ = answers(folders, knowledge)
+    return [Judged(label, by_folder[str(folder)]) for label, folder in zip(labels, folders, strict=True)]
+
+
+def figures(cases: Sequence[Judged]) -> Iterator[tuple[str, str]]:
+    """Yield the names of the figures and their values, in the order in which they are printed."""
+    yield "cases", str(len(cases))
+    for name in ("reason", "category", "action"):
+        yield name, f"{sum(name not in case.wrong for case in cases) / len(cases):.3f}"
+    lined = [case for case in cases if case.label["root_cause_lines"]]
+    yield "line", f"{sum('line' not in case.wrong for case in lined) / max(len(lined), 1):.3f}"
+    yield "node_f1", f"{_node_f1(cases):.3f}"
+    yield "harmful_cordon", str(sum("cordon" in case.wrong for case in cases))
+    fine = [case for case in cases if case.fine]
+    failed = [case for case in cases if not case.fine]
+    yield "fine_right", f"{sum(case.answer['reason'] == FINE for case in fine)}/{len(fine)}"
+    yield "fine_called_failed", f"{sum(case.answer['reason'] not in {FINE, *ABSTAINED} for case in fine)}/{len(fine)}"
+    called_fine = [case for case in failed if case.answer["reason"] == FINE and not right_reason(case.label, case.answer)]
+    yield "failed_called_fine", f"{len(called_fine)}/{len(failed)}"
+    sure = [case for case in cases if case.answer["confidence"] >= SURE]
+    yield f"right_from_{SURE}", f"{sum('reason' not in case.wrong for case in sure)}/{len(sure)}"
+    yield "ece", f"{expected_calibration_error(cases):.3f}"
+
+
+def expected_calibration_error(cases: Sequence[Judged]) -> float:
+    """Return how far confidence and share of right reasons are apart, 0 to 1, over answers that give a reason."""
+    answered = [case for case in cases if case.answer["reason"] not in ABSTAINED]
+    error = 0.0
+    for number in range(BINS):
+        inside = [case for case in answered if min(int(case.answer["confidence"] * BINS), BINS - 1) == number]
+        if inside:
+            error += abs(sum(case.answer["confidence"] - ("reason" not in case.wrong) for case in inside))
+    return error / max(len(answered), 1)
+
+
+def _node_f1(cases: Sequence[Judged]) -> float:
+    pairs = [(set(case.label["faulty_nodes"]), set(case.answer["faulty_nodes"])) for case in cases]
+    hits = sum(len(labelled & named) for labelled, named in pairs)
+    total = sum(len(labelled) + len(named) for labelled, named in pairs)
+    return 2 * hits / total if total else 1.0
+
+
+def report(case: Judged) -> str:
+    """Return the lines about a case that is not right."""
+    label, answer = case.label, case.answer
+    lines = [f"    {line['file']}:{line['line']} [{line['rule']}] {line['text'][:110]}" for line in answer["root_cause"][:3]]
+    wanted = f"{label['reason']} {label['action']} {label['root_cause_lines'][:6]} {label['faulty_nodes']}"
+    got = f"{answer['reason']} {answer['action']} {answer['faulty_nodes']} {answer['confidence']:.2f}"
+    return "\n".join([f"  {label['id']} {','.join(case.wrong)}: want {wanted}: got {got}", *lines])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the figures of every suite."""
+    parser = argparse.ArgumentParser(prog="python -m bench.raw", description="Accuracy on raw logs.")
+    parser.add_argument("suites", nargs="*", type=Path, metavar="SUITE")
+    parser.add_argument("--wrong", action="store_true", help="print every case that is not right")
+    parser.add_argument("--save", type=Path, help="write what was answered")
+    parser.add_argument("--against", type=Path, help="list the cases that changed since the answers saved there")
+    options = parser.parse_args(arguments)
+    suites = options.suites or [bench_folder() / "raw"]
+    knowledge = Knowledge.load()
+    before = json.loads(options.against.read_text(encoding="utf-8")) if options.against else {}
+    after: dict[str, dict[str, Any]] = {}
+    for suite in suites:
+        if not (suite / "labels.jsonl").is_file():
+            print(f"{suite}: not here; a folder with labels.jsonl was wanted (NIGHTSHIFT_BENCH names the labelled logs' folder)")
+            continue
+        cases = judge(suite, knowledge)
+        print(f"{suite.name:12}", "  ".join(f"{name} {value}" for name, value in figures(cases)))
+        for case in cases:
+            key = f"{suite.resolve()}/{case.label['id']}"
+            after[key] = {"reason": case.answer["reason"], "action": case.answer["action"], "wrong": case.wrong}
+            if options.wrong and case.wrong:
+                print(report(case))
+            if options.against and key in before and before[key] != after[key]:
+                print(f"  changed {case.label['id']}: {before[key]} -> {after[key]}")
+    if options.save:
+        options.save.write_text(json.dumps(after, indent=1), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""What a person is told to change: every template of knowledge/advice.toml says what its examples expect, and no more."""
+
+from __future__ import annotations
+
+import pytest
+
+from assistant.content.advice import Advice, Example, advices
+from assistant.content.reasons import reasons
+
+EXAMPLES = [(entry, example) for entry in advices() for example in entry.examples]
+
+
+@pytest.mark.parametrize(("entry", "example"), EXAMPLES, ids=[f"{entry.id}-{example.lines[0][:30]}" for entry, example in EXAMPLES])
+def test_an_entry_says_what_its_example_expects(entry: Advice, example: Example) -> None:
+    assert entry.fill(example.lines[0], example.lines) == example.says
+
+
+@pytest.mark.parametrize(("entry", "example"), EXAMPLES, ids=[f"{entry.id}-{example.lines[0][:30]}" for entry, example in EXAMPLES])
+def test_no_entry_before_it_takes_the_line(entry: Advice, example: Example) -> None:
+    for reason in entry.reasons:
+        fitting = (other for other in advices() if not other.reasons or reason in other.reasons)
+        first = next(other for other in fitting if other.fill(example.lines[0], example.lines))
+        assert first.id == entry.id, f"{reason}: {first.id} says {first.fill(example.lines[0], example.lines)!r}"
+
+
+def test_every_entry_has_an_example_and_reasons_that_exist() -> None:
+    assert all(entry.examples for entry in advices())
+    assert {reason for entry in advices() for reason in entry.reasons} <= set(reasons())
+    assert len({entry.id for entry in advices()}) == len(advices())

@@ -1,0 +1,80 @@
+"""Advice made from the case: memory accounts, the place in the job's own code, NaN from the first step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from assistant.diagnose.case import Case
+from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.verdict import diagnose
+
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {wanted}. "
+OOM += "GPU 2 has a total capacity of 79.15 GiB of which {free} is free."
+OWN = " Including non-PyTorch memory, this process has {own} memory in use. "
+OWN += "Of the allocated memory {own} is allocated by PyTorch, and {loose} is reserved by PyTorch but unallocated."
+
+
+@pytest.fixture(scope="module")
+def knowledge() -> Knowledge:
+    return Knowledge.load()
+
+
+def advised(folder: Path, knowledge: Knowledge, *lines: str) -> str:
+    (folder / "job.log").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return diagnose(Case.from_path(folder), knowledge).advice
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ((OOM + OWN).format(wanted="2.00 GiB", free="1.10 GiB", own="78.01 GiB", loose="0.30 GiB"), "Lower the micro batch"),
+        ((OOM + OWN).format(wanted="2.00 GiB", free="1.10 GiB", own="78.01 GiB", loose="9.30 GiB"), "expandable_segments"),
+        (
+            (OOM + OWN).format(wanted="2.00 GiB", free="1.10 GiB", own="20.05 GiB", loose="0.30 GiB"),
+            "About 58.0 GiB are held by other",
+        ),
+        (
+            OOM.format(wanted="64.00 MiB", free="12.00 MiB")
+            + " Process 4711 has 60.00 GiB memory in use."
+            + OWN.format(own="19.10 GiB", loose="1.00 MiB"),
+            "About 60.0 GiB are held by processes 4711",
+        ),
+        (
+            "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 15.78 GiB total capacity; "
+            "14.25 GiB already allocated; 4.75 MiB free; 14.60 GiB reserved in total by PyTorch)",
+            "GPU 0 has 15.8 GiB, of which 0.00 GiB were free when 20.00 MiB more were wanted",
+        ),
+    ],
+)
+def test_the_account_of_memory_decides_what_to_change(tmp_path: Path, knowledge: Knowledge, message: str, words: str) -> None:
+    assert words in advised(tmp_path, knowledge, "step 3 loss 2.1", message)
+
+
+def test_the_place_is_the_innermost_frame_of_the_jobs_own_code(tmp_path: Path, knowledge: Knowledge) -> None:
+    lines = (
+        "Traceback (most recent call last):",
+        '  File "/home/ada/run/train.py", line 41, in main',
+        "    loss = model(batch)",
+        '  File "/opt/env/lib/python3.11/site-packages/torch/nn/modules/linear.py", line 125, in forward',
+        "    return F.linear(input, self.weight, self.bias)",
+        "RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x512 and 768x10)",
+    )
+    advice = advised(tmp_path, knowledge, *lines)
+    assert "They are 8x512 and 768x10." in advice
+    assert advice.endswith("Raised from /home/ada/run/train.py:41 in main().")
+
+
+def test_a_run_that_was_never_finite_is_not_sent_back_to_its_own_checkpoint(tmp_path: Path, knowledge: Knowledge) -> None:
+    assert "no checkpoint of this run helps" in advised(
+        tmp_path, knowledge, *(f"{{'loss': 0.0, 'grad_norm': nan, 'step': {step}}}" for step in range(1, 40))
+    )
+    later = [f"step {step} loss {3 - step / 50:.3f} grad_norm 0.9" for step in range(1, 60)]
+    later += [f"step {step} loss nan grad_norm nan" for step in range(60, 90)]
+    assert advised(tmp_path, knowledge, *later).startswith("Go back to a checkpoint before the spike")
+
+
+def test_a_line_that_names_nothing_leaves_the_general_remedy(tmp_path: Path, knowledge: Knowledge) -> None:
+    advice = advised(tmp_path, knowledge, "RuntimeError: the flux capacitor is out of phase")
+    assert advice == f"Do not restart: the owner has to change something first. {knowledge.reasons['runtime_error'].remedy}"
