@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from assistant.content.filters import filters
-from assistant.content.reasons import Reason, reasons, xids
+from assistant.content.reasons import Reason, reasons
 from assistant.diagnose.admission import Known, known_lines
 from assistant.diagnose.case import Case
 from assistant.diagnose.facts import gather
@@ -80,7 +80,7 @@ def without(dropped: frozenset[str]) -> Knowledge:
     entries: list[Entry] = [entry for reason in known.values() for entry in reason.signature]
     entries += [entry for reason in known.values() for entry in reason.herring]
     patterns = Patterns([*entries, *filters()], alarm_words())
-    return Knowledge(known, {code: xid for code, xid in xids().items() if xid.reason not in dropped}, patterns)
+    return Knowledge(known, patterns, hidden=dropped)
 
 
 def known_without(dropped: frozenset[str], base: Knowledge) -> list[Known]:

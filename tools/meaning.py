@@ -6,8 +6,9 @@ import re
 from difflib import get_close_matches
 from typing import Any
 
+from assistant.content.device_codes import xids
 from assistant.content.playbooks import playbooks
-from assistant.content.reasons import reasons, xids
+from assistant.content.reasons import reasons
 from assistant.errors import ToolError
 from assistant.records import Risk
 from assistant.tooling import Context, tool
@@ -60,7 +61,7 @@ def _xid(context: Context, code: int) -> dict[str, Any]:
         "reason": row.reason,
         "action": row.action.value,
         "blames_node": row.blames_node,
-        "nvidia": row.nvidia,
+        "nvidia": row.vendor,
         "source": row.source,
     }
 

@@ -1,4 +1,4 @@
-"""The failure knowledge: one file a reason in knowledge/reasons/, and the table of NVIDIA XIDs.
+"""The failure knowledge: one file a reason in knowledge/reasons/.
 
 A signature is a regular expression for one line of a log. It must compile in Hyperscan and in `re` alike (so: no back-references,
 no look-around) and match each of its own examples; it may name groups (`node`, `rank`, `xid`, …) that diagnosis reads.
@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import cache
 from pathlib import Path
 
-from assistant.content.reading import build, content_files, knowledge_file, read_toml
+from assistant.content.reading import build, content_files, read_toml
 from assistant.errors import ContentError
 from assistant.records import Action, Category
 
@@ -122,33 +122,6 @@ class Reason:
     """Cheapest checks that would confirm or refute it."""
 
 
-@dataclass(frozen=True)
-class Xid:
-    """One row of NVIDIA's XID table."""
-
-    code: int
-    meaning: str
-    reason: str
-    """Our reason, or `cascade` for codes that only follow another."""
-    action: Action
-    nvidia: str
-    """Immediate action of NVIDIA's catalogue."""
-    gpud: str = ""
-    """What the gpud project does about it, where it differs."""
-    root: bool = True
-    """Whether it may be the root of a failure."""
-    blames_node: bool = True
-    """False where the application is the usual culprit."""
-    source: str = ""
-
-
-@dataclass(frozen=True)
-class _XidFile:
-    source: str
-    xid: tuple[Xid, ...]
-    note: str = ""
-
-
 @cache
 def reasons(site: Path | None = None) -> Mapping[str, Reason]:
     """Return every known reason by name.
@@ -169,10 +142,3 @@ def reasons(site: Path | None = None) -> Mapping[str, Reason]:
             ids[entry.id] = path
         known[reason.name] = reason
     return known
-
-
-@cache
-def xids(site: Path | None = None) -> Mapping[int, Xid]:
-    """Return the XID table by code."""
-    path = knowledge_file("xid.toml", site)
-    return {xid.code: xid for xid in build(_XidFile, read_toml(path), path).xid}

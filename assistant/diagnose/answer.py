@@ -35,6 +35,17 @@ def answer(path: str, case: Case, diagnosis: Diagnosis) -> dict[str, Any]:
             {"node": finding.node, "why": finding.why, "lines": [_line(citation) for citation in finding.citations]}
             for finding in diagnosis.nodes
         ],
+        "where": [
+            {
+                "node": place.node,
+                "rank": place.rank,
+                "task": place.task,
+                "gpu": place.gpu,
+                "why": place.why,
+                "lines": [_line(citation) for citation in place.citations],
+            }
+            for place in diagnosis.where
+        ],
         "rivals": [
             {
                 "reason": rival.reason,

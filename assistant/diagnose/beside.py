@@ -1,7 +1,7 @@
 """Findings from beside the job: what kernels and the scheduler say about this job and its nodes.
 
 They outrank what the job printed about the same failure, so care is taken that they are about it: of a scheduler's log only lines
-of this job or its nodes count, and an XID means what the table of XIDs says.
+of this job or its nodes count, and a device code means what its table says.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from assistant.content.reasons import Role, Source, Xid
+from assistant.content.reasons import Source
+from assistant.diagnose.device_events import Meaning, combined
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding, kept_of, of_job, of_line, split, strongest
+from assistant.diagnose.hostlists import expand
 from assistant.diagnose.kernel import KernelLine
 from assistant.diagnose.knowledge import Knowledge
-from assistant.diagnose.places import expand
 from assistant.diagnose.probed import of_probes
 from assistant.diagnose.recorded import during
 from assistant.rules.matching import groups
@@ -22,7 +23,6 @@ from assistant.rules.matching import groups
 _NODE_OF_LINE = re.compile(r"\b(?:[Nn]odes?|NodeName|NodeList|[Hh]osts?)[ =:]+([A-Za-z][\w.\[\],-]*\d[\w.\[\],-]*)")
 
 
-_NONFATAL = re.compile(r"\b[Nn]on-?fatal\b")
 _JOB_OF_LINE = re.compile(r"\bJob_?Id=(\d{1,18})|\bStepId=(\d{1,18})|\bJOB (\d{1,18})|\bjob[ _=](\d{3,})", re.IGNORECASE)
 
 
@@ -32,12 +32,15 @@ def find(facts: Facts, knowledge: Knowledge) -> list[Finding]:
 
 
 def of_kernel(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
-    """Yield what the kernels say; a line with an XID means what the table says."""
+    """Yield what the kernels say; a line with a device code means what the code's table says."""
     signatures, herrings, _ = split(facts.kernel_hits)
+    coded = [line for line in facts.kernel if line.event is not None]
+    meanings = {line.number: meaning for line, meaning in zip(coded, combined(coded, knowledge.site), strict=True)}
     for line in facts.kernel:
-        if line.xid is not None and line.xid in knowledge.xids:
-            xid = knowledge.xids[line.xid]
-            yield _of_xid(line, xid, knowledge)
+        meaning = meanings.get(line.number)
+        if meaning is not None and meaning.reason in knowledge.reasons:
+            if meaning.reason not in knowledge.hidden:
+                yield _of_code(line, meaning)
             continue
         kept = [s for s in kept_of(signatures.get(line.number, ()), herrings.get(line.number, ())) if Source.KERNEL in s.where]
         for signature in strongest(kept):
@@ -47,20 +50,18 @@ def of_kernel(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
             yield finding
 
 
-def _of_xid(line: KernelLine, xid: Xid, knowledge: Knowledge) -> Finding:
-    known = xid.reason in knowledge.reasons
-    harmless = _NONFATAL.search(line.text) is not None
+def _of_code(line: KernelLine, meaning: Meaning) -> Finding:
     return Finding(
-        xid.reason if known else "cuda_error",
-        Role.CASCADE if not (xid.root and known) else Role.SYMPTOM if harmless else Role.ROOT,
-        0.9 if xid.blames_node else 0.6,
+        meaning.reason,
+        meaning.role,
+        meaning.weight,
         "dmesg.log",
         line.number,
         line.text,
-        f"xid {line.xid}",
+        meaning.rule,
         host=line.host,
-        blames=xid.blames_node and not harmless,
-        action=xid.action,
+        blames=meaning.blames,
+        action=meaning.action,
         beside=True,
     )
 

@@ -10,20 +10,26 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
+from assistant.diagnose.device_events import event_of
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding
 from assistant.diagnose.hearsay import borne_out
 from assistant.diagnose.streams import host_like
 from assistant.diagnose.times import stamp
+from assistant.diagnose.torchrun import Exit
 from assistant.records import Citation, NodeFinding
 
 JUST_BEFORE = timedelta(minutes=2)
+RECORD_LINES = 40
+"""Lines within which the head of a record is looked for."""
+FEWEST_REPORTERS = 2
 MOST = 3
 """More hosts with a hardware fault at once are one outage, not so many broken nodes."""
 _WORD = re.compile(r"[A-Za-z][\w.-]*")
+_PEER = re.compile(r"\bpeer ([\w.:-]{1,80}?)<\d{1,6}>")
 _ADDRESS = re.compile(r"^\d+\.\d+\.\d+\.\d+$")
 _DOWN = re.compile(
     r"\b(?:NodeName=|[Nn]odes?[/= ]|[Hh]ost[/= ])([\w.-]{1,255}+)(?<=\w).{0,80}?"
@@ -54,11 +60,13 @@ def blame(chosen: Finding, findings: Sequence[Finding], facts: Facts) -> tuple[N
         if not borne_out(finding, findings, facts):
             continue
         host = host_of(finding, facts)
-        if host is not None and finding not in evidence[host]:
+        if host is not None and not facts.places.foreign(host) and finding not in evidence[host]:
             evidence[host].append(finding)
     evidence = {host: found for host, found in evidence.items() if found}
     if not evidence and chosen.reason == "node_failure":
         return _called_down(facts)
+    if not evidence and chosen.reason == "network_error":
+        return _named_by_all(findings, facts)
     if len(evidence) > 1:
         evidence = _surest(evidence, chosen, facts)
     if not evidence or len(evidence) > MOST:
@@ -76,7 +84,12 @@ def _called_down(facts: Facts) -> tuple[NodeFinding, ...]:
                 continue
             match = _DOWN.search(line.text)
             host = (match.group(1) or match.group(2)).rstrip(".,:;") if match else ""
-            if host and host_like(host) and (file == "job.log" or facts.places.knows(host) or _ended_us(line.text, facts)):
+            if (
+                host
+                and host_like(host)
+                and not facts.places.foreign(host)
+                and (file == "job.log" or facts.places.knows(host) or _ended_us(line.text, facts))
+            ):
                 named.setdefault(host, Citation(file, line.number, line.text, "called down"))
     if len(named) != 1:
         return ()
@@ -105,7 +118,9 @@ def _surest(evidence: dict[str, list[Finding]], chosen: Finding, facts: Facts) -
 
 def host_of(finding: Finding, facts: Facts) -> str | None:
     """Return the host that a finding is about, None where the case does not tell."""
-    host = finding.host
+    host = facts.places.node_of(finding.host) if finding.host is not None else None
+    if host is not None and host in facts.streams.pods:
+        return None  # a pod is no node, and nothing tells on which node it ran
     named = host is not None and _is_name(host, facts)
     if named and not (finding.file == "job.log" and _collector(str(host), facts)):
         return host
@@ -117,8 +132,67 @@ def host_of(finding: Finding, facts: Facts) -> str | None:
     if placed is not None:
         return placed
     if finding.file != "job.log":
-        return facts.places.only_host()
-    return _first_to_fail(finding, facts) or facts.places.only_host()
+        return facts.places.only_host() or _with_device(finding, facts)
+    return enclosing_host(finding.line, facts) or _first_to_fail(finding, facts) or facts.places.only_host()
+
+
+def _with_device(finding: Finding, facts: Facts) -> str | None:
+    """Return the only host of the job that has the device of a kernel's line, where the kernel does not name itself."""
+    event = event_of(finding.text)
+    return facts.places.host_with(event.device) if event is not None and event.device is not None else None
+
+
+def enclosing_host(number: int, facts: Facts) -> str | None:
+    """Return the only host that the head of a record names, `node-42 restart 0 fails: {`, for a line inside its braces."""
+    depth = 0
+    for line in reversed(facts.between(max(1, number - RECORD_LINES), number - 1)):
+        depth += line.text.count("{") - line.text.count("}")
+        if depth <= 0 or line.text[:1].isspace() or not line.text.rstrip().endswith("{"):
+            continue
+        named = {word for match in _WORD.finditer(line.text) if host_like(word := match.group(0).rstrip(".:-"))}
+        closed = _closed_by(line.number, facts)
+        return facts.places.node_of(named.pop()) if len(named) == 1 and closed is not None and closed >= number else None
+    return None
+
+
+def _closed_by(head: int, facts: Facts) -> int | None:
+    """Return the line that closes the braces of a record, None where none does: its end would be a guess."""
+    depth = 0
+    for line in facts.between(head, head + 2 * RECORD_LINES):
+        depth += line.text.count("{") - line.text.count("}")
+        if depth <= 0:
+            return line.number
+    return None
+
+
+def _named_by_all(findings: Sequence[Finding], facts: Facts) -> tuple[NodeFinding, ...]:
+    """Return the one node that all others who report cannot reach, and several do: the two ends of one link are equal."""
+    reports: dict[str, dict[str, Finding]] = defaultdict(dict)
+    for finding in findings:
+        if finding.reason == "network_error" and finding.file == "job.log" and (peer := peer_of(finding.text, facts)):
+            reporter = (
+                facts.places.node_of(finding.host) if finding.host else facts.places.host_of(rank=finding.rank, task=finding.task)
+            )
+            if reporter is not None and reporter != peer:
+                reports[peer].setdefault(reporter, finding)
+    for peer, reporters in reports.items():
+        others = {reporter for named in reports.values() for reporter in named if reporter != peer}
+        if len(reporters) >= FEWEST_REPORTERS and others == set(reporters) and not _names_another(peer, reports):
+            why = f"the job log says: {', '.join(sorted(reporters))} cannot reach it, and reach all others"
+            return (NodeFinding(peer, why, tuple(_cite(finding) for finding in list(reporters.values())[:3])),)
+    return ()
+
+
+def _names_another(peer: str, reports: Mapping[str, Mapping[str, Finding]]) -> bool:
+    """Tell whether a host that cannot reach a peer cannot reach another one either: then its own end may be broken."""
+    return any(set(reports[peer]) & set(named) for other, named in reports.items() if other != peer)
+
+
+def peer_of(text: str, facts: Facts) -> str | None:
+    """Return the node of the peer that a line names with its port, None where no node is known by that name."""
+    match = _PEER.search(text)
+    node = facts.places.node_of(match.group(1)) if match is not None else None
+    return node if node is not None and not _ADDRESS.match(node) and facts.places.knows(node) else None
 
 
 def _is_name(host: str, facts: Facts) -> bool:
@@ -146,11 +220,18 @@ def _first_to_fail(finding: Finding, facts: Facts) -> str | None:
     """Return the one host whose processes failed by themselves, where launchers agree on one."""
     if finding.rank is not None or finding.task is not None:
         return None
-    first = {told.host for told in facts.exits if told.first and told.host and not told.victim}
+    first = _earliest([told for told in facts.exits if told.first and told.host and not told.victim])
     if len(first) == 1:
         return first.pop()
     failed = {task.host for task in facts.tasks if not task.victim}
     return failed.pop() if len(failed) == 1 and not first else None
+
+
+def _earliest(exits: Sequence[Exit]) -> set[str]:
+    """Return the hosts of the processes that failed first: by the times of all blocks, of all blocks where one has no time."""
+    times = [told.at for told in exits if told.at is not None]
+    lead = min(times) if times and len(times) == len(exits) else None
+    return {told.host for told in exits if told.host and (lead is None or told.at == lead)}
 
 
 def _why(found: Sequence[Finding]) -> str:

@@ -12,10 +12,11 @@ from itertools import chain, islice
 from assistant.content.filters import Filter
 from assistant.content.reasons import Herring, Signature
 from assistant.diagnose.case import Case, numbered
+from assistant.diagnose.claims import read_places
 from assistant.diagnose.clock import on_one_clock
 from assistant.diagnose.kernel import KernelLine, read_kernel
 from assistant.diagnose.knowledge import Knowledge
-from assistant.diagnose.places import Places, read_places
+from assistant.diagnose.places import Places
 from assistant.diagnose.progress import Progress, read_progress
 from assistant.diagnose.streams import Streams
 from assistant.diagnose.times import Span, span
@@ -105,6 +106,7 @@ def gather(case: Case, knowledge: Knowledge) -> Facts:
     if case.job is not None:
         for node in case.job.nodes:
             places.name(node)
+            places.complete = True
     for file in case.logs:
         if file.rank is not None and file.node:
             places.add_task(file.rank, _whole_name(file.node, case))
@@ -115,6 +117,10 @@ def gather(case: Case, knowledge: Knowledge) -> Facts:
     points, metric_file = _points(case, lines)
     episodes = read_episodes(lines, streams)
     own_points = points if metric_file == "job.log" else metric_points(lines)
+    progress = read_progress(lines, own_points, [(episode.first, episode.last) for episode in episodes])
+    if combined is None:
+        proofs = progress.before(progress.leg - 1) if progress.leg else 0
+        places.settle(progress.lines[proofs - 1] if proofs else 0)
     return Facts(
         case=case,
         lines=lines,
@@ -130,7 +136,7 @@ def gather(case: Case, knowledge: Knowledge) -> Facts:
         exits=exits,
         tasks=tasks,
         places=places,
-        progress=read_progress(lines, own_points, [(episode.first, episode.last) for episode in episodes]),
+        progress=progress,
         points=points,
         metric_file=metric_file,
         span=times,

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from assistant.content.reasons import Herring, Role, Signature, Source
 from assistant.diagnose.chains import Judged, bare, judge
 from assistant.diagnose.classes import meaning, network_disk
+from assistant.diagnose.device_events import Meaning, event_of, meaning_of
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.orphans import ORPHAN, orphans
@@ -64,6 +65,8 @@ class Finding:
         return self.weight * self.factor
 
 
+_CODE_GROUPS = ("(?P<xid>", "(?P<sxid>", "(?P<ascend>")
+"""A signature with one of them finds a device code; what the code means is told by its table."""
 LAST_LINES = 5
 """Lines behind a traceback at most, where it is the last that a log says."""
 _NCCL_HOST = re.compile(r"^([A-Za-z][\w.-]*):\d+:\d+ \[\d+\] ")
@@ -104,7 +107,8 @@ def of_job(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
     """Yield what the job log says: tracebacks first, then plain lines, then exception lines without a traceback."""
     signatures, herrings, texts = split(facts.hits)
     signatures = {n: kept for n, found in signatures.items() if (kept := kept_of(found, herrings.get(n, ())))}
-    signatures = {n: [s for s in found if reason_of(s) != "unknown"] for n, found in signatures.items()}
+    coded = {n: code for n, found in signatures.items() if (code := _code_of(found, texts[n], knowledge))}
+    signatures = {n: [s for s in found if reason_of(s) != "unknown" or n in coded] for n, found in signatures.items()}
     signatures = {n: found for n, found in signatures.items() if found}
     inside: dict[int, Episode] = {}
     for episode in facts.episodes:
@@ -112,6 +116,8 @@ def of_job(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
     told: dict[str, Finding] = {}
     for episode in facts.episodes:
         finding = _of_episode(episode, signatures, knowledge, facts)
+        if finding is not None and finding.line in coded:
+            finding = by_code(finding, coded[finding.line])
         if finding is not None:
             told.setdefault(facts.streams.body(finding.text).text, finding)
             yield finding
@@ -123,6 +129,9 @@ def of_job(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
         if number in spoken or (around is not None and _quoted(text, around, facts)) or _ignored(number, facts):
             continue
         if all(bare(signature) for signature in signatures[number]) and ORPHAN.match(facts.streams.body(text).text):
+            continue
+        if number in coded:
+            yield by_code(of_line(signatures[number][0], number, text, facts), coded[number])
             continue
         for signature in strongest(signatures[number]):
             yield of_line(signature, number, text, facts)
@@ -137,6 +146,28 @@ def of_job(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
                 same.action,
             )
         yield orphan
+
+
+def _code_of(found: Sequence[Signature], text: str, knowledge: Knowledge) -> Meaning | None:
+    """Return what the device code means that a signature found in a line, None where it found none that a table knows."""
+    if not any(group in signature.pattern for signature in found for group in _CODE_GROUPS):
+        return None
+    event = event_of(text)
+    meaning = meaning_of(event, knowledge.site) if event is not None else None
+    return meaning if meaning is not None and meaning.reason in knowledge.reasons.keys() - knowledge.hidden else None
+
+
+def by_code(finding: Finding, meaning: Meaning) -> Finding:
+    """Return a finding as the table of its device code has it."""
+    return replace(
+        finding,
+        reason=meaning.reason,
+        role=meaning.role,
+        weight=meaning.weight,
+        rule=meaning.rule,
+        blames=meaning.blames,
+        action=meaning.action,
+    )
 
 
 def _belongs(number: int, episode: Episode, facts: Facts) -> bool:

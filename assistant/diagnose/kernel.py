@@ -1,4 +1,4 @@
-"""Read kernel logs of one or many nodes: which host wrote a line, when, and which XID it reports.
+"""Read kernel logs of one or many nodes: which host wrote a line, when, and which device code it reports.
 
 A `dmesg.log` may be plain `dmesg`, `dmesg -T`, syslog, a serial console, or many of these behind headers such as
 `===== node017 =====`, `# gpu-12` or `gpu-12:` before each line (pdsh).
@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from assistant.diagnose.device_events import DeviceEvent, Moment, kernel_event
 from assistant.diagnose.streams import host_like
 from assistant.diagnose.times import stamp
 from assistant.diagnose.tracebacks import NumberedLine
@@ -26,9 +27,6 @@ _SYSLOG = re.compile(
 _TIMELESS = re.compile(r"^([A-Za-z][\w.-]*) [a-z][\w-]*\[\d+\]: ")
 _PDSH = re.compile(r"^\[?([A-Za-z][\w.-]*)\]?(?::| \|) ?(?=\[|<\d|[A-Z][a-z]{2} +\d|\d{4}-)")
 _WORDS = re.compile(r"[A-Za-z0-9][\w.-]*")
-_XID = re.compile(
-    r"\bXid \((?:PCI:)?([0-9a-fA-F:.]{1,64}+)[^)]{0,200}\): (\d{1,18})|\b(?:XID|Xid|xid)(?: error| code)?[ :=#]+(\d{1,3})\b"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +37,20 @@ class KernelLine:
     text: str
     host: str | None
     at: datetime | None
-    xid: int | None
-    device: str | None
-    """PCI address of an XID."""
+    event: DeviceEvent | None
+    """The device code that it reports."""
     uptime: float | None = None
     """Seconds since the boot, where the line tells no other time."""
+
+    def apart(self, other: Moment) -> timedelta | None:
+        """Return how far two lines lie apart in time, None where that is not known."""
+        if not isinstance(other, KernelLine):
+            return None
+        if self.at is not None and other.at is not None:
+            return abs(self.at - other.at)
+        if self.uptime is not None and other.uptime is not None:
+            return timedelta(seconds=abs(self.uptime - other.uptime))
+        return None
 
 
 def read_kernel(lines: Iterable[NumberedLine], hosts: Collection[str] = (), year: int | None = None) -> list[KernelLine]:
@@ -62,22 +69,13 @@ def read_kernel(lines: Iterable[NumberedLine], hosts: Collection[str] = (), year
         header = _header(text, known)
         if header is not None:
             section = header
-        xid, device = xid_of(text)
         up = _UPTIME.match(text)
         read.append(
-            KernelLine(number, text, _host(text, known) or section, stamp(text, year), xid, device, float(up[1]) if up else None)
+            KernelLine(
+                number, text, _host(text, known) or section, stamp(text, year), kernel_event(text), float(up[1]) if up else None
+            )
         )
     return read
-
-
-def xid_of(text: str) -> tuple[int | None, str | None]:
-    """Return the number of the XID that a line reports and the device, None where there is none."""
-    if "id" not in text and "ID" not in text:
-        return None, None
-    match = _XID.search(text)
-    if match is None or "SXid" in text[max(0, match.start() - 1) : match.end()]:
-        return None, None
-    return int(match.group(2) or match.group(3)), match.group(1)
 
 
 def _host(text: str, known: Collection[str]) -> str | None:

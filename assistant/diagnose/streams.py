@@ -13,10 +13,11 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-_RANK = re.compile(r"\[(?:rank|default|RANK|Rank)[ :=]?(\d{1,6})\]:? ?")
+_RANK = re.compile(r"\[(?:rank|RANK|Rank)[ :=]?(\d{1,6})\]:? ?")
 _MPI = re.compile(r"\[\d+,(\d{1,6})\](?:<std(?:out|err|diag)>)?: ?")
 _TASK = re.compile(r" {0,5}(\d{1,6}): ?")
-_LOCAL = re.compile(r"\[(\d{1,4})\]: ?(?=\S)")
+_LOCAL = re.compile(r"\[(?:default)?(\d{1,4})\]: ?(?=\S)")
+"""torchrun writes its role and the local rank, which every node has."""
 _RAY = re.compile(r"(?:\x1b\[\d+m)?\((?:[\w.]+,? )?pid=\d+(?:, ip=([\d.]+))?\)(?:\x1b\[0m)? ?")
 _POD = re.compile(r"\[(?:pod/)?([a-z0-9][\w.-]*)/[\w.-]+\] ")
 _BRACKET = re.compile(r"\[([A-Za-z][\w.-]*):\d{1,5}\] ")
@@ -42,6 +43,8 @@ class Body:
     task: int | None = None
     """Slurm task, where a mark says so: a rank or a node, depending on the launcher."""
     host: str | None = None
+    local_rank: int | None = None
+    """Rank on its own node, where a mark says so."""
 
 
 class Streams:
@@ -49,11 +52,13 @@ class Streams:
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
         self.hosts = _learned(texts)
+        self.pods: set[str] = set()
+        """Pods that kubectl put before lines, as far as lines were peeled."""
 
     def body(self, text: str) -> Body:
         """Return the line's own text and where it comes from."""
         marks: list[str] = []
-        rank = task = host = None
+        rank = task = host = local = None
         for _ in range(5):
             if (match := _RANK.match(text)) or (match := _MPI.match(text)):
                 rank = int(match.group(1))
@@ -61,10 +66,12 @@ class Streams:
                 host = match.group(1) or host
             elif ((match := _BRACKET.match(text)) and host_like(match.group(1))) or (match := _POD.match(text)):
                 host = match.group(1)
+                if text.startswith("[pod/"):
+                    self.pods.add(host)
             elif (match := _TASK.match(text)) and rank is None:
                 task = int(match.group(1))
             elif match := _LOCAL.match(text):
-                pass
+                local = int(match.group(1))
             elif (match := _HOST.match(text)) and match.group(1) in self.hosts:
                 host = match.group(1)
             elif match := _TIME.match(text):
@@ -74,7 +81,7 @@ class Streams:
                 break
             marks.append(match.group(0).strip())
             text = text[match.end() :]
-        return Body(text, " ".join(marks), rank, task, host)
+        return Body(text, " ".join(marks), rank, task, host, local)
 
 
 def host_like(name: str) -> bool:

@@ -9,17 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 
+from assistant.diagnose.hostlists import numbers
 from assistant.diagnose.streams import Streams
+from assistant.diagnose.times import stamp
 from assistant.diagnose.tracebacks import NumberedLine
 
 _ROW = re.compile(r"\s*(time|host|rank|exitcode)\s*: (.*)")
 _RANK = re.compile(r"(\d{1,18}) \(local_rank: (\d{1,18})\)")
 _CODE = re.compile(r"(-?\d{1,9})")
-_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
-MOST_TASKS = 100_000
-"""Of one line of srun: more ranks than any job has."""
 _SRUN = re.compile(r"srun: error: ([\w.-]+): tasks? ([\d,-]+): (.*)")
+_HYDRA = re.compile(r"\bRANK (\d{1,18}) PID \d+ RUNNING AT ([\w.-]+)")
 _MPIRUN = re.compile(r"process rank (\d{1,18}) with PID \d+ on node ([\w.-]+) exited on signal (\d{1,18})")
 
 
@@ -35,6 +36,8 @@ class Exit:
     """Negative for a signal."""
     first: bool
     """Whether torchrun calls it the first observed failure."""
+    at: datetime | None = None
+    """When torchrun saw it; each node has a clock and a block of its own."""
 
     @property
     def victim(self) -> bool:
@@ -65,6 +68,8 @@ def read_exits(lines: Iterable[NumberedLine], streams: Streams) -> list[Exit]:
     for line in lines:
         text = line.text
         if " : " not in text and "Root Cause" not in text and "Failures:" not in text and "process rank" not in text:
+            if "RUNNING AT" in text and (match := _HYDRA.search(text)):
+                exits.append(Exit(line.number, match.group(2), int(match.group(1)), None, None, True))
             continue
         if match := _MPIRUN.search(text):
             exits.append(Exit(line.number, match.group(2), int(match.group(1)), None, -int(match.group(3)), True))
@@ -88,7 +93,7 @@ def read_tasks(lines: Iterable[NumberedLine]) -> list[TaskExit]:
     found = []
     for line in lines:
         if "srun: error: " in line.text and (match := _SRUN.search(line.text)):
-            found.append(TaskExit(line.number, match.group(1), tuple(_numbers(match.group(2))), match.group(3)))
+            found.append(TaskExit(line.number, match.group(1), tuple(numbers(match.group(2))), match.group(3)))
     return found
 
 
@@ -102,15 +107,5 @@ def _exit(line: int, fields: dict[str, str], first: bool) -> Exit:
         int(rank.group(2)) if rank else None,
         int(code.group(1)) if code else None,
         first,
+        stamp(fields.get("time", "").replace("_", "T")),
     )
-
-
-def _numbers(text: str) -> Iterable[int]:
-    left = MOST_TASKS
-    for part in text.split(","):
-        match = _RANGE.fullmatch(part)
-        if match is not None and left > 0:
-            low, high = int(match[1]), int(match[2] or match[1])
-            high = min(high, low + left - 1)
-            left -= max(high - low + 1, 0)
-            yield from range(low, high + 1)

@@ -30,6 +30,7 @@ from assistant.diagnose.reasoning import ENDINGS, EXTERNAL, symptomatic
 from assistant.diagnose.rivals import in_proportion, rivals
 from assistant.diagnose.survival import lived_through, says_it_goes_on, work_went_on
 from assistant.diagnose.weighing import best_of, weigh
+from assistant.diagnose.whereabouts import with_places
 from assistant.diagnose.wording import advice, summary
 from assistant.logs.attempt import LogState
 from assistant.logs.spikes import Spike
@@ -85,7 +86,7 @@ def judge(facts: Facts, knowledge: Knowledge, opinions: Sequence[Opinion] = ()) 
     for opinion in opinions:
         found = opinion.note(facts, found)
     found = in_proportion(calibrated(found, knowledge.curves))
-    found = with_order(checked(found, facts), facts)
+    found = with_places(with_order(checked(found, facts), facts), facts)
     found = with_particulars(found, facts, knowledge.reasons.get(found.reason), knowledge.advices)
     found = _told_of_logs(_never_well(found, facts, knowledge), facts)
     if facts.combined is not None:
@@ -269,7 +270,7 @@ def _by_cause(
     cause: Finding, errors: Sequence[Finding], considered: Sequence[Finding], facts: Facts, knowledge: Knowledge
 ) -> Diagnosis:
     reason = knowledge.reasons.get(cause.reason, _UNKNOWN)
-    action = cause.action or reason.action
+    action = _asked_for(cause, errors) or reason.action
     nodes = blame(cause, errors, facts)
     if cause.reason == "nccl_timeout_error" and (slow := straggler(facts)) is not None:
         nodes = (slow,)
@@ -293,6 +294,15 @@ def _by_cause(
         advice=advice(reason, action, nodes),
         step=step,
     )
+
+
+def _asked_for(cause: Finding, errors: Sequence[Finding]) -> Action | None:
+    """Return the action of a cause; a device code of the kernel that makes its node suspect asks for a test before a restart."""
+    suspect = any(
+        f.reason == cause.reason and f.file == "dmesg.log" and f.factor > 0.5 and f.action is Action.CORDON_AND_RESTART
+        for f in errors
+    )
+    return Action.CORDON_AND_RESTART if suspect else cause.action
 
 
 def _agreed(action: Action, nodes: tuple[NodeFinding, ...], reason: Reason) -> tuple[Action, tuple[NodeFinding, ...]]:

@@ -55,7 +55,9 @@ def weigh(findings: Sequence[Finding], facts: Facts) -> list[Finding]:
     kept = [finding for finding in findings if finding.role in ROLES]
     for finding in kept:
         finding.factor *= role_factor(finding)
-        if finding.file == "job.log":
+        if finding.file == "dmesg.log" and finding.host is not None and facts.places.foreign(finding.host):
+            finding.factor, finding.note = 0.0, "the kernel of a node that is not of this job"
+        elif finding.file == "job.log":
             weigh_place(finding, facts)
         else:
             _weigh_time(finding, facts)

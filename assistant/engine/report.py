@@ -101,6 +101,8 @@ def _why(diagnosis: Diagnosis) -> Iterator[str]:
             yield f"- {_code(f'{cited.file}:{cited.line}')} says the same of {_plain(cited.rule)}"
     for finding in diagnosis.nodes:
         yield f"- node **{_plain(finding.node)}**: {_plain(finding.why)}"
+    for place in diagnosis.where:
+        yield f"- where: {_plain(place.sentence)}"
     for pattern in diagnosis.patterns:
         odds = f" (by chance {pattern.chance:.1g})" if pattern.chance is not None else ""
         yield f"- across nodes: {_plain(pattern.text)}{odds}"

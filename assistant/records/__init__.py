@@ -7,7 +7,17 @@ Timestamps are aware UTC datetimes. Ids are positive integers given by the store
 
 from __future__ import annotations
 
-from assistant.records.diagnoses import Citation, Diagnosis, LearnedRule, NodeFinding, NodePattern, Recall, Rival, Sighting
+from assistant.records.diagnoses import (
+    Citation,
+    Diagnosis,
+    LearnedRule,
+    NodeFinding,
+    NodePattern,
+    Recall,
+    Rival,
+    Sighting,
+    Whereabouts,
+)
 from assistant.records.incidents import Call, Decision, Event, Evidence, Incident, Outcome
 from assistant.records.jobs import Checkpoint, Job, JobSpec, MetricPoint, Node, Reservation, partition_names
 from assistant.records.tags import Tag, hold_comment, hold_mark, run_of, tag_of, tags_in, without_tags
@@ -62,6 +72,7 @@ __all__ = [
     "Sighting",
     "Tag",
     "Verdict",
+    "Whereabouts",
     "hold_comment",
     "hold_mark",
     "partition_names",

@@ -36,6 +36,30 @@ class NodeFinding:
 
 
 @dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where a failure showed itself, for a person to look at; it accuses no node."""
+
+    why: str
+    """What happened there: it raised the error, it failed first, it did not join, its peers lost it."""
+    node: str | None = None
+    rank: int | None = None
+    task: int | None = None
+    """Slurm task, where only that is known."""
+    gpu: int | None = None
+    """Number of the GPU on its node."""
+    citations: tuple[Citation, ...] = ()
+    """The line that shows it and the one that places it."""
+
+    @property
+    def sentence(self) -> str:
+        """The place, what happened there and its lines, for a person."""
+        speaker = f"rank {self.rank}" if self.rank is not None else f"task {self.task}" if self.task is not None else ""
+        parts = [speaker, f"GPU {self.gpu}" if self.gpu is not None else "", self.node or "node unknown"]
+        lines = ", ".join(f"{citation.file}:{citation.line}" for citation in self.citations)
+        return f"{', '.join(part for part in parts if part)}: {self.why}{f' ({lines})' if lines else ''}"
+
+
+@dataclass(frozen=True, slots=True)
 class Rival:
     """Another explanation that was weighed."""
 
@@ -120,6 +144,8 @@ class Diagnosis:
     """start, loading, first_step, training, evaluation, checkpoint or end; empty when unknown."""
     patterns: tuple[NodePattern, ...] = ()
     """What neighbours, time and the ledger of nodes add."""
+    where: tuple[Whereabouts, ...] = ()
+    """Where it happened, what raised the error first; `nodes` says who is at fault."""
 
     @property
     def faulty_nodes(self) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ from assistant.records import (
     Recall,
     Rival,
     Verdict,
+    Whereabouts,
 )
 from assistant.redact import redact, redact_value
 
@@ -169,6 +170,7 @@ def diagnosis_of(row: sqlite3.Row) -> Diagnosis:
         seen_before=tuple(_recall(item) for item in body.get("seen_before", ())),
         phase=body.get("phase", ""),
         patterns=tuple(_pattern(item) for item in body.get("patterns", ())),
+        where=tuple(Whereabouts(**{**item, "citations": _citations(item["citations"])}) for item in body.get("where", ())),
     )
 
 

@@ -6,13 +6,26 @@ from datetime import datetime
 
 import pytest
 
-from assistant.diagnose.kernel import read_kernel, xid_of
-from assistant.diagnose.places import expand, read_places
+from assistant.diagnose.claims import read_places
+from assistant.diagnose.device_events import event_of
+from assistant.diagnose.hostlists import expand
+from assistant.diagnose.kernel import KernelLine, read_kernel
+from assistant.diagnose.places import Places
 from assistant.diagnose.progress import Progress
 from assistant.diagnose.streams import Streams
 from assistant.diagnose.times import stamp
 from assistant.diagnose.torchrun import read_exits, read_tasks
 from assistant.logs.lines import Line
+
+
+def xid_of(line: KernelLine) -> str | None:
+    return line.event.code if line.event is not None and line.event.family == "xid" else None
+
+
+def places_of(*texts: str) -> Places:
+    read = lines(*texts)
+    streams = Streams(texts)
+    return read_places(read, streams, read_exits(read, streams), read_tasks(read))
 
 
 def lines(*texts: str) -> list[Line]:
@@ -35,7 +48,7 @@ def lines(*texts: str) -> list[Line]:
 def test_a_section_of_a_kernel_log_belongs_to_the_host_of_its_header(header: str) -> None:
     read = read_kernel(lines(header, "[Sat Mar  1 10:00:00 2025] NVRM: Xid (PCI:0000:05:00): 79, GPU has fallen off the bus."))
     assert read[-1].host == "gpu-12"
-    assert read[-1].xid == 79
+    assert xid_of(read[-1]) == "79"
 
 
 @pytest.mark.parametrize(
@@ -47,7 +60,7 @@ def test_a_section_of_a_kernel_log_belongs_to_the_host_of_its_header(header: str
 )
 def test_a_kernel_line_may_name_its_host_itself(line: str) -> None:
     (read,) = read_kernel(lines(line), year=2025)
-    assert (read.host, read.at, read.xid) == ("gpu-12", datetime(2025, 3, 1, 10), 48)
+    assert (read.host, read.at, xid_of(read)) == ("gpu-12", datetime(2025, 3, 1, 10), "48")
 
 
 def test_a_kernel_line_without_any_host_has_none() -> None:
@@ -55,12 +68,46 @@ def test_a_kernel_line_without_any_host_has_none() -> None:
 
 
 def test_an_sxid_is_no_xid() -> None:
-    assert xid_of("nvidia-nvswitch0: SXid (PCI:0000:00:00.0): 20034, Fatal") == (None, None)
+    event = event_of("nvidia-nvswitch0: SXid (PCI:0000:00:00.0): 20034, Fatal")
+    assert event is not None
+    assert (event.family, event.code, event.fatal) == ("sxid", "20034", True)
 
 
 def test_a_build_date_further_right_is_no_time_of_the_line() -> None:
     text = "Feb 17 23:11:21 n1 kernel: NVRM: loading NVIDIA UNIX Kernel Module 535  Thu Oct 19 18:56:32 UTC 2023"
     assert stamp(text, 2023) == datetime(2023, 2, 17, 23, 11, 21)
+
+
+@pytest.mark.parametrize(
+    ("text", "fatal"),
+    [
+        ("NVRM: Xid (PCI:0018:01:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6)", True),
+        ("NVRM: Xid (PCI:0018:01:00): 149, NETIR_BER_EVENT Nonfatal XC0 i0 Link 08 (0x00400003)", False),
+        ("nvidia-nvswitch2: SXid (PCI:0000:c4:00.0): 22013, Severity 0 Engine instance 46", False),
+        ("nvidia-nvswitch2: SXid (PCI:0000:c4:00.0): 22013, Severity 1 Engine instance 46", True),
+        ("nvidia-nvswitch2: SXid (PCI:0000:c4:00.0): 20001, Non-fatal, Link 33 TX Replay Error (First)", False),
+        ("NVRM: Xid (PCI:0000:4f:00): 79, pid=3312, name=python, GPU has fallen off the bus.", None),
+    ],
+)
+def test_a_line_states_its_severity(text: str, fatal: bool | None) -> None:
+    event = event_of(text)
+    assert event is not None
+    assert event.fatal is fatal
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("NPU function error: HBM MULTI BIT ECC ERROR., error code is 507054", "507054"),
+        ("ACL stream synchronize failed, error code:507018", "507018"),
+        ("EI0006: Getting socket times out.", "EI0006"),
+        ("retCode=0x7110001, drv 507011 items", None),
+        ("step 107022 of 507054", None),
+    ],
+)
+def test_ascend_codes_are_read_where_they_are_called_codes(text: str, code: str | None) -> None:
+    event = event_of(text)
+    assert (event.code if event is not None else None) == code
 
 
 def test_slurm_lists_are_spread() -> None:
@@ -92,6 +139,100 @@ def test_a_rank_is_placed_beside_its_neighbours() -> None:
 def test_nccl_tells_where_ranks_run() -> None:
     read = lines("n5:11:12 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 40 nranks 64 cudaDev 0 busId 1000 - Init COMPLETE")
     assert read_places(read, Streams(), [], []).host_of(rank=40, task=None) == "n5"
+
+
+NCCL = (
+    "{host}:11:12 [{gpu}] NCCL INFO ncclCommInitRank comm 0x1 rank {rank} nranks {size} cudaDev {gpu} busId {bus} - Init COMPLETE"
+)
+
+
+def nccl(host: str, rank: int, size: int, gpu: int = 0, bus: str = "1a000") -> str:
+    return NCCL.format(host=host, rank=rank, size=size, gpu=gpu, bus=bus)
+
+
+def test_ranks_of_a_group_are_no_ranks_of_the_job() -> None:
+    places = places_of(nccl("n1", 0, 2), nccl("n2", 0, 2), nccl("n1", 0, 4), nccl("n1", 1, 4), nccl("n2", 2, 4), nccl("n2", 3, 4))
+    assert [places.host_of(rank=rank, task=None) for rank in range(4)] == ["n1", "n1", "n2", "n2"]
+
+
+def test_a_communicator_that_is_too_small_for_the_ranks_that_speak_places_nobody() -> None:
+    places = places_of(nccl("n1", 0, 2), nccl("n2", 1, 2), "[rank5]: RuntimeError: x")
+    assert places.host_of(rank=1, task=None) is None
+
+
+def test_hosts_that_claim_the_same_rank_place_it_nowhere() -> None:
+    places = places_of("rank 3 on n1", "rank 3 on n2", "rank 4 on n2")
+    assert places.host_of(rank=3, task=None) is None
+    assert places.host_of(rank=4, task=None) == "n2"
+
+
+def test_two_names_of_one_host_do_not_contradict_each_other() -> None:
+    places = places_of("rank 3 on n1", "rank=3 host=n1.cluster.example")
+    assert places.host_of(rank=3, task=None) == "n1"
+
+
+def test_a_local_rank_is_no_rank() -> None:
+    assert places_of("local rank 1, host n5", "local_rank=2 host=n5").host_of(rank=1, task=None) is None
+
+
+def test_a_line_about_two_ranks_places_none() -> None:
+    places = places_of("rank 3 lost rank 5 on n7")
+    assert places.host_of(rank=3, task=None) is places.host_of(rank=5, task=None) is None
+
+
+def test_ranks_that_are_dealt_out_in_turn_are_not_reckoned_in_blocks() -> None:
+    texts = ["ntasks-per-node=4", "rank 0 on n1", "rank 1 on n2", "rank 2 on n1"]
+    assert places_of(*texts).host_of(rank=3, task=None) is None
+
+
+def test_blocks_are_reckoned_where_neighbours_prove_them() -> None:
+    texts = ["ntasks-per-node=4", "rank 4 on n2", "rank 5 on n2"]
+    assert places_of(*texts).host_of(rank=7, task=None) == "n2"
+    assert places_of(*texts).host_of(rank=3, task=None) is None
+
+
+def test_one_known_neighbour_proves_no_block() -> None:
+    assert places_of("ntasks-per-node=4", "rank 4 on n2").host_of(rank=5, task=None) is None
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ("10.0.0.7 n7 n7.example", "n1:3:3 [0] NCCL INFO x"),
+        ("n7:3:3 [0] NCCL INFO Bootstrap : Using ib0:10.0.0.7<0>",),
+        ("n7:3:3 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE ; OOB ib0:10.0.0.7<0>",),
+        ("NAME   READY   IP         NODE   NOMINATED NODE", "pod-a  1/1     10.0.0.7   n7     <none>"),
+        ("Name:   pod-a", "Node:   n7/10.0.0.7"),
+    ],
+)
+def test_an_address_is_the_node_that_a_line_or_table_gives_it_to(texts: tuple[str, ...]) -> None:
+    assert places_of(*texts).node_of("10.0.0.7") == "n7"
+
+
+def test_a_name_that_two_nodes_have_is_neither() -> None:
+    assert places_of("10.0.0.7 n7", "10.0.0.7 n8").node_of("10.0.0.7") == "10.0.0.7"
+
+
+def test_a_world_of_deepspeed_numbers_the_ranks_in_its_order() -> None:
+    places = places_of("x WORLD INFO DICT: {'n9': [0, 1], 'n3': [0, 1]}")
+    assert [places.host_of(rank=rank, task=None) for rank in range(4)] == ["n9", "n9", "n3", "n3"]
+
+
+def test_lists_of_gpus_are_no_ranks() -> None:
+    assert places_of("ranks by host {'n9': [0, 1], 'n3': [0, 1]}").host_of(rank=1, task=None) is None
+
+
+def test_only_slurm_s_own_list_proves_that_a_node_is_foreign() -> None:
+    assert places_of("SLURM_JOB_NODELIST=n[1-2]").foreign("n3")
+    assert not places_of("SLURM_JOB_NODELIST=n[1-2]").foreign("n2.cluster.example")
+    assert not places_of("SLURM_STEP_NODELIST=n1").foreign("n3")
+    assert not places_of("rank 3 on n1").foreign("n3")
+
+
+def test_a_device_is_one_node_s_only_where_all_nodes_tell_theirs() -> None:
+    told = [nccl("n1", 0, 2, bus="1a000"), nccl("n2", 1, 2, bus="5e000")]
+    assert places_of(*told).host_with("0000:5e:00") == "n2"
+    assert places_of(*told, "hosts=n1,n2,n3").host_with("0000:5e:00") is None
 
 
 def test_a_counter_that_falls_back_after_a_start_up_begins_a_leg() -> None:

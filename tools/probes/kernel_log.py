@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from assistant.content.reasons import Xid, xids
+from assistant.content.device_codes import DeviceCode, xids
 from assistant.ports import Reply
 from assistant.probing import Circumstances, Finding, Health, Weight, merged, ok
 from assistant.records import Action
@@ -33,7 +33,7 @@ MILD = ("RESTART_APP", "IGNORE", "CONTACT_SUPPORT")
 REMEDIES = {
     "RESTART_BM": "drain the node and power cycle it; ask for a replacement when it comes back",
     "RESET_GPU": "drain the node and reset the GPU: nvidia-smi --gpu-reset -i INDEX; replace it on repetition",
-    "workflow 48": "drain the node and reset the GPU; look for 63, 64, 94, 95 beside it; replace it on repetition",
+    "WORKFLOW_XID_48": "drain the node and reset the GPU; look for 63, 64, 94, 95 beside it; replace it on repetition",
 }
 
 WORDS = ("NVRM: ", "SXid")
@@ -63,14 +63,14 @@ def _judge(line: KernelLine) -> tuple[str, Finding] | None:
     return device, _xid(code, xids().get(code), line)
 
 
-def _xid(code: int, known: Xid | None, line: KernelLine) -> Finding:
+def _xid(code: int, known: DeviceCode | None, line: KernelLine) -> Finding:
     if known is None:
         return _said(Health.WARNING, f"XID {code} on {{}}: unknown code: {line.whole}", line, remedy="look it up at NVIDIA")
     text = f"XID {code} on {{}}: {known.meaning}: {line.whole}"
     if known.blames_node and known.action is Action.CORDON_AND_RESTART:
         if code in NVLINK_5 and re.search(r"non-?fatal", line.text, re.IGNORECASE):
             return _said(Health.WARNING, text, line, known)
-        weight = Weight.COUNTS if known.nvidia.startswith(MILD) else Weight.STRONG
+        weight = Weight.COUNTS if known.vendor.startswith(MILD) else Weight.STRONG
         return _said(Health.CRITICAL, text, line, known, weight=weight)
     if not known.root:
         return Finding(Health.OK, text, value=code, events=(line.identity,))
@@ -102,17 +102,17 @@ def _said(
     status: Health,
     text: str,
     line: KernelLine,
-    known: Xid | None = None,
+    known: DeviceCode | None = None,
     *,
     weight: Weight = Weight.COUNTS,
     remedy: str = "",
 ) -> Finding:
-    bucket = known.nvidia.split(",")[0] if known else ""
+    bucket = known.vendor.split(",")[0] if known else ""
     return Finding(
         status,
         text,
-        value=known.code if known else None,
-        remedy=remedy or REMEDIES.get(bucket, f"NVIDIA: {known.nvidia}" if known else "look at NVIDIA's catalogue"),
+        value=int(known.code) if known else None,
+        remedy=remedy or REMEDIES.get(bucket, f"NVIDIA: {known.vendor}" if known else "look at NVIDIA's catalogue"),
         weight=weight,
         source=known.source if known else "",
         events=(line.identity,),
