@@ -81,6 +81,12 @@ RESUME_OPTIONS = (
 )
 MEGATRON_PROGRAM = re.compile(r"pretrain_(?:gpt|bert|t5|mamba|vlm|retro|ict|vision_\w+)\.py")
 """Training programs that Megatron-LM ships."""
+COUNTS_ANEW = ("finetune", "reset_iteration")
+"""Options with which Megatron-LM, Megatron-DeepSpeed and GPT-NeoX count from 0 at each start, also over their own checkpoints.
+
+Source: NVIDIA/Megatron-LM, training/checkpointing.py, load_checkpoint(): `if args.finetune or release: iteration = 0`.
+"""
+OVER_ITSELF = "its old checkpoints and the tracker are written over"
 PLAIN_LIBRARIES = frozenset(
     "torch numpy torchvision torchaudio datasets tokenizers tqdm wandb tensorboard matplotlib pandas scipy yaml safetensors "
     "packaging psutil einops sentencepiece tiktoken transformers accelerate lightning pytorch_lightning peft deepspeed jax flax "
@@ -209,6 +215,9 @@ def _torchtitan(program: JobProgram) -> ResumeWay | None:
     switch = program.option("checkpoint.enable", "checkpoint.enable_checkpoint")
     if switch is None and (file := program.unread("job.config_file")):
         return ResumeWay(ResumeMeans.UNKNOWN, f"{file} cannot be read, and may set checkpoint.enable")
+    if switch is None and (recipe := program.option("config")) is not None and program.option("checkpoint.no_enable") is None:
+        # pytorch/torchtitan, config/manager.py: since 2026 `--module llama3 --config NAME` is a function in Python
+        return ResumeWay(ResumeMeans.UNKNOWN, f"{recipe.where} may set checkpoint.enable")
     if switch is not None and switch.value != "false":
         return ResumeWay(ResumeMeans.NEWEST, f"torchtitan loads the newest step-N with .metadata; {switch.where}")
     return ResumeWay(ResumeMeans.NONE, "checkpoint.enable is not set")
@@ -224,6 +233,13 @@ def _megatron(program: JobProgram) -> ResumeWay | None:
     load, step = program.option("load"), program.option("ckpt_step")
     if load is None or load.value in NO:
         return ResumeWay(ResumeMeans.NONE, f"no --load on the command line of {program.name}")
+    for name in COUNTS_ANEW:
+        if (anew := program.option(name)) is not None and anew.value.lower() not in NO:
+            return ResumeWay(ResumeMeans.NONE, f"{anew.where}: the weights of --load alone are taken", destroys=OVER_ITSELF)
+    if (local := program.option("non_persistent_ckpt_type", "non_persistent_save_interval")) is not None:
+        return ResumeWay(ResumeMeans.UNKNOWN, f"{local.where}: a checkpoint that is not kept may be newer, and is then loaded")
+    if (tag := program.option("load_tag")) is not None:
+        return ResumeWay(ResumeMeans.FIXED, tag.where, f"{load.value}/{tag.value}")
     if step is not None:
         return ResumeWay(ResumeMeans.FIXED, step.where, f"{load.value}/iter_{step.value:0>7}")
     return ResumeWay(ResumeMeans.TRACKER, f"{load.where} of {program.name}, latest_checkpointed_iteration.txt", load.value)
@@ -239,11 +255,10 @@ def _nemo_or_composer(program: JobProgram) -> ResumeWay | None:
                 found = source.value(call.keywords[option])
                 value, where = str(found).lower(), f"{option}= in {_file(source)}, line {call.line}"
         if value is not None:
-            return (
-                ResumeWay(ResumeMeans.NEWEST, where)
-                if value.lower() == "true"
-                else ResumeWay(ResumeMeans.NONE, f"{where} is {value}")
-            )
+            if value.lower() != "true":
+                return ResumeWay(ResumeMeans.NONE, f"{where} is {value}")
+            # NVIDIA/NeMo, lightning/resume.py and utils/exp_manager.py: only `*last`, and 0 or an error where there is none
+            return ResumeWay(ResumeMeans.NEWEST, where, ending="last" if option == "resume_if_exists" else "")
     return None
 
 

@@ -32,6 +32,8 @@ MARKED = (Format.NIGHTSHIFT, Format.DCP, Format.TORCHTITAN, Format.INTERNEVO)
 
 TRACKED = (Format.MEGATRON, Format.DEEPSPEED)
 """Formats whose program updates a tracker file after each finished save."""
+WRITTEN_LAST = ("latest_checkpointed_iteration.txt", "latest_checkpointed_iteration.json")
+"""Trackers that a program writes behind all files of a save, whatever their layout: verl, lm-engine."""
 
 
 COMPARED = 50
@@ -152,7 +154,7 @@ def _judge(entry: Entry, found: Sequence[Entry], names: Tracker | None, *, now: 
             problems += _content_problems(entry, read)
     except OSError as error:
         problems = [f"cannot be read: {error.strerror or error}"]
-    if names is not None and names.step is not None and entry.step > names.step and _waits_for_tracker(entry, found, names.step):
+    if names is not None and names.step is not None and entry.step > names.step and _waits_for_tracker(entry, found, names):
         problems.append(f"tracker {names.path.name} still names step {names.step}: this save was not finished")
     newest = max((stat.mtime for stat in entry.files.values()), default=None)
     saved_at = _moment(newest if newest is not None else _changed(entry.path))
@@ -162,14 +164,16 @@ def _judge(entry: Entry, found: Sequence[Entry], names: Tracker | None, *, now: 
     return Checkpoint(entry.path, entry.step, str(entry.format), size, saved_at, not problems, tuple(problems))
 
 
-def _waits_for_tracker(entry: Entry, others: Sequence[Entry], tracked: int) -> bool:
+def _waits_for_tracker(entry: Entry, others: Sequence[Entry], names: Tracker) -> bool:
     """Tell whether only the tracker file says that a save was finished.
 
     Megatron-Core writes `metadata.json` last; and a tracker of a step that is not there was cut short, or its checkpoint deleted.
     """
-    if entry.format not in TRACKED or (entry.format is Format.MEGATRON and "metadata.json" in entry.files):
+    if entry.format not in TRACKED and names.path.name not in WRITTEN_LAST:
         return False
-    return any(other.step == tracked for other in others)
+    if entry.format is Format.MEGATRON and "metadata.json" in entry.files:
+        return False
+    return any(other.step == names.step for other in others)
 
 
 def _changed(path: Path) -> float:

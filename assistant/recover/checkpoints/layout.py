@@ -116,8 +116,9 @@ OURS = re.compile(r"\.npz$|^attempt-[0-9a-f]+-\d+/")
 """Files of assistant.training: the demo's shards, and the folder of one save of AsyncCheckpointer."""
 _NAMED = re.compile(r"(?:\S{0,2000}/)?[A-Za-z_=-]{0,40}(\d{1,18})(?:\.\w{1,16})?/?")
 TRACKERS = {
+    "latest": re.compile(r"(?:global_?)?step_?(\d{1,18})"),  # before Megatron's: Megatron-DeepSpeed writes both, and loads by this one
     "latest_checkpointed_iteration.txt": re.compile(r"(\d{1,18})"),
-    "latest": re.compile(r"(?:global_?)?step_?(\d{1,18})"),
+    "latest_checkpointed_iteration.json": re.compile(r'\{\s*"latest_checkpointed_iteration":\s*(\d{1,18})\s*\}'),
     "latest.txt": _NAMED,
     "last_checkpoint": _NAMED,
     "last_checkpoint.txt": _NAMED,
@@ -299,7 +300,8 @@ def _directory_format(name: str, files: Mapping[str, FileStat]) -> tuple[Format,
         return None
     if distributed:
         return (Format.COMPOSER if COMPOSER_FILE.match(name) else Format.DCP), numbered
-    return (Format.PLAIN, numbered) if PLAIN_FOLDER.fullmatch(name) and _holds_weights(files) else None
+    plain = PLAIN_FOLDER.fullmatch(name) or name.isdecimal()  # nanotron and picotron name folders by the step alone
+    return (Format.PLAIN, numbered) if plain and _holds_weights(files) else None
 
 
 def _holds_weights(files: Iterable[str]) -> bool:
