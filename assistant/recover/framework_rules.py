@@ -4,9 +4,9 @@ Each row was read in the source of the framework (2024 to September 2026); `sour
 versions, and what only a run decides, is UNKNOWN, and an unknown way is never started unasked.
 
 A row is taken when all its conditions hold, the first of a framework that does. A condition is `name` (an option is given, and not
-false, null or empty), `=a|b` (one of these is given, whatever its value), `name=a|b` (with one of these values), `name!=a` (given, and
-another value), `name#` (its path ends in a number), `$NAME` (a variable of the shell is set), `/text` (its command line or source holds
-that text), or one of these behind `!`. A name without a dot is also the last part of a nested one.
+false, null or empty), `=a|b` (one of these is given, whatever its value), `name=a|b` (with one of these values), `name!=a` (given,
+and another value), `name#` (its path ends in a number), `$NAME` (a variable of the shell is set), `/text` (its command line or
+source holds that text), or one of these behind `!`. A name without a dot is also the last part of a nested one.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ RULES: tuple[FrameworkRule, ...] = (
         runs=r"[ /](?:llamafactory-cli|lmf) train ",
         options=("output_dir",),
         rows=(
-            Row(("stage=rm|ppo", "finetuning_type=full|freeze"), NONE, "LLaMA-Factory resumes neither reward models nor PPO in full"),
+            Row(("stage=rm|ppo", "finetuning_type=full|freeze"), NONE,
+                "LLaMA-Factory resumes neither reward models nor PPO in full"),
             Row(("stage=ppo",), UNKNOWN, "LLaMA-Factory's PPO stops where it finds a checkpoint to resume from"),
             Row(("resume_from_checkpoint",), None, "{where}"),
             Row(("overwrite_output_dir",), NONE, "{where}: it begins anew", destroys="its old checkpoints are written over"),
@@ -95,7 +96,8 @@ RULES: tuple[FrameworkRule, ...] = (
             Row(("resume_only_model",), NONE, "{where}: the weights alone are loaded"),
             Row(("resume_from_checkpoint",), None, "{where}"),
             Row(("use_flash_ckpt",), UNKNOWN, "{where} resumes from a folder of its own"),
-            Row(("add_version=false",), NONE, "no --resume_from_checkpoint for swift", destroys="its old checkpoints are written over"),
+            Row(("add_version=false",), NONE, "no --resume_from_checkpoint for swift",
+                destroys="its old checkpoints are written over"),
             Row((), NONE, "no --resume_from_checkpoint for swift, which makes a new folder vN-DATE at each start"),
         ),
     ),
@@ -108,7 +110,8 @@ RULES: tuple[FrameworkRule, ...] = (
         ),
     ),
     FrameworkRule(
-        "litgpt", "Lightning-AI/litgpt, utils.py, find_resume_path(); pretrain.py, finetune/full.py; the others have no option to resume",
+        "litgpt",
+        "Lightning-AI/litgpt, utils.py, find_resume_path(); pretrain.py, finetune/full.py; the others have no option to resume",
         runs=r"[ /]litgpt (?:pretrain|finetune_full) ",
         rows=(
             Row(("resume",), None, "{where}"),
@@ -132,14 +135,17 @@ RULES: tuple[FrameworkRule, ...] = (
         ),
     ),
     FrameworkRule(
-        "OLMo", "allenai/OLMo, scripts/train.py, main(); olmo/util.py, find_latest_checkpoint(); olmo/checkpoint.py, _temporary_wd()",
+        "OLMo",
+        "allenai/OLMo, scripts/train.py, main(); olmo/util.py, find_latest_checkpoint(); olmo/checkpoint.py, _temporary_wd()",
         imports="olmo",
         options=("save_folder", "=try_load_latest_save|save_overwrite", "!autoresume"),
         rows=(
             Row(("try_load_latest_save",), NEWEST, "{where}"),
-            Row(("load_path", "save_overwrite"), FIXED, "{where}", "{load_path}", destroys="folders of steps that it saves again are deleted"),
+            Row(("load_path", "save_overwrite"), FIXED, "{where}", "{load_path}",
+                destroys="folders of steps that it saves again are deleted"),
             Row(("load_path",), FIXED, "{where}", "{load_path}"),
-            Row(("save_overwrite",), NONE, "{where}, without try_load_latest_save", destroys="each step's folder is deleted when it is saved again"),
+            Row(("save_overwrite",), NONE, "{where}, without try_load_latest_save",
+                destroys="each step's folder is deleted when it is saved again"),
             Row((), NONE, "try_load_latest_save is not set for OLMo, which then refuses a folder that is in use"),
         ),
     ),
@@ -149,8 +155,10 @@ RULES: tuple[FrameworkRule, ...] = (
         options=("=checkpoints.checkpoints_path",),
         rows=(
             Row(("checkpoints.resume_checkpoint_path#",), FIXED, "{where}", "{checkpoints.resume_checkpoint_path}"),
-            Row(("checkpoints.resume_checkpoint_path",), TRACKER, "{where}: latest.txt in it", "{checkpoints.resume_checkpoint_path}"),
-            Row((), NONE, "resume_checkpoint_path of nanotron is not set", destroys="its old steps and latest.txt are written over"),
+            Row(("checkpoints.resume_checkpoint_path",), TRACKER,
+                "{where}: latest.txt in it", "{checkpoints.resume_checkpoint_path}"),
+            Row((), NONE, "resume_checkpoint_path of nanotron is not set",
+                destroys="its old steps and latest.txt are written over"),
         ),
     ),
     FrameworkRule(
@@ -163,9 +171,10 @@ RULES: tuple[FrameworkRule, ...] = (
         ),
     ),
     FrameworkRule(
-        "fairseq2", "facebookresearch/fairseq2, recipe/internal/train_model.py; checkpoint/manager.py: step_N.tmp is renamed to step_N",
+        "fairseq2",
+        "facebookresearch/fairseq2, recipe/internal/train_model.py; checkpoint/manager.py: step_N.tmp is renamed to step_N",
         runs=r"[ /]fairseq2 \w+ train|fairseq2\.recipes?\.",
-        rows=(Row((), NEWEST, "fairseq2 restores the last step of its output folder, which a changed configuration or world size moves"),),
+        rows=(Row((), NEWEST, "fairseq2 restores the last step of its output folder; other settings or ranks move that"),),
     ),
     FrameworkRule(
         "fairseq", "facebookresearch/fairseq, checkpoint_utils.py, load_checkpoint(), save_checkpoint(); dataclass/configs.py",
@@ -173,7 +182,8 @@ RULES: tuple[FrameworkRule, ...] = (
         rows=(
             Row(("no_save",), NONE, "{where}"),
             Row(("restore_file!=checkpoint_last.pt",), FIXED, "{where}", "{restore_file}"),
-            Row(("reset_optimizer",), NONE, "{where}: updates are counted from 0 again", destroys="its old checkpoints are written over"),
+            Row(("reset_optimizer",), NONE, "{where}: updates are counted from 0 again",
+                destroys="its old checkpoints are written over"),
             Row(("no_last_checkpoints",), NONE, "{where}: there is no checkpoint_last.pt"),
             Row((), NEWEST, "fairseq restores checkpoint_last.pt of its --save-dir", prefix="checkpoint_last"),
         ),
@@ -184,10 +194,12 @@ RULES: tuple[FrameworkRule, ...] = (
         runs=r"verl\.(?:trainer|experimental)\.[\w.]*(?:main_ppo|sft_trainer|main)\w*",
         rows=(
             Row(("trainer.resume_mode=disable",), NONE, "{where} is disable", destroys="its old steps are written over"),
-            Row(("trainer.resume_mode=resume_path", "trainer.del_local_ckpt_after_load"), FIXED, "{where}", "{trainer.resume_from_path}",
+            Row(("trainer.resume_mode=resume_path", "trainer.del_local_ckpt_after_load"), FIXED,
+                "{where}", "{trainer.resume_from_path}",
                 destroys="the checkpoint is deleted after it was loaded"),
             Row(("trainer.resume_mode=resume_path",), FIXED, "{where}", "{trainer.resume_from_path}"),
-            Row(("trainer.del_local_ckpt_after_load",), TRACKER, "{where}", destroys="the checkpoint is deleted after it was loaded"),
+            Row(("trainer.del_local_ckpt_after_load",), TRACKER, "{where}",
+                destroys="the checkpoint is deleted after it was loaded"),
             Row(("/.sft_trainer", "trainer.resume_from_path"), FIXED, "{where}", "{trainer.resume_from_path}"),
             Row(("/.fsdp_sft_trainer", "!trainer.resume_mode"), UNKNOWN, "only newer versions of verl's fsdp_sft_trainer resume"),
             Row((), TRACKER, "verl's resume_mode is auto: latest_checkpointed_iteration.txt"),
@@ -243,14 +255,16 @@ RULES: tuple[FrameworkRule, ...] = (
         runs=r"(?:lm_engine|dolomite_engine)[./](?:pretrain|finetune|train|distill)(?: |\.py )",
         options=("=save_args.save_path",),
         rows=(
-            Row(("load_args.load_path", "load_args.load_starting_iteration=false"), NONE, "load_starting_iteration is false: it counts from 0"),
+            Row(("load_args.load_path", "load_args.load_starting_iteration=false"), NONE,
+                "load_starting_iteration is false: it counts from 0"),
             Row(("load_args.iteration",), FIXED, "{where}", "{load_args.load_path}/global_step{load_args.iteration}"),
             Row(("load_args.load_path",), TRACKER, "{where}: latest_checkpointed_iteration.json", "{load_args.load_path}"),
             Row((), NONE, "load_args of lm-engine is not set", destroys="its old steps and tracker are written over"),
         ),
     ),
     FrameworkRule(
-        "levanter", "stanford-crfm/levanter, trainer.py, Trainer.initial_state(), TrainerConfig; checkpoint.py, discover_latest_checkpoint()",
+        "levanter",
+        "stanford-crfm/levanter, trainer.py, Trainer.initial_state(), TrainerConfig; checkpoint.py, discover_latest_checkpoint()",
         runs=r"levanter[./]main[./]\w+",
         rows=(
             Row(("trainer.load_checkpoint=false",), NONE, "{where}", destroys="its old steps are written over"),
@@ -262,7 +276,8 @@ RULES: tuple[FrameworkRule, ...] = (
         folders=("{trainer.checkpointer.base_path}/{trainer.id|$RUN_ID}",),
     ),
     FrameworkRule(
-        "EasyLM", "young-geng/EasyLM, models/llama/llama_train.py; checkpoint.py, save_all(): streaming_train_state is written over in place",
+        "EasyLM",
+        "young-geng/EasyLM, models/llama/llama_train.py; checkpoint.py, save_all(): streaming_train_state is written over in place",
         runs=r"EasyLM[./]models[./]\w+[./]\w+_train",
         rows=(
             Row(("load_checkpoint",), FIXED, "{where}", "{load_checkpoint}"),
@@ -293,7 +308,8 @@ RULES: tuple[FrameworkRule, ...] = (
         ),
     ),
     FrameworkRule(
-        "detectron2", "facebookresearch/detectron2, engine/defaults.py, resume_or_load(); fvcore, Checkpointer.tag_last_checkpoint()",
+        "detectron2",
+        "facebookresearch/detectron2, engine/defaults.py, resume_or_load(); fvcore, Checkpointer.tag_last_checkpoint()",
         runs=r"[ /](?:plain_|lazyconfig_)?train_net\.py ",
         imports="detectron2",
         rows=(
@@ -336,12 +352,14 @@ RULES: tuple[FrameworkRule, ...] = (
         runs=r"[ /]tune run ",
         rows=(
             Row(("resume_from_checkpoint", "enable_async_checkpointing"), NEWEST, "{where}, with enable_async_checkpointing"),
-            Row(("resume_from_checkpoint",), UNKNOWN, "{where} loads what checkpoint_files and recipe_checkpoint name, and these are set by hand"),
+            Row(("resume_from_checkpoint",), UNKNOWN,
+                "{where} loads what checkpoint_files and recipe_checkpoint name, and these are set by hand"),
             Row((), NONE, "resume_from_checkpoint of torchtune is not set", destroys="its old epochs are written over"),
         ),
     ),
     FrameworkRule(
-        "Megatron-Bridge", "NVIDIA-NeMo/Megatron-Bridge, training/checkpointing.py, _resolve_checkpoint_iteration(): latest_train_state.pt first",
+        "Megatron-Bridge",
+        "NVIDIA-NeMo/Megatron-Bridge, training/checkpointing.py, _resolve_checkpoint_iteration(): latest_train_state.pt first",
         runs=r"[ /]run_recipe\.py |megatron[./]bridge[./]",
         rows=(
             Row(("checkpoint.finetune",), NONE, "{where}: the weights alone are loaded"),

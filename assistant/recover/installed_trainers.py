@@ -148,7 +148,8 @@ def _filled(program: JobProgram, template: str) -> tuple[str, str]:
     def value(match: re.Match[str]) -> str:
         nonlocal where, missing
         for name in match[2].split("|"):
-            option = _pair(program, name) if match[1] else _variable(program, name) if name.startswith("$") else program.option(name)
+            look = _pair if match[1] else _variable if name.startswith("$") else JobProgram.option
+            option = look(program, name)
             if option is not None and option.value not in ("", "null", "true", "false"):
                 where = where or option.where
                 return option.value

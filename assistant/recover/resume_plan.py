@@ -186,7 +186,8 @@ def _tracked(way: ResumeWay, found: Inventory | None, chosen: Checkpoint) -> Res
         return ResumePlan(set_aside=later, tracker=folder / DEEPSPEED_TRACKER, tracker_text=chosen.path.name)
     if (tracker is not None and tracker.step == chosen.step) or (tracker is None and linked):
         return ResumePlan(set_aside=later)
-    if tracker is not None and (last := PurePosixPath(tracker.text).name) in {entry.path.name for entry in found.entries if found}:
+    names = {entry.path.name for entry in found.entries} if found is not None else set()
+    if tracker is not None and (last := PurePosixPath(tracker.text).name) in names:
         return ResumePlan(set_aside=later, tracker=tracker.path, tracker_text=tracker.text.removesuffix(last) + chosen.path.name)
     if tracker is not None:
         shaped = re.sub(r"\d+(?=\D*$)", str(chosen.step), tracker.text) if tracker.step is not None else ""

@@ -22,7 +22,9 @@ from assistant.recover.resume_plan import resume_plan
 
 FOLDER = Path(__file__).parents[1] / "cases" / "checkpoints"
 CASES: list[dict[str, Any]] = [
-    case for name in ("strangers.toml", "frameworks.toml", "rules.toml") for case in tomllib.loads((FOLDER / name).read_text("utf-8"))["case"]
+    case
+    for name in ("strangers.toml", "frameworks.toml", "rules.toml")
+    for case in tomllib.loads((FOLDER / name).read_text("utf-8"))["case"]
 ]
 NOW = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
 

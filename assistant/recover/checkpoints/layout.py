@@ -116,7 +116,9 @@ OURS = re.compile(r"\.npz$|^attempt-[0-9a-f]+-\d+/")
 """Files of assistant.training: the demo's shards, and the folder of one save of AsyncCheckpointer."""
 _NAMED = re.compile(r"(?:\S{0,2000}/)?[A-Za-z_=-]{0,40}(\d{1,18})(?:\.\w{1,16})?/?")
 TRACKERS = {
-    "latest": re.compile(r"(?:global_?)?step_?(\d{1,18})"),  # before Megatron's: Megatron-DeepSpeed writes both, and loads by this one
+    "latest": re.compile(
+        r"(?:global_?)?step_?(\d{1,18})"
+    ),  # before Megatron's: Megatron-DeepSpeed writes both, and loads by this one
     "latest_checkpointed_iteration.txt": re.compile(r"(\d{1,18})"),
     "latest_checkpointed_iteration.json": re.compile(r'\{\s*"latest_checkpointed_iteration":\s*(\d{1,18})\s*\}'),
     "latest.txt": _NAMED,
