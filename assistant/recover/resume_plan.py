@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from assistant.records import Checkpoint
 from assistant.recover.checkpoints.inventory import Inventory
-from assistant.recover.checkpoints.layout import RANK_WORD, Entry, Format, Tracker
+from assistant.recover.checkpoints.layout import RANK_WORD, Entry, Format
 from assistant.recover.resume_means import SETTLE, ResumeMeans, ResumeWay
 
 DEEPSPEED_TRACKER = "latest"
@@ -156,20 +156,11 @@ def _taken_before(entry: Entry, chosen: Checkpoint, *, refused: bool) -> bool:
     return entry.step > chosen.step
 
 
-def _as_named(found: Inventory | None) -> Tracker | None:
-    """Return the tracker of a folder; one that names a file, as MMEngine's and fvcore's, is of that file's step."""
-    tracker = found.tracker if found is not None else None
-    if found is None or tracker is None:
-        return tracker
-    entry = next((one for one in found.entries if one.path.name == PurePosixPath(tracker.text).name), None)
-    return replace(tracker, step=entry.step) if entry is not None else tracker
-
-
 def _tracked(way: ResumeWay, found: Inventory | None, chosen: Checkpoint) -> ResumePlan:
     folder = chosen.path.parent
     if way.path and PurePosixPath(way.path).is_absolute() and Path(way.path) not in (folder, *folder.parents):
         return ResumePlan(f"{way.sentence}: it loads from {way.path}, and {chosen.path} was chosen; {SETTLE}")
-    tracker = _as_named(found)
+    tracker = found.tracker if found is not None else None
     above = PurePosixPath(tracker.text).parent if tracker is not None and "\n" not in tracker.text else PurePosixPath()
     if tracker is not None and above.is_absolute() and Path(above) != folder:
         return ResumePlan(f"{tracker.path} names a checkpoint in {above}, and {chosen.path} was chosen; {SETTLE}")

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from assistant.errors import ToolError, Unavailable, UnreadableFile
 from assistant.records import Checkpoint
@@ -110,7 +110,8 @@ def _read(folder: Path) -> tuple[list[Entry], Tracker | None]:
         found = entries(folder)
         own = entry_of(folder) if not found else None
         where = found[-1].path.parent if found else folder
-        return ([own] if own else found), tracker(folder) or (tracker(where) if where != folder else None)
+        names = tracker(folder) or (tracker(where) if where != folder else None)
+        return ([own] if own else found), _by_name(names, found)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ToolError(f"{wanted} does not exist; name the right one: #NIGHTSHIFT checkpoints=… in the script") from error
     except UnreadableFile as error:
@@ -119,6 +120,13 @@ def _read(folder: Path) -> tuple[list[Entry], Tracker | None]:
         raise ToolError(f"{wanted} may not be read: {error.strerror} ({error.filename}); run as the job's user") from error
     except OSError as error:
         raise Unavailable(f"{wanted} cannot be read now: {error.strerror or error}; wait until the storage answers") from error
+
+
+def _by_name(names: Tracker | None, found: Sequence[Entry]) -> Tracker | None:
+    """Return a tracker that names a file with the step of that file: MMEngine's `epoch_3.pth` is of step 900."""
+    last = PurePosixPath(names.text).name if names is not None else ""
+    entry = next((one for one in found if one.path.name == last), None)
+    return replace(names, step=entry.step) if names is not None and entry is not None else names
 
 
 def _tracker_notes(names: Tracker | None, found: Sequence[Entry]) -> list[str]:

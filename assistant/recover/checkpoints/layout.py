@@ -307,7 +307,7 @@ def _directory_format(name: str, files: Mapping[str, FileStat]) -> tuple[Format,
 
 
 def _holds_weights(files: Iterable[str]) -> bool:
-    return any(Path(file).suffix in (*PLAIN_SUFFIXES, ".ckpt") for file in files)
+    return any(Path(file).suffix in (*PLAIN_SUFFIXES, ".ckpt") or file.endswith("/.zarray") for file in files)
 
 
 def _looks_like_internevo(files: Iterable[str]) -> bool:
