@@ -46,10 +46,12 @@ def installed_folders(program: JobProgram) -> Iterator[Option]:
     for rule in RULES:
         if not rule.folders or not _is_of(program, rule):
             continue
-        for template in rule.folders:
-            filled, where = _filled(program, template)
+        # a default counts only where no configuration that cannot be read may say otherwise
+        defaults = not _unread(program, rule)
+        for filled, where in (_filled(program, template, defaults=defaults) for template in rule.folders):
             if filled and UNRESOLVED not in filled:
                 yield Option("folder", filled, f"{where or 'default'}, {rule.name}'s form")
+            if filled:
                 break
 
 
@@ -141,7 +143,7 @@ def _condition(program: JobProgram, text: str) -> _Condition:
     return _Condition(holds != negative, option if holds and not negative else None, "" if option is not None else match[1])
 
 
-def _filled(program: JobProgram, template: str) -> tuple[str, str]:
+def _filled(program: JobProgram, template: str, *, defaults: bool = True) -> tuple[str, str]:
     """Return a template with the values of its options, and where the first was given; empty where one is missing."""
     where, missing = "", False
 
@@ -153,7 +155,7 @@ def _filled(program: JobProgram, template: str) -> tuple[str, str]:
             if option is not None and option.value not in ("", "null", "true", "false"):
                 where = where or option.where
                 return option.value
-        missing = missing or match[3] is None
+        missing = missing or match[3] is None or not defaults
         return match[3] or ""
 
     filled = SLOT.sub(value, template)
