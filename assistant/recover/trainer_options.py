@@ -1,4 +1,4 @@
-"""How Megatron-LM and its kin, torchtitan, NeMo and Composer resume: by their options, and by calls in the source of the program."""
+"""How Megatron-LM and its kin, torchtitan, NeMo and Composer resume: by options, and by calls in the source of a program."""
 
 from __future__ import annotations
 
