@@ -191,7 +191,7 @@ RULES: tuple[FrameworkRule, ...] = (
     ),
     FrameworkRule(
         "verl", "verl-project/verl, trainer/ppo/ray_trainer.py, _load_checkpoint(); utils/checkpoint/checkpoint_handler.py",
-        runs=r"verl\.(?:trainer|experimental)\.[\w.]*(?:main_ppo|sft_trainer|main)\w*",
+        runs=r"verl[./](?:trainer|experimental)[./][\w./]*(?:main_ppo|sft_trainer|fully_async_main)",
         rows=(
             Row(("trainer.resume_mode=disable",), NONE, "{where} is disable", destroys="its old steps are written over"),
             Row(("trainer.resume_mode=resume_path", "trainer.del_local_ckpt_after_load"), FIXED,
@@ -200,8 +200,8 @@ RULES: tuple[FrameworkRule, ...] = (
             Row(("trainer.resume_mode=resume_path",), FIXED, "{where}", "{trainer.resume_from_path}"),
             Row(("trainer.del_local_ckpt_after_load",), TRACKER, "{where}",
                 destroys="the checkpoint is deleted after it was loaded"),
-            Row(("/.sft_trainer", "trainer.resume_from_path"), FIXED, "{where}", "{trainer.resume_from_path}"),
-            Row(("/.fsdp_sft_trainer", "!trainer.resume_mode"), UNKNOWN, "only newer versions of verl's fsdp_sft_trainer resume"),
+            Row(("/sft_trainer", "trainer.resume_from_path"), FIXED, "{where}", "{trainer.resume_from_path}"),
+            Row(("/fsdp_sft_trainer", "!trainer.resume_mode"), UNKNOWN, "only newer versions of verl's fsdp_sft_trainer resume"),
             Row((), TRACKER, "verl's resume_mode is auto: latest_checkpointed_iteration.txt"),
         ),
         folders=("{trainer.default_local_dir}", "checkpoints/{trainer.project_name}/{trainer.experiment_name}"),

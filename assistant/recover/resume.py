@@ -151,7 +151,7 @@ def _begins_anew(ways: Sequence[ResumeWay], programs: Sequence[JobProgram]) -> R
             continue
         if program.name in resuming:
             return ResumeWay(ResumeMeans.UNKNOWN, f"its script starts {program.name} in two ways, of which one begins at the start")
-        if any(True for source in program.sources for _ in source.called(*SAVES)):
+        if not program.sources or any(True for source in program.sources for _ in source.called(*SAVES)):
             return ResumeWay(ResumeMeans.UNKNOWN, f"its script also starts {program.name}, which saves and begins at the start")
     return None
 
