@@ -1,161 +1,194 @@
-"""How the frameworks resume whose training programs are installed and cannot be read beside the job: by their options alone.
+"""How the frameworks resume whose training programs are installed and cannot be read beside the job: by `framework_rules`.
 
-Told from the command (`axolotl train`, `fairseq-train`, `python -m verl.trainer.main_ppo`) and from options that only one
-framework has. Where the configuration that decides cannot be read, nothing is said.
-
-Source: the programs named in each function, versions of 2024 to 2026.
+Where a configuration that may decide cannot be read, the answer is that it is not known.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
-from assistant.recover.job_program import JobProgram, Option
+from assistant.recover.batch_script import UNRESOLVED
+from assistant.recover.framework_rules import RULES, FrameworkRule, Row
+from assistant.recover.job_program import CONFIGS, JobProgram, Option
 from assistant.recover.resume_means import NO, ResumeMeans, ResumeWay, by_text
 
 COMMAND_WORDS = 14
 """Words of a launch among which its command stands: `srun` and `torchrun` come with options of their own."""
+CONFIG_OPTION = re.compile(r"conf|cfg|recipe|args|yaml")
+OTHER_CONFIG = re.compile(r"deepspeed|^ds_|fsdp|accelerate|model|token|data|eval|lora|peft|wandb|quant")
+"""Options that name files which say nothing about checkpoints."""
+SLOT = re.compile(r"\{(@?)([^{}:]+)(?::([^{}]*))?\}")
+
+
+class _Condition(NamedTuple):
+    """One condition of a row."""
+
+    holds: bool
+    option: Option | None
+    """What was given of it."""
+    name: str
+    """The option that a configuration which cannot be read might set; empty where none could."""
 
 
 def installed_trainer(program: JobProgram) -> ResumeWay | None:
     """Return how the program of a framework resumes; None where it is none of these or its options do not tell."""
-    for known in (_llama_factory, _axolotl, _litgpt, _olmo, _nanotron, _fairseq, _verl, _maxtext, _openrlhf):
-        way = known(program)
-        if way is not None:
-            return way
+    for rule in RULES:
+        if _is_of(program, rule):
+            return _way(program, rule)
     return None
 
 
 def installed_folders(program: JobProgram) -> Iterator[Option]:
-    """Yield the folders that frameworks make up from several options."""
-    base, run = program.option("base_output_directory"), program.option("run_name")
-    if base is not None and run is not None:
-        yield Option("base_output_directory", f"{base.value}/{run.value}/checkpoints", f"{base.where}, run_name, MaxText's form")
-    logs, name = program.option("logs"), program.option("name")
-    if logs is not None and name is not None and _runs(program, r"open_clip_train\.main|training\.main"):
-        yield Option("logs", f"{logs.value}/{name.value}/checkpoints", f"{logs.where}, --name, OpenCLIP's form")
-    path = program.option("ckpt_path")
-    if path is not None and _runs(program, r"openrlhf\.cli\.\w+"):
-        yield path
+    """Yield the folders that frameworks make up from several options, or take where none is named."""
+    for rule in RULES:
+        if not rule.folders or not _is_of(program, rule):
+            continue
+        # a default counts only where no configuration that cannot be read may say otherwise
+        defaults = not _unread(program, rule)
+        for filled, where in (_filled(program, template, defaults=defaults) for template in rule.folders):
+            if filled and UNRESOLVED not in filled:
+                yield Option("folder", filled, f"{where or 'default'}, {rule.name}'s form")
+            if filled:
+                break
 
 
-def _runs(program: JobProgram, pattern: str) -> bool:
-    """Tell whether a launch runs a command, a module or a script of this name."""
-    words = [program.launch.program, *program.launch.words[:COMMAND_WORDS]]
-    return any(re.fullmatch(pattern, name) for word in words for name in (word, PurePosixPath(word).name))
+def _is_of(program: JobProgram, rule: FrameworkRule) -> bool:
+    """Tell whether a program is a framework's."""
+    imports = _imports(program, rule.imports)
+    if rule.runs and not re.search(rule.runs, _command(program)):
+        if not (rule.imports and imports):
+            return False
+    elif rule.imports and imports is False:
+        return False
+    if not rule.runs and imports is None and not any(name.startswith("=") and name != "=imports" for name in rule.options):
+        return False
+    return all(_told(program, name, imports) for name in rule.options)
 
 
-def _given(program: JobProgram, *names: str) -> Option | None:
-    """Return an option that has a value: not null, not false."""
-    option = program.option(*names)
-    return option if option is not None and option.value.strip().lower() not in NO else None
+def _told(program: JobProgram, name: str, imports: bool | None) -> bool:
+    if name.startswith("="):
+        names = name[1:].split("|")
+        return ("imports" in names and bool(imports)) or any(program.option(one) is not None for one in names if one != "imports")
+    return _condition(program, name).holds
 
 
-def _llama_factory(program: JobProgram) -> ResumeWay | None:
-    """Source: hiyouga/LLaMA-Factory, hparams/parser.py: get_last_checkpoint() unless overwrite_output_dir."""
-    if not _runs(program, r"llamafactory-cli|lmf") or program.option("output_dir") is None:
+def _imports(program: JobProgram, library: str) -> bool | None:
+    """Tell whether a program imports a library; None where it cannot be read."""
+    parsed = [source for source in program.sources if source.parsed]
+    if not library or not parsed:
         return None
-    stage, kind = program.option("stage"), program.option("finetuning_type")
-    if stage is not None and stage.value in ("rm", "ppo") and kind is not None and kind.value in ("full", "freeze"):
-        return ResumeWay(ResumeMeans.NONE, f"LLaMA-Factory does not resume stage {stage.value} with {kind.value}")
-    if (named := _given(program, "resume_from_checkpoint")) is not None:
-        return by_text(named.value, named.where)
-    if (over := _given(program, "overwrite_output_dir")) is not None:
-        return ResumeWay(ResumeMeans.NONE, f"{over.where}: it begins anew, over what is there")
-    return ResumeWay(ResumeMeans.NEWEST, "LLaMA-Factory, without overwrite_output_dir")
+    return any(module.partition(".")[0] == library for source in parsed for module in source.modules)
 
 
-def _axolotl(program: JobProgram) -> ResumeWay | None:
-    """Source: axolotl-ai-cloud/axolotl, utils/train.py, determine_last_checkpoint()."""
-    if not _runs(program, r"axolotl|axolotl\.cli\.train") or program.option("base_model") is None:
-        return None
-    if (named := _given(program, "resume_from_checkpoint")) is not None:
-        return by_text(named.value, named.where)
-    if (auto := _given(program, "auto_resume_from_checkpoints")) is not None:
-        return ResumeWay(ResumeMeans.NEWEST, auto.where)
-    return ResumeWay(ResumeMeans.NONE, "auto_resume_from_checkpoints is not set for Axolotl")
+def _command(program: JobProgram) -> str:
+    words = program.launch.words
+    shown = words[:COMMAND_WORDS]
+    behind = f" {program.launch.program} " if program.launch.program and program.launch.program not in shown else ""
+    return f" {' '.join(shown)} {behind}"
 
 
-def _litgpt(program: JobProgram) -> ResumeWay | None:
-    """Source: Lightning-AI/litgpt, pretrain.py (newest lit_model.pth), finetune/*.py (only `final/`, written at the end)."""
-    words = [PurePosixPath(word).name for word in program.launch.words[:COMMAND_WORDS]]
-    if "litgpt" not in words or words[-1] == "litgpt":
-        return None
-    command = words[words.index("litgpt") + 1]
-    resume = _given(program, "resume")
-    if command.startswith("finetune"):
-        return ResumeWay(ResumeMeans.NONE, f"litgpt {command} loads only the state that a finished run leaves in final/")
-    if command != "pretrain":
-        return None
-    if resume is None and program.option("config") is not None and program.unread("config"):
-        return None
-    return by_text(resume.value, resume.where) if resume else ResumeWay(ResumeMeans.NONE, "litgpt pretrain without --resume")
+def _way(program: JobProgram, rule: FrameworkRule) -> ResumeWay:
+    unread = _unread(program, rule)
+    open_names: list[str] = []
+    for row in rule.rows:
+        conditions = [_condition(program, one) for one in row.when]
+        open_names += [one.name for one in conditions if one.option is None and one.name]
+        if all(one.holds for one in conditions):
+            break
+    else:
+        return ResumeWay(ResumeMeans.UNKNOWN, f"{rule.name} is in no state that is known")
+    way = _of_row(program, row, next((one.option for one in conditions if one.option is not None), None))
+    if unread and open_names and way.means not in (ResumeMeans.NONE, ResumeMeans.UNKNOWN):
+        return ResumeWay(ResumeMeans.UNKNOWN, f"{unread} cannot be read, and may set {open_names[0]}")
+    return way
 
 
-def _olmo(program: JobProgram) -> ResumeWay | None:
-    """Source: allenai/OLMo, scripts/train.py and config.py."""
-    newest, over = program.option("try_load_latest_save"), program.option("save_overwrite")
-    if program.option("save_folder") is None or (newest is None and over is None) or program.option("autoresume") is not None:
-        return None
-    if newest is not None and newest.value.lower() not in NO:
-        return ResumeWay(ResumeMeans.NEWEST, newest.where)
-    if (load := _given(program, "load_path")) is not None:
-        return ResumeWay(ResumeMeans.FIXED, load.where, load.value)
-    return ResumeWay(ResumeMeans.NONE, f"{(over or newest or program.options[0]).where}, without try_load_latest_save")
+def _of_row(program: JobProgram, row: Row, option: Option | None) -> ResumeWay:
+    by = row.by.replace("{where}", option.where if option is not None else "")
+    if row.means is None:
+        way = by_text(option.value, by) if option is not None else ResumeWay(ResumeMeans.UNKNOWN, by)
+    else:
+        way = ResumeWay(row.means, by, _filled(program, row.path)[0] if row.path else "", row.prefix)
+    if way.means is ResumeMeans.FIXED and (not way.path or UNRESOLVED in way.path):
+        return ResumeWay(ResumeMeans.UNKNOWN, f"{by}: which one is not known")
+    return ResumeWay(way.means, way.by, way.path, way.prefix, destroys=row.destroys, steered=row.steered)
 
 
-def _nanotron(program: JobProgram) -> ResumeWay | None:
-    """Source: huggingface/nanotron, serialize/main.py, parse_ckpt_path(): a folder with latest.txt, or one checkpoint."""
-    if program.option("checkpoints.checkpoints_path") is None:
-        return None
-    load = _given(program, "checkpoints.resume_checkpoint_path")
-    if load is None:
-        return ResumeWay(ResumeMeans.NONE, "resume_checkpoint_path of nanotron is not set")
-    if PurePosixPath(load.value).name.isdecimal():
-        return ResumeWay(ResumeMeans.FIXED, load.where, load.value)
-    return ResumeWay(ResumeMeans.TRACKER, f"{load.where}: latest.txt in it", load.value)
+def _condition(program: JobProgram, text: str) -> _Condition:
+    """Judge one condition, as `framework_rules` describes them."""
+    negative = text.startswith("!")
+    text = text.removeprefix("!")
+    if text.startswith("$"):
+        return _Condition((program.launch.variables.get(text[1:], "").lower() not in NO) != negative, None, "")
+    if text.startswith("/"):
+        there = text[1:] in _command(program) or any(text[1:] in source.text for source in program.sources)
+        return _Condition(there != negative, None, "")
+    match = re.fullmatch(r"=?([\w.]+)(?:(!?=)([^=]*)|(#))?", text)
+    if match is None:
+        raise ValueError(f"no condition: {text!r}")
+    option = program.option(match[1])
+    value = option.value.strip().lower() if option is not None else ""
+    holds = option is not None and value not in NO
+    if match[4]:  # a path that ends in a number: one checkpoint
+        holds = PurePosixPath(value).name.isdecimal()
+    elif match[2] == "=":
+        holds = option is not None and (value in match[3].split("|"))
+    elif match[2] == "!=":
+        holds = holds and value != match[3]
+    elif text.startswith("="):
+        holds = option is not None
+    return _Condition(holds != negative, option if holds and not negative else None, "" if option is not None else match[1])
 
 
-def _fairseq(program: JobProgram) -> ResumeWay | None:
-    """Source: facebookresearch/fairseq, checkpoint_utils.py, load_checkpoint(): checkpoint_last.pt in --save-dir by default."""
-    if not _runs(program, r"fairseq-train|fairseq_cli\.train"):
-        return None
-    restore = program.option("restore_file")
-    if restore is None or restore.value == "checkpoint_last.pt":
-        return ResumeWay(ResumeMeans.NEWEST, "fairseq restores checkpoint_last.pt of its --save-dir", prefix="checkpoint_last")
-    return ResumeWay(ResumeMeans.FIXED, restore.where, restore.value)
+def _filled(program: JobProgram, template: str, *, defaults: bool = True) -> tuple[str, str]:
+    """Return a template with the values of its options, and where the first was given; empty where one is missing."""
+    where, missing = "", False
+
+    def value(match: re.Match[str]) -> str:
+        nonlocal where, missing
+        for name in match[2].split("|"):
+            look = _pair if match[1] else _variable if name.startswith("$") else JobProgram.option
+            option = look(program, name)
+            if option is not None and option.value not in ("", "null", "true", "false"):
+                where = where or option.where
+                return option.value
+        missing = missing or match[3] is None or not defaults
+        return match[3] or ""
+
+    filled = SLOT.sub(value, template)
+    return ("", "") if missing else (filled, where)
 
 
-def _verl(program: JobProgram) -> ResumeWay | None:
-    """Source: volcengine/verl, trainer/ppo/ray_trainer.py, _load_checkpoint(): trainer.resume_mode, `auto` by default."""
-    if not _runs(program, r"verl\.trainer\.\w+"):
-        return None
-    mode = program.option("trainer.resume_mode")
-    if mode is None or mode.value == "auto":
-        return ResumeWay(ResumeMeans.TRACKER, "verl's resume_mode is auto: latest_checkpointed_iteration.txt")
-    if mode.value == "disable":
-        return ResumeWay(ResumeMeans.NONE, f"{mode.where} is disable")
-    path = program.option("trainer.resume_from_path")
-    return ResumeWay(ResumeMeans.FIXED, path.where, path.value) if path is not None else None
+def _pair(program: JobProgram, name: str) -> Option | None:
+    """Return a setting that stands as two words, as yacs has them: `OUTPUT_DIR /ckpt/a`."""
+    words = program.launch.arguments
+    place = words.index(name) + 1 if name in words else len(words)
+    return Option(name.lower(), words[place], f"{name} on the command line") if place < len(words) else None
 
 
-def _maxtext(program: JobProgram) -> ResumeWay | None:
-    """Source: AI-Hypercomputer/maxtext, checkpointing.py: Orbax's newest step in base_output_directory/run_name/checkpoints."""
-    if not _runs(program, r"(?i:maxtext)\.(?:trainers\.pre_train\.)?train"):
-        return None
-    enabled = program.option("enable_checkpointing")
-    if enabled is not None and enabled.value.lower() in NO:
-        return ResumeWay(ResumeMeans.NONE, f"{enabled.where} is {enabled.value}")
-    return ResumeWay(ResumeMeans.NEWEST, "MaxText restores the newest step of its run_name")
+def _variable(program: JobProgram, name: str) -> Option | None:
+    value = program.launch.variables.get(name[1:], "")
+    return Option(name[1:].lower(), value, f"{name} in the script") if value else None
 
 
-def _openrlhf(program: JobProgram) -> ResumeWay | None:
-    """Source: OpenRLHF/OpenRLHF, utils/deepspeed: load_checkpoint of DeepSpeed's file `latest` in --ckpt_path."""
-    if not _runs(program, r"openrlhf\.cli\.train_\w+"):
-        return None
-    load, path = _given(program, "load_checkpoint"), program.option("ckpt_path")
-    if load is None:
-        return ResumeWay(ResumeMeans.NONE, f"no --load_checkpoint on the command line of {program.name}")
-    return ResumeWay(ResumeMeans.TRACKER, f"{load.where} of {program.name}: the file latest", path.value if path else "")
+def _unread(program: JobProgram, rule: FrameworkRule) -> str:
+    """Return a configuration file on the command line of which nothing is known and that may say how it resumes."""
+    known = {option.where.rpartition(" in ")[2] for option in program.options}
+    words = program.launch.arguments
+    for place, word in enumerate(words):
+        name, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
+        before = words[place - 1] if place else ""
+        option = name if equals else before if before.startswith("-") and "=" not in before else ""
+        if option and (not CONFIG_OPTION.search(option) or OTHER_CONFIG.search(option.lstrip("-"))):
+            continue
+        value = value if equals or not word.startswith("-") else ""
+        hydra = bool(option) and option.endswith("config-name") and value != ""
+        file = Path(value if not hydra or value.endswith(".yaml") else f"{value}.yaml")
+        if file.suffix not in CONFIGS or file.name in known or "=" in value:
+            continue
+        if not (rule.own_configs and re.fullmatch(rule.own_configs, file.name)):
+            return str(file)
+    return ""

@@ -350,7 +350,7 @@ def _files(launch: Launch, source: TrainerSource | None, read: Callable[[str], s
     for place, word in enumerate(launch.arguments):
         name, equals, value = word.partition("=")
         value = value if equals else word
-        if name in ("--config-name", "--config-path", "-cn", "-cp"):
+        if name in ("--config-name", "--config-path", "--config-dir", "-cn", "-cp", "-cd"):
             hydra[name[-4:]] = value if equals else " ".join(launch.arguments[place + 1 : place + 2])
         suffix = Path(value).suffix
         if suffix in CONFIGS or (suffix == ".py" and value != launch.program):
@@ -358,7 +358,7 @@ def _files(launch: Launch, source: TrainerSource | None, read: Callable[[str], s
     config = hydra.get("name") or hydra.get("-cn")
     if config:
         base = str(PurePosixPath(source.path).parent) if source is not None else launch.folder
-        folder = hydra.get("path") or hydra.get("-cp") or "."
+        folder = hydra.get("path") or hydra.get("-cp") or hydra.get("-dir") or hydra.get("-cd") or "."
         yield from _file(absolute(f"{folder}/{config.removesuffix('.yaml')}.yaml", base), read)
 
 

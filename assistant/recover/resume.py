@@ -15,12 +15,12 @@ from pathlib import PurePosixPath
 
 from assistant.records import Job
 from assistant.recover.batch_script import UNRESOLVED, absolute
-from assistant.recover.checkpoints.save_options import is_torchtitan
 from assistant.recover.directives import read_directives
 from assistant.recover.installed_trainers import installed_trainer
 from assistant.recover.job_program import JobProgram
 from assistant.recover.loaded import LoadedCheckpoint
 from assistant.recover.resume_means import NO, ResumeMeans, ResumeWay, by_text
+from assistant.recover.trainer_options import file_name, imports, megatron, nemo_or_composer, torchtitan
 from assistant.recover.trainer_source import UNKNOWN, SourceCall, TrainerSource
 
 OWN_VARIABLES = re.compile(r"\bNIGHTSHIFT_(?:RESUME_FROM|ARGS|STEP)\b")
@@ -79,8 +79,8 @@ RESUME_OPTIONS = (
         "init_from",
     ),
 )
-MEGATRON_PROGRAM = re.compile(r"pretrain_(?:gpt|bert|t5|mamba|vlm|retro|ict|vision_\w+)\.py")
-"""Training programs that Megatron-LM ships."""
+SAYS_NEWEST = frozenset(("latest", "last", "newest", "auto", "auto_resume", "autoresume", "resume_from_checkpoint"))
+"""Options and values that say themselves what they mean, also of a program that nobody knows; the last is transformers'."""
 PLAIN_LIBRARIES = frozenset(
     "torch numpy torchvision torchaudio datasets tokenizers tqdm wandb tensorboard matplotlib pandas scipy yaml safetensors "
     "packaging psutil einops sentencepiece tiktoken transformers accelerate lightning pytorch_lightning peft deepspeed jax flax "
@@ -151,7 +151,7 @@ def _begins_anew(ways: Sequence[ResumeWay], programs: Sequence[JobProgram]) -> R
             continue
         if program.name in resuming:
             return ResumeWay(ResumeMeans.UNKNOWN, f"its script starts {program.name} in two ways, of which one begins at the start")
-        if any(True for source in program.sources for _ in source.called(*SAVES)):
+        if not program.sources or any(True for source in program.sources for _ in source.called(*SAVES)):
             return ResumeWay(ResumeMeans.UNKNOWN, f"its script also starts {program.name}, which saves and begins at the start")
     return None
 
@@ -178,9 +178,9 @@ def _way_of(program: JobProgram) -> ResumeWay:
     """Return how one program resumes: by what its framework is known for, else by what its source does."""
     for known in (
         installed_trainer,
-        _torchtitan,
-        _megatron,
-        _nemo_or_composer,
+        torchtitan,
+        megatron,
+        nemo_or_composer,
         _huggingface,
         _lightning,
         _accelerate,
@@ -194,63 +194,18 @@ def _way_of(program: JobProgram) -> ResumeWay:
         option = program.option(*RESUME_OPTIONS)
         if option is not None:
             way = by_text(option.value, f"{option.where} of {program.name}")
+            if way.means is ResumeMeans.NEWEST and not SAYS_NEWEST & {option.value.strip().lower(), option.last}:
+                return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} cannot be read, and {way.by} alone does not say from what")
             lightning = option.last == "ckpt_path" and option.value == "last"  # LightningCLI hands it to fit()
             return replace(way, prefix="last") if lightning else way
         return _overwrites(program) or ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} cannot be read")
     return _by_source(program)
 
 
-def _torchtitan(program: JobProgram) -> ResumeWay | None:
-    if not is_torchtitan(program) or (program.source is not None and not _imports(program, "torchtitan")):
-        return None
-    step = program.option("checkpoint.load_step")
-    if step is not None and step.value not in ("-1", "null"):
-        return ResumeWay(ResumeMeans.FIXED, step.where, f"step-{step.value}")
-    switch = program.option("checkpoint.enable", "checkpoint.enable_checkpoint")
-    if switch is None and (file := program.unread("job.config_file")):
-        return ResumeWay(ResumeMeans.UNKNOWN, f"{file} cannot be read, and may set checkpoint.enable")
-    if switch is not None and switch.value != "false":
-        return ResumeWay(ResumeMeans.NEWEST, f"torchtitan loads the newest step-N with .metadata; {switch.where}")
-    return ResumeWay(ResumeMeans.NONE, "checkpoint.enable is not set")
-
-
-def _megatron(program: JobProgram) -> ResumeWay | None:
-    shape = program.option("num_layers", "tensor_model_parallel_size", "micro_batch_size", "save_interval", "ckpt_format")
-    save = program.option("save")
-    if save is None or "." in save.name or (shape is None and MEGATRON_PROGRAM.fullmatch(program.name) is None):
-        return None
-    if program.source is not None and not _imports(program, "megatron"):
-        return None
-    load, step = program.option("load"), program.option("ckpt_step")
-    if load is None or load.value in NO:
-        return ResumeWay(ResumeMeans.NONE, f"no --load on the command line of {program.name}")
-    if step is not None:
-        return ResumeWay(ResumeMeans.FIXED, step.where, f"{load.value}/iter_{step.value:0>7}")
-    return ResumeWay(ResumeMeans.TRACKER, f"{load.where} of {program.name}, latest_checkpointed_iteration.txt", load.value)
-
-
-def _nemo_or_composer(program: JobProgram) -> ResumeWay | None:
-    for option, calls in (("resume_if_exists", ("AutoResume", "exp_manager")), ("autoresume", ("Trainer",))):
-        given = program.option(option)
-        value = given.value if given is not None else None
-        where = given.where if given is not None else option
-        for call in program.calls:
-            if call.method in calls and option in call.keywords and (source := _source_of(program, call)) is not None:
-                found = source.value(call.keywords[option])
-                value, where = str(found).lower(), f"{option}= in {_file(source)}, line {call.line}"
-        if value is not None:
-            return (
-                ResumeWay(ResumeMeans.NEWEST, where)
-                if value.lower() == "true"
-                else ResumeWay(ResumeMeans.NONE, f"{where} is {value}")
-            )
-    return None
-
-
 def _huggingface(program: JobProgram) -> ResumeWay | None:
     for source, call in _trainer_calls(program, "train", "transformers", "trl", "peft"):
         node = call.keywords.get("resume_from_checkpoint") or (call.positional[0] if call.positional else None)
-        where = f"train() in {_file(source)}, line {call.line}"
+        where = f"train() in {file_name(source)}, line {call.line}"
         if node is None:
             return ResumeWay(ResumeMeans.NONE, f"{where} is not given resume_from_checkpoint")
         if any("overwrite_output_dir" in one.text for one in program.sources) and (over := _overwrites(program)) is not None:
@@ -267,13 +222,14 @@ def _overwrites(program: JobProgram) -> ResumeWay | None:
     over = program.option("overwrite_output_dir")
     if over is None or over.value.lower() in NO or program.option("resume_from_checkpoint") is not None:
         return None
-    return ResumeWay(ResumeMeans.NONE, f"{over.where}, without --resume_from_checkpoint")
+    by = f"{over.where}, without --resume_from_checkpoint"
+    return ResumeWay(ResumeMeans.NONE, by, destroys="its old checkpoints are written over")
 
 
 def _lightning(program: JobProgram) -> ResumeWay | None:
     for source, call in _trainer_calls(program, "fit", "lightning", "pytorch_lightning"):
         node = call.keywords.get("ckpt_path") or (call.positional[4] if len(call.positional) > 4 else None)
-        where = f"fit() in {_file(source)}, line {call.line}"
+        where = f"fit() in {file_name(source)}, line {call.line}"
         if node is None:
             return ResumeWay(ResumeMeans.NONE, f"{where} is not given ckpt_path")
         if source.value(node) == "last":  # ModelCheckpoint looks for names that begin so, and starts at 0 where there is none
@@ -283,12 +239,12 @@ def _lightning(program: JobProgram) -> ResumeWay | None:
 
 
 def _accelerate(program: JobProgram) -> ResumeWay | None:
-    if not _imports(program, "accelerate") or not any(call.method == "save_state" for call in program.calls):
+    if not imports(program, "accelerate") or not any(call.method == "save_state" for call in program.calls):
         return None
     for source in program.sources:
         for call in source.called("load_state"):
             node = call.keywords.get("input_dir") or (call.positional[0] if call.positional else None)
-            where = f"load_state() in {_file(source)}, line {call.line}"
+            where = f"load_state() in {file_name(source)}, line {call.line}"
             guard = _guard(source)
             if guard is not None:
                 return guard
@@ -297,7 +253,7 @@ def _accelerate(program: JobProgram) -> ResumeWay | None:
 
 
 def _deepspeed(program: JobProgram) -> ResumeWay | None:
-    if not _imports(program, "deepspeed"):
+    if not imports(program, "deepspeed"):
         return None
     for source in program.sources:
         for call in source.called("load_checkpoint"):
@@ -306,7 +262,7 @@ def _deepspeed(program: JobProgram) -> ResumeWay | None:
                 return guard
             tag = call.keywords.get("tag") or (call.positional[1] if len(call.positional) > 1 else None)
             folder = source.value(call.positional[0]) if call.positional else UNKNOWN
-            where = f"load_checkpoint() in {_file(source)}, line {call.line}"
+            where = f"load_checkpoint() in {file_name(source)}, line {call.line}"
             if tag is None or source.value(tag) is None:
                 known = folder if isinstance(folder, str) and UNRESOLVED not in folder else ""
                 return ResumeWay(ResumeMeans.TRACKER, f"{where}: the file latest", known)
@@ -339,13 +295,13 @@ def _by_source(program: JobProgram) -> ResumeWay:
             return guard
         return ResumeWay(ResumeMeans.TRACKER, f"{guard.by}: it reads a tracker file", guard.path)
     if tracker is not None:
-        return ResumeWay(ResumeMeans.TRACKER, f"{_file(tracker)} reads a tracker file")
+        return ResumeWay(ResumeMeans.TRACKER, f"{file_name(tracker)} reads a tracker file")
     if lists and (free or (not loads and any(call.method in READS for call in program.calls))):
         source, call = lists[-1]
-        return ResumeWay(ResumeMeans.NEWEST, f"{call.method}() in {_file(source)}, line {call.line}")
+        return ResumeWay(ResumeMeans.NEWEST, f"{call.method}() in {file_name(source)}, line {call.line}")
     present = next((source for source, call in loads if PRESENT.search(source.text) and _about_saves(source, call)), None)
     if present is not None:
-        return ResumeWay(ResumeMeans.NEWEST, f"{_file(present)} loads a checkpoint that is there")
+        return ResumeWay(ResumeMeans.NEWEST, f"{file_name(present)} loads a checkpoint that is there")
     if loads or any(re.search(r"\bresum(?:e|ed|es|ing)\b", source.text, re.IGNORECASE) for source in program.sources):
         return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} loads something, and what is known only when it runs")
     if program.starts_others:
@@ -378,7 +334,7 @@ def _switched(program: JobProgram, source: TrainerSource, call: SourceCall) -> R
             if not isinstance(name, str) or not SWITCH.search(name) or name in source.options:
                 continue
             option = program.option(name)
-            by = f"{call.method}() in {_file(source)}, line {call.line}, only with {name}"
+            by = f"{call.method}() in {file_name(source)}, line {call.line}, only with {name}"
             if option is None:
                 return ResumeWay(ResumeMeans.UNKNOWN, f"{by}, and whether that is set cannot be told")
             if option.value.strip().lower() in NO:
@@ -424,7 +380,7 @@ def _guard(source: TrainerSource) -> ResumeWay | None:
     for name in RESUME_OPTIONS:
         if name in source.options:
             value = source.options[name]
-            by = f"--{name} of {_file(source)}"
+            by = f"--{name} of {file_name(source)}"
             return by_text("" if value is None or value is UNKNOWN else str(value), by if value else f"{by}: not given; it")
     return None
 
@@ -445,7 +401,7 @@ def _by_value(program: JobProgram, source: TrainerSource, node: ast.expr, by: st
     if option is not None:
         return by_text(option.value, option.where)
     if "get_last_checkpoint" in source.text:
-        return ResumeWay(ResumeMeans.NEWEST, f"get_last_checkpoint() in {_file(source)}")
+        return ResumeWay(ResumeMeans.NEWEST, f"get_last_checkpoint() in {file_name(source)}")
     if "HfArgumentParser" in source.text and "resume_from_checkpoint" in written:
         return ResumeWay(ResumeMeans.NONE, "--resume_from_checkpoint is not given")
     return ResumeWay(ResumeMeans.UNKNOWN, f"{by}: its value is known only when it runs")
@@ -453,7 +409,7 @@ def _by_value(program: JobProgram, source: TrainerSource, node: ast.expr, by: st
 
 def _trainer_calls(program: JobProgram, method: str, *libraries: str) -> Iterator[tuple[TrainerSource, SourceCall]]:
     """Yield the calls of a trainer's method, not those of a model: `trainer.train()` and not `model.train()`."""
-    if not any(_imports(program, library) for library in libraries):
+    if not any(imports(program, library) for library in libraries):
         return
     for source in program.sources:
         for call in source.called(method):
@@ -461,15 +417,3 @@ def _trainer_calls(program: JobProgram, method: str, *libraries: str) -> Iterato
             made = [one for one in source.names.get(base, ()) if isinstance(one, ast.Call)]
             if "trainer" in base.lower() or any("Trainer" in ast.unparse(one.func) for one in made):
                 yield source, call
-
-
-def _imports(program: JobProgram, library: str) -> bool:
-    return any(module.partition(".")[0] == library for source in program.sources for module in source.modules)
-
-
-def _source_of(program: JobProgram, call: SourceCall) -> TrainerSource | None:
-    return next((source for source in program.sources if call in source.calls), None)
-
-
-def _file(source: TrainerSource) -> str:
-    return PurePosixPath(source.path).name

@@ -40,6 +40,16 @@ class ResumeWay:
     """With NEWEST: how the names begin among which it takes the newest; others it does not see."""
     removed: tuple[str, ...] = ()
     """Absolute paths and patterns that the script deletes or moves away when it starts."""
+    ending: str = ""
+    """With NEWEST: how the names end, without `.ckpt`, among which it takes the newest; others it does not see."""
+    destroys: str = ""
+    """What its framework deletes or writes over at such a start, in words; empty where nothing is known."""
+    steered: bool = True
+    """Whether renaming checkpoints and writing the tracker makes it load another one than it would by itself."""
+
+    def sees(self, name: str) -> bool:
+        """Tell whether it takes a checkpoint of this name into account."""
+        return name.startswith(self.prefix) and name.removesuffix(".ckpt").endswith(self.ending)
 
     @property
     def sentence(self) -> str:
@@ -51,12 +61,15 @@ class ResumeWay:
                 return f"this script resumes by itself from the checkpoint that its tracker file names ({self.by})"
             case ResumeMeans.NEWEST if self.prefix:
                 return f"this script resumes by itself from the newest {self.prefix}* ({self.by})"
+            case ResumeMeans.NEWEST if self.ending:
+                return f"this script resumes by itself from the newest *{self.ending} ({self.by})"
             case ResumeMeans.NEWEST:
                 return f"this script resumes by itself from the newest ({self.by})"
             case ResumeMeans.FIXED:
                 return f"this script begins each time at {self.path} ({self.by})"
             case ResumeMeans.NONE:
-                return f"this script does not resume: it would start at 0 ({self.by})"
+                at_what_cost = f"; {self.destroys}" if self.destroys else ""
+                return f"this script does not resume: it would start at 0 ({self.by}{at_what_cost})"
         return f"whether this script resumes is not known ({self.by})"
 
 

@@ -12,6 +12,7 @@ from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.checkpoints.layout import RANK_WORD, Entry, Format
 from assistant.recover.resume_means import SETTLE, ResumeMeans, ResumeWay
 
+DEEPSPEED_TRACKER = "latest"
 NEED_METADATA = (Format.TORCHTITAN,)
 """Formats whose program passes over a folder without `.metadata` by itself."""
 LATEST_LINK = re.compile(r"latest|last|newest|current|resume", re.IGNORECASE)
@@ -62,6 +63,8 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
             f"its script removes {lost} when it starts, and {chosen.path.name} lies there: take that line out, or {SETTLE}"
         )
     by_itself = way.means in (ResumeMeans.TRACKER, ResumeMeans.NEWEST)
+    if way.destroys and (by_itself or way.means is ResumeMeans.FIXED):
+        return ResumePlan(f"{way.sentence}, and then {way.destroys}: take that option out, or {SETTLE}")
     if by_itself and moves:
         return ResumePlan(
             f"the path of {chosen.path.parent} holds the job's id: a new job would look elsewhere and start at 0; {SETTLE}"
@@ -77,11 +80,18 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
             same = chosen.path.name in PurePosixPath(way.path).parts
             return ResumePlan() if same else ResumePlan(f"{way.sentence}, and {chosen.path.name} was chosen; {SETTLE}")
         case ResumeMeans.TRACKER:
-            return _tracked(way, found, chosen)
-    if way.prefix:
+            return _as_it_is(way, _tracked(way, found, chosen), chosen)
+    if way.prefix or way.ending:
         return _prefixed(way, found, chosen)
     newer = _newer(found, chosen)
-    return _linked(found, chosen, newer, exact=False) or ResumePlan(set_aside=newer)
+    return _as_it_is(way, _linked(found, chosen, newer, exact=False) or ResumePlan(set_aside=newer), chosen)
+
+
+def _as_it_is(way: ResumeWay, plan: ResumePlan, chosen: Checkpoint) -> ResumePlan:
+    """Return a plan, refused where a framework that cannot be led to another checkpoint would load one."""
+    if way.steered or plan.ready or plan.refusal:
+        return plan
+    return ResumePlan(f"{way.sentence}, which is not {chosen.path.name}: somebody who knows the framework leads it there; {SETTLE}")
 
 
 def _linked(found: Inventory | None, chosen: Checkpoint, later: tuple[Path, ...], *, exact: bool) -> ResumePlan | None:
@@ -120,8 +130,8 @@ def _covers(pattern: str, path: Path) -> bool:
 
 
 def _prefixed(way: ResumeWay, found: Inventory | None, chosen: Checkpoint) -> ResumePlan:
-    """Return what is needed where a program sees only names that begin in one way: with the last one moved away it starts at 0."""
-    seen = [one for one in found.checkpoints if one.path.name.startswith(way.prefix)] if found is not None else []
+    """Return what is needed where a program sees only names of one form: with the last one moved away it starts at 0."""
+    seen = [one for one in found.checkpoints if way.sees(one.path.name)] if found is not None else []
     newest = max(seen, key=lambda one: one.saved_at, default=None)
     if newest is not None and newest.healthy and newest.step == chosen.step:
         return ResumePlan()
@@ -151,6 +161,9 @@ def _tracked(way: ResumeWay, found: Inventory | None, chosen: Checkpoint) -> Res
     if way.path and PurePosixPath(way.path).is_absolute() and Path(way.path) not in (folder, *folder.parents):
         return ResumePlan(f"{way.sentence}: it loads from {way.path}, and {chosen.path} was chosen; {SETTLE}")
     tracker = found.tracker if found is not None else None
+    above = PurePosixPath(tracker.text).parent if tracker is not None and "\n" not in tracker.text else PurePosixPath()
+    if tracker is not None and above.is_absolute() and Path(above) != folder:
+        return ResumePlan(f"{tracker.path} names a checkpoint in {above}, and {chosen.path} was chosen; {SETTLE}")
     linked = any(LATEST_LINK.search(link.name) for link, _ in found.links) if found is not None else False
     # the job comes to these steps again: it would write over them, or fail because their folders are there
     later = tuple(entry.path for entry in reversed(found.entries) if entry.step > chosen.step) if found is not None else ()
@@ -159,8 +172,14 @@ def _tracked(way: ResumeWay, found: Inventory | None, chosen: Checkpoint) -> Res
         return plan
     if tracker is not None and plan is not None:
         return ResumePlan(f"{plan.tracker} and {tracker.path} both name another checkpoint than {chosen.path.name}; {SETTLE}")
+    if chosen.format == Format.DEEPSPEED and tracker is not None and tracker.path.name != DEEPSPEED_TRACKER:
+        # Megatron-DeepSpeed writes both, and DeepSpeed loads nothing where its own is missing
+        return ResumePlan(set_aside=later, tracker=folder / DEEPSPEED_TRACKER, tracker_text=chosen.path.name)
     if (tracker is not None and tracker.step == chosen.step) or (tracker is None and linked):
         return ResumePlan(set_aside=later)
+    names = {entry.path.name for entry in found.entries} if found is not None else set()
+    if tracker is not None and (last := PurePosixPath(tracker.text).name) in names:
+        return ResumePlan(set_aside=later, tracker=tracker.path, tracker_text=tracker.text.removesuffix(last) + chosen.path.name)
     if tracker is not None:
         shaped = re.sub(r"\d+(?=\D*$)", str(chosen.step), tracker.text) if tracker.step is not None else ""
         text = shaped or (str(chosen.step) if tracker.path.name.endswith("iteration.txt") else chosen.path.name)
@@ -168,5 +187,5 @@ def _tracked(way: ResumeWay, found: Inventory | None, chosen: Checkpoint) -> Res
     if chosen.format == Format.MEGATRON:
         return ResumePlan(set_aside=later, tracker=folder / "latest_checkpointed_iteration.txt", tracker_text=str(chosen.step))
     if chosen.format == Format.DEEPSPEED:
-        return ResumePlan(set_aside=later, tracker=folder / "latest", tracker_text=chosen.path.name)
+        return ResumePlan(set_aside=later, tracker=folder / DEEPSPEED_TRACKER, tracker_text=chosen.path.name)
     return ResumePlan(f"{way.sentence}, and there is no tracker file of a known form in {folder}; {SETTLE}")

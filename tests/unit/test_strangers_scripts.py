@@ -22,7 +22,9 @@ from assistant.recover.resume_plan import resume_plan
 
 FOLDER = Path(__file__).parents[1] / "cases" / "checkpoints"
 CASES: list[dict[str, Any]] = [
-    case for name in ("strangers.toml", "frameworks.toml") for case in tomllib.loads((FOLDER / name).read_text("utf-8"))["case"]
+    case
+    for name in ("strangers.toml", "frameworks.toml", "rules.toml")
+    for case in tomllib.loads((FOLDER / name).read_text("utf-8"))["case"]
 ]
 NOW = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
 
@@ -45,7 +47,10 @@ def test_a_script_of_a_stranger_is_understood(case: dict[str, Any]) -> None:
     programs = programs_of(shown, files.get)
     places = checkpoint_places(shown, {}, (), programs)
     assert (str(places[0].folder) if places else None) == case.get("folder")
-    assert str(resume_way(shown, programs).means) == case["resumes"], resume_way(shown, programs).sentence
+    way = resume_way(shown, programs)
+    assert str(way.means) == case["resumes"], way.sentence
+    assert way.path == case.get("from", way.path)
+    assert bool(way.destroys) == case.get("destroys", bool(way.destroys)), way.sentence
     if "found_by" in case:
         assert places[0].how == case["found_by"]
 
@@ -57,6 +62,7 @@ def test_a_script_that_deletes_its_checkpoints_is_not_started(case: dict[str, An
     way = resume_way(shown, programs_of(shown, files.get))
     plan = resume_plan(way, None, checkpoint(Path(case["folder"]) / "checkpoint-40", 40))
     assert ("removes" in plan.refusal) == case.get("erases", False), plan.refusal
+    assert plan.refusal or not way.destroys
 
 
 def test_what_is_removed_after_the_training_or_by_the_owners_word_counts_for_nothing() -> None:

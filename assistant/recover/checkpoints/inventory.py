@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from assistant.errors import ToolError, Unavailable, UnreadableFile
 from assistant.records import Checkpoint
@@ -32,6 +32,8 @@ MARKED = (Format.NIGHTSHIFT, Format.DCP, Format.TORCHTITAN, Format.INTERNEVO)
 
 TRACKED = (Format.MEGATRON, Format.DEEPSPEED)
 """Formats whose program updates a tracker file after each finished save."""
+WRITTEN_LAST = ("latest_checkpointed_iteration.txt", "latest_checkpointed_iteration.json")
+"""Trackers that a program writes behind all files of a save, whatever their layout: verl, lm-engine."""
 
 
 COMPARED = 50
@@ -108,7 +110,8 @@ def _read(folder: Path) -> tuple[list[Entry], Tracker | None]:
         found = entries(folder)
         own = entry_of(folder) if not found else None
         where = found[-1].path.parent if found else folder
-        return ([own] if own else found), tracker(folder) or (tracker(where) if where != folder else None)
+        names = tracker(folder) or (tracker(where) if where != folder else None)
+        return ([own] if own else found), _by_name(names, found)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ToolError(f"{wanted} does not exist; name the right one: #NIGHTSHIFT checkpoints=… in the script") from error
     except UnreadableFile as error:
@@ -117,6 +120,13 @@ def _read(folder: Path) -> tuple[list[Entry], Tracker | None]:
         raise ToolError(f"{wanted} may not be read: {error.strerror} ({error.filename}); run as the job's user") from error
     except OSError as error:
         raise Unavailable(f"{wanted} cannot be read now: {error.strerror or error}; wait until the storage answers") from error
+
+
+def _by_name(names: Tracker | None, found: Sequence[Entry]) -> Tracker | None:
+    """Return a tracker that names a file with the step of that file: MMEngine's `epoch_3.pth` is of step 900."""
+    last = PurePosixPath(names.text).name if names is not None else ""
+    entry = next((one for one in found if one.path.name == last), None)
+    return replace(names, step=entry.step) if names is not None and entry is not None else names
 
 
 def _tracker_notes(names: Tracker | None, found: Sequence[Entry]) -> list[str]:
@@ -152,7 +162,7 @@ def _judge(entry: Entry, found: Sequence[Entry], names: Tracker | None, *, now: 
             problems += _content_problems(entry, read)
     except OSError as error:
         problems = [f"cannot be read: {error.strerror or error}"]
-    if names is not None and names.step is not None and entry.step > names.step and _waits_for_tracker(entry, found, names.step):
+    if names is not None and names.step is not None and entry.step > names.step and _waits_for_tracker(entry, found, names):
         problems.append(f"tracker {names.path.name} still names step {names.step}: this save was not finished")
     newest = max((stat.mtime for stat in entry.files.values()), default=None)
     saved_at = _moment(newest if newest is not None else _changed(entry.path))
@@ -162,14 +172,16 @@ def _judge(entry: Entry, found: Sequence[Entry], names: Tracker | None, *, now: 
     return Checkpoint(entry.path, entry.step, str(entry.format), size, saved_at, not problems, tuple(problems))
 
 
-def _waits_for_tracker(entry: Entry, others: Sequence[Entry], tracked: int) -> bool:
+def _waits_for_tracker(entry: Entry, others: Sequence[Entry], names: Tracker) -> bool:
     """Tell whether only the tracker file says that a save was finished.
 
     Megatron-Core writes `metadata.json` last; and a tracker of a step that is not there was cut short, or its checkpoint deleted.
     """
-    if entry.format not in TRACKED or (entry.format is Format.MEGATRON and "metadata.json" in entry.files):
+    if entry.format not in TRACKED and names.path.name not in WRITTEN_LAST:
         return False
-    return any(other.step == tracked for other in others)
+    if entry.format is Format.MEGATRON and "metadata.json" in entry.files:
+        return False
+    return any(other.step == names.step for other in others)
 
 
 def _changed(path: Path) -> float:

@@ -112,12 +112,17 @@ PLAIN_FOLDER = re.compile(
     re.IGNORECASE,
 )
 """Folders of no known layout that hold a checkpoint where there are weights in them."""
+NUMBER_ALONE = re.compile(r"^(?:checkpoint_metadata|model_config)\.json$|tp_rank_world_size=")
+"""Files of nanotron and picotron, which name folders by the step alone; other such folders may be tasks or ranks."""
 OURS = re.compile(r"\.npz$|^attempt-[0-9a-f]+-\d+/")
 """Files of assistant.training: the demo's shards, and the folder of one save of AsyncCheckpointer."""
 _NAMED = re.compile(r"(?:\S{0,2000}/)?[A-Za-z_=-]{0,40}(\d{1,18})(?:\.\w{1,16})?/?")
 TRACKERS = {
+    "latest": re.compile(
+        r"(?:global_?)?step_?(\d{1,18})"
+    ),  # before Megatron's: Megatron-DeepSpeed writes both, and loads by this one
     "latest_checkpointed_iteration.txt": re.compile(r"(\d{1,18})"),
-    "latest": re.compile(r"(?:global_?)?step_?(\d{1,18})"),
+    "latest_checkpointed_iteration.json": re.compile(r'\{\s*"latest_checkpointed_iteration":\s*(\d{1,18})\s*\}'),
     "latest.txt": _NAMED,
     "last_checkpoint": _NAMED,
     "last_checkpoint.txt": _NAMED,
@@ -299,11 +304,12 @@ def _directory_format(name: str, files: Mapping[str, FileStat]) -> tuple[Format,
         return None
     if distributed:
         return (Format.COMPOSER if COMPOSER_FILE.match(name) else Format.DCP), numbered
-    return (Format.PLAIN, numbered) if PLAIN_FOLDER.fullmatch(name) and _holds_weights(files) else None
+    plain = PLAIN_FOLDER.fullmatch(name) or (name.isdecimal() and any(NUMBER_ALONE.search(file) for file in files))
+    return (Format.PLAIN, numbered) if plain and _holds_weights(files) else None
 
 
 def _holds_weights(files: Iterable[str]) -> bool:
-    return any(Path(file).suffix in (*PLAIN_SUFFIXES, ".ckpt") for file in files)
+    return any(Path(file).suffix in (*PLAIN_SUFFIXES, ".ckpt") or file.endswith("/.zarray") for file in files)
 
 
 def _looks_like_internevo(files: Iterable[str]) -> bool:
@@ -343,6 +349,7 @@ def _of_status(status: os.stat_result | None) -> FileStat:
 
 def tracker(folder: Path) -> Tracker | None:
     """Return the file that names the newest finished checkpoint, when the folder has one."""
+    other: Tracker | None = None
     for name, pattern in TRACKERS.items():
         path = folder / name
         linked = _second_name(path) and could_be_checkpoint(path.resolve().name, folder=False)
@@ -355,8 +362,12 @@ def tracker(folder: Path) -> Tracker | None:
         except (UnreadableFile, OwnerDenied) as error:
             return Tracker(path, None, f"unreadable: {error}")
         match = pattern.fullmatch(text)
-        return Tracker(path, int(match[1]) if match else None, text)
-    return None
+        named = Tracker(path, int(match[1]) if match else None, text)
+        if match is None and name == "latest" and other is None:
+            other = named  # of somebody's own form: Megatron's beside it counts more
+            continue
+        return named
+    return other
 
 
 def _slots(folder: Path) -> list[Path]:

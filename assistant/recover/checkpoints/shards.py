@@ -20,6 +20,11 @@ ACCELERATE_STATE = re.compile(r"^random_states_\d+\.pkl$")
 LEFTOVER = re.compile(r"(?:^|/)(?:tmp[-_.]|\.tmp)|\.(?:tmp|temp|part|partial|incomplete)$", re.IGNORECASE)
 TRAINER_STATE_BYTES = 64 << 20
 """The trainer's whole history of metrics stands in `trainer_state.json`."""
+WRITTEN_LAST = (
+    (re.compile(r"^model_and_optim/"), ".metadata.json"),  # allenai/OLMo-core, train/checkpoint.py, dir_is_checkpoint()
+    (re.compile(r"/\.zarray$"), "metadata.json"),  # stanford-crfm/levanter, checkpoint.py, is_checkpoint_dir(); and Megatron-Core
+)
+"""What tells a framework's layout, and the file without which that framework passes over a checkpoint."""
 MOST_PARTS = 100_000
 """Ranks or layers of one checkpoint: a name that counts further is not believed."""
 
@@ -41,6 +46,11 @@ def missing_problems(entry: Entry, *, read_bytes: int = 0) -> list[str]:
         problems.append(f"holds unfinished files: {named(leftovers)}")
     if entry.format is Format.NIGHTSHIFT:
         return problems + manifest_problems(entry, read_bytes)
+    if entry.format in (Format.PLAIN, Format.DCP):
+        lacking = {
+            last for form, last in WRITTEN_LAST if last not in entry.files and any(form.search(name) for name in entry.files)
+        }
+        problems += [f"{last} is missing: the save did not finish, it is written last" for last in sorted(lacking)]
     check = CHECKS.get(entry.format)
     return problems + (check(entry) if check else [])
 

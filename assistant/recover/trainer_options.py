@@ -1,0 +1,93 @@
+"""How Megatron-LM and its kin, torchtitan, NeMo and Composer resume: by options, and by calls in the source of a program."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+
+from assistant.recover.checkpoints.save_options import is_torchtitan
+from assistant.recover.job_program import JobProgram
+from assistant.recover.resume_means import NO, ResumeMeans, ResumeWay
+from assistant.recover.trainer_source import SourceCall, TrainerSource
+
+MEGATRON_PROGRAM = re.compile(r"pretrain_(?:gpt|bert|t5|mamba|vlm|retro|ict|vision_\w+)\.py")
+"""Training programs that Megatron-LM ships."""
+COUNTS_ANEW = ("finetune", "reset_iteration")
+"""Options with which Megatron-LM, Megatron-DeepSpeed and GPT-NeoX count from 0 at each start, also over their own checkpoints.
+
+Source: NVIDIA/Megatron-LM, training/checkpointing.py, load_checkpoint(): `if args.finetune or release: iteration = 0`.
+"""
+OVER_ITSELF = "its old checkpoints and the tracker are written over"
+
+
+def torchtitan(program: JobProgram) -> ResumeWay | None:
+    """Return how torchtitan goes on; None where a program is none of its."""
+    if not is_torchtitan(program) or (program.source is not None and not imports(program, "torchtitan")):
+        return None
+    step = program.option("checkpoint.load_step")
+    if step is not None and step.value not in ("-1", "null"):
+        return ResumeWay(ResumeMeans.FIXED, step.where, f"step-{step.value}")
+    switch = program.option("checkpoint.enable", "checkpoint.enable_checkpoint")
+    if switch is None and (file := program.unread("job.config_file")):
+        return ResumeWay(ResumeMeans.UNKNOWN, f"{file} cannot be read, and may set checkpoint.enable")
+    if switch is None and (recipe := program.option("config")) is not None and program.option("checkpoint.no_enable") is None:
+        # pytorch/torchtitan, config/manager.py: since 2026 `--module llama3 --config NAME` is a function in Python
+        return ResumeWay(ResumeMeans.UNKNOWN, f"{recipe.where} may set checkpoint.enable")
+    if switch is not None and switch.value != "false":
+        return ResumeWay(ResumeMeans.NEWEST, f"torchtitan loads the newest step-N with .metadata; {switch.where}")
+    return ResumeWay(ResumeMeans.NONE, "checkpoint.enable is not set")
+
+
+def megatron(program: JobProgram) -> ResumeWay | None:
+    """Return how Megatron-LM, Megatron-DeepSpeed or GPT-NeoX go on; None where a program is none of theirs."""
+    shape = program.option("num_layers", "tensor_model_parallel_size", "micro_batch_size", "save_interval", "ckpt_format")
+    save = program.option("save")
+    if save is None or "." in save.name or (shape is None and MEGATRON_PROGRAM.fullmatch(program.name) is None):
+        return None
+    if program.source is not None and not imports(program, "megatron"):
+        return None
+    load, step = program.option("load"), program.option("ckpt_step")
+    if load is None or load.value in NO:
+        return ResumeWay(ResumeMeans.NONE, f"no --load on the command line of {program.name}")
+    for name in COUNTS_ANEW:
+        if (anew := program.option(name)) is not None and anew.value.lower() not in NO:
+            return ResumeWay(ResumeMeans.NONE, f"{anew.where}: the weights of --load alone are taken", destroys=OVER_ITSELF)
+    if (local := program.option("non_persistent_ckpt_type", "non_persistent_save_interval")) is not None:
+        return ResumeWay(ResumeMeans.UNKNOWN, f"{local.where}: a checkpoint that is not kept may be newer, and is then loaded")
+    if (tag := program.option("load_tag")) is not None:
+        return ResumeWay(ResumeMeans.FIXED, tag.where, f"{load.value}/{tag.value}")
+    if step is not None:
+        return ResumeWay(ResumeMeans.FIXED, step.where, f"{load.value}/iter_{step.value:0>7}")
+    return ResumeWay(ResumeMeans.TRACKER, f"{load.where} of {program.name}, latest_checkpointed_iteration.txt", load.value)
+
+
+def nemo_or_composer(program: JobProgram) -> ResumeWay | None:
+    """Return what `resume_if_exists` or `autoresume` say; None where neither is given."""
+    for option, calls in (("resume_if_exists", ("AutoResume", "exp_manager")), ("autoresume", ("Trainer",))):
+        given = program.option(option)
+        value = given.value if given is not None else None
+        where = given.where if given is not None else option
+        for call in program.calls:
+            if call.method in calls and option in call.keywords and (source := _source_of(program, call)) is not None:
+                found = source.value(call.keywords[option])
+                value, where = str(found).lower(), f"{option}= in {file_name(source)}, line {call.line}"
+        if value is not None:
+            if value.lower() != "true":
+                return ResumeWay(ResumeMeans.NONE, f"{where} is {value}")
+            # NVIDIA/NeMo, lightning/resume.py and utils/exp_manager.py: only `*last`, and 0 or an error where there is none
+            return ResumeWay(ResumeMeans.NEWEST, where, ending="last" if option == "resume_if_exists" else "")
+    return None
+
+
+def imports(program: JobProgram, library: str) -> bool:
+    """Tell whether a program, or a module beside it, imports a library."""
+    return any(module.partition(".")[0] == library for source in program.sources for module in source.modules)
+
+
+def _source_of(program: JobProgram, call: SourceCall) -> TrainerSource | None:
+    return next((source for source in program.sources if call in source.calls), None)
+
+
+def file_name(source: TrainerSource) -> str:
+    """Return the name of a program's file, for people."""
+    return PurePosixPath(source.path).name
