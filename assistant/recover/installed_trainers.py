@@ -19,9 +19,13 @@ COMMAND_WORDS = 14
 """Words of a launch among which its command stands: `srun` and `torchrun` come with options of their own."""
 
 
+OPEN_CLIP = r"open_clip_train\.main|training\.main|(?:\S*/)?open_clip_train/main\.py"
+MAXTEXT = r"(?i:maxtext)\.(?:trainers\.pre_train\.)?train|(?:\S*/)?(?i:maxtext)/(?:trainers/pre_train/)?train\.py"
+
+
 def installed_trainer(program: JobProgram) -> ResumeWay | None:
     """Return how the program of a framework resumes; None where it is none of these or its options do not tell."""
-    for known in (_llama_factory, _axolotl, _litgpt, _olmo, _nanotron, _fairseq, _verl, _maxtext, _openrlhf):
+    for known in (_llama_factory, _axolotl, _litgpt, _olmo, _nanotron, _fairseq, _verl, _maxtext, _openrlhf, _open_clip):
         way = known(program)
         if way is not None:
             return way
@@ -31,11 +35,12 @@ def installed_trainer(program: JobProgram) -> ResumeWay | None:
 def installed_folders(program: JobProgram) -> Iterator[Option]:
     """Yield the folders that frameworks make up from several options."""
     base, run = program.option("base_output_directory"), program.option("run_name")
-    if base is not None and run is not None:
+    if base is not None and run is not None and _runs(program, MAXTEXT):
         yield Option("base_output_directory", f"{base.value}/{run.value}/checkpoints", f"{base.where}, run_name, MaxText's form")
     logs, name = program.option("logs"), program.option("name")
-    if logs is not None and name is not None and _runs(program, r"open_clip_train\.main|training\.main"):
-        yield Option("logs", f"{logs.value}/{name.value}/checkpoints", f"{logs.where}, --name, OpenCLIP's form")
+    if name is not None and _runs(program, OPEN_CLIP):
+        above, where = (logs.value, logs.where) if logs is not None else ("logs", "OpenCLIP's default")
+        yield Option("logs", f"{above}/{name.value}/checkpoints", f"{where}, --name, OpenCLIP's form")
     path = program.option("ckpt_path")
     if path is not None and _runs(program, r"openrlhf\.cli\.\w+"):
         yield path
@@ -143,7 +148,7 @@ def _verl(program: JobProgram) -> ResumeWay | None:
 
 def _maxtext(program: JobProgram) -> ResumeWay | None:
     """Source: AI-Hypercomputer/maxtext, checkpointing.py: Orbax's newest step in base_output_directory/run_name/checkpoints."""
-    if not _runs(program, r"(?i:maxtext)\.(?:trainers\.pre_train\.)?train"):
+    if not _runs(program, MAXTEXT):
         return None
     enabled = program.option("enable_checkpointing")
     if enabled is not None and enabled.value.lower() in NO:
@@ -159,3 +164,16 @@ def _openrlhf(program: JobProgram) -> ResumeWay | None:
     if load is None:
         return ResumeWay(ResumeMeans.NONE, f"no --load_checkpoint on the command line of {program.name}")
     return ResumeWay(ResumeMeans.TRACKER, f"{load.where} of {program.name}: the file latest", path.value if path else "")
+
+
+def _open_clip(program: JobProgram) -> ResumeWay | None:
+    """Source: mlfoundations/open_clip, open_clip_train/main.py: `--resume latest` with `--save-most-recent` is epoch_latest.pt."""
+    if not _runs(program, OPEN_CLIP):
+        return None
+    resume = _given(program, "resume")
+    if resume is None:
+        return ResumeWay(ResumeMeans.NONE, f"no --resume on the command line of {program.name}")
+    if resume.value != "latest":
+        return by_text(resume.value, resume.where)
+    rolling = "epoch_latest" if _given(program, "save_most_recent") is not None else ""
+    return ResumeWay(ResumeMeans.NEWEST, f"{resume.where} of OpenCLIP", prefix=rolling)

@@ -15,6 +15,7 @@ from pathlib import PurePosixPath
 
 from assistant.records import Job
 from assistant.recover.batch_script import UNRESOLVED, absolute
+from assistant.recover.checkpoints.layout import could_be_checkpoint
 from assistant.recover.checkpoints.save_options import is_torchtitan
 from assistant.recover.directives import read_directives
 from assistant.recover.installed_trainers import installed_trainer
@@ -343,9 +344,10 @@ def _by_source(program: JobProgram) -> ResumeWay:
     if lists and (free or (not loads and any(call.method in READS for call in program.calls))):
         source, call = lists[-1]
         return ResumeWay(ResumeMeans.NEWEST, f"{call.method}() in {_file(source)}, line {call.line}")
-    present = next((source for source, call in loads if PRESENT.search(source.text) and _about_saves(source, call)), None)
+    present = next(((source, call) for source, call in loads if PRESENT.search(source.text) and _about_saves(source, call)), None)
     if present is not None:
-        return ResumeWay(ResumeMeans.NEWEST, f"{_file(present)} loads a checkpoint that is there")
+        by = f"{_file(present[0])} loads a checkpoint that is there"
+        return ResumeWay(ResumeMeans.NEWEST, by, prefix=_only_file(*present))
     if loads or any(re.search(r"\bresum(?:e|ed|es|ing)\b", source.text, re.IGNORECASE) for source in program.sources):
         return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} loads something, and what is known only when it runs")
     if program.starts_others:
@@ -384,6 +386,13 @@ def _switched(program: JobProgram, source: TrainerSource, call: SourceCall) -> R
             if option.value.strip().lower() in NO:
                 return ResumeWay(ResumeMeans.NONE, f"{by}; {option.where} is {option.value or 'empty'}")
     return None
+
+
+def _only_file(source: TrainerSource, call: SourceCall) -> str:
+    """Return the name of the one file that a call loads at each start; empty where it is not known before the run."""
+    value = source.value(call.positional[0]) if call.positional else UNKNOWN
+    known = isinstance(value, str) and UNRESOLVED not in value and could_be_checkpoint(PurePosixPath(value).name, folder=False)
+    return PurePosixPath(value).name if known else ""
 
 
 def _about_saves(source: TrainerSource, call: SourceCall) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from assistant.records import Checkpoint
 from assistant.recover.checkpoints.inventory import Inventory
-from assistant.recover.checkpoints.layout import RANK_WORD, Entry, Format
+from assistant.recover.checkpoints.layout import RANK_WORD, UNKNOWN_STEP, Entry, Format, step_in_name
 from assistant.recover.resume_means import SETTLE, ResumeMeans, ResumeWay
 
 NEED_METADATA = (Format.TORCHTITAN,)
@@ -80,6 +80,9 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
             return _tracked(way, found, chosen)
     if way.prefix:
         return _prefixed(way, found, chosen)
+    untold = _untold(found, chosen)
+    if untold is not None:
+        return ResumePlan(f"{untold} tells no step, and this script may load it instead of {chosen.path.name}; {SETTLE}")
     newer = _newer(found, chosen)
     return _linked(found, chosen, newer, exact=False) or ResumePlan(set_aside=newer)
 
@@ -136,6 +139,18 @@ def _newer(found: Inventory | None, chosen: Checkpoint) -> tuple[Path, ...]:
     refused = {held.path for held in found.checkpoints if not held.healthy}
     others = [entry for entry in reversed(found.entries) if entry.path != chosen.path]
     return tuple(entry.path for entry in others if _taken_before(entry, chosen, refused=entry.path in refused))
+
+
+FREE_FORM = (Format.PLAIN, Format.EPOCHS, Format.NEMO)
+"""Formats of programs whose own rule chooses among files of any name."""
+
+
+def _untold(found: Inventory | None, chosen: Checkpoint) -> Path | None:
+    """Return a file that is written again at each save and of which nobody knows the step: where a script loads it is not known."""
+    if found is None or chosen.format not in FREE_FORM:
+        return None
+    others = [entry for entry in found.entries if entry.path != chosen.path and not entry.temporary and entry.step == UNKNOWN_STEP]
+    return next((entry.path for entry in others if step_in_name(entry.path.name) != UNKNOWN_STEP), None)
 
 
 def _taken_before(entry: Entry, chosen: Checkpoint, *, refused: bool) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from assistant.records import Job
 from assistant.recover.batch_script import UNRESOLVED
-from assistant.recover.checkpoints.layout import DIRECTORY_STEPS, PLAIN_FOLDER, STEP_WORD, Format, step_in_name
+from assistant.recover.checkpoints.layout import DIRECTORY_STEPS, PLAIN_FOLDER, Format, names_step
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.directives import read_directives
 from assistant.recover.job_program import JobProgram
@@ -143,7 +143,7 @@ def _folder_of(path: str) -> str:
         if place and any(pattern.fullmatch(part) for layout, pattern in DIRECTORY_STEPS.items() if layout is not Format.INTERNEVO):
             return "/".join(parts[:place])
     if len(parts) > 1 and (parts[-1].isdecimal() or re.search(r"\.(?:ckpt|pt|pth|npz|bin|safetensors)$", parts[-1])):
-        if STEP_WORD.search(parts[-1]) and step_in_name(parts[-1]) is not None:
+        if names_step(parts[-1]):
             return "/".join(parts[:-1])  # the file is the checkpoint: `run/ckpt5/step_000010.npz` lies in `run/ckpt5`
         parts = parts[:-1]
     if len(parts) > 1 and PLAIN_FOLDER.fullmatch(parts[-1]):

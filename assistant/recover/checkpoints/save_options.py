@@ -35,7 +35,7 @@ SAVE_OPTIONS = (
         "checkpoint_save_path",
         "save_checkpoint_path",
     ),
-    *("checkpoints", "dirpath", "checkpoint.save_dir", "checkpoint.dir", "checkpoint.path"),
+    *("checkpoints", "dirpath", "checkpoint.save_dir", "checkpoint.dir", "checkpoint.path", "checkpoint.folder"),
     *("checkpointing.checkpoints_path", "checkpoint_config.checkpoint_dir", "trainer.default_local_dir"),
     *(
         "explicit_log_dir",
@@ -51,6 +51,8 @@ SAVE_OPTIONS = (
     *("run_dir", "log_dir", "output", "out", "save_to", "model_save_path"),
 )
 """Names of options that name such a folder, the surest first."""
+TORCHTITAN_OWN = ("checkpoint.interval", "checkpoint.enable", "checkpoint.folder", "checkpoint.enable_checkpoint", "model.flavor")
+"""Options that torchtitan has beside those of its job."""
 LOADED_FROM = ("checkpointer.checkpoint_dir",)
 """Options that end like those and name the weights that training starts from: torchtune's."""
 NAMES = (
@@ -121,7 +123,7 @@ def _of_program(program: JobProgram) -> Iterator[tuple[str, str]]:
     dump = program.option("job.dump_folder", "dump_folder")
     known = folder is not None and dump is not None
     # torchtitan: two parts, with defaults, which a configuration that cannot be read may replace
-    if (folder is not None or dump is not None or is_torchtitan(program)) and (known or not program.unread("job.config_file")):
+    if is_torchtitan(program) and (known or not program.unread("job.config_file")):
         above, below = dump.value if dump else "outputs", folder.value if folder else "checkpoint"
         yield str(PurePosixPath(above) / below), _how(folder or dump, program, "torchtitan's default")
     for folder_option in installed_folders(program):
@@ -137,10 +139,12 @@ def _of_program(program: JobProgram) -> Iterator[tuple[str, str]]:
 
 
 def is_torchtitan(program: JobProgram) -> bool:
-    """Tell whether a program is torchtitan's, by its module or its configuration."""
+    """Tell whether a program is torchtitan's, by its module, its imports or, where it cannot be read, options of its own."""
     if program.launch.program.startswith("torchtitan.") or "torchtitan/" in program.launch.program:
         return True
-    return program.option("job.config_file") is not None and program.option("checkpoint.interval") is not None
+    if any(source.parsed for source in program.sources):
+        return any(name.partition(".")[0] == "torchtitan" for source in program.sources for name in source.modules)
+    return program.option("job.config_file", "job.dump_folder") is not None and program.option(*TORCHTITAN_OWN) is not None
 
 
 def _how(option: Option | None, program: JobProgram, default: str = "") -> str:
