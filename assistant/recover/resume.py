@@ -11,10 +11,11 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import PurePosixPath
 
 from assistant.records import Job
-from assistant.recover.batch_script import UNRESOLVED, absolute
+from assistant.recover.batch_script import absolute
 from assistant.recover.checkpoints.layout import could_be_checkpoint
 from assistant.recover.checkpoints.save_options import is_torchtitan
 from assistant.recover.directives import read_directives
@@ -22,6 +23,8 @@ from assistant.recover.installed_trainers import installed_trainer
 from assistant.recover.job_program import JobProgram
 from assistant.recover.loaded import LoadedCheckpoint
 from assistant.recover.resume_means import NO, ResumeMeans, ResumeWay, by_text
+from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.tracker_reads import reads_tracker
 from assistant.recover.trainer_source import UNKNOWN, SourceCall, TrainerSource
 
 OWN_VARIABLES = re.compile(r"\bNIGHTSHIFT_(?:RESUME_FROM|ARGS|STEP)\b")
@@ -31,10 +34,8 @@ LATEST = re.compile(
 )
 """Words by which a program looks for the newest checkpoint."""
 PRESENT = re.compile(r"\b(?:exists|isdir|isfile|is_dir|is_file)\b")
-TRACKER_NAME = re.compile(
-    r"latest_checkpointed_iteration|['\"/]latest(?:\.txt|_step)?['\"]|last_checkpoint(?:\.txt)?['\"]|checkpoint\.meta\.json"
-)
-READS = frozenset(("read_text", "read", "readline", "readlines", "load", "loads", "loadtxt", "read_bytes"))
+FILE_READS = frozenset(("open", "read_text", "read_bytes", "loadtxt", "fromfile", "memmap"))
+"""Calls that read a file of any kind."""
 LOADS = frozenset(
     (
         "load",
@@ -176,6 +177,19 @@ def _shell_looks_for_newest(code: str) -> bool:
 
 
 def _way_of(program: JobProgram) -> ResumeWay:
+    """Return how one program resumes; what its script chose by looking into folders is no fixed checkpoint."""
+    way = _way_now(program)
+    if way.means is not ResumeMeans.FIXED or not program.rounds:
+        return way
+    later = [_way_now(one) for one in program.rounds]
+    fixed = list(takewhile(lambda one: one.means is ResumeMeans.FIXED, later))
+    paths = tuple(dict.fromkeys([way.path, *(one.path for one in fixed)]))
+    if len(paths) == 1 and len(fixed) == len(later):
+        return way
+    return ResumeWay(ResumeMeans.NEWEST, f"{way.by}, found by its script", picks=paths)
+
+
+def _way_now(program: JobProgram) -> ResumeWay:
     """Return how one program resumes: by what its framework is known for, else by what its source does."""
     for known in (
         installed_trainer,
@@ -333,7 +347,7 @@ def _by_source(program: JobProgram) -> ResumeWay:
     if asked is not None:
         return asked
     free = [call for source, call in loads if _known_at_run_only(source, call)]
-    tracker = next((source for source in program.sources if TRACKER_NAME.search(source.text) and any(source.called(*READS))), None)
+    tracker = next((source for source in program.sources if reads_tracker(source)), None)
     guard = next((way for source in program.sources if (way := _guard(source)) is not None), None)
     if guard is not None and (loads or tracker is not None or guard.means is ResumeMeans.NONE) and not lists:
         if tracker is None or guard.means is ResumeMeans.NONE:
@@ -341,7 +355,7 @@ def _by_source(program: JobProgram) -> ResumeWay:
         return ResumeWay(ResumeMeans.TRACKER, f"{guard.by}: it reads a tracker file", guard.path)
     if tracker is not None:
         return ResumeWay(ResumeMeans.TRACKER, f"{_file(tracker)} reads a tracker file")
-    if lists and (free or (not loads and any(call.method in READS for call in program.calls))):
+    if lists and (free or (not loads and any(call.method in FILE_READS for call in program.calls))):
         source, call = lists[-1]
         return ResumeWay(ResumeMeans.NEWEST, f"{call.method}() in {_file(source)}, line {call.line}")
     present = next(((source, call) for source, call in loads if PRESENT.search(source.text) and _about_saves(source, call)), None)
@@ -391,8 +405,10 @@ def _switched(program: JobProgram, source: TrainerSource, call: SourceCall) -> R
 def _only_file(source: TrainerSource, call: SourceCall) -> str:
     """Return the name of the one file that a call loads at each start; empty where it is not known before the run."""
     value = source.value(call.positional[0]) if call.positional else UNKNOWN
-    known = isinstance(value, str) and UNRESOLVED not in value and could_be_checkpoint(PurePosixPath(value).name, folder=False)
-    return PurePosixPath(value).name if known else ""
+    if not isinstance(value, str) or UNRESOLVED in value:
+        return ""
+    name = PurePosixPath(value).name
+    return name if could_be_checkpoint(name, folder=False) else ""
 
 
 def _about_saves(source: TrainerSource, call: SourceCall) -> bool:

@@ -78,6 +78,8 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
             return ResumePlan() if same else ResumePlan(f"{way.sentence}, and {chosen.path.name} was chosen; {SETTLE}")
         case ResumeMeans.TRACKER:
             return _tracked(way, found, chosen)
+    if way.picks:
+        return _picked(way, found, chosen)
     if way.prefix:
         return _prefixed(way, found, chosen)
     untold = _untold(found, chosen)
@@ -120,6 +122,36 @@ def _step_of(target: Path, found: Inventory | None) -> int | None:
 def _covers(pattern: str, path: Path) -> bool:
     """Tell whether a path, or a pattern of a shell, means a checkpoint or a folder above it."""
     return any(fnmatch.fnmatchcase(str(one), pattern.rstrip("/")) for one in (path, *path.parents))
+
+
+def _picked(way: ResumeWay, found: Inventory | None, chosen: Checkpoint) -> ResumePlan:
+    """Return what is needed where the script itself looks for what to load: all that it would take before the chosen one goes."""
+    aside: list[Path] = []
+    for pick in way.picks:
+        path = PurePosixPath(pick)
+        if chosen.path.name in path.parts and (not path.is_absolute() or Path(pick) in (chosen.path, *_within(chosen.path, path))):
+            return ResumePlan(set_aside=tuple(aside))
+        entry = _entry_of(path, found)
+        if entry is None:
+            return ResumePlan(f"{way.sentence}, and that is no checkpoint that is known; {chosen.path.name} was chosen; {SETTLE}")
+        refused = any(one.path == entry.path and not one.healthy for one in (found.checkpoints if found is not None else ()))
+        if not refused and entry.step <= chosen.step:
+            return ResumePlan(f"{way.sentence}, of an older step than {chosen.path.name}, which was chosen: {way.by}; {SETTLE}")
+        aside.append(entry.path)
+    return ResumePlan(f"{way.sentence}, and never {chosen.path.name}, which was chosen; {SETTLE}")
+
+
+def _within(folder: Path, path: PurePosixPath) -> tuple[Path, ...]:
+    return (Path(path),) if folder in Path(path).parents else ()
+
+
+def _entry_of(path: PurePosixPath, found: Inventory | None) -> Entry | None:
+    """Return the checkpoint that a path means, or lies in; of a relative one its last parts count."""
+    for entry in found.entries if found is not None else ():
+        same = entry.path in (Path(path), *Path(path).parents) if path.is_absolute() else entry.path.name in path.parts
+        if same or (path.is_absolute() and path.parent == PurePosixPath(entry.path.parent) and path.name in entry.files):
+            return entry
+    return None
 
 
 def _prefixed(way: ResumeWay, found: Inventory | None, chosen: Checkpoint) -> ResumePlan:

@@ -41,27 +41,35 @@ class _Part:
 
 SUFFIXES = (".pth.tar", ".pt.tar", ".pt", ".pth", ".npz", ".bin", ".safetensors", ".pkl", ".msgpack", ".ckpt")
 STEP_WORDS = frozenset(
-    "step steps gstep gs iter iters iteration iterations it its itr update updates upd nupdates batch batches ba ntoken".split()
+    ("step steps gstep gs iter iters iteration iterations it its itr update updates upd nupdates batch batches ba ntoken").split()
 )
 STEP_ENDINGS = ("step", "steps", "iter", "iters", "iteration", "iterations")
 EPOCH_WORDS = frozenset("ep eps epoch epochs e epo".split())
 EPOCH_ENDINGS = ("epoch", "epochs")
 NEUTRAL = frozenset(
-    "ckpt ckpts checkpoint checkpoints chkpt chkpnt cp model models snapshot snapshots save saved state states weights weight net network "
-    "params param train training trainer last latest rolling resume backup unet transformer policy actor critic".split()
+    (
+        "ckpt ckpts checkpoint checkpoints chkpt chkpnt cp model models snapshot snapshots save saved state states "
+        "weights weight net network params param train training trainer last latest rolling resume backup unet "
+        "transformer policy actor critic"
+    ).split()
 )
 """Words that say no more than that this is a checkpoint: a number behind one of them orders it."""
 MEASURES = frozenset(
-    "loss losses acc accuracy ppl perplexity bleu rouge f auc score map ap iou miou dice wer cer mse mae rmse psnr ssim fid kl reward ret "
-    "return metric val valid validation test eval best top lr wd bs bsz batchsize seed run exp experiment version v rev fold trial try job "
-    "id node nodes gpu gpus world rank tp pp dp cp mp size dim hidden layer layers head heads seq len length ctx vocab tokens token tok "
-    "samples sample hours h min minutes s sec seconds of part shard chunk fp bf int p k gpt llama bert t resnet vit".split()
+    (
+        "loss losses acc accuracy ppl perplexity bleu rouge f auc score map ap iou miou dice wer cer mse mae rmse psnr "
+        "ssim fid kl reward ret return metric val valid validation test eval best top lr wd bs bsz batchsize seed run "
+        "exp experiment version v rev fold trial try job id node nodes gpu gpus world rank tp pp dp cp mp size dim "
+        "hidden layer layers head heads seq len length ctx vocab tokens token tok samples sample hours h min minutes s "
+        "sec seconds of part shard chunk fp bf int p k gpt llama bert t resnet vit"
+    ).split()
 )
 """Words whose numbers measure or name something else."""
 SIZES = frozenset("b bn m t g gb mb kb tb tok tokens h hr hrs min mins s sec x d bit bits way shot nm px".split())
 """Units behind a number that make it a size: `7b`, `tokens84B`."""
 THOUSANDS = {"k": 1_000, "m": 1_000_000}
-ROLLING = frozenset("last latest newest recent current curr resume autosave autoresume rolling preempt preempted preemption".split())
+ROLLING = frozenset(
+    "last latest newest recent current curr resume autosave autoresume rolling preempt preempted preemption".split()
+)
 """Words of names that are written again at each save."""
 ROLLING_COMPANIONS = NEUTRAL | STEP_WORDS | EPOCH_WORDS | {"run", "full", "v", "most", "rank", "distributed"}
 MOST_CHARACTERS = 400
@@ -82,7 +90,8 @@ def without_suffix(name: str) -> str:
 def number_in(name: str) -> NameNumber | None:
     """Return the number that orders a checkpoint among its like; None where its name has none.
 
-    A number that is called a step comes first (of several one called global, else the last), then one without a name, then an epoch.
+    A number that is called a step comes first (of several one called global, else the last), then one without a name, then an
+    epoch.
     """
     parts = list(_parts(without_suffix(name[:MOST_CHARACTERS])))
     steps: list[tuple[int, bool]] = []
