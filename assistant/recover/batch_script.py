@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
+from assistant.recover.containers import RUNTIMES, Container, container_of, pyxis_options
 from assistant.recover.shell_branches import Branches, FileTest
 from assistant.recover.shell_folders import FolderView
 from assistant.recover.shell_words import ENDS, UNRESOLVED, Scanner, ShellState, globbed, joined_path, matching_bracket
@@ -27,9 +28,7 @@ KEYWORDS = frozenset("if then elif else fi for while until do done case esac { }
 LOOPS = frozenset(("for", "case", "select", "function"))
 """Words whose command runs nothing itself."""
 SHELLS = frozenset(("bash", "sh", "dash", "zsh", "ksh"))
-WRAPPERS = frozenset(
-    ("srun", "mpirun", "mpiexec", "env", "timeout", "numactl", "nice", "sudo", "stdbuf", "setsid", "singularity", "apptainer")
-)
+WRAPPERS = frozenset(("srun", "mpirun", "mpiexec", "env", "timeout", "numactl", "nice", "sudo", "stdbuf", "setsid", *RUNTIMES))
 MODULE_LAUNCHERS = frozenset(("torchrun", "accelerate", "deepspeed"))
 """Programs besides Python that take `-m MODULE`."""
 
@@ -50,6 +49,16 @@ class Launch:
     """Variables of the shell where it runs, exported or not."""
     emptied: frozenset[str] = frozenset()
     """Options whose value is an unquoted variable that is empty, so that the shell hands on none: `--resume $CKPT`."""
+    container: Container | None = None
+    nested: bool = False
+    """Whether a script inside the container starts it, so that `folder` is seen from there."""
+    """Where its program runs; None for the host."""
+
+    def outside(self, path: str) -> Path | None:
+        """Return a path that its program is given as an absolute one of the host; None where that is not known."""
+        if self.container is None:
+            return absolute(path, self.folder)
+        return self.container.outside(path, self.folder if self.nested else "")
 
     @property
     def program(self) -> str:
@@ -111,6 +120,9 @@ def launches_of(
         view: Of the folders that `$(…)` and arrays of patterns look into; what they print is unknown where it is None.
     """
     shell = ShellState({**environment, "PWD": work_dir}, {}, work_dir, read, parameters=tuple(arguments), exists=exists, view=view)
+    job_container = container_of(pyxis_options(script[:MOST_SCRIPT_BYTES]), work_dir, environment)
+    if job_container is not None:
+        shell.container, shell.folder = job_container, job_container.folder or work_dir
     script = script[:MOST_SCRIPT_BYTES]
     if PYTHON_SCRIPT.match(script):
         # not for a shell: the batch script is the program itself
@@ -144,8 +156,15 @@ def _command(shell: ShellState, words: list[str], stdin: str, writes: tuple[str,
     else:
         emptied = frozenset(word[:-1] for word in words if word.endswith(EMPTIED))
         words = [word.rstrip(EMPTIED) for word in words]
-        shell.launches.append(Launch(tuple(words), shell.folder, stdin, writes, dict(shell.variables), emptied))
+        container = shell.container or container_of(words, shell.folder, shell.variables)
+        nested = shell.container is not None and not shell.whole_job
+        launch = Launch(tuple(words), shell.folder, stdin, writes, dict(shell.variables), emptied, container, nested)
+        shell.launches.append(launch)
+        outer = shell.container, shell.folder, shell.whole_job
+        if container is not None and shell.container is None:
+            shell.container, shell.folder, shell.whole_job = container, container.folder or UNRESOLVED, False
         _nested(shell, words)
+        shell.container, shell.folder, shell.whole_job = outer
 
 
 def _nested(shell: ShellState, words: list[str]) -> None:
@@ -169,6 +188,8 @@ def _nested(shell: ShellState, words: list[str]) -> None:
 
 def _nested_file(shell: ShellState, name: str, arguments: Sequence[str], *, own_shell: bool) -> None:
     path = joined_path(shell.folder, name)
+    if shell.container is not None:
+        path = str(shell.container.outside(path) or UNRESOLVED)
     if UNRESOLVED in path or shell.depth >= MOST_NESTED:
         return
     text = shell.read(path)
@@ -199,7 +220,7 @@ def _commands(shell: ShellState, text: str) -> Iterator[tuple[list[str], str, tu
     words: list[str] = []
     writes: list[str] = []
     delimiter = ""
-    branches = Branches(shell.exists, lambda path: "" if UNRESOLVED in path + shell.folder else joined_path(shell.folder, path))
+    branches = Branches(shell.exists, lambda path: _seen_on_host(shell, path))
     behind = False  # `&&` or `||`: a run may pass over what follows
     joint = ""
     aside = replace(shell, variables={}, arrays={})  # takes the assignments of branches that are not run
@@ -247,6 +268,14 @@ def _commands(shell: ShellState, text: str) -> Iterator[tuple[list[str], str, tu
             if scanner.at < len(text) and text[scanner.at] != "\n":
                 target = "".join(scanner.word())
                 writes += [target] if ">" in operator and not target.isdecimal() else []
+
+
+def _seen_on_host(shell: ShellState, path: str) -> str:
+    """Return a path of the script as an absolute one of the host; empty where it is not known."""
+    whole = joined_path(shell.folder, path)
+    if UNRESOLVED in whole:
+        return ""
+    return whole if shell.container is None else str(shell.container.outside(whole) or "")
 
 
 def _here_document(scanner: Scanner, delimiter: str) -> str:

@@ -206,7 +206,7 @@ def _removed(launch: Launch) -> Iterator[str]:
         return
     names = [word for word in launch.words[1:] if not word.startswith("-")]
     for name in names[:-1] if command == "mv" else names:
-        path = absolute(name, launch.folder)
+        path = launch.outside(name)
         if path is not None and UNRESOLVED not in str(path):
             yield str(path)
 
@@ -334,7 +334,7 @@ def _source_text(launch: Launch, read: Callable[[str], str | None]) -> tuple[str
         base = launch.program.replace(".", "/")
         names = [f"{base}.py", f"{base}/__main__.py"]
     for name in names:
-        path = absolute(name, launch.folder)
+        path = launch.outside(name)
         text = read(str(path)) if path is not None else None
         if text is not None:
             return str(path), text
@@ -402,7 +402,7 @@ def _files(launch: Launch, source: TrainerSource | None, read: Callable[[str], s
             hydra[name[-4:]] = value if equals else " ".join(launch.arguments[place + 1 : place + 2])
         suffix = Path(value).suffix
         if suffix in CONFIGS or (suffix == ".py" and value != launch.program):
-            yield from _file(absolute(value, launch.folder), read)
+            yield from _file(launch.outside(value), read)
     config = hydra.get("name") or hydra.get("-cn")
     if config:
         base = str(PurePosixPath(source.path).parent) if source is not None else launch.folder

@@ -15,7 +15,6 @@ from itertools import takewhile
 from pathlib import PurePosixPath
 
 from assistant.records import Job
-from assistant.recover.batch_script import absolute
 from assistant.recover.checkpoints.layout import could_be_checkpoint
 from assistant.recover.checkpoints.save_options import is_torchtitan
 from assistant.recover.directives import read_directives
@@ -164,7 +163,7 @@ def _removed_by(program: JobProgram) -> Iterator[str]:
         for call in source.called("rmtree"):
             node = call.keywords.get("path") or (call.positional[0] if call.positional else None)
             value = source.value(node)
-            path = absolute(value, program.launch.folder) if isinstance(value, str) and value else None
+            path = program.launch.outside(value) if isinstance(value, str) and value else None
             if path is not None and UNRESOLVED not in str(path):
                 yield str(path)
 
@@ -178,15 +177,22 @@ def _shell_looks_for_newest(code: str) -> bool:
 
 def _way_of(program: JobProgram) -> ResumeWay:
     """Return how one program resumes; what its script chose by looking into folders is no fixed checkpoint."""
-    way = _way_now(program)
+    way = _seen_on_host(program, _way_now(program))
     if way.means is not ResumeMeans.FIXED or not program.rounds:
         return way
-    later = [_way_now(one) for one in program.rounds]
+    later = [_seen_on_host(one, _way_now(one)) for one in program.rounds]
     fixed = list(takewhile(lambda one: one.means is ResumeMeans.FIXED, later))
     paths = tuple(dict.fromkeys([way.path, *(one.path for one in fixed)]))
     if len(paths) == 1 and len(fixed) == len(later):
         return way
     return ResumeWay(ResumeMeans.NEWEST, f"{way.by}, found by its script", picks=paths)
+
+
+def _seen_on_host(program: JobProgram, way: ResumeWay) -> ResumeWay:
+    """Return a way whose path a program in a container names, with the path on the host, where it is known."""
+    if not way.path or program.launch.container is None:
+        return way
+    return replace(way, path=str(program.launch.outside(way.path) or way.path))
 
 
 def _way_now(program: JobProgram) -> ResumeWay:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from assistant.recover.containers import Container
 from assistant.recover.shell_branches import FileTest
 from assistant.recover.shell_folders import MAGIC, FolderView, Unresolved, by_bytes, by_letters, name_matches, plain, protected
 from assistant.recover.shell_pipeline import Stage, printed
@@ -45,6 +46,10 @@ class ShellState:
     exists: FileTest | None = None
     view: FolderView | None = None
     """Of the folders that its commands look into; None: what they print is not worked out."""
+    container: Container | None = None
+    """Where it runs; None for the host."""
+    whole_job: bool = True
+    """Whether the container is that of the whole job, which also runs what the batch script starts."""
 
 
 def joined_path(folder: str, path: str) -> str:
@@ -162,7 +167,7 @@ class Scanner:
 
     def _substituted(self, command: str) -> str:
         """Return what a command prints as far as that can be worked out, else UNRESOLVED."""
-        if self.shell.view is not None:
+        if self.shell.view is not None and self.shell.container is None:
             stages = stages_of(self.shell, command)
             folder, view, read = self.shell.folder, self.shell.view, self.shell.read
             shown = printed(stages, folder=folder, view=view, read=read) if stages and UNRESOLVED not in folder else None

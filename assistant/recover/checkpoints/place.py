@@ -87,7 +87,7 @@ def checkpoint_places(
         places.append(Place(setting, "said by the settings", stated=True))
     if spec is not None and spec.environment.get(ENVIRONMENT):
         places.append(Place(_absolute(spec.environment[ENVIRONMENT], job), f"{ENVIRONMENT} in the job's environment", stated=True))
-    exported = next((path for one in programs if (path := one.launch.variables.get(ENVIRONMENT))), "")
+    exported = next((text for one in programs if (text := one.launch.variables.get(ENVIRONMENT))), "")
     if not places and exported and UNRESOLVED not in exported:
         places.append(Place(_absolute(exported, job), f"{ENVIRONMENT} in the script", stated=True))
     if places:
@@ -95,7 +95,9 @@ def checkpoint_places(
     places += [Place(*one) for one in save_folders(programs)]
     logged = last_saved(log_lines)
     if logged:
-        places.append(Place(_absolute(logged, job), "the job's log"))
+        boxed = (one.launch for one in programs if one.launch.container is not None)
+        seen = (path for launch in boxed if (path := launch.outside(logged)) is not None)
+        places.append(Place(next(seen, None) or _absolute(logged, job), "the job's log"))
     if spec is not None:
         named = [name for name in SAVE_VARIABLES if spec.environment.get(name)]
         places += [Place(_absolute(spec.environment[name], job), f"{name} in the job's environment") for name in named]

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from assistant.recover.batch_script import absolute
 from assistant.recover.installed_trainers import installed_folders
 from assistant.recover.job_program import JobProgram, Option
 from assistant.recover.shell_words import UNRESOLVED
@@ -113,7 +112,7 @@ def save_folders(programs: Sequence[JobProgram]) -> list[SaveFolder]:
     folders: dict[Path, SaveFolder] = {}
     for program in programs:
         for path, how in _of_program(program):
-            folder = absolute(path, program.launch.folder) if path else None
+            folder = program.launch.outside(path) if path else None
             if folder is not None and folder not in folders:
                 folders[folder] = SaveFolder(folder, how)
     return list(folders.values())
