@@ -47,6 +47,8 @@ class Place:
     """For people: `#NIGHTSHIFT checkpoints= in the script`."""
     stated: bool = False
     """Whether owner or site say so in as many words: then nothing else is looked for."""
+    sure: bool = True
+    """False where the program may put another folder before it: that nothing lies there proves nothing."""
     inode: int = 0
     """Of the witness, else of the folder, as a node saw it: what has another one here lies on a disk of that node; 0: not known."""
     witness: Path | None = None
@@ -92,7 +94,7 @@ def checkpoint_places(
         places.append(Place(_absolute(exported, job), f"{ENVIRONMENT} in the script", stated=True))
     if places:
         return places
-    places += [Place(*one) for one in save_folders(programs)]
+    places += [Place(one.folder, one.how, sure=one.sure) for one in save_folders(programs)]
     logged = last_saved(log_lines)
     if logged:
         boxed = (one.launch for one in programs if one.launch.container is not None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -53,6 +54,10 @@ SAVE_OPTIONS = (
 """Names of options that name such a folder, the surest first."""
 TORCHTITAN_OWN = ("checkpoint.interval", "checkpoint.enable", "checkpoint.folder", "checkpoint.enable_checkpoint", "model.flavor")
 """Options that torchtitan has beside those of its job."""
+ROOT_OPTION = re.compile(
+    r"(?:(?:output|out|save|results?|project|experiments?|exp|run|log|work|base|data|storage)_?)?(?:root|base|prefix)(?:_?(?:dir|path|folder))?"
+)
+"""Options that name a folder in which a program makes another."""
 LOADED_FROM = ("checkpointer.checkpoint_dir",)
 """Options that end like those and name the weights that training starts from: torchtune's."""
 NAMES = (
@@ -105,6 +110,8 @@ class SaveFolder(NamedTuple):
     folder: Path
     how: str
     """For people: `--output_dir on the command line of train.py`."""
+    sure: bool = True
+    """False where the program may join it with another option that names a folder above it."""
 
 
 def save_folders(programs: Sequence[JobProgram]) -> list[SaveFolder]:
@@ -114,7 +121,7 @@ def save_folders(programs: Sequence[JobProgram]) -> list[SaveFolder]:
         for path, how in _of_program(program):
             folder = program.launch.outside(path) if path else None
             if folder is not None and folder not in folders:
-                folders[folder] = SaveFolder(folder, how)
+                folders[folder] = SaveFolder(folder, how, not _may_be_joined(program, path, how))
     return list(folders.values())
 
 
@@ -136,6 +143,13 @@ def _of_program(program: JobProgram) -> Iterator[tuple[str, str]]:
             yield _without_file(option.value), _how(option, program)
     for source in program.sources:
         yield from _of_source(source)
+
+
+def _may_be_joined(program: JobProgram, path: str, how: str) -> bool:
+    """Tell whether a relative folder of a configuration stands beside a folder that an unknown program may put before it."""
+    if path.startswith(("/", "~", "./", "../")) or how.endswith("form") or is_torchtitan(program) or "default" in how:
+        return False
+    return any(ROOT_OPTION.fullmatch(option.last) and "/" in option.value and option.value != path for option in program.options)
 
 
 def is_torchtitan(program: JobProgram) -> bool:

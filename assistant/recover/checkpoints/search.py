@@ -337,7 +337,7 @@ def _without(
         )
     if unreadable:
         return SaveState.UNKNOWN, f"whether job {job.id} saved is not known: {unreadable}"
-    definite = [place for place in places if "log" not in place.how]
+    definite = [place for place in places if "log" not in place.how and place.sure]
     if definite:
         named = ", ".join(f"{place.folder} ({place.how})" for place in definite[:2])
         return SaveState.NEVER_SAVED, f"the job never saved a checkpoint: there is none in {named}, and its log tells of no save"
