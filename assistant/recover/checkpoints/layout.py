@@ -145,8 +145,8 @@ def names_step(name: str) -> bool:
 
 def counts_steps(checkpoint_format: str, name: str) -> bool:
     """Tell whether the number of a checkpoint counts optimiser steps, and not epochs or saves."""
-    if checkpoint_format == Format.EPOCHS:
-        return False
+    if checkpoint_format == Format.EPOCHS or (not checkpoint_format and step_in_name(name) is None):
+        return False  # of a file that is written again at each save only its content tells what it counts
     return names_step(name) if checkpoint_format == Format.ACCELERATE else not says_epoch(name)
 
 
