@@ -28,6 +28,13 @@ _STAMP = re.compile(
     r"\d{1,4}[-/]\d{1,2}[-/]\d{1,4}(?:[T ]+\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?)?|\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?|\[\w*\d+\]:?"
 )
 _NO_WORK = re.compile(
+    r"\b(?:pid|pids|process(?:es)?|subprocess|port|rank|ranks|thread|gpu|cuda|device|attempt|retry|retries|retrying|try|trial|line|seed"
+    r"|error|errors|warning|warn|failed|exception|traceback|kill|killing|killed|signal|exit|exited|sleep|wait|waiting|route|shard|shards|NCCL)\b"
+    r"|File \"|Loading|Error",
+    re.IGNORECASE,
+)
+"""Lines that count something else than work."""
+_WORK = re.compile(
     r"step|iter|batch|epoch|sample|token|update|rows?\b|record|example|\btick|kimg|frame|episode|processed|trained|sequence|train",
     re.IGNORECASE,
 )

@@ -87,7 +87,7 @@ def record_differences(
 
 
 def unopened_outputs(held: Mapping[str, str], missing: Callable[[str], bool]) -> list[str]:
-    """Return which output of a held job Slurm could not open: it makes no folders, and a job without its output ends at once (0:53).
+    """Return which output of a held job Slurm could not open: it makes no folders, and such a job ends at once (0:53).
 
     Args:
         held: Of the held job, from `shown_record`, with its texts.
