@@ -15,7 +15,8 @@ PAIR = re.compile(
     rf"(?P<value>{NUMBER})(?![\w.:/-]*\w)"
 )
 STEP = re.compile(
-    r"(?:^|[/. @])(?:global[_ ]?)?(?:steps?|iters?|iterations?|updates?|num_updates|batch_idx|opt_step)$",
+    r"(?:^|[/. @])(?:(?:global|update|train|training|trainer|opt|optimizer|policy|current)[_ ]?)?"
+    r"(?:steps?|iters?|iterations?|updates?|num_updates|batch_idx|opt_step)$",
     re.IGNORECASE,
 )
 LOSS = re.compile(r"(?:^|[/. ])(?:(?:train|training|total|lm|mean|avg)_?)?loss$", re.IGNORECASE)

@@ -381,8 +381,8 @@ def _command_line(launch: Launch) -> Iterator[Option]:
             shown = word.partition("=")[0]
             yield Option(normalised(match[1]), match[2].strip("'\""), f"{shown} on the command line")
         elif word.startswith("--") and len(word) > 2:
-            following = words[place + 1] if place + 1 < len(words) else ""
-            value = "true" if not following or following.startswith("--") else following
+            following = words[place + 1] if place + 1 < len(words) else "--"
+            value = "true" if following.startswith("--") else following
             value = "" if word in launch.emptied else value
             yield Option(normalised(word), value, f"{word} on the command line")
 

@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 
 from assistant.records import Job
 from assistant.recover.checkpoints.layout import could_be_checkpoint
-from assistant.recover.checkpoints.save_options import is_torchtitan
+from assistant.recover.checkpoints.save_options import is_torchtitan, save_folders
 from assistant.recover.directives import read_directives
 from assistant.recover.installed_trainers import installed_trainer
 from assistant.recover.job_program import JobProgram
@@ -152,7 +152,8 @@ def _begins_anew(ways: Sequence[ResumeWay], programs: Sequence[JobProgram]) -> R
             continue
         if program.name in resuming:
             return ResumeWay(ResumeMeans.UNKNOWN, f"its script starts {program.name} in two ways, of which one begins at the start")
-        if any(True for source in program.sources for _ in source.called(*SAVES)):
+        unread = not any(source.parsed for source in program.sources)
+        if any(True for source in program.sources for _ in source.called(*SAVES)) or (unread and save_folders([program])):
             return ResumeWay(ResumeMeans.UNKNOWN, f"its script also starts {program.name}, which saves and begins at the start")
     return None
 

@@ -191,8 +191,8 @@ OF_A_JOB = re.compile(r"%\d*[jJA]")
 
 def folder_of_one_job(pattern: str) -> str:
     """Return the folder of a pattern that is named by the job's id, so that it is another one for each job; empty where none is."""
-    above = pattern.replace("%%", "").rpartition("/")[0] if "\\" not in pattern else ""
-    return above if OF_A_JOB.search(above) else ""
+    above = pattern.rpartition("/")[0] if "\\" not in pattern else ""
+    return above if OF_A_JOB.search(above.replace("%%", "/")) else ""
 
 
 def log_path(pattern: str, *, raw_id: str, job_id: str, name: str, user: str, node: str) -> str:
