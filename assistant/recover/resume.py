@@ -15,11 +15,11 @@ from itertools import takewhile
 from pathlib import PurePosixPath
 
 from assistant.records import Job
-from assistant.recover.checkpoints.layout import could_be_checkpoint
 from assistant.recover.checkpoints.save_options import is_torchtitan, save_folders
 from assistant.recover.directives import read_directives
 from assistant.recover.installed_trainers import installed_trainer
 from assistant.recover.job_program import JobProgram
+from assistant.recover.load_calls import about_saves, known_at_run_only, only_file
 from assistant.recover.loaded import LoadedCheckpoint
 from assistant.recover.resume_means import NO, ResumeMeans, ResumeWay, by_text
 from assistant.recover.shell_words import UNRESOLVED
@@ -52,10 +52,6 @@ LOADS = frozenset(
 LISTS = frozenset(
     ("glob", "rglob", "iglob", "listdir", "iterdir", "scandir", "get_last_checkpoint", "latest_step", "latest_checkpoint")
 )
-SAVED_NAMES = re.compile(
-    r"ckpt|check_?point|step|iter|epoch|save|resume|latest|last|snapshot|state|get_last|\bout|model_\*|\.ckpt\b", re.IGNORECASE
-)
-BASE_NAMES = re.compile(r"pretrain|base_model|init_weights|teacher|vocab|token|dataset", re.IGNORECASE)
 RESUME_OPTIONS = (
     *(
         "resume_from_checkpoint",
@@ -349,11 +345,11 @@ def _nanogpt(program: JobProgram) -> ResumeWay | None:
 def _by_source(program: JobProgram) -> ResumeWay:
     """Return what the source of a plain training loop does: list, choose and load, or none of it."""
     loads = [(source, call) for source in program.sources for call in source.calls if call.method in LOADS]
-    lists = [(source, call) for source in program.sources for call in source.called(*LISTS) if _about_saves(source, call)]
+    lists = [(source, call) for source in program.sources for call in source.called(*LISTS) if about_saves(source, call)]
     asked = next((way for source, call in [*lists, *loads] if (way := _switched(program, source, call)) is not None), None)
     if asked is not None:
         return asked
-    free = [call for source, call in loads if _known_at_run_only(source, call)]
+    free = [call for source, call in loads if known_at_run_only(source, call)]
     tracker = next((source for source in program.sources if reads_tracker(source)), None)
     guard = next((way for source in program.sources if (way := _guard(source)) is not None), None)
     if guard is not None and (loads or tracker is not None or guard.means is ResumeMeans.NONE) and not lists:
@@ -365,10 +361,10 @@ def _by_source(program: JobProgram) -> ResumeWay:
     if lists and (free or (not loads and any(call.method in FILE_READS for call in program.calls))):
         source, call = lists[-1]
         return ResumeWay(ResumeMeans.NEWEST, f"{call.method}() in {_file(source)}, line {call.line}")
-    present = next(((source, call) for source, call in loads if PRESENT.search(source.text) and _about_saves(source, call)), None)
+    present = next(((source, call) for source, call in loads if PRESENT.search(source.text) and about_saves(source, call)), None)
     if present is not None:
         by = f"{_file(present[0])} loads a checkpoint that is there"
-        return ResumeWay(ResumeMeans.NEWEST, by, prefix=_only_file(*present))
+        return ResumeWay(ResumeMeans.NEWEST, by, prefix=only_file(*present))
     if loads or any(re.search(r"\bresum(?:e|ed|es|ing)\b", source.text, re.IGNORECASE) for source in program.sources):
         return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} loads something, and what is known only when it runs")
     if program.starts_others:
@@ -407,31 +403,6 @@ def _switched(program: JobProgram, source: TrainerSource, call: SourceCall) -> R
             if option.value.strip().lower() in NO:
                 return ResumeWay(ResumeMeans.NONE, f"{by}; {option.where} is {option.value or 'empty'}")
     return None
-
-
-def _only_file(source: TrainerSource, call: SourceCall) -> str:
-    """Return the name of the one file that a call loads at each start; empty where it is not known before the run."""
-    value = source.value(call.positional[0]) if call.positional else UNKNOWN
-    if not isinstance(value, str) or UNRESOLVED in value:
-        return ""
-    name = PurePosixPath(value).name
-    return name if could_be_checkpoint(name, folder=False) else ""
-
-
-def _about_saves(source: TrainerSource, call: SourceCall) -> bool:
-    """Tell whether a call is about checkpoints, by how its object and its arguments are written: not about data or base weights."""
-    nodes: list[ast.expr] = [*call.positional, *call.keywords.values()]
-    nodes += source.names.get(call.name.partition(".")[0], [])
-    written = " ".join([call.name, *(source.text_of(node) for node in nodes), *(str(source.value(node)) for node in nodes)])
-    return SAVED_NAMES.search(written) is not None and BASE_NAMES.search(written) is None
-
-
-def _known_at_run_only(source: TrainerSource, call: SourceCall) -> bool:
-    """Tell whether what a call loads is chosen while it runs; weights of a model that are put in place are no load of their own."""
-    if call.method == "load_state_dict":
-        return False
-    values = [source.value(node) for node in call.positional[:1] or list(call.keywords.values())[:1]]
-    return not values or values[0] is UNKNOWN or (isinstance(values[0], str) and UNRESOLVED in values[0])
 
 
 def _foreign(program: JobProgram) -> str:
