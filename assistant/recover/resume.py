@@ -182,7 +182,14 @@ def _way_of(program: JobProgram) -> ResumeWay:
     paths = tuple(dict.fromkeys([way.path, *(one.path for one in fixed)]))
     if len(paths) == 1 and len(fixed) == len(later):
         return way
-    return ResumeWay(ResumeMeans.NEWEST, f"{way.by}, found by its script", picks=paths)
+    return ResumeWay(ResumeMeans.NEWEST, f"{way.by}, found by its script", picks=tuple(_on_host(program, path) for path in paths))
+
+
+def _on_host(program: JobProgram, path: str) -> str:
+    launch = program.launch
+    if launch.container is not None:
+        return path  # `_seen_on_host` has followed it
+    return str(launch.outside(path) or path)
 
 
 def _seen_on_host(program: JobProgram, way: ResumeWay) -> ResumeWay:

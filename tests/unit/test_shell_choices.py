@@ -133,6 +133,7 @@ def test_what_a_script_would_take_before_the_chosen_one_is_set_aside(looks: str,
         ("CK=$(python3 newest.py)", "only when it runs"),
         ("CK=$(ls -t ckpt/best*.pt 2>/dev/null | head -1)", "does not resume"),
         ("CK=$(ls -t ckpt/step_6*.pt | head -1)", "never step_40.pt"),
+        ("CK=$(ls -t other/step_4*.pt | head -1)", "no checkpoint that is known"),  # of the same name, and another run's
         ("for f in $(ls ckpt/*.pt); do CK=$f; done", "only when it runs"),
         ("while read -r f; do CK=$f; done < <(ls -v ckpt/*.pt)", "only when it runs"),
         ("newest() { ls -t $1/*.pt | head -1; }\nCK=$(newest ckpt)", "only when it runs"),
@@ -147,6 +148,8 @@ def test_what_a_script_would_take_before_the_chosen_one_is_set_aside(looks: str,
 def test_what_would_be_loaded_otherwise_is_left_to_a_person(looks: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "base.pt").write_text("x")
+    (tmp_path / "other" / "step_40.pt").write_text("x")
+    os.utime(tmp_path / "other" / "step_40.pt", (START, START))
     plan, sentence = planned(tmp_path, f"{looks}\n{LAUNCH}", 40)
     assert words in plan.refusal + sentence, plan
     assert plan.refusal
