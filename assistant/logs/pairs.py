@@ -29,9 +29,15 @@ OTHER_MATTER = re.compile(
 """What a line about something else than a training step says."""
 FEWEST_PAIRS = 3
 FEWEST_COLUMNS = 2
-LONGEST = 20_000
+LONGEST = 4000
+_PAIRED = re.compile(r"(?:step|iter|iteration|update|idx)s?\)?\s{0,8}[:=]\s{0,8}\d", re.IGNORECASE)
+_TITLE = re.compile(
+    r"(?:^|[|│┃\t,]|\s\s)\s{0,4}(?:\w{1,20}[_ /])?(?:step|iter|iteration|update)s?\s{0,4}(?:$|[|│┃\t,]|\s\s)", re.IGNORECASE
+)
+"""Looked for first, because that is cheap."""
 _CELLS = re.compile(r"\s*[|│┃]\s*|\t+|\s{2,}|\s*,\s*")
 _PREFIX = re.compile(r"^\s{0,20}(?:\([^)]{1,80}\)|\[[^\]]{1,80}\])\s{0,8}")
+_ROW = re.compile(r"\s{0,40}(?:\([^)]{1,80}\)|\[[^\]]{1,80}\])?[\s|│┃]{0,40}[-+\d.]")
 _NUMBER_ALONE = re.compile(NUMBER)
 
 
@@ -53,7 +59,7 @@ class TableReader:
 
     def take(self, text: str) -> Reading | None:
         """Return what a row says; None for a header and for any other line."""
-        if len(text) > LONGEST or not ("  " in text or "|" in text or "│" in text or "\t" in text or "," in text):
+        if len(text) > LONGEST or not (_TITLE.search(text) or (self.columns and _ROW.match(text))):
             return None
         cells = [cell for cell in _CELLS.split(_PREFIX.sub("", text).strip(" |│┃\t")) if cell]
         if len(cells) < FEWEST_COLUMNS:
@@ -73,7 +79,7 @@ class TableReader:
 
 def pairs_reading(text: str) -> Reading | None:
     """Return the metrics of a line of names with numbers; None where it names no step among them, or is about something else."""
-    if len(text) > LONGEST:
+    if len(text) > LONGEST or not _PAIRED.search(text):
         return None
     matches = list(PAIR.finditer(text))
     if len(matches) < FEWEST_PAIRS or OTHER_MATTER.search(text, 0, matches[0].end()):
