@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from assistant.diagnose.runs import Keyed
+from assistant.diagnose.runs import Keyed, keyed_lines
+from assistant.logs.lines import Line
 
 FEWEST = 4
 """Lines of one form that make a counter."""
@@ -33,6 +34,11 @@ _NO_WORK = re.compile(
     re.IGNORECASE,
 )
 """Lines that count something else than work."""
+_WORK = re.compile(
+    r"step|iter|batch|epoch|sample|token|update|rows?\b|record|example|\btick|kimg|frame|episode|processed|trained|sequence|train",
+    re.IGNORECASE,
+)
+"""Words of what training counts; a form has no blanks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,19 @@ def find_counters(keyed: Sequence[Keyed]) -> tuple[Rising, ...]:
         if rising is not None:
             counters.append(rising)
     return tuple(sorted(counters, key=lambda counter: (-len(counter.lines), counter.lines[0])))
+
+
+def same_counter(before: Sequence[Line], after: Sequence[Line]) -> tuple[Rising, Rising] | None:
+    """Return what counts a program's work in two logs of it, in lines of one form; None where nothing does in both.
+
+    Only lines that say what they count are taken: a beat that goes on while nothing is trained proves no work.
+
+    Args:
+        before: Of the attempt that ended.
+        after: Of the next one.
+    """
+    later = {counter.form: counter for counter in find_counters(keyed_lines(after)) if _WORK.search(counter.form)}
+    return next(((one, later[one.form]) for one in find_counters(keyed_lines(before)) if one.form in later), None)
 
 
 def _rising(form: str, lines: Sequence[tuple[int, str]]) -> Rising | None:

@@ -13,11 +13,23 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from assistant.diagnose.counters import same_counter
 from assistant.engine.again import MOVED
 from assistant.engine.outages import PASSED
 from assistant.errors import ToolError
 from assistant.logs.lines import Lines
-from assistant.records import CallStatus, Checkpoint, Diagnosis, EventKind, Incident, IncidentState, Job, JobState, tags_in
+from assistant.records import (
+    CallStatus,
+    Checkpoint,
+    Diagnosis,
+    EventKind,
+    Incident,
+    IncidentState,
+    Job,
+    JobState,
+    MetricPoint,
+    tags_in,
+)
 from assistant.recover.identity import RESTARTS, other_store, restart_of
 from assistant.recover.joblog import log_lines, log_points, marks_before, whole_lines
 from assistant.recover.loaded import compare_loaded, loaded_checkpoint
@@ -112,6 +124,10 @@ def _verdict(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted
         except ToolError:
             before = []  # forgotten: its diagnosis has the step
     reached = diagnosis.step if diagnosis.step is not None else max((point.step for point in before), default=None)
+    first_step = restarted.step
+    if not points and not before and (counted := _counted(engine, incident, job, whole_lines(job, marks))) is not None:
+        points, reached = counted
+        first_step = 0  # the step of the checkpoint may count something else
     if diagnosis.spike_step is not None:
         before = [point for point in before if point.step < diagnosis.spike_step]
     end = training_end(line.text for line in log_lines(job)) if job.state.ended else None
@@ -120,7 +136,7 @@ def _verdict(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted
             job,
             points,
             before,
-            restarted.step,
+            first_step,
             reached,
             now=engine.clock.now(),
             passed_at=_confirmed_since(engine.store.stages(incident.id).get(PASSED), job),
@@ -128,6 +144,22 @@ def _verdict(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted
             load_problem=_load_problem(restarted, whole_lines(job, marks), later=job.attempt > _attempt(incident, restarted)),
         )
     )
+
+
+def _counted(engine: Engine, incident: Incident, job: Job, lines: Lines | None) -> tuple[list[MetricPoint], int] | None:
+    """Return what a job counts in lines of no known form, and how far the failed one had counted in lines of the same form."""
+    if lines is None or incident.job is None or incident.job == job.id:
+        return None
+    try:
+        failed = engine.scheduler.job(incident.job)
+    except ToolError:
+        return None
+    both = same_counter(list(log_lines(failed)), list(lines)) if failed.log != job.log else None
+    if both is None:
+        return None
+    before, after = both
+    points = [MetricPoint(int(value), None, None, line) for line, value in zip(after.lines, after.values, strict=True)]
+    return points, int(max(before.values))
 
 
 def _attempt(incident: Incident, restarted: _Restarted) -> int:

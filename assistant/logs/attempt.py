@@ -201,7 +201,8 @@ def surroundings_of(job: Job) -> Surroundings:
         "N": NODE,
         "s": ANY,
     }
-    placeholders |= {"A": array_id or ANY, "a": task if in_array else "4294967294"}
+    placeholders |= {"A": array_id or raw or ANY, "a": task if in_array else "4294967294"}
+    placeholders |= {"b": str(int(task) % 10)} if in_array and task.isdecimal() else {}
     arguments = spec.arguments if spec is not None else ()
     return Surroundings(folder, placeholders, dict(known_variables(values)), arguments)
 

@@ -396,7 +396,8 @@ def _placed(text: str, placeholders: Mapping[str, str]) -> str:
         if letter == "%":
             return "%"
         value = placeholders.get(letter, ANY)
-        return value.zfill(int(width)) if width and value.isdecimal() else value
+        padded = width and value.isdecimal() and letter in "jJAabnst"  # of names Slurm passes over a width, and pads to 10 at most
+        return value.zfill(min(int(width), 10)) if padded else value
 
     return _PLACEHOLDER.sub(fill, text)
 

@@ -2,6 +2,7 @@
 
 Megatron-LM, Megatron-DeepSpeed, GPT-NeoX, DeepSpeed, InternEvo, Hugging Face Trainer, NeMo and Lightning, torchtitan, torchtune,
 fairseq and metaseq, litgpt, nanoGPT, mmengine, FunASR, Composer, OLMo, TensorFlow, plain `step 12 loss 2.3`, and JSON lines.
+What no format covers is read by its names and numbers, or under the header of a table (`pairs`).
 Pure: text in, numbers out; NaN and inf are kept.
 """
 
@@ -13,6 +14,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from assistant.logs.lines import Line
+from assistant.logs.pairs import TableReader, pairs_reading
 from assistant.logs.prefix import DEFAULT_YEAR, parse
 from assistant.records import MetricPoint
 
@@ -134,6 +136,7 @@ class MetricReader:
         self._bar: tuple[int, int] = (0, 0)
         self._block: int | None = None
         self._leader: int | None = None
+        self._table = TableReader()
         self.anchored = 0
         """Lines without a step of their own that took it from a bar which had moved on since the line before."""
         self.counted_on = 0
@@ -158,29 +161,43 @@ class MetricReader:
         if "[batch=" in text or "[step=" in text:
             match = _BLOCK_STEP.search(text)
             self._block = int(match[1]) if match else self._block
-        if "oss" in text:
-            self._take_loss(line)
-        elif self._block is not None and self.points and (norm := _BLOCK_NORM.search(text)):
+        if "oss" in text and self._take_loss(line):
+            return
+        if self._block is not None and self.points and (norm := _BLOCK_NORM.search(text)):
             self.points[-1] = replace(self.points[-1], grad_norm=float(norm[1]))
         elif "skipped=" in text and (match := _DEEPSPEED.search(text)):
             self._add(line, int(match[1]), None)
+        else:
+            self._take_unknown(line)
 
-    def _take_loss(self, line: Line) -> None:
+    def _take_unknown(self, line: Line) -> None:
+        """Read a line of no known format by its names and numbers, or as a row of a table."""
+        text = line.text
+        named = any(word in text for word in ("tep", "ter", "pdate", "TEP", "TER"))
+        reading = self._table.take(text) if named or self._table.columns else None
+        if reading is None and named and (":" in text or "=" in text):
+            reading = pairs_reading(text)
+        if reading is not None and reading.step <= LARGEST_STEP:
+            self._add(line, reading.step, reading.loss, reading.norm)
+
+    def _take_loss(self, line: Line) -> bool:
+        """Read a line that names a loss; False where it is of no known format."""
         text = line.text
         if "{" in text and self._take_object(line):
-            return
+            return True
         if self._block is not None and (match := _BLOCK_LOSS.search(text)):
             self._add(line, self._block, match[1])
-            return
+            return True
         if "eval" in text or "valid" in text.lower():
-            return
+            return True
         for shape in _FORMATS:
             if shape.gate in text and (step := shape.step.search(text)) and (loss := shape.loss.search(text)):
                 norm = shape.grad_norm.search(text) if shape.grad_norm else None
                 spent = shape.seconds.search(text) if shape.seconds else None
                 seconds = float(spent[1]) * shape.unit_s if spent else None
                 self._add(line, int(step[1]), loss[1], norm[1] if norm else None, seconds)
-                return
+                return True
+        return False
 
     def _take_bar(self, line: Line) -> bool:
         """Remember where the bar of the training loop stands; True when the line is a bar that carries the loss itself."""

@@ -13,29 +13,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
+from assistant.recover.containers import RUNTIMES, Container, container_of, pyxis_options
 from assistant.recover.shell_branches import Branches, FileTest
+from assistant.recover.shell_folders import FolderView
+from assistant.recover.shell_words import ENDS, UNRESOLVED, Scanner, ShellState, globbed, joined_path, matching_bracket
 
-UNRESOLVED = "\ufffc"
-"""Stands in a word for what cannot be told without running the script."""
+EMPTIED = "\ue01f"
 MOST_SCRIPT_BYTES = 1 << 20
 MOST_COMMANDS = 5000
 MOST_NESTED = 4
 """Scripts that call one another."""
-MOST_WORD = 20_000
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=", re.DOTALL)
 KEYWORDS = frozenset("if then elif else fi for while until do done case esac { } ! time exec nohup function in".split())
 LOOPS = frozenset(("for", "case", "select", "function"))
 """Words whose command runs nothing itself."""
 SHELLS = frozenset(("bash", "sh", "dash", "zsh", "ksh"))
-WRAPPERS = frozenset(
-    ("srun", "mpirun", "mpiexec", "env", "timeout", "numactl", "nice", "sudo", "stdbuf", "setsid", "singularity", "apptainer")
-)
+WRAPPERS = frozenset(("srun", "mpirun", "mpiexec", "env", "timeout", "numactl", "nice", "sudo", "stdbuf", "setsid", *RUNTIMES))
 MODULE_LAUNCHERS = frozenset(("torchrun", "accelerate", "deepspeed"))
 """Programs besides Python that take `-m MODULE`."""
-OPERATORS = ("&&", "||", ";;", "|&", "&>>", "&>", ">>", "<<<", "<<-", "<<", ">&", "<&", ">|", ";", "|", "&", ">", "<", "(", ")")
-ENDS = frozenset(("\n", "&&", "||", ";;", ";", "|", "|&", "&", "(", ")"))
-PARAMETER = re.compile(r"([A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-])(\[[@*]\])?(?::?([-+=?])(.*))?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +47,18 @@ class Launch:
     """Files that its output is redirected to."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Variables of the shell where it runs, exported or not."""
+    emptied: frozenset[str] = frozenset()
+    """Options whose value is an unquoted variable that is empty, so that the shell hands on none: `--resume $CKPT`."""
+    container: Container | None = None
+    nested: bool = False
+    """Whether a script inside the container starts it, so that `folder` is seen from there."""
+    """Where its program runs; None for the host."""
+
+    def outside(self, path: str) -> Path | None:
+        """Return a path that its program is given as an absolute one of the host; None where that is not known."""
+        if self.container is None:
+            return absolute(path, self.folder)
+        return self.container.outside(path, self.folder if self.nested else "")
 
     @property
     def program(self) -> str:
@@ -85,20 +92,6 @@ class Launch:
         return None
 
 
-@dataclass(slots=True)
-class _Shell:
-    """The state of the shell while a script is read."""
-
-    variables: dict[str, str]
-    arrays: dict[str, list[str]]
-    folder: str
-    read: Callable[[str], str | None]
-    launches: list[Launch] = field(default_factory=list)
-    parameters: tuple[str, ...] = ()
-    depth: int = 0
-    exists: FileTest | None = None
-
-
 PYTHON_SCRIPT = re.compile(r"#![^\n]*\bpython[\d.]*(?:\s|$)")
 """First line of a batch script that is a Python program."""
 END_OF_SCRIPT = "__END_OF_THE_BATCH_SCRIPT__"
@@ -112,6 +105,7 @@ def launches_of(
     arguments: Sequence[str] = (),
     read: Callable[[str], str | None] = lambda _: None,
     exists: FileTest | None = None,
+    view: FolderView | None = None,
 ) -> list[Launch]:
     """Return the commands of a script in their order, with what can be told of their words.
 
@@ -123,8 +117,12 @@ def launches_of(
         read: Returns the text of another file by its absolute path, None where it cannot be read; called for scripts that this one
             calls.
         exists: Answers the tests of files by which an `if` chooses; both branches count where it is None or answers None.
+        view: Of the folders that `$(…)` and arrays of patterns look into; what they print is unknown where it is None.
     """
-    shell = _Shell({**environment, "PWD": work_dir}, {}, work_dir, read, parameters=tuple(arguments), exists=exists)
+    shell = ShellState({**environment, "PWD": work_dir}, {}, work_dir, read, parameters=tuple(arguments), exists=exists, view=view)
+    job_container = container_of(pyxis_options(script[:MOST_SCRIPT_BYTES]), work_dir, environment)
+    if job_container is not None:
+        shell.container, shell.folder = job_container, job_container.folder or work_dir
     script = script[:MOST_SCRIPT_BYTES]
     if PYTHON_SCRIPT.match(script):
         # not for a shell: the batch script is the program itself
@@ -133,14 +131,14 @@ def launches_of(
     return shell.launches
 
 
-def _run(shell: _Shell, text: str) -> None:
+def _run(shell: ShellState, text: str) -> None:
     for words, stdin, writes in _commands(shell, text):
         if len(shell.launches) >= MOST_COMMANDS:
             return
         _command(shell, words, stdin, writes)
 
 
-def _command(shell: _Shell, words: list[str], stdin: str, writes: tuple[str, ...]) -> None:
+def _command(shell: ShellState, words: list[str], stdin: str, writes: tuple[str, ...]) -> None:
     while words and words[0] in KEYWORDS - LOOPS:
         words = words[1:]
     if not words or words[0] in LOOPS:
@@ -151,16 +149,25 @@ def _command(shell: _Shell, words: list[str], stdin: str, writes: tuple[str, ...
             if match := ASSIGNMENT.match(word):
                 shell.variables[match.group(1)] = word[match.end() :]
     elif name in ("cd", "pushd") and len(rest) == 1:
-        shell.folder = _joined(shell.folder, rest[0])
+        shell.folder = joined_path(shell.folder, rest[0])
         shell.variables["PWD"] = shell.folder
     elif name in ("source", ".") and rest:
         _nested_file(shell, rest[0], rest[1:], own_shell=False)
     else:
-        shell.launches.append(Launch(tuple(words), shell.folder, stdin, writes, dict(shell.variables)))
+        emptied = frozenset(word[:-1] for word in words if word.endswith(EMPTIED))
+        words = [word.rstrip(EMPTIED) for word in words]
+        container = shell.container or container_of(words, shell.folder, shell.variables)
+        nested = shell.container is not None and not shell.whole_job
+        launch = Launch(tuple(words), shell.folder, stdin, writes, dict(shell.variables), emptied, container, nested)
+        shell.launches.append(launch)
+        outer = shell.container, shell.folder, shell.whole_job
+        if container is not None and shell.container is None:
+            shell.container, shell.folder, shell.whole_job = container, container.folder or UNRESOLVED, False
         _nested(shell, words)
+        shell.container, shell.folder, shell.whole_job = outer
 
 
-def _nested(shell: _Shell, words: list[str]) -> None:
+def _nested(shell: ShellState, words: list[str]) -> None:
     """Follow a script, or the text behind `-c`, that a command runs, also behind srun and its like."""
     for place, word in enumerate(words):
         base = PurePosixPath(word).name
@@ -179,8 +186,10 @@ def _nested(shell: _Shell, words: list[str]) -> None:
             return
 
 
-def _nested_file(shell: _Shell, name: str, arguments: Sequence[str], *, own_shell: bool) -> None:
-    path = _joined(shell.folder, name)
+def _nested_file(shell: ShellState, name: str, arguments: Sequence[str], *, own_shell: bool) -> None:
+    path = joined_path(shell.folder, name)
+    if shell.container is not None:
+        path = str(shell.container.outside(path) or UNRESOLVED)
     if UNRESOLVED in path or shell.depth >= MOST_NESTED:
         return
     text = shell.read(path)
@@ -197,196 +206,23 @@ def _nested_file(shell: _Shell, name: str, arguments: Sequence[str], *, own_shel
         shell.depth -= 1
 
 
-def _deeper(shell: _Shell, text: str, arguments: Sequence[str]) -> None:
+def _deeper(shell: ShellState, text: str, arguments: Sequence[str]) -> None:
     """Read the text of a shell of its own: what it sets does not come back."""
     if shell.depth >= MOST_NESTED:
         return
-    inner = _Shell(
-        dict(shell.variables), {}, shell.folder, shell.read, shell.launches, tuple(arguments), shell.depth + 1, shell.exists
-    )
+    inner = replace(shell, variables=dict(shell.variables), arrays={}, parameters=tuple(arguments), depth=shell.depth + 1)
     _run(inner, text[:MOST_SCRIPT_BYTES])
 
 
-def _joined(folder: str, path: str) -> str:
-    if path.startswith("~"):
-        return UNRESOLVED if path[1:2] not in ("", "/") else path
-    return str(PurePosixPath(folder) / path) if path else folder
-
-
-class _Scanner:
-    """Cuts a script into words and operators and expands while it does."""
-
-    def __init__(self, shell: _Shell, text: str) -> None:
-        self.shell, self.text, self.at = shell, text, 0
-        self.waiting: list[tuple[str, bool]] = []  # delimiters of here-documents whose text comes behind this line
-        self.stdin = ""
-
-    def operator(self) -> str | None:
-        """Return the operator that stands here, None where none does."""
-        if self.text[self.at] == "\n":
-            return "\n"
-        return next((one for one in OPERATORS if self.text.startswith(one, self.at)), None)
-
-    def blank(self) -> None:
-        """Move over blanks, continued lines and comments."""
-        while self.at < len(self.text):
-            if self.text[self.at] in " \t\r":
-                self.at += 1
-            elif self.text.startswith("\\\n", self.at):
-                self.at += 2
-            elif self.text.startswith("\\\r\n", self.at):
-                self.at += 3
-            elif self.text[self.at] == "#":
-                end = self.text.find("\n", self.at)
-                self.at = end if end >= 0 else len(self.text)
-            else:
-                return
-
-    def word(self) -> list[str]:
-        """Return the words that one word of the script becomes: none for an empty variable, several for an array."""
-        parts: list[str] = [""]
-        quoted = False
-        while self.at < len(self.text):
-            letter = self.text[self.at]
-            if letter in " \t\r\n" or (self.operator() and not self.text.startswith(("&>", ">&"), self.at)) or letter in "<>":
-                break
-            if letter == "\\":
-                following = self.text[self.at + 1 : self.at + 2]
-                parts[-1] += "" if following == "\n" else following
-                self.at += 2
-            elif letter == "'":
-                end = self.text.find("'", self.at + 1)
-                end = end if end >= 0 else len(self.text)
-                parts[-1] += self.text[self.at + 1 : end]
-                self.at, quoted = end + 1, True
-            elif letter == '"':
-                self._double(parts)
-                quoted = True
-            elif letter in "$`":
-                values = self._expansion()
-                if len(values) == 1 and not parts[-1] and " " in values[0]:
-                    values = values[0].split()  # an unquoted variable is cut at its blanks
-                elif len(values) == 1 and " " in values[0]:
-                    values = values[0].split() or [""]
-                parts[-1] += values[0] if values else ""
-                parts += values[1:]
-            else:
-                parts[-1] += letter
-                self.at += 1
-            if len(parts[-1]) > MOST_WORD:
-                parts[-1] = UNRESOLVED
-        return parts if quoted or any(parts) else []
-
-    def _double(self, parts: list[str]) -> None:
-        self.at += 1
-        while self.at < len(self.text) and self.text[self.at] != '"':
-            letter = self.text[self.at]
-            if letter == "\\" and self.text[self.at + 1 : self.at + 2] in tuple('"\\$`\n'):
-                parts[-1] += self.text[self.at + 1].strip("\n")
-                self.at += 2
-            elif letter in "$`":
-                alone = not parts[-1] and self.text[self.at - 1] == '"'
-                values = self._expansion()
-                if not (alone and self.text[self.at : self.at + 1] == '"'):
-                    values = [" ".join(values)]  # as in `bash -c "… ${ARGS[*]}"`
-                parts[-1] += values[0] if values else ""
-                parts += values[1:]
-            else:
-                parts[-1] += letter
-                self.at += 1
-        self.at += 1
-
-    def _expansion(self) -> list[str]:
-        """Return the values of what begins here with `$` or a backquote."""
-        text = self.text
-        if text[self.at] == "`":
-            end = text.find("`", self.at + 1)
-            self.at = end + 1 if end >= 0 else len(text)
-            return [UNRESOLVED]
-        follows = text[self.at + 1 : self.at + 2]
-        if follows in ("(", "{"):
-            end = _matching(text, self.at + 1)
-            inside = text[self.at + 2 : end]
-            self.at = end + 1
-            return [self._substituted(inside)] if follows == "(" else self._parameter(inside)
-        match = NAME.match(text, self.at + 1) or re.compile(r"[0-9@*#?$!]").match(text, self.at + 1)
-        if match is None:
-            self.at += 1
-            return ["$"]
-        self.at = match.end()
-        return self._parameter(match.group())
-
-    def _substituted(self, command: str) -> str:
-        """Return what `$(pwd)` and the like print; UNRESOLVED for any other command."""
-        words = command.split()
-        if words == ["pwd"]:
-            return self.shell.folder
-        if (
-            len(words) == 2
-            and words[0] in ("realpath", "dirname", "basename")
-            and "$0" not in command
-            and "BASH_SOURCE" not in command
-        ):
-            [value] = _Scanner(self.shell, words[1]).word() or [UNRESOLVED]
-            path = PurePosixPath(value)
-            return {"realpath": _joined(self.shell.folder, value), "dirname": str(path.parent), "basename": path.name}[words[0]]
-        return UNRESOLVED
-
-    def _parameter(self, inside: str) -> list[str]:
-        match = PARAMETER.fullmatch(inside)
-        if match is None:
-            return [UNRESOLVED]
-        name, array, kind, other = match.groups()
-        if array:
-            return list(self.shell.arrays.get(name, ())) or self._parameter(name)
-        if name in ("@", "*"):
-            return list(self.shell.parameters)
-        value = self._value(name)
-        if kind is None:
-            return [UNRESOLVED if value is None else value]
-        alternative = "".join(_Scanner(self.shell, other or "").word()) if other else ""
-        if kind in "-=":
-            return [value if value else alternative]
-        if kind == "+":
-            return [alternative if value else ""]
-        return [value if value is not None else UNRESOLVED]
-
-    def _value(self, name: str) -> str | None:
-        if name.isdecimal():
-            number = int(name)
-            return self.shell.parameters[number - 1] if 0 < number <= len(self.shell.parameters) else None
-        if name in self.shell.arrays:
-            return (self.shell.arrays[name] or [""])[0]
-        return self.shell.variables.get(name)
-
-
-def _matching(text: str, start: int) -> int:
-    """Return where the bracket that opens at `start` closes; the end of the text where it does not."""
-    pairs = {"(": ")", "{": "}"}
-    close, depth, quote = pairs[text[start]], 0, ""
-    for at in range(start, len(text)):
-        letter = text[at]
-        if quote:
-            quote = "" if letter == quote else quote
-        elif letter in "'\"":
-            quote = letter
-        elif letter == text[start]:
-            depth += 1
-        elif letter == close:
-            depth -= 1
-            if not depth:
-                return at
-    return len(text)
-
-
-def _commands(shell: _Shell, text: str) -> Iterator[tuple[list[str], str, tuple[str, ...]]]:
+def _commands(shell: ShellState, text: str) -> Iterator[tuple[list[str], str, tuple[str, ...]]]:
     """Yield each command's words, the text of its here-document and the files that it writes; assignments are made on the way."""
-    scanner = _Scanner(shell, text)
+    scanner = Scanner(shell, text)
     words: list[str] = []
     writes: list[str] = []
     delimiter = ""
-    branches = Branches(shell.exists, lambda path: "" if UNRESOLVED in path + shell.folder else _joined(shell.folder, path))
+    branches = Branches(shell.exists, lambda path: _seen_on_host(shell, path))
     behind = False  # `&&` or `||`: a run may pass over what follows
+    joint = ""
     aside = replace(shell, variables={}, arrays={})  # takes the assignments of branches that are not run
     while True:
         scanner.shell = shell if branches.taken else aside
@@ -401,7 +237,10 @@ def _commands(shell: _Shell, text: str) -> Iterator[tuple[list[str], str, tuple[
             first = all(word in KEYWORDS for word in words)
             if first and _assigned(scanner, sure=branches.sure and not behind):
                 continue
-            words += scanner.word()
+            added = scanner.word()
+            if not added and words and words[-1].startswith("--") and text[before] in "$`":
+                words[-1] += EMPTIED
+            words += added
             if first and words and words[-1] in KEYWORDS:
                 branches.keyword(words[-1])
             scanner.at = max(scanner.at, before + 1)
@@ -417,10 +256,11 @@ def _commands(shell: _Shell, text: str) -> Iterator[tuple[list[str], str, tuple[
             stdin = _here_document(scanner, delimiter) if operator == "\n" and delimiter else ""
             delimiter = "" if operator == "\n" else delimiter
             if words and (operator == "\n" or not delimiter):
-                branches.command(words)
+                branches.command([word.rstrip(EMPTIED) for word in words], joint)
                 if branches.taken:
                     yield words, stdin, tuple(writes)
                 words, writes = [], []
+            joint = operator
         else:  # a redirection: its file is no argument
             if words and words[-1] in ("1", "2"):
                 words.pop()
@@ -430,7 +270,15 @@ def _commands(shell: _Shell, text: str) -> Iterator[tuple[list[str], str, tuple[
                 writes += [target] if ">" in operator and not target.isdecimal() else []
 
 
-def _here_document(scanner: _Scanner, delimiter: str) -> str:
+def _seen_on_host(shell: ShellState, path: str) -> str:
+    """Return a path of the script as an absolute one of the host; empty where it is not known."""
+    whole = joined_path(shell.folder, path)
+    if UNRESOLVED in whole:
+        return ""
+    return whole if shell.container is None else str(shell.container.outside(whole) or "")
+
+
+def _here_document(scanner: Scanner, delimiter: str) -> str:
     lines = []
     while scanner.at < len(scanner.text):
         end = scanner.text.find("\n", scanner.at)
@@ -443,7 +291,7 @@ def _here_document(scanner: _Scanner, delimiter: str) -> str:
     return "\n".join(lines)
 
 
-def _assigned(scanner: _Scanner, *, sure: bool) -> bool:
+def _assigned(scanner: Scanner, *, sure: bool) -> bool:
     """Make the assignment that begins here, if one does; one before a command on the same line counts for the rest as well.
 
     One that a run may pass over leaves a value that nobody can tell, unless it changes nothing.
@@ -455,14 +303,14 @@ def _assigned(scanner: _Scanner, *, sure: bool) -> bool:
     scanner.at = match.end()
     shell = scanner.shell
     if scanner.at < len(scanner.text) and scanner.text[scanner.at] == "(":
-        end = _matching(scanner.text, scanner.at)
-        inner = _Scanner(shell, scanner.text[scanner.at + 1 : end])
+        end = matching_bracket(scanner.text, scanner.at)
+        inner = Scanner(shell, scanner.text[scanner.at + 1 : end], protecting=shell.view is not None)
         values: list[str] = []
         while inner.at < len(inner.text):
             inner.blank()
             before = inner.at
             if inner.at < len(inner.text) and inner.text[inner.at] != "\n":
-                values += inner.word()
+                values += globbed(shell, inner.word())
             inner.at = max(inner.at, before + 1)
         held = shell.arrays.get(name, []) if adds else []
         shell.arrays[name] = held + (values if sure else [UNRESOLVED])
@@ -477,5 +325,5 @@ def _assigned(scanner: _Scanner, *, sure: bool) -> bool:
 
 def absolute(path: str, folder: str) -> Path | None:
     """Return a path of a script as an absolute one; None where part of it is not known."""
-    whole = _joined(folder, path)
+    whole = joined_path(folder, path)
     return Path(whole) if UNRESOLVED not in whole and whole.startswith("/") else None

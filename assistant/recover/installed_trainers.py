@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from assistant.recover.batch_script import UNRESOLVED
 from assistant.recover.framework_rules import RULES, FrameworkRule, Row
 from assistant.recover.job_program import CONFIGS, JobProgram, Option
 from assistant.recover.resume_means import NO, ResumeMeans, ResumeWay, by_text
+from assistant.recover.shell_words import UNRESOLVED
 
 COMMAND_WORDS = 14
 """Words of a launch among which its command stands: `srun` and `torchrun` come with options of their own."""

@@ -11,16 +11,18 @@ import re
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from assistant.errors import InputError
 from assistant.records import Job
-from assistant.recover.batch_script import ASSIGNMENT, UNRESOLVED, Launch, absolute, launches_of
+from assistant.recover.batch_script import ASSIGNMENT, Launch, absolute, launches_of
 from assistant.recover.shell_branches import FileTest
+from assistant.recover.shell_folders import FolderEntry, FolderView
+from assistant.recover.shell_words import UNRESOLVED
 from assistant.recover.trainer_source import SourceCall, TrainerSource, parse_source
-from assistant.untrusted import LOOK_S, parse_json, parse_toml, read_whole, reading_as, status_of, within
+from assistant.untrusted import LOOK_S, is_folder, list_folder, parse_json, parse_toml, read_whole, reading_as, status_of, within
 
 MOST_FILE_BYTES = 2 << 20
 MOST_FILES = 80
@@ -39,6 +41,10 @@ HARMLESS = frozenset(
 """Commands that leave no files behind."""
 INTERPOLATION = re.compile(r"\$\{([A-Za-z][\w.]{0,200})\}")
 TESTS_FILES = re.compile(r"\b(?:if|elif)\b[^\n]{0,40}\s-[defhLrs]\s")
+LOOKS = re.compile(r"\$\(|`|=\(")
+"""What may look into folders."""
+MOST_ROUNDS = 64
+MOST_LISTED = 20_000
 OPTION = re.compile(r"(?:--|\+{0,2})([A-Za-z][\w./-]{0,100})=(.*)", re.DOTALL)
 
 
@@ -79,6 +85,8 @@ class JobProgram:
     """Python files beside it that it imports."""
     removed: tuple[str, ...] = ()
     """Absolute paths and patterns that the script deletes or moves away before it starts this program."""
+    rounds: tuple[JobProgram, ...] = ()
+    """The same program as the script would start it if what it looks for and finds were not there, again and again."""
 
     def option(self, *names: str) -> Option | None:
         """Return the first option of one of these names; a name with a dot must match whole, another also as the last part."""
@@ -160,13 +168,16 @@ def job_environment(job: Job) -> dict[str, str]:
     return {**{name: value for name, value in known.items() if value}, **(job.spec.environment if job.spec else {})}
 
 
-def programs_of(job: Job, read: Callable[[str], str | None] | None = None, *, exists: FileTest | None = None) -> list[JobProgram]:
+def programs_of(
+    job: Job, read: Callable[[str], str | None] | None = None, *, exists: FileTest | None = None, view: FolderView | None = None
+) -> list[JobProgram]:
     """Return the programs that a job's script starts, in order; none where the scheduler keeps no script.
 
     Args:
         job: With its spec.
         read: Returns a file's text by its absolute path; reads with the rights of the job's owner when None.
         exists: Answers the file tests of its script; where it is None both branches of each `if` count.
+        view: Of the folders that its script looks into; None: what it finds there is not known.
 
     Raises:
         Unavailable: The storage did not answer.
@@ -177,7 +188,7 @@ def programs_of(job: Job, read: Callable[[str], str | None] | None = None, *, ex
     environment = job_environment(job)
     folder = str(job.work_dir or job.spec.work_dir)
     launches = launches_of(
-        job.spec.script, environment=environment, work_dir=folder, arguments=job.spec.arguments, read=read, exists=exists
+        job.spec.script, environment=environment, work_dir=folder, arguments=job.spec.arguments, read=read, exists=exists, view=view
     )
     programs: list[JobProgram] = []
     removed: list[str] = []
@@ -195,13 +206,15 @@ def _removed(launch: Launch) -> Iterator[str]:
         return
     names = [word for word in launch.words[1:] if not word.startswith("-")]
     for name in names[:-1] if command == "mv" else names:
-        path = absolute(name, launch.folder)
+        path = launch.outside(name)
         if path is not None and UNRESOLVED not in str(path):
             yield str(path)
 
 
 def programs_now(job: Job, programs: Sequence[JobProgram]) -> list[JobProgram]:
     """Return the programs that a job's script would start if it ran now: its tests of files are answered by what is there.
+
+    What it looks for in folders (`$(ls -t out | head -1)`) is worked out as well, and each program's `rounds` with it.
 
     Args:
         job: With its spec.
@@ -212,13 +225,47 @@ def programs_now(job: Job, programs: Sequence[JobProgram]) -> list[JobProgram]:
     """
     script = job.spec.script if job.spec is not None else ""
     calls_scripts = any(word.endswith(".sh") for program in programs for word in program.launch.words)
-    if not TESTS_FILES.search(script) and not calls_scripts:
+    if not TESTS_FILES.search(script) and not calls_scripts and not LOOKS.search(script):
         return list(programs)
-    return programs_of(job, exists=partial(_file_test, job.account))
+    listing = lru_cache(maxsize=None)(partial(_listed, job.account))
+    read = FileReader(job.account)
+    hidden: frozenset[str] = frozenset()
+    rounds: list[list[JobProgram]] = []
+    while len(rounds) < MOST_ROUNDS:
+        view = FolderView(listing, hidden)
+        rounds.append(programs_of(job, read, exists=partial(_file_test, job.account, hidden), view=view))
+        if view.origins <= hidden or len(rounds[-1]) != len(rounds[0]):
+            break
+        hidden |= view.origins
+    alike = [later for later in rounds[1:] if len(later) == len(rounds[0])]
+    return [replace(program, rounds=tuple(later[place] for later in alike)) for place, program in enumerate(rounds[0])]
 
 
-def _file_test(account: str, letter: str, path: str) -> bool | None:
+def _listed(account: str, folder: str) -> tuple[FolderEntry, ...] | None:
+    """Return what a folder holds, with the rights of a job's owner: nothing where there is none, None where that is not known."""
+
+    def look() -> tuple[FolderEntry, ...]:
+        return tuple(_entry(child) for child in list_folder(Path(folder), MOST_LISTED))
+
+    try:
+        with reading_as(account):
+            return within(LOOK_S, look, folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+    except (OSError, InputError, ValueError):
+        return None
+
+
+def _entry(path: Path) -> FolderEntry:
+    about = path.lstat()
+    link = str(path.readlink()) if stat.S_ISLNK(about.st_mode) else ""
+    return FolderEntry(path.name, is_folder(path) if link else stat.S_ISDIR(about.st_mode), about.st_mtime_ns, about.st_size, link)
+
+
+def _file_test(account: str, hidden: frozenset[str], letter: str, path: str) -> bool | None:
     """Answer `[ -f PATH ]` with the rights of a job's owner; None where that cannot be told."""
+    if any(str(one) in hidden for one in (PurePosixPath(path), *PurePosixPath(path).parents)):
+        return False
 
     def look() -> bool:
         if letter in "hL":
@@ -287,7 +334,7 @@ def _source_text(launch: Launch, read: Callable[[str], str | None]) -> tuple[str
         base = launch.program.replace(".", "/")
         names = [f"{base}.py", f"{base}/__main__.py"]
     for name in names:
-        path = absolute(name, launch.folder)
+        path = launch.outside(name)
         text = read(str(path)) if path is not None else None
         if text is not None:
             return str(path), text
@@ -334,8 +381,9 @@ def _command_line(launch: Launch) -> Iterator[Option]:
             shown = word.partition("=")[0]
             yield Option(normalised(match[1]), match[2].strip("'\""), f"{shown} on the command line")
         elif word.startswith("--") and len(word) > 2:
-            following = words[place + 1] if place + 1 < len(words) else ""
-            value = "true" if not following or following.startswith("--") else following
+            following = words[place + 1] if place + 1 < len(words) else "--"
+            value = "true" if following.startswith("--") else following
+            value = "" if word in launch.emptied else value
             yield Option(normalised(word), value, f"{word} on the command line")
 
 
@@ -354,7 +402,7 @@ def _files(launch: Launch, source: TrainerSource | None, read: Callable[[str], s
             hydra[name[-4:]] = value if equals else " ".join(launch.arguments[place + 1 : place + 2])
         suffix = Path(value).suffix
         if suffix in CONFIGS or (suffix == ".py" and value != launch.program):
-            yield from _file(absolute(value, launch.folder), read)
+            yield from _file(launch.outside(value), read)
     config = hydra.get("name") or hydra.get("-cn")
     if config:
         base = str(PurePosixPath(source.path).parent) if source is not None else launch.folder

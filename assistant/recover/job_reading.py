@@ -17,14 +17,15 @@ from pathlib import Path, PurePosixPath
 from assistant.logs.attempt import JobLogs, LogState
 from assistant.logs.declared import Origin, Surroundings, declared_logs, known_variables, shown_pattern
 from assistant.records import Job, JobSpec, JobState
-from assistant.recover.batch_script import UNRESOLVED
 from assistant.recover.checkpoints.place import Place, checkpoint_place
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState
 from assistant.recover.directives import Directives, read_directives
 from assistant.recover.job_program import JobProgram, programs_of
 from assistant.recover.resume import resume_way
 from assistant.recover.resume_means import ResumeMeans, ResumeWay
+from assistant.recover.shell_words import UNRESOLVED
 from assistant.schedulers.slurm_spec import repeat_doubt
+from assistant.schedulers.slurm_text import folder_of_one_job
 from assistant.schedulers.slurm_typed import VALUE_LETTERS
 
 DEFAULT_OUTPUT, DEFAULT_ARRAY_OUTPUT = "slurm-%j.out", "slurm-%A_%a.out"
@@ -387,6 +388,11 @@ def _log_gaps(reading: JobReading) -> list[Gap]:
             better = f"{stem}-%j.{end}" if dot and "/" not in end else f"{path}-%j"
             gaps.append(Gap(Weight.IMPROVES, f"the next attempt writes over {path}, or behind it", f"#SBATCH --{stream}={better}"))
             break
+    for stream, path in named.items():
+        if path and (folder := folder_of_one_job(path)):
+            text = f"Slurm makes no folders, and {folder} is another one for each job: without it a new job ends at once with 0:53"
+            name = path[len(folder) + 1 :]
+            gaps.append(Gap(Weight.BLOCKS, text, f"#SBATCH --{stream}={folder}-{name}"))
     if reading.log_problems:
         gaps.append(Gap(Weight.IMPROVES, f"not all logs are known: {reading.log_problems[0]}", "#NIGHTSHIFT logs=FILE"))
     return gaps

@@ -11,15 +11,19 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import PurePosixPath
 
 from assistant.records import Job
-from assistant.recover.batch_script import UNRESOLVED, absolute
+from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.directives import read_directives
 from assistant.recover.installed_trainers import installed_trainer
 from assistant.recover.job_program import JobProgram
+from assistant.recover.load_calls import about_saves, known_at_run_only, only_file
 from assistant.recover.loaded import LoadedCheckpoint
 from assistant.recover.resume_means import NO, ResumeMeans, ResumeWay, by_text
+from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.tracker_reads import reads_tracker
 from assistant.recover.trainer_options import file_name, imports, megatron, nemo_or_composer, torchtitan
 from assistant.recover.trainer_source import UNKNOWN, SourceCall, TrainerSource
 
@@ -30,10 +34,8 @@ LATEST = re.compile(
 )
 """Words by which a program looks for the newest checkpoint."""
 PRESENT = re.compile(r"\b(?:exists|isdir|isfile|is_dir|is_file)\b")
-TRACKER_NAME = re.compile(
-    r"latest_checkpointed_iteration|['\"/]latest(?:\.txt|_step)?['\"]|last_checkpoint(?:\.txt)?['\"]|checkpoint\.meta\.json"
-)
-READS = frozenset(("read_text", "read", "readline", "readlines", "load", "loads", "loadtxt", "read_bytes"))
+FILE_READS = frozenset(("open", "read_text", "read_bytes", "loadtxt", "fromfile", "memmap"))
+"""Calls that read a file of any kind."""
 LOADS = frozenset(
     (
         "load",
@@ -51,10 +53,6 @@ LOADS = frozenset(
 LISTS = frozenset(
     ("glob", "rglob", "iglob", "listdir", "iterdir", "scandir", "get_last_checkpoint", "latest_step", "latest_checkpoint")
 )
-SAVED_NAMES = re.compile(
-    r"ckpt|check_?point|step|iter|epoch|save|resume|latest|last|snapshot|state|get_last|\bout|model_\*|\.ckpt\b", re.IGNORECASE
-)
-BASE_NAMES = re.compile(r"pretrain|base_model|init_weights|teacher|vocab|token|dataset", re.IGNORECASE)
 RESUME_OPTIONS = (
     *(
         "resume_from_checkpoint",
@@ -151,7 +149,8 @@ def _begins_anew(ways: Sequence[ResumeWay], programs: Sequence[JobProgram]) -> R
             continue
         if program.name in resuming:
             return ResumeWay(ResumeMeans.UNKNOWN, f"its script starts {program.name} in two ways, of which one begins at the start")
-        if not program.sources or any(True for source in program.sources for _ in source.called(*SAVES)):
+        unread = not any(source.parsed for source in program.sources)
+        if any(True for source in program.sources for _ in source.called(*SAVES)) or (unread and save_folders([program])):
             return ResumeWay(ResumeMeans.UNKNOWN, f"its script also starts {program.name}, which saves and begins at the start")
     return None
 
@@ -162,7 +161,7 @@ def _removed_by(program: JobProgram) -> Iterator[str]:
         for call in source.called("rmtree"):
             node = call.keywords.get("path") or (call.positional[0] if call.positional else None)
             value = source.value(node)
-            path = absolute(value, program.launch.folder) if isinstance(value, str) and value else None
+            path = program.launch.outside(value) if isinstance(value, str) and value else None
             if path is not None and UNRESOLVED not in str(path):
                 yield str(path)
 
@@ -175,6 +174,33 @@ def _shell_looks_for_newest(code: str) -> bool:
 
 
 def _way_of(program: JobProgram) -> ResumeWay:
+    """Return how one program resumes; what its script chose by looking into folders is no fixed checkpoint."""
+    way = _seen_on_host(program, _way_now(program))
+    if way.means is not ResumeMeans.FIXED or not program.rounds:
+        return way
+    later = [_seen_on_host(one, _way_now(one)) for one in program.rounds]
+    fixed = list(takewhile(lambda one: one.means is ResumeMeans.FIXED, later))
+    paths = tuple(dict.fromkeys([way.path, *(one.path for one in fixed)]))
+    if len(paths) == 1 and len(fixed) == len(later):
+        return way
+    return ResumeWay(ResumeMeans.NEWEST, f"{way.by}, found by its script", picks=tuple(_on_host(program, path) for path in paths))
+
+
+def _on_host(program: JobProgram, path: str) -> str:
+    launch = program.launch
+    if launch.container is not None:
+        return path  # `_seen_on_host` has followed it
+    return str(launch.outside(path) or path)
+
+
+def _seen_on_host(program: JobProgram, way: ResumeWay) -> ResumeWay:
+    """Return a way whose path a program in a container names, with the path on the host, where it is known."""
+    if not way.path or program.launch.container is None:
+        return way
+    return replace(way, path=str(program.launch.outside(way.path) or way.path))
+
+
+def _way_now(program: JobProgram) -> ResumeWay:
     """Return how one program resumes: by what its framework is known for, else by what its source does."""
     for known in (
         installed_trainer,
@@ -283,12 +309,12 @@ def _nanogpt(program: JobProgram) -> ResumeWay | None:
 def _by_source(program: JobProgram) -> ResumeWay:
     """Return what the source of a plain training loop does: list, choose and load, or none of it."""
     loads = [(source, call) for source in program.sources for call in source.calls if call.method in LOADS]
-    lists = [(source, call) for source in program.sources for call in source.called(*LISTS) if _about_saves(source, call)]
+    lists = [(source, call) for source in program.sources for call in source.called(*LISTS) if about_saves(source, call)]
     asked = next((way for source, call in [*lists, *loads] if (way := _switched(program, source, call)) is not None), None)
     if asked is not None:
         return asked
-    free = [call for source, call in loads if _known_at_run_only(source, call)]
-    tracker = next((source for source in program.sources if TRACKER_NAME.search(source.text) and any(source.called(*READS))), None)
+    free = [call for source, call in loads if known_at_run_only(source, call)]
+    tracker = next((source for source in program.sources if reads_tracker(source)), None)
     guard = next((way for source in program.sources if (way := _guard(source)) is not None), None)
     if guard is not None and (loads or tracker is not None or guard.means is ResumeMeans.NONE) and not lists:
         if tracker is None or guard.means is ResumeMeans.NONE:
@@ -296,12 +322,13 @@ def _by_source(program: JobProgram) -> ResumeWay:
         return ResumeWay(ResumeMeans.TRACKER, f"{guard.by}: it reads a tracker file", guard.path)
     if tracker is not None:
         return ResumeWay(ResumeMeans.TRACKER, f"{file_name(tracker)} reads a tracker file")
-    if lists and (free or (not loads and any(call.method in READS for call in program.calls))):
+    if lists and (free or (not loads and any(call.method in FILE_READS for call in program.calls))):
         source, call = lists[-1]
         return ResumeWay(ResumeMeans.NEWEST, f"{call.method}() in {file_name(source)}, line {call.line}")
-    present = next((source for source, call in loads if PRESENT.search(source.text) and _about_saves(source, call)), None)
+    present = next(((source, call) for source, call in loads if PRESENT.search(source.text) and about_saves(source, call)), None)
     if present is not None:
-        return ResumeWay(ResumeMeans.NEWEST, f"{file_name(present)} loads a checkpoint that is there")
+        by = f"{file_name(present[0])} loads a checkpoint that is there"
+        return ResumeWay(ResumeMeans.NEWEST, by, prefix=only_file(*present))
     if loads or any(re.search(r"\bresum(?:e|ed|es|ing)\b", source.text, re.IGNORECASE) for source in program.sources):
         return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} loads something, and what is known only when it runs")
     if program.starts_others:
@@ -340,22 +367,6 @@ def _switched(program: JobProgram, source: TrainerSource, call: SourceCall) -> R
             if option.value.strip().lower() in NO:
                 return ResumeWay(ResumeMeans.NONE, f"{by}; {option.where} is {option.value or 'empty'}")
     return None
-
-
-def _about_saves(source: TrainerSource, call: SourceCall) -> bool:
-    """Tell whether a call is about checkpoints, by how its object and its arguments are written: not about data or base weights."""
-    nodes: list[ast.expr] = [*call.positional, *call.keywords.values()]
-    nodes += source.names.get(call.name.partition(".")[0], [])
-    written = " ".join([call.name, *(source.text_of(node) for node in nodes), *(str(source.value(node)) for node in nodes)])
-    return SAVED_NAMES.search(written) is not None and BASE_NAMES.search(written) is None
-
-
-def _known_at_run_only(source: TrainerSource, call: SourceCall) -> bool:
-    """Tell whether what a call loads is chosen while it runs; weights of a model that are put in place are no load of their own."""
-    if call.method == "load_state_dict":
-        return False
-    values = [source.value(node) for node in call.positional[:1] or list(call.keywords.values())[:1]]
-    return not values or values[0] is UNKNOWN or (isinstance(values[0], str) and UNRESOLVED in values[0])
 
 
 def _foreign(program: JobProgram) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from assistant.recover.batch_script import UNRESOLVED
+from assistant.recover.shell_words import UNRESOLVED
 
 NO = frozenset(("", "false", "none", "null", "no", "0", "scratch", "never"))
 NEWEST_WORDS = frozenset(("true", "yes", "1", "auto", "last", "latest", "newest", "resume", "hpc", "allow", "must"))
@@ -38,6 +38,8 @@ class ResumeWay:
     """With TRACKER the folder of the tracker where the script names it, with FIXED the checkpoint."""
     prefix: str = ""
     """With NEWEST: how the names begin among which it takes the newest; others it does not see."""
+    picks: tuple[str, ...] = ()
+    """With NEWEST: what the script itself would choose now, by its own order; the first is what it would load."""
     removed: tuple[str, ...] = ()
     """Absolute paths and patterns that the script deletes or moves away when it starts."""
     ending: str = ""
@@ -59,6 +61,8 @@ class ResumeWay:
                 return f"this script resumes from the checkpoint that it is given, by {self.by}"
             case ResumeMeans.TRACKER:
                 return f"this script resumes by itself from the checkpoint that its tracker file names ({self.by})"
+            case ResumeMeans.NEWEST if self.picks:
+                return f"this script resumes by itself from what it looks for, now {self.picks[0]} ({self.by})"
             case ResumeMeans.NEWEST if self.prefix:
                 return f"this script resumes by itself from the newest {self.prefix}* ({self.by})"
             case ResumeMeans.NEWEST if self.ending:

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from assistant.records import Checkpoint
 from assistant.recover.checkpoints.inventory import Inventory
-from assistant.recover.checkpoints.layout import RANK_WORD, Entry, Format
+from assistant.recover.checkpoints.layout import RANK_WORD, UNKNOWN_STEP, Entry, Format, step_in_name
 from assistant.recover.resume_means import SETTLE, ResumeMeans, ResumeWay
 
 DEEPSPEED_TRACKER = "latest"
@@ -81,8 +81,13 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
             return ResumePlan() if same else ResumePlan(f"{way.sentence}, and {chosen.path.name} was chosen; {SETTLE}")
         case ResumeMeans.TRACKER:
             return _as_it_is(way, _tracked(way, found, chosen), chosen)
+    if way.picks:
+        return _picked(way, found, chosen)
     if way.prefix or way.ending:
         return _prefixed(way, found, chosen)
+    untold = _untold(found, chosen)
+    if untold is not None:
+        return ResumePlan(f"{untold} tells no step, and this script may load it instead of {chosen.path.name}; {SETTLE}")
     newer = _newer(found, chosen)
     return _as_it_is(way, _linked(found, chosen, newer, exact=False) or ResumePlan(set_aside=newer), chosen)
 
@@ -129,6 +134,36 @@ def _covers(pattern: str, path: Path) -> bool:
     return any(fnmatch.fnmatchcase(str(one), pattern.rstrip("/")) for one in (path, *path.parents))
 
 
+def _picked(way: ResumeWay, found: Inventory | None, chosen: Checkpoint) -> ResumePlan:
+    """Return what is needed where the script itself looks for what to load: all that it would take before the chosen one goes."""
+    aside: list[Path] = []
+    for pick in way.picks:
+        path = PurePosixPath(pick)
+        if chosen.path.name in path.parts and (not path.is_absolute() or Path(pick) in (chosen.path, *_within(chosen.path, path))):
+            return ResumePlan(set_aside=tuple(aside))
+        entry = _entry_of(path, found)
+        if entry is None:
+            return ResumePlan(f"{way.sentence}, and that is no checkpoint that is known; {chosen.path.name} was chosen; {SETTLE}")
+        refused = any(one.path == entry.path and not one.healthy for one in (found.checkpoints if found is not None else ()))
+        if not refused and entry.step <= chosen.step:
+            return ResumePlan(f"{way.sentence}, of an older step than {chosen.path.name}, which was chosen: {way.by}; {SETTLE}")
+        aside.append(entry.path)
+    return ResumePlan(f"{way.sentence}, and never {chosen.path.name}, which was chosen; {SETTLE}")
+
+
+def _within(folder: Path, path: PurePosixPath) -> tuple[Path, ...]:
+    return (Path(path),) if folder in Path(path).parents else ()
+
+
+def _entry_of(path: PurePosixPath, found: Inventory | None) -> Entry | None:
+    """Return the checkpoint that a path means, or lies in; of a relative one its last parts count."""
+    for entry in found.entries if found is not None else ():
+        same = entry.path in (Path(path), *Path(path).parents) if path.is_absolute() else entry.path.name in path.parts
+        if same or (path.is_absolute() and path.parent == PurePosixPath(entry.path.parent) and path.name in entry.files):
+            return entry
+    return None
+
+
 def _prefixed(way: ResumeWay, found: Inventory | None, chosen: Checkpoint) -> ResumePlan:
     """Return what is needed where a program sees only names of one form: with the last one moved away it starts at 0."""
     seen = [one for one in found.checkpoints if way.sees(one.path.name)] if found is not None else []
@@ -146,6 +181,18 @@ def _newer(found: Inventory | None, chosen: Checkpoint) -> tuple[Path, ...]:
     refused = {held.path for held in found.checkpoints if not held.healthy}
     others = [entry for entry in reversed(found.entries) if entry.path != chosen.path]
     return tuple(entry.path for entry in others if _taken_before(entry, chosen, refused=entry.path in refused))
+
+
+FREE_FORM = (Format.PLAIN, Format.EPOCHS, Format.NEMO)
+"""Formats of programs whose own rule chooses among files of any name."""
+
+
+def _untold(found: Inventory | None, chosen: Checkpoint) -> Path | None:
+    """Return a file that is written again at each save and of which nobody knows the step: where a script loads it is not known."""
+    if found is None or chosen.format not in FREE_FORM:
+        return None
+    others = [entry for entry in found.entries if entry.path != chosen.path and not entry.temporary and entry.step == UNKNOWN_STEP]
+    return next((entry.path for entry in others if step_in_name(entry.path.name) != UNKNOWN_STEP), None)
 
 
 def _taken_before(entry: Entry, chosen: Checkpoint, *, refused: bool) -> bool:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 FileTest = Callable[[str, str], bool | None]
 """Tells whether `[ -f PATH ]` holds: from the letter of the test and the absolute path; None where that cannot be told."""
+UNRESOLVED = "\ufffc"
+"""As in `shell_words`, which imports this file."""
 FILE_TEST = re.compile(r"-[defhLrs]")
 
 
@@ -46,23 +48,49 @@ class Branches:
         elif word in ("elif", "else"):
             self.stack[-1].otherwise(condition=word == "elif")
 
-    def command(self, words: list[str]) -> None:
-        """Note a whole command; one between `if` and `then` is a condition."""
+    def command(self, words: list[str], joint: str = "") -> None:
+        """Note a whole command, and the operator before it; one between `if` and `then` is a condition."""
         if self.stack and self.stack[-1].asking:
-            self.stack[-1].tests.append(self._holds([word for word in words if word not in ("if", "elif", "then")]))
+            tests, answer = self.stack[-1].tests, self._holds([word for word in words if word not in ("if", "elif", "then")])
+            if tests and joint in ("&&", "||"):
+                tests[-1] = _both(tests[-1], answer, decides=joint == "||")
+            else:
+                tests.append(answer)
 
     def _holds(self, words: list[str]) -> bool | None:
         plain = [word for word in words if word not in ("[", "[[", "]", "]]", "test")]
         wanted = True
         while plain and plain[0] == "!":
             plain, wanted = plain[1:], not wanted
-        if self.exists is None or len(plain) != 2 or len(words) == len(plain) or not FILE_TEST.fullmatch(plain[0]):
+        if self.exists is None or len(plain) not in (2, 3) or any(UNRESOLVED in word for word in plain):
+            return None
+        if (len(plain) == 3 or plain[0] in ("-n", "-z")) and len(words) <= 5:
+            answer = _text_test(plain)
+            return None if answer is None else answer is wanted
+        if len(plain) != 2 or len(words) == len(plain) or not FILE_TEST.fullmatch(plain[0]):
             return None
         path = self.resolve(plain[1])
         if not path.startswith("/") or any(letter in path for letter in "*?["):
             return None
         answer = self.exists(plain[0][1], path)
         return None if answer is None else answer is wanted
+
+
+def _both(first: bool | None, second: bool | None, *, decides: bool) -> bool | None:
+    """Return what two tests come to: with `||` one that holds decides, with `&&` one that does not."""
+    if decides in (first, second):
+        return decides
+    return None if None in (first, second) else not decides
+
+
+def _text_test(words: list[str]) -> bool | None:
+    """Answer `-n TEXT`, `-z TEXT` and `TEXT = TEXT`; None for any other test."""
+    if len(words) == 2:
+        return bool(words[1]) is (words[0] == "-n")
+    left, sign, right = words
+    if sign not in ("=", "==", "!=") or any(letter in right for letter in "*?["):
+        return None
+    return (left == right) is (sign != "!=")
 
 
 @dataclass(slots=True)

@@ -175,7 +175,8 @@ def _completed(restart: Restart, step: int | None, goal: int, *, passed: bool) -
 def _running(restart: Restart, step: int | None, goal: int, loss: Seen, *, passed: bool) -> Verdict:
     job = restart.job
     awaited = [] if passed else [f"step {goal + 1}"]
-    awaited += ["a loss to compare"] if loss.status is not Look.CONTINUES and restart.before else []
+    compared = any(point.loss is not None for point in restart.before)
+    awaited += ["a loss to compare"] if loss.status is not Look.CONTINUES and compared else []
     limit_s = job.spec.time_limit_s if job.spec is not None else None
     left_s = min(CONFIRM_S, limit_s * CONFIRM_SHARE) if limit_s else CONFIRM_S
     left_s -= (restart.now - restart.passed_at).total_seconds() if restart.passed_at is not None else 0.0
@@ -184,7 +185,8 @@ def _running(restart: Restart, step: int | None, goal: int, loss: Seen, *, passe
     where = f"job {job.id} is running again on {len(job.nodes)} nodes, {_at(step)}"
     if awaited:
         return Verdict(Standing.RUNNING_AGAIN, f"{where}; awaits {' and '.join(awaited)}", step, passed=passed)
-    return Verdict(Standing.RECOVERED, f"job {job.id} reached step {step}, past step {goal}; {loss.note}", step, passed=True)
+    note = loss.note if compared or loss.status is Look.CONTINUES else "its log names no loss, as that of the attempt before"
+    return Verdict(Standing.RECOVERED, f"job {job.id} reached step {step}, past step {goal}; {note}", step, passed=True)
 
 
 def _at(step: int | None) -> str:

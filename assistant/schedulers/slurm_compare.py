@@ -10,14 +10,14 @@ Source: records of jobs that had ended and of their held repetitions, 22.05.8 (t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from assistant.records import JobSpec, without_tags
 from assistant.schedulers.slurm_jobs import nodes_of
 from assistant.schedulers.slurm_spec import A_YEAR_S, RUN_VARIABLES, without_carried
 from assistant.schedulers.slurm_text import NOTHING, seconds
 
-__all__ = ["accounted_differences", "record_differences", "script_differences", "shown_record"]
+__all__ = ["accounted_differences", "record_differences", "script_differences", "shown_record", "unopened_outputs"]
 
 OF_AN_ATTEMPT = frozenset(
     "JobId ArrayJobId ArrayTaskId ArrayTaskThrottle Priority JobState Reason Dependency Restarts ExitCode DerivedExitCode RunTime "
@@ -84,6 +84,23 @@ def record_differences(
     if without_tags(other.get("Comment", "")) != without_tags(own.get("Comment", "")):
         differences.append(f"the comment is {other.get('Comment', '')!r} and was {own.get('Comment', '')!r}")
     return differences
+
+
+def unopened_outputs(held: Mapping[str, str], missing: Callable[[str], bool]) -> list[str]:
+    """Return which output of a held job Slurm could not open: it makes no folders, and such a job ends at once (0:53).
+
+    Args:
+        held: Of the held job, from `shown_record`, with its texts.
+        missing: Tells whether a folder is surely not there.
+    """
+    problems = []
+    for key in ("StdOut", "StdErr"):
+        folder = held.get(key, "").rpartition("/")[0]
+        if folder.startswith("/") and "%" not in folder and missing(folder):
+            problems.append(
+                f"its output would go into {folder}, which does not exist, and Slurm makes no folders: it would end with 0:53"
+            )
+    return list(dict.fromkeys(problems))
 
 
 def _arguments(command: str) -> str:

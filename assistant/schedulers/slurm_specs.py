@@ -5,11 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
-from assistant.errors import Unavailable
+from assistant.errors import InputError, Unavailable
 from assistant.records import Job, JobSpec
-from assistant.schedulers.slurm_compare import accounted_differences, record_differences, script_differences, shown_record
+from assistant.schedulers.slurm_compare import (
+    accounted_differences,
+    record_differences,
+    script_differences,
+    shown_record,
+    unopened_outputs,
+)
 from assistant.schedulers.slurm_history import History
 from assistant.schedulers.slurm_jobs import NOWHERE, Row
 from assistant.schedulers.slurm_run import NO_SUCH_JOB, Commands
@@ -23,6 +31,7 @@ from assistant.schedulers.slurm_spec import (
 )
 from assistant.schedulers.slurm_text import log_path
 from assistant.schedulers.slurm_typed import Typed
+from assistant.untrusted import LOOK_S, is_folder, reading_as, status_of, within
 
 logger = logging.getLogger(__name__)
 
@@ -114,6 +123,7 @@ class Specs:
             raise Unavailable(f"the controller does not show the script of job {after.job.id}: {shown.said}")
         found += script_differences(without_lost_nodes(known.script, spec.exclude), shown.out, sent)
         environment = self._history.environment(after.job.id)  # empty until the accounting has heard of it
+        found += unopened_outputs(held, partial(_surely_missing, after.job.account))
         wrong = [name for name, text in spec.environment.items() if environment.get(name, text) != text]
         return found + [f"the variable {name} is another one" for name in wrong]
 
@@ -147,6 +157,24 @@ class Specs:
             return done.out
         logger.info("job=%s the controller does not show its script: %s", row.job.id, done.said)
         return self._history.script(row.job.id)
+
+
+def _surely_missing(account: str, folder: str) -> bool:
+    """Tell whether a folder is not there although the file system that should hold it can be seen from here."""
+    path = Path(folder)
+
+    def look() -> bool:
+        try:
+            status_of(path)
+        except FileNotFoundError:
+            return any(is_folder(above) for above in path.parents if len(above.parts) > 2)
+        return False
+
+    try:
+        with reading_as(account):
+            return within(LOOK_S, look, folder)
+    except (OSError, InputError, Unavailable):
+        return False
 
 
 def _ids(row: Row) -> tuple[str, ...]:

@@ -181,6 +181,20 @@ def pairs(record: str, wanted: Sequence[str]) -> dict[str, str]:
     return found
 
 
+WIDEST = 10
+"""Digits to which Slurm pads at most."""
+NUMBERED = "jJAabnst"
+"""Placeholders of numbers, which a width pads; of names it is passed over. Source: man sbatch, filename pattern."""
+OF_A_JOB = re.compile(r"%\d*[jJA]")
+"""Placeholders that another job fills in otherwise."""
+
+
+def folder_of_one_job(pattern: str) -> str:
+    """Return the folder of a pattern that is named by the job's id, so that it is another one for each job; empty where none is."""
+    above = pattern.rpartition("/")[0] if "\\" not in pattern else ""
+    return above if OF_A_JOB.search(above.replace("%%", "/")) else ""
+
+
 def log_path(pattern: str, *, raw_id: str, job_id: str, name: str, user: str, node: str) -> str:
     """Return the file that a pattern of `sbatch --output` names.
 
@@ -211,7 +225,8 @@ def log_path(pattern: str, *, raw_id: str, job_id: str, name: str, user: str, no
 def _padded(placeholder: str, values: Mapping[str, str]) -> str:
     """Return the value of a placeholder with a width, such as `5j`, or the placeholder where nobody knows it."""
     text = values.get(placeholder[-1], f"%{placeholder}")
-    return text.zfill(int(placeholder[:-1] or 0)) if text.isdecimal() else text
+    width = min(int(placeholder[:-1] or 0), WIDEST)
+    return text.zfill(width) if text.isdecimal() and placeholder[-1] in NUMBERED else text
 
 
 @lru_cache(maxsize=4096)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from assistant.diagnose.case import Case
-from assistant.diagnose.counters import find_counters
+from assistant.diagnose.counters import find_counters, same_counter
 from assistant.diagnose.facts import Facts, gather
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.outcome import How, outcome_of
@@ -139,3 +139,27 @@ def test_a_plain_line_of_the_error_file_does_not_end_a_run_that_finished(tmp_pat
 def test_a_loss_that_never_was_a_number_is_seen_at_the_first_steps(tmp_path: Path, knowledge: Knowledge) -> None:
     text = "".join(f"step {number} loss nan grad_norm nan\n" for number in range(1, 9))
     assert judge(facts_of(text, tmp_path, knowledge), knowledge).reason == "loss_spike"
+
+
+@pytest.mark.parametrize(
+    ("form", "last"),
+    [
+        ("Train Epoch: 0 [{n}00/10000] Contrastive_loss: 6.1", 900),
+        ("processed {n}000 sequences in 3.1 s", 9000),
+        ("tick {n}     kimg 48.0", 9),
+        ("heartbeat {n} of the supervisor", None),  # goes on while nothing is trained
+        ("pid {n} started step", None),
+    ],
+)
+def test_what_a_program_counts_in_both_attempts_is_compared(form: str, last: int | None) -> None:
+    before = lines_of("".join(f"{form.format(n=number)}\n" for number in range(1, 10)))
+    after = lines_of("".join(f"{form.format(n=number)}\n" for number in range(5, 30)))
+    both = same_counter(before, after)
+    assert (max(both[0].values) if both else None) == last
+    assert both is None or max(both[1].values) > max(both[0].values)
+
+
+def test_counters_of_two_forms_are_not_compared() -> None:
+    before = lines_of("".join(f"step number {number}\n" for number in range(1, 10)))
+    after = lines_of("".join(f"sample {number}00 of many\n" for number in range(1, 30)))
+    assert same_counter(before, after) is None

@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 
 from assistant.records import JobSpec
-from assistant.schedulers.slurm_compare import accounted_differences, record_differences, script_differences, shown_record
+from assistant.schedulers.slurm_compare import (
+    accounted_differences,
+    record_differences,
+    script_differences,
+    shown_record,
+    unopened_outputs,
+)
 from assistant.schedulers.slurm_spec import sbatch_words, with_carried
 from assistant.schedulers.slurm_typed import WRAPPED, read_line
 
@@ -161,3 +167,20 @@ def test_wanted_nodes_of_which_one_is_left_out_may_be_given_up() -> None:
     assert record_differences(before, after, SPEC, ids=(("25",), ("25",))) == []
     other = record_differences(before, after, replace(SPEC, exclude=("gpu001",)), ids=(("25",), ("25",)))
     assert "ReqNodeList is nothing and was gpu[003-005]" in other
+
+
+@pytest.mark.parametrize(
+    ("record", "named"),
+    [
+        ({"StdOut": "/w/logs/31/out.log", "StdErr": "/w/logs/31/out.log"}, ["/w/logs/31"]),
+        ({"StdOut": "/w/slurm-31.out", "StdErr": "/w/err/31/e"}, ["/w/err/31"]),
+        ({"StdOut": "/w/slurm-31.out", "StdErr": "/w/slurm-31.out"}, []),
+        ({"StdOut": "/dev/null"}, []),
+        ({"StdOut": "/w/logs/%j/out.log"}, []),  # what Slurm makes of it is not known
+        ({}, []),
+    ],
+)
+def test_a_folder_that_slurm_would_not_make_is_told_before_a_job_starts(record: dict[str, str], named: list[str]) -> None:
+    there = {"/w", "/dev"}
+    problems = unopened_outputs(record, lambda folder: folder not in there)
+    assert [problem.split(",")[0].removeprefix("its output would go into ") for problem in problems] == named

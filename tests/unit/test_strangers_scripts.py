@@ -12,13 +12,16 @@ from typing import Any
 import pytest
 
 from assistant.records import Checkpoint, Job, JobSpec, JobState
-from assistant.recover.batch_script import UNRESOLVED, launches_of
+from assistant.recover.batch_script import launches_of
 from assistant.recover.checkpoints.inventory import inventory
 from assistant.recover.checkpoints.place import checkpoint_places
 from assistant.recover.job_program import programs_of, saves_nothing
 from assistant.recover.resume import resume_way
 from assistant.recover.resume_means import ResumeMeans, ResumeWay
 from assistant.recover.resume_plan import resume_plan
+from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.tracker_reads import reads_tracker
+from assistant.recover.trainer_source import parse_source
 
 FOLDER = Path(__file__).parents[1] / "cases" / "checkpoints"
 CASES: list[dict[str, Any]] = [
@@ -147,3 +150,24 @@ def test_a_strange_script_is_read_to_its_end(script: str) -> None:
 )
 def test_only_commands_that_write_nothing_prove_that_nothing_was_saved(script: str, nothing: bool) -> None:
     assert saves_nothing(job(script), lambda _: None) is nothing
+
+
+BOXED: list[dict[str, Any]] = tomllib.loads((FOLDER / "containers.toml").read_text("utf-8"))["case"]
+
+
+@pytest.mark.parametrize("case", BOXED, ids=lambda case: case["name"])
+def test_a_path_of_a_container_is_followed_to_the_host(case: dict[str, Any]) -> None:
+    shown = job(case["script"])
+    programs = programs_of(shown, lambda _: None)
+    places = checkpoint_places(shown, {}, (), programs)
+    assert (str(places[0].folder) if places else "?") == case["saves"]
+    if "log" in case:
+        assert str(checkpoint_places(shown, {}, [case["log"]], programs)[-1].folder) == case["logged"]
+
+
+TRACKERS: list[dict[str, Any]] = tomllib.loads((FOLDER / "tracker_reads.toml").read_text("utf-8"))["case"]
+
+
+@pytest.mark.parametrize("case", TRACKERS, ids=lambda case: case["name"])
+def test_only_a_file_that_is_read_is_a_tracker(case: dict[str, Any]) -> None:
+    assert reads_tracker(parse_source(case["program"], path="/work/train.py")) is case["reads"]

@@ -41,7 +41,7 @@ def file_problem(path: Path, *, read_bytes: int = 0) -> str | None:
         read_bytes: How much of its content may be read to compare checksums; directories and headers are always read.
     """
     try:
-        if path.suffix in ZIPPED:
+        if path.suffix in ZIPPED or path.name.endswith((".pth.tar", ".pt.tar")):
             return _torch_problem(path, read_bytes)
         if path.suffix == ".safetensors":
             return safetensors_problem(path)

@@ -11,7 +11,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from assistant.errors import OwnerDenied, UnreadableFile
-from assistant.recover.checkpoints.pickles import step_inside
+from assistant.recover.checkpoints.names import SUFFIXES, Unit, is_rolling, number_in, says_epoch, without_suffix
+from assistant.recover.checkpoints.pickles import epoch_inside, step_inside
 from assistant.untrusted import is_folder, list_folder, read_start, status_of, walk_files
 
 
@@ -37,6 +38,8 @@ class Format(StrEnum):
     """assistant.training: a manifest written last."""
     PLAIN = "plain"
     """Files or folders of no layout that we know more about: the step stands in the name, or in a file that is always replaced."""
+    EPOCHS = "epochs"
+    """Files that tell no step, only the epoch: the number orders them and cannot be compared with steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +91,11 @@ DIRECTORY_STEPS = {
     Format.TORCHTITAN: re.compile(r"step-(\d{1,18})"),
     Format.INTERNEVO: re.compile(r"(\d{1,18})"),
 }
-STEP_WORD = re.compile(r"(?:step|iter(?:ation)?)[=_-]?(\d{1,18})(?!\d)", re.IGNORECASE)
 LAST_NUMBER = re.compile(r"(?<!\d)(\d{1,18})(?!.{0,255}\d)")
 DISTCP = re.compile(r"(?:^|/)__\d+_\d+\.distcp$")
-PLAIN_SUFFIXES = frozenset((".pt", ".pth", ".npz", ".bin", ".safetensors", ".pkl", ".msgpack"))
 NOT_A_CHECKPOINT = re.compile(
     r"^(?:optim|opt_|sched|rng|random_states|tokenizer|dataset|train_|val_|tokens|shard|embed)|-of-\d+", re.IGNORECASE
 )
-EPOCH_WORD = re.compile(r"ep(?:och)?[=_-]?(\d{1,18})(?!\d)", re.IGNORECASE)
-BATCH_WORD = re.compile(r"(?:^|[^a-z])ba(?:tch)?[=_-]?(\d{1,18})(?!\d)", re.IGNORECASE)
 RANK_WORD = re.compile(r"[-_.]*(?:mp_?|dp_?)?rank[-_=]?(\d{1,9})", re.IGNORECASE)
 UNNUMBERED = re.compile(
     r"(?:last|latest|ckpt|checkpoint|snapshot|state|train(?:ing|er)?[-_]?state)(?:[-_](?:last|latest|ckpt|checkpoint|state|model))?(?:-v\d{1,4})?",
@@ -134,24 +133,26 @@ NESTED = ("checkpoints", "checkpoint", "ckpts", "ckpt")
 
 
 def step_in_name(name: str) -> int | None:
-    """Return the step that the name of a checkpoint tells, else its epoch or number of saves; None where it has no number."""
+    """Return the step that the name of a checkpoint tells, else its epoch or number of saves; None where it has no such number."""
     stem = TEMPORARY.sub("", name)
     for layout, pattern in DIRECTORY_STEPS.items():
         if layout is not Format.INTERNEVO and (match := pattern.fullmatch(stem)):
             return int(match.group(1))
-    stem = RANK_WORD.sub("", stem)
-    match = STEP_WORD.search(stem) or BATCH_WORD.search(stem) or EPOCH_WORD.search(stem)
-    if match is None and Path(stem).suffix in (*PLAIN_SUFFIXES, ".ckpt"):
-        stem = Path(stem).stem
-    match = match or LAST_NUMBER.search(stem)
-    return int(match.group(1)) if match else None
+    named = number_in(RANK_WORD.sub("", stem))
+    return named.number if named is not None else None
+
+
+def names_step(name: str) -> bool:
+    """Tell whether a name calls a number of its own a step."""
+    named = number_in(RANK_WORD.sub("", TEMPORARY.sub("", name)))
+    return named is not None and named.unit is Unit.STEP
 
 
 def counts_steps(checkpoint_format: str, name: str) -> bool:
-    """Tell whether the number in a checkpoint's name counts optimiser steps, and not epochs or saves."""
-    if checkpoint_format == Format.ACCELERATE:
-        return STEP_WORD.search(name) is not None
-    return EPOCH_WORD.search(name) is None or STEP_WORD.search(name) is not None or BATCH_WORD.search(name) is not None
+    """Tell whether the number of a checkpoint counts optimiser steps, and not epochs or saves."""
+    if checkpoint_format == Format.EPOCHS or (not checkpoint_format and step_in_name(name) is None):
+        return False  # of a file that is written again at each save only its content tells what it counts
+    return names_step(name) if checkpoint_format == Format.ACCELERATE else not says_epoch(name)
 
 
 def could_be_checkpoint(name: str, *, folder: bool) -> bool:
@@ -159,20 +160,19 @@ def could_be_checkpoint(name: str, *, folder: bool) -> bool:
     stem = TEMPORARY.sub("", name)
     if folder:
         return stem.endswith(".ckpt") or stem.isdecimal() or "step=" in stem or PLAIN_FOLDER.fullmatch(stem) is not None
-    path = Path(stem)
-    if path.suffix not in (*PLAIN_SUFFIXES, ".ckpt") or NOT_A_CHECKPOINT.search(stem):
+    if not stem.endswith(SUFFIXES) or NOT_A_CHECKPOINT.search(stem):
         return False
-    words = (
-        STEP_WORD.search(stem)
-        or EPOCH_WORD.search(stem)
-        or BATCH_WORD.search(stem)
-        or re.search("ckpt|checkpoint|model", stem, re.IGNORECASE)
-    )
-    return (
-        UNNUMBERED.fullmatch(path.stem) is not None
-        or path.suffix == ".ckpt"
-        or (words is not None and step_in_name(stem) is not None)
-    )
+    if stem.endswith(".ckpt") or _replaced(stem):
+        return True
+    named = number_in(RANK_WORD.sub("", stem))
+    worded = re.search("ckpt|checkpoint|model", stem, re.IGNORECASE) is not None
+    return named is not None and (worded or named.unit is not Unit.UNNAMED)
+
+
+def _replaced(name: str) -> bool:
+    """Tell whether a file is written again at each save, so that its step stands only inside."""
+    stem = without_suffix(name)
+    return UNNUMBERED.fullmatch(stem) is not None or is_rolling(stem)
 
 
 def entries(folder: Path, *, depth: int = 3) -> list[Entry]:
@@ -195,6 +195,9 @@ def entries(folder: Path, *, depth: int = 3) -> list[Entry]:
     if any(entry.format is Format.NIGHTSHIFT for entry in found):
         # a save that was cut early on has nothing of its own yet that tells it from Megatron's
         found = [replace(entry, format=Format.NIGHTSHIFT) if _bare(entry) else entry for entry in found]
+    if any(entry.format is Format.PLAIN and entry.step != UNKNOWN_STEP for entry in found):
+        # epochs and steps cannot be put in one order
+        found = [replace(entry, step=UNKNOWN_STEP) if entry.format is Format.EPOCHS else entry for entry in found]
     return sorted(found, key=lambda entry: (entry.step, entry.temporary, "-last" not in entry.path.name, entry.path.name))
 
 
@@ -256,31 +259,34 @@ def entry_of(path: Path) -> Entry | None:
 
 
 def _file_entry(path: Path, name: str) -> Entry | None:
-    suffix = Path(name).suffix
-    if suffix == ".ckpt":
-        layout = Format.NEMO
-    elif suffix in PLAIN_SUFFIXES and not NOT_A_CHECKPOINT.search(name):
-        layout = Format.COMPOSER if COMPOSER_FILE.match(name) else Format.PLAIN
-    else:
+    if not name.endswith(SUFFIXES):
         return None
-    step = step_in_name(name) if STEP_WORD.search(name) or BATCH_WORD.search(name) else None
-    inside = step is None and (suffix == ".ckpt" or EPOCH_WORD.search(name) or UNNUMBERED.fullmatch(Path(name).stem))
-    if inside and suffix in (".pt", ".pth", ".ckpt"):
+    if name.endswith(".ckpt"):
+        layout = Format.NEMO
+    elif NOT_A_CHECKPOINT.search(name):
+        return None
+    else:
+        layout = Format.COMPOSER if COMPOSER_FILE.match(name) else Format.PLAIN
+    numbered = step_in_name(name)
+    step = numbered if names_step(name) else None
+    asked = step is None and (name.endswith(".ckpt") or says_epoch(name) or _replaced(name) or numbered is None)
+    if asked and not name.endswith((".npz", ".bin", ".safetensors", ".pkl", ".msgpack")):
         step = step_inside(path)
-    if step is None and not UNNUMBERED.fullmatch(Path(name).stem) and suffix != ".ckpt":
-        step = step_in_name(name)
-    elif step is None and inside:
-        step = step_in_name(name) if EPOCH_WORD.search(name) else UNKNOWN_STEP
-    files = {path.name: _stat(path)}
-    return Entry(path, step, layout, files, temporary=name != path.name) if step is not None else None
+        if step is None and numbered is None and (epoch := epoch_inside(path)) is not None:
+            step, layout = epoch, Format.EPOCHS
+    if step is None and numbered is None and not (_replaced(name) or name.endswith(".ckpt")):
+        return None  # weights of no known step: not written by a training loop, as far as the name tells
+    if step is None and numbered is not None and layout is Format.PLAIN and says_epoch(name):
+        layout = Format.EPOCHS
+    step = step if step is not None else numbered if numbered is not None else UNKNOWN_STEP
+    return Entry(path, step, layout, {path.name: _stat(path)}, temporary=name != path.name)
 
 
 def _directory_format(name: str, files: Mapping[str, FileStat]) -> tuple[Format, int] | None:
     """Return format and step of a directory, by its name first and by what is in it second."""
     distributed = ".metadata" in files or any(DISTCP.search(file) for file in files)
     if name.endswith(".ckpt") or (any(file.startswith("weights/") for file in files) and "step=" in name):
-        match = STEP_WORD.search(name)
-        return (Format.NEMO, int(match.group(1))) if match else None
+        return (Format.NEMO, step_in_name(name) or 0) if names_step(name) else None
     if any(re.match(r"random_states_\d+\.pkl$", file) for file in files) and (step := step_in_name(name)) is not None:
         return (Format.HUGGINGFACE if DIRECTORY_STEPS[Format.HUGGINGFACE].fullmatch(name) else Format.ACCELERATE), step
     if any(ORBAX_FILE.search(file) for file in files) and (step := step_in_name(name)) is not None:
@@ -309,7 +315,7 @@ def _directory_format(name: str, files: Mapping[str, FileStat]) -> tuple[Format,
 
 
 def _holds_weights(files: Iterable[str]) -> bool:
-    return any(Path(file).suffix in (*PLAIN_SUFFIXES, ".ckpt") or file.endswith("/.zarray") for file in files)
+    return any(file.endswith((*SUFFIXES, "/.zarray")) for file in files)
 
 
 def _looks_like_internevo(files: Iterable[str]) -> bool:

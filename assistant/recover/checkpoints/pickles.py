@@ -8,14 +8,15 @@ from __future__ import annotations
 import pickletools
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from assistant.recover.checkpoints.zipsource import ZipSource
 
-STEP_KEYS = ("global_step", "iter_num", "iteration", "iter", "step", "num_steps", "current_step", "steps", "batch")
+STEP_KEYS = ("global_step", "iter_num", "iteration", "iter", "step", "num_steps", "current_step", "steps", "num_updates", "batch")
 """Keys under which programs keep the step in the topmost dictionary, the surest first."""
+EPOCH_KEYS = ("epoch", "current_epoch", "epochs_run", "start_epoch")
 PICKLE_BYTES = 64 << 20
 """Of one pickle beside its tensors; that of a model of 100,000 tensors has some 20 MB."""
 MOST_OPCODES = 5_000_000
@@ -25,25 +26,38 @@ MOST_EXTENTS = 2_000_000
 
 def step_inside(path: Path) -> int | None:
     """Return the step that a file of `torch.save` holds in its topmost dictionary; None where it tells none."""
+    return _count_inside(path, STEP_KEYS)
+
+
+def epoch_inside(path: Path) -> int | None:
+    """Return the epoch that a file of `torch.save` holds; None where it tells none."""
+    return _count_inside(path, EPOCH_KEYS)
+
+
+def _count_inside(path: Path, keys: Sequence[str]) -> int | None:
     try:
         with ZipSource(path) as source, zipfile.ZipFile(source) as archive:
             member = next((one for one in archive.infolist() if one.filename.endswith("/data.pkl")), None)
             if member is None or member.file_size > PICKLE_BYTES or member.compress_type != zipfile.ZIP_STORED:
                 return None
-            return step_of_pickle(archive.read(member))
+            return _count_of_pickle(archive.read(member), keys)
     except (OSError, zipfile.BadZipFile, ValueError, RuntimeError, OverflowError, IndexError, zlib.error, EOFError):
         return None
 
 
 def step_of_pickle(raw: bytes) -> int | None:
     """Return the whole number behind the surest key of `STEP_KEYS` in a pickle; of several behind one key, the largest."""
-    steps: dict[str, int] = {}
+    return _count_of_pickle(raw, STEP_KEYS)
+
+
+def _count_of_pickle(raw: bytes, keys: Sequence[str]) -> int | None:
+    counts: dict[str, int] = {}
     key = ""
     for _, argument in _values(raw):
         if key and isinstance(argument, int) and not isinstance(argument, bool) and 0 <= argument <= LARGEST_STEP:
-            steps[key] = max(argument, steps.get(key, 0))
-        key = argument if isinstance(argument, str) and argument in STEP_KEYS else ""
-    return next((steps[name] for name in STEP_KEYS if name in steps), None)
+            counts[key] = max(argument, counts.get(key, 0))
+        key = argument if isinstance(argument, str) and argument in keys else ""
+    return next((counts[name] for name in keys if name in counts), None)
 
 
 class Segment(NamedTuple):

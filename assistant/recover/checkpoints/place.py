@@ -9,11 +9,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from assistant.records import Job
-from assistant.recover.batch_script import UNRESOLVED
-from assistant.recover.checkpoints.layout import DIRECTORY_STEPS, PLAIN_FOLDER, STEP_WORD, Format, step_in_name
+from assistant.recover.checkpoints.layout import DIRECTORY_STEPS, PLAIN_FOLDER, Format, names_step
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.directives import read_directives
 from assistant.recover.job_program import JobProgram
+from assistant.recover.shell_words import UNRESOLVED
 
 ENVIRONMENT = "NIGHTSHIFT_CHECKPOINTS"
 SAVE_VARIABLES = ("CHECKPOINT_DIR", "CHECKPOINTS_DIR", "CHECKPOINT_PATH", "CKPT_DIR", "SAVE_DIR", "OUTPUT_DIR", "OUT_DIR")
@@ -47,6 +47,8 @@ class Place:
     """For people: `#NIGHTSHIFT checkpoints= in the script`."""
     stated: bool = False
     """Whether owner or site say so in as many words: then nothing else is looked for."""
+    sure: bool = True
+    """False where the program may put another folder before it: that nothing lies there proves nothing."""
     inode: int = 0
     """Of the witness, else of the folder, as a node saw it: what has another one here lies on a disk of that node; 0: not known."""
     witness: Path | None = None
@@ -87,15 +89,17 @@ def checkpoint_places(
         places.append(Place(setting, "said by the settings", stated=True))
     if spec is not None and spec.environment.get(ENVIRONMENT):
         places.append(Place(_absolute(spec.environment[ENVIRONMENT], job), f"{ENVIRONMENT} in the job's environment", stated=True))
-    exported = next((path for one in programs if (path := one.launch.variables.get(ENVIRONMENT))), "")
+    exported = next((text for one in programs if (text := one.launch.variables.get(ENVIRONMENT))), "")
     if not places and exported and UNRESOLVED not in exported:
         places.append(Place(_absolute(exported, job), f"{ENVIRONMENT} in the script", stated=True))
     if places:
         return places
-    places += [Place(*one) for one in save_folders(programs)]
+    places += [Place(one.folder, one.how, sure=one.sure) for one in save_folders(programs)]
     logged = last_saved(log_lines)
     if logged:
-        places.append(Place(_absolute(logged, job), "the job's log"))
+        boxed = (one.launch for one in programs if one.launch.container is not None)
+        seen = (path for launch in boxed if (path := launch.outside(logged)) is not None)
+        places.append(Place(next(seen, None) or _absolute(logged, job), "the job's log"))
     if spec is not None:
         named = [name for name in SAVE_VARIABLES if spec.environment.get(name)]
         places += [Place(_absolute(spec.environment[name], job), f"{name} in the job's environment") for name in named]
@@ -143,7 +147,7 @@ def _folder_of(path: str) -> str:
         if place and any(pattern.fullmatch(part) for layout, pattern in DIRECTORY_STEPS.items() if layout is not Format.INTERNEVO):
             return "/".join(parts[:place])
     if len(parts) > 1 and (parts[-1].isdecimal() or re.search(r"\.(?:ckpt|pt|pth|npz|bin|safetensors)$", parts[-1])):
-        if STEP_WORD.search(parts[-1]) and step_in_name(parts[-1]) is not None:
+        if names_step(parts[-1]):
             return "/".join(parts[:-1])  # the file is the checkpoint: `run/ckpt5/step_000010.npz` lies in `run/ckpt5`
         parts = parts[:-1]
     if len(parts) > 1 and PLAIN_FOLDER.fullmatch(parts[-1]):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from assistant.recover.batch_script import UNRESOLVED, absolute
 from assistant.recover.installed_trainers import installed_folders
 from assistant.recover.job_program import JobProgram, Option
+from assistant.recover.shell_words import UNRESOLVED
 from assistant.recover.trainer_source import SourceCall, TrainerSource
 
 SAVE_OPTIONS = (
@@ -35,7 +36,7 @@ SAVE_OPTIONS = (
         "checkpoint_save_path",
         "save_checkpoint_path",
     ),
-    *("checkpoints", "dirpath", "checkpoint.save_dir", "checkpoint.dir", "checkpoint.path"),
+    *("checkpoints", "dirpath", "checkpoint.save_dir", "checkpoint.dir", "checkpoint.path", "checkpoint.folder"),
     *("checkpointing.checkpoints_path", "checkpoint_config.checkpoint_dir", "trainer.default_local_dir"),
     *(
         "explicit_log_dir",
@@ -51,6 +52,12 @@ SAVE_OPTIONS = (
     *("run_dir", "log_dir", "output", "out", "save_to", "model_save_path"),
 )
 """Names of options that name such a folder, the surest first."""
+TORCHTITAN_OWN = ("checkpoint.interval", "checkpoint.enable", "checkpoint.folder", "checkpoint.enable_checkpoint", "model.flavor")
+"""Options that torchtitan has beside those of its job."""
+ROOT_OPTION = re.compile(
+    r"(?:(?:output|out|save|results?|project|experiments?|exp|run|log|work|base|data|storage)_?)?(?:root|base|prefix)(?:_?(?:dir|path|folder))?"
+)
+"""Options that name a folder in which a program makes another."""
 LOADED_FROM = ("checkpointer.checkpoint_dir",)
 """Options that end like those and name the weights that training starts from: torchtune's."""
 NAMES = (
@@ -103,6 +110,8 @@ class SaveFolder(NamedTuple):
     folder: Path
     how: str
     """For people: `--output_dir on the command line of train.py`."""
+    sure: bool = True
+    """False where the program may join it with another option that names a folder above it."""
 
 
 def save_folders(programs: Sequence[JobProgram]) -> list[SaveFolder]:
@@ -110,9 +119,9 @@ def save_folders(programs: Sequence[JobProgram]) -> list[SaveFolder]:
     folders: dict[Path, SaveFolder] = {}
     for program in programs:
         for path, how in _of_program(program):
-            folder = absolute(path, program.launch.folder) if path else None
+            folder = program.launch.outside(path) if path else None
             if folder is not None and folder not in folders:
-                folders[folder] = SaveFolder(folder, how)
+                folders[folder] = SaveFolder(folder, how, not _may_be_joined(program, path, how))
     return list(folders.values())
 
 
@@ -121,7 +130,7 @@ def _of_program(program: JobProgram) -> Iterator[tuple[str, str]]:
     dump = program.option("job.dump_folder", "dump_folder")
     known = folder is not None and dump is not None
     # torchtitan: two parts, with defaults, which a configuration that cannot be read may replace
-    if (folder is not None or dump is not None or is_torchtitan(program)) and (known or not program.unread("job.config_file")):
+    if is_torchtitan(program) and (known or not program.unread("job.config_file")):
         above, below = dump.value if dump else "outputs", folder.value if folder else "checkpoint"
         yield str(PurePosixPath(above) / below), _how(folder or dump, program, "torchtitan's default")
     for folder_option in installed_folders(program):
@@ -136,11 +145,20 @@ def _of_program(program: JobProgram) -> Iterator[tuple[str, str]]:
         yield from _of_source(source)
 
 
+def _may_be_joined(program: JobProgram, path: str, how: str) -> bool:
+    """Tell whether a relative folder of a configuration stands beside a folder that an unknown program may put before it."""
+    if path.startswith(("/", "~", "./", "../")) or how.endswith("form") or is_torchtitan(program) or "default" in how:
+        return False
+    return any(ROOT_OPTION.fullmatch(option.last) and "/" in option.value and option.value != path for option in program.options)
+
+
 def is_torchtitan(program: JobProgram) -> bool:
-    """Tell whether a program is torchtitan's, by its module or its configuration."""
+    """Tell whether a program is torchtitan's, by its module, its imports or, where it cannot be read, options of its own."""
     if program.launch.program.startswith("torchtitan.") or "torchtitan/" in program.launch.program:
         return True
-    return program.option("job.config_file") is not None and program.option("checkpoint.interval") is not None
+    if any(source.parsed for source in program.sources):
+        return any(name.partition(".")[0] == "torchtitan" for source in program.sources for name in source.modules)
+    return program.option("job.config_file", "job.dump_folder") is not None and program.option(*TORCHTITAN_OWN) is not None
 
 
 def _how(option: Option | None, program: JobProgram, default: str = "") -> str:

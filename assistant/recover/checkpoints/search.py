@@ -17,7 +17,8 @@ from pathlib import Path
 from assistant.errors import InputError, OwnerDenied, ToolError, UnreadableFile
 from assistant.records import Job
 from assistant.recover.checkpoints.inventory import Inventory, inventory
-from assistant.recover.checkpoints.layout import EPOCH_WORD, SET_ASIDE, STEP_WORD, could_be_checkpoint, entries
+from assistant.recover.checkpoints.layout import NOT_A_CHECKPOINT, SET_ASIDE, could_be_checkpoint, entries
+from assistant.recover.checkpoints.names import SUFFIXES, Unit, number_in
 from assistant.recover.checkpoints.place import Place, checkpoint_places, last_saved, process_places
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.job_program import JobProgram, programs_of, saves_nothing
@@ -203,7 +204,11 @@ def _of_unknown_layout(folder: Path, since: datetime | None) -> str:
         return ""
     oldest = (since - CLOCKS_APART).timestamp()
     for child in list_folder(folder, WALK_ENTRIES):
-        numbered = STEP_WORD.search(child.name) or EPOCH_WORD.search(child.name)
+        named = number_in(child.name)
+        # weights in a folder of checkpoints are what the training leaves behind, by whatever name
+        numbered = (named is not None and named.unit is not Unit.UNNAMED) or (
+            child.name.endswith(SUFFIXES) and not NOT_A_CHECKPOINT.search(child.name)
+        )
         noise = child.suffix in NO_SAVE_SUFFIXES or "tfevents" in child.name or could_be_checkpoint(child.name, folder=False)
         if numbered and not noise and not is_folder(child) and _changed(child, False) >= oldest:
             return str(child)
@@ -332,7 +337,7 @@ def _without(
         )
     if unreadable:
         return SaveState.UNKNOWN, f"whether job {job.id} saved is not known: {unreadable}"
-    definite = [place for place in places if "log" not in place.how]
+    definite = [place for place in places if "log" not in place.how and place.sure]
     if definite:
         named = ", ".join(f"{place.folder} ({place.how})" for place in definite[:2])
         return SaveState.NEVER_SAVED, f"the job never saved a checkpoint: there is none in {named}, and its log tells of no save"

@@ -185,8 +185,9 @@ def _ranks_of_one_step(entry: Entry) -> list[str]:
     ranks = [int(match.group(1)) for name in entry.files if (match := RANK_WORD.search(name))]
     gaps = _gaps(ranks) if len(ranks) > 1 else []
     problems = [f"files of rank {named([str(gap) for gap in gaps])} are missing"] if gaps else []
-    if entry.step == UNKNOWN_STEP and step_in_name(entry.path.name) is None:
-        problems.append("tells its step neither by its name nor inside")
+    if entry.step == UNKNOWN_STEP and step_in_name(entry.path.name) != UNKNOWN_STEP:
+        counted = "only its epoch, beside others that tell their step" if entry.format is Format.EPOCHS else ""
+        problems.append(f"tells {counted or 'its step neither by its name nor inside'}")
     return problems
 
 
@@ -266,4 +267,5 @@ CHECKS: dict[Format, Callable[[Entry], list[str]]] = {
     Format.COMPOSER: _ranks_of_one_step,
     Format.ORBAX: _orbax,
     Format.PLAIN: _ranks_of_one_step,
+    Format.EPOCHS: _ranks_of_one_step,
 }

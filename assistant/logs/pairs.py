@@ -1,0 +1,99 @@
+"""Read lines of metrics in forms that no framework is known for: `step:46 - loss:2.3 - lr:1e-4`, and tables under a header.
+
+A line counts that names a step among three or more numbers with names, or a row of numbers under a header with a step. Lines that
+tell of a save, a load or a resumption do not. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+NUMBER = r"[-+]?(?:\d{1,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,4})?|\.\d{1,40}|(?i:nan|inf(?:inity)?))"
+PAIR = re.compile(
+    rf"(?P<key>[A-Za-z_@][\w./@()-]{{0,80}}(?: [A-Za-z_][\w/-]{{0,30}})?)\s{{0,8}}[:=]\s{{0,8}}(?:\w{{1,20}}\.\w{{1,20}}\()?"
+    rf"(?P<value>{NUMBER})(?![\w.:/-]*\w)"
+)
+STEP = re.compile(
+    r"(?:^|[/. @])(?:(?:global|update|train|training|trainer|opt|optimizer|policy|current)[_ ]?)?"
+    r"(?:steps?|iters?|iterations?|updates?|num_updates|batch_idx|opt_step)$",
+    re.IGNORECASE,
+)
+LOSS = re.compile(r"(?:^|[/. ])(?:(?:train|training|total|lm|mean|avg)_?)?loss$", re.IGNORECASE)
+NORM = re.compile(r"(?:^|[/. ])(?:global_|total_)?(?:grad(?:ient)?_?norm|gnorm)$", re.IGNORECASE)
+OTHER_MATTER = re.compile(
+    r"\b(?:sav(?:e|ed|ing)|load(?:ed|ing)?|restor\w{1,6}|resum\w{1,6}|checkpoint\w{0,8}|eval\w{0,8}|valid\w{0,8}|test(?:ing)?|best|config|args?"
+    r"|max_\w{1,20}|total_steps)\b",
+    re.IGNORECASE,
+)
+"""What a line about something else than a training step says."""
+FEWEST_PAIRS = 3
+FEWEST_COLUMNS = 2
+LONGEST = 4000
+_PAIRED = re.compile(r"(?:step|iter|iteration|update|idx)s?\)?\s{0,8}[:=]\s{0,8}\d", re.IGNORECASE)
+_TITLE = re.compile(
+    r"(?:^|[|│┃\t,]|\s\s)\s{0,4}(?:\w{1,20}[_ /])?(?:step|iter|iteration|update)s?\s{0,4}(?:$|[|│┃\t,]|\s\s)", re.IGNORECASE
+)
+"""Looked for first, because that is cheap."""
+_CELLS = re.compile(r"\s*[|│┃]\s*|\t+|\s{2,}|\s*,\s*")
+_PREFIX = re.compile(r"^\s{0,20}(?:\([^)]{1,80}\)|\[[^\]]{1,80}\])\s{0,8}")
+_ROW = re.compile(r"\s{0,40}(?:\([^)]{1,80}\)|\[[^\]]{1,80}\])?[\s|│┃]{0,40}[-+\d.]")
+_NUMBER_ALONE = re.compile(NUMBER)
+
+
+class Reading(NamedTuple):
+    """The metrics of one line."""
+
+    step: int
+    loss: str | None
+    norm: str | None
+
+
+class TableReader:
+    """Reads rows of numbers under the header that stood last."""
+
+    def __init__(self) -> None:
+        """Begin with no header."""
+        self.columns: tuple[str, ...] = ()
+        """Of the header that stood last and names a step."""
+
+    def take(self, text: str) -> Reading | None:
+        """Return what a row says; None for a header and for any other line."""
+        if len(text) > LONGEST or not (_TITLE.search(text) or (self.columns and _ROW.match(text))):
+            return None
+        cells = [cell for cell in _CELLS.split(_PREFIX.sub("", text).strip(" |│┃\t")) if cell]
+        if len(cells) < FEWEST_COLUMNS:
+            return None
+        names = [cell.strip() for cell in cells]
+        if all(re.fullmatch(r"[A-Za-z_@][\w ./()%@-]{0,60}", name) for name in names):
+            stepped = sum(STEP.search(name) is not None for name in names) == 1
+            self.columns = tuple(names) if stepped and len(set(names)) == len(names) else ()
+            return None
+        if len(names) != len(self.columns):
+            return None
+        values = dict(zip(self.columns, names, strict=True))
+        if not all(_NUMBER_ALONE.fullmatch(value.rstrip("%")) for value in values.values()):
+            return None
+        return _reading(values)
+
+
+def pairs_reading(text: str) -> Reading | None:
+    """Return the metrics of a line of names with numbers; None where it names no step among them, or is about something else."""
+    if len(text) > LONGEST or not _PAIRED.search(text):
+        return None
+    matches = list(PAIR.finditer(text))
+    if len(matches) < FEWEST_PAIRS or OTHER_MATTER.search(text, 0, matches[0].end()):
+        return None
+    values: dict[str, str] = {}
+    for match in matches:
+        values.setdefault(match["key"].strip(), match["value"])
+    return _reading(values)
+
+
+def _reading(values: dict[str, str]) -> Reading | None:
+    steps = [int(value) for key, value in values.items() if STEP.search(key) and value.isdecimal() and len(value) <= 15]
+    if not steps:
+        return None
+    loss = next((value for key, value in values.items() if LOSS.search(key)), None)
+    norm = next((value for key, value in values.items() if NORM.search(key)), None)
+    return Reading(steps[0], loss, norm)

@@ -1,0 +1,182 @@
+"""Which number in the name of a checkpoint is its step: of several the one that the name itself calls so.
+
+A name is cut into words and numbers. A number belongs to the word before it, or to the unit right behind it. Dates, measures
+(`val_loss=1.23`), sizes (`7b`) and numbers of runs or ranks are no steps. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Unit(StrEnum):
+    """What the number in a name counts."""
+
+    STEP = "step"
+    EPOCH = "epoch"
+    UNNAMED = "unnamed"
+    """The name does not say: mostly steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class NameNumber:
+    """The number that orders a checkpoint among others of its kind."""
+
+    number: int
+    unit: Unit
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    word: str
+    """Lower case; empty for a number."""
+    digits: str
+    """Empty for a word; with a point or an exponent it is a measure."""
+    joint: str
+    """What stands between it and the part before."""
+
+
+SUFFIXES = (".pth.tar", ".pt.tar", ".pt", ".pth", ".npz", ".bin", ".safetensors", ".pkl", ".msgpack", ".ckpt")
+STEP_WORDS = frozenset(
+    ("step steps gstep gs iter iters iteration iterations it its itr update updates upd nupdates batch batches ba ntoken").split()
+)
+STEP_ENDINGS = ("step", "steps", "iter", "iters", "iteration", "iterations")
+EPOCH_WORDS = frozenset("ep eps epoch epochs e epo".split())
+EPOCH_ENDINGS = ("epoch", "epochs")
+NEUTRAL = frozenset(
+    (
+        "ckpt ckpts checkpoint checkpoints chkpt chkpnt cp model models snapshot snapshots save saved state states "
+        "weights weight net network params param train training trainer last latest rolling resume backup unet "
+        "transformer policy actor critic"
+    ).split()
+)
+"""Words that say no more than that this is a checkpoint: a number behind one of them orders it."""
+MEASURES = frozenset(
+    (
+        "loss losses acc accuracy ppl perplexity bleu rouge f auc score map ap iou miou dice wer cer mse mae rmse psnr "
+        "ssim fid kl reward ret return metric val valid validation test eval best top lr wd bs bsz batchsize seed run "
+        "exp experiment version v rev fold trial try job id node nodes gpu gpus world rank tp pp dp cp mp size dim "
+        "hidden layer layers head heads seq len length ctx vocab tokens token tok samples sample hours h min minutes s "
+        "sec seconds of part shard chunk fp bf int p k gpt llama bert t resnet vit"
+    ).split()
+)
+"""Words whose numbers measure or name something else."""
+SIZES = frozenset("b bn m t g gb mb kb tb tok tokens h hr hrs min mins s sec x d bit bits way shot nm px".split())
+"""Units behind a number that make it a size: `7b`, `tokens84B`."""
+THOUSANDS = {"k": 1_000, "m": 1_000_000}
+ROLLING = frozenset(
+    "last latest newest recent current curr resume autosave autoresume rolling preempt preempted preemption".split()
+)
+"""Words of names that are written again at each save."""
+ROLLING_COMPANIONS = NEUTRAL | STEP_WORDS | EPOCH_WORDS | {"run", "full", "v", "most", "rank", "distributed"}
+MOST_CHARACTERS = 400
+_PART = re.compile(r"(?P<digits>\d{1,40}(?:\.\d{1,40})?(?:[eE][-+]\d{1,4})?)|(?P<word>[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[A-Z])")
+_DATE = re.compile(
+    r"(?<!\d)(?:19|20)\d\d[-_.]?(?:0[1-9]|1[0-2])[-_.]?(?:0[1-9]|[12]\d|3[01])(?!\d)"
+    r"(?:[-_T ]{1,2}(?:[01]\d|2[0-3])(?:[-_:.hH]?[0-5]\d[-_:.mM]?[0-5]\d(?!\d)|[-_:.hH][0-5]\d(?!\d)))?"
+)
+_SECONDS_SINCE_1970 = re.compile(r"1[3-9]\d{8}(?:\d{3})?")
+_STEP_BEFORE = re.compile(r"(?:step|iter|iteration|update|batch)s?[=_-]{0,2}$", re.IGNORECASE)
+
+
+def without_suffix(name: str) -> str:
+    """Return a name without the suffix of a file of weights."""
+    return next((name[: -len(suffix)] for suffix in SUFFIXES if name.lower().endswith(suffix)), name)
+
+
+def number_in(name: str) -> NameNumber | None:
+    """Return the number that orders a checkpoint among its like; None where its name has none.
+
+    A number that is called a step comes first (of several one called global, else the last), then one without a name, then an
+    epoch.
+    """
+    parts = list(_parts(without_suffix(name[:MOST_CHARACTERS])))
+    steps: list[tuple[int, bool]] = []
+    epochs: list[_Part] = []
+    unnamed: list[tuple[int, _Part]] = []
+    glued: list[int] = []
+    for place, part in enumerate(parts):
+        if not part.digits or not part.digits.isdecimal() or len(part.digits) > 18:
+            continue
+        kind, times = _kind(parts, place)
+        number = int(part.digits) * times
+        if kind == "step":
+            steps.append((number, any(one.word == "global" for one in parts[max(0, place - 2) : place])))
+        elif kind == "epoch":
+            epochs.append(part)
+        elif kind == "unnamed":
+            unnamed.append((number, part))
+        elif kind == "glued":
+            glued.append(number)
+    if steps:
+        return NameNumber(next((number for number, whole in reversed(steps) if whole), steps[-1][0]), Unit.STEP)
+    if epochs:
+        # `epoch3_1000` is of step 1000; of `epoch_3_2` nobody knows what the 2 is
+        beside = [number for number, part in unnamed if len(part.digits) > len(epochs[-1].digits)]
+        return NameNumber(beside[-1], Unit.UNNAMED) if beside else NameNumber(int(epochs[-1].digits), Unit.EPOCH)
+    plain = [number for number, _ in unnamed] or glued
+    return NameNumber(plain[-1], Unit.UNNAMED) if plain else None
+
+
+def is_rolling(name: str) -> bool:
+    """Tell whether a name is written again at each save (`epoch_latest.pt`, `last-v1.ckpt`), so that it tells no step."""
+    parts = list(_parts(without_suffix(name[:MOST_CHARACTERS])))
+    words = {part.word for part in parts if part.word}
+    numbered = any(part.digits and (not place or parts[place - 1].word not in ("v", "rank")) for place, part in enumerate(parts))
+    return bool(words & ROLLING) and words <= ROLLING | ROLLING_COMPANIONS and not numbered
+
+
+def says_epoch(name: str) -> bool:
+    """Tell whether a name counts epochs, as far as it says so, and no steps: `epoch_3.pt`, `epoch_latest.pt`."""
+    found = number_in(name)
+    if found is not None:
+        return found.unit is Unit.EPOCH
+    return any(_is_epoch(part.word) for part in _parts(without_suffix(name[:MOST_CHARACTERS])) if part.word)
+
+
+def _parts(stem: str) -> Iterator[_Part]:
+    stem = _DATE.sub(lambda match: match[0] if _STEP_BEFORE.search(stem, 0, match.start()) else "-", stem)
+    end = 0
+    for match in _PART.finditer(stem):
+        digits = match["digits"] or ""
+        if digits and _SECONDS_SINCE_1970.fullmatch(digits) and not _STEP_BEFORE.search(stem, 0, match.start()):
+            digits = digits + ".0"  # a time, which orders nothing that is compared with steps
+        yield _Part((match["word"] or "").lower(), digits, stem[end : match.start()])
+        end = match.end()
+
+
+def _kind(parts: Sequence[_Part], place: int) -> tuple[str, int]:
+    """Return what the number at a place counts, and by how much it is to be multiplied: `iter_120k`."""
+    before = parts[place - 1] if place else _Part("", "", "")
+    behind = parts[place + 1] if place + 1 < len(parts) else _Part("", "", "")
+    counted = parts[place + 2] if place + 2 < len(parts) else _Part("", "", "")
+    times = 1
+    if behind.word and not behind.joint:
+        if behind.word in THOUSANDS and (_is_step(before.word) or _is_step(counted.word) or behind.word == "k"):
+            times, behind = THOUSANDS[behind.word], counted
+        elif behind.word in SIZES:
+            return "size", 1
+    own = before.word if not before.digits else ""
+    if _is_step(own):
+        return "step", times
+    unit_behind = behind.word and not (place + 2 < len(parts) and times == 1 and parts[place + 2].digits)
+    if _is_epoch(own):
+        return "epoch", times
+    if unit_behind and _is_step(behind.word):
+        return "step", times
+    if unit_behind and _is_epoch(behind.word) and len(behind.word) > 1:
+        return "epoch", times
+    if own in MEASURES or ("=" in parts[place].joint and own not in NEUTRAL):
+        return "measure", 1
+    return ("glued" if own and not parts[place].joint and own not in NEUTRAL else "unnamed"), times
+
+
+def _is_step(word: str) -> bool:
+    return word in STEP_WORDS or word.endswith(STEP_ENDINGS)
+
+
+def _is_epoch(word: str) -> bool:
+    return word in EPOCH_WORDS or word.endswith(EPOCH_ENDINGS)

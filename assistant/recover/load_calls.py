@@ -1,0 +1,41 @@
+"""What the calls of a training program load: checkpoints of its own or something else, one file or what a run chooses."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import PurePosixPath
+
+from assistant.recover.checkpoints.layout import could_be_checkpoint
+from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.trainer_source import UNKNOWN, SourceCall, TrainerSource
+
+SAVED_NAMES = re.compile(
+    r"ckpt|check_?point|step|iter|epoch|save|resume|latest|last|snapshot|state|get_last|\bout|model_\*|\.ckpt\b", re.IGNORECASE
+)
+BASE_NAMES = re.compile(r"pretrain|base_model|init_weights|teacher|vocab|token|dataset", re.IGNORECASE)
+
+
+def only_file(source: TrainerSource, call: SourceCall) -> str:
+    """Return the name of the one file that a call loads at each start; empty where it is not known before the run."""
+    value = source.value(call.positional[0]) if call.positional else UNKNOWN
+    if not isinstance(value, str) or UNRESOLVED in value:
+        return ""
+    name = PurePosixPath(value).name
+    return name if could_be_checkpoint(name, folder=False) else ""
+
+
+def about_saves(source: TrainerSource, call: SourceCall) -> bool:
+    """Tell whether a call is about checkpoints, by how its object and its arguments are written: not about data or base weights."""
+    nodes: list[ast.expr] = [*call.positional, *call.keywords.values()]
+    nodes += source.names.get(call.name.partition(".")[0], [])
+    written = " ".join([call.name, *(source.text_of(node) for node in nodes), *(str(source.value(node)) for node in nodes)])
+    return SAVED_NAMES.search(written) is not None and BASE_NAMES.search(written) is None
+
+
+def known_at_run_only(source: TrainerSource, call: SourceCall) -> bool:
+    """Tell whether what a call loads is chosen while it runs; weights of a model that are put in place are no load of their own."""
+    if call.method == "load_state_dict":
+        return False
+    values = [source.value(node) for node in call.positional[:1] or list(call.keywords.values())[:1]]
+    return not values or values[0] is UNKNOWN or (isinstance(values[0], str) and UNRESOLVED in values[0])

@@ -1,0 +1,475 @@
+"""What commands of a pipeline make of the lines that they are given: sort, head, tail, grep, sed, awk, cut, tr and their like.
+
+A safe subset, worked out and never run. What is not in it is `Unresolved`.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+from assistant.errors import ContentError
+from assistant.linear_patterns import linear_pattern
+from assistant.recover.shell_folders import Collation, Unresolved, version_key
+
+MOST_PATTERN = 400
+_NUMBER = r"\s{0,400}(-?\d{0,40}(?:\.\d{0,40})?)"
+_EXPONENT = _NUMBER[:-1] + r"(?:[eE][-+]?\d{1,3})?)"
+NUMBERS = {"n": re.compile(_NUMBER), "h": re.compile(_NUMBER + "([KMGTP]?)"), "g": re.compile(_EXPONENT)}
+"""How `sort` reads a number, by its option."""
+
+
+class Line(NamedTuple):
+    """A line that a command prints."""
+
+    text: str
+    origin: str = ""
+    """Absolute path of the file that it is about; empty where it is about none, or several."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The lines that a command prints."""
+
+    lines: tuple[Line, ...]
+    ordered: bool = True
+    """Whether their order is known: `find` prints as the file system likes."""
+
+
+Filter = Callable[[list[str], Stream, Collation], Stream]
+
+
+def filtered(name: str, words: list[str], given: Stream, order: Collation) -> Stream:
+    """Return what a command makes of its input.
+
+    Raises:
+        Unresolved: The command, or an option of it, is none of those that are followed.
+    """
+    command = FILTERS.get(name)
+    if command is None:
+        raise Unresolved(name)
+    return command(words, given, order)
+
+
+def options_of(words: Sequence[str], flags: str, values: str) -> tuple[dict[str, str], list[str]]:
+    """Return short options by letter, and the other words.
+
+    Args:
+        words: Behind the command's name.
+        flags: Letters without a value.
+        values: Letters with one.
+
+    Raises:
+        Unresolved: Another option is given.
+    """
+    options: dict[str, str] = {}
+    others: list[str] = []
+    waiting = list(words)
+    while waiting:
+        word = waiting.pop(0)
+        if word == "--":
+            return options, others + waiting
+        if not word.startswith("-") or word == "-":
+            others.append(word)
+            continue
+        letters = word[1:]
+        while letters:
+            letter, letters = letters[0], letters[1:]
+            if letter in flags:
+                options[letter] = ""
+            elif letter in values:
+                if not letters and not waiting:
+                    raise Unresolved(word)
+                options[letter] = letters or waiting.pop(0)
+                letters = ""
+            else:
+                raise Unresolved(word)
+    return options, others
+
+
+def _sort(words: list[str], given: Stream, order: Collation) -> Stream:
+    names = {"--reverse": "-r", "--version-sort": "-V", "--numeric-sort": "-n", "--general-numeric-sort": "-g", "--unique": "-u"}
+    words = [names.get(word, "-k" + word[6:] if word.startswith("--key=") else word) for word in words]
+    keys = _repeated(words, "k")
+    options, files = options_of(words, "nrVghusdfbz", "kt")
+    if files or set(options) & set("dfb"):
+        raise Unresolved(" ".join(words))
+    kind = next((letter for letter in "nVgh" if letter in options), "")
+    rules = [_key_rule(text, options.get("t"), kind, "r" in options) for text in keys]
+    rules = rules or [(lambda text: text, kind, "r" in options)]
+
+    def compare(first: Line, second: Line) -> int:
+        for cut, by, backwards in rules:
+            left, right = _sort_value(cut(first.text), by, order), _sort_value(cut(second.text), by, order)
+            if left != right:
+                return (1 if left > right else -1) * (-1 if backwards else 1)
+        if "s" in options or "u" in options:
+            return 0
+        left, right = order(first.text), order(second.text)
+        return ((left > right) - (left < right)) * (-1 if "r" in options else 1)
+
+    lines = sorted(given.lines, key=functools.cmp_to_key(compare))
+    if "u" in options:
+        lines = [line for place, line in enumerate(lines) if not place or compare(lines[place - 1], line)]
+    tied = not given.ordered and any(not compare(a, b) and a.text != b.text for a, b in pairwise(lines))
+    return Stream(tuple(lines), ordered=not tied)
+
+
+def _repeated(words: Sequence[str], letter: str) -> list[str]:
+    """Return the values of an option that may be given more than once."""
+    found = []
+    for place, word in enumerate(words):
+        match = re.fullmatch(rf"-[a-zA-Z]*?{letter}(.*)", word)
+        if match is not None and not word.startswith("--"):
+            found += [match[1] or (words[place + 1] if place + 1 < len(words) else "")]
+    return found
+
+
+def _key_rule(text: str, separator: str | None, kind: str, backwards: bool) -> tuple[Callable[[str], str], str, bool]:
+    match = re.fullmatch(r"(\d{1,4})(?:\.(\d{1,4}))?([a-zA-Z]*)(?:,(\d{1,4})(?:\.(\d{1,4}))?([a-zA-Z]*))?", text)
+    if match is None:
+        raise Unresolved(text)
+    own = match[3] + (match[6] or "")
+    if set(own) - set("nrVgh") or (match[5] and match[5] != "0"):
+        raise Unresolved(text)
+    first, letter, last = int(match[1]), int(match[2] or 1), int(match[4]) if match[4] else 0
+    kind = next((one for one in own if one in "nVgh"), kind if not own else "")
+
+    def cut(line: str) -> str:
+        fields = line.split(separator) if separator else re.findall(r"[ \t]*[^ \t]+", line)
+        chosen = fields[first - 1 : last or None]
+        return (separator or "").join(chosen)[letter - 1 :]
+
+    return cut, kind, "r" in own if own else backwards
+
+
+def _sort_value(text: str, kind: str, order: Collation) -> Any:
+    if kind == "V":
+        return version_key(text)
+    if not kind:
+        return order(text)
+    match = NUMBERS[kind].match(text)
+    number = match[1] if match is not None and re.search(r"\d", match[1]) else "0"
+    if kind == "h" and match is not None:
+        return (" KMGTP".find(match[2] or " "), _decimal(number))
+    return _decimal(number)
+
+
+def _decimal(text: str) -> Fraction:
+    """Return a number without loss: times in nanoseconds have more digits than a float."""
+    try:
+        return Fraction(text if not text.endswith(".") else text[:-1])
+    except ValueError:
+        return Fraction(0)
+
+
+def _ends(words: list[str], given: Stream, *, head: bool) -> Stream:
+    words = [re.sub(r"^-(\d+)$", r"-n\1", re.sub(r"^--lines=?", "-n", word)) for word in words]
+    options, files = options_of(words, "qvz", "n")
+    count = options.get("n", "10")
+    if files or not re.fullmatch(r"[-+]?\d{1,9}", count):
+        raise Unresolved(" ".join(words))
+    if not given.ordered and len(given.lines) > 1:
+        raise Unresolved("the order of its input")
+    number = int(count.lstrip("+-"))
+    if head:
+        lines = given.lines[: len(given.lines) - number] if count.startswith("-") else given.lines[:number]
+    else:
+        lines = given.lines[max(0, number - 1) :] if count.startswith("+") else given.lines[-number:] if number else ()
+    return Stream(tuple(lines))
+
+
+def _grep(words: list[str], given: Stream, order: Collation) -> Stream:
+    extended = words[0] == "egrep" if words else False
+    options, rest = options_of(words[1:] if words[:1] in (["egrep"], ["fgrep"], ["grep"]) else words, "vEoPiFhsaz", "em")
+    pattern = options.get("e") or (rest.pop(0) if rest else "")
+    if rest or not pattern or ("m" in options and options["m"] != "1"):
+        raise Unresolved(" ".join(words))
+    source, group = _grep_pattern(pattern, options, extended=extended)
+    match = _compiled(source, caseless="i" in options)
+    lines = []
+    for line in given.lines:
+        hits = list(match.finditer(line.text.encode()))
+        if "v" in options:
+            lines += [] if hits else [line]
+        elif "o" in options:
+            lines += [replace_text(line, hit.group(group).decode()) for hit in hits if hit.group(group)]
+        else:
+            lines += [line] if hits else []
+    if "m" in options:
+        if not given.ordered and len(lines) > 1:
+            raise Unresolved("the order of its input")
+        lines = lines[:1]
+    return Stream(tuple(lines), given.ordered)
+
+
+def _grep_pattern(pattern: str, options: dict[str, str], *, extended: bool) -> tuple[str, int]:
+    """Return a pattern as RE2 takes it, and the group that is printed."""
+    if "F" in options:
+        return re.escape(pattern), 0
+    if "P" not in options:
+        return (pattern if extended or "E" in options else _basic(pattern)), 0
+    ahead = re.fullmatch(r"(.*)\(\?=([^()]*)\)", pattern, re.DOTALL)
+    tail = f"(?:{ahead[2]})" if ahead else ""
+    pattern = ahead[1] if ahead else pattern
+    behind = re.fullmatch(r"\(\?<=([^()]*)\)(.*)", pattern, re.DOTALL) or re.fullmatch(r"(.*?)\\K(.*)", pattern, re.DOTALL)
+    if behind is not None:
+        return f"(?:{behind[1]})(?P<kept>{behind[2]}){tail}", _group_of(behind[1])
+    return f"(?P<kept>{pattern}){tail}", 1
+
+
+def _group_of(before: str) -> int:
+    return 1 + len(re.findall(r"(?<!\\)\((?!\?)", before))
+
+
+def _compiled(pattern: str, *, caseless: bool = False) -> Any:
+    if len(pattern) > MOST_PATTERN:
+        raise Unresolved(pattern)
+    try:
+        return linear_pattern(pattern, caseless=caseless)
+    except ContentError as error:
+        raise Unresolved(pattern) from error
+
+
+def _basic(pattern: str) -> str:
+    """Return a basic regular expression, in which a backslash before `(` makes a group, as an extended one."""
+    parts = []
+    for piece in re.findall(r"\\.|\[\^?\]?(?:\[:\w+:\]|[^\]])*\]|.", pattern, re.DOTALL):
+        if len(piece) == 2 and piece[1] in "(){}+?|":
+            parts.append(piece[1])
+        elif piece in ("(", ")", "{", "}", "+", "?", "|") or (piece == "*" and not parts):
+            parts.append("\\" + piece)
+        else:
+            parts.append(piece)
+    return "".join(parts)
+
+
+def replace_text(line: Line, text: str) -> Line:
+    """Return a line that was changed; it is still about the same file."""
+    return line._replace(text=text)
+
+
+def _sed(words: list[str], given: Stream, order: Collation) -> Stream:
+    words = ["-E" if word in ("-r", "--regexp-extended") else "-n" if word in ("--quiet", "--silent") else word for word in words]
+    scripts = _repeated(words, "e")
+    options, rest = options_of(words, "nEs", "e")
+    scripts = scripts or ([rest.pop(0)] if rest else [])
+    if rest or not scripts:
+        raise Unresolved(" ".join(words))
+    for part in (part for script in scripts for part in _sed_commands(script)):
+        given = _sed_step(part, given, extended="E" in options, quiet="n" in options)
+    return given
+
+
+def _sed_commands(script: str) -> list[str]:
+    """Cut a script at semicolons that stand in no pattern."""
+    found, rest = [], script.strip()
+    while rest:
+        match = re.match(r"s(.)(?:\\.|(?!\1).)*\1(?:\\.|(?!\1).)*\1[gpE]*|[^;]+", rest, re.DOTALL)
+        if match is None:
+            raise Unresolved(script)
+        found.append(match[0].strip())
+        rest = rest[match.end() :].lstrip("; \t\n")
+    return found
+
+
+def _sed_step(command: str, given: Stream, *, extended: bool, quiet: bool) -> Stream:
+    lines = given.lines
+    match = re.fullmatch(r"s(.)((?:\\.|(?!\1).)*)\1((?:\\.|(?!\1).)*)\1([gp]*)", command, re.DOTALL)
+    if match is not None:
+        source, target = (text.replace(f"\\{match[1]}", match[1]) for text in (match[2], match[3]))
+        pattern = _compiled(source if extended else _basic(source))
+        changed = [(line, _substituted(line.text, pattern, target, every="g" in match[4])) for line in lines]
+        if quiet:
+            changed = [(line, text) for line, text in changed if text is not None] if "p" in match[4] else []
+        elif "p" in match[4]:
+            raise Unresolved(command)
+        return replace(given, lines=tuple(line if text is None else replace_text(line, text) for line, text in changed))
+    about = re.fullmatch(r"/((?:\\.|[^/])*)/(!?)([dp])", command)
+    if about is not None:
+        pattern = _compiled(about[1] if extended else _basic(about[1]))
+        wanted = ((about[3] == "p") if quiet else (about[3] != "d")) is not bool(about[2])
+        return replace(given, lines=tuple(line for line in lines if (pattern.search(line.text.encode()) is not None) is wanted))
+    if not given.ordered and len(lines) > 1:
+        raise Unresolved("the order of its input")
+    place = re.fullmatch(r"(\d{1,6}|\$)(!?)([pdq])", command)
+    if place is None or (place[3] == "p") is not quiet:
+        raise Unresolved(command)
+    number = len(lines) if place[1] == "$" else int(place[1])
+    if place[3] == "q":
+        return Stream(lines[:number])
+    kept = (place[3] == "p") is not bool(place[2])
+    return Stream(tuple(line for at, line in enumerate(lines, 1) if (at == number) is kept))
+
+
+def _substituted(text: str, pattern: Any, target: str, *, every: bool) -> str | None:
+    """Return a text with what matches replaced; None where nothing does."""
+    raw, end, parts = text.encode(), 0, []
+    hits = list(pattern.finditer(raw))
+    if not hits:
+        return None
+    for hit in hits if every else hits[:1]:
+        parts += [raw[end : hit.start()].decode("utf-8", "replace"), _filled(target, hit)]
+        end = hit.end()
+    return "".join([*parts, raw[end:].decode("utf-8", "replace")])
+
+
+def _filled(target: str, hit: Any) -> str:
+    def piece(match: re.Match[str]) -> str:
+        if match[0] == "&":
+            return str(hit.group(0).decode())
+        if match[0][1].isdecimal():
+            try:
+                return (hit.group(int(match[0][1])) or b"").decode()
+            except IndexError as error:
+                raise Unresolved(target) from error
+        return match[0][1]
+
+    return re.sub(r"\\.|&", piece, target)
+
+
+AWK = re.compile(r"\s*(?P<when>/(?:\\.|[^/])*/|NR\s*==\s*\d{1,6}|END)?\s*\{\s*print\s*(?P<what>[^{};]*?)\s*;?\s*\}\s*")
+
+
+def _awk(words: list[str], given: Stream, order: Collation) -> Stream:
+    options, rest = options_of(words, "", "F")
+    match = AWK.fullmatch(rest[0]) if len(rest) == 1 else None
+    if match is None:
+        raise Unresolved(" ".join(words))
+    lines, when = given.lines, (match["when"] or "").replace(" ", "")
+    if when.startswith("/"):
+        pattern = _compiled(when[1:-1])
+        lines = tuple(line for line in lines if pattern.search(line.text.encode()))
+    elif when:
+        if not given.ordered and len(lines) > 1:
+            raise Unresolved("the order of its input")
+        lines = lines[-1:] if when == "END" else lines[int(when[4:]) - 1 : int(when[4:])]
+    return Stream(tuple(replace_text(line, _printed(line.text, match["what"], options.get("F"))) for line in lines), given.ordered)
+
+
+def _printed(text: str, what: str, separator: str | None) -> str:
+    if not separator or separator == " ":
+        fields = text.split()
+    elif len(separator) == 1 and separator != "|":
+        fields = text.split(separator)
+    else:
+        raw, fields, end = text.encode(), [], 0
+        for hit in _compiled(separator).finditer(raw):
+            fields, end = [*fields, raw[end : hit.start()].decode()], hit.end()
+        fields.append(raw[end:].decode())
+    if not what or what == "$0":
+        return text
+    printed = ""
+    for part in re.findall(r'"(?:\\.|[^"])*"|\$\(NF\s*-\s*\d{1,3}\)|\$NF|\$\d{1,3}|,|\s+|.', what):
+        if part.startswith('"'):
+            printed += part[1:-1].replace('\\"', '"')
+        elif part == ",":
+            printed += " "
+        elif part.startswith("$"):
+            back = re.search(r"NF(?:\s*-\s*(\d+))?", part)
+            place = len(fields) - int(back[1] or 0) if back else int(part[1:])
+            printed += text if place == 0 and not back else fields[place - 1] if 0 < place <= len(fields) else ""
+        elif part.strip():
+            raise Unresolved(what)
+    return printed
+
+
+def _cut(words: list[str], given: Stream, order: Collation) -> Stream:
+    words = [re.sub(r"^--delimiter=", "-d", re.sub(r"^--fields=", "-f", word)) for word in words]
+    options, rest = options_of(words, "sz", "dfc")
+    chosen = options.get("f") or options.get("c") or ""
+    ranges = [re.fullmatch(r"(\d{0,6})(-?)(\d{0,6})", part) for part in chosen.split(",")]
+    if rest or not chosen or not all(ranges):
+        raise Unresolved(" ".join(words))
+    between = options.get("d", "\t") if "f" in options else ""
+    lines = []
+    for line in given.lines:
+        fields = line.text.split(between) if between else list(line.text)
+        if between and len(fields) == 1:
+            lines.append(line)  # a line without the separator is printed whole
+            continue
+        wanted: set[int] = set()
+        for match in ranges:
+            assert match is not None  # checked above
+            first = int(match[1] or 1)
+            wanted |= set(range(first, (int(match[3]) if match[3] else len(fields)) + 1)) if match[2] else {first}
+        lines.append(replace_text(line, between.join(text for at, text in enumerate(fields, 1) if at in wanted)))
+    return Stream(tuple(lines), given.ordered)
+
+
+def _tr(words: list[str], given: Stream, order: Collation) -> Stream:
+    options, rest = options_of(words, "dcCs", "")
+    sets = [_letters(text) for text in rest]
+    if set(options) <= {"d", "c", "C"} and "d" in options and len(sets) == 1:
+        keep = len(options) > 1
+        if (keep and "\n" not in sets[0] and len(given.lines) > 1) or (not keep and "\n" in sets[0]):
+            raise Unresolved(" ".join(words))
+        texts = ["".join(letter for letter in line.text if (letter in sets[0]) is keep) for line in given.lines]
+        return replace(given, lines=tuple(map(replace_text, given.lines, texts)))
+    if options or len(sets) != 2 or not sets[0] or not sets[1]:
+        raise Unresolved(" ".join(words))
+    table = str.maketrans({letter: sets[1][min(at, len(sets[1]) - 1)] for at, letter in enumerate(sets[0])})
+    splits = "\n" in sets[1]
+    cut = [(part, "" if splits else line.origin) for line in given.lines for part in line.text.translate(table).split("\n")]
+    return Stream(tuple(Line(*one) for one in cut), given.ordered)
+
+
+_SETS = {"\\n": "\n", "\\0": "\0", "\\t": "\t", "[:digit:]": "0-9", "[:space:]": " \t\n"}
+
+
+def _letters(text: str) -> str:
+    for written, meant in _SETS.items():
+        text = text.replace(written, meant)
+    return re.sub(r"(.)-(.)", lambda match: "".join(map(chr, range(ord(match[1]), min(ord(match[2]) + 1, 0x250)))), text)
+
+
+def _names(words: list[str], given: Stream, order: Collation) -> Stream:
+    """Work out `basename` and `dirname`; a line that they print is still about its file."""
+    name, rest = words[0], words[1:]
+    options, paths = options_of(rest, "a", "s") if name == "basename" else ({}, rest)
+    suffix = options.get("s", "")
+    if name == "basename" and len(paths) == 2 and not options:
+        paths, suffix = paths[:1], paths[1]
+    if not paths or (name == "basename" and len(paths) > 1 and not options):
+        raise Unresolved(name)
+    lines = []
+    for path in paths:
+        pure = PurePosixPath(path)
+        text = str(pure.parent) if name == "dirname" else pure.name or "/"
+        lines.append(Line(text.removesuffix(suffix) if suffix and text != suffix else text))
+    return Stream(tuple(lines))
+
+
+FILTERS: dict[str, Filter] = {
+    "sort": _sort,
+    "head": lambda words, given, _: _ends(words, given, head=True),
+    "tail": lambda words, given, _: _ends(words, given, head=False),
+    "grep": _grep,
+    "egrep": lambda words, given, order: _grep(["egrep", *words], given, order),
+    "fgrep": lambda words, given, order: _grep(["-F", *words], given, order),
+    "sed": _sed,
+    "awk": _awk,
+    "gawk": _awk,
+    "mawk": _awk,
+    "cut": _cut,
+    "tr": _tr,
+    "tac": lambda words, given, _: Stream(given.lines[::-1], given.ordered),
+    "basename": lambda words, given, order: _names(["basename", *words], given, order),
+    "dirname": lambda words, given, order: _names(["dirname", *words], given, order),
+    "cat": lambda words, given, _: given if not words else _refused("cat"),
+    "uniq": lambda words, given, _: given if not words and _all_differ(given) else _refused("uniq"),
+}
+
+
+def _refused(name: str) -> Stream:
+    raise Unresolved(name)
+
+
+def _all_differ(given: Stream) -> bool:
+    return len({line.text for line in given.lines}) == len(given.lines)

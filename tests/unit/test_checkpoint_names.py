@@ -1,0 +1,170 @@
+"""The step of a checkpoint: by its name, and for files that are written again at each save by what is in them."""
+
+from __future__ import annotations
+
+import pickle
+import tomllib
+import zipfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assistant.records import Job, JobSpec, JobState
+from assistant.recover.checkpoints.inventory import Inventory, inventory, last_healthy
+from assistant.recover.checkpoints.layout import could_be_checkpoint, counts_steps
+from assistant.recover.checkpoints.names import is_rolling, number_in
+from assistant.recover.checkpoints.search import SaveState, search_checkpoints
+from assistant.recover.job_program import programs_of
+from assistant.recover.resume import resume_way
+from assistant.recover.resume_means import ResumeMeans, ResumeWay
+from assistant.recover.resume_plan import resume_plan
+
+FILE = Path(__file__).parents[1] / "cases" / "checkpoints" / "names.toml"
+CASES: list[dict[str, Any]] = tomllib.loads(FILE.read_text("utf-8"))["case"]
+NOW = datetime.now(UTC)
+NEWEST = ResumeWay(ResumeMeans.NEWEST, "the newest")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_the_step_of_a_name_is_the_number_that_it_calls_so(case: dict[str, Any]) -> None:
+    number = number_in(case["name"])
+    assert (number.number if number else None) == case.get("step")
+    assert number is None or number.unit == case.get("unit", "step")
+    assert is_rolling(case["name"]) == case.get("rolling", False)
+
+
+def save(path: Path, *, torn: bool = False, **content: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps(content))
+        archive.writestr("archive/data/0", bytes(5000))
+    if torn:
+        path.write_bytes(path.read_bytes()[:2000])
+
+
+def held(folder: Path) -> Inventory:
+    return inventory(folder, now=NOW)
+
+
+def judged(folder: Path) -> dict[str, tuple[int, bool]]:
+    return {one.path.name: (one.step, one.healthy) for one in held(folder).checkpoints}
+
+
+@pytest.mark.parametrize("name", ["epoch_latest.pt", "checkpoint.pth.tar", "latest.pt", "model_last.pth", "ckpt.pt"])
+@pytest.mark.parametrize(
+    ("content", "torn", "expected"),
+    [
+        ({"step": 900, "epoch": 3}, False, (900, True)),
+        ({"epoch": 3, "state_dict": {}}, False, (3, True)),
+        ({"weights": 1}, False, (0, False)),
+        ({"step": 900}, True, (0, False)),
+    ],
+)
+def test_a_file_that_is_written_again_tells_its_step_inside(
+    name: str, content: dict[str, object], torn: bool, expected: tuple[int, bool], tmp_path: Path
+) -> None:
+    save(tmp_path / name, torn=torn, **content)
+    assert judged(tmp_path) == {name: expected}
+
+
+def test_an_epoch_that_a_file_tells_is_not_compared_with_steps(tmp_path: Path) -> None:
+    save(tmp_path / "checkpoint.pth.tar", epoch=3)
+    [entry] = held(tmp_path).entries
+    assert not counts_steps(entry.format, entry.path.name)
+
+
+def test_epochs_and_steps_are_not_put_in_one_order(tmp_path: Path) -> None:
+    save(tmp_path / "step_900.pt", step=900)
+    save(tmp_path / "epoch_950.pt", epoch=950)
+    assert judged(tmp_path) == {"step_900.pt": (900, True), "epoch_950.pt": (0, False)}
+    choice = last_healthy(held(tmp_path), now=NOW)
+    assert choice.checkpoint is not None
+    assert choice.checkpoint.step == 900
+
+
+def test_a_file_of_unknown_step_beside_numbered_ones_asks_before_a_restart(tmp_path: Path) -> None:
+    save(tmp_path / "step_40.pt", step=40)
+    save(tmp_path / "latest.pt", torn=True)
+    found = held(tmp_path)
+    choice = last_healthy(found, now=NOW)
+    assert "latest.pt" in resume_plan(NEWEST, found, choice.checkpoint).refusal
+    save(tmp_path / "latest.pt", step=40)
+    again = held(tmp_path)
+    assert resume_plan(NEWEST, again, last_healthy(again, now=NOW).checkpoint).ready
+
+
+def job(script: str, folder: Path) -> Job:
+    spec = JobSpec("clip", script, work_dir=folder)
+    return Job("7", "clip", "", JobState.FAILED, "", (), None, folder, None, NOW, None, 1, None, spec=spec)
+
+
+CLIP = "torchrun --nproc_per_node 4 -m open_clip_train.main --name run1 --train-data d.tar --logs out "
+
+
+@pytest.mark.parametrize(
+    ("options", "torn", "ready"),
+    [
+        ("--save-most-recent --resume latest", False, True),
+        ("--save-most-recent --resume latest", True, False),  # it would load the torn file, or begin anew without it
+        ("--save-most-recent", False, False),
+        ("--resume out/run1/checkpoints/epoch_2.pt", False, False),
+    ],
+)
+def test_open_clip_goes_on_from_its_latest_file(options: str, torn: bool, ready: bool, tmp_path: Path) -> None:
+    folder = tmp_path / "out" / "run1" / "checkpoints"
+    save(folder / "epoch_2.pt", epoch=2, name="run1")
+    save(folder / "epoch_latest.pt", torn=torn, epoch=3, name="run1")
+    clip = job(f"{CLIP}{options}\n", tmp_path)
+    search = search_checkpoints(clip, {}, (), now=NOW)
+    assert search.state is SaveState.FOUND
+    assert search.inventory is not None
+    assert [one.path.name for one in search.inventory.checkpoints if one.healthy] == [
+        "epoch_2.pt",
+        *["epoch_latest.pt"] * (not torn),
+    ]
+    way = resume_way(clip, programs_of(clip))
+    choice = last_healthy(search.inventory, now=NOW)
+    assert resume_plan(way, search.inventory, choice.checkpoint).ready is ready
+
+
+def test_a_program_that_loads_one_file_only_is_not_left_without_it(tmp_path: Path) -> None:
+    program = (
+        "import os, torch\npath = 'ckpt/latest.pt'\nif os.path.exists(path):\n    state = torch.load(path)\ntorch.save(0, path)\n"
+    )
+    (tmp_path / "train.py").write_text(program)
+    save(tmp_path / "ckpt" / "step_40.pt", step=40)
+    save(tmp_path / "ckpt" / "latest.pt", step=60, torn=True)
+    shown = job("python train.py\n", tmp_path)
+    way = resume_way(shown, programs_of(shown))
+    assert way.prefix == "latest.pt"
+    found = held(tmp_path / "ckpt")
+    plan = resume_plan(way, found, last_healthy(found, now=NOW).checkpoint)
+    assert plan.refusal
+    assert not plan.set_aside
+
+
+@pytest.mark.parametrize(
+    ("script", "state"),
+    [
+        ("python train.py --config c.toml\n", SaveState.UNKNOWN),  # out/360m below /scratch, or beside the script?
+        ("python train.py --config d.toml\n", SaveState.NEVER_SAVED),
+    ],
+)
+def test_a_folder_that_may_lie_below_another_proves_nothing(script: str, state: SaveState, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import toml, torch\ntorch.save(1, name)\n")
+    (tmp_path / "c.toml").write_text('[output]\nroot_dir = "/scratch/runs"\n[checkpoint]\nfolder = "out/360m"\n')
+    (tmp_path / "d.toml").write_text('[checkpoint]\nfolder = "out/360m"\n')
+    (tmp_path / "out" / "360m").mkdir(parents=True)
+    search = search_checkpoints(job(script, tmp_path), {}, (), now=NOW)
+    assert search.state is state, search.note
+    assert not any("outputs" in one for one in search.looked_at)
+
+
+def test_weights_of_an_unknown_name_are_no_proof_that_nothing_was_saved(tmp_path: Path) -> None:
+    (tmp_path / "ckpt").mkdir()
+    (tmp_path / "ckpt" / "best.safetensors").write_bytes(b"x")
+    search = search_checkpoints(job("./trainer --save-dir ckpt\n", tmp_path), {}, (), now=NOW)
+    assert search.state is SaveState.UNKNOWN
+    assert not could_be_checkpoint("best.safetensors", folder=False)
