@@ -148,7 +148,9 @@ def resubmitted(context: Context, tag: str, job: str, **_: Any) -> dict[str, Any
             continue
         submitted = context.scheduler.job(listed.id)  # a list may leave the spec out
         spec = submitted.spec if submitted.spec is not None else JobSpec(submitted.name, "", comment=submitted.comment)
-        return _answer(submitted.id, spec, f"found again by {tag}")
+        answer = _answer(submitted.id, spec, f"found again by {tag}")
+        # without its variables it cannot be told what it was to go on from; the arguments of the call may
+        return answer if submitted.spec is not None else {**answer, "checkpoint": None}
     return None
 
 
