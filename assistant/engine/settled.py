@@ -41,6 +41,7 @@ from assistant.recover.training_end import training_end
 from assistant.recover.verify import Restart, Standing, Verdict, judge_restart
 from assistant.recover.wrong_start import proof_of_wrong_start
 from assistant.watch.known import ADVICE
+from assistant.watch.unseen import Remark
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
@@ -61,7 +62,7 @@ class _Restarted(NamedTuple):
     """By which it was started; None where the restart was not ours."""
 
 
-def as_proven(engine: Engine, incident: Incident, diagnosis: Diagnosis, ended: Ended, *, by: str) -> Ended:
+def as_proven(engine: Engine, incident: Incident, diagnosis: Diagnosis, ended: Ended, *, by: str = "engine") -> Ended:
     """Return how a playbook ended: as recovered only where the restarted job shows it, as closed where others have settled it.
 
     A restart that is proven to be at a wrong start is stopped, wherever the playbook stands.
@@ -119,9 +120,8 @@ def _stopped_if_wrong(
         job = engine.scheduler.job(restarted.job)
     except ToolError:
         return None  # forgotten: nothing of it runs
-    if restarted.call is None or not (
-        (verdict.proof and job.state is JobState.RUNNING) or is_being_stopped(engine.store, incident)
-    ):
+    due = verdict.proof and job.state is JobState.RUNNING
+    if restarted.call is None or not (due or is_being_stopped(engine.store, incident)):
         return None
     return stop_wrong_start(engine, incident, ended, restarted.call, job, verdict.proof, by)
 
@@ -134,10 +134,11 @@ def _cancelled_by_owner(engine: Engine, restarted: _Restarted) -> str:
         return ""
     if job.state is not JobState.CANCELLED or not job.user or job.ended_by != job.user:
         return ""
-    lines = log_points(job, marks=marks_before(engine.store, job), sure=True)
-    step = max((point.step for point in lines), default=None)
-    where = f"at step {step}" if step is not None else "before it logged a step"
-    return f"settled: the restart, job {job.id}, was cancelled by its owner {job.user} {where}; what a person ended is not started again"
+    points = log_points(job, marks=marks_before(engine.store, job), sure=True)
+    where = f"at step {points[-1].step}" if points else "before it logged a step"
+    note = f"the restart, job {job.id}, was cancelled by its owner {job.user} {where}; what a person ended is not started again"
+    engine.good_runs.remarks.append(Remark(f"job {job.id} cancelled by its owner", note))
+    return f"settled: {note}"
 
 
 def _stands_after_training(engine: Engine, incident: Incident) -> str:

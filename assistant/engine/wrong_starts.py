@@ -1,4 +1,4 @@
-"""Stop a restart that is proven to be at a wrong start, and tell what it did to the checkpoints of its run (docs/decisions/0016)."""
+"""Stop a restart that is proven to be at a wrong start, and tell what it saved over (docs/decisions/0016)."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _report(engine: Engine, restart: Call, job: Job) -> str:
 
 
 def _present(engine: Engine, restart: Call) -> Mapping[str, str] | None:
-    """Return names and times of the checkpoints that lay in the folder when one was chosen; None where that was not written down."""
+    """Return names and times of the checkpoints that were there when one was chosen; None where that was not written down."""
     for call in reversed(engine.store.calls(restart.incident)):
         outcome = engine.store.outcome(call.id) if call.tool == "choose_checkpoint" and call.id < restart.id else None
         value = outcome.value if outcome is not None and isinstance(outcome.value, Mapping) else {}

@@ -1,7 +1,7 @@
 """Tell whether a restart is by positive proof at a wrong start, and what it saved over. Pure.
 
-A proof ends a job, so it takes more than a doubt: the job trains already, its step counter is below the chosen checkpoint, and its own
-words or the counter of the attempt before say the same. A loss alone is none, and silence is none.
+A proof ends a job, so it takes more than a doubt: the job trains already, its step counter is below the chosen checkpoint, and its
+own words or the counter of the attempt before say the same. A loss alone is none, and silence is none.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _goes_on_from(load: LoadLine, loaded: LoadedCheckpoint) -> bool:
 
 
 def _loss_goes_on(chosen: Checkpoint, points: Sequence[MetricPoint], before: Sequence[MetricPoint]) -> bool:
-    """Tell whether the losses are those behind the checkpoint, and not those of the same steps before: only the counter began anew."""
+    """Tell whether the losses are those behind the checkpoint and not those of the same steps before: a counter that began anew."""
     own = {point.step: point.loss for point in points if point.loss is not None}
     same = [(own[point.step], point.loss) for point in before if point.loss is not None and point.step in own]
     near = [point.loss for point in before if point.loss is not None and chosen.step - NEAR_STEPS <= point.step <= chosen.step]
