@@ -16,6 +16,7 @@ from assistant.recover.checkpoints.inventory import examined, inventory
 from assistant.recover.checkpoints.search import SaveState, folder_moves
 from assistant.recover.identity import is_claim, is_withdrawn_claim, restart_of
 from assistant.recover.joblog import log_lines, log_points, samples_of
+from assistant.recover.lost_environment import repeat_problem
 from assistant.recover.restart import (
     RESUME_FROM,
     SKIP_STEPS,
@@ -385,8 +386,8 @@ def _plan(
     must_be_ours_to_restart(context, job)
     if job.spec is None:
         raise ToolError(f"the scheduler does not keep the script of job {job_id}, so it cannot be submitted again; ask {job.user}")
-    if job.spec.doubt:
-        raise ToolError(f"job {job_id} cannot be submitted again as it was: {job.spec.doubt}")
+    if problem := repeat_problem(job):
+        raise ToolError(f"job {job_id} cannot be submitted again as it was: {problem}")
     chosen = _checkpoint(context, job, checkpoint, read=read)
     way = _must_load(context, job, chosen, read=read)
     points = log_points(job)
