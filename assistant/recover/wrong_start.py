@@ -58,10 +58,12 @@ def proof_of_wrong_start(
         return ""
     slack = 0 if loaded.exact else SLACK_STEPS
     steps = list(dict.fromkeys(point.step for point in points))
+    if not steps:
+        return ""
     early = [step for step in steps[:FEWEST_STEPS] if step < chosen.step - slack]
     low = len(early) == len(steps[:FEWEST_STEPS]) and any(early)  # step 0 alone may be an evaluation
     if loaded.loads:
-        return _by_load(chosen, loaded, low=low, refused=refused)
+        return _by_load(chosen, loaded, steps[:FEWEST_STEPS], refused)
     if not low:
         return ""
     counters = [*(point.step for point in before), *([reached] if reached is not None else [])]
@@ -81,15 +83,16 @@ def _named_as_chosen(chosen: Checkpoint, loaded: LoadedCheckpoint) -> bool:
     return any(load.step == chosen.step or chosen.path.name in PurePosixPath(load.path).parts for load in loaded.loads)
 
 
-def _by_load(chosen: Checkpoint, loaded: LoadedCheckpoint, *, low: bool, refused: Collection[int]) -> str:
-    """Return the proof that another checkpoint was loaded: the line and the first step after it say the same."""
+def _by_load(chosen: Checkpoint, loaded: LoadedCheckpoint, steps: Sequence[int], refused: Collection[int]) -> str:
+    """Return the proof that another checkpoint was loaded: the line and the first steps after it say the same."""
     folder = str(chosen.path.parent)
     near = [load for load in loaded.loads if not load.path or load.path == folder or load.path.startswith(f"{folder}/")]
     near = near or [load for load in loaded.loads if not load.path.startswith("/")]
     for load in reversed(near):
-        if load.step is None or not _goes_on_from(load, loaded):
-            continue
-        if (load.step < chosen.step and low) or (load.step > chosen.step and load.step in refused):
+        if load.step is None or not _goes_on_from(load, loaded) or max(steps) <= load.step:
+            continue  # the step of the checkpoint itself may be an evaluation
+        below = load.step < chosen.step and steps[0] < chosen.step and max(steps) <= chosen.step
+        if below or load.step in refused:
             return (
                 f"it loaded step {load.step}: {load.text!r}, and its first step is {loaded.first_step}; chosen was "
                 f"{chosen.path.name} (step {chosen.step})"

@@ -289,7 +289,8 @@ class SlurmScheduler:
                 return changes.cancel(self._row(job_id), lambda: self._row(job_id).job.state.ended)
             case "end_at_once", [job_id]:
                 row = self._row(job_id)
-                return changes.end_at_once(row, self._steps(row), lambda: self._over(job_id))
+                owner = self._as_owner(row.job.user)
+                return changes.end_at_once(row, self._steps(row), owner, lambda: self._over(job_id))
             case "release", [job_id]:
                 row = self._row(job_id)
                 return changes.release(job_id, row, self._as_owner(row.job.user))
