@@ -114,7 +114,7 @@ def as_proven(engine: Engine, incident: Incident, diagnosis: Diagnosis, ended: E
 def _stopped_if_wrong(
     engine: Engine, incident: Incident, diagnosis: Diagnosis, ended: Ended, restarted: _Restarted, by: str
 ) -> Ended | None:
-    """Return where an incident stands whose restart has to be stopped, or was; None where nothing proves a wrong start."""
+    """Return where an incident stands whose restart has to be stopped, was, or is doubted for good; None for any other."""
     try:
         verdict = _verdict(engine, incident, diagnosis, restarted)
         job = engine.scheduler.job(restarted.job)
@@ -122,7 +122,11 @@ def _stopped_if_wrong(
         return None  # forgotten: nothing of it runs
     due = verdict.proof and job.state is JobState.RUNNING
     if restarted.call is None or not (due or is_being_stopped(engine.store, incident)):
-        return None
+        if restarted.call is None or ended.state is not IncidentState.VERIFYING or not verdict.complete:
+            return None
+        # whoever waits until it is past the step where the last attempt ended may lose each checkpoint before that
+        note = f"not recovered: {verdict.note}. That is no proof: look whether it saves over the checkpoints of its run"
+        return replace(ended, state=IncidentState.ESCALATED, note=f"{note}, and if it does, end it: scancel {job.id}")
     return stop_wrong_start(engine, incident, ended, restarted.call, job, verdict.proof, by)
 
 

@@ -78,6 +78,12 @@ FRESH = re.compile(
     re.IGNORECASE,
 )
 """How programs say that they begin with random weights."""
+ABOUT_TRAINING = re.compile(
+    r"check-?points?|ckpt|random|\btrain|\bmodel|weights|metadata file|latest file|(?:step|iteration|epoch) 0\b"
+    r"|\b(?:start|begin|run)\w{0,5} from scratch",
+    re.IGNORECASE,
+)
+"""A line that says "from scratch" of the training, and not of an index or a vocabulary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,12 +172,14 @@ def loaded_checkpoint(lines: Iterable[Line]) -> LoadedCheckpoint:
         load = _load_line(line.number, text)
         if load is not None and len(loads) < MOST_LOADS:
             loads.append(load)
-        elif load is None and len(fresh) < MOST_LOADS and FRESH.search(text):
+        elif load is None and len(fresh) < MOST_LOADS and FRESH.search(text) and ABOUT_TRAINING.search(text):
             fresh.append((line.number, text.strip()[:300]))
     # a step that was counted on is right only once a progress bar has told where the count began
     by_bar = bars and reader.counted_on <= reader.anchored + 1
     points = [point for point in reader.points if by_bar or point.line in own_steps]
     steps = list(dict.fromkeys(point.step for point in points))[:MOST_STEPS]
+    if len(steps) == MOST_STEPS and steps[0] == 0 and steps[1] > steps[2] - steps[1] > 0:
+        steps = steps[1:]  # an evaluation before the training, logged as step 0
     gaps = [after - before for before, after in pairwise(steps) if after > before]
     exact = not points or points[0].line in own_steps
     first_line = reader.points[0].line if reader.points else None

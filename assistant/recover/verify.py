@@ -38,6 +38,8 @@ WINDOW = re.compile(r"reservation|reserved for maintenance|ReqNodeNotAvail(?!.*U
 """Slurm's reasons for a job that waits for the end of a reservation; where they name nodes, these are down or drained."""
 
 
+STEPS_OF_A_START = 3
+"""Distinct steps after which nothing more is learnt of where a job began."""
 SAMPLE = 10
 """Logged losses that are compared on each side."""
 FEWEST = 2
@@ -136,6 +138,8 @@ class Verdict:
     """Whether they show training past the step where the attempt before ended."""
     proof: str = ""
     """What proves a wrong start, so that the job has to be stopped; empty where a person has to judge."""
+    complete: bool = False
+    """Whether its lines tell all of its start that they ever will: no proof is to be awaited."""
 
 
 def judge_restart(restart: Restart) -> Verdict:
@@ -156,7 +160,8 @@ def judge_restart(restart: Restart) -> Verdict:
     if job.state.ended and (job.state is not JobState.COMPLETED or job.exit_code not in (None, 0) or job.signal):
         return Verdict(Standing.ENDED_AGAIN, f"job {job.id} {job.state} before it was proven to go on: {_at(step)}", step)
     if restart.load_problem:
-        return Verdict(Standing.WRONG_START, f"job {job.id} {restart.load_problem}", step, passed, restart.proof)
+        complete = len({point.step for point in restart.points}) >= STEPS_OF_A_START
+        return Verdict(Standing.WRONG_START, f"job {job.id} {restart.load_problem}", step, passed, restart.proof, complete)
     loss = loss_seen(restart.before, restart.points, restart_step=restart.restart_step, ended=job.state.ended)
     if loss.status is Look.JUMPED:
         return Verdict(Standing.WRONG_START, f"job {job.id}: {loss.note}", step, passed)

@@ -6,7 +6,6 @@ own words or the counter of the attempt before say the same. A loss alone is non
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,10 +25,6 @@ SAME_SHARE = 0.05
 FEWEST_STEPS = 2
 """Distinct steps below the checkpoint where nothing but the counter speaks: an evaluation may be logged as step 0."""
 MOST_NAMED = 8
-ABOUT_TRAINING = re.compile(
-    r"check-?points?|ckpt|random|\btrain|\bmodel|weights|metadata file|latest file|(?:step|iteration|epoch) 0\b", re.IGNORECASE
-)
-"""A line that says "from scratch" of the training, and not of an index or a vocabulary."""
 
 
 def proof_of_wrong_start(
@@ -70,7 +65,7 @@ def proof_of_wrong_start(
     if max(counters, default=chosen.step) < chosen.step:
         return ""  # the log counts otherwise than the checkpoints do, such as anew in each epoch
     where = f"its own steps are {', '.join(map(str, early))}; chosen was {chosen.path.name} (step {chosen.step})"
-    if loaded.fresh_line and ABOUT_TRAINING.search(loaded.fresh_line):
+    if loaded.fresh_line:
         return f"it began at the start: {loaded.fresh_line!r}; {where}"
     counted = any(point.step >= chosen.step for point in before) and loaded.exact and len(early) == FEWEST_STEPS
     if not counted or _loss_goes_on(chosen, points, before):
@@ -110,7 +105,7 @@ def _goes_on_from(load: LoadLine, loaded: LoadedCheckpoint) -> bool:
 
 def _loss_goes_on(chosen: Checkpoint, points: Sequence[MetricPoint], before: Sequence[MetricPoint]) -> bool:
     """Tell whether the losses are those behind the checkpoint and not those of the same steps before: a counter that began anew."""
-    own = {point.step: point.loss for point in points if point.loss is not None}
+    own = {point.step: point.loss for point in points[:NEAR_STEPS] if point.loss is not None}
     same = [(own[point.step], point.loss) for point in before if point.loss is not None and point.step in own]
     near = [point.loss for point in before if point.loss is not None and chosen.step - NEAR_STEPS <= point.step <= chosen.step]
     if not own or not near:

@@ -81,6 +81,8 @@ def test_a_wrong_start_is_proven_by_its_own_words_and_its_own_counter(text: str,
         (counted(41, 42, base=9.0), "a loss that jumped is a doubt, no proof"),
         (counted(1, 1), "one step alone, without a word"),
         (counted(1, 3, base=2.6), "a counter that began anew with the loss at the checkpoint"),
+        (counted(1, 39, base=2.6), "the same, a while later"),
+        (f"Building the index from scratch\n{counted(0, 0)}\n{counted(41, 42)}", "of an index, and an evaluation as step 0"),
     ],
 )
 def test_a_doubt_is_no_proof(text: str, why: str) -> None:
