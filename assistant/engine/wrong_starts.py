@@ -56,7 +56,8 @@ def stop_wrong_start(engine: Engine, incident: Incident, ended: Ended, restart: 
     try:
         outcome = _stopped(engine, incident, job.id, attempt, why=why, by=by)
     except Denied as refusal:
-        return replace(needs_person, note=f"{urgent}. Not done: {refusal}")
+        preview = [call.preview for call in engine.store.calls(incident.id) if call.tool == STOP][-1]
+        return replace(needs_person, note=f"{urgent}. Not done: {str(refusal).removeprefix(f'{preview}: ')}")
     now = engine.scheduler.job(job.id)
     running = not now.state.ended and now.attempt == attempt
     if not outcome.ok and running:

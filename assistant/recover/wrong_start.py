@@ -67,8 +67,8 @@ def proof_of_wrong_start(
     where = f"its own steps are {', '.join(map(str, early))}; chosen was {chosen.path.name} (step {chosen.step})"
     if loaded.fresh_line:
         return f"it began at the start: {loaded.fresh_line!r}; {where}"
-    counted = any(point.step >= chosen.step for point in before) and loaded.exact and len(early) == FEWEST_STEPS
-    if not counted or _loss_goes_on(chosen, points, before):
+    counted = any(point.step >= chosen.step for point in before) and loaded.exact and not loaded.by_bar
+    if not counted or len(early) < FEWEST_STEPS or _loss_goes_on(chosen, points, before):
         return ""
     return f"it began below the checkpoint: {where}, by the counter that had come to step {max(point.step for point in before)}"
 
