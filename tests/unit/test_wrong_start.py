@@ -6,16 +6,30 @@ import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from assistant.engine.settled import _restarted
 from assistant.errors import ToolError
 from assistant.logs.lines import Line
 from assistant.logs.metrics import MetricReader
 from assistant.ports import JumpingClock
-from assistant.records import Call, CallStatus, Checkpoint, JobSpec, JobState, MetricPoint, Outcome, hold_comment, run_of
+from assistant.records import (
+    Call,
+    CallStatus,
+    Checkpoint,
+    IncidentState,
+    JobSpec,
+    JobState,
+    MetricPoint,
+    Outcome,
+    hold_comment,
+    run_of,
+)
 from assistant.recover.loaded import loaded_checkpoint
+from assistant.recover.playbook import Ended
 from assistant.recover.wrong_start import Saves, proof_of_wrong_start, saves_since
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.simulated_run import Run
@@ -196,3 +210,36 @@ def test_an_attempt_that_its_owner_queued_again_is_left_alone(tmp_path: Path) ->
     assert was_stopped(world.context, TAG, world.job, 0) == {
         "job": world.job, "attempt": 0, "state_before": "unknown", "stopped": False,
     }  # fmt: skip
+
+
+def past(wanted: str, returned: object) -> Any:
+    """Return an engine whose incident 3 chose step 40 and then started a job again."""
+    choice = Call(1, 3, "choose_checkpoint", {"job": "7"}, "", "playbook:p", NOW, CallStatus.DONE)
+    restart = Call(2, 3, "requeue_ended_job", {"job": "7", "checkpoint": wanted}, "", "playbook:p", NOW, CallStatus.DONE)
+    values = {1: {"path": "/ckpt/model-a.pt", "step": 40}, 2: returned}
+    outcomes = {call: Outcome(call, True, value, "", NOW) for call, value in values.items()}
+    return SimpleNamespace(store=SimpleNamespace(calls=lambda *_, **__: [choice, restart], outcome=outcomes.get))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "returned", "step", "checkpoint"),
+    [
+        ("/ckpt/model-a.pt", {"checkpoint": "/ckpt/model-a.pt", "step": 40}, 40, "/ckpt/model-a.pt"),
+        ("/ckpt/model-a.pt", {"checkpoint": None, "step": 0}, 40, "/ckpt/model-a.pt"),  # the scheduler forgot its variables
+        ("/ckpt/model-a.pt", {"checkpoint": "/ckpt/model-b.pt", "step": 60}, 40, "/ckpt/model-a.pt"),
+        ("/ckpt/step_20", {"checkpoint": "", "step": 0}, 20, "/ckpt/step_20"),
+        ("/ckpt/model-z.pt", {"checkpoint": "", "step": 0}, 0, None),  # of unknown step: nothing is compared
+        ("none", {"checkpoint": "", "step": 0}, 0, ""),
+        ("last_healthy", {"checkpoint": "/ckpt/step_40", "step": 40}, 40, "/ckpt/step_40"),
+        ("last_healthy", {"checkpoint": None, "step": 0}, 0, None),
+        ("", {"checkpoint": None, "step": 0}, 0, None),
+    ],
+)
+def test_what_a_restart_was_to_go_on_from_is_what_its_call_was_given(
+    wanted: str, returned: dict[str, object], step: int, checkpoint: str | None
+) -> None:
+    incident: Any = SimpleNamespace(id=3)
+    ended = Ended(IncidentState.VERIFYING, "", {})
+    restarted = _restarted(past(wanted, {"job": "7", **returned}), incident, ended)
+    assert restarted is not None
+    assert (restarted.step, restarted.checkpoint) == (step, checkpoint)
