@@ -30,7 +30,7 @@ def engine(devcluster: DevCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture
 def owner(devcluster: DevCluster, request: pytest.FixtureRequest) -> Owner:
-    made = Owner(devcluster, devcluster.shared / request.node.name[-45:])
+    made = Owner(devcluster, devcluster.shared / request.node.name[-45:].strip("[]_").replace("[", "_"))
     (made.folder / "error.txt").write_text(TIMEOUT)
     made.script("run.sh", "srun python3 -u x.py --out $SLURM_SUBMIT_DIR/ckpt")
     return made
