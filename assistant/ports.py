@@ -202,6 +202,15 @@ class Requeues(Protocol):
 
 
 @runtime_checkable
+class EndsAtOnce(Protocol):
+    """A scheduler that can end a job without the notice (SIGTERM) on which many programs save once more."""
+
+    def end_at_once(self, job_id: str) -> None:
+        """End a running job by SIGKILL alone; one that has ended is left alone."""
+        ...
+
+
+@runtime_checkable
 class LimitsSubmissions(Protocol):
     """A scheduler that may be unable to submit somebody's job anew although it can queue it again."""
 

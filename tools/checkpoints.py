@@ -20,6 +20,8 @@ from assistant.tooling import Context, tool
 from assistant.untrusted import reading_as
 
 WHICH = ("last", "last_healthy", "before_step")
+MOST_PRESENT = 200
+"""Newest checkpoints that a choice writes down, so that it can be told later which were written over."""
 
 
 @tool(risk=Risk.READ)
@@ -76,7 +78,7 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
     `restart_from` is its path, `none` when the job is proven to have saved none and may begin at the start, and empty when none may
     be used, when where it saved is not known, or when the script would not load the chosen one; `note` says which, and what would
     settle it. `fallback` is its path when newer ones were refused. `set_aside` and `tracker` name what has to be done first so that
-    the script loads it, `resumes` says how it goes on.
+    the script loads it, `resumes` says how it goes on. `present` has the time of each checkpoint that is there now.
 
     Args:
         job: Scheduler job id.
@@ -126,6 +128,7 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
         "set_aside": [str(path) for path in plan.set_aside],
         "tracker": str(plan.tracker or ""),
         "tracker_text": plan.tracker_text,
+        "present": {one.path.name: one.saved_at.isoformat() for one in found.checkpoints[-MOST_PRESENT:]},
     }
 
 

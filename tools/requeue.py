@@ -7,13 +7,17 @@ new variables, so the script must find its checkpoint by itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from assistant.errors import ToolError
+from assistant.errors import ToolError, UsageError
 from assistant.ports import Requeues
-from assistant.records import Job, JobSpec, Risk, hold_comment
+from assistant.records import Checkpoint, Job, JobSpec, Risk, hold_comment, hold_mark, tags_in
+from assistant.recover.checkpoints.inventory import inventory
+from assistant.recover.checkpoints.layout import step_in_name
 from assistant.recover.checkpoints.search import SaveState
 from assistant.recover.directives import read_directives
 from assistant.recover.identity import HELD_UNKNOWN, is_held_by
@@ -24,9 +28,21 @@ from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
 from assistant.tools._meant import must_be_alone_of_its_run, must_be_ours_to_restart, wait_until_alone
 from assistant.tools.checkpoints import choose_checkpoint, resume_of, search_of
+from assistant.untrusted import is_folder, reading_as
 
 NEWEST = ("last", "last_healthy")
 NEEDS_VARIABLES = re.compile(rf"\b(?:{ARGS}|{RESUME_FROM}|{STEP}|{SKIP_FROM})\b")
+
+
+FROM = re.compile(r" FROM\[(?P<path>/.{1,4000}) step (?P<step>\d{1,15})\]$")
+"""Behind the frozen commands of a call: what was chosen for it."""
+
+
+class Chosen(NamedTuple):
+    """The checkpoint that a job is to go on from."""
+
+    path: str
+    step: int
 
 
 @tool(risk=Risk.CHANGE, kind="resubmit", undo="cancel_job")
@@ -54,8 +70,11 @@ def requeue_ended_job(
     if not isinstance(scheduler, Requeues):
         raise ToolError(f"the {scheduler.name} scheduler cannot queue a job again under its own id")
     before = scheduler.job(job)
+    chosen = _chosen(context, before, checkpoint)
     if not is_held_by(before, context.tag):  # else this call, interrupted, has queued it again
-        _must_be_possible(context, before, checkpoint)
+        _must_be_possible(context, before, chosen.path if chosen is not None else checkpoint)
+    elif chosen is not None:
+        _must_still_lie_there(context, before, chosen)
     spec = _spec(context, before, [*(exclude or ()), *(blamed or ())], not_all_of or ())
     problem = too_few_nodes(spec, scheduler.nodes())
     if problem:
@@ -63,7 +82,51 @@ def requeue_ended_job(
     scheduler.requeue(job, exclude=spec.exclude, comment=spec.comment, hold=True)
     wait_until_alone(context, before)
     scheduler.release(job)
-    return _answer(context, before, spec, checkpoint)
+    return _answer(before, spec, checkpoint, chosen)
+
+
+def _chosen(context: Context, job: Job, checkpoint: str) -> Chosen | None:
+    """Return the checkpoint that was chosen for this very call, by its arguments or its frozen commands; None where none was.
+
+    What is the newest may be another one after an outage: a call that was interrupted keeps its choice.
+    """
+    if checkpoint in ("", "none"):
+        return None
+    if checkpoint not in NEWEST:
+        return Chosen(checkpoint, _step_of(context, job, checkpoint))
+    for named in tags_in(context.tag):
+        with suppress(UsageError):
+            if match := FROM.search(context.history.call(named.call).preview):
+                return Chosen(match["path"], int(match["step"]))
+    choice = choose_checkpoint(context, job.id, which=checkpoint)
+    return Chosen(choice["path"], choice["step"]) if choice["path"] else None
+
+
+def _step_of(context: Context, job: Job, path: str) -> int:
+    """Return the step of a checkpoint: as it was when the incident's playbook chose it, else as it lies there, else by its name."""
+    for call in reversed(context.history.calls(context.incident) if context.incident is not None else ()):
+        outcome = context.history.outcome(call.id) if call.tool == "choose_checkpoint" else None
+        value = outcome.value if outcome is not None and isinstance(outcome.value, Mapping) else {}
+        if value.get("path") == path:
+            return int(value.get("step") or 0)
+    listed = _listed(context, job, path)
+    return listed.step if listed is not None else step_in_name(Path(path).name) or 0
+
+
+def _listed(context: Context, job: Job, path: str) -> Checkpoint | None:
+    with reading_as(job.account):
+        found = inventory(Path(path).parent, now=context.clock.now()) if is_folder(Path(path).parent) else None
+    return next((one for one in found.checkpoints if str(one.path) == path), None) if found is not None else None
+
+
+def _must_still_lie_there(context: Context, job: Job, chosen: Chosen) -> None:
+    """Make sure that the chosen checkpoint is still there before a job is released that an interrupted call holds.
+
+    Raises:
+        ToolError: It is not.
+    """
+    if _listed(context, job, chosen.path) is None:
+        raise ToolError(f"job {job.id} is not queued again: {chosen.path}, which was chosen, lies there no more")
 
 
 def _must_be_possible(context: Context, job: Job, checkpoint: str) -> None:
@@ -123,12 +186,12 @@ def _spec(context: Context, job: Job, exclude: Sequence[str], not_all_of: Sequen
     return replace(spec, comment=job.comment if held else hold_comment(job.comment, context.tag, job.attempt + 1))
 
 
-def _answer(context: Context, job: Job, spec: JobSpec, checkpoint: str) -> dict[str, Any]:
-    chosen = choose_checkpoint(context, job.id, which="last") if checkpoint not in ("", "none") else {"path": "", "step": 0}
+def _answer(job: Job, spec: JobSpec, checkpoint: str, chosen: Chosen | None) -> dict[str, Any]:
     return {
         "job": job.id,
-        "checkpoint": chosen["path"],
-        "step": chosen["step"],
+        # none was chosen: what it goes on from is its script's word
+        "checkpoint": chosen.path if chosen is not None else "" if checkpoint == "none" else None,
+        "step": chosen.step if chosen is not None else 0,
         "exclude": list(spec.exclude),
         "attempt": attempt_of(spec) + 1,
         "skipped_steps": [],
@@ -153,9 +216,12 @@ def requeued_again(context: Context, tag: str, job: str, checkpoint: str = "", *
     now = context.scheduler.job(job)
     if now.requeued_held and not is_held_by(now, tag):
         raise ToolError(HELD_UNKNOWN.format(job=job))
-    if tag not in now.comment.split() or now.state.ended or now.held:
+    words = now.comment.split()
+    if tag not in words or now.held:
         return None
-    return _answer(context, now, now.spec or JobSpec(now.name, ""), checkpoint)
+    if now.state.ended and (now.started is None or not now.nodes or hold_mark(now.attempt) not in words):
+        return None  # withdrawn before it began
+    return _answer(now, now.spec or JobSpec(now.name, ""), checkpoint, _chosen(replace(context, tag=tag), now, checkpoint))
 
 
 @requeue_ended_job.stands
@@ -182,4 +248,6 @@ def requeueing_again(
     spec = _spec(context, shown, [*(exclude or ()), *(blamed or ())], not_all_of or ())
     lines = context.scheduler.command_lines("requeue", job, exclude=spec.exclude, comment=spec.comment, hold=True)
     lines += context.scheduler.command_lines("release", job)
-    return RenderedChange(lines, f"{shown.name} of {shown.user} under its own id: {spec.doubt or 'asked for'}")
+    chosen = _chosen(context, shown, checkpoint)
+    begins = f" FROM[{chosen.path} step {chosen.step}]" if chosen is not None else ""
+    return RenderedChange(lines, f"{shown.name} of {shown.user} under its own id: {spec.doubt or 'asked for'}{begins}")

@@ -16,6 +16,7 @@ from assistant.recover.checkpoints.inventory import examined, inventory
 from assistant.recover.checkpoints.search import SaveState, folder_moves
 from assistant.recover.identity import is_claim, is_withdrawn_claim, restart_of
 from assistant.recover.joblog import log_lines, log_points, samples_of
+from assistant.recover.lost_environment import repeat_problem
 from assistant.recover.restart import (
     RESUME_FROM,
     SKIP_STEPS,
@@ -148,7 +149,9 @@ def resubmitted(context: Context, tag: str, job: str, **_: Any) -> dict[str, Any
             continue
         submitted = context.scheduler.job(listed.id)  # a list may leave the spec out
         spec = submitted.spec if submitted.spec is not None else JobSpec(submitted.name, "", comment=submitted.comment)
-        return _answer(submitted.id, spec, f"found again by {tag}")
+        answer = _answer(submitted.id, spec, f"found again by {tag}")
+        # without its variables it cannot be told what it was to go on from; the arguments of the call may
+        return answer if submitted.spec is not None else {**answer, "checkpoint": None}
     return None
 
 
@@ -383,8 +386,8 @@ def _plan(
     must_be_ours_to_restart(context, job)
     if job.spec is None:
         raise ToolError(f"the scheduler does not keep the script of job {job_id}, so it cannot be submitted again; ask {job.user}")
-    if job.spec.doubt:
-        raise ToolError(f"job {job_id} cannot be submitted again as it was: {job.spec.doubt}")
+    if problem := repeat_problem(job):
+        raise ToolError(f"job {job_id} cannot be submitted again as it was: {problem}")
     chosen = _checkpoint(context, job, checkpoint, read=read)
     way = _must_load(context, job, chosen, read=read)
     points = log_points(job)

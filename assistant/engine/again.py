@@ -9,6 +9,7 @@ from assistant.errors import ToolError
 from assistant.ports import LimitsSubmissions, Requeues, Scheduler
 from assistant.records import Diagnosis, EventKind, Incident, IncidentState, Job
 from assistant.recover.budget import Budget, failing_step, fingerprint, made_progress, refuted
+from assistant.recover.lost_environment import repeat_problem
 from assistant.recover.playbook import Wanted
 from assistant.store import Store
 
@@ -73,7 +74,7 @@ def as_the_same_job(scheduler: Scheduler, wanted: Wanted) -> Wanted:
         return wanted
     skips = any(wanted.arguments.get(name) for name in ("skip_from_step", "skip_around_step"))
     limited = isinstance(scheduler, LimitsSubmissions) and job.spec is not None and scheduler.submission_problem(job.spec)
-    if job.spec is None or not (job.spec.doubt or limited) or skips:
+    if job.spec is None or skips or not (limited or repeat_problem(job)):
         return wanted
     if wanted.arguments.get("checkpoint") == "":
         return wanted  # no checkpoint may be used: a requeue would begin over those that are there

@@ -28,6 +28,7 @@ from assistant.engine.outages import Outages, Turn, tried_by_restart
 from assistant.engine.process_looks import ProcessLooks
 from assistant.engine.requeues import RequeueRecords
 from assistant.engine.settled import as_proven, finished_training, settled_elsewhere
+from assistant.engine.wrong_starts import stopped_here
 from assistant.errors import (
     Denied,
     Fenced,
@@ -128,6 +129,9 @@ class Engine:
         incident, new = self.store.open_incident(event, parent=self.parents(self.store, job))
         if new:
             self.store.mark_stage(incident.id, "opened")
+            if settled := stopped_here(self.store, incident, event):
+                self.store.set_state(incident.id, IncidentState.CLOSED, note=settled)
+                return self.store.incident(incident.id)
             logger.info("incident=%s opened kind=%s job=%s node=%s", incident.id, event.kind, event.job, event.node)
             if hand_over(self.store, incident, event):
                 return self.store.incident(incident.id)
@@ -429,6 +433,7 @@ class Engine:
             # one look and no waiting: whoever calls decides when to look again
             way = partial(as_the_same_job, self.scheduler)
             ended = run_playbook(incident, chosen, values, self.gate, self.clock, by=by, look_s=0, patience_s=0, way=way)
+            ended = as_proven(self, incident, diagnosis, ended, by=by or f"playbook:{chosen.name}")
         except Parked as parked:
             self._note_state(incident, IncidentState.WAITING, str(parked))
             return False
@@ -437,7 +442,6 @@ class Engine:
 
     def _settle(self, incident: Incident, diagnosis: Diagnosis, job: Job | None, ended: Ended) -> None:
         """Write down where a playbook stands or how it ended."""
-        ended = as_proven(self, incident, diagnosis, ended)
         cause = cause_key(diagnosis, job)
         if any(call.tool in RESTARTS and call.status == "done" for call in self.store.calls(incident.id)):
             self.store.mark_stage(incident.id, "restarted")

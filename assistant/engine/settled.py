@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from assistant.diagnose.counters import same_counter
 from assistant.engine.again import MOVED
 from assistant.engine.outages import PASSED
+from assistant.engine.wrong_starts import is_being_stopped, stop_wrong_start
 from assistant.errors import ToolError
 from assistant.logs.lines import Lines
 from assistant.records import (
+    Call,
     CallStatus,
     Checkpoint,
     Diagnosis,
@@ -30,6 +32,7 @@ from assistant.records import (
     MetricPoint,
     tags_in,
 )
+from assistant.recover.checkpoints.layout import step_in_name
 from assistant.recover.identity import RESTARTS, other_store, restart_of
 from assistant.recover.joblog import log_lines, log_points, marks_before, whole_lines
 from assistant.recover.loaded import compare_loaded, loaded_checkpoint
@@ -37,7 +40,9 @@ from assistant.recover.playbook import Ended
 from assistant.recover.runs import successor_of
 from assistant.recover.training_end import training_end
 from assistant.recover.verify import Restart, Standing, Verdict, judge_restart
+from assistant.recover.wrong_start import proof_of_wrong_start
 from assistant.watch.known import ADVICE
+from assistant.watch.unseen import Remark
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
@@ -53,20 +58,37 @@ class _Restarted(NamedTuple):
     job: str
     step: int
     checkpoint: str | None = None
-    """Path of the one that was chosen, empty for a start from the beginning; None where the restart was not ours."""
+    """Path of the one that was chosen, empty for a start from the beginning; None where that is not known."""
+    call: Call | None = None
+    """By which it was started; None where the restart was not ours."""
 
 
-def as_proven(engine: Engine, incident: Incident, diagnosis: Diagnosis, ended: Ended) -> Ended:
+def as_proven(engine: Engine, incident: Incident, diagnosis: Diagnosis, ended: Ended, *, by: str = "engine") -> Ended:
     """Return how a playbook ended: as recovered only where the restarted job shows it, as closed where others have settled it.
 
+    A restart that is proven to be at a wrong start is stopped, wherever the playbook stands.
+
+    Args:
+        engine: Everything.
+        incident: Whose playbook it is.
+        diagnosis: Of the incident.
+        ended: How the playbook ended, or where it stands.
+        by: Who asks for a change that follows.
+
     Raises:
+        Parked: A person is asked whether the restart is to be stopped.
         Unavailable: The scheduler did not answer.
     """
+    restarted = _restarted(engine, incident, ended) if not engine.replays else None
+    if restarted is not None and restarted.call is not None:
+        if (stopped := _stopped_if_wrong(engine, incident, diagnosis, ended, restarted, by)) is not None:
+            return stopped
+        if ended.state is IncidentState.ESCALATED and (cancelled := _cancelled_by_owner(engine, restarted)):
+            return replace(ended, state=IncidentState.CLOSED, note=cancelled, failed_job=None)
     if ended.state is IncidentState.ESCALATED and (settled := settled_elsewhere(engine, incident, diagnosis)):
         return replace(ended, state=IncidentState.CLOSED, note=settled)
     if ended.state is IncidentState.CLOSED and (standing := _stands_after_training(engine, incident)):
         return replace(ended, state=IncidentState.ESCALATED, note=standing)
-    restarted = _restarted(engine, incident, ended) if not engine.replays else None
     if ended.state is not IncidentState.RECOVERED or restarted is None:
         return ended
     engine.store.mark_stage(incident.id, MOVED)
@@ -81,11 +103,47 @@ def as_proven(engine: Engine, incident: Incident, diagnosis: Diagnosis, ended: E
     match verdict.standing:
         case Standing.RECOVERED:
             return replace(ended, note=f"{verdict.note}{_lost(engine, incident, diagnosis, restarted)}")
+        case Standing.CANCELLED if restarted.call is not None and (cancelled := _cancelled_by_owner(engine, restarted)):
+            return replace(ended, state=IncidentState.CLOSED, note=cancelled)
         case Standing.CANCELLED | Standing.WRONG_START:
             return replace(ended, state=IncidentState.ESCALATED, note=f"not recovered: {verdict.note}")
         case Standing.ENDED_AGAIN:
             return replace(ended, state=IncidentState.ESCALATED, note=f"not recovered: {verdict.note}", failed_job=restarted.job)
     return replace(ended, state=IncidentState.VERIFYING, note=verdict.note)
+
+
+def _stopped_if_wrong(
+    engine: Engine, incident: Incident, diagnosis: Diagnosis, ended: Ended, restarted: _Restarted, by: str
+) -> Ended | None:
+    """Return where an incident stands whose restart has to be stopped, was, or is doubted for good; None for any other."""
+    try:
+        verdict = _verdict(engine, incident, diagnosis, restarted)
+        job = engine.scheduler.job(restarted.job)
+    except ToolError:
+        return None  # forgotten: nothing of it runs
+    due = verdict.proof and job.state is JobState.RUNNING
+    if restarted.call is None or not (due or is_being_stopped(engine.store, incident)):
+        if restarted.call is None or ended.state is not IncidentState.VERIFYING or not verdict.complete:
+            return None
+        # whoever waits until it is past the step where the last attempt ended may lose each checkpoint before that
+        note = f"not recovered: {verdict.note}. That is no proof: look whether it saves over the checkpoints of its run"
+        return replace(ended, state=IncidentState.ESCALATED, note=f"{note}, and if it does, end it: scancel {job.id}")
+    return stop_wrong_start(engine, incident, ended, restarted.call, job, verdict.proof, by)
+
+
+def _cancelled_by_owner(engine: Engine, restarted: _Restarted) -> str:
+    """Return that the owner of a restarted job ended it, which is their word; empty where it is not proven who did."""
+    try:
+        job = engine.scheduler.job(restarted.job)
+    except ToolError:
+        return ""
+    if job.state is not JobState.CANCELLED or not job.user or job.ended_by != job.user:
+        return ""
+    points = log_points(job, marks=marks_before(engine.store, job), sure=True)
+    where = f"at step {points[-1].step}" if points else "before it logged a step"
+    note = f"the restart, job {job.id}, was cancelled by its owner {job.user} {where}; what a person ended is not started again"
+    engine.good_runs.remarks.append(Remark(f"job {job.id} cancelled by its owner", note))
+    return f"settled: {note}"
 
 
 def _stands_after_training(engine: Engine, incident: Incident) -> str:
@@ -131,6 +189,8 @@ def _verdict(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted
     if diagnosis.spike_step is not None:
         before = [point for point in before if point.step < diagnosis.spike_step]
     end = training_end(line.text for line in log_lines(job)) if job.state.ended else None
+    lines = whole_lines(job, marks)
+    later = job.attempt > _attempt(incident, restarted)
     return judge_restart(
         Restart(
             job,
@@ -141,7 +201,8 @@ def _verdict(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted
             now=engine.clock.now(),
             passed_at=_confirmed_since(engine.store.stages(incident.id).get(PASSED), job),
             finished=end.line if end is not None else "",
-            load_problem=_load_problem(restarted, whole_lines(job, marks), later=job.attempt > _attempt(incident, restarted)),
+            load_problem=_load_problem(restarted, lines, later=later),
+            proof=_proof(engine, incident, restarted, lines, points, before, reached) if not later else "",
         )
     )
 
@@ -186,12 +247,37 @@ def _load_problem(restarted: _Restarted, lines: Lines | None, *, later: bool = F
     steps = [load.step for load in loaded.loads if load.step is not None]
     if later and min(steps, default=loaded.first_step or 0) >= restarted.step:
         return ""
-    chosen = None
-    if restarted.checkpoint:
-        path = Path(restarted.checkpoint)
-        chosen = Checkpoint(path, restarted.step, "", 0, datetime.min.replace(tzinfo=UTC), healthy=True, problems=())
-    comparison = compare_loaded(chosen, loaded)
+    comparison = compare_loaded(_checkpoint(restarted), loaded)
     return f"did not go on from the checkpoint that was chosen: {comparison.note}" if comparison.differs else ""
+
+
+def _checkpoint(restarted: _Restarted) -> Checkpoint | None:
+    """Return what a restart was to go on from; None where it was to begin at the start, or where that is not known."""
+    if not restarted.checkpoint:
+        return None
+    path = Path(restarted.checkpoint)
+    return Checkpoint(path, restarted.step, "", 0, datetime.min.replace(tzinfo=UTC), healthy=True, problems=())
+
+
+def _proof(
+    engine: Engine,
+    incident: Incident,
+    restarted: _Restarted,
+    lines: Lines | None,
+    points: Sequence[MetricPoint],
+    before: Sequence[MetricPoint],
+    reached: int | None,
+) -> str:
+    """Return what proves that a restart is at a wrong start; empty where nothing does."""
+    if lines is None or not restarted.checkpoint:
+        return ""
+    refused: set[int] = set()
+    for call in engine.store.calls(incident.id):
+        outcome = engine.store.outcome(call.id) if call.tool == "choose_checkpoint" else None
+        value = outcome.value if outcome is not None and isinstance(outcome.value, Mapping) else {}
+        refused |= {int(one["step"]) for one in value.get("refused", ())}
+    chosen, loaded = _checkpoint(restarted), loaded_checkpoint(lines)
+    return proof_of_wrong_start(chosen, loaded, points, before, reached=reached, refused=refused)
 
 
 def _restarted(engine: Engine, incident: Incident, ended: Ended) -> _Restarted | None:
@@ -200,9 +286,30 @@ def _restarted(engine: Engine, incident: Incident, ended: Ended) -> _Restarted |
         outcome = engine.store.outcome(call.id)
         value: Any = outcome.value if outcome is not None and outcome.ok else None
         if call.tool in RESTARTS and isinstance(value, Mapping) and value.get("job"):
-            return _Restarted(str(value["job"]), int(value.get("step") or 0), str(value.get("checkpoint") or ""))
+            step, checkpoint = _chosen_for(engine, incident, call, value)
+            return _Restarted(str(value["job"]), step, checkpoint, call)
     alive = [value for value in ended.values.values() if isinstance(value, Mapping) and value.get("status") == "alive"]
     return _Restarted(str(alive[-1]["job"]), 0) if alive and alive[-1].get("job") else None
+
+
+def _chosen_for(engine: Engine, incident: Incident, call: Call, value: Mapping[str, Any]) -> tuple[int, str | None]:
+    """Return step and path of the checkpoint that a restart was to go on from, as the call was decided on.
+
+    What the call was given counts more than what it returned: after an outage the answer is put together from what the scheduler
+    still shows. The path is empty for a start from the beginning, and None where nobody knows.
+    """
+    wanted, returned = str(call.arguments.get("checkpoint") or ""), value.get("checkpoint")
+    if not wanted.startswith("/"):
+        return int(value.get("step") or 0), "" if wanted == "none" else None if returned is None else str(returned)
+    if returned == wanted:
+        return int(value.get("step") or 0), wanted
+    for choice in reversed(engine.store.calls(incident.id)):
+        outcome = engine.store.outcome(choice.id) if choice.tool == "choose_checkpoint" else None
+        chosen = outcome.value if outcome is not None and isinstance(outcome.value, Mapping) else {}
+        if chosen.get("path") == wanted:
+            return int(chosen.get("step") or 0), wanted
+    step = step_in_name(Path(wanted).name)
+    return (step, wanted) if step is not None else (int(value.get("step") or 0), None)
 
 
 def _lost(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted: _Restarted) -> str:

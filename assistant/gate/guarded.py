@@ -18,7 +18,20 @@ from assistant.store.calls import command_digest
 
 __all__ = ["COMMANDS", "FrozenCommands", "guarded"]
 
-COMMANDS = frozenset({"submit", "release", "cancel", "cordon", "uncordon", "requeue", "reserve", "unreserve", "move_dependent"})
+COMMANDS = frozenset(
+    {
+        "submit",
+        "release",
+        "cancel",
+        "end_at_once",
+        "cordon",
+        "uncordon",
+        "requeue",
+        "reserve",
+        "unreserve",
+        "move_dependent",
+    }
+)
 """Methods of a scheduler, and of its optional ports, that change the cluster.
 
 Not `withdraw`: taking back a job that never began has to work also when the kill switch was set meanwhile."""

@@ -43,6 +43,8 @@ class JobSpec:
     """Whether it waits, once submitted, until it is released: nothing of it runs before."""
     doubt: str = ""
     """Why a new submission would not be the same job, for people: the scheduler kept too little. Empty where it would be."""
+    environment_lost: bool = False
+    """Whether it was given variables of the shell that submitted it, of which the scheduler keeps none."""
 
 
 @dataclass(frozen=True, slots=True)

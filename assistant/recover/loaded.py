@@ -78,6 +78,12 @@ FRESH = re.compile(
     re.IGNORECASE,
 )
 """How programs say that they begin with random weights."""
+ABOUT_TRAINING = re.compile(
+    r"check-?points?|ckpt|random|\btrain|\bmodel|weights|metadata file|latest file|(?:step|iteration|epoch) 0\b"
+    r"|\b(?:start|begin|run)\w{0,5} from scratch",
+    re.IGNORECASE,
+)
+"""A line that says "from scratch" of the training, and not of an index or a vocabulary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +113,8 @@ class LoadedCheckpoint:
     """Steps between the first two that were logged; None with fewer than two."""
     exact: bool = True
     """Whether the lines name their steps; else they were counted from a progress bar, which may be off by `SLACK_STEPS`."""
+    by_bar: bool = False
+    """Whether the first step stands in a progress bar, which may count only what is left to do."""
 
     @property
     def silent(self) -> bool:
@@ -149,7 +157,8 @@ def loaded_checkpoint(lines: Iterable[Line]) -> LoadedCheckpoint:
     reader = MetricReader()
     loads: list[LoadLine] = []
     fresh: list[tuple[int, str]] = []
-    bars = candidates = 0
+    bars: set[int] = set()  # numbers of lines with a progress bar
+    candidates = 0
     own_steps: set[int] = set()  # numbers of lines that name their step themselves
     for count, line in enumerate(lines):
         if count >= MOST_LINES:
@@ -157,7 +166,8 @@ def loaded_checkpoint(lines: Iterable[Line]) -> LoadedCheckpoint:
         text = line.text[:LONGEST_LINE]
         before = len(reader.points)
         reader.take(line)
-        bars += BAR.search(text) is not None
+        if BAR.search(text):
+            bars.add(line.number)
         if len(reader.points) > before and _names_step(text, reader.points[-1].step):
             own_steps.add(line.number)
         if len(reader.points) > MOST_STEPS or candidates >= MOST_CANDIDATES or not HINT.search(text):
@@ -166,19 +176,22 @@ def loaded_checkpoint(lines: Iterable[Line]) -> LoadedCheckpoint:
         load = _load_line(line.number, text)
         if load is not None and len(loads) < MOST_LOADS:
             loads.append(load)
-        elif load is None and len(fresh) < MOST_LOADS and FRESH.search(text):
+        elif load is None and len(fresh) < MOST_LOADS and FRESH.search(text) and ABOUT_TRAINING.search(text):
             fresh.append((line.number, text.strip()[:300]))
     # a step that was counted on is right only once a progress bar has told where the count began
-    by_bar = bars and reader.counted_on <= reader.anchored + 1
+    by_bar = bool(bars) and reader.counted_on <= reader.anchored + 1
     points = [point for point in reader.points if by_bar or point.line in own_steps]
     steps = list(dict.fromkeys(point.step for point in points))[:MOST_STEPS]
+    if len(steps) == MOST_STEPS and steps[0] == 0 and steps[1] > steps[2] - steps[1] > 0:
+        steps = steps[1:]  # an evaluation before the training, logged as step 0
     gaps = [after - before for before, after in pairwise(steps) if after > before]
     exact = not points or points[0].line in own_steps
     first_line = reader.points[0].line if reader.points else None
     kept = [load for load in loads if first_line is None or load.number < first_line]
     last_load = kept[-1].number if kept else 0
     begun = [text for number, text in fresh if number > last_load and (first_line is None or number < first_line)]
-    return LoadedCheckpoint(tuple(kept), begun[0] if begun else "", steps[0] if steps else None, min(gaps) if gaps else None, exact)
+    first, interval = steps[0] if steps else None, min(gaps) if gaps else None
+    return LoadedCheckpoint(tuple(kept), begun[0] if begun else "", first, interval, exact, bool(points) and points[0].line in bars)
 
 
 def _names_step(text: str, step: int) -> bool:

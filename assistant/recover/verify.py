@@ -38,6 +38,8 @@ WINDOW = re.compile(r"reservation|reserved for maintenance|ReqNodeNotAvail(?!.*U
 """Slurm's reasons for a job that waits for the end of a reservation; where they name nodes, these are down or drained."""
 
 
+STEPS_OF_A_START = 3
+"""Distinct steps after which nothing more is learnt of where a job began."""
 SAMPLE = 10
 """Logged losses that are compared on each side."""
 FEWEST = 2
@@ -120,6 +122,8 @@ class Restart:
     """The line by which its own log says that training is over."""
     load_problem: str = ""
     """How what it loaded differs from the checkpoint that was chosen; empty where it does not, or the log does not tell."""
+    proof: str = ""
+    """What proves that it is at a wrong start, from `proof_of_wrong_start`; empty where it is only doubted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,10 @@ class Verdict:
     """The last step that its own lines show."""
     passed: bool = False
     """Whether they show training past the step where the attempt before ended."""
+    proof: str = ""
+    """What proves a wrong start, so that the job has to be stopped; empty where a person has to judge."""
+    complete: bool = False
+    """Whether its lines tell all of its start that they ever will: no proof is to be awaited."""
 
 
 def judge_restart(restart: Restart) -> Verdict:
@@ -152,7 +160,8 @@ def judge_restart(restart: Restart) -> Verdict:
     if job.state.ended and (job.state is not JobState.COMPLETED or job.exit_code not in (None, 0) or job.signal):
         return Verdict(Standing.ENDED_AGAIN, f"job {job.id} {job.state} before it was proven to go on: {_at(step)}", step)
     if restart.load_problem:
-        return Verdict(Standing.WRONG_START, f"job {job.id} {restart.load_problem}", step, passed)
+        complete = len({point.step for point in restart.points}) >= STEPS_OF_A_START
+        return Verdict(Standing.WRONG_START, f"job {job.id} {restart.load_problem}", step, passed, restart.proof, complete)
     loss = loss_seen(restart.before, restart.points, restart_step=restart.restart_step, ended=job.state.ended)
     if loss.status is Look.JUMPED:
         return Verdict(Standing.WRONG_START, f"job {job.id}: {loss.note}", step, passed)

@@ -176,6 +176,14 @@ class SlurmScheduler:
         """
         self.planned("requeue", [job_id], {"hold": hold, "exclude": exclude, "comment": comment}).give()
 
+    def end_at_once(self, job_id: str) -> None:
+        """End a job by SIGKILL alone, so that nothing of it saves on its way out; one that has ended is left alone.
+
+        Raises:
+            ToolError: The right to do it is missing.
+        """
+        self.planned("end_at_once", [job_id], {}).give()
+
     def submission_problem(self, spec: JobSpec) -> str:
         """Return why a job cannot be submitted anew as it was: the arguments of another user's script."""
         return arguments_problem(spec)
@@ -279,6 +287,10 @@ class SlurmScheduler:
         match method, list(arguments):
             case "cancel", [job_id]:
                 return changes.cancel(self._row(job_id), lambda: self._row(job_id).job.state.ended)
+            case "end_at_once", [job_id]:
+                row = self._row(job_id)
+                owner = self._as_owner(row.job.user)
+                return changes.end_at_once(row, self._steps(row), owner, lambda: self._over(job_id))
             case "release", [job_id]:
                 row = self._row(job_id)
                 return changes.release(job_id, row, self._as_owner(row.job.user))
@@ -310,6 +322,19 @@ class SlurmScheduler:
                 raise refused(change.purpose, done, change.remedy)
 
     # Asking Slurm
+
+    def _steps(self, row: Row) -> list[str]:
+        """Return the ids of a running job's steps, without the batch script and what Slurm itself keeps running."""
+        done = self.commands.run(
+            "squeue", "--all", "--noheader", "--steps", f"--jobs={row.job.id.partition('+')[0]}", "--format=%i"
+        )
+        if done.status and not NO_SUCH_JOB.search(done.err):
+            raise Unavailable(f"squeue failed, so the steps of job {row.job.id} are not known: {done.said}")
+        return sorted(step for step in done.out.split() if re.fullmatch(r"[\d_+]+\.\d+", step))
+
+    def _over(self, job_id: str) -> bool:
+        """Tell whether a job has ended, or is about to: its processes were killed and its nodes are being cleared."""
+        return self._row(job_id).job.state.ended or "COMPLETING" in self.commands.run("squeue", "-h", "-j", job_id, "-o", "%T").out
 
     def _queue(self, *words: str) -> list[Row]:
         marks = Marks()

@@ -73,6 +73,30 @@ def cancel(row: Row, has_ended: Callable[[], bool]) -> SlurmChange:
     )
 
 
+def end_at_once(row: Row, steps: Sequence[str], before: Sequence[str], has_ended: Callable[[], bool]) -> SlurmChange:
+    """End a job without SIGTERM: its script is stopped, so that it starts nothing more, then steps and script are killed.
+
+    A plain scancel sends SIGTERM first and lets the processes go on for KillWait seconds, `--signal=KILL --full` too (22.05): many
+    programs save a checkpoint on it. The last command only names the end: a script that was killed counts as cancelled by it.
+
+    Args:
+        row: The job.
+        steps: Ids of its steps, without that of the batch script.
+        before: Words by which its owner's rights are used.
+        has_ended: Asks whether the job is over.
+    """
+    job_id = row.job.id.partition("+")[0]
+    words = [("--signal=STOP", "--full", job_id), *([("--signal=KILL", *steps)] if steps else [])]
+    words += [("--batch", "--signal=KILL", job_id), (job_id,)]
+    return SlurmChange(
+        tuple(SlurmCommand("scancel", one, tuple(before)) for one in words),
+        f"to end job {row.job.id}",
+        JOB_RIGHTS,
+        due=lambda: not row.job.state.ended,
+        came_about=has_ended,
+    )
+
+
 def release(job_id: str, row: Row, before: Sequence[str]) -> SlurmChange:
     """Let a held job begin that was asked for by `job_id`; `before` are the words by which its owner's rights are used."""
 

@@ -95,6 +95,7 @@ def job_spec(
     nodes = details.get("NumNodes", "").partition("-")[0]
     ranks = details.get("NtasksPerN:B:S:C", "").partition(":")[0]
     options = typed.options if typed.options is not None else shown_options(details)
+    lost = not environment and not environment_stored and not _exports_nothing(plain, options)
     return JobSpec(
         name=job.name,
         script=plain,
@@ -110,7 +111,8 @@ def job_spec(
         time_limit_s=limit if limit != A_YEAR_S else None,
         options=(*options, f"--array={task}") if task.isdecimal() else options,
         arguments=typed.arguments,
-        doubt=_doubt(job, details, plain) or typed.doubt or ("" if environment or environment_stored else environment_doubt(plain)),
+        doubt=_doubt(job, details, plain) or typed.doubt or (environment_doubt(plain) if lost else ""),
+        environment_lost=lost,
     )
 
 
@@ -118,6 +120,12 @@ def _doubt(job: Job, details: Mapping[str, str], script: str) -> str:
     """Return why a job cannot be rebuilt, whatever is known of its line; empty where that does not stand against it."""
     task = job.id.partition("_")[2].isdecimal()
     return repeat_doubt(script, heterogeneous="HetJobId" in details or "+" in job.id, array=task)
+
+
+def _exports_nothing(script: str, options: Sequence[str]) -> bool:
+    """Tell whether a job was given no variable of the shell that submitted it, but those whose values its `--export` names."""
+    items = _exported_items(script, options)
+    return bool(items) and all(item in ("NONE", "NIL") or "=" in item for item in items)
 
 
 def environment_doubt(script: str) -> str:
@@ -331,9 +339,14 @@ def handed_on(environment: Mapping[str, str], names: Sequence[str]) -> dict[str,
 
 def _export_list(spec: JobSpec) -> list[str]:
     """Return what a job's own --export names, the option as typed before the script's line; `ALL` where it has none."""
-    asked = [line for line in spec.script.splitlines() if line.startswith("#SBATCH")] + list(spec.options)
+    return [name for name in _exported_items(spec.script, spec.options) or ["ALL"] if not name.startswith(OWN_VARIABLE)]
+
+
+def _exported_items(script: str, options: Sequence[str]) -> list[str]:
+    """Return the items of the `--export` that counts; none where nobody gave one."""
+    asked = [line for line in script.splitlines() if line.startswith("#SBATCH")] + list(options)
     values = [match.group(1).strip("\"'") for line in asked if (match := re.search(r"--export[= ](\S+)", line))]
-    return [name for name in (values[-1] if values else "ALL").split(",") if name and not name.startswith(OWN_VARIABLE)]
+    return [name for name in values[-1].split(",") if name] if values else []
 
 
 def _export(spec: JobSpec, names: Sequence[str], *, by_name: bool) -> list[str]:

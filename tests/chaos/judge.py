@@ -27,13 +27,14 @@ TOOLS = {
     "submit": ("resubmit_job",),
     "release": ("resubmit_job",),
     "withdraw": ("resubmit_job",),
-    "cancel": ("cancel_job",),
+    "cancel": ("cancel_job", "stop_restart"),
     "cordon": ("cordon_node", "renew_cordon"),
     "uncordon": ("uncordon_node",),
 }
 CLASSES = {
     "resubmit_job": "resubmit",
     "cancel_job": "cancel",
+    "stop_restart": "stop_restart",
     "cordon_node": "cordon",
     "renew_cordon": "renew",
     "uncordon_node": "uncordon",

@@ -214,8 +214,8 @@ def test_a_job_that_its_owner_ends_after_the_restart_is_not_recovered(
     time.sleep(2)
     owner.cluster.run("scancel", restarted(engine, first))
     incident = watched(engine, first, over)
-    assert incident.state is IncidentState.ESCALATED
-    assert "cancelled" in incident.note
+    assert (incident.state, "cancelled by its owner" in incident.note) == (IncidentState.CLOSED, True), incident.note
+    assert any("cancelled by its owner" in remark.text for remark in engine.good_runs.taken_remarks())
     assert all(one.state is not IncidentState.RECOVERED for one in engine.store.incidents())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,7 +21,7 @@ from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.simulated_run import Run
 from assistant.store import Store
 from assistant.tooling import Context, find_tool
-from assistant.tools.requeue import requeue_ended_job, requeue_ended_withdrawn, requeued_again
+from assistant.tools.requeue import requeue_ended_job, requeue_ended_withdrawn, requeued_again, requeueing_again
 from tests.no_history import MadeCalls
 
 START = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
@@ -51,8 +52,8 @@ class World:
         script = RESUMES.format(saved=self.saved, how=how)
         self.job = self.cluster.submit(JobSpec("llm", script, nodes=2, work_dir=folder, comment="run 7"))
         call = Call(17, 3, "requeue_ended_job", {"job": self.job}, "", "playbook:p", START, CallStatus.INTENT)
-        history = MadeCalls(call, runs={17: [run_of(self.cluster.job(self.job))]})
-        self.context = Context(self.cluster, self.cluster, self.clock, random.Random(1), history, incident=3, tag=TAG)
+        self.history = MadeCalls(call, runs={17: [run_of(self.cluster.job(self.job))]})
+        self.context = Context(self.cluster, self.cluster, self.clock, random.Random(1), self.history, incident=3, tag=TAG)
         self.clock.sleep(60)
         assert self.cluster.job(self.job).state is JobState.FAILED
 
@@ -211,3 +212,57 @@ def test_killed_at_each_point_the_job_is_released_withdrawn_or_told_of(tmp_path:
         assert made.find(world.context, TAG, job=world.job) is None
         assert made.run(world.context, job=world.job)["job"] == world.job
     assert cluster.job(world.job).state is (JobState.PENDING if kill == "held, before the comment" else JobState.RUNNING)
+
+
+def saved_later(world: World) -> None:
+    """Let the job save a newer checkpoint than the one that was chosen, in an outage that nobody saw."""
+    shutil.copytree(world.saved / "iter_0000040", world.saved / "iter_0000060")
+
+
+def test_the_choice_that_a_call_was_given_outlasts_an_outage(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    chosen = str(world.saved / "iter_0000040")
+    requeue_ended_job(world.context, world.job, checkpoint=chosen)
+    saved_later(world)
+    answer = requeued_again(world.context, TAG, job=world.job, checkpoint=chosen)
+    assert answer is not None
+    assert (answer["checkpoint"], answer["step"]) == (chosen, 40)
+
+
+def test_what_was_the_newest_when_a_call_was_decided_stays_its_choice(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    preview = requeueing_again(world.context, world.job, checkpoint="last_healthy").text
+    assert preview.endswith(f"FROM[{world.saved}/iter_0000040 step 40]")
+    world.history.made[17] = replace(world.history.made[17], preview=preview)
+    world.cluster.requeue(world.job, hold=True, comment=hold_comment("run 7", TAG, 1))  # and the watch is killed
+    saved_later(world)
+    assert requeue_ended_job(world.context, world.job, checkpoint="last_healthy")["step"] == 40
+    answer = requeued_again(world.context, TAG, job=world.job, checkpoint="last_healthy")
+    assert answer is not None
+    assert (answer["checkpoint"], answer["step"]) == (str(world.saved / "iter_0000040"), 40)
+
+
+def test_a_held_job_is_not_released_when_its_checkpoint_is_gone(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.cluster.requeue(world.job, hold=True, comment=hold_comment("run 7", TAG, 1))
+    chosen = world.saved / "iter_0000040"
+    shutil.rmtree(chosen)
+    with pytest.raises(ToolError, match="lies there no more"):
+        requeue_ended_job(world.context, world.job, checkpoint=str(chosen))
+    assert world.cluster.job(world.job).held
+
+
+def test_a_job_that_ran_and_ended_before_its_answer_was_kept_was_queued_again(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    requeue_ended_job(world.context, world.job, checkpoint="last_healthy")
+    world.cluster.set_cancelled(world.job)
+    assert requeued_again(world.context, TAG, job=world.job, checkpoint="last_healthy") is not None
+    (tmp_path / "other").mkdir()
+    other = World(tmp_path / "other")
+    other.cluster.requeue(other.job, hold=True, comment=hold_comment("run 7", TAG, 1))
+    other.cluster.withdraw(other.job)
+    assert requeued_again(other.context, TAG, job=other.job, checkpoint="last_healthy") is None
+
+
+def test_without_a_choice_the_answer_names_none(tmp_path: Path) -> None:
+    assert requeue_ended_job(World(tmp_path).context, "1")["checkpoint"] is None

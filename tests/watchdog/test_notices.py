@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from assistant.doors.watchdog.courier import Courier, Notifier
 from assistant.doors.watchdog.notices import Notice, notices
 from assistant.errors import Unavailable
 from assistant.ports import JumpingClock
-from assistant.records import Event, EventKind, IncidentState, Verdict
+from assistant.records import Call, CallStatus, Decision, Event, EventKind, IncidentState, Verdict
 from assistant.store import Store
 from tests.watchdog.night import NOON, Night, passed
 
@@ -89,6 +89,17 @@ def test_an_approval_is_told_with_the_command_why_and_how_to_take_it_back(store:
         "undo, once done: nightshift undo 1",
         "until: 2026-03-11T12:00:00Z, then it is refused",
     ]
+
+
+def test_the_question_whether_a_restart_is_to_be_stopped_is_critical(store: Store, night: Night) -> None:
+    incident = night.fails("1")
+    call = Call(0, incident, "stop_restart", {"job": "2", "attempt": 0}, "from scratch", "playbook:p", NOON, CallStatus.PENDING)
+    written = store.write_call(call, kind="stop_restart")
+    asked = Decision(Verdict.ASK, "mode.propose", "policy", store.clock.now(), "it is in mode propose")
+    store.park(written.id, asked, store.clock.now() + timedelta(hours=24))
+    (told,) = [one for one in _told(store) if one.about is About.APPROVAL]
+    assert told.severity is Severity.CRITICAL
+    assert told.title.startswith("URGENT: a restart saves over the checkpoints of its run; approval 1 waits: stop_restart")
 
 
 def test_an_approval_that_was_answered_meanwhile_is_not_told(store: Store, night: Night) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -126,10 +127,12 @@ def checked_job(door: Door, job: Job) -> CheckedJob:
     from assistant.recover.job_reading import log_sources, read_job
     from assistant.recover.joblog import log_lines, logs_of
     from assistant.recover.loaded import loaded_checkpoint
+    from assistant.recover.lost_environment import repeat_problem
     from assistant.recover.resume import resume_way
 
     if job.spec is None:
         raise ToolError(f"the scheduler keeps no script of job {job.id}, so it cannot be submitted again; check its script by file")
+    job = replace(job, spec=replace(job.spec, doubt=repeat_problem(job)))
     logs, lines = logs_of(job), log_lines(job)
     texts = [line.text for line in lines]
     search = search_checkpoints(job, door.settings.checkpoints, texts, now=now())

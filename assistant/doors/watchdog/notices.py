@@ -29,6 +29,8 @@ LONGEST = 6_000
 UNDECIDED_FOR = timedelta(seconds=90)
 """After so long an incident is told of alone, whatever it may share with others."""
 MOST_OPEN = 1_000
+URGENT = "stop_restart"
+"""The tool whose question cannot wait for the morning: each minute may cost a checkpoint."""
 LISTED = 25
 """Notices that the message about a storm lists."""
 
@@ -210,7 +212,10 @@ def _asked(row: AuditRow, store: Store) -> Notice | None:
         f"until: {approval.expires:%Y-%m-%dT%H:%M:%SZ}, then it is refused",
     ]
     title = f"approval {approval.id} waits: {call.tool}{about}"
-    return Notice(row.id, About.APPROVAL, Severity.WARNING, _line(title), _body(lines), f"approval:{approval.id}", call.incident)
+    severity = Severity.WARNING
+    if call.tool == URGENT:
+        title, severity = f"URGENT: a restart saves over the checkpoints of its run; {title}", Severity.CRITICAL
+    return Notice(row.id, About.APPROVAL, severity, _line(title), _body(lines), f"approval:{approval.id}", call.incident)
 
 
 def _outcome(row: AuditRow, store: Store) -> Notice | None:

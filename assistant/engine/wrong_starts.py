@@ -1,0 +1,137 @@
+"""Stop a restart that is proven to be at a wrong start, and tell what it saved over (docs/decisions/0016)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from assistant.errors import Denied, NightshiftError, ToolError, Unavailable
+from assistant.records import Call, CallStatus, Event, Incident, IncidentState, Job, Outcome
+from assistant.recover.checkpoints.search import search_checkpoints
+from assistant.recover.identity import restart_of
+from assistant.recover.joblog import log_lines
+from assistant.recover.playbook import Ended
+from assistant.recover.wrong_start import saves_since
+from assistant.store import Store
+
+if TYPE_CHECKING:
+    from assistant.engine.engine import Engine
+
+__all__ = ["is_being_stopped", "stop_wrong_start", "stopped_here"]
+
+logger = logging.getLogger(__name__)
+
+STOP = "stop_restart"
+"""The tool, and the first part of its step's key."""
+MOST_TRIES = 3
+"""A step that begins between decision and command makes it another command, which is not given."""
+
+
+def stop_wrong_start(engine: Engine, incident: Incident, ended: Ended, restart: Call, job: Job, proof: str, by: str) -> Ended:
+    """Stop a restart through the gate and return where its incident stands: until the job is over it is being verified.
+
+    Args:
+        engine: Everything.
+        incident: Whose restart it is.
+        ended: As the playbook has it.
+        restart: The call that started the job.
+        job: The restart, at a wrong start by proof, or stopped before.
+        proof: The sentence; empty where the stop was decided before.
+        by: Who asks.
+
+    Raises:
+        Parked: A person is asked.
+        Unavailable: The scheduler did not answer.
+    """
+    first = next((call for call in engine.store.calls(incident.id) if call.tool == STOP), None)
+    why = first.why if first is not None else f"job {job.id}, our own restart, is at a wrong start: {proof}"
+    attempt = int(first.arguments["attempt"]) if first is not None else job.attempt
+    needs_person = replace(ended, state=IncidentState.ESCALATED, failed_job=None)
+    if first is None and not _is_own(engine, incident, restart, job):
+        note = f"not recovered: {why}; but it is not proven to be the attempt that was started here, and is left alone"
+        return replace(needs_person, note=f"{note}. STOP IT BY HAND if it is yours: scancel {job.id}")
+    urgent = f"STOP job {job.id} NOW, it saves over the checkpoints of its run ({_command(engine, job)}): {why}"
+    try:
+        outcome = _stopped(engine, incident, job.id, attempt, why=why, by=by)
+    except Denied as refusal:
+        preview = [call.preview for call in engine.store.calls(incident.id) if call.tool == STOP][-1]
+        return replace(needs_person, note=f"{urgent}. Not done: {str(refusal).removeprefix(f'{preview}: ')}")
+    now = engine.scheduler.job(job.id)
+    running = not now.state.ended and now.attempt == attempt
+    if not outcome.ok and running:
+        return replace(needs_person, note=f"{urgent}. It failed: {outcome.error}")
+    if running:
+        return replace(ended, state=IncidentState.VERIFYING, note=f"{why}; it is being stopped", failed_job=None)
+    value = outcome.value if isinstance(outcome.value, Mapping) else {}
+    done = "it was stopped" if value.get("stopped") else "it ended before it could be stopped"
+    note = f"not recovered: {why}; {done}; {_report(engine, restart, now)}"
+    return replace(needs_person, note=f"{note}; it is not started again before a person has looked")
+
+
+def is_being_stopped(store: Store, incident: Incident) -> bool:
+    """Tell whether the restart of an incident was stopped, or whether a person was asked to stop it."""
+    return any(call.tool == STOP for call in store.calls(incident.id))
+
+
+def stopped_here(store: Store, incident: Incident, event: Event) -> str:
+    """Return that a job ended because it was stopped here, so that its end is no failure of its own; empty where it is not so.
+
+    Args:
+        store: Where the stop is written down.
+        incident: The new one, about the end of a restart.
+        event: What was noticed.
+    """
+    for call in store.calls(incident.parent) if incident.parent is not None else ():
+        if call.tool != STOP or call.status not in (CallStatus.INTENT, CallStatus.DONE):
+            continue
+        if (call.arguments.get("job"), call.arguments.get("attempt")) == (event.job, event.attempt):
+            return f"settled: job {event.job} was stopped by call {call.id} of incident {call.incident}, which says why"
+    return ""
+
+
+def _is_own(engine: Engine, incident: Incident, restart: Call, job: Job) -> bool:
+    """Tell whether a job is exactly the attempt that a call of this store started."""
+    call = restart_of(engine.store, job)
+    attempt = incident.attempt + 1 if restart.arguments.get("job") == job.id else 0
+    return call is not None and call.id == restart.id and job.attempt == attempt
+
+
+def _stopped(engine: Engine, incident: Incident, job: str, attempt: int, *, why: str, by: str) -> Outcome:
+    """Stop a job and return what came of it; a try that failed is followed by another one."""
+    for number in range(1, MOST_TRIES + 1):
+        arguments = {"job": job, "attempt": attempt}
+        outcome = engine.gate.call(STOP, arguments, why=why, by=by, incident=incident.id, step=f"{STOP}#{number}")
+        if outcome.ok:
+            break
+    return outcome
+
+
+def _command(engine: Engine, job: Job) -> str:
+    try:
+        return engine.gate.preview(STOP, {"job": job.id, "attempt": job.attempt}, by="engine").text.partition("  # ")[0]
+    except NightshiftError:
+        return f"scancel {job.id}"
+
+
+def _report(engine: Engine, restart: Call, job: Job) -> str:
+    """Return what the job saved, over what, and what became of the chosen checkpoint."""
+    try:
+        lines = (line.text for line in log_lines(job))
+        found = search_checkpoints(job, engine.checkpoint_folders, lines, now=engine.clock.now()).inventory
+    except (ToolError, Unavailable) as error:
+        return f"what it saved is not known: {error}"
+    if found is None:
+        return "what it saved is not known: its checkpoint folder is not known"
+    return f"{saves_since(_present(engine, restart), found.checkpoints, job.started).sentence} (in {found.folder})"
+
+
+def _present(engine: Engine, restart: Call) -> Mapping[str, str] | None:
+    """Return names and times of the checkpoints that were there when one was chosen; None where that was not written down."""
+    for call in reversed(engine.store.calls(restart.incident)):
+        outcome = engine.store.outcome(call.id) if call.tool == "choose_checkpoint" and call.id < restart.id else None
+        value = outcome.value if outcome is not None and isinstance(outcome.value, Mapping) else {}
+        if isinstance(present := value.get("present"), Mapping):
+            return {str(name): str(at) for name, at in present.items()}
+    return None
