@@ -5,24 +5,19 @@ from __future__ import annotations
 import hashlib
 import struct
 import zipfile
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from assistant.config import Settings, SshSettings
 from assistant.engine import Engine
 from assistant.engine.lease import owner_name
-from assistant.policy import KindTerms, Mode, load_policy
 from assistant.records import Checkpoint, Incident, IncidentState, JobSpec
 from assistant.recover.joblog import log_lines
 from assistant.recover.loaded import LoadVerdict, compare_loaded, loaded_checkpoint
 from assistant.tooling import Context, find_tool
-from assistant.transports.ssh import SshTransport
-from assistant.wiring import build
 from tests.live import strangers
 from tests.live.conftest import TORCH, DevCluster, until
 
@@ -100,20 +95,6 @@ JOBS = [
     ),
     Stranger("plain-no-resume", strangers.PLAIN.replace("RESUME", ""), f"srun {PYTHON} train.py", "work/saves", resumes=False),
 ]  # fmt: skip
-
-
-@pytest.fixture
-def engine(devcluster: DevCluster, tmp_path: Path) -> Iterator[Engine]:
-    if not (TORCH / "bin/torchrun").is_file():
-        pytest.skip(f"there is no torch in {TORCH}: make deps-torch, or NIGHTSHIFT_TORCH")
-    shipped = load_policy()
-    kinds = {kind: KindTerms(takes_nodes=terms.takes_nodes, cooldown_min=0) for kind, terms in shipped.kind.items()}
-    policy = replace(shipped, mode=Mode.ACT, kill_switch=(), kind=kinds, min_healthy_share=0.0)
-    settings = Settings(state_folder=tmp_path, store=tmp_path / "nightshift.db")
-    devcluster.settle()
-    with SshTransport(SshSettings(config=devcluster.ssh_config)) as transport:
-        yield build(settings, scheduler=devcluster.scheduler(), transport=transport, policy=policy)
-    devcluster.settle()
 
 
 def digests(folder: Path) -> dict[str, str]:
