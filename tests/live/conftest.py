@@ -34,6 +34,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path(os.environ.get("NIGHTSHIFT_DEVCLUSTER", ROOT.parent / "shared/devcluster/devcluster"))
 TORCH = Path(os.environ.get("NIGHTSHIFT_TORCH") or ROOT / ".venv-torch").absolute()
 """A virtual environment with torch, for the nodes; `make deps-torch` makes the default one."""
+PATIENCE = 3.0
+"""How many times longer than on an idle machine a wait may take: other clusters may run beside this one."""
 UP_LOCK = Path(tempfile.gettempdir()) / "nightshift-devcluster.lock"
 NODES = 4
 PREEMPTION = ("--set", "PreemptType=preempt/partition_prio", "--set", "PreemptMode=REQUEUE")
@@ -126,11 +128,11 @@ class DevCluster:
         )
 
 
-def until(wanted: Callable[[], bool], seconds: float, pause_s: float = 0.1) -> None:
-    """Wait until something holds; fail when it does not in time."""
-    deadline = time.monotonic() + seconds
+def until(wanted: Callable[[], bool], seconds: float, pause_s: float = 0.1, *, state: Callable[[], object] | None = None) -> None:
+    """Wait until something holds; fail, and say how it stands, when it does not in the time that an idle machine needs at most."""
+    deadline = time.monotonic() + PATIENCE * seconds
     while not wanted():
-        assert time.monotonic() < deadline, f"it did not come true within {seconds:g} s"
+        assert time.monotonic() < deadline, f"it did not come true within {PATIENCE * seconds:g} s: {state() if state else ''}"
         time.sleep(pause_s)
 
 

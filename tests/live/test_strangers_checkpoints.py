@@ -163,7 +163,8 @@ def test_the_chosen_checkpoint_is_loaded_and_none_is_overwritten(
         assert "does not resume: it would start at 0" in incident.note
         assert after == before
         return
-    assert incident.state is IncidentState.RECOVERED, incident.note
+    logs = "".join(path.read_text(errors="replace")[-3000:] for path in folder.glob("slurm-*.out"))
+    assert incident.state is IncidentState.RECOVERED, f"{incident.note}\n{logs}"
     [again] = jobs
     until(lambda: engine.scheduler.job(again.id).state.ended, 120)
     compared = compare_loaded(_checkpoint(choice), loaded_checkpoint(log_lines(engine.scheduler.job(again.id))))

@@ -110,10 +110,7 @@ def watched(engine: Engine, job: str, done: Callable[[Incident], bool], seconds:
         found[:] = engine.store.incidents(job=job)
         return bool(found) and done(found[0])
 
-    deadline = time.monotonic() + seconds
-    while not passes():
-        assert time.monotonic() < deadline, [(one.state, one.note) for one in engine.store.incidents()]
-        time.sleep(0.5)
+    until(passes, seconds, pause_s=0.5, state=lambda: [(one.state, one.note) for one in engine.store.incidents()])
     return found[0]
 
 
