@@ -12,7 +12,7 @@ def die(step, at, log=None):
         open("died", "w").close()
         print("[rank1]:[E105 02:00:55.12 ProcessGroupNCCL.cpp:607] [Rank 1] Watchdog caught collective operation timeout: "
               "WorkNCCL(SeqNum=51, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=600000) ran for 600097 milliseconds "
-              "before timing out.", flush=True, file=log)
+              "before timing out.", file=log, flush=True)
         time.sleep(0.5)
         os._exit(1)
 """
@@ -145,8 +145,9 @@ for step in range(first, 81):
     if rank == 0:
         die(step, 70)
 if rank == 0:
-    print("finished")
+    print("finished", flush=True)
 dist.destroy_process_group()
+os._exit(0)  # with gloo Python's own end aborts now and then: "terminate called without an active exception"
 """
 )
 TORCHTITAN = FSDP.replace(

@@ -64,7 +64,7 @@ class Owner:
 
     def __init__(self, cluster: DevCluster, folder: Path) -> None:
         self.cluster, self.folder = cluster, folder
-        folder.mkdir(exist_ok=True)
+        folder.mkdir()
         (folder / "x.py").write_text(TRAINER)
         self.script("run.sh", 'python3 x.py "$@"')
 
@@ -90,8 +90,8 @@ class Owner:
 
 
 @pytest.fixture
-def owner(devcluster: DevCluster, request: pytest.FixtureRequest) -> Owner:
-    return Owner(devcluster, devcluster.shared / request.node.name[5:50])
+def owner(devcluster: DevCluster, tmp_path: Path) -> Owner:
+    return Owner(devcluster, devcluster.shared / tmp_path.name)
 
 
 def ended(engine: Engine, job: str) -> None:
