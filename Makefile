@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.nightshift-installed
-JOBS   ?= auto
-# of the live tests; 0 is one cluster in the process that prints
-CLUSTERS ?= 0
+# tests wait for a third of their time: one process more than there are processors
+JOBS   ?= $(shell echo $$(($$(nproc) + 1)))
+# of the live tests, which wait for most of theirs; 0 is one cluster in the process that prints
+CLUSTERS ?= 3
 
 DEVCLUSTER := $(or $(NIGHTSHIFT_DEVCLUSTER),../shared/devcluster/devcluster)
 
@@ -99,7 +100,7 @@ $(TORCH_VENV)/.nightshift-installed:
 	  transformers accelerate lightning || $(TORCH_VENV)/bin/python -m pip install --quiet --retries 1 torch==2.13.0
 	@touch $@
 
-test-cluster: $(STAMP) ## run the tests on a real Slurm cluster, which is started and stopped; CLUSTERS=2 takes two at a time
+test-cluster: $(STAMP) ## run the tests on a real Slurm cluster, which is started and stopped; three at a time, CLUSTERS=N
 	$(BIN)/pytest tests/live -m live --timeout 300 -n $(CLUSTERS) --dist loadfile
 
 # two seeds at a time, each on one core; a run that was broken off goes on with the seeds that are left

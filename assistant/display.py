@@ -121,7 +121,10 @@ def _in_picture(match: re.Match[str]) -> bool:
     return (match.group() == "\ufe0f" and text[at - 1 : at] != "\ufe0f") or bool(_IS_PICTURE.match(text[at + 1 : at + 2]))
 
 
-_SEPARATE = re.compile(r"(\s+)")
+_SEPARATE = re.compile(r"(\s+|\\(?:xa0|u1680|u200[0-9a]|u202f|u205f|u3000))")
+"""Spaces, also escaped ones."""
+_AN_ESCAPE = re.compile(r"\\(?:x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})")
+"""Passes for nothing but an escape: its letters and digits say nothing of the word that it stands in."""
 _LATIN = re.compile(r"[A-Za-z]")
 _WITH_LATIN = {"CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "IDEOGRAPHIC", "KATAKANA-HIRAGANA"}
 """Scripts that ordinary names mix with Latin letters and that have no letter like one: Unicode TS 39, "highly restrictive"."""
@@ -149,12 +152,14 @@ def _word(word: str) -> str:
         return word
     if word.isspace():
         return "".join(sign if sign == " " else _escaped(sign) for sign in word)
-    foreign = [sign for sign in word if not sign.isascii() and sign.isalpha()]
+    rest = _AN_ESCAPE.sub("", word)
+    foreign = [sign for sign in rest if not sign.isascii() and sign.isalpha()]
     twins = bool(foreign) and all(sign in _TWINS for sign in foreign)
-    if not (twins or re.search(r"[A-Za-z0-9]", word)):
+    if not (twins or re.search(r"[A-Za-z0-9]", rest)):
         return word
-    mixed = twins or bool(_LATIN.search(word))
-    return "".join(_escaped(sign) if _deceives(sign, mixed) else sign for sign in word)
+    mixed = twins or bool(_LATIN.search(rest))
+    escaped = "".join(_escaped(sign) if _deceives(sign, mixed) else sign for sign in word)
+    return word if escaped == word else _word(escaped)  # what is left may pass for something without what was escaped
 
 
 def _deceives(sign: str, mixed: bool) -> bool:

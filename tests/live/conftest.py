@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import re
 import shutil
@@ -13,19 +15,28 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from ipaddress import ip_interface
 from pathlib import Path
 
 import pytest
 
 from assistant.config import Settings, SlurmSettings, SshSettings
+from assistant.engine import Engine
+from assistant.policy import KindTerms, Mode, load_policy
 from assistant.ports import SystemClock
 from assistant.schedulers.slurm import SlurmScheduler
+from assistant.transports.ssh import SshTransport
+from assistant.wiring import build
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path(os.environ.get("NIGHTSHIFT_DEVCLUSTER", ROOT.parent / "shared/devcluster/devcluster"))
 TORCH = Path(os.environ.get("NIGHTSHIFT_TORCH") or ROOT / ".venv-torch").absolute()
 """A virtual environment with torch, for the nodes; `make deps-torch` makes the default one."""
+PATIENCE = 3.0
+"""How many times longer than on an idle machine a wait may take: other clusters may run beside this one."""
+UP_LOCK = Path(tempfile.gettempdir()) / "nightshift-devcluster.lock"
 NODES = 4
 PREEMPTION = ("--set", "PreemptType=preempt/partition_prio", "--set", "PreemptMode=REQUEUE")
 """Jobs of the partition `train` take the nodes of those of `eval`."""
@@ -117,11 +128,11 @@ class DevCluster:
         )
 
 
-def until(wanted: Callable[[], bool], seconds: float, pause_s: float = 0.1) -> None:
-    """Wait until something holds; fail when it does not in time."""
-    deadline = time.monotonic() + seconds
+def until(wanted: Callable[[], bool], seconds: float, pause_s: float = 0.1, *, state: Callable[[], object] | None = None) -> None:
+    """Wait until something holds; fail, and say how it stands, when it does not in the time that an idle machine needs at most."""
+    deadline = time.monotonic() + PATIENCE * seconds
     while not wanted():
-        assert time.monotonic() < deadline, f"it did not come true within {seconds:g} s"
+        assert time.monotonic() < deadline, f"it did not come true within {PATIENCE * seconds:g} s: {state() if state else ''}"
         time.sleep(pause_s)
 
 
@@ -161,20 +172,62 @@ def devcluster() -> Iterator[DevCluster]:
     home.parent.chmod(0o755)  # ordinary users have to read slurm.conf and to write in their folders
     (shared := home.parent / "shared").mkdir()
     accounting = shutil.which("mariadbd") is not None and shutil.which("slurmdbd", path="/usr/sbin:/usr/bin") is not None
-    words = ["up", "--nodes", str(NODES), *binds(shared), *(["--accounting"] if accounting else []), *PREEMPTION]
-    up = subprocess.run(
-        [str(SCRIPT), "--home", str(home), *words],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
-    if up.returncode:
-        shutil.rmtree(home.parent, ignore_errors=True)
-        pytest.skip(f"the development cluster did not come up: {up.stderr.strip()[-300:]}; make deps-cluster installs its packages")
-    try:
+    words = ["--nodes", str(NODES), *binds(shared), *(["--accounting"] if accounting else []), *PREEMPTION]
+    with running(home, *words):
         yield DevCluster(home, shared, tuple(f"gpu{number:03}" for number in range(1, NODES + 1)), accounting)
+    shutil.rmtree(home.parent, ignore_errors=True)
+
+
+@pytest.fixture
+def engine(devcluster: DevCluster, tmp_path: Path) -> Iterator[Engine]:
+    """Return an engine that may do everything at once, on an idle cluster whose jobs have torch."""
+    if not (TORCH / "bin/torchrun").is_file():
+        pytest.skip(f"there is no torch in {TORCH}: make deps-torch, or NIGHTSHIFT_TORCH")
+    shipped = load_policy()
+    kinds = {kind: KindTerms(takes_nodes=terms.takes_nodes, cooldown_min=0) for kind, terms in shipped.kind.items()}
+    policy = replace(shipped, mode=Mode.ACT, kill_switch=(), kind=kinds, min_healthy_share=0.0)
+    settings = Settings(state_folder=tmp_path, store=tmp_path / "nightshift.db")
+    devcluster.settle()
+    with SshTransport(SshSettings(config=devcluster.ssh_config)) as transport:
+        yield build(settings, scheduler=devcluster.scheduler(), transport=transport, policy=policy)
+    devcluster.settle()
+
+
+@contextmanager
+def running(home: Path, *words: str) -> Iterator[None]:
+    """Bring a cluster up with options of `devcluster up`, and down again; without one the test is skipped and says why.
+
+    The script looks for a subnet that no other cluster has some time before it takes it: two that come up at once take the same.
+    So only one comes up at a time, on the whole machine, and again where somebody who did not wait has the same.
+    """
+    with UP_LOCK.open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        problem = _up(home, *words)
+        if problem or _subnets().count(_subnet(home)) > 1:
+            _tool(home, "down")
+            problem = _up(home, *words)
+    if problem:
+        _tool(home, "down")
+        pytest.skip(f"the development cluster did not come up: {problem}; make deps-cluster installs its packages")
+    try:
+        yield
     finally:
         _tool(home, "down")
-        shutil.rmtree(home.parent, ignore_errors=True)
+
+
+def _up(home: Path, *words: str) -> str:
+    """Return why the cluster did not come up; empty when it did."""
+    command = [str(SCRIPT), "--home", str(home), "up", *words]
+    up = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=110, check=False)
+    return up.stderr.strip()[-300:] if up.returncode else ""
+
+
+def _subnet(home: Path) -> str:
+    return str(json.loads((home / "cluster.json").read_text())["subnet"])
+
+
+def _subnets() -> list[str]:
+    """Return the subnets of all interfaces of this machine."""
+    links = json.loads(subprocess.run(["ip", "-j", "-4", "addr"], capture_output=True, text=True, check=True).stdout)
+    addresses = [address for link in links for address in link.get("addr_info", ()) if "local" in address]
+    return [str(ip_interface(f"{address['local']}/{address['prefixlen']}").network) for address in addresses]

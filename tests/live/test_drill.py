@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from assistant.content.drills import drills
-from tests.live.conftest import SCRIPT, binds, skip_reason
+from tests.live.conftest import SCRIPT, binds, running, skip_reason
 
 pytestmark = pytest.mark.live
 SPARE = 2
@@ -30,13 +30,8 @@ def home() -> Iterator[Path]:
     root = Path(tempfile.mkdtemp(prefix="nsd"))
     root.chmod(0o755)
     (root / "shared").mkdir()
-    tool = [str(SCRIPT), "--home", str(root / "h")]
-    words = [*tool, "up", "--nodes", str(4 + SPARE), *binds(root / "shared")]
-    up = subprocess.run(words, stdin=subprocess.DEVNULL, timeout=110, capture_output=True, text=True, check=False)
-    if up.returncode:
-        pytest.skip(f"the development cluster did not come up: {up.stderr.strip()[-300:]}; make deps-cluster installs its packages")
-    yield root
-    subprocess.run([*tool, "down"], check=True, stdin=subprocess.DEVNULL, timeout=110, capture_output=True)
+    with running(root / "h", "--nodes", str(4 + SPARE), *binds(root / "shared")):
+        yield root
     shutil.rmtree(root, ignore_errors=True)
 
 

@@ -26,6 +26,14 @@ SCRIPT = '#!/bin/bash\n[ -n "$NIGHTSHIFT_ATTEMPT" ] && exec sleep 30\nexit 3\n'
 
 
 @pytest.fixture
+def folder(devcluster: DevCluster, tmp_path: Path) -> Path:
+    """Where the jobs of one test work: what other jobs saved beside them would count as theirs."""
+    made = devcluster.shared / tmp_path.name
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
 def slurm(devcluster: DevCluster) -> Iterator[SlurmScheduler]:
     yield devcluster.scheduler()
     devcluster.settle()
@@ -51,14 +59,16 @@ def opened(store: Store, slurm: SlurmScheduler, job: str) -> int:
     return store.open_incident(event, parent=parent_of(store, slurm.job(job)))[0].id
 
 
-def test_a_forged_comment_makes_no_parent(slurm: SlurmScheduler, devcluster: DevCluster, tmp_path: Path) -> None:
+def test_a_forged_comment_makes_no_parent(slurm: SlurmScheduler, folder: Path, tmp_path: Path) -> None:
     with Store(tmp_path / "a.db", SystemClock()) as store:
-        forged = failed(slurm, devcluster.shared, "forged", f"nightshift:77:88 {tag_of(store.store_id, 77, 88)}")
+        forged = failed(slurm, folder, "forged", f"nightshift:77:88 {tag_of(store.store_id, 77, 88)}")
         assert store.incident(opened(store, slurm, forged)).parent is None
 
 
-def test_two_stores_that_restart_one_job_end_with_one(slurm: SlurmScheduler, devcluster: DevCluster, tmp_path: Path) -> None:
-    old = failed(slurm, devcluster.shared, "twice")
+def test_two_stores_that_restart_one_job_end_with_one(
+    slurm: SlurmScheduler, devcluster: DevCluster, folder: Path, tmp_path: Path
+) -> None:
+    old = failed(slurm, folder, "twice")
     ends: list[object] = []
 
     def restart(name: str) -> None:
@@ -87,8 +97,8 @@ def test_two_stores_that_restart_one_job_end_with_one(slurm: SlurmScheduler, dev
     slurm.cancel(alive[0].id)
 
 
-def test_a_copy_of_the_tag_is_not_the_restart(slurm: SlurmScheduler, devcluster: DevCluster, tmp_path: Path) -> None:
-    old = failed(slurm, devcluster.shared, "victim")
+def test_a_copy_of_the_tag_is_not_the_restart(slurm: SlurmScheduler, folder: Path, tmp_path: Path) -> None:
+    old = failed(slurm, folder, "victim")
     with Store(tmp_path / "a.db", SystemClock()) as store:
         incident = opened(store, slurm, old)
         arguments = {"job": old, "checkpoint": "none"}
@@ -96,7 +106,7 @@ def test_a_copy_of_the_tag_is_not_the_restart(slurm: SlurmScheduler, devcluster:
         assert outcome.ok, outcome
         ours = slurm.job(outcome.value["job"])
         assert parent_of(store, ours) == incident
-        copy = slurm.submit(JobSpec("victim", "#!/bin/bash\nsleep 5\n", work_dir=devcluster.shared, comment=ours.comment))
+        copy = slurm.submit(JobSpec("victim", "#!/bin/bash\nsleep 5\n", work_dir=folder, comment=ours.comment))
         other = slurm.submit(
             JobSpec("victim", "#!/bin/bash\nsleep 5\n", work_dir=Path("/tmp"), comment=ours.comment, user="nobody")
         )

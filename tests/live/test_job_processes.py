@@ -3,78 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from assistant.config import Settings, SshSettings
 from assistant.engine import Engine
 from assistant.engine.lease import owner_name
-from assistant.policy import KindTerms, Mode, load_policy
 from assistant.records import Incident, IncidentState, JobSpec, JobState
 from assistant.recover.joblog import log_lines, logs_of
 from assistant.schedulers.slurm_controller import killer_in
 from assistant.tooling import Context, find_tool
-from assistant.transports.ssh import SshTransport
-from assistant.wiring import build
+from tests.live import strangers
 from tests.live.conftest import TORCH, DevCluster, until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(280)]
 PYTHON = f"{TORCH}/bin/python3 -u"
 ENDED = (IncidentState.RECOVERED, IncidentState.ESCALATED, IncidentState.CLOSED)
-COMPUTED = """
-import hashlib, os, time
-import torch
-from pathlib import Path
-name = hashlib.sha256(b"lr=3e-4 layers=12").hexdigest()
-run = Path("/".join(["ELSEWHERE", name[:8]]))
-saves = run / name[8:14]
-saves.mkdir(parents=True, exist_ok=True)
-log = open(run / name[14:20], "a", buffering=1)
-first = 1
-found = sorted(saves.glob("step_*"), key=lambda path: int(path.name.split("_")[1]))
-if found:
-    state = torch.load(found[-1] / "model.pt", weights_only=True)
-    first = state["step"] + 1
-    print(f"resumed from {found[-1]}", file=log)
-for step in range(first, 141):
-    print(f"step {step} loss {2.5 + 1 / step:.4f}", file=log)
-    time.sleep(0.3)
-    if step % 20 == 0:
-        folder = saves / f"step_{step}"
-        folder.mkdir(parents=True, exist_ok=True)
-        torch.save({"step": step, "weights": torch.randn(100)}, folder / "model.pt")
-    if step == 70 and not os.path.exists("died"):
-        open("died", "w").close()
-        print("[rank1]:[E105 02:00:55.12 ProcessGroupNCCL.cpp:607] [Rank 1] Watchdog caught collective operation timeout: "
-              "WorkNCCL(SeqNum=51, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=600000) ran for 600097 milliseconds "
-              "before timing out.", file=log)
-        time.sleep(0.5)
-        os._exit(1)
-print("finished", file=log)
-"""
-
-
-@pytest.fixture
-def engine(devcluster: DevCluster, tmp_path: Path) -> Iterator[Engine]:
-    if not (TORCH / "bin/python3").is_file():
-        pytest.skip(f"there is no torch in {TORCH}: make deps-torch, or NIGHTSHIFT_TORCH")
-    shipped = load_policy()
-    kinds = {kind: KindTerms(takes_nodes=terms.takes_nodes, cooldown_min=0) for kind, terms in shipped.kind.items()}
-    policy = replace(shipped, mode=Mode.ACT, kill_switch=(), kind=kinds, min_healthy_share=0.0)
-    settings = Settings(state_folder=tmp_path, store=tmp_path / "nightshift.db")
-    devcluster.settle()
-    with SshTransport(SshSettings(config=devcluster.ssh_config)) as transport:
-        yield build(settings, scheduler=devcluster.scheduler(), transport=transport, policy=policy)
-    devcluster.settle()
 
 
 def test_a_job_with_computed_log_and_folder_is_diagnosed_and_resumed(engine: Engine, devcluster: DevCluster) -> None:
     folder, elsewhere = devcluster.shared / "computed", devcluster.shared / "elsewhere"
     folder.mkdir()
-    (folder / "train.py").write_text(COMPUTED.replace("ELSEWHERE", str(elsewhere)))
+    (folder / "train.py").write_text(strangers.COMPUTED.replace("ELSEWHERE", str(elsewhere)))
     script = f"#!/bin/bash\n#SBATCH --nodes=1 --output=/dev/null\nset -e\ncd {folder}\nsrun {PYTHON} train.py\n"
     job = engine.scheduler.submit(JobSpec("computed", script, nodes=1, work_dir=folder))
     incidents: list[Incident] = []
@@ -139,7 +89,8 @@ def test_who_cancelled_a_job_is_named(engine: Engine, devcluster: DevCluster) ->
 def test_a_requeue_after_a_node_failure_is_recorded_with_node_and_cost(engine: Engine, devcluster: DevCluster) -> None:
     folder = devcluster.shared / "requeued"
     folder.mkdir()
-    (folder / "train.py").write_text(COMPUTED.replace("ELSEWHERE", str(folder / "runs")).replace(", file=log)", ", flush=True)"))
+    source = strangers.COMPUTED.replace("ELSEWHERE", str(folder / "runs")).replace(", file=log)", ", flush=True)")
+    (folder / "train.py").write_text(source)
     (folder / "died").touch()
     script = f"#!/bin/bash\n#SBATCH --requeue --gres=gpu:8 --output={folder}/job.log\ncd {folder}\nsrun -N1 -n1 {PYTHON} train.py\n"
     job = engine.scheduler.submit(JobSpec("requeued", script, nodes=2, work_dir=folder))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import sys
-import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +19,7 @@ from assistant.policy import Mode, load_policy
 from assistant.policy.terms import Limits
 from assistant.ports import SystemClock
 from assistant.records import EventKind, Incident, IncidentState
+from assistant.recover import verify
 from assistant.watch.outages import members_of
 from assistant.wiring import build
 from tests.live.conftest import DevCluster, until
@@ -51,7 +51,8 @@ while step < 100_000:
 
 
 @pytest.fixture
-def engine(devcluster: DevCluster, tmp_path: Path) -> Iterator[Engine]:
+def engine(devcluster: DevCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+    monkeypatch.setattr(verify, "CONFIRM_S", 5.0)
     clock = SystemClock()
     settings = devcluster.settings(tmp_path, watch=WatchSettings(shared_settle_s=10.0, shared_apart_s=APART_S))
     policy, many = load_policy(), Limits(per_hour=100, per_day=100)
@@ -69,11 +70,14 @@ def shared(engine: Engine) -> list[Incident]:
 
 def ticked(engine: Engine, wanted: Callable[[], bool], seconds: float) -> None:
     """Make passes until something holds; fail when it does not in time."""
-    deadline = time.monotonic() + seconds
-    while not wanted():
-        assert time.monotonic() < deadline, [f"{one.id} {one.state}: {one.note[:200]}" for one in engine.store.incidents(limit=40)]
-        engine.tick(owner=owner_name("watch"))
-        time.sleep(0.5)
+
+    def passed() -> bool:
+        if not wanted():
+            engine.tick(owner=owner_name("watch"))
+        return wanted()
+
+    incidents = engine.store.incidents
+    until(passed, seconds, pause_s=0.5, state=lambda: [f"{one.id} {one.state}: {one.note[:200]}" for one in incidents(limit=40)])
 
 
 def test_ten_jobs_that_lose_one_path_are_one_incident_and_come_back_when_it_does(devcluster: DevCluster, engine: Engine) -> None:

@@ -17,7 +17,7 @@ from assistant.ports import SystemClock
 from assistant.records import JobSpec
 from assistant.schedulers.slurm import SlurmScheduler
 from tests.adversary.test_job_environment import OWNER, hostile_environment
-from tests.live.conftest import SCRIPT, DevCluster, skip_reason, until
+from tests.live.conftest import DevCluster, running, skip_reason, until
 
 pytestmark = pytest.mark.live
 
@@ -35,14 +35,10 @@ def storing() -> Iterator[DevCluster]:
     home.parent.chmod(0o755)
     (shared := home.parent / "shared").mkdir()
     shared.chmod(0o1777)
-    tool = [str(SCRIPT), "--home", str(home)]
     flags = ("--accounting", "--set", "AccountingStoreFlags=job_env,job_script,job_comment", "--bind", str(shared))
-    subprocess.run([*tool, "up", "--nodes", "1", *flags], check=True, stdin=subprocess.DEVNULL, timeout=110)
-    try:
+    with running(home, "--nodes", "1", *flags):
         yield DevCluster(home, shared, ("gpu001",), accounting=True)
-    finally:
-        subprocess.run([*tool, "down"], check=True, stdin=subprocess.DEVNULL, timeout=110)
-        shutil.rmtree(home.parent, ignore_errors=True)
+    shutil.rmtree(home.parent, ignore_errors=True)
 
 
 def environment_of(folder: Path, job: str) -> dict[str, str]:

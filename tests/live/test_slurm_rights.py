@@ -78,7 +78,8 @@ def test_own_jobs_are_submitted_seen_queued_again_submitted_again_and_ended(slur
         assert running(slurm, second).user == USER
         for job_id in (first, second):
             slurm.cancel(job_id)
-        until(lambda: {one.state for one in slurm.jobs()} == {JobState.CANCELLED}, 20)
+        own = (first, second)
+        until(lambda: [one.state for one in slurm.jobs() if one.id in own] == [JobState.CANCELLED] * 2, 20)
 
 
 def test_jobs_of_others_are_seen_by_their_id_and_never_touched(slurm: SlurmScheduler, devcluster: DevCluster, folder: Path) -> None:

@@ -5,24 +5,19 @@ from __future__ import annotations
 import hashlib
 import struct
 import zipfile
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from assistant.config import Settings, SshSettings
 from assistant.engine import Engine
 from assistant.engine.lease import owner_name
-from assistant.policy import KindTerms, Mode, load_policy
 from assistant.records import Checkpoint, Incident, IncidentState, JobSpec
 from assistant.recover.joblog import log_lines
 from assistant.recover.loaded import LoadVerdict, compare_loaded, loaded_checkpoint
 from assistant.tooling import Context, find_tool
-from assistant.transports.ssh import SshTransport
-from assistant.wiring import build
 from tests.live import strangers
 from tests.live.conftest import TORCH, DevCluster, until
 
@@ -102,20 +97,6 @@ JOBS = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-def engine(devcluster: DevCluster, tmp_path: Path) -> Iterator[Engine]:
-    if not (TORCH / "bin/torchrun").is_file():
-        pytest.skip(f"there is no torch in {TORCH}: make deps-torch, or NIGHTSHIFT_TORCH")
-    shipped = load_policy()
-    kinds = {kind: KindTerms(takes_nodes=terms.takes_nodes, cooldown_min=0) for kind, terms in shipped.kind.items()}
-    policy = replace(shipped, mode=Mode.ACT, kill_switch=(), kind=kinds, min_healthy_share=0.0)
-    settings = Settings(state_folder=tmp_path, store=tmp_path / "nightshift.db")
-    devcluster.settle()
-    with SshTransport(SshSettings(config=devcluster.ssh_config)) as transport:
-        yield build(settings, scheduler=devcluster.scheduler(), transport=transport, policy=policy)
-    devcluster.settle()
-
-
 def digests(folder: Path) -> dict[str, str]:
     files = [path for path in folder.rglob("*") if path.is_file()]
     return {f"/{path.relative_to(folder)}": hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
@@ -182,7 +163,8 @@ def test_the_chosen_checkpoint_is_loaded_and_none_is_overwritten(
         assert "does not resume: it would start at 0" in incident.note
         assert after == before
         return
-    assert incident.state is IncidentState.RECOVERED, incident.note
+    logs = "".join(path.read_text(errors="replace")[-3000:] for path in folder.glob("slurm-*.out"))
+    assert incident.state is IncidentState.RECOVERED, f"{incident.note}\n{logs}"
     [again] = jobs
     until(lambda: engine.scheduler.job(again.id).state.ended, 120)
     compared = compare_loaded(_checkpoint(choice), loaded_checkpoint(log_lines(engine.scheduler.job(again.id))))

@@ -73,8 +73,8 @@ def engine(devcluster: DevCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.fixture
-def owner(devcluster: DevCluster, request: pytest.FixtureRequest) -> Owner:
-    made = Owner(devcluster, devcluster.shared / request.node.name[5:50].replace("[", "_").replace("]", ""))
+def owner(devcluster: DevCluster, tmp_path: Path) -> Owner:
+    made = Owner(devcluster, devcluster.shared / tmp_path.name)
     (made.folder / "x.py").write_text(SAVING)
     (made.folder / "error.txt").write_text(TIMEOUT)
     made.script("run.sh", "srun python3 -u x.py --out $SLURM_SUBMIT_DIR/ckpt")

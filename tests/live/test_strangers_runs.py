@@ -11,10 +11,9 @@ import pytest
 from assistant.engine import Engine
 from assistant.records import IncidentState, JobSpec
 from tests.live.conftest import DevCluster, until
-from tests.live.test_strangers_checkpoints import digests, engine, worked
+from tests.live.test_strangers_checkpoints import digests, worked
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
-__all__ = ["engine"]
 TRAINER = """
 import glob, os, re, sys, time
 folder, link = OPTIONS

@@ -64,7 +64,7 @@ class Owner:
 
     def __init__(self, cluster: DevCluster, folder: Path) -> None:
         self.cluster, self.folder = cluster, folder
-        folder.mkdir(exist_ok=True)
+        folder.mkdir()
         (folder / "x.py").write_text(TRAINER)
         self.script("run.sh", 'python3 x.py "$@"')
 
@@ -90,8 +90,8 @@ class Owner:
 
 
 @pytest.fixture
-def owner(devcluster: DevCluster, request: pytest.FixtureRequest) -> Owner:
-    return Owner(devcluster, devcluster.shared / request.node.name[5:50])
+def owner(devcluster: DevCluster, tmp_path: Path) -> Owner:
+    return Owner(devcluster, devcluster.shared / tmp_path.name)
 
 
 def ended(engine: Engine, job: str) -> None:
@@ -110,10 +110,7 @@ def watched(engine: Engine, job: str, done: Callable[[Incident], bool], seconds:
         found[:] = engine.store.incidents(job=job)
         return bool(found) and done(found[0])
 
-    deadline = time.monotonic() + seconds
-    while not passes():
-        assert time.monotonic() < deadline, [(one.state, one.note) for one in engine.store.incidents()]
-        time.sleep(0.5)
+    until(passes, seconds, pause_s=0.5, state=lambda: [(one.state, one.note) for one in engine.store.incidents()])
     return found[0]
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
 import signal
 import sys
 import threading
@@ -63,7 +62,8 @@ class SleepyStore(Store):
         self.changes += 1
         if self.changes == self.sleeps_at:
             with NO_LOCK_HELD:
-                os.kill(os.getpid(), signal.SIGSTOP)
+                # one sent to the process may be taken by another thread, and this one goes on, into a lock, until that is stopped
+                signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         super().must_lead()
 
 

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
@@ -80,6 +80,9 @@ def test_a_block_holds_newlines_and_tabs_at_most(escape: Callable[[str], str], t
 
 @pytest.mark.parametrize("escape", [display.line, display.block, display.unambiguous, display.removed, display.file_stem])
 @given(text=TEXT)
+@example("\xa0²")
+@example("0ª²")
+@example("0оＡ")
 @CALM
 def test_escaping_what_is_escaped_changes_nothing(escape: Callable[[str], str], text: str) -> None:
     assert escape(escape(text)) == escape(text)

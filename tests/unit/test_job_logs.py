@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import struct
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -17,39 +17,10 @@ from assistant.logs.attempt import LogState, Mark, job_logs, surroundings_of
 from assistant.logs.combined import combine
 from assistant.logs.declared import Declared, declared_logs, shown_pattern
 from assistant.logs.metric_files import event_points, metric_file_points
-from assistant.records import Job, JobSpec, JobState
+from assistant.records import JobState
+from tests.unit.logged_job import START, job_in, write
 
 CASES = read_toml(Path(__file__).parents[1] / "cases/job_logs/scripts.toml")["case"]
-START = datetime(2026, 3, 1, 12, tzinfo=UTC)
-
-
-def job_in(folder: Path, script: str = "", **changes: object) -> Job:
-    made = Job(
-        id="812",
-        name="llm",
-        user="ada",
-        state=JobState.RUNNING,
-        partition="train",
-        nodes=("gpu001", "gpu002"),
-        log=folder / "slurm-812.out",
-        work_dir=folder,
-        submitted=START,
-        started=START,
-        ended=None,
-        exit_code=None,
-        signal=None,
-        raw_id="812",
-        dated_logs=True,
-        spec=JobSpec("llm", f"#!/bin/bash\n{script}\n", arguments=("big", "3")),
-    )
-    return replace(made, **changes)  # type: ignore[arg-type]
-
-
-def write(path: Path, text: str, at: datetime = START + timedelta(minutes=1)) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    os.utime(path, (at.timestamp(), at.timestamp()))
-    return path
 
 
 def declared(script: str) -> Declared:

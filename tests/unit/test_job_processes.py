@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from hypothesis import strategies as some
 from assistant.errors import ToolError
 from assistant.logs.attempt import LogState, job_logs
 from assistant.logs.declared import Origin
-from assistant.records import Job, JobSpec, JobState
+from assistant.records import Job, JobState
 from assistant.records.processes import OpenFile, ProcessFolder, ProcessReport, report_of
 from assistant.recover.checkpoints.search import SaveState, search_checkpoints
 from assistant.schedulers.simulated_run import write_checkpoint
@@ -27,45 +27,24 @@ from assistant.tooling import find_tool, to_json
 from assistant.tools import _processes
 from assistant.transports.local import run_command
 from tests.scenarios.scene import Scene
+from tests.unit import logged_job
+from tests.unit.logged_job import START, write
 
-START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 AT = START + timedelta(minutes=3, seconds=12)
 NUMBER = 900_000_000 + os.getpid()
 """Of a job that no other test and no cluster here has."""
 
 
 def job_in(folder: Path, **changes: object) -> Job:
-    made = Job(
-        id="812",
-        name="llm",
-        user="ada",
-        state=JobState.FAILED,
-        partition="train",
-        nodes=("node01", "node02"),
-        log=folder / "slurm-812.out",
-        work_dir=folder / "work",
-        submitted=START,
-        started=START,
-        ended=START + timedelta(hours=1),
-        exit_code=1,
-        signal=None,
-        dated_logs=True,
-        spec=JobSpec("llm", "#!/bin/bash\npython3 train.py\n"),
-    )
-    return replace(made, **changes)  # type: ignore[arg-type]
+    """Return the job after it failed, an hour after its start."""
+    usual: dict[str, object] = {"state": JobState.FAILED, "ended": START + timedelta(hours=1), "exit_code": 1}
+    return logged_job.job_in(folder, "python3 train.py", **usual | {"work_dir": folder / "work"} | changes)
 
 
 def opened(path: Path, **changes: object) -> OpenFile:
     inode = path.stat().st_ino if path.exists() else 7
     file = OpenFile(path, "node02", 4711, AT, inode, 100, 100, appends=False, write_only=True)
     return replace(file, **changes)  # type: ignore[arg-type]
-
-
-def write(path: Path, text: str, at: datetime = START + timedelta(minutes=5)) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    os.utime(path, (at.timestamp(), at.timestamp()))
-    return path
 
 
 # On the node

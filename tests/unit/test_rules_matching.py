@@ -97,7 +97,7 @@ def test_a_filter_of_the_site_that_could_hide_an_error_is_refused(tmp_path: Path
     folder.mkdir(parents=True)
     (folder / "site.toml").write_text(
         'program = "ours"\nsource = "site"\n[[filter]]\nid = "site.all"\n'
-        'pattern = "^.{1,400}$"\nfolds = "all"\nexamples = ["hello"]\n'
+        'pattern = "^.{1,60}$"\nfolds = "all"\nexamples = ["hello"]\n'
     )
     with pytest.raises(ContentError, match=r"filter 'site\.all' cannot be used"):
         load_patterns(tmp_path)
