@@ -24,6 +24,8 @@ from assistant.untrusted import whole_number
 LINE = re.compile(r"^\s*+#\s?NIGHTSHIFT\b[ \t:]*+(.*)$")
 PLACEHOLDERS = {"resume": {"checkpoint", "step"}, "skip": {"from", "to", "from_step", "to_step"}}
 ACT = ("auto", "ask", "never")
+FORMATS = tuple(form for form in Format if form is not Format.EPOCHS)
+"""What a script may say; that a file tells only its epoch is found out."""
 RESUMES = ("newest", "tracker", "no")
 
 
@@ -96,8 +98,8 @@ def _value(key: str, value: str) -> str | Callable[[Directives], Directives]:
         return f"act must be one of {', '.join(ACT)}, not {value!r}"
     if key == "resumes" and value not in RESUMES:
         return f"resumes must be one of {', '.join(RESUMES)}, not {value!r}"
-    if key == "format" and value not in tuple(Format):
-        return f"format {value!r} is unknown; known: {', '.join(Format)}"
+    if key == "format" and value not in FORMATS:
+        return f"format {value!r} is unknown; known: {', '.join(FORMATS)}"
     if key in PLACEHOLDERS:
         unknown = set(re.findall(r"\{([^{}]*)\}", value)) - PLACEHOLDERS[key]
         if unknown:

@@ -158,7 +158,7 @@ def variables_in_config(text: str) -> list[str]:
     """Return the variables that a configuration file takes from the environment; keys of the file itself are none."""
     code = "\n".join(line.partition(" #")[0] for line in text.splitlines() if not line.lstrip().startswith("#"))
     names = (match[1] or match[2] for match in IN_CONFIG.finditer(code))
-    return [name for name in dict.fromkeys(names) if not re.search(rf"(?m)^[ \t]*[\"']?{name}[\"']?[ \t]*[:=]", code)]
+    return [name for name in dict.fromkeys(names) if not re.search(rf"(?m)^[ \t]*[\"']?{re.escape(name)}[\"']?[ \t]*[:=]", code)]
 
 
 def _printed(job: Job, names: Iterable[str]) -> str:

@@ -102,4 +102,4 @@ def test_no_key_answers_until_typing_has_paused(some: list[Stroke]) -> None:
     for stroke in some:
         at += stroke.gap_s
         assert not guard.stands_alone(at, stroke.kind)
-    assert guard.stands_alone(at + TYPING_S, InputKind.ANSWER)
+    assert guard.stands_alone(at + TYPING_S + 1e-6, InputKind.ANSWER)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from assistant.doors.chat.screens.undo import UndoScreen
 from assistant.doors.chat.widgets.curves_view import CurvesView
 from assistant.doors.chat.widgets.openable import Openable, item
 from assistant.policy import Mode
-from assistant.records import CallStatus, Event, EventKind, IncidentState, NodeState, Verdict
+from assistant.records import CallStatus, Event, EventKind, IncidentState, NodeState, Rival, Verdict
 from tests.chat.conftest import opened
 from tests.chat.waiting import PAUSE_S, deliberately, seen, until
 from tests.scenarios.scene import START, Scene
@@ -145,8 +146,13 @@ async def test_a_kernel_line_opens_the_text_that_was_gathered(broken: Scene) -> 
 
 
 async def test_a_rival_opens_the_line_that_speaks_for_it_or_what_would_decide(broken: Scene) -> None:
+    store = broken.engine.store
+    diagnosis = store.diagnosis(1)
+    assert diagnosis is not None
+    unplaced = Rival("network_error", 0.05, "a broken link shows like this", "the job prints no link error", "ibstat on the node")
+    store.add_diagnosis(1, replace(diagnosis, rivals=(*diagnosis.rivals, unplaced)))
     async with shown(broken) as (app, pilot, screen):
-        rivals = broken.engine.store.diagnosis(1).rivals  # type: ignore[union-attr]
+        rivals = store.diagnosis(1).rivals  # type: ignore[union-attr]
         pane = screen.pane("verdict")
         assert isinstance(pane, Openable)
         for number, rival in enumerate(rivals):

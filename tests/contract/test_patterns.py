@@ -45,6 +45,8 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("content/playbooks.py", "area"): "a literal of the caller",
     ("content/reading.py", "word"): "behind re.escape, one line above",
     ("recover/checkpoints/sizes.py", "entry.step"): NUMBER,
+    ("recover/lost_environment.py", "PRINTED.format(name=re.escape(name))"): "a constant, filled behind re.escape",
+    ("recover/shell_lines.py", "letter"): "a literal of the caller",
     ("recover/installed_trainers.py", "rule.own_configs"): "of the table RULES",
     ("recover/installed_trainers.py", "rule.runs"): "of the table RULES",
     ("recover/loaded.py", "step"): NUMBER,

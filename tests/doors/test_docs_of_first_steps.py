@@ -11,8 +11,7 @@ import pytest
 
 from assistant.config import loading
 from assistant.doors.cli.doctor_cluster import EXAMPLE_POLICY
-from assistant.recover.checkpoints.layout import Format
-from assistant.recover.directives import Directives, read_directives
+from assistant.recover.directives import FORMATS, Directives, read_directives
 from assistant.recover.job_reading import read_script
 from tests.doors.conftest import Run
 
@@ -42,7 +41,7 @@ def test_every_key_of_a_directive_is_on_the_page_and_no_other() -> None:
     keys = {field.name for field in dataclasses.fields(Directives)} - {"problems"}
     table = PREPARE.partition("## What a script can say")[2].partition("## ")[0]
     assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == keys
-    assert all(f"`{form}`" in table for form in Format)
+    assert all(f"`{form}`" in table for form in FORMATS)
     for key in keys:
         assert not any("unknown key" in problem for problem in read_directives(f"#NIGHTSHIFT {key}=x").problems)
 

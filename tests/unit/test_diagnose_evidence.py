@@ -47,15 +47,20 @@ def told(tmp_path: Path, knowledge: Knowledge, job: str, kernel: str = "", sched
         f"{steps()}9: {ECC}\nsrun: error: gpu-b1: task 9: Exited with exit code 1\nsrun: error: gpu-a1: task 0: Terminated\n",
         f"{steps()}[gpu-b1:77] {ECC}\n[gpu-a1:78] step\n",
         f'{steps()}gpu-b1: Traceback (most recent call last):\ngpu-b1:   File "x.py", line 1, in f\ngpu-b1:     y\ngpu-b1: {ECC}\n',
-        f"{steps()}[pod/train-worker-1/pytorch] {ECC}\n[pod/train-worker-0/pytorch] step\n",
         f"rank 9 on gpu-b1 ready\nrank 0 on gpu-a1 ready\n{steps()}[rank9]: {ECC}\n",
     ],
-    ids=["nccl", "torchrun", "torchrun neighbour", "srun -l", "bracket", "host prefix", "pod", "told"],
+    ids=["nccl", "torchrun", "torchrun neighbour", "srun -l", "bracket", "host prefix", "told"],
 )
 def test_the_host_of_a_rank_is_known_however_it_is_told(job: str, tmp_path: Path, knowledge: Knowledge) -> None:
     found = told(tmp_path, knowledge, job)
     assert found.reason == "ecc_error"
-    assert found.faulty_nodes in (("gpu-b1",), ("train-worker-1",))
+    assert found.faulty_nodes == ("gpu-b1",)
+
+
+def test_a_pod_is_a_place_and_no_node(tmp_path: Path, knowledge: Knowledge) -> None:
+    found = told(tmp_path, knowledge, f"{steps()}[pod/train-worker-1/pytorch] {ECC}\n[pod/train-worker-0/pytorch] step\n")
+    assert (found.reason, found.faulty_nodes) == ("ecc_error", ())
+    assert "train-worker-1" in " ".join(place.sentence for place in found.where)
 
 
 @pytest.mark.parametrize(
