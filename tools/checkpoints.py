@@ -93,8 +93,8 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
     way = resume_of(shown, search)
     found = search.inventory
     if found is None:
-        fresh = search.state is SaveState.NEVER_SAVED
-        words = search.note if fresh else f"{search.note}; {search.settle}"
+        fresh = search.state is SaveState.NEVER_SAVED and not way.repeats
+        words = search.note if fresh else f"{search.note}; {way.repeats or search.settle}"
         return {**_none(Choice(None, ()), words, fresh=fresh, notes=()), "resumes": way.sentence, "state": str(search.state)}
     now, live = context.clock.now(), not shown.state.ended
     with reading_as(shown.account):
@@ -112,7 +112,8 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
     chosen = about(choice.checkpoint)
     refused = [about(checkpoint) for checkpoint in choice.refused]
     plan = resume_plan(way, found, choice.checkpoint, moves=folder_moves(shown, search))
-    note = "; ".join(one for one in (_note(choice), plan.refusal or way.sentence) if one)
+    stage = search.stages.sentence if search.stages is not None else ""
+    note = "; ".join(one for one in (_note(choice), stage, plan.refusal or way.sentence) if one)
     return {
         **chosen,
         "restart_from": "" if plan.refusal else chosen["path"],
@@ -167,7 +168,7 @@ def search_of(context: Context, job: Job) -> CheckpointSearch:
 
 def resume_of(job: Job, search: CheckpointSearch) -> ResumeWay:
     """Return how a job's script goes on after a restart."""
-    return resume_way(job, programs_now(job, search.programs), loaded_checkpoint(log_lines(job)))
+    return resume_way(job, programs_now(job, search.programs), loaded_checkpoint(log_lines(job)), search.stages)
 
 
 def _looked(search: CheckpointSearch) -> str:

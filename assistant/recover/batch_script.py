@@ -1,7 +1,8 @@
 """Read a batch script as a shell would without running it: which programs it starts, with which arguments. Pure.
 
 Variables, arrays, `${X:-default}`, quotes, continued lines, here-documents, `cd`, `export`, `bash -c` and scripts that it calls are
-followed. What only a run can tell (`$(date)`, arithmetic, loops) makes a word `UNRESOLVED`, and such a word is never believed.
+followed. Functions are read where they are called, a `for` over words that are written out once for each.
+What only a run can tell (`$(date)`, arithmetic) makes a word `UNRESOLVED`, and such a word is never believed.
 Both branches of an `if` count: `if [ -f latest ]; then RESUME="--load ckpt"; fi` shows that the script can resume. Where the caller
 can tell which files exist, a test of one file decides, and only the branch counts that a run would take now.
 """
@@ -14,16 +15,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from assistant.recover.shell_branches import Branches, FileTest
+from assistant.recover.shell_words import ASSIGNMENT, UNRESOLVED, Scanner, Variables, assign, here_document, joined
 
-UNRESOLVED = "\ufffc"
-"""Stands in a word for what cannot be told without running the script."""
 MOST_SCRIPT_BYTES = 1 << 20
 MOST_COMMANDS = 5000
 MOST_NESTED = 4
 """Scripts that call one another."""
-MOST_WORD = 20_000
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=", re.DOTALL)
+MOST_ROUNDS = 32
+"""Rounds of a `for` over words that are written out; of a longer one its variable is not known."""
+MOST_CALLS = 16
+"""Functions that call one another."""
 KEYWORDS = frozenset("if then elif else fi for while until do done case esac { } ! time exec nohup function in".split())
 LOOPS = frozenset(("for", "case", "select", "function"))
 """Words whose command runs nothing itself."""
@@ -33,9 +34,7 @@ WRAPPERS = frozenset(
 )
 MODULE_LAUNCHERS = frozenset(("torchrun", "accelerate", "deepspeed"))
 """Programs besides Python that take `-m MODULE`."""
-OPERATORS = ("&&", "||", ";;", "|&", "&>>", "&>", ">>", "<<<", "<<-", "<<", ">&", "<&", ">|", ";", "|", "&", ">", "<", "(", ")")
 ENDS = frozenset(("\n", "&&", "||", ";;", ";", "|", "|&", "&", "(", ")"))
-PARAMETER = re.compile(r"([A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-])(\[[@*]\])?(?::?([-+=?])(.*))?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +51,8 @@ class Launch:
     """Files that its output is redirected to."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Variables of the shell where it runs, exported or not."""
+    guarded: bool = False
+    """Whether a test of files decides if it is run: `[ -f done ] || …`."""
 
     @property
     def program(self) -> str:
@@ -86,21 +87,51 @@ class Launch:
 
 
 @dataclass(slots=True)
-class _Shell:
+class _Shell(Variables):
     """The state of the shell while a script is read."""
 
-    variables: dict[str, str]
-    arrays: dict[str, list[str]]
-    folder: str
-    read: Callable[[str], str | None]
+    read: Callable[[str], str | None] = lambda _: None
     launches: list[Launch] = field(default_factory=list)
-    parameters: tuple[str, ...] = ()
     depth: int = 0
     exists: FileTest | None = None
+    functions: dict[str, str] = field(default_factory=dict)
+    """Their bodies by name."""
+    called: set[str] = field(default_factory=set)
+    """Names of functions that were run."""
+    calls: int = 0
+    guarded: bool = False
+    """Whether a test of files decides if what is read now is run at all."""
+    over: bool = False
+    """Whether the script has ended with `exit`."""
+
+
+@dataclass(slots=True)
+class _Loop:
+    """A `for` over words that are written out."""
+
+    name: str
+    values: list[str]
+    """Those of the rounds to come."""
+    begins: int
+    """Where its body begins in the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """One command of a script, expanded."""
+
+    words: list[str]
+    stdin: str
+    writes: tuple[str, ...]
+    guarded: bool
 
 
 PYTHON_SCRIPT = re.compile(r"#![^\n]*\bpython[\d.]*(?:\s|$)")
 """First line of a batch script that is a Python program."""
+FUNCTION = re.compile(
+    r"(?:function[ \t]+([\w:.-]{1,80})[ \t]*(?:\([ \t]*\))?|([\w:.-]{1,80})[ \t]*\([ \t]*\))\s*\{(?=\s)"
+)
+"""The head of a function's definition."""
 END_OF_SCRIPT = "__END_OF_THE_BATCH_SCRIPT__"
 
 
@@ -124,23 +155,44 @@ def launches_of(
             calls.
         exists: Answers the tests of files by which an `if` chooses; both branches count where it is None or answers None.
     """
-    shell = _Shell({**environment, "PWD": work_dir}, {}, work_dir, read, parameters=tuple(arguments), exists=exists)
+    shell = _Shell({**environment, "PWD": work_dir}, {}, work_dir, tuple(arguments), read, exists=exists)
     script = script[:MOST_SCRIPT_BYTES]
     if PYTHON_SCRIPT.match(script):
         # not for a shell: the batch script is the program itself
         script = f"python3 - \"$@\" <<'{END_OF_SCRIPT}'\n{script}\n{END_OF_SCRIPT}\n"
     _run(shell, script)
+    shell.over = False
+    for name in [name for name in shell.functions if name not in shell.called]:
+        # a trap, `xargs` or another shell may run what is named: a name that stands nowhere else is dead code
+        if len(re.findall(rf"(?<![\w./-]){re.escape(name)}(?![\w.-])", script)) > 1:
+            _call(shell, name, (), guarded=False)
     return shell.launches
 
 
 def _run(shell: _Shell, text: str) -> None:
-    for words, stdin, writes in _commands(shell, text):
+    for command in _commands(shell, text):
         if len(shell.launches) >= MOST_COMMANDS:
             return
-        _command(shell, words, stdin, writes)
+        _command(shell, command)
+        if shell.over:
+            return
 
 
-def _command(shell: _Shell, words: list[str], stdin: str, writes: tuple[str, ...]) -> None:
+def _call(shell: _Shell, name: str, arguments: Sequence[str], *, guarded: bool) -> None:
+    """Run a function of the script: in the same shell, with parameters of its own."""
+    shell.called.add(name)
+    if shell.calls >= MOST_CALLS:
+        return
+    held, shell.parameters = shell.parameters, tuple(arguments)
+    was_guarded, shell.guarded = shell.guarded, shell.guarded or guarded
+    shell.calls += 1
+    _run(shell, shell.functions[name])
+    shell.calls -= 1
+    shell.parameters, shell.guarded = held, was_guarded
+
+
+def _command(shell: _Shell, command: _Command) -> None:
+    words = command.words
     while words and words[0] in KEYWORDS - LOOPS:
         words = words[1:]
     if not words or words[0] in LOOPS:
@@ -151,13 +203,20 @@ def _command(shell: _Shell, words: list[str], stdin: str, writes: tuple[str, ...
             if match := ASSIGNMENT.match(word):
                 shell.variables[match.group(1)] = word[match.end() :]
     elif name in ("cd", "pushd") and len(rest) == 1:
-        shell.folder = _joined(shell.folder, rest[0])
+        shell.folder = joined(shell.folder, rest[0])
         shell.variables["PWD"] = shell.folder
     elif name in ("source", ".") and rest:
         _nested_file(shell, rest[0], rest[1:], own_shell=False)
+    elif name in shell.functions:
+        _call(shell, name, rest, guarded=command.guarded)
     else:
-        shell.launches.append(Launch(tuple(words), shell.folder, stdin, writes, dict(shell.variables)))
+        guarded = command.guarded or shell.guarded
+        shell.launches.append(
+            Launch(tuple(words), shell.folder, command.stdin, command.writes, dict(shell.variables), guarded=guarded)
+        )
+        was_guarded, shell.guarded = shell.guarded, guarded
         _nested(shell, words)
+        shell.guarded = was_guarded
 
 
 def _nested(shell: _Shell, words: list[str]) -> None:
@@ -180,7 +239,7 @@ def _nested(shell: _Shell, words: list[str]) -> None:
 
 
 def _nested_file(shell: _Shell, name: str, arguments: Sequence[str], *, own_shell: bool) -> None:
-    path = _joined(shell.folder, name)
+    path = joined(shell.folder, name)
     if UNRESOLVED in path or shell.depth >= MOST_NESTED:
         return
     text = shell.read(path)
@@ -201,281 +260,181 @@ def _deeper(shell: _Shell, text: str, arguments: Sequence[str]) -> None:
     """Read the text of a shell of its own: what it sets does not come back."""
     if shell.depth >= MOST_NESTED:
         return
-    inner = _Shell(
-        dict(shell.variables), {}, shell.folder, shell.read, shell.launches, tuple(arguments), shell.depth + 1, shell.exists
-    )
+    inner = replace(shell, variables=dict(shell.variables), arrays={}, parameters=tuple(arguments), depth=shell.depth + 1, over=False)
     _run(inner, text[:MOST_SCRIPT_BYTES])
 
 
-def _joined(folder: str, path: str) -> str:
-    if path.startswith("~"):
-        return UNRESOLVED if path[1:2] not in ("", "/") else path
-    return str(PurePosixPath(folder) / path) if path else folder
-
-
-class _Scanner:
-    """Cuts a script into words and operators and expands while it does."""
+class _Reader:
+    """Goes through the text of a script command by command; assignments are made on the way."""
 
     def __init__(self, shell: _Shell, text: str) -> None:
-        self.shell, self.text, self.at = shell, text, 0
-        self.waiting: list[tuple[str, bool]] = []  # delimiters of here-documents whose text comes behind this line
-        self.stdin = ""
+        self.shell, self.text = shell, text
+        self.scanner = Scanner(shell, text)
+        self.branches = Branches(shell.exists, lambda path: "" if UNRESOLVED in path + shell.folder else joined(shell.folder, path))
+        # takes the assignments of branches that are not run
+        self.aside = replace(shell, variables={}, arrays={})
+        self.words: list[str] = []
+        self.writes: list[str] = []
+        self.loops: list[_Loop | None] = []
+        self.delimiter = ""
+        self.behind = False
+        """Behind `&&` or `||`: a run may pass over what follows."""
+        self.passes = False
+        """Whether a test of files has let a run leave the script, the function or the round before."""
+        self.left = 0
+        """How many loops are open at the one whose round was left; 0 where none was."""
 
-    def operator(self) -> str | None:
-        """Return the operator that stands here, None where none does."""
-        if self.text[self.at] == "\n":
-            return "\n"
-        return next((one for one in OPERATORS if self.text.startswith(one, self.at)), None)
-
-    def blank(self) -> None:
-        """Move over blanks, continued lines and comments."""
-        while self.at < len(self.text):
-            if self.text[self.at] in " \t\r":
-                self.at += 1
-            elif self.text.startswith("\\\n", self.at):
-                self.at += 2
-            elif self.text.startswith("\\\r\n", self.at):
-                self.at += 3
-            elif self.text[self.at] == "#":
-                end = self.text.find("\n", self.at)
-                self.at = end if end >= 0 else len(self.text)
-            else:
+    def commands(self) -> Iterator[_Command]:
+        """Yield each command that a run would come to."""
+        scanner = self.scanner
+        while True:
+            scanner.shell = self.shell if self.branches.taken else self.aside
+            scanner.blank()
+            if scanner.at >= len(self.text):
+                if self.words and self.branches.taken:
+                    yield self._whole("")
                 return
-
-    def word(self) -> list[str]:
-        """Return the words that one word of the script becomes: none for an empty variable, several for an array."""
-        parts: list[str] = [""]
-        quoted = False
-        while self.at < len(self.text):
-            letter = self.text[self.at]
-            if letter in " \t\r\n" or (self.operator() and not self.text.startswith(("&>", ">&"), self.at)) or letter in "<>":
-                break
-            if letter == "\\":
-                following = self.text[self.at + 1 : self.at + 2]
-                parts[-1] += "" if following == "\n" else following
-                self.at += 2
-            elif letter == "'":
-                end = self.text.find("'", self.at + 1)
-                end = end if end >= 0 else len(self.text)
-                parts[-1] += self.text[self.at + 1 : end]
-                self.at, quoted = end + 1, True
-            elif letter == '"':
-                self._double(parts)
-                quoted = True
-            elif letter in "$`":
-                values = self._expansion()
-                if len(values) == 1 and not parts[-1] and " " in values[0]:
-                    values = values[0].split()  # an unquoted variable is cut at its blanks
-                elif len(values) == 1 and " " in values[0]:
-                    values = values[0].split() or [""]
-                parts[-1] += values[0] if values else ""
-                parts += values[1:]
+            operator = scanner.operator()
+            if operator is None:
+                self._word()
+                continue
+            scanner.at += len(operator)
+            if operator in ("<<", "<<-"):
+                self.delimiter = self._delimiter()
+            elif operator in ENDS:
+                yield from self._end(operator)
             else:
-                parts[-1] += letter
-                self.at += 1
-            if len(parts[-1]) > MOST_WORD:
-                parts[-1] = UNRESOLVED
-        return parts if quoted or any(parts) else []
+                self._redirection(operator)
 
-    def _double(self, parts: list[str]) -> None:
-        self.at += 1
-        while self.at < len(self.text) and self.text[self.at] != '"':
-            letter = self.text[self.at]
-            if letter == "\\" and self.text[self.at + 1 : self.at + 2] in tuple('"\\$`\n'):
-                parts[-1] += self.text[self.at + 1].strip("\n")
-                self.at += 2
-            elif letter in "$`":
-                alone = not parts[-1] and self.text[self.at - 1] == '"'
-                values = self._expansion()
-                if not (alone and self.text[self.at : self.at + 1] == '"'):
-                    values = [" ".join(values)]  # as in `bash -c "… ${ARGS[*]}"`
-                parts[-1] += values[0] if values else ""
-                parts += values[1:]
-            else:
-                parts[-1] += letter
-                self.at += 1
-        self.at += 1
+    def _word(self) -> None:
+        before = self.scanner.at
+        first = all(word in KEYWORDS for word in self.words)
+        if first and (self._definition() or assign(self.scanner, sure=self.branches.sure and not self.behind)):
+            return
+        self.words += self.scanner.word()
+        self.scanner.at = max(self.scanner.at, before + 1)
+        if first and self.words and self.words[-1] in KEYWORDS:
+            self._keyword(self.words[-1])
 
-    def _expansion(self) -> list[str]:
-        """Return the values of what begins here with `$` or a backquote."""
-        text = self.text
-        if text[self.at] == "`":
-            end = text.find("`", self.at + 1)
-            self.at = end + 1 if end >= 0 else len(text)
-            return [UNRESOLVED]
-        follows = text[self.at + 1 : self.at + 2]
-        if follows in ("(", "{"):
-            end = _matching(text, self.at + 1)
-            inside = text[self.at + 2 : end]
-            self.at = end + 1
-            return [self._substituted(inside)] if follows == "(" else self._parameter(inside)
-        match = NAME.match(text, self.at + 1) or re.compile(r"[0-9@*#?$!]").match(text, self.at + 1)
-        if match is None:
-            self.at += 1
-            return ["$"]
-        self.at = match.end()
-        return self._parameter(match.group())
+    def _keyword(self, word: str) -> None:
+        self.branches.keyword(word, behind=self.behind)
+        if word in ("for", "while", "until", "select"):
+            self.loops.append(None)
+        elif word == "done" and self.loops:
+            loop = self.loops[-1]
+            self.left = 0 if self.left >= len(self.loops) else self.left
+            self.passes = False
+            if loop is None or not loop.values:
+                self.loops.pop()
+                return
+            self.scanner.shell.variables[loop.name] = loop.values.pop(0)
+            self.scanner.at, self.words = loop.begins, []
 
-    def _substituted(self, command: str) -> str:
-        """Return what `$(pwd)` and the like print; UNRESOLVED for any other command."""
-        words = command.split()
-        if words == ["pwd"]:
-            return self.shell.folder
-        if (
-            len(words) == 2
-            and words[0] in ("realpath", "dirname", "basename")
-            and "$0" not in command
-            and "BASH_SOURCE" not in command
-        ):
-            [value] = _Scanner(self.shell, words[1]).word() or [UNRESOLVED]
-            path = PurePosixPath(value)
-            return {"realpath": _joined(self.shell.folder, value), "dirname": str(path.parent), "basename": path.name}[words[0]]
-        return UNRESOLVED
+    def _definition(self) -> bool:
+        """Keep the function whose definition begins here, if one does: it runs where it is called."""
+        match = FUNCTION.match(self.text, self.scanner.at)
+        end = _closing(self.text, match.end() - 1) if match is not None else -1
+        if match is None or end < 0:
+            return False
+        self.shell.functions[match[1] or match[2]] = self.text[match.end() : end]
+        self.scanner.at = end + 1
+        return True
 
-    def _parameter(self, inside: str) -> list[str]:
-        match = PARAMETER.fullmatch(inside)
-        if match is None:
-            return [UNRESOLVED]
-        name, array, kind, other = match.groups()
-        if array:
-            return list(self.shell.arrays.get(name, ())) or self._parameter(name)
-        if name in ("@", "*"):
-            return list(self.shell.parameters)
-        value = self._value(name)
-        if kind is None:
-            return [UNRESOLVED if value is None else value]
-        alternative = "".join(_Scanner(self.shell, other or "").word()) if other else ""
-        if kind in "-=":
-            return [value if value else alternative]
-        if kind == "+":
-            return [alternative if value else ""]
-        return [value if value is not None else UNRESOLVED]
+    def _end(self, operator: str) -> Iterator[_Command]:
+        """Yield the command that an operator ends, where a run comes to it, and note how its list goes on."""
+        scanner = self.scanner
+        stdin = here_document(scanner, self.delimiter) if operator == "\n" and self.delimiter else ""
+        self.delimiter = "" if operator == "\n" else self.delimiter
+        if self.words and (operator == "\n" or not self.delimiter):
+            certain = self.branches.certain(behind=self.behind)
+            taken = self.branches.command(self.words) and not self.left
+            self._loop()
+            self.shell.called.update(word for word in self.words if word in self.shell.functions)
+            if taken:
+                yield self._whole(stdin)
+                self._jump(certain=certain)
+            self.words, self.writes = [], []
+            self.branches.follows(operator)
+        elif not self.words and self.branches.list.closed and operator not in ("(", ")"):
+            self.branches.follows(operator)
+        if operator in ("(", ")"):
+            self.branches.subshell(opens=operator == "(", behind=self.behind)
+        if self.words or operator != "\n" or not self.behind:
+            self.behind = operator in ("&&", "||")
 
-    def _value(self, name: str) -> str | None:
-        if name.isdecimal():
-            number = int(name)
-            return self.shell.parameters[number - 1] if 0 < number <= len(self.shell.parameters) else None
-        if name in self.shell.arrays:
-            return (self.shell.arrays[name] or [""])[0]
-        return self.shell.variables.get(name)
+    def _jump(self, *, certain: bool) -> None:
+        """Leave a round, a function or the script where a run surely would."""
+        word = next((word for word in self.words if word not in KEYWORDS), "")
+        leaves = word in ("exit", "return", "continue") and not self.branches.in_subshell
+        self.passes = self.passes or (leaves and self.branches.guarded)
+        if not certain or self.branches.in_subshell:
+            return
+        if word == "exit":
+            self.shell.over = True
+        elif word == "return":
+            self.scanner.at = len(self.text)
+        elif word in ("continue", "break") and self.loops:
+            self.left = len(self.loops)
+            if word == "break" and (loop := self.loops[-1]) is not None:
+                loop.values.clear()
+
+    def _loop(self) -> None:
+        """Begin the rounds of a `for` whose words are known; else its variable is not."""
+        words = self.words[next((n for n, word in enumerate(self.words) if word not in KEYWORDS - LOOPS), 0) :]
+        if not self.loops or self.loops[-1] is not None or len(words) < 2 or words[0] != "for":
+            return
+        values = words[3:] if words[2:3] == ["in"] else list(self.shell.parameters)
+        known = 0 < len(values) <= MOST_ROUNDS and not any(letter in value for value in values for letter in f"{UNRESOLVED}{{*?[")
+        self.loops[-1] = _Loop(words[1], values[1:] if known else [], self.scanner.at)
+        self.scanner.shell.variables[words[1]] = values[0] if known else UNRESOLVED
+
+    def _whole(self, stdin: str) -> _Command:
+        return _Command(self.words, stdin, tuple(self.writes), self.branches.guarded or self.passes)
+
+    def _delimiter(self) -> str:
+        scanner = self.scanner
+        scanner.blank()
+        end = re.compile(r"[\s;|&>]").search(self.text, scanner.at)
+        start, scanner.at = scanner.at, end.start() if end else len(self.text)
+        return self.text[start : scanner.at].strip("'\"\\")
+
+    def _redirection(self, operator: str) -> None:
+        """Pass over a redirection: its file is no argument."""
+        scanner = self.scanner
+        if self.words and self.words[-1] in ("1", "2"):
+            self.words.pop()
+        scanner.blank()
+        if scanner.at < len(self.text) and self.text[scanner.at] != "\n":
+            target = "".join(scanner.word())
+            self.writes += [target] if ">" in operator and not target.isdecimal() else []
 
 
-def _matching(text: str, start: int) -> int:
-    """Return where the bracket that opens at `start` closes; the end of the text where it does not."""
-    pairs = {"(": ")", "{": "}"}
-    close, depth, quote = pairs[text[start]], 0, ""
-    for at in range(start, len(text)):
+def _commands(shell: _Shell, text: str) -> Iterator[_Command]:
+    return _Reader(shell, text).commands()
+
+
+def _closing(text: str, start: int) -> int:
+    """Return where the brace of a function's body closes that opens at `start`; -1 where it does not."""
+    depth, quote, at = 0, "", start
+    while at < len(text):
         letter = text[at]
-        if quote:
+        if letter == "\\" and quote != "'":
+            at += 1
+        elif quote:
             quote = "" if letter == quote else quote
         elif letter in "'\"":
             quote = letter
-        elif letter == text[start]:
-            depth += 1
-        elif letter == close:
-            depth -= 1
+        elif letter == "#" and text[at - 1].isspace():
+            at = text.find("\n", at) if "\n" in text[at:] else len(text)
+        elif letter in "{}":
+            depth += 1 if letter == "{" else -1
             if not depth:
                 return at
-    return len(text)
-
-
-def _commands(shell: _Shell, text: str) -> Iterator[tuple[list[str], str, tuple[str, ...]]]:
-    """Yield each command's words, the text of its here-document and the files that it writes; assignments are made on the way."""
-    scanner = _Scanner(shell, text)
-    words: list[str] = []
-    writes: list[str] = []
-    delimiter = ""
-    branches = Branches(shell.exists, lambda path: "" if UNRESOLVED in path + shell.folder else _joined(shell.folder, path))
-    behind = False  # `&&` or `||`: a run may pass over what follows
-    aside = replace(shell, variables={}, arrays={})  # takes the assignments of branches that are not run
-    while True:
-        scanner.shell = shell if branches.taken else aside
-        scanner.blank()
-        if scanner.at >= len(text):
-            if words and branches.taken:
-                yield words, "", tuple(writes)
-            return
-        operator = scanner.operator()
-        if operator is None:
-            before = scanner.at
-            first = all(word in KEYWORDS for word in words)
-            if first and _assigned(scanner, sure=branches.sure and not behind):
-                continue
-            words += scanner.word()
-            if first and words and words[-1] in KEYWORDS:
-                branches.keyword(words[-1])
-            scanner.at = max(scanner.at, before + 1)
-            continue
-        scanner.at += len(operator)
-        behind = operator in ("&&", "||") if operator in ENDS else behind
-        if operator in ("<<", "<<-"):
-            scanner.blank()
-            end = re.compile(r"[\s;|&>]").search(text, scanner.at)
-            delimiter = text[scanner.at : end.start() if end else len(text)].strip("'\"\\")
-            scanner.at = end.start() if end else len(text)
-        elif operator in ENDS:
-            stdin = _here_document(scanner, delimiter) if operator == "\n" and delimiter else ""
-            delimiter = "" if operator == "\n" else delimiter
-            if words and (operator == "\n" or not delimiter):
-                branches.command(words)
-                if branches.taken:
-                    yield words, stdin, tuple(writes)
-                words, writes = [], []
-        else:  # a redirection: its file is no argument
-            if words and words[-1] in ("1", "2"):
-                words.pop()
-            scanner.blank()
-            if scanner.at < len(text) and text[scanner.at] != "\n":
-                target = "".join(scanner.word())
-                writes += [target] if ">" in operator and not target.isdecimal() else []
-
-
-def _here_document(scanner: _Scanner, delimiter: str) -> str:
-    lines = []
-    while scanner.at < len(scanner.text):
-        end = scanner.text.find("\n", scanner.at)
-        end = end if end >= 0 else len(scanner.text)
-        line = scanner.text[scanner.at : end]
-        scanner.at = min(end + 1, len(scanner.text))
-        if line.strip() == delimiter:
-            break
-        lines.append(line)
-    return "\n".join(lines)
-
-
-def _assigned(scanner: _Scanner, *, sure: bool) -> bool:
-    """Make the assignment that begins here, if one does; one before a command on the same line counts for the rest as well.
-
-    One that a run may pass over leaves a value that nobody can tell, unless it changes nothing.
-    """
-    match = ASSIGNMENT.match(scanner.text, scanner.at)
-    if match is None:
-        return False
-    name, adds = match.group(1), bool(match.group(2))
-    scanner.at = match.end()
-    shell = scanner.shell
-    if scanner.at < len(scanner.text) and scanner.text[scanner.at] == "(":
-        end = _matching(scanner.text, scanner.at)
-        inner = _Scanner(shell, scanner.text[scanner.at + 1 : end])
-        values: list[str] = []
-        while inner.at < len(inner.text):
-            inner.blank()
-            before = inner.at
-            if inner.at < len(inner.text) and inner.text[inner.at] != "\n":
-                values += inner.word()
-            inner.at = max(inner.at, before + 1)
-        held = shell.arrays.get(name, []) if adds else []
-        shell.arrays[name] = held + (values if sure else [UNRESOLVED])
-        scanner.at = end + 1
-        return True
-    held_text = shell.variables.get(name, "") if adds else ""
-    value = " ".join(scanner.word()) if scanner.at < len(scanner.text) and scanner.text[scanner.at] not in " \t\r\n;&|" else ""
-    changed = adds or value != shell.variables.get(name)
-    shell.variables[name] = held_text + (value if sure or not changed else UNRESOLVED)
-    return True
+        at += 1
+    return -1
 
 
 def absolute(path: str, folder: str) -> Path | None:
     """Return a path of a script as an absolute one; None where part of it is not known."""
-    whole = _joined(folder, path)
+    whole = joined(folder, path)
     return Path(whole) if UNRESOLVED not in whole and whole.startswith("/") else None

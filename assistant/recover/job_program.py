@@ -38,7 +38,7 @@ HARMLESS = frozenset(
 )
 """Commands that leave no files behind."""
 INTERPOLATION = re.compile(r"\$\{([A-Za-z][\w.]{0,200})\}")
-TESTS_FILES = re.compile(r"\b(?:if|elif)\b[^\n]{0,40}\s-[defhLrs]\s")
+TESTS_FILES = re.compile(r"(?:\[|\btest)\s[^\n\]]{0,40}?-[defhLrs]\s")
 OPTION = re.compile(r"(?:--|\+{0,2})([A-Za-z][\w./-]{0,100})=(.*)", re.DOTALL)
 
 

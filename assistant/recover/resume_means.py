@@ -40,6 +40,8 @@ class ResumeWay:
     """With NEWEST: how the names begin among which it takes the newest; others it does not see."""
     removed: tuple[str, ...] = ()
     """Absolute paths and patterns that the script deletes or moves away when it starts."""
+    repeats: str = ""
+    """What a restart would do to stages of a pipeline that are finished; empty where it harms none."""
 
     @property
     def sentence(self) -> str:

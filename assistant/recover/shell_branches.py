@@ -1,4 +1,7 @@
-"""Which branch of an `if` of a shell script a run would take, by the tests of files in it. Pure: the caller answers the tests."""
+"""Which commands of a shell script a run would come to, by the tests of files in `if`, `&&` and `||`.
+
+Pure: the caller answers the tests.
+"""
 
 from __future__ import annotations
 
@@ -18,26 +21,50 @@ class Branches:
         self.exists, self.resolve = exists, resolve
         self.stack: list[_Branch] = []
         self.cases = 0
+        self.list = _List()
 
     @property
     def taken(self) -> bool:
         """Whether what stands here is run, as far as that can be told."""
-        return all(branch.taken for branch in self.stack)
+        return not self.list.passed_over and all(branch.taken for branch in self.stack)
 
     @property
     def sure(self) -> bool:
         """Whether what stands here is run in any case: under no test that cannot be told, and in no `case`."""
-        return not self.cases and all(branch.sure for branch in self.stack)
+        return not self.cases and not self.list.passed_over and all(branch.sure for branch in self.stack)
 
-    def keyword(self, word: str) -> None:
-        """Note a keyword at the beginning of a command."""
+    def certain(self, *, behind: bool) -> bool:
+        """Tell whether a run surely comes to the next command: each test before it was answered, and is in no `case`."""
+        return self.sure and (not behind or self.list.status is not None)
+
+    @property
+    def in_subshell(self) -> bool:
+        """Whether a shell of its own runs what stands here."""
+        return any(branch.group == "(" for branch in self.stack)
+
+    @property
+    def guarded(self) -> bool:
+        """Whether a test of files decides whether what stands here is run, also where nobody answers it."""
+        return self.list.guarded or any(branch.guarded for branch in self.stack)
+
+    def keyword(self, word: str, *, behind: bool = False) -> None:
+        """Note a keyword at the beginning of a command.
+
+        Args:
+            word: The keyword.
+            behind: Whether `&&` or `||` stands before it.
+        """
         if word == "case":
             self.cases += 1
         elif word == "esac":
             self.cases = max(0, self.cases - 1)
         elif word == "if":
             self.stack.append(_Branch())
-        elif not self.stack:
+        elif word == "{":
+            self._open("{", behind=behind)
+        elif word == "}":
+            self._close("{")
+        elif not self.stack or self.stack[-1].group:
             return
         elif word == "fi":
             self.stack.pop()
@@ -46,13 +73,53 @@ class Branches:
         elif word in ("elif", "else"):
             self.stack[-1].otherwise(condition=word == "elif")
 
-    def command(self, words: list[str]) -> None:
-        """Note a whole command; one between `if` and `then` is a condition."""
+    def subshell(self, *, opens: bool, behind: bool) -> None:
+        """Note a bracket that opens or closes a group of commands."""
+        if opens:
+            self._open("(", behind=behind)
+        else:
+            self._close("(")
+
+    def _open(self, group: str, *, behind: bool) -> None:
+        outer = self.list
+        self.stack.append(
+            _Branch(
+                asking=False, taken=not outer.passed_over, sure=not behind, guarded=outer.guarded, group=group, outer=outer
+            )
+        )
+        self.list = _List()
+
+    def _close(self, group: str) -> None:
+        if self.stack and self.stack[-1].group == group:
+            outer = self.stack.pop().outer or _List()
+            self.list = _List(outer.status if outer.passed_over else None, outer.passed_over, outer.guarded, closed=True)
+
+    def command(self, words: list[str]) -> bool:
+        """Note a whole command, and tell whether a run comes to it; one between `if` and `then` is a condition."""
+        taken = self.taken
+        plain = [word for word in words if word not in _WORDS]
+        asks = len(plain) > 1 and any(FILE_TEST.fullmatch(word) for word in plain) and ("[" in plain[0] or plain[0] == "test")
         if self.stack and self.stack[-1].asking:
-            self.stack[-1].tests.append(self._holds([word for word in words if word not in ("if", "elif", "then")]))
+            self.stack[-1].guarded |= asks
+            if not self.list.passed_over:
+                self.stack[-1].tests.append(self._holds(plain))
+        if not self.list.passed_over and not self.list.closed:
+            self.list.status = self._holds(plain)
+        self.list.asks, self.list.closed = asks, False
+        return taken
+
+    def follows(self, operator: str) -> None:
+        """Note the operator behind a command: it decides whether a run comes to the next one."""
+        if operator in ("&&", "||"):
+            self.list.passed_over = self.list.status is (operator == "||")
+            self.list.guarded |= self.list.asks
+        elif operator not in ("|", "|&"):
+            self.list = _List()
 
     def _holds(self, words: list[str]) -> bool | None:
         plain = [word for word in words if word not in ("[", "[[", "]", "]]", "test")]
+        if words in (["true"], ["false"], [":"]):
+            return words != ["false"]
         wanted = True
         while plain and plain[0] == "!":
             plain, wanted = plain[1:], not wanted
@@ -65,9 +132,28 @@ class Branches:
         return None if answer is None else answer is wanted
 
 
+_WORDS = frozenset(("if", "elif", "then", "else", "do", "while", "until", "{", "time"))
+
+
+@dataclass(slots=True)
+class _List:
+    """Commands with `&&` and `||` between them, up to where the reader is."""
+
+    status: bool | None = None
+    """How the last command that was run ended; None where that cannot be told."""
+    passed_over: bool = False
+    """Whether a run does not come to the next command."""
+    guarded: bool = False
+    """Whether a test of files was among them."""
+    asks: bool = False
+    """Whether the last command was one."""
+    closed: bool = False
+    """Whether a group ended right before."""
+
+
 @dataclass(slots=True)
 class _Branch:
-    """One `if` and where in it the reader is."""
+    """One `if`, or one group of commands, and where in it the reader is."""
 
     asking: bool = True
     """Between `if` or `elif` and `then`."""
@@ -79,6 +165,12 @@ class _Branch:
     """Whether a branch before this one was surely taken."""
     decided: bool = True
     """Whether all conditions so far could be told."""
+    guarded: bool = False
+    """Whether its condition tests files."""
+    group: str = ""
+    """The bracket that opens it; empty for an `if`."""
+    outer: _List | None = None
+    """Of a group: the list that it stands in."""
 
     def then(self) -> None:
         answer = self.tests[0] if len(self.tests) == 1 else None
