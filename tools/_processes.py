@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from assistant.records.processes import OpenFile, ProcessFolder
 from assistant.redact import redact
@@ -58,7 +58,7 @@ case $known in *" $p "*) echo $p ;; esac; done; } | tr ' ' '\n' | grep -xE '[0-9
 of() { printf "/proc/%s/$1 " $ps; }
 {
 printf '\n%s\0\0%s\0' '<<MARK>>' "$(readlink /proc/$$/ns/mnt)"
-printf 'link\0'; t find $(of cwd) $(of ns/mnt) -maxdepth 0 -printf '%p\0%l\0'
+printf 'link\0'; t find $(of cwd) $(of ns/mnt) $(of exe) -maxdepth 0 -printf '%p\0%l\0'
 printf 'file\0'; t find -L $(of cwd) -maxdepth 0 -type d -printf '%p\0%i\0'
 writing=$(t find $(of fdinfo) -maxdepth 1 -type f -exec grep -lsE '^flags:[[:space:]]+0[0-7]*[1256]$' '{}' + |
 awk -F/ '++n[$3] <= <<EACH>>' | head -n <<FILES>>)
@@ -109,6 +109,8 @@ class NodeProcesses:
     folders: list[ProcessFolder] = field(default_factory=list)
     processes: int = 0
     """How many were looked at."""
+    programs: tuple[str, ...] = ()
+    """Names of the files that they run, each once, sorted."""
     left_out: int = 0
     """Paths that are not given: deleted files, folders that only a container sees, text that is no path."""
     why: str = ""
@@ -147,6 +149,12 @@ def node_processes(node: str, text: str, at: datetime) -> NodeProcesses:
     }
     report = NodeProcesses()
     views = _Views(answer, own)
+    own_programs = {
+        PurePosixPath(link.removesuffix(" (deleted)")).name
+        for key, link in answer.links.items()
+        if key.endswith("/exe") and int(key.split("/")[2]) not in elsewhere
+    }
+    report.programs = tuple(sorted(own_programs))
     folders = {int(key.split("/")[2]): link for key, link in answer.links.items() if key.endswith("/cwd")}
     folders = {pid: link for pid, link in folders.items() if pid not in elsewhere}
     report.processes = len(folders)
@@ -214,7 +222,7 @@ def _by_process(variables: Mapping[str, list[str]]) -> list[tuple[int, list[str]
 
 
 _PAIRS = ("link", "file", "position", "mounts")
-_KEY = re.compile(r"/proc/\d{1,10}/(?:cwd|ns/mnt|fd/\d{1,10}|fdinfo/\d{1,10}|environ|mountinfo)")
+_KEY = re.compile(r"/proc/\d{1,10}/(?:cwd|exe|ns/mnt|fd/\d{1,10}|fdinfo/\d{1,10}|environ|mountinfo)")
 
 
 def _read(text: str) -> _Answer:

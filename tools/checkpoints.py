@@ -10,9 +10,11 @@ from assistant.records import Checkpoint, Job, Risk
 from assistant.recover.checkpoints.inventory import Choice, before_step, examined, inventory, last, last_healthy
 from assistant.recover.checkpoints.place import Place
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, folder_moves, search_checkpoints
+from assistant.recover.gpus import gpu_hours
 from assistant.recover.job_program import programs_now
-from assistant.recover.joblog import log_lines
+from assistant.recover.joblog import log_lines, log_points
 from assistant.recover.loaded import loaded_checkpoint
+from assistant.recover.never_saved import cost_of_beginning
 from assistant.recover.resume import resume_way
 from assistant.recover.resume_means import ResumeWay
 from assistant.recover.resume_plan import resume_plan
@@ -94,7 +96,10 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
     found = search.inventory
     if found is None:
         fresh = search.state is SaveState.NEVER_SAVED and not way.repeats
-        words = search.note if fresh else f"{search.note}; {way.repeats or search.settle}"
+        points = log_points(shown) if fresh else []
+        reached = max((point.step for point in points), default=None)
+        cost = cost_of_beginning(shown, reached, gpu_hours(shown, context.clock.now()), search.programs) if fresh else ""
+        words = f"{search.note}. {cost}" if fresh else f"{search.note}; {way.repeats or search.settle}"
         return {**_none(Choice(None, ()), words, fresh=fresh, notes=()), "resumes": way.sentence, "state": str(search.state)}
     now, live = context.clock.now(), not shown.state.ended
     with reading_as(shown.account):

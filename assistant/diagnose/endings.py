@@ -93,9 +93,49 @@ def decide(errors: Sequence[Finding], told: Sequence[Finding], spike: Spike | No
     completed = _completed(told, causes, facts)
     if completed is not None:
         return completed
-    if causes and event is not EventKind.HANG:
+    still = event is EventKind.HANG and not program_failed(errors, facts)
+    if still and not program_gone(facts) and _programs_seen(facts):
+        causes = [cause for cause in causes if not _outlived_before(cause, errors, facts)]
+    if causes and not still:
         return None
-    return _silent(errors, causes, told, facts, asked=event is EventKind.HANG)
+    if still and program_gone(facts) and not causes:
+        return Ending(
+            "unknown", 0.5, _last_progress(facts), "its program has ended without a word of why, and its script still runs"
+        )
+    return _silent(errors, causes, told, facts, asked=still)
+
+
+def program_gone(facts: Facts) -> bool:
+    """Tell whether the nodes of a job that stands still run no more than a batch script that waits."""
+    event = facts.case.event
+    return event is not None and event.kind is EventKind.HANG and bool(event.detail.get("gone"))
+
+
+def program_failed(errors: Sequence[Finding], facts: Facts) -> bool:
+    """Tell whether a job that stands still is one whose program has failed while its batch script goes on.
+
+    So it is where its log ends with a traceback that nothing follows, or where its nodes run no program of it any more, and an
+    error stands behind its last step. Where its nodes do run one, the log alone proves no end.
+    """
+    event = facts.case.event
+    if event is None or event.kind is not EventKind.HANG:
+        return False
+    over = program_gone(facts) or (not _programs_seen(facts) and _died(facts))
+    return over and any(one.strength >= 0.15 and one.file == "job.log" and one.line > facts.progress.last_line for one in errors)
+
+
+def _programs_seen(facts: Facts) -> bool:
+    """Tell whether the nodes said what runs on them when the job stood still."""
+    return facts.case.event is not None and bool(facts.case.event.detail.get("programs"))
+
+
+def _outlived_before(cause: Finding, errors: Sequence[Finding], facts: Facts) -> bool:
+    """Tell whether the program has trained on after the very same error before: it catches it."""
+    return cause.file == "job.log" and any(
+        one.reason == cause.reason and one.line < cause.line and facts.progress.after(one.line) > facts.progress.after(cause.line)
+        for one in errors
+        if one.file == "job.log"
+    )
 
 
 def _diverged(causes: Sequence[Finding], spike: Spike) -> bool:

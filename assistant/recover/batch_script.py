@@ -128,9 +128,7 @@ class _Command:
 
 PYTHON_SCRIPT = re.compile(r"#![^\n]*\bpython[\d.]*(?:\s|$)")
 """First line of a batch script that is a Python program."""
-FUNCTION = re.compile(
-    r"(?:function[ \t]+([\w:.-]{1,80})[ \t]*(?:\([ \t]*\))?|([\w:.-]{1,80})[ \t]*\([ \t]*\))\s*\{(?=\s)"
-)
+FUNCTION = re.compile(r"(?:function[ \t]+([\w:.-]{1,80})[ \t]*(?:\([ \t]*\))?|([\w:.-]{1,80})[ \t]*\([ \t]*\))\s*\{(?=\s)")
 """The head of a function's definition."""
 END_OF_SCRIPT = "__END_OF_THE_BATCH_SCRIPT__"
 
@@ -260,7 +258,9 @@ def _deeper(shell: _Shell, text: str, arguments: Sequence[str]) -> None:
     """Read the text of a shell of its own: what it sets does not come back."""
     if shell.depth >= MOST_NESTED:
         return
-    inner = replace(shell, variables=dict(shell.variables), arrays={}, parameters=tuple(arguments), depth=shell.depth + 1, over=False)
+    inner = replace(
+        shell, variables=dict(shell.variables), arrays={}, parameters=tuple(arguments), depth=shell.depth + 1, over=False
+    )
     _run(inner, text[:MOST_SCRIPT_BYTES])
 
 

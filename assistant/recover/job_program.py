@@ -17,8 +17,9 @@ from typing import Any
 
 from assistant.errors import InputError
 from assistant.records import Job
-from assistant.recover.batch_script import ASSIGNMENT, UNRESOLVED, Launch, absolute, launches_of
+from assistant.recover.batch_script import Launch, absolute, launches_of
 from assistant.recover.shell_branches import FileTest
+from assistant.recover.shell_words import ASSIGNMENT, UNRESOLVED
 from assistant.recover.trainer_source import SourceCall, TrainerSource, parse_source
 from assistant.untrusted import LOOK_S, parse_json, parse_toml, read_whole, reading_as, status_of, within
 

@@ -17,13 +17,13 @@ from pathlib import Path, PurePosixPath
 from assistant.logs.attempt import JobLogs, LogState
 from assistant.logs.declared import Origin, Surroundings, declared_logs, known_variables, shown_pattern
 from assistant.records import Job, JobSpec, JobState
-from assistant.recover.batch_script import UNRESOLVED
 from assistant.recover.checkpoints.place import Place, checkpoint_place
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState
 from assistant.recover.directives import Directives, read_directives
 from assistant.recover.job_program import JobProgram, programs_of
 from assistant.recover.resume import resume_way
 from assistant.recover.resume_means import ResumeMeans, ResumeWay
+from assistant.recover.shell_words import UNRESOLVED
 from assistant.schedulers.slurm_spec import repeat_doubt
 from assistant.schedulers.slurm_typed import VALUE_LETTERS
 

@@ -14,13 +14,14 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from assistant.records import Job
-from assistant.recover.batch_script import UNRESOLVED, absolute
+from assistant.recover.batch_script import absolute
 from assistant.recover.checkpoints.save_options import is_torchtitan
 from assistant.recover.directives import read_directives
 from assistant.recover.installed_trainers import installed_trainer
 from assistant.recover.job_program import JobProgram
 from assistant.recover.loaded import LoadedCheckpoint
 from assistant.recover.resume_means import NO, ResumeMeans, ResumeWay, by_text
+from assistant.recover.shell_words import UNRESOLVED
 from assistant.recover.stages import Stage, Stages
 from assistant.recover.trainer_source import UNKNOWN, SourceCall, TrainerSource
 
@@ -36,22 +37,9 @@ TRACKER_NAME = re.compile(
 )
 READS = frozenset(("read_text", "read", "readline", "readlines", "load", "loads", "loadtxt", "read_bytes"))
 LOADS = frozenset(
-    (
-        "load",
-        "load_checkpoint",
-        "load_state_dict",
-        "load_state",
-        "restore",
-        "restore_checkpoint",
-        "load_file",
-        "loads",
-        "load_model",
-        "unpickle",
-    )
+    "load load_checkpoint load_state_dict load_state restore restore_checkpoint load_file loads load_model unpickle".split()
 )
-LISTS = frozenset(
-    ("glob", "rglob", "iglob", "listdir", "iterdir", "scandir", "get_last_checkpoint", "latest_step", "latest_checkpoint")
-)
+LISTS = frozenset("glob rglob iglob listdir iterdir scandir get_last_checkpoint latest_step latest_checkpoint".split())
 SAVED_NAMES = re.compile(
     r"ckpt|check_?point|step|iter|epoch|save|resume|latest|last|snapshot|state|get_last|\bout|model_\*|\.ckpt\b", re.IGNORECASE
 )
@@ -109,7 +97,7 @@ def resume_way(
     code = "\n".join(line for line in job.spec.script.splitlines() if not line.lstrip().startswith("#"))
     way = _given(directives.resume, code, programs)
     if stages is not None:
-        stage = stages.stages[stages.failed if stages.failed is not None else -1]
+        stage = stages.stages[stages.resumed if stages.resumed is not None else -1]
         return replace(
             way or _unaided(code, stage.programs, None),
             removed=_all_removed(programs),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from assistant.recover.batch_script import UNRESOLVED
+from assistant.recover.shell_words import UNRESOLVED
 
 NO = frozenset(("", "false", "none", "null", "no", "0", "scratch", "never"))
 NEWEST_WORDS = frozenset(("true", "yes", "1", "auto", "last", "latest", "newest", "resume", "hpc", "allow", "must"))

@@ -83,9 +83,7 @@ class Branches:
     def _open(self, group: str, *, behind: bool) -> None:
         outer = self.list
         self.stack.append(
-            _Branch(
-                asking=False, taken=not outer.passed_over, sure=not behind, guarded=outer.guarded, group=group, outer=outer
-            )
+            _Branch(asking=False, taken=not outer.passed_over, sure=not behind, guarded=outer.guarded, group=group, outer=outer)
         )
         self.list = _List()
 

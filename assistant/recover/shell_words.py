@@ -1,6 +1,6 @@
 """Cut a shell script into words and operators, and expand what can be told of them without running it. Pure.
 
-Variables, arrays, `${X:-default}` and quotes are followed. What only a run can tell (`$(date)`, arithmetic) makes a word `UNRESOLVED`.
+Variables, arrays, `${X:-default}` and quotes are followed. What only a run can tell (`$(date)`) makes a word `UNRESOLVED`.
 """
 
 from __future__ import annotations

@@ -58,6 +58,14 @@ class Stages:
     """How that is known, or why it is not, for people."""
 
     @property
+    def resumed(self) -> int | None:
+        """The stage whose checkpoint a restart loads: the one that failed, else one before it that it would run again first."""
+        if self.failed is None or self.stages[self.failed].held:
+            return self.failed
+        before = [place for place in range(self.failed) if self.stages[place].runs and self.stages[place].held]
+        return before[-1] if before else self.failed
+
+    @property
     def sentence(self) -> str:
         """Which stage failed, for people."""
         names = ", ".join(stage.name for stage in self.stages)
@@ -143,6 +151,19 @@ def _raised_in(stages: Sequence[Stage], texts: Sequence[str]) -> tuple[int | Non
         if match is not None and len(places) == 1:
             return next(iter(places)), PurePosixPath(match[1]).name
     return None, ""
+
+
+def behind_training(programs: Sequence[JobProgram], folder: Path) -> tuple[str, ...]:
+    """Return the names of the programs that a script starts behind the one that trains: what failed may be one of them.
+
+    Args:
+        programs: From `programs_of`.
+        folder: Where the training saved.
+    """
+    around = (folder, *folder.parents)
+    saves = [any(one.folder in around for one in save_folders([program])) for program in programs]
+    first = saves.index(True) if True in saves else len(programs)
+    return tuple(dict.fromkeys(one.name for one in programs[first + 1 :] if one.name != programs[first].name))
 
 
 def without_saves_of(texts: Sequence[str], others: Sequence[Stage]) -> list[str]:

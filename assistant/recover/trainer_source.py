@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from assistant.recover.batch_script import UNRESOLVED
+from assistant.recover.shell_words import UNRESOLVED
 
 MOST_SOURCE_BYTES = 2 << 20
 MOST_NODES = 400_000

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from assistant.records import Checkpoint, Job, JobSpec, JobState
-from assistant.recover.batch_script import UNRESOLVED, launches_of
+from assistant.recover.batch_script import launches_of
 from assistant.recover.checkpoints.inventory import inventory
 from assistant.recover.checkpoints.place import checkpoint_places
 from assistant.recover.job_program import programs_of, saves_nothing
 from assistant.recover.resume import resume_way
 from assistant.recover.resume_means import ResumeMeans, ResumeWay
 from assistant.recover.resume_plan import resume_plan
+from assistant.recover.shell_words import UNRESOLVED
 
 FOLDER = Path(__file__).parents[1] / "cases" / "checkpoints"
 CASES: list[dict[str, Any]] = [

@@ -9,11 +9,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from assistant.records import Job
-from assistant.recover.batch_script import UNRESOLVED
 from assistant.recover.checkpoints.layout import DIRECTORY_STEPS, PLAIN_FOLDER, STEP_WORD, Format, step_in_name
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.directives import read_directives
 from assistant.recover.job_program import JobProgram
+from assistant.recover.shell_words import UNRESOLVED
 
 ENVIRONMENT = "NIGHTSHIFT_CHECKPOINTS"
 SAVE_VARIABLES = ("CHECKPOINT_DIR", "CHECKPOINTS_DIR", "CHECKPOINT_PATH", "CKPT_DIR", "SAVE_DIR", "OUTPUT_DIR", "OUT_DIR")

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from assistant.recover.batch_script import UNRESOLVED, absolute
+from assistant.recover.batch_script import absolute
 from assistant.recover.installed_trainers import installed_folders
 from assistant.recover.job_program import JobProgram, Option
+from assistant.recover.shell_words import UNRESOLVED
 from assistant.recover.trainer_source import SourceCall, TrainerSource
 
 SAVE_OPTIONS = (

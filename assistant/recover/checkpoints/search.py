@@ -237,11 +237,12 @@ def _of_pipeline(
     failed = failed_stage(known, texts)
     stages = Stages(tuple(known), failed.place, failed.how)
     rest = (programs, tuple(looked), stages)
-    if failed.place is None:
+    resumed = stages.resumed
+    if resumed is None:
         settle = "a person says which stage is to go on; a test of a file before each stage that is finished settles it for good"
         return CheckpointSearch(SaveState.UNKNOWN, None, None, f"job {job.id}: {stages.sentence}", settle, *rest)
-    own, place = known[failed.place], Place(*save_folders(known[failed.place].programs)[0])
-    there = held[failed.place]
+    own, place = known[resumed], Place(*save_folders(known[resumed].programs)[0])
+    there = held[resumed]
     if there is not None:
         return CheckpointSearch(SaveState.FOUND, there[1], there[0], f"{there[0].folder} ({there[0].how})", "", *rest)
     own_texts = without_saves_of(texts, [stage for stage in known if stage is not own])
