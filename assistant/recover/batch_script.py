@@ -205,6 +205,8 @@ def _command(shell: _Shell, command: _Command) -> None:
         shell.variables["PWD"] = shell.folder
     elif name in ("source", ".") and rest:
         _nested_file(shell, rest[0], rest[1:], own_shell=False)
+    elif name == "shift":
+        shell.parameters = shell.parameters[int(rest[0]) if rest and rest[0].isdecimal() else 1 :]
     elif name in shell.functions:
         _call(shell, name, rest, guarded=command.guarded)
     else:
@@ -351,8 +353,9 @@ class _Reader:
             self._loop()
             self.shell.called.update(word for word in self.words if word in self.shell.functions)
             if taken:
-                yield self._whole(stdin)
+                command = self._whole(stdin)
                 self._jump(certain=certain)
+                yield command
             self.words, self.writes = [], []
             self.branches.follows(operator)
         elif not self.words and self.branches.list.closed and operator not in ("(", ")"):

@@ -34,8 +34,10 @@ def installed_folders(program: JobProgram) -> Iterator[Option]:
     if base is not None and run is not None:
         yield Option("base_output_directory", f"{base.value}/{run.value}/checkpoints", f"{base.where}, run_name, MaxText's form")
     logs, name = program.option("logs"), program.option("name")
-    if logs is not None and name is not None and _runs(program, r"open_clip_train\.main|training\.main"):
-        yield Option("logs", f"{logs.value}/{name.value}/checkpoints", f"{logs.where}, --name, OpenCLIP's form")
+    open_clip = _runs(program, r"open_clip_train\.main|training\.main|(?:\S*/)?(?:open_clip_train|training)/main\.py")
+    if name is not None and open_clip:
+        above, where = (logs.value, logs.where) if logs is not None else ("logs", name.where)
+        yield Option("logs", f"{above}/{name.value}/checkpoints", f"{where}, --name, OpenCLIP's form")
     path = program.option("ckpt_path")
     if path is not None and _runs(program, r"openrlhf\.cli\.\w+"):
         yield path

@@ -29,6 +29,7 @@ _HOW_TO_SAVE = {
     "deepspeed": "model_engine.save_checkpoint(FOLDER) every STEPS steps",
     "composer": "--save_folder FOLDER --save_interval STEPSba",
     "nemo": "exp_manager.create_checkpoint_callback=True",
+    "litgpt": "--train.save_interval STEPS",
     "nanogpt": "--always_save_checkpoint=True --eval_interval=STEPS",
 }
 _ANY = "a call such as torch.save(state, FOLDER/step_N.pt) every STEPS steps"

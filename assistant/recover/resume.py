@@ -120,12 +120,17 @@ def _all_removed(programs: Sequence[JobProgram]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(path for program in programs for path in (*program.removed, *_removed_by(program))))
 
 
+def stage_way(code: str, stage: Stage) -> ResumeWay:
+    """Return how one stage of a script goes on by itself."""
+    return _unaided(code, stage.programs, None)
+
+
 def _repeats(code: str, others: Sequence[Stage]) -> str:
     """Return what a restart would do to the stages that did not fail; empty where it harms none."""
     for stage in others:
         if not stage.runs or not (stage.held or stage.problem):
             continue
-        way = _unaided(code, stage.programs, None)
+        way = stage_way(code, stage)
         where = f"the {stage.held} checkpoints in {stage.folder}" if stage.held else f"what lies in {stage.folder}"
         done = f"[ -f {stage.folder}/done ] || …"
         if way.means not in (ResumeMeans.NEWEST, ResumeMeans.TRACKER):

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.job_program import JobProgram
 
+LAUNCHERS = frozenset(("torchrun", "accelerate", "deepspeed", "srun", "mpirun", "mpiexec"))
 _FRAME = re.compile(r'^.{0,200}?\s*File "([^"]{1,1000})", line \d+')
 
 
@@ -39,6 +40,12 @@ class Stage:
     def name(self) -> str:
         """Its program and its folder, for people."""
         return f"{self.programs[-1].name} ({self.folder.name})"
+
+    @property
+    def launched(self) -> bool:
+        """Whether a launcher of many ranks starts it, or its source shows a call that saves."""
+        words = (PurePosixPath(word).name for program in self.programs for word in program.launch.words[:12])
+        return not LAUNCHERS.isdisjoint(words) or any(call.method.startswith("save") for one in self.programs for call in one.calls)
 
     @property
     def guarded(self) -> bool:
@@ -133,7 +140,8 @@ def failed_stage(stages: Sequence[Stage], texts: Sequence[str]) -> FailedStage:
     held = [place for place, stage in enumerate(stages) if stage.held or stage.problem]
     if len(held) > 1:
         return FailedStage(None, "none has saved since the job began, and several hold checkpoints")
-    first = next((place for place, stage in enumerate(stages) if stage.runs), 0)
+    running = [place for place, stage in enumerate(stages) if stage.runs]
+    first = next((place for place in running if stages[place].launched), running[0] if running else 0)
     place = held[0] if held else first
     return FailedStage(place, "none of the others holds a checkpoint" if held else "no stage has saved anything")
 

@@ -1,0 +1,168 @@
+"""Scripts with several programs: what a shell would run of them, which stage failed, and what a restart would do to the others."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from assistant.records import Job, JobSpec, JobState
+from assistant.recover.batch_script import launches_of
+from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, search_checkpoints
+from assistant.recover.job_program import programs_now
+from assistant.recover.resume import resume_way
+from assistant.recover.resume_means import ResumeMeans, ResumeWay
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+START = NOW - timedelta(hours=1)
+LISTED = """import argparse, glob, os, torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--output_dir")
+args = parser.parse_args()
+found = sorted(glob.glob(args.output_dir + "/step_*.pt"))
+if found:
+    state = torch.load(found[-1])
+torch.save({}, args.output_dir + "/step_20.pt")
+"""
+FRESH = """import argparse, torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--output_dir")
+args = parser.parse_args()
+torch.save({}, args.output_dir + "/step_20.pt")
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "there", "runs"),
+    [
+        ("[ -f a/done ] || python a.py\npython b.py", {"a/done"}, ["b.py"]),
+        ("[ -f a/done ] || python a.py\npython b.py", set(), ["a.py", "b.py"]),
+        ("[ -f a/done ] || { python a.py; touch a/done; }\npython b.py", {"a/done"}, ["b.py"]),
+        ("[[ -e a/done ]] ||\n  (cd x && python a.py)\npython b.py", {"a/done"}, ["b.py"]),
+        ("! [ -f a/done ] && python a.py | tee log\npython b.py", {"a/done"}, ["b.py"]),
+        ("test -f a/done && echo over || python a.py\npython b.py", set(), ["a.py", "b.py"]),
+        ("run() { python $1.py; }\nif [ ! -f a/done ]; then run a; fi\nrun b", {"a/done"}, ["b.py"]),
+        ("for s in a b; do [ -f $s/done ] && continue; python $s.py; done", {"a/done"}, ["b.py"]),
+        ("for s in a b; do python $s.py; done", set(), ["a.py", "b.py"]),
+        ("for s in $(ls); do python $s.py; done", set(), ["\ufffc.py"]),
+        ("if [ -f a/done ]; then exit 0; fi\npython a.py", {"a/done"}, []),
+        ("python a.py\nexit $?\npython b.py", set(), ["a.py"]),
+        ("(exit 1)\npython a.py", set(), ["a.py"]),
+        ("clean() { rm -rf a; }\ntrap clean EXIT\nnever() { python never.py; }\npython a.py", set(), ["a.py"]),
+        ("f() { f; python a.py; }\nf", set(), ["a.py"] * 16),
+        ('work() {\n  # don\'t\n  python a.py --out "${OUT:-x}"\n}\nwork', set(), ["a.py"]),
+        ("while true; do python a.py && break; sleep 5; done\npython b.py", set(), ["a.py", "b.py"]),
+    ],
+)
+def test_a_script_is_read_as_a_shell_would_run_it_now(script: str, there: set[str], runs: list[str]) -> None:
+    launches = launches_of(script, environment={}, work_dir="/w", exists=lambda _, path: path.removeprefix("/w/") in there)
+    assert [one.program for one in launches if one.program] == runs
+
+
+@pytest.mark.parametrize(
+    ("script", "guarded"),
+    [
+        ("[ -f a/done ] || python a.py", True),
+        ("if [ ! -d a ]; then python a.py; fi", True),
+        ("for s in a b; do [ -f $s/done ] && continue; python $s.py; done", True),
+        ("mkdir -p out && python a.py", False),
+        ("if nvidia-smi; then python a.py; fi", False),
+    ],
+)
+def test_what_a_test_of_files_decides_is_known_without_its_answer(script: str, guarded: bool) -> None:
+    launches = launches_of(script, environment={}, work_dir="/w")
+    assert {one.guarded for one in launches if one.program} == {guarded}
+
+
+def checkpoint(folder: Path, step: int, at: datetime) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"step_{step}.pt"
+    path.write_bytes(b"\x80" + bytes(9000))
+    os.utime(path, (at.timestamp(),) * 2)
+
+
+def pipeline(folder: Path, script: str, *, sft: str = FRESH, dpo: str = LISTED) -> Job:
+    for name, text in (("sft", sft), ("dpo", dpo), ("eval", "import json\nprint(json.load(open('dpo.json')))\n")):
+        (folder / f"{name}.py").write_text(text)
+    spec = JobSpec("run", f"#!/bin/bash\n{script}\n", work_dir=folder)
+    return Job(
+        "7", "run", "", JobState.FAILED, "", (), None, folder,
+        submitted=START, started=START, ended=NOW, exit_code=1, signal=None, spec=spec,
+    )  # fmt: skip
+
+
+def judged(job: Job, *log: str) -> tuple[CheckpointSearch, ResumeWay]:
+    search = search_checkpoints(job, {}, log, now=NOW)
+    return search, resume_way(job, programs_now(job, search.programs), None, search.stages)
+
+
+TWO = "set -e\npython sft.py --output_dir sft\npython dpo.py --output_dir dpo"
+GUARDED = "set -e\n[ -f sft/done ] || python sft.py --output_dir sft\npython dpo.py --output_dir dpo"
+AFTER = START + timedelta(minutes=30)
+
+
+def test_the_stage_of_the_last_traceback_is_the_one_that_failed(tmp_path: Path) -> None:
+    job = pipeline(tmp_path, TWO)
+    checkpoint(tmp_path / "sft", 80, AFTER)
+    checkpoint(tmp_path / "dpo", 40, AFTER)
+    search, way = judged(job, "Traceback (most recent call last):", f'  File "{tmp_path}/dpo.py", line 9, in <module>')
+    assert search.place is not None
+    assert search.place.folder == tmp_path / "dpo"
+    assert way.means is ResumeMeans.NEWEST
+    assert "runs sft.py (sft) again over the 1 checkpoints" in way.repeats
+
+
+@pytest.mark.parametrize(("script", "sft"), [(GUARDED, FRESH), (TWO, LISTED)])
+def test_a_finished_stage_that_is_passed_over_or_resumes_stands_in_no_restarts_way(tmp_path: Path, script: str, sft: str) -> None:
+    job = pipeline(tmp_path, script, sft=sft)
+    checkpoint(tmp_path / "sft", 80, AFTER)
+    (tmp_path / "sft/done").touch()
+    checkpoint(tmp_path / "dpo", 40, AFTER)
+    search, way = judged(job)
+    assert search.place is not None
+    assert (search.place.folder, way.means, way.repeats) == (tmp_path / "dpo", ResumeMeans.NEWEST, "")
+
+
+def test_a_stage_that_died_before_its_first_save_begins_at_its_start(tmp_path: Path) -> None:
+    job = pipeline(tmp_path, GUARDED)
+    checkpoint(tmp_path / "sft", 80, AFTER)
+    (tmp_path / "sft/done").touch()
+    search, way = judged(job, "saved sft/step_80.pt")
+    assert (search.state, way.repeats) == (SaveState.NEVER_SAVED, "")
+
+
+def test_saves_that_the_log_does_not_tell_apart_are_nobodys(tmp_path: Path) -> None:
+    job = pipeline(tmp_path, GUARDED)
+    checkpoint(tmp_path / "sft", 80, AFTER)
+    (tmp_path / "sft/done").touch()
+    search, _ = judged(job, "saved checkpoint at step 80")
+    assert search.state is SaveState.SAVED_ELSEWHERE
+
+
+def test_a_failed_evaluation_goes_on_from_the_training_before_it(tmp_path: Path) -> None:
+    job = pipeline(tmp_path, "python dpo.py --output_dir dpo && python eval.py --output_dir results")
+    checkpoint(tmp_path / "dpo", 80, AFTER)
+    search, way = judged(job, "Traceback (most recent call last):", f'  File "{tmp_path}/eval.py", line 2, in <module>')
+    assert search.place is not None
+    assert (search.place.folder, way.means) == (tmp_path / "dpo", ResumeMeans.NEWEST)
+
+
+def test_which_stage_failed_is_not_guessed(tmp_path: Path) -> None:
+    job = pipeline(tmp_path, TWO, sft=LISTED)
+    checkpoint(tmp_path / "sft", 80, START - timedelta(days=1))
+    checkpoint(tmp_path / "dpo", 40, START - timedelta(days=1))
+    search, _ = judged(job)
+    assert search.state is SaveState.UNKNOWN
+    assert "which of them failed is not known" in search.note
+
+
+def test_the_newest_of_a_finished_stage_must_be_whole_where_it_is_loaded_again(tmp_path: Path) -> None:
+    job = pipeline(tmp_path, TWO, sft=LISTED)
+    checkpoint(tmp_path / "sft", 60, AFTER)
+    (tmp_path / "sft/step_80.pt").touch()
+    os.utime(tmp_path / "sft/step_80.pt", (AFTER.timestamp(),) * 2)
+    checkpoint(tmp_path / "dpo", 40, AFTER + timedelta(minutes=1))
+    _, way = judged(job, f'  File "{tmp_path}/dpo.py", line 9, in <module>')
+    assert "must not be loaded: step_80.pt" in way.repeats
