@@ -142,7 +142,11 @@ def test_a_pipeline_goes_on_in_the_stage_that_failed_and_never_over_a_finished_o
 
 @pytest.mark.parametrize(
     ("name", "tail"),
-    [("sleeps", "|| true\nsleep 900"), ("follows", "&\ntail -f /dev/null"), ("redirects", "> run.log 2>&1; sleep 900")],
+    [
+        ("sleeps", "|| sleep 900"),
+        ("follows", "& wait $! || tail -f /dev/null"),
+        ("redirects", "> run.log 2>&1 || { sync; sleep 900; }"),
+    ],
 )
 def test_a_program_that_died_in_a_job_that_goes_on_is_no_hang(engine: Engine, devcluster: DevCluster, name: str, tail: str) -> None:
     job, folder = submitted(engine, devcluster, f"idle-{name}", f"python3 -u train.py out none 50 {tail}", train=RESUMING)

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from assistant.records import Job, JobSpec, JobState
+from assistant.records import Action, Category, DecidedBy, Diagnosis, Job, JobSpec, JobState
 from assistant.recover.batch_script import launches_of
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, search_checkpoints
-from assistant.recover.job_program import programs_now
+from assistant.recover.job_program import programs_now, programs_of
+from assistant.recover.never_saved import cost_of_beginning, without_checkpoint
 from assistant.recover.resume import resume_way
 from assistant.recover.resume_means import ResumeMeans, ResumeWay
 
@@ -166,3 +167,40 @@ def test_the_newest_of_a_finished_stage_must_be_whole_where_it_is_loaded_again(t
     checkpoint(tmp_path / "dpo", 40, AFTER + timedelta(minutes=1))
     _, way = judged(job, f'  File "{tmp_path}/dpo.py", line 9, in <module>')
     assert "must not be loaded: step_80.pt" in way.repeats
+
+
+@pytest.mark.parametrize(
+    ("command", "action", "says"),
+    [
+        ("torchrun pretrain_gpt.py --num-layers 4", None, "It saves with: --save FOLDER --save-interval STEPS."),
+        (
+            "python train.py --save /ckpt --save-interval 1000",
+            None,
+            "It was to save first at step 1000 (--save-interval on the command",
+        ),
+        ("python train.py", Action.FIX_AND_RESUBMIT, "fails the same way again"),
+        ("python train.py", Action.RESTART_SAME_NODES, "It saves with: a call such as torch.save"),
+    ],
+)
+def test_what_beginning_again_costs_is_told(tmp_path: Path, command: str, action: Action | None, says: str) -> None:
+    job = pipeline(tmp_path, command)
+    cost = cost_of_beginning(job, 310, 12.5, programs_of(job), action)
+    assert "begins at step 0 and makes the 310 steps again that it had made, 12.5 GPU hours" in cost
+    assert says in cost
+
+
+@pytest.mark.parametrize(
+    ("advice", "kept"),
+    [
+        ("Restart from the last healthy checkpoint on the same nodes. Test it.", "Restart from the start on the same nodes. Test"),
+        ("If a file is damaged, load the previous complete checkpoint; if shapes differ, fix them.", "If shapes differ, fix them."),
+        ("Set node07 aside and restart from the last healthy checkpoint.", "Set node07 aside and restart from the start."),
+        ("Go back to a healthy checkpoint before the spike.", "It never saved a checkpoint. COST"),
+    ],
+)  # fmt: skip
+def test_advice_rests_on_no_checkpoint_where_there_is_none(advice: str, kept: str) -> None:
+    found = Diagnosis("hang", Category.NONE, Action.NONE, 0.9, DecidedBy.RULE, (), (), (), "x", advice)
+    said = without_checkpoint(found, "COST").advice
+    assert said.startswith(kept)
+    assert said.endswith("It never saved a checkpoint. COST")
+    assert said.lower().count("checkpoint") == 1
