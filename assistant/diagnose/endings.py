@@ -33,6 +33,8 @@ SILENCE = timedelta(minutes=30)
 SIGKILL = 9
 KILLED_CODE = 128 + SIGKILL
 """What a shell returns of a program that SIGKILL ended."""
+SHELL_PROGRAMS = frozenset(("bash", "sh", "dash", "zsh", "ksh", "sleep", "tail", "cat", "tee", "slurmstepd"))
+"""What a batch script that only waits runs."""
 QUIET = timedelta(minutes=20)
 """Longer than a validation or a checkpoint takes, as a rule."""
 _CLOCK = re.compile(r"(?<![\d:.-])([01]\d|2[0-3]):([0-5]\d)(?::[0-5]\d)?(?![\d:])")
@@ -120,8 +122,20 @@ def program_failed(errors: Sequence[Finding], facts: Facts) -> bool:
     event = facts.case.event
     if event is None or event.kind is not EventKind.HANG:
         return False
-    over = program_gone(facts) or (not _programs_seen(facts) and _died(facts))
+    over = program_gone(facts) or (_died(facts) and not (_programs_seen(facts) and _may_work(facts)))
     return over and any(one.strength >= 0.15 and one.file == "job.log" and one.line > facts.progress.last_line for one in errors)
+
+
+def _may_work(facts: Facts) -> bool:
+    """Tell whether the program whose traceback ends the log may still run as another rank; not what only keeps a job alive."""
+    event = facts.case.event
+    programs = (
+        {str(name) for names in (event.detail.get("programs") or {}).values() for name in names} if event is not None else set()
+    )
+    last = max((one for one in facts.episodes if one.kind is Kind.MAIN), key=lambda one: one.last, default=None)
+    files = {frame.file.rpartition("/")[2] for raised in (last.raised if last is not None else ()) for frame in raised.frames}
+    busy = {name for name in programs if name.split(" ")[0] not in SHELL_PROGRAMS}
+    return not files or any(not name.startswith("python") or " " not in name or name.split(" ", 1)[1] in files for name in busy)
 
 
 def _programs_seen(facts: Facts) -> bool:

@@ -278,6 +278,8 @@ class _Reader:
         self.words: list[str] = []
         self.writes: list[str] = []
         self.loops: list[_Loop | None] = []
+        self.folders: list[str] = []
+        """Where the shells around the subshells that are open work."""
         self.delimiter = ""
         self.behind = False
         """Behind `&&` or `||`: a run may pass over what follows."""
@@ -360,10 +362,18 @@ class _Reader:
             self.branches.follows(operator)
         elif not self.words and self.branches.list.closed and operator not in ("(", ")"):
             self.branches.follows(operator)
-        if operator in ("(", ")"):
-            self.branches.subshell(opens=operator == "(", behind=self.behind)
+        if operator in ("(", ")") and self.branches.subshell(opens=operator == "(", behind=self.behind):
+            self._subshell(opens=operator == "(")
         if self.words or operator != "\n" or not self.behind:
             self.behind = operator in ("&&", "||")
+
+    def _subshell(self, *, opens: bool) -> None:
+        """Enter a shell of its own, or leave it: the folder is then the one from before."""
+        if opens:
+            self.folders.append(self.shell.folder)
+        elif self.folders:
+            self.shell.folder = self.folders.pop()
+            self.shell.variables["PWD"] = self.shell.folder
 
     def _jump(self, *, certain: bool) -> None:
         """Leave a round, a function or the script where a run surely would."""

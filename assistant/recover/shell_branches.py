@@ -73,12 +73,12 @@ class Branches:
         elif word in ("elif", "else"):
             self.stack[-1].otherwise(condition=word == "elif")
 
-    def subshell(self, *, opens: bool, behind: bool) -> None:
-        """Note a bracket that opens or closes a group of commands."""
+    def subshell(self, *, opens: bool, behind: bool) -> bool:
+        """Note a bracket that opens or closes a group of commands, and tell whether it does: one in a `case` does not."""
         if opens:
             self._open("(", behind=behind)
-        else:
-            self._close("(")
+            return True
+        return self._close("(")
 
     def _open(self, group: str, *, behind: bool) -> None:
         outer = self.list
@@ -87,10 +87,12 @@ class Branches:
         )
         self.list = _List()
 
-    def _close(self, group: str) -> None:
-        if self.stack and self.stack[-1].group == group:
+    def _close(self, group: str) -> bool:
+        closes = bool(self.stack) and self.stack[-1].group == group
+        if closes:
             outer = self.stack.pop().outer or _List()
             self.list = _List(outer.status if outer.passed_over else None, outer.passed_over, outer.guarded, closed=True)
+        return closes
 
     def command(self, words: list[str]) -> bool:
         """Note a whole command, and tell whether a run comes to it; one between `if` and `then` is a condition."""

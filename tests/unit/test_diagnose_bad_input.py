@@ -144,7 +144,9 @@ WORKS = {"programs": {"n1": ["bash", "python3.11", "srun"]}, "gone": ""}
     [
         (DEAD, {}, "nccl_remote_error"),  # nobody could look, and nothing follows the traceback
         (DEAD, WAITS, "nccl_remote_error"),
-        (DEAD, WORKS, "hang"),  # a rank died, and others wait for it
+        (DEAD, WORKS, "hang"),  # a rank may have died, and others wait for it
+        (DEAD, {"programs": {"n1": ["bash", "python3.11 train.py"]}, "gone": ""}, "hang"),
+        (DEAD, {"programs": {"n1": ["bash", "python3.11 http.server"]}, "gone": ""}, "nccl_remote_error"),
         ("", WAITS, "unknown"),  # it is gone without a word
         ("", WORKS, "hang"),
         ("Training completed\n", WAITS, "no_failure"),

@@ -62,6 +62,11 @@ def test_a_script_is_read_as_a_shell_would_run_it_now(script: str, there: set[st
     assert [one.program for one in launches if one.program] == runs
 
 
+def test_a_subshell_leaves_the_folder_as_it_was() -> None:
+    launches = launches_of("(cd sub && python a.py)\npython b.py\n", environment={}, work_dir="/w")
+    assert [(one.program, one.folder) for one in launches if one.program] == [("a.py", "/w/sub"), ("b.py", "/w")]
+
+
 @pytest.mark.parametrize(
     ("script", "guarded"),
     [
