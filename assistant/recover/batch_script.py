@@ -28,6 +28,8 @@ MOST_CALLS = 16
 KEYWORDS = frozenset("if then elif else fi for while until do done case esac { } ! time exec nohup function in".split())
 LOOPS = frozenset(("for", "case", "select", "function"))
 """Words whose command runs nothing itself."""
+DECLARATIONS = frozenset(("export", "declare", "local", "readonly", "typeset"))
+ARRAY = re.compile(r"[A-Za-z_]\w*\+?=\(")
 SHELLS = frozenset(("bash", "sh", "dash", "zsh", "ksh"))
 WRAPPERS = frozenset(
     ("srun", "mpirun", "mpiexec", "env", "timeout", "numactl", "nice", "sudo", "stdbuf", "setsid", "singularity", "apptainer")
@@ -196,7 +198,7 @@ def _command(shell: _Shell, command: _Command) -> None:
     if not words or words[0] in LOOPS:
         return
     name, rest = words[0], words[1:]
-    if name in ("export", "declare", "local", "readonly", "typeset"):
+    if name in DECLARATIONS:
         for word in rest:
             if match := ASSIGNMENT.match(word):
                 shell.variables[match.group(1)] = word[match.end() :]
@@ -313,7 +315,10 @@ class _Reader:
     def _word(self) -> None:
         before = self.scanner.at
         first = all(word in KEYWORDS for word in self.words)
-        if first and (self._definition() or assign(self.scanner, sure=self.branches.sure and not self.behind)):
+        array = self.words[:1] and self.words[0] in DECLARATIONS and ARRAY.match(self.text, before)
+        if (first and self._definition()) or (
+            (first or array) and assign(self.scanner, sure=self.branches.sure and not self.behind)
+        ):
             return
         self.words += self.scanner.word()
         self.scanner.at = max(self.scanner.at, before + 1)

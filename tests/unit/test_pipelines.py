@@ -48,6 +48,7 @@ torch.save({}, args.output_dir + "/step_20.pt")
         ("for s in a b; do [ -f $s/done ] && continue; python $s.py; done", {"a/done"}, ["b.py"]),
         ("for s in a b; do python $s.py; done", set(), ["a.py", "b.py"]),
         ("for s in $(ls); do python $s.py; done", set(), ["\ufffc.py"]),
+        ("declare -a S=(a b)\nfor s in ${S[@]}; do python $s.py; done", set(), ["a.py", "b.py"]),
         ("if [ -f a/done ]; then exit 0; fi\npython a.py", {"a/done"}, []),
         ("python a.py\nexit $?\npython b.py", set(), ["a.py"]),
         ("(exit 1)\npython a.py", set(), ["a.py"]),
