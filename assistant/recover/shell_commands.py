@@ -17,6 +17,8 @@ EMPTIED = "\ue01f"
 """Behind an option whose value is an unquoted variable that is empty."""
 MOST_ROUNDS = 32
 """Rounds of a `for` over words that are written out; of a longer one its variable is not known."""
+MOST_OPEN = 20
+"""Groups and loops within one another of which it is told where they end."""
 KEYWORDS = frozenset("if then elif else fi for while until do done case esac { } ! time exec nohup function in".split())
 LOOPS = frozenset(("for", "case", "select", "function"))
 """Words whose command runs nothing itself."""
@@ -76,6 +78,10 @@ class CommandReader:
         """Where the loops that are open begin in the text."""
         self.braces: list[int] = []
         """Where the groups that are open begin in the text."""
+        self.apart: dict[int, bool] = {}
+        """By where a group or a loop begins: whether a shell of its own runs it."""
+        self.unclosed = 0
+        """Functions whose end does not come."""
         self.assigned = ""
         """What the command has assigned, as it is written."""
         self.passes = False
@@ -99,6 +105,9 @@ class CommandReader:
         while True:
             scanner.shell = self.state
             scanner.blank()
+            self.shell.limit.words -= 1
+            if self.shell.limit.words < 0:
+                return
             if scanner.at >= len(self.text):
                 if self.words and self.branches.taken:
                     yield self._whole("", apart=self.joint in ("|", "|&"))
@@ -159,8 +168,11 @@ class CommandReader:
     def _definition(self) -> bool:
         """Keep the function whose definition begins here, if one does: it runs where it is called."""
         match = FUNCTION.match(self.text, self.scanner.at)
-        end = _closing(self.text, match.end() - 1) if match is not None else -1
-        if match is None or end < 0:
+        if match is None or self.unclosed > MOST_OPEN:
+            return False
+        end = _closing(self.text, match.end() - 1)
+        if end < 0:
+            self.unclosed += 1
             return False
         self.shell.functions[match[1] or match[2]] = self.text[match.end() : end]
         self.scanner.at = end + 1
@@ -228,9 +240,14 @@ class CommandReader:
 
     def _apart(self, *, leaving: bool) -> bool:
         """Tell whether a shell of its own runs a group that is open, or with `leaving` a loop: only that shell is left then."""
-        ends = [_closing(self.text, brace) + 1 for brace in self.braces]
-        ends += [_loop_end(self.text, head) for head in self.heads] if leaving else []
-        return any(end > 0 and APART.match(self.text, end) is not None for end in ends)
+        opens = self.braces + (self.heads if leaving else [])
+        return len(opens) > MOST_OPEN or any(self._runs_apart(at) for at in opens)
+
+    def _runs_apart(self, at: int) -> bool:
+        if at not in self.apart:
+            end = _closing(self.text, at) + 1 if self.text[at] == "{" else _loop_end(self.text, at)
+            self.apart[at] = end > 0 and APART.match(self.text, end) is not None
+        return self.apart[at]
 
     def _loop(self) -> None:
         """Begin the rounds of a `for` whose words are known; else its variable is not."""

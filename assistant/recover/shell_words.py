@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 UNRESOLVED = "\ufffc"
 """Stands in a word for what cannot be told without running the script."""
 MOST_WORD = 20_000
+MOST_WORDS_READ = 50_000
+"""Words and operators of a script with all rounds and calls; the rest is not read."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=", re.DOTALL)
 OPERATORS = ("&&", "||", ";;", "|&", "&>>", "&>", ">>", "<<<", "<<-", "<<", ">&", "<&", ">|", ";", "|", "&", ">", "<", "(", ")")
@@ -32,6 +34,13 @@ ARRAY_ITEM = re.compile(r"([A-Za-z_]\w*)\[(-?\d{1,4}|(\$?\{?#\w+\[@\]\}? ?- ?1))
 BLANK = re.compile(r"[ \t\n]")
 TRIMMED = re.compile(r"([A-Za-z_]\w*|\d)(##?|%%?)(.*)", re.DOTALL)
 MOST_TRIMMED = 4096
+
+
+@dataclass(slots=True)
+class ReadingLimit:
+    """What may still be read of a script: loops and functions that call one another multiply it."""
+
+    words: int = MOST_WORDS_READ
 
 
 @dataclass(slots=True)
@@ -62,6 +71,8 @@ class ShellState:
     """Whether a test of files decides if what is read now is run at all."""
     over: bool = False
     """Whether the script has ended with `exit`."""
+    limit: ReadingLimit = field(default_factory=ReadingLimit)
+    """Of the whole script, also of the shells that it starts."""
 
 
 def joined_path(folder: str, path: str) -> str:

@@ -102,6 +102,12 @@ def test_an_option_that_a_function_hands_on_without_its_value_is_noted() -> None
     assert launch.emptied == {"--resume"}
 
 
+@pytest.mark.parametrize("endless", ["f() { f; f; f; }\nf", "for i in 1 2 3 4 5 6 7 8 9; do " * 9 + "X=1; " + "done; " * 9])
+def test_calls_and_loops_that_multiply_are_not_read_to_their_end(endless: str) -> None:
+    launches = launches_of(f"python a.py\n{endless}\npython b.py", environment={}, work_dir="/w")
+    assert [one.program for one in launches if one.program][:1] == ["a.py"]
+
+
 def test_a_subshell_leaves_the_folder_as_it_was() -> None:
     launches = launches_of("(cd sub && python a.py)\npython b.py\n", environment={}, work_dir="/w")
     assert [(one.program, one.folder) for one in launches if one.program] == [("a.py", "/w/sub"), ("b.py", "/w")]
