@@ -23,6 +23,8 @@ from assistant.records import Citation
 TAIL = 60
 """Lines at the end that are looked at, and all behind the last sign of progress up to `MOST`."""
 MOST = 2000
+TEARDOWN = 40
+"""Lines at the end among which the first word of a signal is looked for."""
 OUTLIVED = 25
 """Ordinary lines behind the last word of failure that show that the run went on."""
 _FRAME = re.compile(r"\s+(?:@|at|#\d+)\s|\s*File \"|\s{4,}\S")
@@ -102,6 +104,9 @@ _FINISHED = re.compile(
     r"|^\|.*\|.*\|\s*$|wandb: (?:Synced|Find logs at|Run summary)|\bSynced \d+ W&B",
     re.IGNORECASE,
 )
+_CONCLUDED = re.compile(
+    rf"\b(?:{_WORK}|everything|all \w+)\b.{{0,40}}\b(?:complete[ds]?|finished|done|ended|succeeded)\b", re.IGNORECASE
+)
 EXIT_STATUS = re.compile(
     r"^\s*Exit[ _]Status\s*[:=]\s*(?P<pbs>-?\d+)|^Exited with exit code (?P<lsf>\d+)|^(?P<well>Successfully completed\.)"
     r"|\bNormal termination \(return value (?P<condor>\d+)\)|^exit_status\s+(?P<sge>\d+)|\bexit(?:_| )code[ =:]+(?P<other>\d+)\s*$",
@@ -127,8 +132,8 @@ def outcome_of(facts: Facts) -> Outcome:
         shown = [
             line for line in last if pattern.search(f"{line.text[:80]} {line.text[-400:]}" if len(line.text) > 480 else line.text)
         ]
-        if shown:
-            return Outcome(how, tuple(shown[-2:]))
+        if shown and not (how is How.STOPPED and _concluded(shown[-1], last)):
+            return Outcome(how, _from_the_signal(how, shown, lines))
     apart = facts.combined if facts.combined is not None and facts.combined.apart else None
     handled = [episode for episode in facts.episodes if episode.last >= lines[0].number and lived_through(episode, facts)]
     past = {number for episode in handled for number in range(episode.first - 1, episode.last + 1)}
@@ -155,6 +160,19 @@ def outcome_of(facts: Facts) -> Outcome:
     if at is not None and facts.lines_total - at.number <= TAIL:
         return Outcome(How.GOES_ON, (at,))
     return Outcome(How.NOTHING_WRONG, tuple(lines[-1:]))
+
+
+def _from_the_signal(how: How, shown: list[Line], lines: list[Line]) -> tuple[Line, ...]:
+    """Return the words of a signal, the first before the tear-down that it began and the last one."""
+    if how is not How.STOPPED:
+        return tuple(shown[-2:])
+    earlier = [line for line in lines[-TEARDOWN:] if line.number < shown[0].number and _STOPPED.search(line.text[:480])]
+    return (*earlier[:1], *shown[:1], *shown[-1:])[:2] if earlier or len(shown) > 1 else (shown[0],)
+
+
+def _concluded(stop: Line, last: list[Line]) -> bool:
+    """Tell whether the script itself goes on to its own end behind a server that it stopped."""
+    return any(line.number > stop.number and _CONCLUDED.search(line.text[-400:]) for line in last)
 
 
 def _tail(facts: Facts) -> Iterator[Line]:

@@ -9,7 +9,7 @@ import re
 
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding
-from assistant.diagnose.progress import RECURRING, ROUTINE
+from assistant.diagnose.progress import ROUTINE
 from assistant.diagnose.reasoning import ENDINGS, HARDWARE
 from assistant.diagnose.runs import keyed_lines
 from assistant.diagnose.tracebacks import Episode
@@ -151,16 +151,18 @@ def _went_on(finding: Finding, facts: Facts) -> float:
 def work_went_on(line: int, facts: Facts) -> bool:
     """Tell whether what the log printed over and over before a line goes on after it, with no word of an end.
 
-    A server answers the next request, another program that writes into the same file goes on with its own lines.
+    A server answers the next request, another program that writes into the same file goes on with its own lines. What other
+    processes print, where lines say whose they are, proves nothing: they may not have noticed yet.
     """
-    recurring = daily = 0
     after = facts.between(line + 1, line + LOOK_AHEAD)
     if any(_ends(entry.text) or _GRAVE.search(entry.text) for entry in after):
         return False
-    for _, form, text in keyed_lines(after):
-        times = facts.progress.came_before(form, line) if not _NO_WORK.search(text) else 0
-        recurring, daily = recurring + (times >= RECURRING), daily + (times >= ROUTINE)
-    return daily >= DAILY_AFTER or recurring >= RECURRING_AFTER
+    own = facts.line(line)
+    stream = facts.streams.body(own.text).stream if own is not None else ""
+    lines = keyed_lines([entry for entry in after if facts.streams.body(entry.text).stream == stream])
+    times = [facts.progress.came_before(form, line) for _, form, text in lines if not _NO_WORK.search(text)]
+    as_before = 2 * sum(count > 0 for count in times) >= len(times)
+    return as_before and (times.count(ROUTINE) >= DAILY_AFTER or sum(count > 0 for count in times) >= RECURRING_AFTER)
 
 
 def _quoted_by(finding: Finding, facts: Facts) -> Episode | None:

@@ -7,6 +7,7 @@ holds, the answer is `unknown`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -34,7 +35,7 @@ from assistant.diagnose.whereabouts import with_places
 from assistant.diagnose.wording import advice, summary
 from assistant.logs.attempt import LogState
 from assistant.logs.spikes import Spike
-from assistant.records import Action, Category, Citation, DecidedBy, Diagnosis, Job, NodeFinding
+from assistant.records import Action, Category, Citation, DecidedBy, Diagnosis, Job, NodeFinding, Rival
 
 CITED = 6
 """Most root-cause lines of a diagnosis; the first three are the best."""
@@ -140,8 +141,14 @@ def _by_outcome(found: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Kno
 
 def _says_enough(found: Diagnosis, facts: Facts) -> bool:
     """Tell whether a log in which nothing is wrong is long enough to say so, and nobody guesses otherwise."""
-    guessed = any(rival.confidence >= WORTH_NAMING for rival in found.rivals)
+    guessed = any(rival.confidence >= WORTH_NAMING and not _outlived(rival, facts) for rival in found.rivals)
     return not guessed and (bool(facts.progress.lines) or len(facts.lines) >= FEWEST_LINES)
+
+
+def _outlived(rival: Rival, facts: Facts) -> bool:
+    """Tell whether the run lived with the line that speaks for a rival."""
+    line = re.match(r"job\.log:(\d{1,12}): ", rival.speaks_for)
+    return line is not None and _left_behind(Citation("job.log", int(line[1]), "", ""), facts)
 
 
 def _vetoed(found: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Knowledge) -> Diagnosis:
@@ -177,8 +184,8 @@ def _left_behind(cited: Citation, facts: Facts) -> bool:
     if cited.file != "job.log":
         return False
     episode = next((e for e in facts.episodes if e.first - 1 <= cited.line <= e.last), None)
-    if episode is not None:
-        return lived_through(episode, facts) or facts.lines_total - cited.line >= OUTLIVED_LINES
+    if episode is not None:  # behind an exception that nobody caught much may stand that only tears down
+        return lived_through(episode, facts)
     return facts.lines_total - cited.line >= OUTLIVED_LINES or work_went_on(cited.line, facts)
 
 

@@ -14,6 +14,7 @@ explains the end.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
@@ -49,6 +50,8 @@ MISSES = frozenset({"file_not_found_error", "model_loading_error", "dataset_load
 _LIBRARY = re.compile(r"site-packages|dist-packages|/lib/python|<frozen|/bin/")
 LEAST = 0.14
 """What is weaker was survived, recovered from or handled: no cause, even where nothing else is there."""
+OFTEN = 5
+"""Times that a line was survived after which the next is taken for no cause, either."""
 LIVED_WITH = timedelta(hours=1)
 TRAINED_ON = timedelta(minutes=20)
 """Steps this long after a kernel's message show that the job lived with it."""
@@ -65,6 +68,7 @@ def weigh(findings: Sequence[Finding], facts: Facts) -> list[Finding]:
             weigh_place(finding, facts)
         else:
             _weigh_time(finding, facts)
+    _weigh_notices(kept)
     confirm_workers(kept)
     _confirm(kept)
     weigh_hearsay(kept, facts)
@@ -73,6 +77,16 @@ def weigh(findings: Sequence[Finding], facts: Facts) -> list[Finding]:
     _prefer_tracebacks(kept)
     _prefer_first_program(kept, facts)
     return [finding for finding in kept if finding.factor > 0.01]
+
+
+def _weigh_notices(findings: Sequence[Finding]) -> None:
+    """Lower the last line of a rule that matched over and over while the work went on: a notice that each start prints."""
+    survived = Counter(f.rule for f in findings if f.survived and f.episode is None and not f.orphan)
+    for finding in findings:
+        again = finding.episode is None and not finding.orphan and not finding.survived and not finding.blames
+        if again and survived[finding.rule] >= OFTEN and finding.reason not in ENDINGS:
+            finding.factor, finding.survived = finding.factor * 0.3, True
+            finding.note = "printed before, and the work went on each time"
 
 
 def _weigh_time(finding: Finding, facts: Facts) -> None:

@@ -19,6 +19,10 @@ STEP = re.compile(
     r"(?:steps?|iters?|iterations?|updates?|num_updates|batch_idx|opt_step)$",
     re.IGNORECASE,
 )
+NO_STEP = re.compile(
+    r"skip|nan|inf\b|number|count|total|max|\bmin|remain|left|per\b|warm|eval|log|save|bad|late|every|interval", re.IGNORECASE
+)
+"""In the name of a number: steps of some kind, counted or allowed, but not the one that the line is of."""
 LOSS = re.compile(r"(?:^|[/. ])(?:(?:train|training|total|lm|mean|avg)_?)?loss$", re.IGNORECASE)
 NORM = re.compile(r"(?:^|[/. ])(?:global_|total_)?(?:grad(?:ient)?_?norm|gnorm)$", re.IGNORECASE)
 OTHER_MATTER = re.compile(
@@ -66,7 +70,7 @@ class TableReader:
             return None
         names = [cell.strip() for cell in cells]
         if all(re.fullmatch(r"[A-Za-z_@][\w ./()%@-]{0,60}", name) for name in names):
-            stepped = sum(STEP.search(name) is not None for name in names) == 1
+            stepped = sum(map(_is_step, names)) == 1
             self.columns = tuple(names) if stepped and len(set(names)) == len(names) else ()
             return None
         if len(names) != len(self.columns):
@@ -90,8 +94,12 @@ def pairs_reading(text: str) -> Reading | None:
     return _reading(values)
 
 
+def _is_step(name: str) -> bool:
+    return STEP.search(name) is not None and NO_STEP.search(name) is None
+
+
 def _reading(values: dict[str, str]) -> Reading | None:
-    steps = [int(value) for key, value in values.items() if STEP.search(key) and value.isdecimal() and len(value) <= 15]
+    steps = [int(value) for key, value in values.items() if _is_step(key) and value.isdecimal() and len(value) <= 15]
     if not steps:
         return None
     loss = next((value for key, value in values.items() if LOSS.search(key)), None)
