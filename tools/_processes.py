@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from assistant.records.processes import OpenFile, ProcessFolder
 from assistant.redact import redact
@@ -58,7 +58,7 @@ case $known in *" $p "*) echo $p ;; esac; done; } | tr ' ' '\n' | grep -xE '[0-9
 of() { printf "/proc/%s/$1 " $ps; }
 {
 printf '\n%s\0\0%s\0' '<<MARK>>' "$(readlink /proc/$$/ns/mnt)"
-printf 'link\0'; t find $(of cwd) $(of ns/mnt) -maxdepth 0 -printf '%p\0%l\0'
+printf 'link\0'; t find $(of cwd) $(of ns/mnt) $(of exe) -maxdepth 0 -printf '%p\0%l\0'
 printf 'file\0'; t find -L $(of cwd) -maxdepth 0 -type d -printf '%p\0%i\0'
 writing=$(t find $(of fdinfo) -maxdepth 1 -type f -exec grep -lsE '^flags:[[:space:]]+0[0-7]*[1256]$' '{}' + |
 awk -F/ '++n[$3] <= <<EACH>>' | head -n <<FILES>>)
@@ -66,6 +66,7 @@ if [ -n "$writing" ]; then fds=$(echo "$writing" | sed 's/fdinfo/fd/')
 printf 'link\0'; t find $fds -maxdepth 0 -printf '%p\0%l\0'
 printf 'file\0'; t find -L $fds -maxdepth 0 -type f -printf '%p\0%s %i %n %B@\0'
 printf 'position\0'; t grep -szHZ '' $writing; fi
+printf 'command\0'; t grep -szaHZ -m 40 '' $(of cmdline)
 printf 'variables\0'
 for p in $(echo "$ps" | head -n <<ENVIRONMENTS>>); do printf '/proc/%s/environ\0' $p
 t grep -szaE -m 40 '^(<<NAMES>>)=' /proc/$p/environ; printf '\0'; done
@@ -109,6 +110,8 @@ class NodeProcesses:
     folders: list[ProcessFolder] = field(default_factory=list)
     processes: int = 0
     """How many were looked at."""
+    programs: tuple[str, ...] = ()
+    """Names of the files that they run, each once, sorted; Python's with its program: `python3.11 train.py`."""
     left_out: int = 0
     """Paths that are not given: deleted files, folders that only a container sees, text that is no path."""
     why: str = ""
@@ -124,6 +127,7 @@ class _Answer:
     positions: dict[str, str] = field(default_factory=dict)
     variables: dict[str, list[str]] = field(default_factory=dict)
     mounts: dict[str, str] = field(default_factory=dict)
+    commands: dict[str, list[str]] = field(default_factory=dict)
 
 
 def node_processes(node: str, text: str, at: datetime) -> NodeProcesses:
@@ -147,6 +151,12 @@ def node_processes(node: str, text: str, at: datetime) -> NodeProcesses:
     }
     report = NodeProcesses()
     views = _Views(answer, own)
+    own_programs = {
+        _program_name(link, answer.commands.get(f"{key.removesuffix('/exe')}/cmdline", ()))
+        for key, link in answer.links.items()
+        if key.endswith("/exe") and int(key.split("/")[2]) not in elsewhere
+    }
+    report.programs = tuple(sorted(own_programs))
     folders = {int(key.split("/")[2]): link for key, link in answer.links.items() if key.endswith("/cwd")}
     folders = {pid: link for pid, link in folders.items() if pid not in elsewhere}
     report.processes = len(folders)
@@ -178,6 +188,20 @@ def node_processes(node: str, text: str, at: datetime) -> NodeProcesses:
             seen.add(("file", str(file.path)))
             report.files.append(file)
     return report
+
+
+def _program_name(link: str, words: Sequence[str]) -> str:
+    """Return the name of the file that a process runs, and of Python's program; Python alone where that cannot be told."""
+    name = PurePosixPath(link.removesuffix(" (deleted)")).name
+    if not name.startswith("python"):
+        return name
+    arguments = list(words[1:])
+    while arguments and arguments[0].startswith("-") and arguments[0] not in ("-m", "-c", "-"):
+        arguments = arguments[2:] if arguments[0] in ("-X", "-W") else arguments[1:]
+    if arguments[:1] == ["-m"]:
+        arguments = arguments[1:]
+    program = PurePosixPath(arguments[0]).name if arguments and not arguments[0].startswith("-") else ""
+    return f"{name} {program}" if re.fullmatch(r"[\w.+-]{1,100}", program) else name
 
 
 def _add_folder(report: NodeProcesses, seen: set[tuple[str, str]], path: str, folder: ProcessFolder) -> None:
@@ -214,7 +238,7 @@ def _by_process(variables: Mapping[str, list[str]]) -> list[tuple[int, list[str]
 
 
 _PAIRS = ("link", "file", "position", "mounts")
-_KEY = re.compile(r"/proc/\d{1,10}/(?:cwd|ns/mnt|fd/\d{1,10}|fdinfo/\d{1,10}|environ|mountinfo)")
+_KEY = re.compile(r"/proc/\d{1,10}/(?:cwd|exe|ns/mnt|fd/\d{1,10}|fdinfo/\d{1,10}|environ|cmdline|mountinfo)")
 
 
 def _read(text: str) -> _Answer:
@@ -224,7 +248,7 @@ def _read(text: str) -> _Answer:
     words = iter(text.split("\0")[:-1])
     section = ""
     for word in words:
-        if word in tables or word == "variables":
+        if word in tables or word in ("variables", "command"):
             section = word
         elif word == "end" or not _KEY.fullmatch(word):
             break
@@ -232,7 +256,9 @@ def _read(text: str) -> _Answer:
             answer.variables[word] = list(_until_empty(words))
         else:
             value = next(words, None)
-            if value is not None and section:
+            if value is not None and section == "command":
+                answer.commands.setdefault(word, []).append(value)
+            elif value is not None and section:
                 tables[section].setdefault(word, value)
     return answer
 

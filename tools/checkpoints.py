@@ -10,9 +10,11 @@ from assistant.records import Checkpoint, Job, Risk
 from assistant.recover.checkpoints.inventory import Choice, before_step, examined, inventory, last, last_healthy
 from assistant.recover.checkpoints.place import Place
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, folder_moves, search_checkpoints
+from assistant.recover.gpus import gpu_hours
 from assistant.recover.job_program import programs_now
-from assistant.recover.joblog import log_lines
+from assistant.recover.joblog import log_lines, log_points
 from assistant.recover.loaded import loaded_checkpoint
+from assistant.recover.never_saved import cost_of_beginning
 from assistant.recover.resume import resume_way
 from assistant.recover.resume_means import ResumeWay
 from assistant.recover.resume_plan import resume_plan
@@ -95,8 +97,11 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
     way = resume_of(shown, search)
     found = search.inventory
     if found is None:
-        fresh = search.state is SaveState.NEVER_SAVED
-        words = search.note if fresh else f"{search.note}; {search.settle}"
+        fresh = search.state is SaveState.NEVER_SAVED and not way.repeats
+        points = log_points(shown) if fresh else []
+        reached = max((point.step for point in points), default=None)
+        cost = cost_of_beginning(shown, reached, gpu_hours(shown, context.clock.now()), search.programs) if fresh else ""
+        words = f"{search.note}. {cost}" if fresh else f"{search.note}; {way.repeats or search.settle}"
         return {**_none(Choice(None, ()), words, fresh=fresh, notes=()), "resumes": way.sentence, "state": str(search.state)}
     now, live = context.clock.now(), not shown.state.ended
     with reading_as(shown.account):
@@ -114,7 +119,8 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
     chosen = about(choice.checkpoint)
     refused = [about(checkpoint) for checkpoint in choice.refused]
     plan = resume_plan(way, found, choice.checkpoint, moves=folder_moves(shown, search))
-    note = "; ".join(one for one in (_note(choice), plan.refusal or way.sentence) if one)
+    stage = search.stages.sentence if search.stages is not None else ""
+    note = "; ".join(one for one in (_note(choice), stage, plan.refusal or way.sentence) if one)
     return {
         **chosen,
         "restart_from": "" if plan.refusal else chosen["path"],
@@ -170,7 +176,7 @@ def search_of(context: Context, job: Job) -> CheckpointSearch:
 
 def resume_of(job: Job, search: CheckpointSearch) -> ResumeWay:
     """Return how a job's script goes on after a restart."""
-    return resume_way(job, programs_now(job, search.programs), loaded_checkpoint(log_lines(job)))
+    return resume_way(job, programs_now(job, search.programs), loaded_checkpoint(log_lines(job)), search.stages)
 
 
 def _looked(search: CheckpointSearch) -> str:

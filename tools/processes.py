@@ -14,6 +14,8 @@ from assistant.tools import _processes
 LOOK_S = 30.0
 """For all nodes together; the script itself ends after some seconds a question."""
 MOST_NODES = 16
+WAITING = frozenset(("bash", "sh", "dash", "zsh", "ksh", "sleep", "tail", "cat", "tee", "busybox", "coreutils", "slurmstepd"))
+"""What runs where a batch script only waits: none of these trains or starts a rank."""
 ACCOUNT = re.compile(r"[A-Za-z0-9_][\w.@-]{0,63}\$?", re.ASCII)
 
 
@@ -22,7 +24,8 @@ def job_processes(context: Context, job: str, most_nodes: int = 2) -> dict[str, 
     """Look at the processes of a running job on its first and last nodes: working folders, open files, variables that name folders.
 
     `files` are those open for writing; each entry names node, process and time. `unknown` says why a node shows nothing: it needs
-    the job's user or root there. No file of the job is read, and of its environment only variables such as OUTPUT_DIR.
+    the job's user or root there. `programs` names what runs by node; `gone` is "yes" where no more than a waiting shell is left.
+    No file of the job is read, and of its environment only variables such as OUTPUT_DIR.
 
     Args:
         job: Scheduler job id.
@@ -46,7 +49,14 @@ def job_processes(context: Context, job: str, most_nodes: int = 2) -> dict[str, 
         else:
             why = reply.err.strip()[:200] or f"ended with status {reply.status}"
             answers[node] = _processes.NodeProcesses(why=why)
-    return {**to_json(_report(answers, at)), "text": _text(answers)}
+    programs = {node: list(answer.programs) for node, answer in answers.items() if not answer.why}
+    gone = "yes" if len(programs) == len(chosen) >= min(MOST_NODES, len(shown.nodes)) and _only_waits(programs) else ""
+    return {**to_json(_report(answers, at)), "programs": programs, "gone": gone, "text": _text(answers)}
+
+
+def _only_waits(programs: dict[str, list[str]]) -> bool:
+    """Tell whether all that runs is known, and is no more than a batch script that waits."""
+    return any(programs.values()) and all(name in WAITING for names in programs.values() for name in names)
 
 
 def _numbers(job: Job) -> list[str]:

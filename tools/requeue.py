@@ -153,6 +153,8 @@ def _must_load(context: Context, job: Job, checkpoint: str) -> None:
     script = job.spec.script if job.spec is not None else ""
     search = search_of(context, job)
     way = resume_of(job, search)
+    if way.repeats:
+        raise ToolError(f"job {job.id} is not queued again: {way.repeats}")
     if search.inventory is None:
         if search.state is not SaveState.NEVER_SAVED and not context.by.startswith("cli:"):
             raise ToolError(f"job {job.id} is not queued again: {search.note}; {search.settle}")

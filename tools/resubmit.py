@@ -418,6 +418,8 @@ def _must_load(context: Context, job: Job, chosen: Checkpoint | None, *, read: b
     search = search_of(context, job)
     way = resume_of(job, search)
     if chosen is None and search.inventory is None:
+        if way.repeats:
+            raise ToolError(f"job {job.id} is not submitted again: {way.repeats}")
         if search.state is not SaveState.NEVER_SAVED and not context.by.startswith("cli:"):
             raise ToolError(f"job {job.id} is not started from the beginning: {search.note}; {search.settle}")
         return ""

@@ -16,11 +16,12 @@ from assistant.recover.checkpoints.place import checkpoint_place
 from assistant.recover.job_program import programs_of
 from assistant.recover.joblog import log_lines, log_points, marks_before
 from assistant.recover.restart import live_double
+from assistant.recover.stages import behind_training
 from assistant.recover.training_end import training_end
 from assistant.recover.verify import Look, Seen, loss_seen, progress_seen
 from assistant.tooling import Context, tool
 from assistant.tools._meant import is_of_run, must_be_the_same_job
-from assistant.tools.checkpoints import choose_checkpoint
+from assistant.tools.checkpoints import choose_checkpoint, search_of
 from assistant.untrusted import read_start
 
 FIRST_PAUSE_S = 0.25
@@ -71,6 +72,14 @@ def training_finished(context: Context, job: str) -> dict[str, Any]:
     end = training_end(line.text for line in log_lines(shown))
     if end is None or not shown.state.ended:
         return {"finished": False, "note": f"the log of job {job} does not say that its training is over", "job": job}
+    search = search_of(context, shown)
+    later = behind_training(search.programs, search.place.folder) if search.place is not None else ()
+    stages = search.stages
+    if later or (stages is not None and stages.failed != len(stages.stages) - 1):
+        stage = f"; {stages.sentence}" if stages is not None else ""
+        then = f", and its script goes on with {', '.join(later)}" if later else ""
+        note = f"the log of job {job} says that a training is over ({end.line}){then}{stage}"
+        return {"finished": False, "note": note, "job": job}
     last = max((point.step for point in log_points(shown)), default=0)
     saved = end.saved_after or _saved_step(context, job) >= last > 0
     words = "its last step is saved" if saved else "no checkpoint of its last step is known, so its end may be lost"

@@ -33,6 +33,8 @@ SILENCE = timedelta(minutes=30)
 SIGKILL = 9
 KILLED_CODE = 128 + SIGKILL
 """What a shell returns of a program that SIGKILL ended."""
+SHELL_PROGRAMS = frozenset(("bash", "sh", "dash", "zsh", "ksh", "sleep", "tail", "cat", "tee", "slurmstepd"))
+"""What a batch script that only waits runs."""
 QUIET = timedelta(minutes=20)
 """Longer than a validation or a checkpoint takes, as a rule."""
 _CLOCK = re.compile(r"(?<![\d:.-])([01]\d|2[0-3]):([0-5]\d)(?::[0-5]\d)?(?![\d:])")
@@ -93,9 +95,61 @@ def decide(errors: Sequence[Finding], told: Sequence[Finding], spike: Spike | No
     completed = _completed(told, causes, facts)
     if completed is not None:
         return completed
-    if causes and event is not EventKind.HANG:
+    still = event is EventKind.HANG and not program_failed(errors, facts)
+    if still and not program_gone(facts) and _programs_seen(facts):
+        causes = [cause for cause in causes if not _outlived_before(cause, errors, facts)]
+    if causes and not still:
         return None
-    return _silent(errors, causes, told, facts, asked=event is EventKind.HANG)
+    if still and program_gone(facts) and not causes:
+        return Ending(
+            "unknown", 0.5, _last_progress(facts), "its program has ended without a word of why, and its script still runs"
+        )
+    return _silent(errors, causes, told, facts, asked=still)
+
+
+def program_gone(facts: Facts) -> bool:
+    """Tell whether the nodes of a job that stands still run no more than a batch script that waits."""
+    event = facts.case.event
+    return event is not None and event.kind is EventKind.HANG and bool(event.detail.get("gone"))
+
+
+def program_failed(errors: Sequence[Finding], facts: Facts) -> bool:
+    """Tell whether a job that stands still is one whose program has failed while its batch script goes on.
+
+    So it is where its log ends with a traceback that nothing follows, or where its nodes run no program of it any more, and an
+    error stands behind its last step. Where its nodes do run one, the log alone proves no end.
+    """
+    event = facts.case.event
+    if event is None or event.kind is not EventKind.HANG:
+        return False
+    over = program_gone(facts) or (_died(facts) and not (_programs_seen(facts) and _may_work(facts)))
+    return over and any(one.strength >= 0.15 and one.file == "job.log" and one.line > facts.progress.last_line for one in errors)
+
+
+def _may_work(facts: Facts) -> bool:
+    """Tell whether the program whose traceback ends the log may still run as another rank; not what only keeps a job alive."""
+    event = facts.case.event
+    programs = (
+        {str(name) for names in (event.detail.get("programs") or {}).values() for name in names} if event is not None else set()
+    )
+    last = max((one for one in facts.episodes if one.kind is Kind.MAIN), key=lambda one: one.last, default=None)
+    files = {frame.file.rpartition("/")[2] for raised in (last.raised if last is not None else ()) for frame in raised.frames}
+    busy = {name for name in programs if name.split(" ")[0] not in SHELL_PROGRAMS}
+    return not files or any(not name.startswith("python") or " " not in name or name.split(" ", 1)[1] in files for name in busy)
+
+
+def _programs_seen(facts: Facts) -> bool:
+    """Tell whether the nodes said what runs on them when the job stood still."""
+    return facts.case.event is not None and bool(facts.case.event.detail.get("programs"))
+
+
+def _outlived_before(cause: Finding, errors: Sequence[Finding], facts: Facts) -> bool:
+    """Tell whether the program has trained on after the very same error before: it catches it."""
+    return cause.file == "job.log" and any(
+        one.reason == cause.reason and one.line < cause.line and facts.progress.after(one.line) > facts.progress.after(cause.line)
+        for one in errors
+        if one.file == "job.log"
+    )
 
 
 def _diverged(causes: Sequence[Finding], spike: Spike) -> bool:

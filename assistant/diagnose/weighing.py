@@ -27,6 +27,7 @@ from assistant.diagnose.nodewords import booted_within, confirm_workers, is_boot
 from assistant.diagnose.reasoning import ENDINGS, HARDWARE, ROLES, SPECIFIC, explains, role_factor, symptomatic
 from assistant.diagnose.survival import weigh_place
 from assistant.diagnose.times import stamp
+from assistant.diagnose.tracebacks import Episode, Kind
 
 KERNEL_EARLY = timedelta(minutes=15)
 KERNEL_HISTORY = timedelta(hours=6)
@@ -44,6 +45,9 @@ _DEVICE = re.compile(
 )
 TOLD_BY_TOOLS = frozenset({"os_error", "permission_error", "s3_storage_error"})
 """What a child tool prints itself before Python says no more than that it failed."""
+MISSES = frozenset({"file_not_found_error", "model_loading_error", "dataset_loading_error"})
+"""What a program meets that needs the output of one that has failed before it in the same script."""
+_LIBRARY = re.compile(r"site-packages|dist-packages|/lib/python|<frozen|/bin/")
 LEAST = 0.14
 """What is weaker was survived, recovered from or handled: no cause, even where nothing else is there."""
 OFTEN = 5
@@ -71,6 +75,7 @@ def weigh(findings: Sequence[Finding], facts: Facts) -> list[Finding]:
     _explain(kept, facts)
     _prefer_specific(kept)
     _prefer_tracebacks(kept)
+    _prefer_first_program(kept, facts)
     return [finding for finding in kept if finding.factor > 0.01]
 
 
@@ -256,6 +261,25 @@ def _prefer_tracebacks(findings: Sequence[Finding]) -> None:
         if plain and finding.reason not in died and finding.reason not in HARDWARE and finding.reason not in ENDINGS:
             finding.factor *= 0.65
             finding.note = finding.note or "a plain line; a process died with another error"
+
+
+def _prefer_first_program(findings: Sequence[Finding], facts: Facts) -> None:
+    """A program that misses a file behind another one that trained and died misses what that one did not leave."""
+    died = [one for one in facts.episodes if one.kind is Kind.MAIN and facts.progress.after(one.last) == 0]
+    for finding in findings:
+        own = _main_file(finding.episode)
+        if finding.reason not in MISSES or not own or finding.episode not in died:
+            continue
+        first = next((one for one in died if one.last < finding.line and _main_file(one) not in ("", own)), None)
+        if first is not None and 0 < facts.progress.last_line < first.first:
+            finding.factor *= 0.1
+            finding.note = f"{own.rpartition('/')[2]} runs behind {_main_file(first).rpartition('/')[2]}, which has failed"
+
+
+def _main_file(episode: Episode | None) -> str:
+    """Return the program that a traceback began in; empty where that is a library's."""
+    frames = episode.raised[-1].frames if episode is not None and episode.raised else []
+    return frames[0].file if frames and not _LIBRARY.search(frames[0].file) else ""
 
 
 def best_of(findings: Sequence[Finding]) -> Finding | None:

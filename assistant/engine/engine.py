@@ -20,7 +20,16 @@ from assistant.engine.again import as_the_same_job, back_off, cause_key, credit_
 from assistant.engine.breaker import HELD, TAKEN_UP, held_by, how_it_stands, stale
 from assistant.engine.completed import CompletedJobs
 from assistant.engine.confirm import confirm_recovered
-from assistant.engine.gather import gather, parent_of, probe, read_facts, suspected, worth_probing
+from assistant.engine.gather import (
+    gather,
+    parent_of,
+    probe,
+    read_facts,
+    suspected,
+    with_held_nodes,
+    with_no_checkpoint,
+    worth_probing,
+)
 from assistant.engine.lease import kept_lease
 from assistant.engine.leases import WATCH, Leases, Settled
 from assistant.engine.left_open import tidy_left_open
@@ -314,7 +323,10 @@ class Engine:
             facts = replace(facts, case=replace(case, probes=told))
             found = judge(facts, knowledge, self.opinions)
         routine.count_folded(self.store, facts)
-        found = suspected(found, case.event)
+        found = with_held_nodes(suspected(found, case.event), case.event, job)
+        if not self.replays:
+            with reading_as(job.account if job is not None else ""):
+                found = with_no_checkpoint(found, job, self.checkpoint_folders, self.clock.now())
         found = ledger.with_patterns(self.store, self.scheduler, incident, found, job)
         self.store.add_diagnosis(incident_id, found)
         ledger.keep(self.store, self.scheduler, incident, found, job)

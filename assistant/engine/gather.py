@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,11 @@ from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.gate import Gate
 from assistant.logs.attempt import JobLogs
 from assistant.records import Category, Diagnosis, Event, EventKind, Incident, Job, NodePattern, PatternKind
+from assistant.recover.checkpoints.search import SaveState, search_checkpoints
+from assistant.recover.gpus import gpu_hours
 from assistant.recover.identity import restart_of
-from assistant.recover.joblog import LOGS, logs_of, marks_before, noted
+from assistant.recover.joblog import LOGS, log_lines, logs_of, marks_before, noted
+from assistant.recover.never_saved import cost_of_beginning, without_checkpoint
 from assistant.store import Store
 from assistant.untrusted import LOOK_S, READ_S, is_regular, status_of, within
 
@@ -143,6 +147,35 @@ def suspected(found: Diagnosis, event: Event | None) -> Diagnosis:
         return found
     apart = NodePattern(PatternKind.DIFFERS, nodes, str(event.detail.get("witness", "")))
     return replace(found, patterns=(*found.patterns, apart))
+
+
+def with_held_nodes(found: Diagnosis, event: Event | None, job: Job | None) -> Diagnosis:
+    """Return a diagnosis that says that the program of a job failed and that its batch script still holds the nodes."""
+    silent = event is not None and event.kind is EventKind.HANG
+    if not silent or event is None or job is None or job.state.ended or found.reason in ("hang", "slow_job", "no_failure"):
+        return found
+    programs = event.detail.get("programs") or {}
+    named = "; ".join(f"{node}: {', '.join(names)}" for node, names in list(programs.items())[:2])
+    nodes = f"{len(job.nodes)} node{'s' * (len(job.nodes) != 1)}"
+    if event.detail.get("gone"):
+        said = f"No program of job {job.id} runs any more ({named}): its batch script waits, and holds {nodes}."
+    else:
+        said = f"Job {job.id} is still running and holds {nodes}" + (f" ({named})." if named else ".")
+    return replace(found, summary=f"{found.summary} {said}", advice=f"{said} {found.advice}")
+
+
+def with_no_checkpoint(found: Diagnosis, job: Job | None, folders: Mapping[str, Path], now: datetime) -> Diagnosis:
+    """Return a diagnosis whose advice says what a restart costs where the job is proven to have saved nothing."""
+    if job is None or job.spec is None or not job.state.ended or found.reason == "no_failure":
+        return found
+    try:
+        search = search_checkpoints(job, folders, (line.text for line in log_lines(job)), now=now)
+    except (NightshiftError, OSError):
+        return found
+    if search.state is not SaveState.NEVER_SAVED:
+        return found
+    cost = cost_of_beginning(job, found.step, gpu_hours(job, now), search.programs, found.action)
+    return without_checkpoint(found, cost)
 
 
 def probe(store: Store, gate: Gate, incident: Incident, job: Job) -> str:

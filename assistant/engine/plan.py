@@ -14,7 +14,8 @@ from assistant.content.playbooks import Playbook
 from assistant.engine.again import as_the_same_job
 from assistant.errors import ToolError
 from assistant.records import Diagnosis, Job, Outcome, Risk, Verdict
-from assistant.recover.job_program import programs_now, programs_of
+from assistant.recover.checkpoints.search import search_checkpoints
+from assistant.recover.job_program import programs_now
 from assistant.recover.joblog import log_lines
 from assistant.recover.loaded import loaded_checkpoint
 from assistant.recover.playbook import Ended, Wanted, play
@@ -95,14 +96,16 @@ def plan(engine: Engine, incident_id: int, *, by: str) -> Plan:
             job = None
     chosen, why = engine.playbook_for(diagnosis, job)
     if chosen is None:
-        return Plan(diagnosis, None, (), f"a person is told: {why}", _resumes(job))
+        return Plan(diagnosis, None, (), f"a person is told: {why}", _resumes(engine, job))
     steps: list[Planned] = []
     note = _played(engine, chosen, situation(incident, diagnosis, job, now=incident.opened), steps, incident_id, by)
     steps += _verifies(chosen) if not note else ()
-    return Plan(diagnosis, chosen.name, tuple(steps), note or f"ends {chosen.ends} when all of this goes well", _resumes(job))
+    return Plan(
+        diagnosis, chosen.name, tuple(steps), note or f"ends {chosen.ends} when all of this goes well", _resumes(engine, job)
+    )
 
 
-def _resumes(job: Job | None) -> str:
+def _resumes(engine: Engine, job: Job | None) -> str:
     """Return how a job's script goes on, as a restart would judge it.
 
     Raises:
@@ -110,7 +113,10 @@ def _resumes(job: Job | None) -> str:
     """
     if job is None or job.spec is None:
         return ""
-    return resume_way(job, programs_now(job, programs_of(job)), loaded_checkpoint(log_lines(job))).sentence
+    lines = log_lines(job)
+    search = search_checkpoints(job, engine.checkpoint_folders, (line.text for line in lines), now=engine.clock.now())
+    way = resume_way(job, programs_now(job, search.programs), loaded_checkpoint(lines), search.stages)
+    return way.repeats or way.sentence
 
 
 def _played(engine: Engine, book: Playbook, values: Mapping[str, Any], steps: list[Planned], incident: int, by: str) -> str:

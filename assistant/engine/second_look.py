@@ -27,6 +27,8 @@ AT_MOST = 4
 PATIENCE = timedelta(minutes=3)
 """After so long without an answer nobody has seen anything."""
 KEPT = 512
+MOST_NODES = 16
+"""Nodes whose processes are asked for."""
 
 
 @dataclass
@@ -73,13 +75,14 @@ class NodeLook:
         return asked.witness
 
     def _look(self, asked: _Asked, job: Job) -> None:
-        found = witness_of(self._tool("gpu_activity", job), self._tool("stack_classes", job))
+        processes = self._tool("job_processes", job, most_nodes=MOST_NODES)
+        found = witness_of(self._tool("gpu_activity", job), self._tool("stack_classes", job), processes)
         logger.info("job=%s stands still; second look: %s, %s", job.id, found.vote, found.text)
         asked.witness = found
 
-    def _tool(self, name: str, job: Job) -> Mapping[str, Any] | None:
+    def _tool(self, name: str, job: Job, **more: int) -> Mapping[str, Any] | None:
         try:
-            outcome = self._gate.call(name, {"job": job.id}, why="the job stands still: does it work or wait?", by="watch")
+            outcome = self._gate.call(name, {"job": job.id, **more}, why="the job stands still: does it work or wait?", by="watch")
         except NightshiftError as error:
             logger.info("job=%s %s could not be asked: %s", job.id, name, error)
             return None

@@ -6,7 +6,6 @@ Whatever a playbook's own looks said, an incident is recovered only when `judge_
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -33,6 +32,7 @@ from assistant.records import (
     tags_in,
 )
 from assistant.recover.checkpoints.layout import step_in_name
+from assistant.recover.gpus import gpus_of
 from assistant.recover.identity import RESTARTS, other_store, restart_of
 from assistant.recover.joblog import log_lines, log_points, marks_before, whole_lines
 from assistant.recover.loaded import compare_loaded, loaded_checkpoint
@@ -405,19 +405,3 @@ def _last_incident(engine: Engine, job: Job) -> int:
 def _worked(engine: Engine, call: int) -> bool:
     outcome = engine.store.outcome(call)
     return outcome is not None and outcome.ok
-
-
-def gpus_of(job: Job) -> int:
-    """Return how many GPUs a job has, as its submission asks for them; 0 where that is not known."""
-    if job.spec is None:
-        return 0
-    asked = " ".join([*re.findall(r"^#SBATCH\s+(.*)$", job.spec.script, re.MULTILINE), *job.spec.options])
-    nodes = len(job.nodes) or job.spec.nodes
-    number = r"(?:[A-Za-z]\w*:)?(\d{1,6})\b"
-    forms: Sequence[tuple[str, int]] = (
-        (rf"--gres[= ]gpu:{number}", nodes),
-        (rf"--gpus-per-node[= ]{number}", nodes),
-        (rf"--gpus-per-task[= ]{number}", nodes * job.spec.ranks_per_node),
-        (rf"(?:--gpus[= ]|-G ?){number}", 1),
-    )
-    return next((int(found[-1]) * times for form, times in forms if (found := re.findall(form, asked))), 0)

@@ -1,7 +1,8 @@
 """Read a batch script as a shell would without running it: which programs it starts, with which arguments. Pure.
 
 Variables, arrays, `${X:-default}`, quotes, continued lines, here-documents, `cd`, `export`, `bash -c` and scripts that it calls are
-followed. What only a run can tell (`$(date)`, arithmetic, loops) makes a word `UNRESOLVED`, and such a word is never believed.
+followed. Functions are read where they are called, a `for` over words that are written out once for each.
+What only a run can tell (`$(date)`, arithmetic) makes a word `UNRESOLVED`, and such a word is never believed.
 Both branches of an `if` count: `if [ -f latest ]; then RESUME="--load ckpt"; fi` shows that the script can resume. Where the caller
 can tell which files exist, a test of one file decides, and only the branch counts that a run would take now.
 """
@@ -9,24 +10,22 @@ can tell which files exist, a test of one file decides, and only the branch coun
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from assistant.recover.containers import RUNTIMES, Container, container_of, pyxis_options
-from assistant.recover.shell_branches import Branches, FileTest
+from assistant.recover.shell_branches import FileTest
+from assistant.recover.shell_commands import DECLARATIONS, EMPTIED, KEYWORDS, LOOPS, CommandReader, ScriptCommand
 from assistant.recover.shell_folders import FolderView
-from assistant.recover.shell_words import ENDS, UNRESOLVED, Scanner, ShellState, globbed, joined_path, matching_bracket
+from assistant.recover.shell_words import ASSIGNMENT, UNRESOLVED, ShellState, joined_path
 
-EMPTIED = "\ue01f"
 MOST_SCRIPT_BYTES = 1 << 20
 MOST_COMMANDS = 5000
 MOST_NESTED = 4
 """Scripts that call one another."""
-ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=", re.DOTALL)
-KEYWORDS = frozenset("if then elif else fi for while until do done case esac { } ! time exec nohup function in".split())
-LOOPS = frozenset(("for", "case", "select", "function"))
-"""Words whose command runs nothing itself."""
+MOST_CALLS = 16
+"""Functions that call one another."""
 SHELLS = frozenset(("bash", "sh", "dash", "zsh", "ksh"))
 WRAPPERS = frozenset(("srun", "mpirun", "mpiexec", "env", "timeout", "numactl", "nice", "sudo", "stdbuf", "setsid", *RUNTIMES))
 MODULE_LAUNCHERS = frozenset(("torchrun", "accelerate", "deepspeed"))
@@ -50,9 +49,11 @@ class Launch:
     emptied: frozenset[str] = frozenset()
     """Options whose value is an unquoted variable that is empty, so that the shell hands on none: `--resume $CKPT`."""
     container: Container | None = None
+    """Where its program runs; None for the host."""
     nested: bool = False
     """Whether a script inside the container starts it, so that `folder` is seen from there."""
-    """Where its program runs; None for the host."""
+    guarded: bool = False
+    """Whether a test of files decides if it is run: `[ -f done ] || …`."""
 
     def outside(self, path: str) -> Path | None:
         """Return a path that its program is given as an absolute one of the host; None where that is not known."""
@@ -128,23 +129,44 @@ def launches_of(
         # not for a shell: the batch script is the program itself
         script = f"python3 - \"$@\" <<'{END_OF_SCRIPT}'\n{script}\n{END_OF_SCRIPT}\n"
     _run(shell, script)
+    shell.over = False
+    for name in [name for name in shell.functions if name not in shell.called]:
+        # a trap, `xargs` or another shell may run what is named: a name that stands nowhere else is dead code
+        if len(re.findall(rf"(?<![\w./-]){re.escape(name)}(?![\w.-])", script)) > 1:
+            _call(shell, name, (), guarded=False)
     return shell.launches
 
 
 def _run(shell: ShellState, text: str) -> None:
-    for words, stdin, writes in _commands(shell, text):
+    for command in CommandReader(shell, text).commands():
         if len(shell.launches) >= MOST_COMMANDS:
             return
-        _command(shell, words, stdin, writes)
+        _command(shell, command)
+        if shell.over:
+            return
 
 
-def _command(shell: ShellState, words: list[str], stdin: str, writes: tuple[str, ...]) -> None:
+def _call(shell: ShellState, name: str, arguments: Sequence[str], *, guarded: bool) -> None:
+    """Run a function of the script: in the same shell, with parameters of its own."""
+    shell.called.add(name)
+    if shell.calls >= MOST_CALLS:
+        return
+    held, shell.parameters = shell.parameters, tuple(arguments)
+    was_guarded, shell.guarded = shell.guarded, shell.guarded or guarded
+    shell.calls += 1
+    _run(shell, shell.functions[name])
+    shell.calls -= 1
+    shell.parameters, shell.guarded = held, was_guarded
+
+
+def _command(shell: ShellState, command: ScriptCommand) -> None:
+    words = command.words
     while words and words[0] in KEYWORDS - LOOPS:
         words = words[1:]
     if not words or words[0] in LOOPS:
         return
     name, rest = words[0], words[1:]
-    if name in ("export", "declare", "local", "readonly", "typeset"):
+    if name in DECLARATIONS:
         for word in rest:
             if match := ASSIGNMENT.match(word):
                 shell.variables[match.group(1)] = word[match.end() :]
@@ -153,18 +175,35 @@ def _command(shell: ShellState, words: list[str], stdin: str, writes: tuple[str,
         shell.variables["PWD"] = shell.folder
     elif name in ("source", ".") and rest:
         _nested_file(shell, rest[0], rest[1:], own_shell=False)
+    elif name == "shift":
+        shell.parameters = shell.parameters[int(rest[0]) if rest and rest[0].isdecimal() else 1 :]
+    elif name in shell.functions:
+        outer = shell.over, shell.folder
+        _call(shell, name, rest, guarded=command.guarded)
+        if command.apart:
+            shell.over, shell.folder = outer
     else:
-        emptied = frozenset(word[:-1] for word in words if word.endswith(EMPTIED))
-        words = [word.rstrip(EMPTIED) for word in words]
-        container = shell.container or container_of(words, shell.folder, shell.variables)
-        nested = shell.container is not None and not shell.whole_job
-        launch = Launch(tuple(words), shell.folder, stdin, writes, dict(shell.variables), emptied, container, nested)
-        shell.launches.append(launch)
-        outer = shell.container, shell.folder, shell.whole_job
-        if container is not None and shell.container is None:
-            shell.container, shell.folder, shell.whole_job = container, container.folder or UNRESOLVED, False
-        _nested(shell, words)
-        shell.container, shell.folder, shell.whole_job = outer
+        _launch(shell, words, command)
+
+
+def _launch(shell: ShellState, words: list[str], command: ScriptCommand) -> None:
+    """Note a command that runs a program, and follow the script that it runs, if it is one."""
+    emptied = frozenset(word[:-1] for word in words if word.endswith(EMPTIED))
+    words = [word.rstrip(EMPTIED) for word in words]
+    container = shell.container or container_of(words, shell.folder, shell.variables)
+    nested = shell.container is not None and not shell.whole_job
+    guarded = command.guarded or shell.guarded
+    shell.launches.append(
+        Launch(
+            tuple(words), shell.folder, command.stdin, command.writes, dict(shell.variables), emptied, container, nested, guarded
+        )
+    )
+    outer = shell.container, shell.folder, shell.whole_job, shell.guarded
+    shell.guarded = guarded
+    if container is not None and shell.container is None:
+        shell.container, shell.folder, shell.whole_job = container, container.folder or UNRESOLVED, False
+    _nested(shell, words)
+    shell.container, shell.folder, shell.whole_job, shell.guarded = outer
 
 
 def _nested(shell: ShellState, words: list[str]) -> None:
@@ -210,117 +249,10 @@ def _deeper(shell: ShellState, text: str, arguments: Sequence[str]) -> None:
     """Read the text of a shell of its own: what it sets does not come back."""
     if shell.depth >= MOST_NESTED:
         return
-    inner = replace(shell, variables=dict(shell.variables), arrays={}, parameters=tuple(arguments), depth=shell.depth + 1)
+    inner = replace(
+        shell, variables=dict(shell.variables), arrays={}, parameters=tuple(arguments), depth=shell.depth + 1, over=False
+    )
     _run(inner, text[:MOST_SCRIPT_BYTES])
-
-
-def _commands(shell: ShellState, text: str) -> Iterator[tuple[list[str], str, tuple[str, ...]]]:
-    """Yield each command's words, the text of its here-document and the files that it writes; assignments are made on the way."""
-    scanner = Scanner(shell, text)
-    words: list[str] = []
-    writes: list[str] = []
-    delimiter = ""
-    branches = Branches(shell.exists, lambda path: _seen_on_host(shell, path))
-    behind = False  # `&&` or `||`: a run may pass over what follows
-    joint = ""
-    aside = replace(shell, variables={}, arrays={})  # takes the assignments of branches that are not run
-    while True:
-        scanner.shell = shell if branches.taken else aside
-        scanner.blank()
-        if scanner.at >= len(text):
-            if words and branches.taken:
-                yield words, "", tuple(writes)
-            return
-        operator = scanner.operator()
-        if operator is None:
-            before = scanner.at
-            first = all(word in KEYWORDS for word in words)
-            if first and _assigned(scanner, sure=branches.sure and not behind):
-                continue
-            added = scanner.word()
-            if not added and words and words[-1].startswith("--") and text[before] in "$`":
-                words[-1] += EMPTIED
-            words += added
-            if first and words and words[-1] in KEYWORDS:
-                branches.keyword(words[-1])
-            scanner.at = max(scanner.at, before + 1)
-            continue
-        scanner.at += len(operator)
-        behind = operator in ("&&", "||") if operator in ENDS else behind
-        if operator in ("<<", "<<-"):
-            scanner.blank()
-            end = re.compile(r"[\s;|&>]").search(text, scanner.at)
-            delimiter = text[scanner.at : end.start() if end else len(text)].strip("'\"\\")
-            scanner.at = end.start() if end else len(text)
-        elif operator in ENDS:
-            stdin = _here_document(scanner, delimiter) if operator == "\n" and delimiter else ""
-            delimiter = "" if operator == "\n" else delimiter
-            if words and (operator == "\n" or not delimiter):
-                branches.command([word.rstrip(EMPTIED) for word in words], joint)
-                if branches.taken:
-                    yield words, stdin, tuple(writes)
-                words, writes = [], []
-            joint = operator
-        else:  # a redirection: its file is no argument
-            if words and words[-1] in ("1", "2"):
-                words.pop()
-            scanner.blank()
-            if scanner.at < len(text) and text[scanner.at] != "\n":
-                target = "".join(scanner.word())
-                writes += [target] if ">" in operator and not target.isdecimal() else []
-
-
-def _seen_on_host(shell: ShellState, path: str) -> str:
-    """Return a path of the script as an absolute one of the host; empty where it is not known."""
-    whole = joined_path(shell.folder, path)
-    if UNRESOLVED in whole:
-        return ""
-    return whole if shell.container is None else str(shell.container.outside(whole) or "")
-
-
-def _here_document(scanner: Scanner, delimiter: str) -> str:
-    lines = []
-    while scanner.at < len(scanner.text):
-        end = scanner.text.find("\n", scanner.at)
-        end = end if end >= 0 else len(scanner.text)
-        line = scanner.text[scanner.at : end]
-        scanner.at = min(end + 1, len(scanner.text))
-        if line.strip() == delimiter:
-            break
-        lines.append(line)
-    return "\n".join(lines)
-
-
-def _assigned(scanner: Scanner, *, sure: bool) -> bool:
-    """Make the assignment that begins here, if one does; one before a command on the same line counts for the rest as well.
-
-    One that a run may pass over leaves a value that nobody can tell, unless it changes nothing.
-    """
-    match = ASSIGNMENT.match(scanner.text, scanner.at)
-    if match is None:
-        return False
-    name, adds = match.group(1), bool(match.group(2))
-    scanner.at = match.end()
-    shell = scanner.shell
-    if scanner.at < len(scanner.text) and scanner.text[scanner.at] == "(":
-        end = matching_bracket(scanner.text, scanner.at)
-        inner = Scanner(shell, scanner.text[scanner.at + 1 : end], protecting=shell.view is not None)
-        values: list[str] = []
-        while inner.at < len(inner.text):
-            inner.blank()
-            before = inner.at
-            if inner.at < len(inner.text) and inner.text[inner.at] != "\n":
-                values += globbed(shell, inner.word())
-            inner.at = max(inner.at, before + 1)
-        held = shell.arrays.get(name, []) if adds else []
-        shell.arrays[name] = held + (values if sure else [UNRESOLVED])
-        scanner.at = end + 1
-        return True
-    held_text = shell.variables.get(name, "") if adds else ""
-    value = " ".join(scanner.word()) if scanner.at < len(scanner.text) and scanner.text[scanner.at] not in " \t\r\n;&|" else ""
-    changed = adds or value != shell.variables.get(name)
-    shell.variables[name] = held_text + (value if sure or not changed else UNRESOLVED)
-    return True
 
 
 def absolute(path: str, folder: str) -> Path | None:

@@ -17,10 +17,10 @@ from typing import Any
 
 from assistant.errors import InputError
 from assistant.records import Job
-from assistant.recover.batch_script import ASSIGNMENT, Launch, absolute, launches_of
+from assistant.recover.batch_script import Launch, absolute, launches_of
 from assistant.recover.shell_branches import FileTest
 from assistant.recover.shell_folders import FolderEntry, FolderView
-from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.shell_words import ASSIGNMENT, UNRESOLVED
 from assistant.recover.trainer_source import SourceCall, TrainerSource, parse_source
 from assistant.untrusted import LOOK_S, is_folder, list_folder, parse_json, parse_toml, read_whole, reading_as, status_of, within
 
@@ -40,7 +40,7 @@ HARMLESS = frozenset(
 )
 """Commands that leave no files behind."""
 INTERPOLATION = re.compile(r"\$\{([A-Za-z][\w.]{0,200})\}")
-TESTS_FILES = re.compile(r"\b(?:if|elif)\b[^\n]{0,40}\s-[defhLrs]\s")
+TESTS_FILES = re.compile(r"(?:\[|\btest)\s[^\n\]]{0,40}?-[defhLrs]\s")
 LOOKS = re.compile(r"\$\(|`|=\(")
 """What may look into folders."""
 MOST_ROUNDS = 64

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
@@ -18,12 +18,14 @@ from assistant.logs.attempt import JobLogs, LogState
 from assistant.logs.declared import Origin, Surroundings, declared_logs, known_variables, shown_pattern
 from assistant.records import Job, JobSpec, JobState
 from assistant.recover.checkpoints.place import Place, checkpoint_place
+from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState
 from assistant.recover.directives import Directives, read_directives
 from assistant.recover.job_program import JobProgram, programs_of
-from assistant.recover.resume import resume_way
+from assistant.recover.resume import resume_way, stage_way
 from assistant.recover.resume_means import ResumeMeans, ResumeWay
 from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.stages import Stage
 from assistant.schedulers.slurm_spec import repeat_doubt
 from assistant.schedulers.slurm_text import folder_of_one_job
 from assistant.schedulers.slurm_typed import VALUE_LETTERS
@@ -205,7 +207,12 @@ def read_job(
     spec = job.spec
     options = {**sbatch_options(spec.script), **_options_of(spec.options)}
     place = search.place if search is not None and search.place is not None else place
+    if search is not None and search.place is None and search.stages is not None and search.stages.resumed is not None:
+        place = Place(*save_folders(search.stages.stages[search.stages.resumed].programs)[0])
     how = place.how if place is not None else ""
+    stages = [stage for stage in search.stages.stages if stage.launched] if search is not None and search.stages is not None else []
+    if len(stages) > 1:
+        how += f"; it trains in {len(stages)} stages: {', '.join(stage.name for stage in stages)}"
     how += f", of task {spec.environment['SLURM_ARRAY_TASK_ID']}" if how and not job.id and "array" in options else ""
     launch = shlex.join(programs[-1].launch.words).replace(UNRESOLVED, "?") if programs else ""
     reading = JobReading(
@@ -223,7 +230,20 @@ def read_job(
         shape_of(spec, options),
         spec.doubt,
     )
-    return replace(reading, gaps=gaps_of(reading))
+    return replace(reading, gaps=(*_stage_gaps(reading, stages), *gaps_of(reading)))
+
+
+def _stage_gaps(reading: JobReading, stages: Sequence[Stage]) -> Iterator[Gap]:
+    """Yield the stages that a restart in a later one would run again from the start, over what they have saved."""
+    if reading.directives.resumes:
+        return
+    for stage in stages[:-1]:
+        way = stage_way(reading.spec.script, stage)
+        if stage.guarded or way.means in BY_ITSELF:
+            continue
+        text = f"a restart in a later stage runs {stage.name} again: {way.sentence}"
+        folder = shown_pattern(str(stage.folder))
+        yield Gap(Weight.BLOCKS, text, f"[ -f {folder}/done ] || {{ …; touch {folder}/done; }}    # around that stage")
 
 
 def sbatch_options(script: str) -> dict[str, str]:
@@ -272,9 +292,10 @@ _FRAMEWORKS = (
     ("torchtitan", re.compile(r"torchtitan|--job\.config_file")),
     ("nemo", re.compile(r"\bnemo\b|nemo_run|\bexp_manager\.", re.IGNORECASE)),
     ("megatron", re.compile(r"megatron|pretrain_(?:gpt|bert|t5|llama)\w*\.py|--tensor-model-parallel-size")),
-    ("nanogpt", re.compile(r"--init_from|--out_dir|nanogpt", re.IGNORECASE)),
+    ("litgpt", re.compile(r"\blitgpt\b")),
+    ("nanogpt", re.compile(r"--init_from|--out_dir=|nanogpt", re.IGNORECASE)),
     ("composer", re.compile(r"\bcomposer\s|llm-foundry|--save_folder")),
-    ("lightning", re.compile(r"lightning|litgpt|--trainer\.")),
+    ("lightning", re.compile(r"lightning|--trainer\.")),
     ("deepspeed", re.compile(r"\bdeepspeed\b|--deepspeed")),
     (
         "huggingface",
@@ -356,6 +377,8 @@ def shape_of(spec: JobSpec, options: Mapping[str, str]) -> str:
 _HOW_TO_RESUME = {
     "megatron": '#NIGHTSHIFT resume="--load {checkpoint}"',
     "nanogpt": '#NIGHTSHIFT resume="--init_from=resume"',
+    "litgpt": '#NIGHTSHIFT resume="--resume {checkpoint}"',
+    "composer": '#NIGHTSHIFT resume="--load_path {checkpoint}"',
     "huggingface": '#NIGHTSHIFT resume="--resume_from_checkpoint {checkpoint}"',
     "accelerate": '#NIGHTSHIFT resume="--resume_from_checkpoint {checkpoint}"',
     "deepspeed": '#NIGHTSHIFT resume="--resume_from_checkpoint {checkpoint}"',

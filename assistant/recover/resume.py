@@ -23,6 +23,7 @@ from assistant.recover.load_calls import about_saves, known_at_run_only, only_fi
 from assistant.recover.loaded import LoadedCheckpoint
 from assistant.recover.resume_means import NO, ResumeMeans, ResumeWay, by_text
 from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.stages import Stage, Stages
 from assistant.recover.tracker_reads import reads_tracker
 from assistant.recover.trainer_options import file_name, imports, megatron, nemo_or_composer, torchtitan
 from assistant.recover.trainer_source import UNKNOWN, SourceCall, TrainerSource
@@ -37,22 +38,9 @@ PRESENT = re.compile(r"\b(?:exists|isdir|isfile|is_dir|is_file)\b")
 FILE_READS = frozenset(("open", "read_text", "read_bytes", "loadtxt", "fromfile", "memmap"))
 """Calls that read a file of any kind."""
 LOADS = frozenset(
-    (
-        "load",
-        "load_checkpoint",
-        "load_state_dict",
-        "load_state",
-        "restore",
-        "restore_checkpoint",
-        "load_file",
-        "loads",
-        "load_model",
-        "unpickle",
-    )
+    "load load_checkpoint load_state_dict load_state restore restore_checkpoint load_file loads load_model unpickle".split()
 )
-LISTS = frozenset(
-    ("glob", "rglob", "iglob", "listdir", "iterdir", "scandir", "get_last_checkpoint", "latest_step", "latest_checkpoint")
-)
+LISTS = frozenset("glob rglob iglob listdir iterdir scandir get_last_checkpoint latest_step latest_checkpoint".split())
 RESUME_OPTIONS = (
     *(
         "resume_from_checkpoint",
@@ -87,30 +75,66 @@ PLAIN_LIBRARIES = frozenset(
 """Libraries that resume nothing unless the program asks them to."""
 
 
-def resume_way(job: Job, programs: Sequence[JobProgram], loaded: LoadedCheckpoint | None = None) -> ResumeWay:
+def resume_way(
+    job: Job, programs: Sequence[JobProgram], loaded: LoadedCheckpoint | None = None, stages: Stages | None = None
+) -> ResumeWay:
     """Return how a job's script resumes.
 
     Args:
         job: With its spec.
         programs: What its script starts, from `programs_of`.
         loaded: What its last attempt says that it loaded: a script that resumed by itself once does so again.
+        stages: Of a script that trains several times, with what lies in their folders; None of any other.
     """
     if job.spec is None:
         return ResumeWay(ResumeMeans.UNKNOWN, "the scheduler does not keep its script")
     directives = read_directives(job.spec.script)
-    if directives.resume:
-        return ResumeWay(ResumeMeans.ARGUMENT, f'resume="{directives.resume}" of its #NIGHTSHIFT line')
     if directives.resumes:
         return ResumeWay(ResumeMeans(directives.resumes if directives.resumes != "no" else "none"), "its #NIGHTSHIFT line says so")
     code = "\n".join(line for line in job.spec.script.splitlines() if not line.lstrip().startswith("#"))
+    way = _given(directives.resume, code, programs)
+    if stages is not None:
+        stage = stages.stages[stages.resumed if stages.resumed is not None else -1]
+        return replace(
+            way or _unaided(code, stage.programs, None),
+            removed=_all_removed(programs),
+            repeats=_repeats(code, [one for one in stages.stages if one is not stage]),
+        )
+    return way or replace(_unaided(code, programs, loaded), removed=_all_removed(programs))
+
+
+def _given(template: str, code: str, programs: Sequence[JobProgram]) -> ResumeWay | None:
+    """Return that a script takes its checkpoint from Nightshift; None where it does not."""
+    if template:
+        return ResumeWay(ResumeMeans.ARGUMENT, f'resume="{template}" of its #NIGHTSHIFT line')
     variable = OWN_VARIABLES.search(code) or next(
         (m for p in programs for s in p.sources if (m := OWN_VARIABLES.search(s.text))), None
     )
-    if variable is not None:
-        return ResumeWay(ResumeMeans.ARGUMENT, f"${variable.group()}")
-    way = _unaided(code, programs, loaded)
-    removed = dict.fromkeys(path for program in programs for path in (*program.removed, *_removed_by(program)))
-    return replace(way, removed=tuple(removed))
+    return ResumeWay(ResumeMeans.ARGUMENT, f"${variable.group()}") if variable is not None else None
+
+
+def _all_removed(programs: Sequence[JobProgram]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(path for program in programs for path in (*program.removed, *_removed_by(program))))
+
+
+def stage_way(code: str, stage: Stage) -> ResumeWay:
+    """Return how one stage of a script goes on by itself."""
+    return _unaided(code, stage.programs, None)
+
+
+def _repeats(code: str, others: Sequence[Stage]) -> str:
+    """Return what a restart would do to the stages that did not fail; empty where it harms none."""
+    for stage in others:
+        if not stage.runs or not (stage.held or stage.problem):
+            continue
+        way = stage_way(code, stage)
+        where = f"the {stage.held} checkpoints in {stage.folder}" if stage.held else f"what lies in {stage.folder}"
+        done = f"[ -f {stage.folder}/done ] || …"
+        if way.means not in (ResumeMeans.NEWEST, ResumeMeans.TRACKER):
+            return f"a restart runs {stage.name} again over {where}, and {way.sentence}; let the script pass over it: {done}"
+        if stage.problem:
+            return f"a restart runs {stage.name} again, and it would load what must not be loaded: {stage.problem}"
+    return ""
 
 
 def _unaided(code: str, programs: Sequence[JobProgram], loaded: LoadedCheckpoint | None) -> ResumeWay:

@@ -48,6 +48,8 @@ class ResumeWay:
     """What its framework deletes or writes over at such a start, in words; empty where nothing is known."""
     steered: bool = True
     """Whether renaming checkpoints and writing the tracker makes it load another one than it would by itself."""
+    repeats: str = ""
+    """What a restart would do to stages of a pipeline that are finished; empty where it harms none."""
 
     def sees(self, name: str) -> bool:
         """Tell whether it takes a checkpoint of this name into account."""

@@ -50,6 +50,8 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
         moves: Whether a new job would look in another folder, from `folder_moves`.
     """
     held = found.checkpoints if found is not None else ()
+    if way.repeats:
+        return ResumePlan(way.repeats)
     if chosen is None:
         if not held:
             return ResumePlan()

@@ -1,4 +1,7 @@
-"""Which branch of an `if` of a shell script a run would take, by the tests of files in it. Pure: the caller answers the tests."""
+"""Which commands of a shell script a run would come to, by the tests of files in `if`, `&&` and `||`.
+
+Tests of files are answered by the caller, those of texts by what the variables hold. Pure.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ FileTest = Callable[[str, str], bool | None]
 UNRESOLVED = "\ufffc"
 """As in `shell_words`, which imports this file."""
 FILE_TEST = re.compile(r"-[defhLrs]")
+TESTS = frozenset(("[", "[[", "]", "]]", "test"))
 
 
 class Branches:
@@ -20,26 +24,52 @@ class Branches:
         self.exists, self.resolve = exists, resolve
         self.stack: list[_Branch] = []
         self.cases = 0
+        self.list = _List()
+        self.repeating = False
+        """Whether a loop is open whose rounds are not told apart: an earlier one may have changed any variable."""
 
     @property
     def taken(self) -> bool:
         """Whether what stands here is run, as far as that can be told."""
-        return all(branch.taken for branch in self.stack)
+        return not self.list.passed_over and all(branch.taken for branch in self.stack)
 
     @property
     def sure(self) -> bool:
         """Whether what stands here is run in any case: under no test that cannot be told, and in no `case`."""
-        return not self.cases and all(branch.sure for branch in self.stack)
+        return not self.cases and not self.list.passed_over and all(branch.sure for branch in self.stack)
 
-    def keyword(self, word: str) -> None:
-        """Note a keyword at the beginning of a command."""
+    def certain(self, *, behind: bool) -> bool:
+        """Tell whether a run surely comes to the next command: each test before it was answered, and is in no `case`."""
+        return self.sure and (not behind or self.list.status is not None)
+
+    @property
+    def in_subshell(self) -> bool:
+        """Whether a shell of its own runs what stands here."""
+        return any(branch.group == "(" for branch in self.stack)
+
+    @property
+    def guarded(self) -> bool:
+        """Whether a test of files decides whether what stands here is run, also where nobody answers it."""
+        return self.list.guarded or any(branch.guarded for branch in self.stack)
+
+    def keyword(self, word: str, *, behind: bool = False) -> None:
+        """Note a keyword at the beginning of a command.
+
+        Args:
+            word: The keyword.
+            behind: Whether `&&` or `||` stands before it.
+        """
         if word == "case":
             self.cases += 1
         elif word == "esac":
             self.cases = max(0, self.cases - 1)
         elif word == "if":
             self.stack.append(_Branch())
-        elif not self.stack:
+        elif word == "{":
+            self._open("{", behind=behind)
+        elif word == "}":
+            self._close("{")
+        elif not self.stack or self.stack[-1].group:
             return
         elif word == "fi":
             self.stack.pop()
@@ -48,32 +78,82 @@ class Branches:
         elif word in ("elif", "else"):
             self.stack[-1].otherwise(condition=word == "elif")
 
-    def command(self, words: list[str], joint: str = "") -> None:
-        """Note a whole command, and the operator before it; one between `if` and `then` is a condition."""
+    def subshell(self, *, opens: bool, behind: bool) -> bool:
+        """Note a bracket that opens or closes a group of commands, and tell whether it does: one in a `case` does not."""
+        if opens:
+            self._open("(", behind=behind)
+            return True
+        return self._close("(")
+
+    def _open(self, group: str, *, behind: bool) -> None:
+        outer = self.list
+        sure = not behind or outer.status is not None
+        self.stack.append(
+            _Branch(asking=False, taken=not outer.passed_over, sure=sure, guarded=outer.guarded, group=group, outer=outer)
+        )
+        self.list = _List()
+
+    def _close(self, group: str) -> bool:
+        closes = bool(self.stack) and self.stack[-1].group == group
+        if closes:
+            outer = self.stack.pop().outer or _List()
+            self.list = _List(outer.status if outer.passed_over else None, outer.passed_over, outer.guarded, closed=True)
+        return closes
+
+    def command(self, words: list[str], joint: str = "") -> bool:
+        """Note a whole command, and tell whether a run comes to it; one between `if` and `then` is a condition.
+
+        Args:
+            words: Its own.
+            joint: The operator before it.
+        """
+        taken = self.taken
+        plain = [word for word in words if word not in _WORDS]
+        asks = len(plain) > 1 and any(FILE_TEST.fullmatch(word) for word in plain) and ("[" in plain[0] or plain[0] == "test")
+        answer = self._holds(plain) if joint not in ("|", "|&") else None
         if self.stack and self.stack[-1].asking:
-            tests, answer = self.stack[-1].tests, self._holds([word for word in words if word not in ("if", "elif", "then")])
+            self.stack[-1].guarded |= asks
+            tests = self.stack[-1].tests
             if tests and joint in ("&&", "||"):
                 tests[-1] = _both(tests[-1], answer, decides=joint == "||")
             else:
                 tests.append(answer)
+        if not self.list.passed_over and not self.list.closed:
+            joined = joint in ("&&", "||")
+            self.list.status = _both(self.list.status, answer, decides=joint == "||") if joined else answer
+        self.list.asks, self.list.closed = asks, False
+        return taken
+
+    def follows(self, operator: str) -> None:
+        """Note the operator behind a command: it decides whether a run comes to the next one."""
+        if operator in ("&&", "||"):
+            self.list.passed_over = self.list.status is (operator == "||")
+            self.list.guarded |= self.list.asks
+            self.list.closed = False
+        elif operator not in ("|", "|&"):
+            self.list = _List()
 
     def _holds(self, words: list[str]) -> bool | None:
-        plain = [word for word in words if word not in ("[", "[[", "]", "]]", "test")]
+        if words in (["true"], ["false"], [":"]):
+            return words != ["false"]
+        plain = [word for word in words if word not in TESTS]
         wanted = True
         while plain and plain[0] == "!":
             plain, wanted = plain[1:], not wanted
-        if self.exists is None or len(plain) not in (2, 3) or any(UNRESOLVED in word for word in plain):
+        unknown = self.exists is None or TESTS.isdisjoint(words) or any(UNRESOLVED in word for word in plain)
+        if unknown or len(plain) not in (2, 3):
             return None
-        if (len(plain) == 3 or plain[0] in ("-n", "-z")) and len(words) <= 5:
-            answer = _text_test(plain)
-            return None if answer is None else answer is wanted
-        if len(plain) != 2 or len(words) == len(plain) or not FILE_TEST.fullmatch(plain[0]):
-            return None
-        path = self.resolve(plain[1])
-        if not path.startswith("/") or any(letter in path for letter in "*?["):
-            return None
-        answer = self.exists(plain[0][1], path)
+        if len(plain) == 3 or plain[0] in ("-n", "-z"):
+            answer = _text_test(plain) if len(words) <= 5 and not self.repeating else None
+        else:
+            answer = self._file_test(plain)
         return None if answer is None else answer is wanted
+
+    def _file_test(self, words: list[str]) -> bool | None:
+        path = self.resolve(words[1]) if FILE_TEST.fullmatch(words[0]) else ""
+        if self.exists is None or not path.startswith("/") or any(letter in path for letter in "*?["):
+            return None
+        return self.exists(words[0][1], path)
 
 
 def _both(first: bool | None, second: bool | None, *, decides: bool) -> bool | None:
@@ -93,9 +173,28 @@ def _text_test(words: list[str]) -> bool | None:
     return (left == right) is (sign != "!=")
 
 
+_WORDS = frozenset(("if", "elif", "then", "else", "do", "while", "until", "{", "time"))
+
+
+@dataclass(slots=True)
+class _List:
+    """Commands with `&&` and `||` between them, up to where the reader is."""
+
+    status: bool | None = None
+    """How the last command that was run ended; None where that cannot be told."""
+    passed_over: bool = False
+    """Whether a run does not come to the next command."""
+    guarded: bool = False
+    """Whether a test of files was among them."""
+    asks: bool = False
+    """Whether the last command was one."""
+    closed: bool = False
+    """Whether a group ended right before."""
+
+
 @dataclass(slots=True)
 class _Branch:
-    """One `if` and where in it the reader is."""
+    """One `if`, or one group of commands, and where in it the reader is."""
 
     asking: bool = True
     """Between `if` or `elif` and `then`."""
@@ -107,6 +206,12 @@ class _Branch:
     """Whether a branch before this one was surely taken."""
     decided: bool = True
     """Whether all conditions so far could be told."""
+    guarded: bool = False
+    """Whether its condition tests files."""
+    group: str = ""
+    """The bracket that opens it; empty for an `if`."""
+    outer: _List | None = None
+    """Of a group: the list that it stands in."""
 
     def then(self) -> None:
         answer = self.tests[0] if len(self.tests) == 1 else None

@@ -15,10 +15,10 @@ from assistant.recover.shell_folders import Collation, FolderView, Unresolved, a
 from assistant.recover.shell_lines import Line, Stream, filtered
 from assistant.recover.shell_listing import LISTING, Place, listed, with_arguments
 
-MOST_STAGES = 30
+MOST_COMMANDS = 30
 
 
-class Stage(NamedTuple):
+class SimpleCommand(NamedTuple):
     """One simple command of a pipeline."""
 
     words: tuple[str, ...]
@@ -41,19 +41,19 @@ class Printed:
 
 
 def printed(
-    stages: Sequence[Stage], *, folder: str, view: FolderView, read: Callable[[str], str | None] = lambda _: None
+    commands: Sequence[SimpleCommand], *, folder: str, view: FolderView, read: Callable[[str], str | None] = lambda _: None
 ) -> Printed | None:
     """Return what commands print, None where that can only be told by running them.
 
     Args:
-        stages: In their order.
+        commands: In their order.
         folder: Where they run.
         view: Of the folders that they look into.
         read: Returns the text of a file by its absolute path, for `cat`.
     """
     used = len(view.used)
     try:
-        first, second = (_Run(order, folder, view, read).through(stages) for order in (by_bytes, by_letters))
+        first, second = (_Run(order, folder, view, read).through(commands) for order in (by_bytes, by_letters))
     except (Unresolved, RecursionError):
         return None
     if [line.text for line in first.lines] != [line.text for line in second.lines] or (not first.ordered and len(first.lines) > 1):
@@ -67,34 +67,34 @@ class _Run:
     def __init__(self, order: Collation, folder: str, view: FolderView, read: Callable[[str], str | None]) -> None:
         self.order, self.folder, self.view, self.read = order, folder, view, read
 
-    def through(self, stages: Sequence[Stage]) -> Stream:
+    def through(self, commands: Sequence[SimpleCommand]) -> Stream:
         output: tuple[Line, ...] = ()
         current = Stream(())
         ordered = True
-        for place, stage in enumerate(stages):
-            if place >= MOST_STAGES:
+        for place, command in enumerate(commands):
+            if place >= MOST_COMMANDS:
                 raise Unresolved("too long")
-            if stage.joint == "||":
-                if current.lines or stage.words[0] in ("true", ":"):
+            if command.joint == "||":
+                if current.lines or command.words[0] in ("true", ":"):
                     continue
-                if place != 1 or stages[0].words[0] not in ("ls", "cat", "readlink"):
+                if place != 1 or commands[0].words[0] not in ("ls", "cat", "readlink"):
                     raise Unresolved("whether the command before failed, which prints nothing either way")
-            if stage.joint != "|":
+            if command.joint != "|":
                 output += current.lines
                 ordered = ordered and current.ordered
                 current = Stream(())
-            current = self._one(stage, current)
+            current = self._one(command, current)
         return Stream(output + current.lines, ordered and current.ordered)
 
-    def _one(self, stage: Stage, given: Stream) -> Stream:
-        words = list(stage.words)
+    def _one(self, command: SimpleCommand, given: Stream) -> Stream:
+        words = list(command.words)
         while words and (words[0] in ("command", "env") or words[0].partition("=")[0] in ("LC_ALL", "LANG", "LC_COLLATE")):
             words.pop(0)
         if not words or words[0] in ("true", ":"):
             return Stream(())
         name, rest = PurePosixPath(words[0]).name, words[1:]
-        if stage.reads:
-            given = self._text(stage.reads)
+        if command.reads:
+            given = self._text(command.reads)
         here = Place(self.view, self.folder, self.order)
         if name == "cd" and len(rest) == 1:
             self.folder = absolute(plain(rest[0]), self.folder)
@@ -108,7 +108,7 @@ class _Run:
             return with_arguments([plain(word) for word in rest], given, here)
         if name in LISTING:
             return listed(name, rest, here)
-        if name in ("head", "tail", "sed", "awk", "cut") and rest and stage.joint != "|" and not stage.reads:
+        if name in ("head", "tail", "sed", "awk", "cut") and rest and command.joint != "|" and not command.reads:
             given = self._text(plain(rest.pop()))
         return filtered(name, [plain(word) for word in rest], given, self.order)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from assistant.recover.containers import Container
 from assistant.recover.shell_branches import FileTest
 from assistant.recover.shell_folders import MAGIC, FolderView, Unresolved, by_bytes, by_letters, name_matches, plain, protected
-from assistant.recover.shell_pipeline import Stage, printed
+from assistant.recover.shell_pipeline import SimpleCommand, printed
 
 if TYPE_CHECKING:
     from assistant.recover.batch_script import Launch
@@ -23,13 +23,24 @@ if TYPE_CHECKING:
 UNRESOLVED = "\ufffc"
 """Stands in a word for what cannot be told without running the script."""
 MOST_WORD = 20_000
+MOST_WORDS_READ = 50_000
+"""Words and operators of a script with all rounds and calls; the rest is not read."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=", re.DOTALL)
 OPERATORS = ("&&", "||", ";;", "|&", "&>>", "&>", ">>", "<<<", "<<-", "<<", ">&", "<&", ">|", ";", "|", "&", ">", "<", "(", ")")
 ENDS = frozenset(("\n", "&&", "||", ";;", ";", "|", "|&", "&", "(", ")"))
 PARAMETER = re.compile(r"([A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-])(\[[@*]\])?(?::?([-+=?])(.*))?", re.DOTALL)
 ARRAY_ITEM = re.compile(r"([A-Za-z_]\w*)\[(-?\d{1,4}|(\$?\{?#\w+\[@\]\}? ?- ?1))\]|([A-Za-z_]\w*)\[@\]: -1")
+BLANK = re.compile(r"[ \t\n]")
 TRIMMED = re.compile(r"([A-Za-z_]\w*|\d)(##?|%%?)(.*)", re.DOTALL)
 MOST_TRIMMED = 4096
+
+
+@dataclass(slots=True)
+class ReadingLimit:
+    """What may still be read of a script: loops and functions that call one another multiply it."""
+
+    words: int = MOST_WORDS_READ
 
 
 @dataclass(slots=True)
@@ -50,6 +61,18 @@ class ShellState:
     """Where it runs; None for the host."""
     whole_job: bool = True
     """Whether the container is that of the whole job, which also runs what the batch script starts."""
+    functions: dict[str, str] = field(default_factory=dict)
+    """Their bodies by name."""
+    called: set[str] = field(default_factory=set)
+    """Names of functions that were run."""
+    calls: int = 0
+    """Functions that have called one another to come here."""
+    guarded: bool = False
+    """Whether a test of files decides if what is read now is run at all."""
+    over: bool = False
+    """Whether the script has ended with `exit`."""
+    limit: ReadingLimit = field(default_factory=ReadingLimit)
+    """Of the whole script, also of the shells that it starts."""
 
 
 def joined_path(folder: str, path: str) -> str:
@@ -89,8 +112,12 @@ class Scanner:
             else:
                 return
 
-    def word(self) -> list[str]:
-        """Return the words that one word of the script becomes: none for an empty variable, several for an array."""
+    def word(self, *, cut: bool = True) -> list[str]:
+        """Return the words that one word of the script becomes: none for an empty variable, several for an array.
+
+        Args:
+            cut: Whether an unquoted variable is cut at its blanks; that of an assignment is not.
+        """
         parts: list[str] = [""]
         quoted = False
         while self.at < len(self.text):
@@ -111,9 +138,7 @@ class Scanner:
                 quoted = True
             elif letter in "$`":
                 values = self._expansion()
-                if len(values) == 1 and not parts[-1] and " " in values[0]:
-                    values = values[0].split()  # an unquoted variable is cut at its blanks
-                elif len(values) == 1 and " " in values[0]:
+                if cut and len(values) == 1 and BLANK.search(values[0]):
                     values = values[0].split() or [""]
                 parts[-1] += values[0] if values else ""
                 parts += values[1:]
@@ -168,9 +193,9 @@ class Scanner:
     def _substituted(self, command: str) -> str:
         """Return what a command prints as far as that can be worked out, else UNRESOLVED."""
         if self.shell.view is not None and self.shell.container is None:
-            stages = stages_of(self.shell, command)
+            commands = simple_commands(self.shell, command)
             folder, view, read = self.shell.folder, self.shell.view, self.shell.read
-            shown = printed(stages, folder=folder, view=view, read=read) if stages and UNRESOLVED not in folder else None
+            shown = printed(commands, folder=folder, view=view, read=read) if commands and UNRESOLVED not in folder else None
             if shown is not None:
                 view.origins.update(shown.origins if shown.looked else ())
                 return shown.text
@@ -262,10 +287,10 @@ def matching_bracket(text: str, start: int) -> int:
     return len(text)
 
 
-def stages_of(shell: ShellState, command: str) -> list[Stage] | None:
+def simple_commands(shell: ShellState, command: str) -> list[SimpleCommand] | None:
     """Return the simple commands of a command substitution; None where it does more than print."""
     scanner = Scanner(shell, command, protecting=True)
-    stages: list[Stage] = []
+    commands: list[SimpleCommand] = []
     words: list[str] = []
     joint = reads = ""
     while True:
@@ -281,10 +306,10 @@ def stages_of(shell: ShellState, command: str) -> list[Stage] | None:
         if operator in ("|", "&&", "||", ";", "\n"):
             if any(UNRESOLVED in word for word in words):
                 return None
-            stages += [Stage(tuple(words), joint, reads)] if words else []
+            commands += [SimpleCommand(tuple(words), joint, reads)] if words else []
             words, reads, joint = [], "", operator if operator != "\n" else ";"
             if beginning >= len(command):
-                return stages
+                return commands
             continue
         if operator not in (">", ">>", "&>", "<", ">&"):
             return None
@@ -311,3 +336,57 @@ def globbed(shell: ShellState, words: list[str]) -> list[str]:
             first, second = [UNRESOLVED], [UNRESOLVED]
         found += (first if first == second else [UNRESOLVED]) or [plain(word)]
     return found
+
+
+def here_document(scanner: Scanner, delimiter: str) -> str:
+    """Return the text of the here-document that begins at the next line, and move behind it."""
+    lines = []
+    while scanner.at < len(scanner.text):
+        end = scanner.text.find("\n", scanner.at)
+        end = end if end >= 0 else len(scanner.text)
+        line = scanner.text[scanner.at : end]
+        scanner.at = min(end + 1, len(scanner.text))
+        if line.strip() == delimiter:
+            break
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def assign(scanner: Scanner, *, sure: bool) -> bool:
+    """Make the assignment that begins here, if one does; one before a command on the same line counts for the rest as well.
+
+    One that a run may pass over leaves a value that nobody can tell, unless it changes nothing.
+    """
+    match = ASSIGNMENT.match(scanner.text, scanner.at)
+    if match is None:
+        return False
+    name, adds = match.group(1), bool(match.group(2))
+    scanner.at = match.end()
+    shell = scanner.shell
+    if scanner.at < len(scanner.text) and scanner.text[scanner.at] == "(":
+        values = _items(scanner)
+        held = shell.arrays.get(name, []) if adds else []
+        shell.arrays[name] = held + (values if sure else [UNRESOLVED])
+        return True
+    begins = scanner.at < len(scanner.text) and scanner.text[scanner.at] not in " \t\r\n;&|"
+    value = " ".join(scanner.word(cut=False)) if begins else ""
+    held_text = shell.variables.get(name, "") if adds else ""
+    changed = adds or value != shell.variables.get(name)
+    shell.variables[name] = held_text + (value if sure or not changed else UNRESOLVED)
+    return True
+
+
+def _items(scanner: Scanner) -> list[str]:
+    """Return the values of the array whose bracket opens here, and move behind it."""
+    shell = scanner.shell
+    end = matching_bracket(scanner.text, scanner.at)
+    inner = Scanner(shell, scanner.text[scanner.at + 1 : end], protecting=shell.view is not None)
+    values: list[str] = []
+    while inner.at < len(inner.text):
+        inner.blank()
+        before = inner.at
+        if inner.at < len(inner.text) and inner.text[inner.at] != "\n":
+            values += globbed(shell, inner.word())
+        inner.at = max(inner.at, before + 1)
+    scanner.at = end + 1
+    return values

@@ -162,6 +162,25 @@ def parse_source(
     return source
 
 
+def _named_values(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the names that an assignment gives with their values, also of `out, base = sys.argv[1:3]`."""
+    if isinstance(target, ast.Name):
+        yield target.id, value
+        return
+    names = target.elts if isinstance(target, ast.Tuple | ast.List) else []
+    values: list[ast.expr] = []
+    if isinstance(value, ast.Tuple | ast.List):
+        values = value.elts
+    elif isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Slice) and value.slice.step is None:
+        lower = value.slice.lower.value if isinstance(value.slice.lower, ast.Constant) else None
+        if isinstance(lower, int) and lower >= 0:
+            values = [ast.Subscript(value.value, ast.Constant(lower + place), ast.Load()) for place in range(len(names))]
+    if len(values) == len(names):
+        for name, one in zip(names, values, strict=True):
+            if isinstance(name, ast.Name):
+                yield name.id, one
+
+
 def _collect(source: TrainerSource, tree: ast.Module) -> None:
     positional: list[str] = []
     flags: dict[str, tuple[str, bool]] = {}
@@ -173,8 +192,9 @@ def _collect(source: TrainerSource, tree: ast.Module) -> None:
         elif isinstance(node, ast.ImportFrom):
             base = "." * node.level + (node.module or "")
             source.modules += [base, *(f"{base}.{one.name}" for one in node.names)]
-        elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            source.names.setdefault(node.targets[0].id, []).append(node.value)
+        elif isinstance(node, ast.Assign):
+            for name, value in (pair for target in node.targets for pair in _named_values(target, node.value)):
+                source.names.setdefault(name, []).append(value)
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
             source.names.setdefault(node.target.id, []).append(node.value)
         elif isinstance(node, ast.Call):

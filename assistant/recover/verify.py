@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from statistics import median
 
+from assistant.nodeset import fold
 from assistant.records import Job, JobState, MetricPoint
 
 __all__ = [
@@ -202,13 +203,56 @@ def _at(step: int | None) -> str:
     return f"step {step}" if step is not None else "no step logged"
 
 
+_WAITS = tuple(
+    (re.compile(pattern, re.IGNORECASE), words)
+    for pattern, words in (
+        (
+            "DependencyNeverSatisfied",
+            "a job that it waits for has failed, so it never starts: `scontrol update JobId={job} Dependency=`",
+        ),
+        ("JobHeld|held state|JobHoldMaxRequeue", "it is held: `scontrol release {job}`"),
+        (
+            r"(?:QOS|Assoc)Max(?:Wall|Node|CPU|GRES|GPU|Mem|TRES|Billing)\w*PerJob|Partition(?:TimeLimit|NodeLimit|Config|Inactive|Down)"
+            r"|BadConstraints|Invalid(?:QOS|Account)|AccountNotAllowed|QOSNotAllowed|AssocMaxWall",
+            "as it was submitted it cannot start there: `scontrol show job {job}`, then change it or the limit",
+        ),
+        (
+            r"QOS\w*Limit|QOSGrp|QOSMax|QOSUsage|Assoc(?:Grp|Max|ociation)|AssocLimit|MaxJobs|MaxSubmit",
+            "a limit on running jobs is reached: it starts when others of {user} end (`squeue -u {user}`)",
+        ),
+        (
+            "ReqNodeNotAvail|Nodes required for job|NodeDown",
+            "nodes that it needs are down, drained or reserved: it starts when they are back (`sinfo -R`)",
+        ),
+        ("Licenses", "a licence that it asks for is in use (`scontrol show lic`)"),
+    )
+)
+"""What a reason of Slurm for a job that waits means, and the way out; the first that fits counts.
+
+Source: https://slurm.schedmd.com/job_reason_codes.html
+"""
+
+
+def _way_out(job: Job) -> str:
+    """Return what a job that waits is waiting for, and what would let it begin; empty where it only has to wait for its turn."""
+    words = next((said for pattern, said in _WAITS if pattern.search(job.reason)), "").format(
+        job=job.id, user=job.user or "its user"
+    )
+    excluded = job.spec.exclude if job.spec is not None else ()
+    if excluded and not re.search("Dependency|Held|Licenses", job.reason):
+        words += (
+            f"{'; ' if words else ''}it stays away from {fold(excluded)}: `scontrol update JobId={job.id} ExcNodeList=` allows them"
+        )
+    return f"; {words}" if words else ""
+
+
 def queue_note(job: Job) -> tuple[Standing, str]:
-    """Return why a pending job waits and when the scheduler expects it to begin."""
+    """Return why a pending job waits, what would let it begin, and when the scheduler expects it to."""
     expected = f", expected to start {job.expected_start:%Y-%m-%d %H:%M} UTC" if job.expected_start is not None else ""
     why = f" ({job.reason})" if job.reason else ""
     if WINDOW.search(job.reason):
         return Standing.WAITS_FOR_WINDOW, f"job {job.id} is submitted and waits for the window{why}{expected}"
-    return Standing.QUEUED, f"job {job.id} waits in the queue{why}{expected}"
+    return Standing.QUEUED, f"job {job.id} waits in the queue{why}{expected}{_way_out(job)}"
 
 
 def progress_seen(job: Job, restart_step: int, points: Sequence[MetricPoint], *, finished: str = "") -> Seen:

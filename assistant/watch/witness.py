@@ -83,16 +83,20 @@ def joined(votes: Mapping[str, Vote]) -> Vote:
     return said.pop() if len(said) == 1 else Vote.UNKNOWN
 
 
-def witness_of(activity: Mapping[str, Any] | None, stacks: Mapping[str, Any] | None) -> Witness:
+def witness_of(
+    activity: Mapping[str, Any] | None, stacks: Mapping[str, Any] | None, processes: Mapping[str, Any] | None = None
+) -> Witness:
     """Return what GPUs and stacks say together.
 
     Args:
         activity: What `gpu_activity` returned; None where it could not be asked.
         stacks: What `stack_classes` returned; None where it could not be asked.
+        processes: What `job_processes` returned; it has no vote: a script may wait on purpose.
     """
     votes = {"gpus": gpu_vote(activity or {}), "stacks": stack_vote(stacks or {})}
     parts = [str(said.get("text", "")) for said in (activity, stacks) if said is not None]
     odd = [str(one.get("node", "")) for one in (stacks or {}).get("odd", ())]
-    facts = {"votes": {name: str(vote) for name, vote in votes.items()}, "gpus": activity, "stacks": stacks}
+    running = {name: processes[name] for name in ("programs", "gone") if name in processes} if processes is not None else {}
+    facts = {"votes": {name: str(vote) for name, vote in votes.items()}, "gpus": activity, "stacks": stacks, **running}
     text = "; ".join(part for part in parts if part) or "neither GPUs nor stacks could be looked at"
     return Witness(joined(votes), text, tuple(dict.fromkeys(filter(None, odd))), facts)

@@ -125,6 +125,79 @@ def test_a_hang_that_a_watch_saw_is_a_hang(tmp_path: Path, knowledge: Knowledge)
     assert diagnose(case, knowledge).reason == "hang"
 
 
+DEAD = """Traceback (most recent call last):
+  File "/w/train.py", line 20, in <module>
+    main()
+RuntimeError: NCCL error: remote process exited or there was a network error, NCCL version 2.19.3
+"""
+CAUGHT = """Traceback (most recent call last):
+  File "/w/data.py", line 8, in read
+    raise OSError(5, "Input/output error")
+OSError: [Errno 5] Input/output error
+"""
+WAITS = {"programs": {"n1": ["bash", "sleep"]}, "gone": "yes"}
+WORKS = {"programs": {"n1": ["bash", "python3.11", "srun"]}, "gone": ""}
+
+
+@pytest.mark.parametrize(
+    ("end", "detail", "reason"),
+    [
+        (DEAD, {}, "nccl_remote_error"),  # nobody could look, and nothing follows the traceback
+        (DEAD, WAITS, "nccl_remote_error"),
+        (DEAD, WORKS, "hang"),  # a rank may have died, and others wait for it
+        (DEAD, {"programs": {"n1": ["bash", "python3.11 train.py"]}, "gone": ""}, "hang"),
+        (DEAD, {"programs": {"n1": ["bash", "python3.11 http.server"]}, "gone": ""}, "nccl_remote_error"),
+        ("", WAITS, "unknown"),  # it is gone without a word
+        ("", WORKS, "hang"),
+        ("Training completed\n", WAITS, "no_failure"),
+        (CAUGHT + metric_lines(33) + CAUGHT, WORKS, "hang"),  # it has caught that error before
+        (CAUGHT + metric_lines(33) + CAUGHT, WAITS, "s3_storage_error"),
+    ],
+)
+def test_whether_a_silent_job_hangs_or_has_failed_is_told_by_what_runs_on_its_nodes(
+    tmp_path: Path, knowledge: Knowledge, end: str, detail: dict[str, object], reason: str
+) -> None:
+    noticed = replace(event(EventKind.HANG), detail=detail)
+    case = parts(tmp_path, metric_lines(30) + end, job=job(JobState.RUNNING), event=noticed)
+    assert diagnose(case, knowledge).reason == reason
+
+
+BEHIND = """Traceback (most recent call last):
+  File "/w/eval.py", line 3, in <module>
+    load("out/step_80.pt")
+FileNotFoundError: [Errno 2] No such file or directory: 'out/step_80.pt'
+"""
+
+
+@pytest.mark.parametrize(("text", "reason"), [(DEAD + BEHIND, "nccl_remote_error"), (BEHIND, "file_not_found_error")])
+def test_a_program_that_misses_the_output_of_a_dead_one_is_not_the_cause(
+    tmp_path: Path, knowledge: Knowledge, text: str, reason: str
+) -> None:
+    case = parts(tmp_path, metric_lines(30) + text, job=job(JobState.FAILED))
+    assert diagnose(case, knowledge).reason == reason
+
+
+SYSTEM_ERROR = "RuntimeError: NCCL error in: ../ProcessGroupNCCL.cpp:1691, unhandled system error, NCCL version 2.19.3\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "reason"),
+    [
+        ("", "nccl_remote_error"),
+        ("NCCL WARN socketStartConnect: Connect to 10.0.3.4<51331> failed : aborted\n", "nccl_remote_error"),
+        ("n1:1:2 [0] include/shm.h:27 NCCL WARN Call to shm_open failed : Permission denied\n", "os_error"),
+        ("NCCL WARN Error: failed to extend /dev/shm/nccl-a, error: No space left on device (28)\n", "os_error"),
+        ("n1:1:2 [0] include/alloc.h:48 NCCL WARN Failed to malloc 16777216 bytes\n", "out_of_memory_error"),
+        ("n1:1:2 [0] bootstrap.cc:45 NCCL WARN Bootstrap : no socket interface found\n", "network_error"),
+    ],
+)  # fmt: skip
+def test_an_unhandled_system_error_is_told_by_the_call_behind_it(
+    tmp_path: Path, knowledge: Knowledge, before: str, reason: str
+) -> None:
+    case = parts(tmp_path, metric_lines(30) + before + SYSTEM_ERROR, job=job(JobState.FAILED))
+    assert diagnose(case, knowledge).reason == reason
+
+
 def test_a_hang_with_a_broken_gpu_is_the_gpu(tmp_path: Path, knowledge: Knowledge) -> None:
     kernel = "# n2\n[Sat Mar  1 10:00:00 2025] NVRM: Xid (PCI:0000:05:00): 79, GPU has fallen off the bus.\n"
     case = parts(tmp_path, metric_lines(30), kernel=kernel, job=job(JobState.RUNNING), event=event(EventKind.HANG))

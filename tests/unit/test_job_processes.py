@@ -314,3 +314,32 @@ def test_a_tool_looks_at_running_jobs_only(tmp_path: Path) -> None:
     scene.cluster.cancel(job)
     with pytest.raises(ToolError, match="no processes to look at"):
         tool(context, job)
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["python3", "-u", "/w/train.py", "--out", "x"], "python3.11 train.py"),
+        (["python3", "-m", "torch.distributed.run", "train.py"], "python3.11 torch.distributed.run"),
+        (["python3", "-X", "dev", "-W", "ignore", "train.py"], "python3.11 train.py"),
+        (["python3", "-c", "import os"], "python3.11"),
+        (["python3", "-"], "python3.11"),
+        (["python3"], "python3.11"),
+        (["python3", "odd name.py"], "python3.11"),
+    ],
+)
+def test_a_process_of_python_is_named_with_its_program(words: list[str], name: str) -> None:
+    parts = [
+        "link",
+        "/proc/7/cwd",
+        "/w",
+        "/proc/7/exe",
+        "/usr/bin/python3.11",
+        "/proc/8/cwd",
+        "/w",
+        "/proc/8/exe",
+        "/usr/bin/sleep",
+    ]
+    pairs = [part for word in words for part in ("/proc/7/cmdline", word)]
+    text = "\0".join([f"\n{_processes.MARK}", "", "", *parts, "command", *pairs, "end", ""])
+    assert _processes.node_processes("n1", text, START).programs == (name, "sleep")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
-from assistant.records import Job, JobState, MetricPoint
-from assistant.recover.verify import Look, loss_seen, progress_seen
+from assistant.records import Job, JobSpec, JobState, MetricPoint
+from assistant.recover.verify import Look, Standing, loss_seen, progress_seen, queue_note
 
 
 def job(state: JobState) -> Job:
@@ -84,3 +85,27 @@ def test_a_job_that_is_over_is_judged_by_what_it_logged(after: list[MetricPoint]
 def test_from_the_start_there_is_nothing_to_compare() -> None:
     seen = loss_seen(curve(1, 60), curve(1, 5, start=10.0), restart_step=0, ended=False)
     assert (seen.status, seen.note) == (Look.CONTINUES, "there is no earlier loss to compare with; the loss is finite")
+
+
+@pytest.mark.parametrize(
+    ("reason", "exclude", "way_out"),
+    [
+        ("Resources", (), ""),
+        ("Resources", ("node01", "node02"), "stays away from node[01-02]: `scontrol update JobId=8 ExcNodeList=`"),
+        ("QOSMaxJobsPerUserLimit", (), "starts when others of ada end"),
+        ("AssocGrpGRES", (), "starts when others of ada end"),
+        ("QOSMaxWallDurationPerJobLimit", (), "cannot start there"),
+        ("PartitionTimeLimit", (), "cannot start there"),
+        ("ReqNodeNotAvail, UnavailableNodes:node03", (), "`sinfo -R`"),
+        ("Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions", (), "`sinfo -R`"),
+        ("DependencyNeverSatisfied", ("node01",), "never starts: `scontrol update JobId=8 Dependency=`"),
+        ("JobHeldAdmin", (), "`scontrol release 8`"),
+    ],
+)
+def test_a_restart_that_waits_is_told_as_waiting_with_a_way_out(reason: str, exclude: tuple[str, ...], way_out: str) -> None:
+    waiting = replace(job(JobState.PENDING), reason=reason, spec=JobSpec("llm", "", exclude=exclude))
+    standing, note = queue_note(waiting)
+    assert standing is Standing.QUEUED
+    assert note.startswith(f"job 8 waits in the queue ({reason})")
+    assert note.endswith(")") if not way_out else way_out in note
+    assert progress_seen(waiting, 40, []).status is Look.WAITING

@@ -102,7 +102,7 @@ def _of_script(door: Door, path: Path, arguments: list[str]) -> CheckedJob:
     job = job_of_script(script, name=path.name, arguments=arguments, work_dir=Path.cwd(), user=user())
     search = search_checkpoints(job, door.settings.checkpoints, (), now=now())
     logs, problems = script_logs(job, FileReader(""))
-    way = resume_way(job, search.programs)
+    way = resume_way(job, search.programs, stages=search.stages)
     reading = read_job(
         job, search.programs, way, place=_place(door, job, search, ()), search=search, logs=logs, log_problems=problems
     )
@@ -136,7 +136,7 @@ def checked_job(door: Door, job: Job) -> CheckedJob:
     logs, lines = logs_of(job), log_lines(job)
     texts = [line.text for line in lines]
     search = search_checkpoints(job, door.settings.checkpoints, texts, now=now())
-    way = resume_way(job, programs_now(job, search.programs), loaded_checkpoint(lines))
+    way = resume_way(job, programs_now(job, search.programs), loaded_checkpoint(lines), search.stages)
     reading = read_job(
         job,
         search.programs,

@@ -21,7 +21,8 @@ from assistant.recover.checkpoints.layout import NOT_A_CHECKPOINT, SET_ASIDE, co
 from assistant.recover.checkpoints.names import SUFFIXES, Unit, number_in
 from assistant.recover.checkpoints.place import Place, checkpoint_places, last_saved, process_places
 from assistant.recover.checkpoints.save_options import save_folders
-from assistant.recover.job_program import JobProgram, programs_of, saves_nothing
+from assistant.recover.job_program import JobProgram, programs_now, programs_of, saves_nothing
+from assistant.recover.stages import Stage, Stages, failed_stage, running_now, stages_of, without_saves_of
 from assistant.untrusted import is_folder, list_folder, reading_as, status_of
 from assistant.watch.saves import tells_of_save
 
@@ -112,6 +113,8 @@ class CheckpointSearch:
     programs: tuple[JobProgram, ...] = ()
     looked_at: tuple[str, ...] = ()
     """Each folder that was looked at, with how it was found and what was in it."""
+    stages: Stages | None = None
+    """Of a script that trains several times; None of any other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +149,9 @@ def search_checkpoints(
     places = checkpoint_places(job, settings, texts, programs)[:MOST_PLACES]
     stated = bool(places) and places[0].stated
     places = places[:1] if stated else places
+    pipeline = stages_of(programs)
+    if len(pipeline) > 1 and not stated:
+        return _of_pipeline(job, programs, pipeline, texts, now=now, clock=clock)
     looked: list[str] = []
     strange = ""
     finds: list[tuple[Place, Inventory]] = []
@@ -196,6 +202,54 @@ def search_checkpoints(
     state, note = _without(job, texts, programs, places, walk, unreadable)
     settle = "" if state is SaveState.NEVER_SAVED else _settling(job)
     return CheckpointSearch(state, None, None, note, settle, programs, tuple(looked))
+
+
+def _of_pipeline(
+    job: Job,
+    programs: tuple[JobProgram, ...],
+    pipeline: Sequence[Stage],
+    texts: Sequence[str],
+    *,
+    now: datetime,
+    clock: Callable[[], float],
+) -> CheckpointSearch:
+    """Return what the stage of a pipeline saved that the attempt failed in."""
+    looked: list[str] = []
+    held: list[tuple[Place, Inventory] | None] = []
+    known: list[Stage] = []
+    for stage in running_now(pipeline, programs_now(job, programs)):
+        place = Place(*save_folders(stage.programs)[0])
+        found, problem = None, ""
+        try:
+            with reading_as(job.account):
+                found = _inventory_below(place, job, texts, now=now, clock=clock)
+        except _SeveralRuns as error:
+            problem = str(error)
+        except ToolError as error:
+            problem = "" if "does not exist" in str(error) or "is a file" in str(error) else str(error)
+        inside = found[1].checkpoints if found is not None else ()
+        if inside and not inside[-1].healthy:
+            problem = f"{inside[-1].path.name}: {'; '.join(inside[-1].problems)}"
+        contents = problem or f"{len(inside) or 'no'} checkpoints"
+        looked.append(f"{place.folder} ({place.how}): {contents}")
+        written = found is not None and _saved_by(job, found[1])
+        known.append(replace(stage, held=len(inside), written=written, problem=problem))
+        held.append(found if inside else None)
+    failed = failed_stage(known, texts)
+    stages = Stages(tuple(known), failed.place, failed.how)
+    rest = (programs, tuple(looked), stages)
+    resumed = stages.resumed
+    if resumed is None:
+        settle = "a person says which stage is to go on; a test of a file before each stage that is finished settles it for good"
+        return CheckpointSearch(SaveState.UNKNOWN, None, None, f"job {job.id}: {stages.sentence}", settle, *rest)
+    own, place = known[resumed], Place(*save_folders(known[resumed].programs)[0])
+    there = held[resumed]
+    if there is not None:
+        return CheckpointSearch(SaveState.FOUND, there[1], there[0], f"{there[0].folder} ({there[0].how})", "", *rest)
+    own_texts = without_saves_of(texts, [stage for stage in known if stage is not own])
+    state, note = _without(job, own_texts, own.programs, [place], _Walk((), True), own.problem)
+    settle = "" if state is SaveState.NEVER_SAVED else _settling(job)
+    return CheckpointSearch(state, None, None, f"{note}; {stages.sentence}", settle, *rest)
 
 
 def _of_unknown_layout(folder: Path, since: datetime | None) -> str:

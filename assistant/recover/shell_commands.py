@@ -1,0 +1,330 @@
+"""The commands of a shell script in the order in which a run comes to them. Nothing is run.
+
+Assignments are made on the way. Functions are kept for where they are called, a `for` over known words is read once for each, and
+tests of files in `if`, `&&` and `||`, also before `continue`, `return` and `exit`, are answered where the caller can.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from assistant.recover.shell_branches import Branches
+from assistant.recover.shell_words import ENDS, UNRESOLVED, Scanner, ShellState, assign, here_document, joined_path
+
+EMPTIED = "\ue01f"
+"""Behind an option whose value is an unquoted variable that is empty."""
+MOST_ROUNDS = 32
+"""Rounds of a `for` over words that are written out; of a longer one its variable is not known."""
+MOST_OPEN = 20
+"""Groups and loops within one another of which it is told where they end."""
+KEYWORDS = frozenset("if then elif else fi for while until do done case esac { } ! time exec nohup function in".split())
+LOOPS = frozenset(("for", "case", "select", "function"))
+"""Words whose command runs nothing itself."""
+DECLARATIONS = frozenset(("export", "declare", "local", "readonly", "typeset"))
+ARRAY = re.compile(r"[A-Za-z_]\w*\+?=\(")
+FUNCTION = re.compile(r"(?:function[ \t]+([\w:.-]{1,80})[ \t]*(?:\([ \t]*\))?|([\w:.-]{1,80})[ \t]*\([ \t]*\))\s*\{(?=\s)")
+"""The head of a function's definition."""
+APART = re.compile(r"[ \t]*(?:\d?>[>&]?[ \t]*\S+[ \t]*)*(?:\|(?!\|)|&(?![&>]))")
+"""Behind a group or a loop that a shell of its own runs: `} | tee log`, `done &`."""
+LOOP_WORD = re.compile(r"[;&\n][ \t]*(do|done)\b")
+LOOK = re.compile(r"`|\$\((?!\s*(?:pwd|dirname|basename|realpath)\b)")
+"""A command whose output changes with what lies in folders."""
+
+
+@dataclass(slots=True)
+class _Loop:
+    """A `for` over words that are written out."""
+
+    name: str
+    values: list[str]
+    """Those of the rounds to come."""
+    begins: int
+    """Where its body begins in the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptCommand:
+    """One command of a script, expanded."""
+
+    words: list[str]
+    stdin: str
+    writes: tuple[str, ...]
+    guarded: bool
+    """Whether a test of files decides if it is run."""
+    apart: bool
+    """Whether a shell of its own runs it, as a part of a pipeline does: its `exit` and `cd` change nothing here."""
+
+
+class CommandReader:
+    """Goes through the text of a script command by command; assignments are made on the way."""
+
+    def __init__(self, shell: ShellState, text: str) -> None:
+        self.shell, self.text = shell, text
+        self.scanner = Scanner(shell, text)
+        self.branches = Branches(shell.exists, lambda path: host_path(shell, path))
+        # takes the assignments of branches that are not run
+        self.aside = replace(shell, variables={}, arrays={}, view=None)
+        self.words: list[str] = []
+        self.writes: list[str] = []
+        self.loops: list[_Loop | None] = []
+        self.folders: list[str] = []
+        """Where the shells around the subshells that are open work."""
+        self.delimiter = ""
+        self.joint = ""
+        """The operator before the command."""
+        self.heads: list[int] = []
+        """Where the loops that are open begin in the text."""
+        self.braces: list[int] = []
+        """Where the groups that are open begin in the text."""
+        self.apart: dict[int, bool] = {}
+        """By where a group or a loop begins: whether a shell of its own runs it."""
+        self.unclosed = 0
+        """Functions whose end does not come."""
+        self.assigned = ""
+        """What the command has assigned, as it is written."""
+        self.passes = False
+        """Whether a test of files has let a run leave the script, the function or the round before."""
+        self.left = 0
+        """How many loops are open at the one whose round was left; 0 where none was."""
+
+    @property
+    def behind(self) -> bool:
+        """Whether `&&` or `||` stands before the command: a run may pass over it."""
+        return self.joint in ("&&", "||")
+
+    @property
+    def state(self) -> ShellState:
+        """The shell that takes the assignments of what stands here."""
+        return self.shell if self.branches.taken and not self.left else self.aside
+
+    def commands(self) -> Iterator[ScriptCommand]:
+        """Yield each command that a run would come to."""
+        scanner = self.scanner
+        while True:
+            scanner.shell = self.state
+            scanner.blank()
+            self.shell.limit.words -= 1
+            if self.shell.limit.words < 0:
+                return
+            if scanner.at >= len(self.text):
+                if self.words and self.branches.taken:
+                    yield self._whole("", apart=self.joint in ("|", "|&"))
+                return
+            operator = scanner.operator()
+            if operator is None:
+                self._word()
+                continue
+            scanner.at += len(operator)
+            if operator in ("<<", "<<-"):
+                self.delimiter = self._delimiter()
+            elif operator in ENDS:
+                yield from self._end(operator)
+            else:
+                self._redirection(operator)
+
+    def _word(self) -> None:
+        scanner, before = self.scanner, self.scanner.at
+        first = all(word in KEYWORDS for word in self.words)
+        declares = bool(self.words) and self.words[0] in DECLARATIONS
+        if first and self._definition():
+            return
+        if (first or (declares and ARRAY.match(self.text, before))) and assign(
+            scanner, sure=self.branches.certain(behind=self.behind)
+        ):
+            self.assigned += self.text[before : scanner.at]
+            return
+        added = scanner.word(cut=not declares)
+        if not added and self.words and self.words[-1].startswith("--") and self.text[before] in "$`":
+            self.words[-1] += EMPTIED
+        self.words += added
+        scanner.at = max(scanner.at, before + 1)
+        if first and self.words and self.words[-1] in KEYWORDS:
+            self._keyword(self.words[-1])
+
+    def _keyword(self, word: str) -> None:
+        self.branches.keyword(word, behind=self.behind)
+        if word == "{":
+            self.braces.append(self.scanner.at - 1)
+            self.joint = "" if self.behind else self.joint
+        elif word == "}" and self.braces:
+            self.braces.pop()
+        elif word in ("for", "while", "until", "select"):
+            self.loops.append(None)
+            self.heads.append(self.scanner.at)
+        elif word == "done" and self.loops:
+            loop = self.loops[-1]
+            self.left = 0 if self.left >= len(self.loops) else self.left
+            self.passes = False
+            if loop is None or not loop.values:
+                self.loops.pop()
+                self.heads.pop()
+            else:
+                self.state.variables[loop.name] = loop.values.pop(0)
+                self.scanner.at, self.words = loop.begins, []
+        self.branches.repeating = None in self.loops
+
+    def _definition(self) -> bool:
+        """Keep the function whose definition begins here, if one does: it runs where it is called."""
+        match = FUNCTION.match(self.text, self.scanner.at)
+        if match is None or self.unclosed > MOST_OPEN:
+            return False
+        end = _closing(self.text, match.end() - 1)
+        if end < 0:
+            self.unclosed += 1
+            return False
+        self.shell.functions[match[1] or match[2]] = self.text[match.end() : end]
+        self.scanner.at = end + 1
+        return True
+
+    def _end(self, operator: str) -> Iterator[ScriptCommand]:
+        """Yield the command that an operator ends, where a run comes to it, and note how its list goes on."""
+        stdin = here_document(self.scanner, self.delimiter) if operator == "\n" and self.delimiter else ""
+        self.delimiter = "" if operator == "\n" else self.delimiter
+        there = bool(self.words or self.assigned)
+        if self.words and (operator == "\n" or not self.delimiter):
+            yield from self._run_to(operator, stdin)
+            self.branches.follows(operator)
+        elif self.assigned and not self.words:
+            # an assignment alone fails only where a command in it does
+            self.branches.command(["true"] if not re.search(r"\$\(|`", self.assigned) else ["="], self.joint)
+            self.branches.follows(operator)
+        elif not self.words and self.branches.list.closed and operator not in ("(", ")"):
+            self.branches.follows(operator)
+        self.assigned = ""
+        if operator in ("(", ")") and self.branches.subshell(opens=operator == "(", behind=self.behind):
+            self._subshell(opens=operator == "(")
+        if there or operator != "\n" or not self.behind:
+            self.joint = operator
+
+    def _run_to(self, operator: str, stdin: str) -> Iterator[ScriptCommand]:
+        """Yield the command that ends here, where a run comes to it."""
+        certain = self.branches.certain(behind=self.behind)
+        taken = self.branches.command([word.rstrip(EMPTIED) for word in self.words], self.joint) and not self.left
+        self._loop()
+        self.shell.called.update(word for word in self.words if word in self.shell.functions)
+        if taken:
+            command = self._whole(stdin, apart=operator in ("|", "|&", "&") or self.joint in ("|", "|&"))
+            self._jump(certain=certain)
+            yield command
+        self.words, self.writes = [], []
+
+    def _subshell(self, *, opens: bool) -> None:
+        """Enter a shell of its own, or leave it: the folder is then the one from before."""
+        if opens:
+            self.folders.append(self.shell.folder)
+        elif self.folders:
+            self.shell.folder = self.folders.pop()
+            self.shell.variables["PWD"] = self.shell.folder
+
+    def _jump(self, *, certain: bool) -> None:
+        """Leave a round, a function or the script where a run surely would."""
+        word = next((word for word in self.words if word not in KEYWORDS), "")
+        leaves = word in ("exit", "return", "continue") and not self.branches.in_subshell
+        self.passes = self.passes or (leaves and self.branches.guarded)
+        if not certain or self.branches.in_subshell:
+            return
+        if self.branches.repeating and word in ("continue", "break", "exit", "return"):
+            return  # the loop may make no round, or another one that goes on
+        if self._apart(leaving=word in ("exit", "return")):
+            return
+        if word == "exit":
+            self.shell.over = True
+        elif word == "return":
+            self.scanner.at = len(self.text)
+        elif word in ("continue", "break") and self.loops:
+            self.left = len(self.loops)
+            if word == "break" and (loop := self.loops[-1]) is not None:
+                loop.values.clear()
+
+    def _apart(self, *, leaving: bool) -> bool:
+        """Tell whether a shell of its own runs a group that is open, or with `leaving` a loop: only that shell is left then."""
+        opens = self.braces + (self.heads if leaving else [])
+        return len(opens) > MOST_OPEN or any(self._runs_apart(at) for at in opens)
+
+    def _runs_apart(self, at: int) -> bool:
+        if at not in self.apart:
+            end = _closing(self.text, at) + 1 if self.text[at] == "{" else _loop_end(self.text, at)
+            self.apart[at] = end > 0 and APART.match(self.text, end) is not None
+        return self.apart[at]
+
+    def _loop(self) -> None:
+        """Begin the rounds of a `for` whose words are known; else its variable is not."""
+        words = self.words[next((n for n, word in enumerate(self.words) if word not in KEYWORDS - LOOPS), 0) :]
+        if not self.loops or self.loops[-1] is not None or len(words) < 2 or words[0] != "for":
+            return
+        values = [word.rstrip(EMPTIED) for word in words[3:]] if words[2:3] == ["in"] else list(self.shell.parameters)
+        known = 0 < len(values) <= MOST_ROUNDS and not any(letter in value for value in values for letter in f"{UNRESOLVED}{{*?[")
+        known = known and not self._looked_up(values)
+        self.loops[-1] = _Loop(words[1], values[1:] if known else [], self.scanner.at)
+        self.scanner.shell.variables[words[1]] = values[0] if known else UNRESOLVED
+        self.branches.repeating = None in self.loops
+
+    def _looked_up(self, values: Sequence[str]) -> bool:
+        """Tell whether the words of a `for` come from looking into folders: how many there are is known only when it runs."""
+        origins = self.shell.view.origins if self.shell.view is not None else set()
+        folder = self.shell.folder
+        return LOOK.search(self.text[self.heads[-1] : self.scanner.at]) is not None or any(
+            joined_path(folder, value) in origins for value in values
+        )
+
+    def _whole(self, stdin: str, *, apart: bool) -> ScriptCommand:
+        apart = apart or self.branches.in_subshell
+        return ScriptCommand(self.words, stdin, tuple(self.writes), self.branches.guarded or self.passes, apart)
+
+    def _delimiter(self) -> str:
+        scanner = self.scanner
+        scanner.blank()
+        end = re.compile(r"[\s;|&>]").search(self.text, scanner.at)
+        start, scanner.at = scanner.at, end.start() if end else len(self.text)
+        return self.text[start : scanner.at].strip("'\"\\")
+
+    def _redirection(self, operator: str) -> None:
+        """Pass over a redirection: its file is no argument."""
+        scanner = self.scanner
+        if self.words and self.words[-1] in ("1", "2"):
+            self.words.pop()
+        scanner.blank()
+        if scanner.at < len(self.text) and self.text[scanner.at] != "\n":
+            target = "".join(scanner.word())
+            self.writes += [target] if ">" in operator and not target.isdecimal() else []
+
+
+def host_path(shell: ShellState, path: str) -> str:
+    """Return a path of the script as an absolute one of the host; empty where it is not known."""
+    whole = joined_path(shell.folder, path)
+    if UNRESOLVED in whole:
+        return ""
+    return whole if shell.container is None else str(shell.container.outside(whole) or "")
+
+
+def _closing(text: str, start: int) -> int:
+    """Return where the brace of a function's body closes that opens at `start`; -1 where it does not."""
+    depth, quote, at = 0, "", start
+    while at < len(text):
+        letter = text[at]
+        if letter == "\\" and quote != "'":
+            at += 1
+        elif quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        elif letter == "#" and text[at - 1].isspace():
+            at = text.find("\n", at) if "\n" in text[at:] else len(text)
+        elif letter in "{}":
+            depth += 1 if letter == "{" else -1
+            if not depth:
+                return at
+        at += 1
+    return -1
+
+
+def _loop_end(text: str, start: int) -> int:
+    """Return where the loop ends whose head begins at `start`; -1 where it does not."""
+    depth = 0
+    for match in LOOP_WORD.finditer(text, start):
+        depth += 1 if match[1] == "do" else -1
+        if not depth:
+            return match.end()
+    return -1

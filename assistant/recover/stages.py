@@ -1,0 +1,180 @@
+"""The stages of a script that trains several times (fine-tune, then align), and which of them an attempt failed in. Pure.
+
+Programs that save into different folders are different stages. A restart runs the whole script again: a stage that is finished must
+be passed over by a test of a file, or go on from its own last checkpoint, else it trains again over what it has saved.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from assistant.recover.checkpoints.save_options import save_folders
+from assistant.recover.job_program import JobProgram
+
+LAUNCHERS = frozenset(("torchrun", "accelerate", "deepspeed", "srun", "mpirun", "mpiexec"))
+_FRAME = re.compile(r'^.{0,200}?\s*File "([^"]{1,1000})", line \d+')
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One training of a script."""
+
+    programs: tuple[JobProgram, ...]
+    """Those that save into its folder: one started in two ways counts twice."""
+    folder: Path
+    """The surest folder that it saves into."""
+    held: int = 0
+    """Checkpoints that lie there."""
+    written: bool = False
+    """Whether the attempt has written some of them."""
+    problem: str = ""
+    """Why what lies there is not known, or why the newest must not be loaded; empty where neither holds."""
+    runs: bool = True
+    """Whether the script would run it if it were started now."""
+
+    @property
+    def name(self) -> str:
+        """Its program and its folder, for people."""
+        return f"{self.programs[-1].name} ({self.folder.name})"
+
+    @property
+    def launched(self) -> bool:
+        """Whether a launcher of many ranks starts it, or its source shows a call that saves."""
+        words = (PurePosixPath(word).name for program in self.programs for word in program.launch.words[:12])
+        return not LAUNCHERS.isdisjoint(words) or any(call.method.startswith("save") for one in self.programs for call in one.calls)
+
+    @property
+    def guarded(self) -> bool:
+        """Whether tests of files decide each time if it is run."""
+        return all(program.launch.guarded for program in self.programs)
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """The stages of a script and where the attempt failed."""
+
+    stages: tuple[Stage, ...]
+    """In the order in which the script runs them."""
+    failed: int | None = None
+    """Which one it failed in, from 0; None where that is not known."""
+    how: str = ""
+    """How that is known, or why it is not, for people."""
+
+    @property
+    def resumed(self) -> int | None:
+        """The stage whose checkpoint a restart loads: the one that failed, else one before it that it would run again first."""
+        if self.failed is None or self.stages[self.failed].held:
+            return self.failed
+        before = [place for place in range(self.failed) if self.stages[place].runs and self.stages[place].held]
+        return before[-1] if before else self.failed
+
+    @property
+    def sentence(self) -> str:
+        """Which stage failed, for people."""
+        names = ", ".join(stage.name for stage in self.stages)
+        if self.failed is None:
+            return f"its script trains in {len(self.stages)} stages, {names}, and which of them failed is not known: {self.how}"
+        return f"it failed in stage {self.failed + 1} of {len(self.stages)}, {self.stages[self.failed].name}: {self.how}"
+
+
+class FailedStage(NamedTuple):
+    """Which stage failed, and how that is known."""
+
+    place: int | None
+    how: str
+
+
+def stages_of(programs: Sequence[JobProgram]) -> tuple[Stage, ...]:
+    """Return the stages of a script in order: programs with a folder of their own; fewer than two are no pipeline."""
+    stages: list[Stage] = []
+    for program in programs:
+        folders = [one.folder for one in save_folders([program])]
+        if not folders:
+            continue
+        same = next((place for place, stage in enumerate(stages) if stage.folder in folders), None)
+        if same is None:
+            stages.append(Stage((program,), folders[0]))
+        else:
+            stages[same] = replace(stages[same], programs=(*stages[same].programs, program))
+    return tuple(stages)
+
+
+def running_now(stages: Sequence[Stage], programs: Sequence[JobProgram]) -> tuple[Stage, ...]:
+    """Return the stages with what the script would run if it were started now.
+
+    Args:
+        stages: From `stages_of`.
+        programs: From `programs_now`.
+    """
+    folders = {stage.folder: stage.programs for stage in stages_of(programs)}
+    return tuple(
+        replace(stage, runs=stage.folder in folders, programs=folders.get(stage.folder, stage.programs)) for stage in stages
+    )
+
+
+def failed_stage(stages: Sequence[Stage], texts: Sequence[str]) -> FailedStage:
+    """Return the stage that an attempt failed in: by its last traceback, else by what it wrote.
+
+    Args:
+        stages: With what lies in their folders.
+        texts: The log of the attempt, in order.
+    """
+    raised, file = _raised_in(stages, texts)
+    written = max((place for place, stage in enumerate(stages) if stage.written), default=None)
+    if raised is not None and written is not None and raised < written:
+        return FailedStage(
+            None, f"its last traceback is of {stages[raised].name}, and {stages[written].name} has saved since it began"
+        )
+    if raised is not None:
+        return FailedStage(raised, f"its last traceback is of {file}")
+    if written is not None:
+        if stages[written].runs:
+            return FailedStage(written, f"the last that saved into {stages[written].folder}")
+        later = next((place for place in range(written + 1, len(stages)) if stages[place].runs), None)
+        done = f"{stages[written].name} is finished: its script would pass over it now"
+        return FailedStage(later if later is not None else written, done)
+    held = [place for place, stage in enumerate(stages) if stage.held or stage.problem]
+    if len(held) > 1:
+        return FailedStage(None, "none has saved since the job began, and several hold checkpoints")
+    running = [place for place, stage in enumerate(stages) if stage.runs]
+    first = next((place for place in running if stages[place].launched), running[0] if running else 0)
+    place = held[0] if held else first
+    return FailedStage(place, "none of the others holds a checkpoint" if held else "no stage has saved anything")
+
+
+def _raised_in(stages: Sequence[Stage], texts: Sequence[str]) -> tuple[int | None, str]:
+    """Return the stage whose program the last traceback names that names one, and the program's file."""
+    names: dict[str, set[int]] = {}
+    for place, stage in enumerate(stages):
+        for program in stage.programs:
+            if program.launch.program.endswith(".py"):
+                names.setdefault(PurePosixPath(program.launch.program).name, set()).add(place)
+    for text in reversed(texts):
+        match = _FRAME.match(text) if len(text) < 2000 else None
+        places = names.get(PurePosixPath(match[1]).name, set()) if match is not None else set()
+        if match is not None and len(places) == 1:
+            return next(iter(places)), PurePosixPath(match[1]).name
+    return None, ""
+
+
+def behind_training(programs: Sequence[JobProgram], folder: Path) -> tuple[str, ...]:
+    """Return the names of the programs that a script starts behind the one that trains: what failed may be one of them.
+
+    Args:
+        programs: From `programs_of`.
+        folder: Where the training saved.
+    """
+    around = (folder, *folder.parents)
+    saves = [any(one.folder in around for one in save_folders([program])) for program in programs]
+    first = saves.index(True) if True in saves else len(programs)
+    return tuple(dict.fromkeys(one.name for one in programs[first + 1 :] if one.name != programs[first].name))
+
+
+def without_saves_of(texts: Sequence[str], others: Sequence[Stage]) -> list[str]:
+    """Return the lines of a log that name no folder of other stages: those tell of their saves."""
+    names = [re.compile(rf"(?:^|[\s'\"=:/(\[]){re.escape(stage.folder.name)}(?:[/'\"\s,;:)\]]|$)") for stage in others]
+    return [text for text in texts if not any(name.search(text) for name in names)]
