@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from assistant.errors import RestartPending, ToolError, Unavailable
 from assistant.ports import Dependents, ReadsBack
@@ -15,7 +15,7 @@ from assistant.records import Checkpoint, Job, JobSpec, Risk, run_of, tag_of, ta
 from assistant.recover.checkpoints.inventory import examined, inventory
 from assistant.recover.checkpoints.search import SaveState, folder_moves
 from assistant.recover.identity import is_claim, is_withdrawn_claim, restart_of
-from assistant.recover.joblog import log_lines, log_points, samples_of
+from assistant.recover.joblog import SkipWish, log_points, window_to_skip
 from assistant.recover.lost_environment import repeat_problem
 from assistant.recover.restart import (
     RESUME_FROM,
@@ -37,11 +37,6 @@ from assistant.tools.checkpoints import choose_checkpoint, resume_of, search_of
 from assistant.untrusted import reading_as
 
 NEWEST = ("last", "last_healthy")
-LEAD_STEPS = 100
-"""Before the step of a spike, where the checkpoint is older. Source: PaLM, arXiv 2204.02311, section 5.1: 100 steps before."""
-MOST_SKIPPED_STEPS = 500
-"""Behind the step of a spike. Source: PaLM, as above: skip 200 to 500 batches."""
-
 MOST_SHOWN = 6
 """Differences that are named in one sentence."""
 HALF_THE_IDS = 1 << 25
@@ -60,16 +55,6 @@ class Plan:
     note: str
     resumes: str = ""
     """How the script goes on, for people; empty where it begins at the start."""
-
-
-class Wish(NamedTuple):
-    """Which data is to be left out, in steps; zeros leave nothing out."""
-
-    first: int
-    end: int
-    around: int
-    steps: int = 0
-    """Least to be left out behind `around`."""
 
 
 @tool(risk=Risk.CHANGE, kind="resubmit", undo="cancel_job")
@@ -101,7 +86,7 @@ def resubmit_job(
         skip_steps: With skip_around_step: leave out at least so many behind it; 200 to 500 are usual.
         not_all_of: Nodes of which one is at fault and nobody knows which: it must not run on all of them again.
     """
-    skip = Wish(skip_from_step, skip_to_step, skip_around_step, skip_steps)
+    skip = SkipWish(skip_from_step, skip_to_step, skip_around_step, skip_steps)
     plan = _plan(context, job, checkpoint=checkpoint, exclude=exclude or (), skip=skip, not_all_of=not_all_of or ())
     listed = context.scheduler.user_jobs(plan.job.user)
     claim = _first_of_call(context, listed)
@@ -342,7 +327,7 @@ def planned(
     not_all_of: list[str] | None = None,
 ) -> RenderedChange:
     """Return the submission, and the moves of pending jobs that wait for the old job."""
-    skip = Wish(skip_from_step, skip_to_step, skip_around_step, skip_steps)
+    skip = SkipWish(skip_from_step, skip_to_step, skip_around_step, skip_steps)
     plan = _plan(context, job, checkpoint=checkpoint, exclude=exclude or (), skip=skip, not_all_of=not_all_of or (), read=False)
     spec, scheduler = plan.spec, context.scheduler
     words = [f"{spec.name} ({spec.nodes} nodes) of {spec.user or plan.job.user} again"]
@@ -375,7 +360,7 @@ def _plan(
     *,
     checkpoint: str,
     exclude: Sequence[str],
-    skip: Wish,
+    skip: SkipWish,
     not_all_of: Sequence[str] = (),
     read: bool = True,
 ) -> Plan:
@@ -441,25 +426,6 @@ def _must_load(context: Context, job: Job, chosen: Checkpoint | None, *, read: b
             f"{plan.tracker_text!r} into it"
         )
     return way.sentence if chosen is not None else ""
-
-
-def window_to_skip(job: Job, wish: Wish, checkpoint: Checkpoint | None, reached: int | None) -> Skip | None:
-    """Return the steps whose data is to be left out; None for a wish that leaves nothing out.
-
-    Raises:
-        ToolError: The window is empty.
-    """
-    if wish.around:
-        begin = checkpoint.step + 1 if checkpoint is not None else 1
-        behind = max(wish.steps, min((reached or 0) - wish.around, MOST_SKIPPED_STEPS), 0)
-        first, end = max(begin, wish.around - LEAD_STEPS), wish.around + behind + 1
-    elif wish.first:
-        first, end = wish.first, wish.end
-    else:
-        return None
-    if end <= first:
-        raise ToolError(f"data cannot be left out from step {first} to step {end}: the end must lie behind")
-    return Skip(first, end, samples_of((line.text for line in log_lines(job)), first, end))
 
 
 def _checkpoint(context: Context, job: Job, wanted: str, *, read: bool) -> Checkpoint | None:

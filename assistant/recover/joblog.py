@@ -8,18 +8,19 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from assistant.errors import NightshiftError, Unavailable
+from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.logs.attempt import STREAMS, JobLogs, LogFile, LogState, Mark, job_logs
 from assistant.logs.combined import names_of
 from assistant.logs.declared import Origin
 from assistant.logs.lines import Lines
 from assistant.logs.metric_files import metric_file_points
 from assistant.logs.metrics import metric_points
-from assistant.records import Job, JobState, MetricPoint
+from assistant.records import Checkpoint, Job, JobState, MetricPoint
 from assistant.recover.directives import read_directives
 from assistant.recover.identity import restart_of
+from assistant.recover.restart import Skip
 from assistant.tooling import History
 from assistant.untrusted import LOOK_S, read_end_from, reading_as, within
 
@@ -28,6 +29,10 @@ MOST_READ = 9
 """Logs that are read in a check: the streams of the batch script and the first ranks."""
 CONSUMED = re.compile(r"iteration\s{1,16}(\d{1,15})/.{0,255}?consumed samples:\s{0,16}(\d{1,18})", re.IGNORECASE)
 BATCH = re.compile(r"global[ _]batch[ _]size\W+(\d{1,12})", re.IGNORECASE)
+LEAD_STEPS = 100
+"""Before the step of a spike, where the checkpoint is older. Source: PaLM, arXiv 2204.02311, section 5.1: 100 steps before."""
+MOST_SKIPPED_STEPS = 500
+"""Behind the step of a spike. Source: PaLM, as above: skip 200 to 500 batches."""
 
 
 def logs_of(job: Job, marks: Sequence[Mark] = ()) -> JobLogs:
@@ -205,3 +210,32 @@ def _after(step: int, consumed: dict[int, int], batch: int) -> int | None:
         return None
     nearest = min(consumed, key=lambda known: abs(known - step), default=0)
     return max(0, consumed.get(nearest, 0) + (step - nearest) * batch)
+
+
+class SkipWish(NamedTuple):
+    """Which data is to be left out, in steps; zeros leave nothing out."""
+
+    first: int
+    end: int
+    around: int
+    steps: int = 0
+    """Least to be left out behind `around`."""
+
+
+def window_to_skip(job: Job, wish: SkipWish, checkpoint: Checkpoint | None, reached: int | None) -> Skip | None:
+    """Return the steps whose data is to be left out; None for a wish that leaves nothing out.
+
+    Raises:
+        ToolError: The window is empty.
+    """
+    if wish.around:
+        begin = checkpoint.step + 1 if checkpoint is not None else 1
+        behind = max(wish.steps, min((reached or 0) - wish.around, MOST_SKIPPED_STEPS), 0)
+        first, end = max(begin, wish.around - LEAD_STEPS), wish.around + behind + 1
+    elif wish.first:
+        first, end = wish.first, wish.end
+    else:
+        return None
+    if end <= first:
+        raise ToolError(f"data cannot be left out from step {first} to step {end}: the end must lie behind")
+    return Skip(first, end, samples_of((line.text for line in log_lines(job)), first, end))

@@ -13,12 +13,13 @@ import pytest
 from assistant.errors import ToolError
 from assistant.ports import JumpingClock
 from assistant.records import Call, CallStatus, Checkpoint, JobSpec, JobState, run_of
+from assistant.recover.joblog import SkipWish, window_to_skip
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.simulated_run import Run, write_checkpoint
 from assistant.tooling import Context, find_tool
 from assistant.tools.checkpoints import choose_checkpoint, list_checkpoints, verify_checkpoint
 from assistant.tools.report import escalate, tell_owner
-from assistant.tools.resubmit import Wish, resubmit_job, window_to_skip
+from assistant.tools.resubmit import resubmit_job
 from assistant.tools.verification import job_ended, job_progress, live_run, loss_continues, wait_storage
 from tests.no_history import MadeCalls, NoHistory
 
@@ -214,18 +215,18 @@ def test_data_around_a_spike_is_left_out_in_samples(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wish", "checkpoint_step", "reached", "left_out"),
     [
-        (Wish(0, 0, 1000, 200), 900, 1050, (901, 1201)),
-        (Wish(0, 0, 1000, 200), 400, 1050, (900, 1201)),
-        (Wish(0, 0, 1000, 200), 900, 1350, (901, 1351)),
-        (Wish(0, 0, 1000, 200), 900, 5000, (901, 1501)),
-        (Wish(0, 0, 1000, 0), 900, 1050, (901, 1051)),
-        (Wish(0, 0, 1000, 300), 900, None, (901, 1301)),
-        (Wish(0, 0, 67, 200), None, 90, (1, 268)),
+        (SkipWish(0, 0, 1000, 200), 900, 1050, (901, 1201)),
+        (SkipWish(0, 0, 1000, 200), 400, 1050, (900, 1201)),
+        (SkipWish(0, 0, 1000, 200), 900, 1350, (901, 1351)),
+        (SkipWish(0, 0, 1000, 200), 900, 5000, (901, 1501)),
+        (SkipWish(0, 0, 1000, 0), 900, 1050, (901, 1051)),
+        (SkipWish(0, 0, 1000, 300), 900, None, (901, 1301)),
+        (SkipWish(0, 0, 67, 200), None, 90, (1, 268)),
     ],
     ids=["least", "old_checkpoint", "as_far_as_it_came", "most", "none_more", "reached_unknown", "no_checkpoint"],
 )
 def test_the_window_of_data_to_leave_out(
-    tmp_path: Path, wish: Wish, checkpoint_step: int | None, reached: int | None, left_out: tuple[int, int]
+    tmp_path: Path, wish: SkipWish, checkpoint_step: int | None, reached: int | None, left_out: tuple[int, int]
 ) -> None:
     start = None
     if checkpoint_step is not None:
