@@ -364,7 +364,7 @@ def _silent(
     if facts.progress.lines and not facts.exits and not facts.tasks and not cut_off(facts):
         fresh = facts.lines_total - facts.progress.last_line <= 60
         if running or (fresh and not _died(facts)):
-            weight = 0.75 if running else 0.3 if _alarmed(facts) else 0.5
+            weight = 0.75 if running else 0.3 if _alarmed(facts) else 0.65
             return Ending("no_failure", weight, _last_progress(facts), "the log ends while training goes on")
     return None
 

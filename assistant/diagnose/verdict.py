@@ -104,7 +104,7 @@ _ENDED = {
     How.STOPPED: "cancelled",
     **dict.fromkeys((How.FINISHED, How.GOES_ON, How.NOTHING_WRONG), "no_failure"),
 }
-_SURE = {How.FINISHED: 0.8, How.GOES_ON: 0.7, How.NOTHING_WRONG: 0.5, How.STOPPED: 0.7, How.KILLED: 0.6}
+_SURE = {How.FINISHED: 0.8, How.GOES_ON: 0.7, How.NOTHING_WRONG: 0.6, How.STOPPED: 0.7, How.KILLED: 0.6}
 
 
 def _by_outcome(found: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Knowledge) -> Diagnosis:
