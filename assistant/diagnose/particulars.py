@@ -16,7 +16,7 @@ from assistant.content.reasons import Reason
 from assistant.diagnose.divergence import spike_of
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.tracebacks import Frame
-from assistant.records import Category, Citation, Diagnosis
+from assistant.records import Action, Category, Citation, Diagnosis
 
 AROUND = 40
 """Lines before and behind the cited one that may fill a template."""
@@ -34,18 +34,52 @@ _OTHER = re.compile(rf"Process (\d{{1,10}}) has {_SIZE} memory in use")
 _RESERVED = re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated")
 _FOREIGN_GIB = 1.0
 """Memory of a GPU that others hold, from which on it is worth a word."""
-_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python3|^<|^/usr/lib|\.venv/lib|/miniconda3/lib/|importlib")
+_LIBRARY = re.compile(
+    r"(?:^|[/\\])(?:site|dist)-packages[/\\]|[/\\][Ll]ib(?:64)?[/\\](?:python)?3?|^<|\.p(?:yx|xi|xd)$|importlib|(?:^|/)(?:uvloop|asyncio)/"
+    r"|/(?:torch|transformers|accelerate|deepspeed|vllm|sglang|megatron|datasets|pytorch_lightning|lightning|ray)/\w[\w/]*\.py$"
+)
+_LATER = re.compile(r"CUDA error|HIP error|NCCL|KeyboardInterrupt", re.IGNORECASE)
+_NO_PLACE = frozenset({"cancelled", "time_limit", "preempted", "no_failure", "unknown", "out_of_memory_error", "killed", "hang"})
+LAST_CHECKPOINT = "from the last healthy checkpoint"
+SHOWN_OF_SAVE, SHOWN_OF_MESSAGE, MOST_OF_SOURCE, MOST_OF_LINE = 120, 240, 120, 1000
+_SAVED = re.compile(
+    r"\b(?:sav(?:ed|ing)|wrote|writing|stored)\b.{0,60}\b(?:check-?points?|ckpt|model|weights|state)|\b(?:check-?point|model|state)s?\b.{0,40}"
+    r"\b(?:saved|written|stored)\b|[Ss]aving .{0,40}checkpoint-\d",
+    re.IGNORECASE,
+)
+_NOT_SAVED = re.compile(r"\bnot\b|fail|error|will be|every \d|interval|skip", re.IGNORECASE)
 
 
 def with_particulars(found: Diagnosis, facts: Facts, reason: Reason | None, entries: Sequence[Advice]) -> Diagnosis:
     """Return a diagnosis whose advice says what this case shows; where it shows nothing more, the diagnosis as it is."""
     if reason is None or not found.advice.endswith(reason.remedy):
         return found
-    specific = next(_quoted(found, facts, entries), reason.remedy)
     deed = found.advice.removesuffix(reason.remedy).strip()
     if found.reason == "loss_spike" and _never_finite(facts):
-        deed, specific = "", NEVER_FINITE
-    return replace(found, advice=" ".join(words for words in (deed, specific, *_place(found, facts)) if words))
+        return replace(found, advice=NEVER_FINITE)
+    quoted = next(_quoted(found, facts, entries), "")
+    place = _place(found, facts)
+    if place and not quoted:
+        quoted = f"What has to be mended is what it says: {_body(found.root_cause[0].text, facts)[:SHOWN_OF_MESSAGE].rstrip('.')}."
+    specific = " ".join(words for words in (quoted, place) if words) or _remedy(found, reason)
+    return replace(found, advice=" ".join(words for words in (_with_checkpoint(deed, facts), specific) if words))
+
+
+def _remedy(found: Diagnosis, reason: Reason) -> str:
+    """Return the general remedy; of a device error that a person has to mend no word about restarts."""
+    if found.reason == "cuda_error" and found.action is Action.FIX_AND_RESUBMIT:
+        return "Run it once with CUDA_LAUNCH_BLOCKING=1: then the traceback ends at the call that the device refused."
+    return reason.remedy
+
+
+def _with_checkpoint(deed: str, facts: Facts) -> str:
+    """Return the deed with the checkpoint that the log shows, or with the word that it shows none."""
+    if LAST_CHECKPOINT not in deed or facts.case.job is not None or not facts.lines:
+        return deed
+    saves = [line for line in facts.lines if _SAVED.search(line.text[:MOST_OF_LINE]) and not _NOT_SAVED.search(line.text)]
+    if saves:
+        return f"{deed} The last save that the log shows: job.log:{saves[-1].number}: {saves[-1].text.strip()[-SHOWN_OF_SAVE:]}."
+    return f"{deed} The log shows no save: where there is none, it begins at the start."
 
 
 def _quoted(found: Diagnosis, facts: Facts, entries: Sequence[Advice]) -> Iterator[str]:
@@ -116,17 +150,30 @@ def _memory(text: str) -> str:
     return f"{sentence} Lower the micro batch or the sequence length, recompute activations, or shard more."
 
 
-def _place(found: Diagnosis, facts: Facts) -> Iterator[str]:
-    """Yield where the job's own code raised it."""
-    if found.category is Category.INFRASTRUCTURE:
-        return
-    for cited in found.root_cause[:1]:
-        raised = next((r for e in facts.episodes for r in e.raised if cited.file == "job.log" and r.line == cited.line), None)
-        frame = _own_frame(raised.frames) if raised is not None else None
-        if frame is not None and frame.line:
-            yield f"Raised from {frame.file}:{frame.line}" + (f" in {frame.function}()." if frame.function.isidentifier() else ".")
+def _place(found: Diagnosis, facts: Facts) -> str:
+    """Return where the job's own code raised it, and what stands there; else which library did."""
+    if found.category is Category.INFRASTRUCTURE or found.reason in _NO_PLACE or not found.root_cause:
+        return ""
+    cited = found.root_cause[0]
+    raised = next((r for e in facts.episodes for r in e.raised if cited.file == "job.log" and r.line == cited.line), None)
+    if raised is None or _LATER.search(cited.text):
+        return ""  # an error of the device shows at whatever call comes next
+    own = next((frame for frame in reversed(raised.frames) if not _LIBRARY.search(frame.file) and frame.line), None)
+    frame = own or next((frame for frame in reversed(raised.frames) if frame.line), None)
+    if frame is None:
+        return ""
+    source = _source(frame, facts)
+    where = f"{frame.file}:{frame.line}" + (f" in {frame.function}()" if frame.function.isidentifier() else "")
+    at = f"{where}, where the code says `{source}`" if source else where
+    return f"Raised from {at}." if own is not None else f"Raised inside a library, at {at}."
 
 
-def _own_frame(frames: Sequence[Frame]) -> Frame | None:
-    """Return the innermost frame of code that is no installed library."""
-    return next((frame for frame in reversed(frames) if not _LIBRARY.search(frame.file)), None)
+def _source(frame: Frame, facts: Facts) -> str:
+    """Return the line of source that a traceback shows behind a frame; empty where it shows none."""
+    named, behind = facts.line(frame.at), facts.line(frame.at + 1)
+    if named is None or behind is None:
+        return ""
+    head, body = facts.streams.body(named.text), facts.streams.body(behind.text)
+    text = body.text.strip()
+    plain = head.stream == body.stream and body.text[:1].isspace() and not text.startswith(("File ", "^", "~"))
+    return text[:MOST_OF_SOURCE] if plain else ""

@@ -48,6 +48,8 @@ class Frame:
     function: str
     line: int = 0
     """1-based, of the source."""
+    at: int = 0
+    """Line of the log that names it; the one behind it mostly holds the source."""
 
 
 @dataclass(slots=True)
@@ -169,7 +171,7 @@ class _Reader:
     def _inside(self, number: int, whole: str, text: str) -> None:
         if frame := _FRAME.match(text):
             entry = next((entry for entry in reversed(self._open) if entry.awaiting), self._open[-1])
-            entry.frames.append(Frame(frame.group(1), (frame.group(3) or "").strip(), int(frame.group(2))))
+            entry.frames.append(Frame(frame.group(1), (frame.group(3) or "").strip(), int(frame.group(2)), number))
             entry.episode.last = max(entry.episode.last, number)
             return
         waiting = next((entry for entry in self._open if entry.awaiting and entry.frames), None)

@@ -63,7 +63,7 @@ def test_the_place_is_the_innermost_frame_of_the_jobs_own_code(tmp_path: Path, k
     )
     advice = advised(tmp_path, knowledge, *lines)
     assert "They are 8x512 and 768x10." in advice
-    assert advice.endswith("Raised from /home/ada/run/train.py:41 in main().")
+    assert advice.endswith("Raised from /home/ada/run/train.py:41 in main(), where the code says `loss = model(batch)`.")
 
 
 def test_a_run_that_was_never_finite_is_not_sent_back_to_its_own_checkpoint(tmp_path: Path, knowledge: Knowledge) -> None:
@@ -78,3 +78,33 @@ def test_a_run_that_was_never_finite_is_not_sent_back_to_its_own_checkpoint(tmp_
 def test_a_line_that_names_nothing_leaves_the_general_remedy(tmp_path: Path, knowledge: Knowledge) -> None:
     advice = advised(tmp_path, knowledge, "RuntimeError: the flux capacitor is out of phase")
     assert advice == f"Do not restart: the owner has to change something first. {knowledge.reasons['runtime_error'].remedy}"
+
+
+@pytest.mark.parametrize(
+    ("saves", "words"),
+    [
+        (
+            ("Saving model checkpoint to out/checkpoint-40",),
+            "The last save that the log shows: job.log:2: Saving model checkpoint to out/checkpoint-40.",
+        ),
+        ((), "The log shows no save: where there is none, it begins at the start."),
+        (("could not save checkpoint",), "The log shows no save"),
+    ],
+)
+def test_a_restart_from_a_checkpoint_names_the_one_that_the_log_shows(
+    tmp_path: Path, knowledge: Knowledge, saves: tuple[str, ...], words: str
+) -> None:
+    end = "RuntimeError: NCCL error: remote process exited or there was a network error"
+    assert words in advised(tmp_path, knowledge, "step 40 loss 2.1", *saves, "step 41 loss 2.0", end)
+
+
+def test_where_only_a_library_speaks_its_line_is_named_as_such(tmp_path: Path, knowledge: Knowledge) -> None:
+    lines = (
+        "Traceback (most recent call last):",
+        '  File "/opt/env/lib/python3.11/site-packages/lab/reader.py", line 7, in read',
+        "    raise ValueError(name)",
+        "ValueError: odd header",
+    )
+    assert "Raised inside a library, at /opt/env/lib/python3.11/site-packages/lab/reader.py:7 in read()" in advised(
+        tmp_path, knowledge, *lines
+    )
