@@ -325,12 +325,12 @@ class SlurmScheduler:
 
     def _steps(self, row: Row) -> list[str]:
         """Return the ids of a running job's steps, without the batch script and what Slurm itself keeps running."""
-        done = self.commands.run(
-            "squeue", "--all", "--noheader", "--steps", f"--jobs={row.job.id.partition('+')[0]}", "--format=%i"
-        )
+        job_id = row.job.id.partition("+")[0]
+        done = self.commands.run("squeue", "--all", "--noheader", "--steps", f"--jobs={job_id}", "--format=%i")
         if done.status and not NO_SUCH_JOB.search(done.err):
             raise Unavailable(f"squeue failed, so the steps of job {row.job.id} are not known: {done.said}")
-        return sorted(step for step in done.out.split() if re.fullmatch(r"[\d_+]+\.\d+", step))
+        # the answer names what will be killed, so a step counts only by the id of its job, or of a part of a heterogeneous one
+        return sorted(step for step in done.out.split() if re.fullmatch(rf"{re.escape(job_id)}(\+\d+)?\.\d+", step))
 
     def _over(self, job_id: str) -> bool:
         """Tell whether a job has ended, or is about to: its processes were killed and its nodes are being cleared."""
