@@ -241,8 +241,8 @@ def slurm_stand_in(
         "submitted": {"State": "PENDING", "Reason": "JobHeldUser"},
         "released": {"State": "RUNNING", "NodeList": "node04", "StartTime": new["SubmitTime"]},
     }
-    for name, state in states.items():
-        squeue(folder, *listed, {**plain, **new, **state})
+    for name, fields in states.items():
+        squeue(folder, *listed, {**plain, **new, **fields})
         text = (folder / "squeue").read_text().replace("COMMENT", f"'\"$(cat {folder}/comment)\"'")
         program(folder, f"squeue-{name}", text)
     (folder / "steps").write_text("99.0\n99.1\n99.batch\n99.extern\n")
