@@ -32,6 +32,7 @@ from assistant.schedulers.slurm_submit import arguments_problem, submission, sub
 from assistant.schedulers.slurm_text import Marks, records
 
 JOB_ID = re.compile(r"(\d+)(?:_\d+|_\[[\d,:%-]+\]|\+\d+)?")
+STEP = re.compile(r"(?P<job>\d+(?:_\d+)?)(?:\+\d+)?\.\d+")
 
 
 class SlurmScheduler:
@@ -330,7 +331,8 @@ class SlurmScheduler:
         if done.status and not NO_SUCH_JOB.search(done.err):
             raise Unavailable(f"squeue failed, so the steps of job {row.job.id} are not known: {done.said}")
         # the answer names what will be killed, so a step counts only by the id of its job, or of a part of a heterogeneous one
-        return sorted(step for step in done.out.split() if re.fullmatch(rf"{re.escape(job_id)}(\+\d+)?\.\d+", step))
+        steps = [(STEP.fullmatch(word), word) for word in done.out.split()]
+        return sorted(word for match, word in steps if match is not None and match["job"] == job_id)
 
     def _over(self, job_id: str) -> bool:
         """Tell whether a job has ended, or is about to: its processes were killed and its nodes are being cleared."""
