@@ -7,7 +7,7 @@ from typing import Any
 from assistant.errors import ToolError
 from assistant.ports import EndsAtOnce
 from assistant.records import Call, Job, Risk, hold_mark, run_of
-from assistant.recover.identity import restart_of
+from assistant.recover.identity import CLOCKS_APART, restart_of
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
 
@@ -57,13 +57,20 @@ def is_over(context: Context, job: str, attempt: int) -> dict[str, Any] | None:
 
 @stop_restart.preview
 def stopping(context: Context, job: str, attempt: int) -> RenderedChange:
-    """Return the commands, and whose job they end."""
+    """Return the commands, and whose job they end.
+
+    Raises:
+        ToolError: The job is not the restart: nobody is asked about a job of somebody else as if it were our own.
+    """
     shown = context.scheduler.job(job)
-    method = "end_at_once" if isinstance(context.scheduler, EndsAtOnce) else "cancel"
-    note = (
-        f"our own restart of {shown.name} of {shown.user}, {shown.state} on {len(shown.nodes)} nodes: it saves over its checkpoints"
-    )
-    return RenderedChange(context.scheduler.command_lines(method, job), note)
+    if shown.state.ended:
+        return RenderedChange(note=f"job {job} is {shown.state}: there is nothing to stop")
+    _must_be_own(context, shown, attempt)
+    at_once = isinstance(context.scheduler, EndsAtOnce)
+    commands = context.scheduler.command_lines("end_at_once" if at_once else "cancel", job)
+    how = "ended without SIGTERM, so that it saves no more" if at_once else "ended with SIGTERM, on which it may save once more"
+    nodes = f"{len(shown.nodes)} node{'' if len(shown.nodes) == 1 else 's'}"
+    return RenderedChange(commands, f"our own restart of {shown.name} of {shown.user}, {shown.state} on {nodes}, {how}")
 
 
 def _must_be_own(context: Context, job: Job, attempt: int) -> Call:
@@ -79,7 +86,10 @@ def _must_be_own(context: Context, job: Job, attempt: int) -> Call:
         raise ToolError(f"job {job.id} is the restart of incident {call.incident}, not of {context.incident}, and is left alone")
     # a job queued again by us carries the mark of the attempt; a new one counts from 0
     own = job.attempt == 0 if call.tool == "resubmit_job" else hold_mark(job.attempt) in job.comment.split()
-    if not own or job.attempt != attempt:
+    outcome = context.history.outcome(call.id)
+    # Slurm counts a requeue as a submission: of an attempt that was queued behind the call's end another one is the author
+    later = outcome is not None and job.submitted is not None and job.submitted > outcome.at + CLOCKS_APART
+    if not own or later or job.attempt != attempt:
         raise ToolError(
             f"job {job.id} was queued again since (attempt {job.attempt}) by its owner or the scheduler, and is left alone"
         )

@@ -85,8 +85,7 @@ class RequeueRecords:
     def _remember(self, engine: Engine, job: Job, now: datetime) -> None:
         before = self.attempts.get(job.id)
         if job.state is JobState.RUNNING:
-            view = engine.watcher.view(job.id, job.attempt)
-            step = view.last.step if view is not None and view.last is not None else None
+            step = _watched_step(engine, job)
             if step is None and before is not None and before.job.attempt == job.attempt:
                 step = before.step
             self.attempts[job.id] = _Attempt(job, step, now)
@@ -94,21 +93,59 @@ class RequeueRecords:
             del self.attempts[job.id]  # what a person ended and queues again is no requeue of the scheduler
 
     def _reckon(self, engine: Engine, job: Job, now: datetime) -> None:
-        """Add what was lost to the record once the job is past the step where it was, or over."""
+        """Add what was lost to the record once the job's own steps are past the one where it was, or it is over."""
         key = (job.id, job.attempt)
         if key not in self.open_costs:
             self.open_costs[key] = _unreckoned(engine, job)
         evidence = self.open_costs[key]
         if evidence is None:
             return
-        view = engine.watcher.view(job.id, job.attempt)
-        step = view.last.step if view is not None and view.last is not None else None
-        goal = evidence.facts.get("last_step")
-        back = step is not None and (goal is None or step >= int(goal))
-        if not back and not job.state.ended:
+        back = not job.state.ended
+        if _is_earlier(job, evidence) or (back and not _shows_return(engine, job, evidence)):
             return
+        full = engine.scheduler.job(job.id)
+        own = _own_steps(engine, full)
+        if full.attempt != job.attempt or (back and not _is_back(own, evidence) and (own or not self._went_on(engine, job))):
+            return  # what there is to read is still of the attempt before
         self.open_costs[key] = None
-        _keep_cost(engine, job, evidence, until=now if back else job.ended or now, back=back)
+        _keep_cost(engine, full, evidence, own, until=now if back else job.ended or now, back=back)
+
+    def _went_on(self, engine: Engine, job: Job) -> bool:
+        """Tell whether the step has grown since the last look at this attempt: what the attempt before left grows no more.
+
+        Of a log that is appended to nothing else tells the lines of the attempts apart.
+        """
+        step, before = _watched_step(engine, job), self.attempts.get(job.id)
+        if step is None or before is None or before.step is None or before.job.attempt != job.attempt:
+            return False
+        return before.job.started == job.started and step > before.step
+
+
+def _watched_step(engine: Engine, job: Job) -> int | None:
+    view = engine.watcher.view(job.id, job.attempt)
+    return view.last.step if view is not None and view.last is not None else None
+
+
+def _is_earlier(job: Job, evidence: Evidence) -> bool:
+    """Tell whether what runs is the attempt before: Slurm counts the new one while it still clears that one away."""
+    before = evidence.facts.get("started")
+    return job.started is not None and before is not None and job.started <= datetime.fromisoformat(str(before))
+
+
+def _shows_return(engine: Engine, job: Job, evidence: Evidence) -> bool:
+    """Tell whether the watch has read the last step of the attempt before; it may have read it in what that attempt wrote."""
+    step, goal = _watched_step(engine, job), evidence.facts.get("last_step")
+    return step is not None and (goal is None or step >= int(goal))
+
+
+def _own_steps(engine: Engine, job: Job) -> list[int]:
+    """Return the steps that an attempt is proven to have logged; none where lines of earlier ones may stand among its own."""
+    return [point.step for point in log_points(job, marks=marks_before(engine.store, job), sure=job.dated_logs)]
+
+
+def _is_back(own: Sequence[int], evidence: Evidence) -> bool:
+    goal = evidence.facts.get("last_step")
+    return bool(own) and (goal is None or max(own) >= int(goal))
 
 
 def _recorded(engine: Engine, before: _Attempt, job: Job) -> Evidence | None:
@@ -124,6 +161,7 @@ def _recorded(engine: Engine, before: _Attempt, job: Job) -> Evidence | None:
         "attempt": before.job.attempt,
         "nodes": list(nodes),
         "last_step": before.step,
+        "started": before.job.started.isoformat() if before.job.started is not None else None,
         "ended": before.at.isoformat(),
         "cause": cause,
     }
@@ -174,17 +212,16 @@ def _unreckoned(engine: Engine, job: Job) -> Evidence | None:
     return None
 
 
-def _keep_cost(engine: Engine, job: Job, evidence: Evidence, *, until: datetime, back: bool) -> None:
-    full = engine.scheduler.job(job.id)
+def _keep_cost(engine: Engine, job: Job, evidence: Evidence, own: Sequence[int], *, until: datetime, back: bool) -> None:
     facts: Mapping[str, Any] = evidence.facts
-    points = log_points(full, marks=marks_before(engine.store, full), sure=full.dated_logs)
-    first = min((point.step for point in points), default=None)
     last = facts.get("last_step")
     # the first step logged may not be the first made: what is lost is at most the logging interval more
-    steps = max(0, int(last) - first + 1) if last is not None and first is not None else None
+    steps = max(0, int(last) - min(own) + 1) if last is not None and own else None
     minutes = max(0.0, (until - datetime.fromisoformat(str(facts["ended"]))).total_seconds() / 60)
-    cost = cost_in_words(full, steps, minutes)
+    cost = cost_in_words(job, steps, minutes)
     where = "" if back else f"; job {job.id} {job.state} before it was back at step {last}"
+    if not back and _is_back(own, evidence):
+        where = f"; job {job.id} {job.state}, and when it was back at step {last} was not noticed"
     engine.store.add_evidence(evidence.incident, COST, f"lost: {cost}{where}", {"steps": steps, "minutes": round(minutes, 1)})
     incident: Incident = engine.store.incident(evidence.incident)
     if incident.state is IncidentState.CLOSED:

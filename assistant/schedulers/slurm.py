@@ -32,6 +32,7 @@ from assistant.schedulers.slurm_submit import arguments_problem, submission, sub
 from assistant.schedulers.slurm_text import Marks, records
 
 JOB_ID = re.compile(r"(\d+)(?:_\d+|_\[[\d,:%-]+\]|\+\d+)?")
+STEP = re.compile(r"(?P<job>\d+(?:_\d+)?)(?:\+\d+)?\.\d+")
 
 
 class SlurmScheduler:
@@ -325,12 +326,13 @@ class SlurmScheduler:
 
     def _steps(self, row: Row) -> list[str]:
         """Return the ids of a running job's steps, without the batch script and what Slurm itself keeps running."""
-        done = self.commands.run(
-            "squeue", "--all", "--noheader", "--steps", f"--jobs={row.job.id.partition('+')[0]}", "--format=%i"
-        )
+        job_id = row.job.id.partition("+")[0]
+        done = self.commands.run("squeue", "--all", "--noheader", "--steps", f"--jobs={job_id}", "--format=%i")
         if done.status and not NO_SUCH_JOB.search(done.err):
             raise Unavailable(f"squeue failed, so the steps of job {row.job.id} are not known: {done.said}")
-        return sorted(step for step in done.out.split() if re.fullmatch(r"[\d_+]+\.\d+", step))
+        # the answer names what will be killed, so a step counts only by the id of its job, or of a part of a heterogeneous one
+        steps = [(STEP.fullmatch(word), word) for word in done.out.split()]
+        return sorted(word for match, word in steps if match is not None and match["job"] == job_id)
 
     def _over(self, job_id: str) -> bool:
         """Tell whether a job has ended, or is about to: its processes were killed and its nodes are being cleared."""

@@ -8,7 +8,7 @@ import random
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from assistant.evaluation.staging import Model
 from assistant.gate import Gate, Park
 from assistant.policy import Mode, Policy
 from assistant.ports import Approver, JumpingClock, Scheduler
-from assistant.records import Job, JobSpec, Reservation
+from assistant.records import Job, JobSpec, JobState, Reservation
 from assistant.rendering import command_line, method_lines
 from assistant.schedulers.local import LocalScheduler
 from assistant.schedulers.simulated import SimulatedCluster
@@ -34,6 +34,8 @@ from tests.own_cordons import earlier_cordon
 from tests.unit.test_slurm_commands import CONFIG, program, squeue
 
 START = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
+RESTARTED = START + timedelta(hours=2, minutes=2)
+"""When a call that was asked for at once runs, two hours behind its question."""
 BY = "cli:alice"
 
 
@@ -53,6 +55,10 @@ class Recorder(SimulatedCluster):
         self.ran += method_lines("cancel", [job_id], {})
         super().cancel(job_id)
 
+    def end_at_once(self, job_id: str) -> None:
+        self.ran += method_lines("end_at_once", [job_id], {})
+        super().cancel(job_id)
+
     def cordon(self, node: str, reason: str) -> None:
         self.ran += method_lines("cordon", [node, reason], {})
         super().cordon(node, reason)
@@ -65,7 +71,8 @@ class Recorder(SimulatedCluster):
         self.ran += method_lines("requeue", [job_id], {**({"hold": hold} if hold else {}), **named})
         super().set_cancelled(job_id)
         super().set_requeued(job_id, hold=hold)
-        self._jobs[job_id] = replace(self.job(job_id), comment=named.get("comment") or self.job(job_id).comment)
+        job = self.job(job_id)
+        self._jobs[job_id] = replace(job, comment=named.get("comment") or job.comment, submitted=self.clock.now())  # as in Slurm
 
     def dependents(self, job_id: str) -> Sequence[Job]:
         return [self.job(waiting) for waiting in self.waiting]
@@ -114,14 +121,15 @@ class Scene:
         return self.store.call(self.store.approval(approval).call).preview
 
 
-def scene_of(kind: str, folder: Path) -> Scene:
+def scene_of(kind: str, folder: Path, *, name: str = "llm") -> Scene:
+    """Build a scene; a `name` of the failed job that is not printable stands only on the simulated cluster."""
     clock = JumpingClock(START)
     checkpoints = folder / "ckpt"
     checkpoints.mkdir()
     recorder = Recorder(clock, folder / "logs")
     script = f"#!/bin/sh\n#NIGHTSHIFT checkpoints={checkpoints}\nsrun train ${{NIGHTSHIFT_ARGS:-}}\n"
-    recorder.plan("llm", Run(fails_at=50, checkpoints=checkpoints), Run())
-    spec = JobSpec("llm", script, nodes=1, work_dir=folder, user="root", comment="run 7", environment={"TOKEN": "hunter2"})
+    recorder.plan(name, Run(fails_at=50, checkpoints=checkpoints), Run(steps=10**6))
+    spec = JobSpec(name, script, nodes=1, work_dir=folder, user="root", comment="run 7", environment={"TOKEN": "hunter2"})
     jobs = {"failed": recorder.submit(spec)}
     clock.sleep(120)
     recorder.plan("other", Run(steps=10**6))
@@ -142,7 +150,7 @@ def scene_of(kind: str, folder: Path) -> Scene:
     if kind == "slurm":
         scheduler, ran = slurm_stand_in(folder / "slurm", spec, script, jobs, standing)
     elif kind == "local":
-        scheduler, ran = local_cluster(folder, spec, jobs, standing)
+        scheduler, ran = local_cluster(folder, spec, jobs, standing, clock)
     run = RunFolder(folder / "run9")
     run.job(1).mkdir(parents=True, exist_ok=True)
     (run.job(1) / "job.json").write_text(json.dumps({"kind": "clean", "node": "", "exclude": [], "gpus": 1}))
@@ -150,7 +158,9 @@ def scene_of(kind: str, folder: Path) -> Scene:
     return Scene(kind, folder, clock, store, scheduler, recorder, ran, jobs, checkpoints)
 
 
-def local_cluster(folder: Path, spec: JobSpec, jobs: dict[str, str], standing: str) -> tuple[Scheduler, Callable[[], list[str]]]:
+def local_cluster(
+    folder: Path, spec: JobSpec, jobs: dict[str, str], standing: str, clock: JumpingClock
+) -> tuple[Scheduler, Callable[[], list[str]]]:
     ran: list[str] = []
 
     class Local(LocalScheduler):
@@ -170,11 +180,11 @@ def local_cluster(folder: Path, spec: JobSpec, jobs: dict[str, str], standing: s
             ran.extend(method_lines("uncordon", [node], {}))
             super().uncordon(node)
 
-    cluster = Local(folder / "local", JumpingClock(START), nodes=6)
+    cluster = Local(folder / "local", clock, nodes=6)
     for node in cluster.nodes():
         cluster.cordon(node.name, standing)  # so that nothing is really started
     (folder / "elsewhere").mkdir()
-    jobs["failed"] = cluster.submit(spec)
+    jobs["failed"] = cluster.submit(replace(spec, script=spec.script.replace("srun", "sleep 120; srun")))
     cluster.cancel(jobs["failed"])
     jobs["running"] = cluster.submit(JobSpec("other", "#!/bin/sh\n", work_dir=folder / "elsewhere"))
     (folder / "run9").mkdir()
@@ -207,7 +217,8 @@ def slurm_stand_in(
     cases = (
         f"case \"$1 $2\" in 'show config') printf '{CONFIG}';;"
         f" 'show node') cat {folder}/nodes/*;; 'show job') echo '{shown}';; 'write batch_script') {scripts};;"
-        f" 'show '*) echo none;; 'update NodeName='*) {note}; {update};; *) {note};; esac"
+        f" 'show '*) echo none;; 'update NodeName='*) {note}; {update};;"
+        f" 'release 99') {note}; touch {folder}/released;; *) {note};; esac"
     )
     program(folder, "scontrol", cases)
     program(folder, "scancel", note)
@@ -224,23 +235,31 @@ def slurm_stand_in(
     listed = [{**plain, "JobArrayID": jobs[name], "JobID": jobs[name], **row} for name, row in rows.items()]
     squeue(folder, *listed)
     (folder / "squeue").rename(folder / "squeue-jobs")
-    held = {"State": "PENDING", "Reason": "JobHeldUser", "Name": "llm", "WorkDir": str(spec.work_dir), "Comment": "COMMENT"}
-    squeue(folder, *listed, {**plain, "JobArrayID": "99", "JobID": "99", **held, "SubmitTime": "1773151320"})
-    text = (folder / "squeue").read_text().replace("COMMENT", f"'\"$(cat {folder}/comment)\"'")
-    program(folder, "squeue-submitted", text)
+    new = {"JobArrayID": "99", "JobID": "99", "Name": "llm", "WorkDir": str(spec.work_dir), "Comment": "COMMENT"}
+    new |= {"SubmitTime": str(int(RESTARTED.timestamp()))}
+    states = {
+        "submitted": {"State": "PENDING", "Reason": "JobHeldUser"},
+        "released": {"State": "RUNNING", "NodeList": "node04", "StartTime": new["SubmitTime"]},
+    }
+    for name, fields in states.items():
+        squeue(folder, *listed, {**plain, **new, **fields})
+        text = (folder / "squeue").read_text().replace("COMMENT", f"'\"$(cat {folder}/comment)\"'")
+        program(folder, f"squeue-{name}", text)
+    (folder / "steps").write_text("99.0\n99.1\n99.batch\n99.extern\n")
     busy = "".join(f"{jobs[name]}${{m}}{row['NodeList']}${{m}}.\n" for name, row in rows.items() if "NodeList" in row)
     marked = 'for word; do :; done; m=$(echo "$word" | grep -o "<[0-9a-f]*>" | head -n 1)'
     program(
         folder,
         "squeue",
-        f'{marked}\ncase "$word" in *:0$m,NodeList:0$m.) echo "J${{m}}N$m."; printf "%s" "{busy}";;'
-        f' *) if [ -e {folder}/comment ]; then exec {folder}/squeue-submitted "$@"; fi; exec {folder}/squeue-jobs "$@";; esac',
+        f'{marked}\ncase "$word" in *:0$m,NodeList:0$m.) echo "J${{m}}N$m."; printf "%s" "{busy}"; exit;; esac\n'
+        f'case "$*" in *--steps*) exec cat {folder}/steps;; esac\nif [ -e {folder}/released ]; then name=released;'
+        f' elif [ -e {folder}/comment ]; then name=submitted; else name=jobs; fi; exec {folder}/squeue-$name "$@"',
     )
     cluster = SlurmScheduler(SlurmSettings(folder=folder, users=("*",), timeout_s=10.0), JumpingClock(START))
 
     def ran() -> list[str]:
         lines = log.read_text().split("\n") if log.exists() else []
-        return [command_line(line.split("\x1e")[:-1]) for line in lines]
+        return [command_line(line.split("\x1e")[:-1]) for line in lines if line]
 
     return cluster, ran
 
@@ -255,6 +274,8 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     "resubmit": ("resubmit_job", {"job": "{failed}", "checkpoint": "last", "exclude": ["node03"]}),
     "from the start": ("resubmit_job", {"job": "{failed}", "checkpoint": "none"}),
     "evaluate": ("submit_evaluation_job", {"run": "{folder}/run9", "number": 1}),
+    "stop restart": ("stop_restart", {"job": "{restart}", "attempt": 0}),
+    "stop requeued": ("stop_restart", {"job": "{restart}", "attempt": 1}),
     "end evaluation": ("end_evaluation_job", {"run": "{folder}/run9", "number": 1}),
     "test": ("two_round_test", {"nodes": ["node04", "node06"], "program": "ring"}),
 }
@@ -268,7 +289,10 @@ ON_FILES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 """Changes of files, which no scheduler sees: what runs is told by what the folder holds before and after."""
-NOT_ON = {"local": {"requeue", "requeue ended", "resubmit", "test"}, "slurm": {"requeue", "requeue ended", "resubmit"}}
+RESTARTS = {"stop restart": "from the start", "stop requeued": "requeue ended"}
+"""The change by which this Nightshift has started the job before that another one is about."""
+_REQUEUES = {"requeue", "requeue ended", "stop requeued"}
+NOT_ON = {"local": {*_REQUEUES, "resubmit", "test"}, "slurm": {*_REQUEUES, "resubmit"}}
 """What a kind of cluster here cannot do: no requeue (tests/live/test_slurm.py has it), no checkpoints of its own, no answers of
 nodes."""
 
@@ -304,8 +328,23 @@ def tree_of(folder: Path) -> dict[str, str]:
     }
 
 
+def restart(scene: Scene, name: str) -> str:
+    """Start the failed job again by the gate, and return the id of what runs now; the commands of that are forgotten."""
+    tool, arguments = arguments_of(scene, name)
+    scene.clock.sleep((RESTARTED - scene.clock.now()).total_seconds())
+    outcome = scene.gate(Mode.ACT).call(tool, arguments, why="test", by=BY)
+    assert outcome.ok, outcome.error
+    job, ran = str(outcome.value["job"]), scene.ran
+    assert scene.scheduler.job(job).state is JobState.RUNNING
+    before = len(ran())
+    scene.ran = lambda: ran()[before:]
+    return job
+
+
 def arguments_of(scene: Scene, name: str) -> tuple[str, dict[str, Any]]:
     tool, arguments = CHANGES[name]
+    if name in RESTARTS:
+        scene.jobs["restart"] = restart(scene, RESTARTS[name])
     if name in ("from the start", "requeue ended"):  # only a job that saved nothing begins there
         shutil.rmtree(scene.checkpoints)
         log = scene.scheduler.job(scene.jobs["failed"]).log

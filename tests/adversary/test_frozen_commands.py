@@ -6,15 +6,16 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from assistant.errors import Denied, Parked, RestartPending, UsageError
+from assistant.errors import Denied, Parked, RestartPending, ToolError, UsageError
 from assistant.policy import Mode
 from assistant.ports import JumpingClock
-from assistant.records import Call, CallStatus, Decision, JobSpec, Risk, Verdict, hold_comment, tag_of
+from assistant.records import Call, CallStatus, Decision, Job, JobSpec, Risk, Verdict, hold_comment, tag_of, tags_in
 from assistant.rendering import NEW_JOB, RenderedChange, method_lines
 from assistant.store import Store
 from assistant.store.calls import command_digest
@@ -28,7 +29,14 @@ def test_every_changing_tool_is_tried() -> None:
     assert {tool for tool, _ in [*CHANGES.values(), *ON_FILES.values()]} == changing
 
 
-FAST = {("resubmit", "simulated"), ("test", "simulated"), ("cordon", "local"), ("from the start", "slurm"), ("cordon", "slurm")}
+FAST = {
+    ("resubmit", "simulated"),
+    ("test", "simulated"),
+    ("cordon", "local"),
+    ("from the start", "slurm"),
+    ("cordon", "slurm"),
+    ("stop restart", "slurm"),
+}
 """What the fast tests look at; each kind with its own way of rendering is among them, all pairs are among the slow ones."""
 
 
@@ -112,6 +120,89 @@ def test_whenever_a_node_changes_no_command_runs_but_a_shown_one(name: str, look
     with suppress(Denied, Parked):
         scene.gate().go_on(asked.call)
     assert [line for line in scene.ran() if line] in ([], [shown.partition("  # ")[0]])
+
+
+@pytest.mark.parametrize("look", range(1, 5))
+@pytest.mark.parametrize("steps", ["99.0\n99.1\n99.2\n", *(pytest.param(one, marks=pytest.mark.slow) for one in ("", "99.1\n"))])
+def test_whenever_a_restarts_steps_change_no_command_runs_but_a_shown_one(steps: str, look: int, tmp_path: Path) -> None:
+    scene = scene_of("slurm", tmp_path)
+    tool, arguments = arguments_of(scene, "stop restart")
+    approval = scene.asks(tool, arguments)
+    shown, asked = scene.shown(approval), scene.store.approval(approval)
+    scene.store.answer(approval, Verdict.ALLOW, BY, digest=asked.digest)
+    folder = tmp_path / "slurm"
+    (folder / "later").write_text(steps)
+    counted = f"echo >> {folder}/looks; [ $(wc -l < {folder}/looks) -eq {look} ] && cp {folder}/later {folder}/steps"
+    text = (folder / "squeue").read_text().removeprefix("#!/bin/sh\n")
+    program(folder, "squeue", f'case "$*" in *--steps*) {counted};; esac\n{text}')
+    with suppress(Denied, Parked):
+        scene.gate().go_on(asked.call)
+    given = shown.partition("  # ")[0].split("; ")
+    # steps that are gone need no command
+    assert scene.ran() in ([], given, [line for line in given if "--signal=KILL 99.0" not in line])
+
+
+def test_no_step_of_another_job_is_killed_with_a_restart(tmp_path: Path) -> None:
+    scene = scene_of("slurm", tmp_path)
+    tool, arguments = arguments_of(scene, "stop restart")
+    own = scene.shown(scene.asks(tool, arguments))
+    (tmp_path / "slurm/steps").write_text("99.0\n7.0\n99.1\n99_1.0\n990.0\n9.9\n99.extern\n*.0\n")
+    assert scene.gate().preview(tool, arguments, by=BY).text == own
+
+
+OTHERS: dict[str, Callable[[Job], Job]] = {
+    "its owner queued it again": lambda job: replace(job, attempt=job.attempt + 1),
+    "the mark of a later attempt": lambda job: replace(
+        job, attempt=job.attempt + 1, comment=hold_comment(job.comment, str(tags_in(job.comment)[0]), job.attempt + 1)
+    ),
+    "another name": lambda job: replace(job, name="llm; scancel 3"),
+    "another user": lambda job: replace(job, user="eve"),
+    "another folder": lambda job: replace(job, work_dir=Path("/elsewhere")),
+    "no tag": lambda job: replace(job, comment="run 7"),
+    "the tag of another store": lambda job: replace(job, comment=f"run 7 {tag_of('otherstore', None, 2)}"),
+    "the tag of another call": lambda job: replace(job, comment=f"run 7 {tag_of(tags_in(job.comment)[0].store, None, 1)}"),
+    "an id given again": lambda job: replace(job, submitted=START + timedelta(days=1)),
+}
+
+
+@pytest.mark.parametrize("name", ["stop restart", pytest.param("stop requeued", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("change", OTHERS)
+def test_a_job_that_is_no_restart_any_more_is_not_stopped_by_an_earlier_yes(change: str, name: str, tmp_path: Path) -> None:
+    scene = scene_of("simulated", tmp_path)
+    tool, arguments = arguments_of(scene, name)
+    approval = scene.asks(tool, arguments)
+    asked, recorder, job = scene.store.approval(approval), scene.transport, scene.jobs["restart"]
+    assert scene.store.answer(approval, Verdict.ALLOW, BY, digest=asked.digest)
+    recorder._jobs[job] = OTHERS[change](recorder.job(job))
+    with suppress(Denied, Parked):
+        assert not scene.gate().go_on(asked.call).ok
+    assert scene.ran() == []
+    assert not recorder.job(job).state.ended
+
+
+@pytest.mark.parametrize("name", ["x\nend_at_once 2  # ", "x; end_at_once 2", "\x1b[2Jend_at_once 2", "$(end_at_once 2)"])
+def test_nothing_that_a_job_is_called_stands_in_the_command_that_stops_it(name: str, tmp_path: Path) -> None:
+    scene = scene_of("simulated", tmp_path, name=name)
+    tool, arguments = arguments_of(scene, "stop restart")
+    approval = scene.asks(tool, arguments)
+    shown, asked = scene.shown(approval), scene.store.approval(approval)
+    assert shown.startswith(f"end_at_once {scene.jobs['restart']}  # our own restart of ")
+    assert shown.isprintable()
+    assert scene.store.answer(approval, Verdict.ALLOW, BY, digest=asked.digest)
+    assert scene.gate().go_on(asked.call).ok
+    assert scene.ran() == [f"end_at_once {scene.jobs['restart']}"]
+
+
+@pytest.mark.parametrize("job", ["running", "failed", "waiting", "evaluation"])
+def test_nobody_is_asked_about_a_job_of_others_as_a_restart(job: str, tmp_path: Path) -> None:
+    scene = scene_of("simulated", tmp_path)
+    gate, arguments = scene.gate(), {"job": scene.jobs[job], "attempt": 0}
+    with suppress(ToolError):
+        assert "our own" not in gate.preview("stop_restart", arguments, by=BY).text
+    with suppress(ToolError):
+        gate.call("stop_restart", arguments, why="test", by="agent:x")
+    assert not [call for call in scene.store.calls() if "our own" in call.preview]
+    assert (scene.store.approvals(), scene.ran()) == ([], [])
 
 
 class Meddler:

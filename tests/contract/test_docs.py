@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from assistant.doors.cli.main import COMMANDS
+from assistant.policy import load_policy
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -37,6 +38,13 @@ def test_each_promise_of_security_names_a_test_that_exists() -> None:
     named = re.findall(r"`(test_\w+)`", "\n".join(promises))
     assert len(promises) > 30
     assert [name for name in named if not re.search(rf"def {name}\(", sources)] == []
+
+
+def test_the_page_of_the_policy_names_every_action_class() -> None:
+    page = (ROOT / "docs" / "policy.md").read_text(encoding="utf-8")
+    listed = re.search(r"The action classes: (.*?)\.", page, re.DOTALL)
+    assert listed is not None
+    assert set(re.findall(r"`(\w+)`", listed[1])) == set(load_policy().kind)
 
 
 def test_make_targets_that_are_shown_exist() -> None:
