@@ -46,6 +46,8 @@ class Advice:
     around: tuple[str, ...] = ()
     """Patterns of lines near the cited one, which fill further groups."""
     caseless: bool = False
+    wall: bool = False
+    """Whether a restart would meet the same again, so that a person has to change something first."""
     nearby: bool = False
     """Whether the pattern may as well match a line around the cited one."""
 

@@ -16,6 +16,7 @@ from assistant.content.reasons import Reason
 from assistant.diagnose.divergence import spike_of
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.tracebacks import Frame
+from assistant.diagnose.wording import DEEDS
 from assistant.records import Action, Category, Citation, Diagnosis
 
 AROUND = 40
@@ -57,7 +58,10 @@ def with_particulars(found: Diagnosis, facts: Facts, reason: Reason | None, entr
     deed = found.advice.removesuffix(reason.remedy).strip()
     if found.reason == "loss_spike" and _never_finite(facts):
         return replace(found, advice=NEVER_FINITE)
-    quoted = next(_quoted(found, facts, entries), "")
+    quoted, wall = next(_quoted(found, facts, entries), ("", False))
+    if wall and found.action in (Action.RESTART_SAME_NODES, Action.WAIT_AND_RETRY):
+        found = replace(found, action=Action.FIX_AND_RESUBMIT)
+        deed = DEEDS[found.action]
     place = _place(found, facts)
     if place and not quoted:
         quoted = f"What has to be mended is what it says: {_body(found.root_cause[0].text, facts)[:SHOWN_OF_MESSAGE].rstrip('.')}."
@@ -82,16 +86,18 @@ def _with_checkpoint(deed: str, facts: Facts) -> str:
     return f"{deed} The log shows no save: where there is none, it begins at the start."
 
 
-def _quoted(found: Diagnosis, facts: Facts, entries: Sequence[Advice]) -> Iterator[str]:
-    """Yield what the first cited line that says enough asks for."""
+def _quoted(found: Diagnosis, facts: Facts, entries: Sequence[Advice]) -> Iterator[tuple[str, bool]]:
+    """Yield what the first cited line that says enough asks for, and whether a restart would meet the same again."""
     fitting = [entry for entry in entries if found.reason in entry.reasons or not entry.reasons]
     for cited in found.root_cause[:3]:
         near = _near(cited, facts)
-        said = _memory(cited.text) if found.reason == "out_of_memory_error" else ""
-        said = said or next((words for entry in fitting if (words := entry.fill(_body(cited.text, facts), near))), "")
-        if said:
-            yield said
+        if found.reason == "out_of_memory_error" and (account := _memory(cited.text)):
+            yield account, False
             return
+        for entry in fitting:
+            if words := entry.fill(_body(cited.text, facts), near):
+                yield words, entry.wall
+                return
 
 
 def _body(text: str, facts: Facts) -> str:

@@ -8,7 +8,7 @@ from assistant.content.reasons import Reason
 from assistant.diagnose.facts import Facts
 from assistant.records import Action, Citation, NodeFinding
 
-_DEEDS = {
+DEEDS = {
     Action.RESTART_SAME_NODES: "Restart from the last healthy checkpoint on the same nodes.",
     Action.CORDON_AND_RESTART: "Set the node aside and restart from the last healthy checkpoint without it.",
     Action.ROLLBACK_AND_SKIP_DATA: "Go back to a checkpoint before the spike and skip the data in between.",
@@ -36,7 +36,7 @@ def summary(
 
 def advice(reason: Reason, action: Action, nodes: Sequence[NodeFinding]) -> str:
     """Return what to do: the deed with its nodes, then the reason's remedy."""
-    deed = _DEEDS[action]
+    deed = DEEDS[action]
     if action is Action.CORDON_AND_RESTART:
         names = ", ".join(node.node for node in nodes)
         deed = (

@@ -108,3 +108,11 @@ def test_where_only_a_library_speaks_its_line_is_named_as_such(tmp_path: Path, k
     assert "Raised inside a library, at /opt/env/lib/python3.11/site-packages/lab/reader.py:7 in read()" in advised(
         tmp_path, knowledge, *lines
     )
+
+
+def test_a_restart_that_would_meet_the_same_wall_is_not_advised(tmp_path: Path, knowledge: Knowledge) -> None:
+    bus = "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm)."
+    (tmp_path / "job.log").write_text(f"step 3 loss 2.1\n{bus}\n", encoding="utf-8")
+    found = diagnose(Case.from_path(tmp_path), knowledge)
+    assert (found.reason, found.action) == ("dataloader_killed", "fix_and_resubmit")
+    assert found.advice.startswith("Do not restart: the owner has to change something first. /dev/shm is too small")
