@@ -417,6 +417,7 @@ async def chatted(world: World, folder: Path, part: str) -> dict[str, str]:
 
     talks = Talks(folder)
     async with opened(scene, size=(160, 40), thread="night", talks=talks, agent=agent) as (app, pilot):
+        await until(pilot, lambda: "job_ended" in drawn(app) and "scontrol" in drawn(app), "the first look")
         for panel in PANELS if part == "panels" else ():
             app.action_panel(panel)
             views[f"panel {panel}"] = await drawn_at_rest(pilot, app)
