@@ -77,7 +77,9 @@ _FORMATS = (
     _Format(
         "oss",
         re.compile(
-            r"\b(?i:steps?|iter|iteration|it|batch|global step|update)(?:[:=\[ ]|\(train\))+(\d{1,15})(?![\d.]*[:\d]\d)", re.ASCII
+            r"\b(?i:steps?|iter|iteration|it|batch|global step|update)(?:[:=\[ ]|\(train\))+(\d{1,15})"
+            r"(?![\d.]*[:\d]\d|[\d.]*\s?%)",
+            re.ASCII,
         ),
         _after(r"\b(?:(?:lm|train|training|total|avg|mean)[_ /-])?[lL]oss(?: is)?\s{0,16}+[:=]?"),
         _after(r"\b(?:(?:global |total )?grad(?:ient)?[_ ]?norm|gnorm)\s{0,16}+[:=]?"),
@@ -104,7 +106,7 @@ _BAR = re.compile(
     r"(?:^|[\]\s:])((?:Epoch (?P<epoch>\d{1,9})|[Tt]rain\w*|[Ss]teps?)?[^|%]{0,60}?)\s{0,8}"
     r"\b\d{1,3}%\|[^|]{0,400}\|\s{0,8}(?P<at>\d{1,15})/(?P<of>\d{1,15}) \["
 )
-_BAR_LOSS = _after(r"[ ,\[](?:train_|reduced_train_)?[lL]oss(?:_step)?=")
+_BAR_LOSS = _after(r"[ ,\[](?:train_|step_|reduced_train_)?[lL]oss(?:_step)?=")
 _BLOCK_STEP = re.compile(r"\[(?:batch|step)=(\d{1,15})/")
 _BLOCK_LOSS = _after(r"(?:Train (?:metrics/)?loss/train/total:|train/CrossEntropyLoss=|train/CE loss=|Train LossBreakdown/total:)")
 _BLOCK_NORM = _after(r"(?:l2_norm/grad/global:|optim/total[_ ]grad[_ ]norm=)")

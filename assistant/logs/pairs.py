@@ -12,7 +12,7 @@ from typing import NamedTuple
 NUMBER = r"[-+]?(?:\d{1,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,4})?|\.\d{1,40}|(?i:nan|inf(?:inity)?))"
 PAIR = re.compile(
     rf"(?P<key>[A-Za-z_@][\w./@()-]{{0,80}}(?: [A-Za-z_][\w/-]{{0,30}})?)\s{{0,8}}[:=]\s{{0,8}}(?:\w{{1,20}}\.\w{{1,20}}\()?"
-    rf"(?P<value>{NUMBER})(?![\w.:/-]*\w)"
+    rf"(?P<value>{NUMBER})(?![\w.:/-]*\w|\s?%)"
 )
 STEP = re.compile(
     r"(?:^|[/. @])(?:(?:global|update|train|training|trainer|opt|optimizer|policy|current)[_ ]?)?"

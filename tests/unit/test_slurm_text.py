@@ -17,7 +17,7 @@ from hypothesis import strategies as some
 from assistant.errors import Unavailable
 from assistant.records import Job, JobSpec, JobState
 from assistant.schedulers.slurm_accounting import accounted_columns, accounted_rows, finished_rows
-from assistant.schedulers.slurm_controller import killer_in
+from assistant.schedulers.slurm_controller import controller_lines, killer_in
 from assistant.schedulers.slurm_jobs import QUEUE_COLUMNS, Row, moved, queue_format, queue_rows, waits_for
 from assistant.schedulers.slurm_nodes import configuration, node_facts, reservations, state_words
 from assistant.schedulers.slurm_spec import (
@@ -32,6 +32,7 @@ from assistant.schedulers.slurm_spec import (
 )
 from assistant.schedulers.slurm_text import Marks, canceller, exit_of, job_state, log_path, moment, seconds
 from assistant.schedulers.slurm_typed import Typed, read_line
+from assistant.untrusted import reading_as
 
 CASES = Path(__file__).parents[1] / "cases" / "slurm"
 MARKS = Marks("<f00d>")
@@ -370,3 +371,11 @@ def test_of_the_controllers_log_only_its_own_lines_since_the_submission_name_who
     assert killer_in(line.format("2026-03-02T00:00:00.000", "77", 0), replace(job, raw_id="77")) == "root"
     monkeypatch.undo()
     time.tzset()
+
+
+def test_the_controllers_log_is_read_with_our_rights_and_not_the_job_owners(tmp_path: Path) -> None:
+    log = tmp_path / "slurmctld.log"
+    log.write_text("[2026-03-01T10:00:00.000] _job_complete: JobId=77 done\n", encoding="utf-8")
+    log.chmod(0o600)
+    with reading_as("nobody"):
+        assert "JobId=77" in controller_lines(log, None)
