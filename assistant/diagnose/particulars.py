@@ -42,7 +42,7 @@ _LIBRARY = re.compile(
 _LATER = re.compile(r"CUDA error|HIP error|NCCL|KeyboardInterrupt", re.IGNORECASE)
 _NO_PLACE = frozenset({"cancelled", "time_limit", "preempted", "no_failure", "unknown", "out_of_memory_error", "killed", "hang"})
 LAST_CHECKPOINT = "from the last healthy checkpoint"
-SHOWN_OF_SAVE, SHOWN_OF_MESSAGE, MOST_OF_SOURCE, MOST_OF_LINE = 120, 240, 120, 1000
+SHOWN_OF_SAVE, SHOWN_OF_MESSAGE, MOST_OF_SOURCE, MOST_OF_LINE = 200, 320, 120, 1000
 _SAVED = re.compile(
     r"\b(?:sav(?:ed|ing)|wrote|writing|stored)\b.{0,60}\b(?:check-?points?|ckpt|model|weights|state)|\b(?:check-?point|model|state)s?\b.{0,40}"
     r"\b(?:saved|written|stored)\b|[Ss]aving .{0,40}checkpoint-\d",
@@ -64,7 +64,7 @@ def with_particulars(found: Diagnosis, facts: Facts, reason: Reason | None, entr
         deed = DEEDS[found.action]
     place = _place(found, facts)
     if place and not quoted:
-        quoted = f"What has to be mended is what it says: {_body(found.root_cause[0].text, facts)[:SHOWN_OF_MESSAGE].rstrip('.')}."
+        quoted = f"No remedy is known for this message; it says: {_message(found.root_cause[0], facts)}."
     specific = " ".join(words for words in (quoted, place) if words) or _remedy(found, reason)
     return replace(found, advice=" ".join(words for words in (_with_checkpoint(deed, facts), specific) if words))
 
@@ -82,7 +82,7 @@ def _with_checkpoint(deed: str, facts: Facts) -> str:
         return deed
     saves = [line for line in facts.lines if _SAVED.search(line.text[:MOST_OF_LINE]) and not _NOT_SAVED.search(line.text)]
     if saves:
-        return f"{deed} The last save that the log shows: job.log:{saves[-1].number}: {saves[-1].text.strip()[-SHOWN_OF_SAVE:]}."
+        return f"{deed} The last save that the log shows: job.log:{saves[-1].number}: {_shortened(saves[-1].text.strip(), SHOWN_OF_SAVE)}."
     return f"{deed} The log shows no save: where there is none, it begins at the start."
 
 
@@ -174,6 +174,17 @@ def _place(found: Diagnosis, facts: Facts) -> str:
     return f"Raised from {at}." if own is not None else f"Raised inside a library, at {at}."
 
 
+def _message(cited: Citation, facts: Facts) -> str:
+    """Return a message with the lines that it goes on in: the first is often no more than a heading."""
+    raised = next((r for e in facts.episodes for r in e.raised if r.line == cited.line), None)
+    more = [_body(text, facts) for _, text in raised.more[:3]] if raised is not None else []
+    return _shortened(" ".join([_body(cited.text, facts), *more]), SHOWN_OF_MESSAGE).rstrip(".")
+
+
+def _shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
 def _source(frame: Frame, facts: Facts) -> str:
     """Return the line of source that a traceback shows behind a frame; empty where it shows none."""
     named, behind = facts.line(frame.at), facts.line(frame.at + 1)
@@ -182,4 +193,4 @@ def _source(frame: Frame, facts: Facts) -> str:
     head, body = facts.streams.body(named.text), facts.streams.body(behind.text)
     text = body.text.strip()
     plain = head.stream == body.stream and body.text[:1].isspace() and not text.startswith(("File ", "^", "~"))
-    return text[:MOST_OF_SOURCE] if plain else ""
+    return _shortened(text, MOST_OF_SOURCE) if plain else ""
