@@ -82,7 +82,8 @@ def _with_checkpoint(deed: str, facts: Facts) -> str:
         return deed
     saves = [line for line in facts.lines if _SAVED.search(line.text[:MOST_OF_LINE]) and not _NOT_SAVED.search(line.text)]
     if saves:
-        return f"{deed} The last save that the log shows: job.log:{saves[-1].number}: {_shortened(saves[-1].text.strip(), SHOWN_OF_SAVE)}."
+        last = saves[-1]
+        return f"{deed} The last save that the log shows: job.log:{last.number}: {_shortened(last.text.strip(), SHOWN_OF_SAVE)}."
     return f"{deed} The log shows no save: where there is none, it begins at the start."
 
 
