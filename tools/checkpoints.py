@@ -176,7 +176,8 @@ def search_of(context: Context, job: Job) -> CheckpointSearch:
 
 def resume_of(job: Job, search: CheckpointSearch) -> ResumeWay:
     """Return how a job's script goes on after a restart."""
-    return resume_way(job, programs_now(job, search.programs), loaded_checkpoint(log_lines(job)), search.stages)
+    loaded = loaded_checkpoint(log_lines(job))
+    return resume_way(job, programs_now(job, search.programs), loaded, search.stages, saved=search.inventory)
 
 
 def _looked(search: CheckpointSearch) -> str:

@@ -115,7 +115,7 @@ def _resumes(engine: Engine, job: Job | None) -> str:
         return ""
     lines = log_lines(job)
     search = search_checkpoints(job, engine.checkpoint_folders, (line.text for line in lines), now=engine.clock.now())
-    way = resume_way(job, programs_now(job, search.programs), loaded_checkpoint(lines), search.stages)
+    way = resume_way(job, programs_now(job, search.programs), loaded_checkpoint(lines), search.stages, saved=search.inventory)
     return way.repeats or way.sentence
 
 

@@ -6,11 +6,11 @@ Give only lines of the attempt in question: a file that several attempts append 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from assistant.logs.lines import Line
 from assistant.logs.metrics import MetricReader
@@ -229,6 +229,40 @@ def _step_of(path: str) -> int | None:
     # a folder further up counts only where it is a checkpoint: `/tmp/trainer.60/ckpt/last.pt` has the job's id in its path
     folders = [part for part in reversed(above) if could_be_checkpoint(part, folder=True)]
     return next((step for part in folders if (step := step_in_name(part)) is not None), None)
+
+
+def goes_on_from(load: LoadLine, loaded: LoadedCheckpoint) -> bool:
+    """Tell whether the first step that was logged is the one behind the step of a load."""
+    first, step = loaded.first_step, load.step
+    if first is None or step is None:
+        return False
+    slack = 0 if loaded.exact else SLACK_STEPS
+    return step - slack <= first <= step + (loaded.interval or 1) + 1 + slack
+
+
+def own_load(
+    loaded: LoadedCheckpoint, folder_of: Callable[[str], Collection[Path]], folders: Collection[Path], steps: Collection[int]
+) -> LoadLine | None:
+    """Return the line that proves that an attempt went on from a checkpoint of its own run; None where none does.
+
+    A base model lies elsewhere, and a program that counts anew says step 0 or begins below the step that it loaded.
+
+    Args:
+        loaded: Of that attempt.
+        folder_of: Where a path of a line may lie, as absolute paths.
+        folders: Those that the run saves to.
+        steps: Of the checkpoints that lie there.
+    """
+    first, slack = loaded.first_step, 0 if loaded.exact else SLACK_STEPS
+    if any(load.step == 0 for load in loaded.loads) or (first is not None and first <= 1):
+        return None
+    own = [load for load in loaded.loads if any(path.is_relative_to(one) for path in folder_of(load.path) for one in folders)]
+    if own:  # a line without a folder may tell the step of what another line names
+        with_step = [load for load in loaded.loads if load.step and (load in own or "/" not in load.path)]
+        counted_on = with_step and (first is None or first >= (with_step[-1].step or 0) - slack)
+        return with_step[-1] if counted_on else None
+    nameless = [load for load in loaded.loads if "/" not in load.path and load.step in steps and goes_on_from(load, loaded)]
+    return nameless[-1] if nameless else None
 
 
 def compare_loaded(chosen: Checkpoint | None, loaded: LoadedCheckpoint) -> LoadComparison:

@@ -12,16 +12,19 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from assistant.records import Job
+from assistant.recover.batch_script import absolute
+from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.directives import read_directives
 from assistant.recover.installed_trainers import installed_trainer
 from assistant.recover.job_program import JobProgram
 from assistant.recover.load_calls import about_saves, known_at_run_only, only_file
-from assistant.recover.loaded import LoadedCheckpoint
+from assistant.recover.loaded import LoadedCheckpoint, LoadLine, own_load
 from assistant.recover.resume_means import NO, ResumeMeans, ResumeWay, by_text
+from assistant.recover.shell_folders import normal
 from assistant.recover.shell_words import UNRESOLVED
 from assistant.recover.stages import Stage, Stages
 from assistant.recover.tracker_reads import reads_tracker
@@ -76,15 +79,21 @@ PLAIN_LIBRARIES = frozenset(
 
 
 def resume_way(
-    job: Job, programs: Sequence[JobProgram], loaded: LoadedCheckpoint | None = None, stages: Stages | None = None
+    job: Job,
+    programs: Sequence[JobProgram],
+    loaded: LoadedCheckpoint | None = None,
+    stages: Stages | None = None,
+    *,
+    saved: Inventory | None = None,
 ) -> ResumeWay:
     """Return how a job's script resumes.
 
     Args:
         job: With its spec.
         programs: What its script starts, from `programs_of`.
-        loaded: What its last attempt says that it loaded: a script that resumed by itself once does so again.
+        loaded: What its last attempt says that it loaded: a script that went on from its own checkpoint once does so again.
         stages: Of a script that trains several times, with what lies in their folders; None of any other.
+        saved: What lies in the folder of its run; None where nothing does or that is not known.
     """
     if job.spec is None:
         return ResumeWay(ResumeMeans.UNKNOWN, "the scheduler does not keep its script")
@@ -100,7 +109,24 @@ def resume_way(
             removed=_all_removed(programs),
             repeats=_repeats(code, [one for one in stages.stages if one is not stage]),
         )
-    return way or replace(_unaided(code, programs, loaded), removed=_all_removed(programs))
+    load = _own_load(job, programs, loaded, saved) if loaded is not None and not way else None
+    stepped = loaded is not None and loaded.first_step is not None
+    return way or replace(_unaided(code, programs, load, stepped=stepped), removed=_all_removed(programs))
+
+
+def _own_load(job: Job, programs: Sequence[JobProgram], loaded: LoadedCheckpoint, saved: Inventory | None) -> LoadLine | None:
+    """Return the line that proves that an attempt went on from a checkpoint of the folder that its run saves to."""
+    work_dir = job.work_dir or (job.spec.work_dir if job.spec is not None else Path())
+
+    def folder_of(path: str) -> set[Path]:
+        if "/" not in path:
+            return set()
+        paths = {absolute(path, str(work_dir)), *(program.launch.outside(path) for program in programs)}
+        return {Path(normal(str(one))) for one in paths if one is not None}
+
+    folders = [saved.folder] if saved is not None else [one.folder for one in save_folders(programs)]
+    steps = {one.step for one in saved.checkpoints} if saved is not None else set()
+    return own_load(loaded, folder_of, {Path(normal(str(one))) for one in folders}, steps)
 
 
 def _given(template: str, code: str, programs: Sequence[JobProgram]) -> ResumeWay | None:
@@ -137,19 +163,23 @@ def _repeats(code: str, others: Sequence[Stage]) -> str:
     return ""
 
 
-def _unaided(code: str, programs: Sequence[JobProgram], loaded: LoadedCheckpoint | None) -> ResumeWay:
-    """Return how a script resumes that says nothing about it to Nightshift."""
+def _unaided(code: str, programs: Sequence[JobProgram], load: LoadLine | None, *, stepped: bool = False) -> ResumeWay:
+    """Return how a script resumes that says nothing about it to Nightshift.
+
+    Args:
+        code: The script.
+        programs: What it starts.
+        load: The line that proves that its last attempt went on from its own checkpoint; None where none does.
+        stepped: Whether that attempt came to a step, so that its counter agrees with the line; a script that is known to begin anew
+            is believed otherwise.
+    """
     ways = [_way_of(program) for program in reversed(programs)]
     known = [way for way in ways if way.means is not ResumeMeans.UNKNOWN]
     resuming = [way for way in known if way.means is not ResumeMeans.NONE]
     if resuming:
         return _begins_anew(ways, programs) or resuming[0]
-    if (
-        loaded is not None
-        and any(load.step for load in loaded.loads)
-        and not (loaded.first_step is not None and loaded.first_step <= 1)
-    ):
-        return ResumeWay(ResumeMeans.NEWEST, f"its last attempt did: {loaded.loads[-1].text!r}")
+    if load is not None and (stepped or not ways or len(known) < len(ways)):
+        return ResumeWay(ResumeMeans.NEWEST, f"its last attempt did: {load.text!r}")
     if ways and len(known) == len(ways):
         return known[0]
     if not programs and _shell_looks_for_newest(code):

@@ -14,7 +14,7 @@ from statistics import median
 
 from assistant.records import Checkpoint, MetricPoint
 from assistant.recover.checkpoints.layout import counts_steps
-from assistant.recover.loaded import SLACK_STEPS, LoadedCheckpoint, LoadLine, compare_loaded
+from assistant.recover.loaded import SLACK_STEPS, LoadedCheckpoint, LoadLine, compare_loaded, goes_on_from
 
 __all__ = ["Saves", "proof_of_wrong_start", "saves_since"]
 
@@ -57,7 +57,8 @@ def proof_of_wrong_start(
         return ""
     early = [step for step in steps[:FEWEST_STEPS] if step < chosen.step - slack]
     low = len(early) == len(steps[:FEWEST_STEPS]) and any(early)  # step 0 alone may be an evaluation
-    if loaded.loads:
+    elsewhere = all(_lies_elsewhere(chosen, load) for load in loaded.loads)
+    if not elsewhere:
         return _by_load(chosen, loaded, steps[:FEWEST_STEPS], refused)
     if not low:
         return ""
@@ -67,15 +68,28 @@ def proof_of_wrong_start(
     where = f"its own steps are {', '.join(map(str, early))}; chosen was {chosen.path.name} (step {chosen.step})"
     if loaded.fresh_line:
         return f"it began at the start: {loaded.fresh_line!r}; {where}"
-    counted = any(point.step >= chosen.step for point in before) and loaded.exact and not loaded.by_bar
-    if not counted or len(early) < FEWEST_STEPS or _loss_goes_on(chosen, points, before):
+    if not loaded.exact or loaded.by_bar or _loss_goes_on(chosen, points, before):
         return ""
-    return f"it began below the checkpoint: {where}, by the counter that had come to step {max(point.step for point in before)}"
+    anew = next((load for load in reversed(loaded.loads) if load.step == 0 and goes_on_from(load, loaded)), None)
+    if anew is not None:
+        return f"it loaded step 0: {anew.text!r}; {where}"
+    if len(early) < FEWEST_STEPS or not any(point.step >= chosen.step for point in before):
+        return ""
+    counter = f"{where}, by the counter that had come to step {max(point.step for point in before)}"
+    if loaded.loads:
+        return f"what it loaded lies in another folder: {loaded.loads[-1].text!r}; {counter}"
+    return f"it began below the checkpoint: {counter}"
 
 
 def _named_as_chosen(chosen: Checkpoint, loaded: LoadedCheckpoint) -> bool:
     """Tell whether any line says that the chosen checkpoint was loaded, whatever others say."""
     return any(load.step == chosen.step or chosen.path.name in PurePosixPath(load.path).parts for load in loaded.loads)
+
+
+def _lies_elsewhere(chosen: Checkpoint, load: LoadLine) -> bool:
+    """Tell whether what a line names lies outside the folder of the chosen checkpoint and not above it."""
+    path, folder = PurePosixPath(load.path), PurePosixPath(chosen.path.parent)
+    return path.is_absolute() and not path.is_relative_to(folder) and not folder.is_relative_to(path)
 
 
 def _by_load(chosen: Checkpoint, loaded: LoadedCheckpoint, steps: Sequence[int], refused: Collection[int]) -> str:
@@ -84,7 +98,7 @@ def _by_load(chosen: Checkpoint, loaded: LoadedCheckpoint, steps: Sequence[int],
     near = [load for load in loaded.loads if not load.path or load.path == folder or load.path.startswith(f"{folder}/")]
     near = near or [load for load in loaded.loads if not load.path.startswith("/")]
     for load in reversed(near):
-        if load.step is None or not _goes_on_from(load, loaded) or max(steps) <= load.step:
+        if load.step is None or not goes_on_from(load, loaded) or max(steps) <= load.step:
             continue  # the step of the checkpoint itself may be an evaluation
         below = load.step < chosen.step and steps[0] < chosen.step and max(steps) <= chosen.step
         if below or load.step in refused:
@@ -93,14 +107,6 @@ def _by_load(chosen: Checkpoint, loaded: LoadedCheckpoint, steps: Sequence[int],
                 f"{chosen.path.name} (step {chosen.step})"
             )
     return ""
-
-
-def _goes_on_from(load: LoadLine, loaded: LoadedCheckpoint) -> bool:
-    first, step = loaded.first_step, load.step
-    if first is None or step is None:
-        return False
-    slack = 0 if loaded.exact else SLACK_STEPS
-    return step - slack <= first <= step + (loaded.interval or 1) + 1 + slack
 
 
 def _loss_goes_on(chosen: Checkpoint, points: Sequence[MetricPoint], before: Sequence[MetricPoint]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,17 @@ from typing import Any
 import pytest
 
 from assistant.logs.lines import Line
-from assistant.records import Checkpoint
+from assistant.records import Checkpoint, Job, JobSpec, JobState
+from assistant.recover.checkpoints.inventory import Inventory
+from assistant.recover.job_program import programs_of
 from assistant.recover.loaded import LoadVerdict, compare_loaded, loaded_checkpoint
+from assistant.recover.resume import resume_way
 
 CASES: list[dict[str, Any]] = tomllib.loads(
     (Path(__file__).parents[1] / "cases" / "checkpoints" / "loaded.toml").read_text(encoding="utf-8")
+)["case"]
+LAST_ATTEMPTS: list[dict[str, Any]] = tomllib.loads(
+    (Path(__file__).parents[1] / "cases" / "checkpoints" / "last_attempt.toml").read_text(encoding="utf-8")
 )["case"]
 
 
@@ -97,3 +104,15 @@ def test_steps_that_a_progress_bar_tells_only_roughly_are_compared_with_slack() 
 def test_steps_that_nothing_names_are_not_compared() -> None:
     losses = ["{'loss': '3.1', 'epoch': '1'}", "{'loss': '3.0', 'epoch': '2'}"]
     assert compare_loaded(chosen(), loaded_checkpoint(log(*losses))).verdict is LoadVerdict.UNKNOWN
+
+
+@pytest.mark.parametrize("case", LAST_ATTEMPTS, ids=lambda case: case["name"])
+def test_a_load_proves_that_a_script_resumes_only_where_it_was_its_own_checkpoint(case: dict[str, Any]) -> None:
+    work = Path("/work")
+    spec = JobSpec("llm", f"#!/bin/bash\n{case['script']}", work_dir=work)
+    job = Job("7", "llm", "", JobState.FAILED, "", (), None, work, None, None, None, 1, None, spec=spec)
+    folder = Path(case["folder"])
+    saved = Inventory(folder, tuple(replace(chosen(step), path=folder / f"step_{step}") for step in case["steps"]), ())
+    programs = programs_of(job, case.get("files", {}).get)
+    way = resume_way(job, programs, loaded_checkpoint(log(*case["log"])), saved=saved)
+    assert str(way.means) == case["resumes"], way.sentence

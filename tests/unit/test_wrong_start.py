@@ -39,6 +39,10 @@ from tests.no_history import MadeCalls
 
 NOW = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
 STEP_40 = Checkpoint(Path("/ckpt/step_40"), 40, "", 1, NOW, healthy=True, problems=())
+BASE_AT_0 = (
+    " loading checkpoint from /base/llm at iteration 5000\n"
+    "  successfully loaded checkpoint from /base/llm [ t 0, p 0 ] at iteration 0"
+)
 SCRATCH = "could not find the metadata file /ckpt/latest, will start from random"
 
 
@@ -70,6 +74,12 @@ def proof(text: str, *, before: str = BEFORE, chosen: Checkpoint | None = STEP_4
         (counted(1, 2), "by the counter that had come to step 50"),
         (f"resuming from /ckpt/step_20\n{counted(21, 22)}", "it loaded step 20"),
         (f"loading checkpoint from /ckpt/step_20/model.pt\n{counted(30, 40, every=10)}", "it loaded step 20"),
+        (f"{BASE_AT_0}\n{counted(1, 1)}", "it loaded step 0: 'successfully loaded checkpoint from /base"),
+        (f"{BASE_AT_0}\n{counted(5, 10, every=5)}", "its own steps are 5, 10"),
+        (f"{BASE_AT_0}\n{counted(0, 10, every=5)}", "it loaded step 0"),
+        (f"Loading checkpoint from /base/7b\n{counted(1, 2)}", "lies in another folder: 'Loading checkpoint from /base/7b'"),
+        (f"resuming from /ckpt-other/step_20\n{counted(21, 22)}", "lies in another folder"),
+        (f"Loading checkpoint from /base/7b\n{SCRATCH}\n{counted(1, 2)}", "it began at the start"),
     ],
 )
 def test_a_wrong_start_is_proven_by_its_own_words_and_its_own_counter(text: str, said: str) -> None:
@@ -91,6 +101,17 @@ def test_a_wrong_start_is_proven_by_its_own_words_and_its_own_counter(text: str,
         ("resuming from /ckpt/step_20\nstep 20 loss 2.8", "its step may be an evaluation of a part"),
         (f"loading weights from /base/step_20\n{counted(41, 42)}", "a base model of its own folder"),
         (f"resuming from /ckpt/step_45\n{counted(46, 47)}", "a later one that nobody refused"),
+        (BASE_AT_0, "it has logged no step"),
+        (f"{BASE_AT_0}\nstep 0 loss 2.6", "step 0 may be an evaluation"),
+        (f"{BASE_AT_0}\nstep 0 loss 2.6\n{counted(41, 42)}", "an evaluation as step 0, then the steps behind the checkpoint"),
+        (f"{BASE_AT_0}\n{counted(1, 3, base=2.6)}", "a counter that began anew with the loss at the checkpoint"),
+        (f"{BASE_AT_0}\nresuming from /ckpt/step_40\n{counted(1, 2)}", "the chosen one behind the base model"),
+        (f"{BASE_AT_0}\nloading optimizer state from /ckpt/last.pt\n{counted(1, 2)}", "something of the run's own folder, too"),
+        (f"Loading checkpoint from /base/7b\n{counted(1, 1)}", "one step alone"),
+        (f"Loading checkpoint from /base/7b\n{counted(1, 3, base=2.6)}", "a counter that began anew, with its loss"),
+        (f"resuming from /local/copy/step_40\n{counted(1, 2)}", "the chosen one by another path"),
+        (f"loading checkpoint from /ckpt\n{counted(1, 2)}", "the folder of the checkpoint, and which one is not said"),
+        (f"{BASE_AT_0}\n  0%|  | 1/360 [00:01<01:00, 5.0it/s]\n  0%|  | 2/360 [00:02<01:00, 5.0it/s]", "a bar over what is left"),
         (counted(41, 42), "silence, and the steps behind the checkpoint"),
         (counted(41, 42, base=9.0), "a loss that jumped is a doubt, no proof"),
         (counted(1, 1), "one step alone, without a word"),
@@ -108,6 +129,8 @@ def test_a_counter_that_is_another_than_that_of_the_checkpoints_proves_nothing()
     per_epoch = counted(1, 30)
     assert proof(counted(1, 2), before=per_epoch) == ""
     assert proof(f"{SCRATCH}\n{counted(1, 2)}", before=per_epoch) == ""
+    assert proof(f"{BASE_AT_0}\n{counted(1, 2)}", before=per_epoch) == ""
+    assert proof(f"Loading checkpoint from /base/7b\n{counted(1, 2)}", before="") == ""
     assert proof(counted(1, 2), before="") == ""
     assert proof(f"{SCRATCH}\n{counted(1, 2)}", before="", reached=30) == ""
     assert proof(f"{SCRATCH}\n{counted(1, 2)}", before="") != "", "its own words, and nothing speaks against them"

@@ -136,7 +136,7 @@ def checked_job(door: Door, job: Job) -> CheckedJob:
     logs, lines = logs_of(job), log_lines(job)
     texts = [line.text for line in lines]
     search = search_checkpoints(job, door.settings.checkpoints, texts, now=now())
-    way = resume_way(job, programs_now(job, search.programs), loaded_checkpoint(lines), search.stages)
+    way = resume_way(job, programs_now(job, search.programs), loaded_checkpoint(lines), search.stages, saved=search.inventory)
     reading = read_job(
         job,
         search.programs,
