@@ -76,10 +76,9 @@ ONE_RUN = (
     NEUTRAL
     | ROLLING_COMPANIONS - {"run", "v"}
     | ROLLING
-    | SIZES
     | frozenset(
         (
-            "a b g d netg netd generator discriminator encoder decoder student teacher ema lora adapter adapters optim optimizer "
+            "g d netg netd generator discriminator encoder decoder student teacher ema lora adapter adapters optim optimizer "
             "optimizers opt scheduler sched scaler head mp best top final end initial init interrupted interrupt emergency crash "
             "crashed exception signal sigterm sigusr manual auto tmp temp partial incomplete merged consolidated sharded unsharded "
             "unwrapped converted hf global done complete"
@@ -87,6 +86,8 @@ ONE_RUN = (
     )
 )
 """Words in front of a step that one run has several of: its parts, its copies, why it saved."""
+SLOTS = frozenset("a b".split())
+"""Two files of one run that are written in turn, where a name says no more."""
 VARYING = frozenset(
     (
         "loss losses acc accuracy ppl perplexity bleu rouge f auc score map ap iou miou dice wer cer mse mae rmse psnr ssim fid "
@@ -176,11 +177,12 @@ def run_prefix(name: str) -> str:
     words: list[str] = []
     for place, part in enumerate(parts[:end]):
         owner = parts[place - 1].word if place else ""
-        if part.word and part.word not in ONE_RUN | VARYING and not (_is_step(part.word) or _is_epoch(part.word)):
+        unit = place and parts[place - 1].digits and not part.joint and part.word in SIZES
+        if part.word and not unit and part.word not in ONE_RUN | VARYING and not (_is_step(part.word) or _is_epoch(part.word)):
             words.append(part.word)
         elif part.digits and kinds[place] != "unnamed" and owner not in VARYING:
             words.append(part.digits)
-    return " ".join(words)
+    return "" if set(words) <= SLOTS else " ".join(words)
 
 
 def _parts(stem: str) -> Iterator[_Part]:

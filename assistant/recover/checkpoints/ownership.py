@@ -62,8 +62,8 @@ def own_checkpoints(held: Inventory, job: Job, texts: Sequence[str], saves: Sequ
         said = "several" if told & prefixes else "none"
         return OwnCheckpoints(held, f"the names in {held.folder} are of several runs ({runs}), and its log names saves of {said}")
     if foreign and not (told or steps & {one.step for one in own}):
-        beyond = f"{foreign[-1].path.name} lies behind step {end}, as far as it is known to have come"
-        return OwnCheckpoints(held, f"another run saved into {held.folder} ({beyond}), and its log names no save of its own")
+        beyond = f"{foreign[-1].path.name} lies behind step {end}, as far as its log shows that it came"
+        return OwnCheckpoints(held, f"{beyond}: another run's, or counted otherwise; and the log names no save of its own")
     if not foreign:
         return OwnCheckpoints(held)
     if not own:
