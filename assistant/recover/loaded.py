@@ -168,7 +168,7 @@ def loaded_checkpoint(lines: Iterable[Line]) -> LoadedCheckpoint:
         reader.take(line)
         if BAR.search(text):
             bars.add(line.number)
-        if len(reader.points) > before and _names_step(text, reader.points[-1].step):
+        if len(reader.points) > before and names_own_step(text, reader.points[-1].step):
             own_steps.add(line.number)
         if len(reader.points) > MOST_STEPS or candidates >= MOST_CANDIDATES or not HINT.search(text):
             continue
@@ -194,7 +194,7 @@ def loaded_checkpoint(lines: Iterable[Line]) -> LoadedCheckpoint:
     return LoadedCheckpoint(tuple(kept), begun[0] if begun else "", first, interval, exact, bool(points) and points[0].line in bars)
 
 
-def _names_step(text: str, step: int) -> bool:
+def names_own_step(text: str, step: int) -> bool:
     """Tell whether a line names its step itself, and does not only show a loss."""
     return (
         re.search(rf"(?:step|iter\w{{0,10}}|batch|update|\|)\D{{0,12}}0*{step}(?![\d.])|\b{step}/\d", text, re.IGNORECASE)

@@ -82,9 +82,13 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
             same = chosen.path.name in PurePosixPath(way.path).parts
             return ResumePlan() if same else ResumePlan(f"{way.sentence}, and {chosen.path.name} was chosen; {SETTLE}")
         case ResumeMeans.TRACKER:
-            return _as_it_is(way, _tracked(way, found, chosen), chosen)
+            plan = _as_it_is(way, _tracked(way, found, chosen), chosen)
+            return plan if plan.ready else _beside_others(way, found, chosen) or plan
     if way.picks:
         return _picked(way, found, chosen)
+    beside = _beside_others(way, found, chosen)
+    if beside is not None:
+        return beside
     if way.prefix or way.ending:
         return _prefixed(way, found, chosen)
     untold = _untold(found, chosen)
@@ -92,6 +96,14 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
         return ResumePlan(f"{untold} tells no step, and this script may load it instead of {chosen.path.name}; {SETTLE}")
     newer = _newer(found, chosen)
     return _as_it_is(way, _linked(found, chosen, newer, exact=False) or ResumePlan(set_aside=newer), chosen)
+
+
+def _beside_others(way: ResumeWay, found: Inventory | None, chosen: Checkpoint) -> ResumePlan | None:
+    """Return a refusal where a script may load another run's checkpoint: those are not ours to move; None where it sees none."""
+    other = next((one for one in reversed(found.foreign) if way.sees(one.path.name)), None) if found is not None else None
+    if other is None:
+        return None
+    return ResumePlan(f"{way.sentence}, {other.path.name} there is another run's, and {chosen.path.name} was chosen; {SETTLE}")
 
 
 def _as_it_is(way: ResumeWay, plan: ResumePlan, chosen: Checkpoint) -> ResumePlan:

@@ -11,7 +11,7 @@ from assistant.logs.phases import BEGINS, OVER, Phase
 
 FEW_SAVES = 3
 """With fewer seen the interval is not known."""
-_STEP = re.compile(r"(?:iteration|step|batch count|checkpoint|iter|global_step)[ :=_-]{0,3}(\d{1,18})", re.IGNORECASE)
+SAVED_STEP = re.compile(r"(?:iteration|step|batch count|checkpoint|iter|global_step)[ :=_-]{0,3}(\d{1,18})", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class SaveTrack:
         if self.confirms and not confirmed:
             return
         self.confirms = confirmed
-        named = _STEP.search(text)
+        named = SAVED_STEP.search(text)
         number = int(named[1]) if named else step
         number = number if abs(number - step) <= max(10, step // 2) else step
         if self.steps and number <= self.steps[-1]:

@@ -14,7 +14,7 @@ import pytest
 from assistant.records import Job, JobSpec, JobState
 from assistant.recover.checkpoints.inventory import Inventory, inventory, last_healthy
 from assistant.recover.checkpoints.layout import could_be_checkpoint, counts_steps
-from assistant.recover.checkpoints.names import is_rolling, number_in
+from assistant.recover.checkpoints.names import is_rolling, number_in, run_prefix
 from assistant.recover.checkpoints.search import SaveState, search_checkpoints
 from assistant.recover.job_program import programs_of
 from assistant.recover.resume import resume_way
@@ -33,6 +33,11 @@ def test_the_step_of_a_name_is_the_number_that_it_calls_so(case: dict[str, Any])
     assert (number.number if number else None) == case.get("step")
     assert number is None or number.unit == case.get("unit", "step")
     assert is_rolling(case["name"]) == case.get("rolling", False)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if "prefix" in case], ids=lambda case: case["name"])
+def test_the_run_of_a_name_stands_in_front_of_its_step(case: dict[str, Any]) -> None:
+    assert run_prefix(case["name"]) == case["prefix"]
 
 
 def save(path: Path, *, torn: bool = False, **content: object) -> None:

@@ -80,6 +80,19 @@ def test_a_job_that_never_saved_begins_at_the_start(tmp_path: Path) -> None:
     assert resubmit_job(world.context, world.job)["step"] == 0
 
 
+def test_checkpoints_of_runs_that_nothing_tells_apart_are_no_reason_to_restart(tmp_path: Path) -> None:
+    world = World(tmp_path, Run(fails_at=10), Run()).passes(30)
+    for name in ("lr1e-3_step000010.pt", "lr3e-4_step000010.pt"):
+        (world.saved / name).write_bytes(b"\x80" + bytes(9000))
+    chosen = choose_checkpoint(world.context, world.job)
+    assert (chosen["restart_from"], chosen["path"]) == ("", "")
+    assert "of several runs ('lr 1e-3', 'lr 3e-4')" in chosen["note"]
+    with pytest.raises(ToolError, match="cannot be restarted from a checkpoint: which checkpoints are of job"):
+        resubmit_job(world.context, world.job)
+    with pytest.raises(ToolError, match="not started from the beginning"):
+        resubmit_job(world.context, world.job, checkpoint="none")
+
+
 def test_checkpoints_that_are_all_damaged_are_no_reason_to_begin_at_the_start(tmp_path: Path) -> None:
     world = World(tmp_path, Run(fails_at=50, cut=(20, 40))).passes(60)
     chosen = choose_checkpoint(world.context, world.job)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,12 +25,16 @@ from assistant.recover.job_program import programs_now, programs_of
 from assistant.recover.loaded import loaded_checkpoint
 from assistant.recover.playbook import Ended
 from assistant.recover.resume import resume_way
-from assistant.recover.resume_means import ResumeMeans
+from assistant.recover.resume_means import ResumeMeans, ResumeWay
+from assistant.recover.resume_plan import resume_plan
 from assistant.recover.training_end import training_end
 from assistant.recover.verify import Look, progress_seen
 
 BEGAN = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 ENDED = BEGAN + timedelta(hours=1)
+SHARED: list[dict[str, Any]] = tomllib.loads(
+    (Path(__file__).parents[1] / "cases" / "checkpoints" / "shared_folders.toml").read_text("utf-8")
+)["case"]
 
 
 def job(folder: Path, script: str) -> Job:
@@ -59,6 +64,44 @@ def test_the_checkpoints_of_a_run_beside_it_are_not_a_jobs_own(tmp_path: Path) -
     assert (silent.state, silent.inventory) == (SaveState.UNKNOWN, None)
     assert "of several runs" in silent.note
     assert "12-00-01-lr0.001" in silent.note
+
+
+@pytest.mark.parametrize("case", SHARED, ids=lambda case: case["name"])
+def test_of_a_folder_of_several_runs_only_the_jobs_own_count(case: dict[str, Any], tmp_path: Path) -> None:
+    for name, minutes in case["files"]:
+        saved(tmp_path / "ckpt", name, minutes)
+    shown = replace(job(tmp_path, f"#NIGHTSHIFT checkpoints={tmp_path}/ckpt\npython train.py"), attempt=case.get("attempt", 0))
+    assert shown.spec is not None
+    shown = replace(shown, spec=replace(shown.spec, environment={"NIGHTSHIFT_RESUME_FROM": case.get("from", "")}))
+    search = search_checkpoints(shown, {}, case["log"], now=ENDED)
+    if "asks" in case:
+        assert (search.state, search.inventory) == (SaveState.UNKNOWN, None)
+        assert case["asks"] in search.note
+        return
+    assert search.inventory is not None
+    assert search.inventory.checkpoints[-1].path.name == case["chosen"]
+    assert len(search.inventory.foreign) == case["left"]
+    assert [one.path for one in search.inventory.entries] == [one.path for one in search.inventory.checkpoints]
+
+
+@pytest.mark.parametrize(
+    ("way", "refused"),
+    [
+        (ResumeWay(ResumeMeans.ARGUMENT, "--resume"), False),
+        (ResumeWay(ResumeMeans.NEWEST, "max(glob)"), True),
+        (ResumeWay(ResumeMeans.NEWEST, "max(glob)", prefix="deep"), False),
+        (ResumeWay(ResumeMeans.NEWEST, "max(glob)", picks=("ckpt/wide_step80.pt",)), True),
+        (ResumeWay(ResumeMeans.TRACKER, "--load"), True),
+    ],
+)
+def test_another_runs_checkpoint_is_neither_loaded_nor_moved(way: ResumeWay, refused: bool, tmp_path: Path) -> None:
+    for name, minutes in (("deep_step40.pt", 30), ("deep_step60.pt", 40), ("wide_step80.pt", 50)):
+        saved(tmp_path / "ckpt", name, minutes)
+    shown = job(tmp_path, f"#NIGHTSHIFT checkpoints={tmp_path}/ckpt\npython train.py")
+    held = search_checkpoints(shown, {}, ["saved deep_step60.pt"], now=ENDED).inventory
+    assert held is not None
+    plan = resume_plan(way, held, held.checkpoints[-1])
+    assert (bool(plan.refusal), plan.set_aside) == (refused, ())
 
 
 def test_a_run_that_was_still_saving_after_a_job_had_ended_is_not_its_own(tmp_path: Path) -> None:

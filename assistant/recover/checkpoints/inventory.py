@@ -54,6 +54,8 @@ class Inventory:
     """The files behind the checkpoints, in the same order."""
     links: tuple[tuple[Path, Path], ...] = ()
     """Links in the folder that lead to one of its checkpoints, with where they lead: `latest-rank0.pt`."""
+    foreign: tuple[Checkpoint, ...] = ()
+    """Checkpoints of other runs in the same folder, as far as they were told apart."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,30 @@ ROLLING = frozenset(
 )
 """Words of names that are written again at each save."""
 ROLLING_COMPANIONS = NEUTRAL | STEP_WORDS | EPOCH_WORDS | {"run", "full", "v", "most", "rank", "distributed"}
+ONE_RUN = (
+    NEUTRAL
+    | ROLLING_COMPANIONS - {"run", "v"}
+    | ROLLING
+    | frozenset(
+        (
+            "g d netg netd generator discriminator encoder decoder student teacher ema lora adapter adapters optim optimizer "
+            "optimizers opt scheduler sched scaler head mp best top final end initial init interrupted interrupt emergency crash "
+            "crashed exception signal sigterm sigusr manual auto tmp temp partial incomplete merged consolidated sharded unsharded "
+            "unwrapped converted hf global done complete"
+        ).split()
+    )
+)
+"""Words in front of a step that one run has several of: its parts, its copies, why it saved."""
+SLOTS = frozenset("a b".split())
+"""Two files of one run that are written in turn, where a name says no more."""
+VARYING = frozenset(
+    (
+        "loss losses acc accuracy ppl perplexity bleu rouge f auc score map ap iou miou dice wer cer mse mae rmse psnr ssim fid "
+        "kl reward ret return metric val valid validation train test eval tokens token tok samples sample hours h min minutes s "
+        "sec seconds of part shard chunk rank tp pp dp cp"
+    ).split()
+)
+"""Measures that differ from one checkpoint of a run to the next."""
 MOST_CHARACTERS = 400
 _PART = re.compile(r"(?P<digits>\d{1,40}(?:\.\d{1,40})?(?:[eE][-+]\d{1,4})?)|(?P<word>[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[A-Z])")
 _DATE = re.compile(
@@ -135,6 +159,30 @@ def says_epoch(name: str) -> bool:
     if found is not None:
         return found.unit is Unit.EPOCH
     return any(_is_epoch(part.word) for part in _parts(without_suffix(name[:MOST_CHARACTERS])) if part.word)
+
+
+def run_prefix(name: str) -> str:
+    """Return what a name says of its run in front of its step: `lr 1e-3` of `lr1e-3_step000060.pt`; empty where it says nothing.
+
+    Dates, words that one run has several of (`best`, `ema`), and measures that differ from save to save are left out.
+    """
+    parts = list(_parts(without_suffix(name[:MOST_CHARACTERS])))
+    kinds = [_kind(parts, place)[0] if part.digits else "" for place, part in enumerate(parts)]
+    counted = [place for place, kind in enumerate(kinds) if kind in ("step", "epoch")]
+    unnamed = [place for place, kind in enumerate(kinds) if kind == "unnamed" and parts[place].digits.isdecimal()]
+    glued = [place for place, kind in enumerate(kinds) if kind == "glued"]
+    end = min(counted, default=None)
+    if end is None:
+        end = next((places[-1] for places in (unnamed, glued) if places), len(parts))
+    words: list[str] = []
+    for place, part in enumerate(parts[:end]):
+        owner = parts[place - 1].word if place else ""
+        unit = place and parts[place - 1].digits and not part.joint and part.word in SIZES
+        if part.word and not unit and part.word not in ONE_RUN | VARYING and not (_is_step(part.word) or _is_epoch(part.word)):
+            words.append(part.word)
+        elif part.digits and kinds[place] != "unnamed" and owner not in VARYING:
+            words.append(part.digits)
+    return "" if set(words) <= SLOTS else " ".join(words)
 
 
 def _parts(stem: str) -> Iterator[_Part]:

@@ -19,6 +19,7 @@ from assistant.records import Job
 from assistant.recover.checkpoints.inventory import Inventory, inventory
 from assistant.recover.checkpoints.layout import NOT_A_CHECKPOINT, SET_ASIDE, could_be_checkpoint, entries
 from assistant.recover.checkpoints.names import SUFFIXES, Unit, number_in
+from assistant.recover.checkpoints.ownership import own_checkpoints
 from assistant.recover.checkpoints.place import Place, checkpoint_places, last_saved, process_places
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.job_program import JobProgram, programs_now, programs_of, saves_nothing
@@ -53,23 +54,7 @@ NO_SAVE = re.compile(
 )
 JOB_ID = re.compile(r"SLURM_(?:ARRAY_)?JOB_?ID")
 OTHER_ID = "999999999"
-NO_SAVE_SUFFIXES = (
-    ".log",
-    ".out",
-    ".err",
-    ".txt",
-    ".csv",
-    ".tsv",
-    ".yaml",
-    ".yml",
-    ".toml",
-    ".png",
-    ".html",
-    ".md",
-    ".lock",
-    ".sh",
-    ".py",
-)
+NO_SAVE_SUFFIXES = tuple(".log .out .err .txt .csv .tsv .yaml .yml .toml .png .html .md .lock .sh .py".split())
 """Of files with a step in their name that no program loads."""
 SAVE_CALLS = re.compile(
     r"(?:async_)?save\w*|save|write_checkpoint|dump|savez\w*|tofile|write_bytes|fit|train|checkpoint\w*|Trainer|\w+Trainer"
@@ -145,6 +130,21 @@ def search_checkpoints(
         Unavailable: The storage did not answer.
     """
     texts = list(log_texts)
+    search = _search(job, settings, texts, now=now, clock=clock)
+    if search.inventory is None:
+        return search
+    own = own_checkpoints(search.inventory, job, texts, [text for text in texts if says_saved([text])])
+    if not own.doubt:
+        return replace(search, inventory=own.inventory)
+    note = f"which checkpoints are of job {job.id} is not known: {own.doubt}"
+    settle = "somebody who knows the run names the one to go on from; a folder for each run settles it for good"
+    return replace(search, state=SaveState.UNKNOWN, inventory=None, place=None, note=note, settle=settle)
+
+
+def _search(
+    job: Job, settings: Mapping[str, Path], texts: Sequence[str], *, now: datetime, clock: Callable[[], float]
+) -> CheckpointSearch:
+    """Return what lies where a job saves, whosever it is."""
     programs = tuple(programs_of(job))
     places = checkpoint_places(job, settings, texts, programs)[:MOST_PLACES]
     stated = bool(places) and places[0].stated
