@@ -1,4 +1,4 @@
-"""Read what `nvidia-smi dmon` counts: whether GPUs compute, only spin in a kernel that waits, or do nothing. Pure.
+"""Read what `nvidia-smi` counts: whether GPUs compute, only spin in a kernel that waits, or do nothing. Pure.
 
 A collective that hangs keeps a GPU at full utilisation and high clocks, while it draws little power and moves nothing over memory
 and PCIe.
@@ -11,6 +11,9 @@ from statistics import median
 
 COMMAND = ("nvidia-smi", "dmon", "-s", "put", "-c", "5", "-d", "2")
 """Power, utilisation and PCIe throughput: five samples, two seconds apart; in effect for any driver from 450 on."""
+_FIELDS = "nvidia-smi --query-gpu=index,utilization.gpu,utilization.memory,power.draw --format=csv,noheader,nounits"
+QUERY = ("sh", "-c", f"{_FIELDS} && sleep 4 && {_FIELDS}")
+"""Two samples where `dmon` shows nothing: it needs rights that `--query-gpu` does not."""
 BUSY_SM, LITTLE_MEMORY, LITTLE_PCIE_MB = 95.0, 5.0, 300.0
 """SM in percent, memory in percent, PCIe in MB/s. Source: thresholds of sichek (scitix), GPU hang check."""
 LITTLE_POWER_W, LITTLE_POWER_NEW_W = 100.0, 160.0
@@ -47,7 +50,8 @@ class Activity:
         quiet = self.memory is not None and self.power_w is not None and not any(signs)
         if self.sm >= BUSY_SM and quiet:
             return "spinning"
-        return "computing" if sum(signs) >= 2 or (signs[0] and self.power_w is None) else "unknown"
+        alone = (signs[0] and self.power_w is None) or (signs[1] and self.memory is None and self.pcie_mb_s is None)
+        return "computing" if sum(signs) >= 2 or alone else "unknown"
 
 
 def activities(text: str) -> list[Activity]:
@@ -64,6 +68,20 @@ def activities(text: str) -> list[Activity]:
             continue
         values = {name: number for name, word in zip(columns, words, strict=True) if (number := _number(word)) is not None}
         samples.setdefault(int(words[0]), []).append(values)
+    return [_activity(gpu, those) for gpu, those in sorted(samples.items())]
+
+
+def queried(text: str) -> list[Activity]:
+    """Return the GPUs of what `nvidia-smi --query-gpu` printed, by number; PCIe traffic is not among it."""
+    samples: dict[int, list[dict[str, float]]] = {}
+    for line in text.splitlines():
+        words = [word.strip() for word in line.split(",")]
+        if len(words) != 4 or not words[0].isdecimal():
+            continue
+        named = zip(("sm", "mem", "pwr"), words[1:], strict=True)
+        samples.setdefault(int(words[0]), []).append(
+            {name: number for name, word in named if (number := _number(word)) is not None}
+        )
     return [_activity(gpu, those) for gpu, those in sorted(samples.items())]
 
 

@@ -9,7 +9,7 @@ from assistant.errors import ToolError
 from assistant.ports import Reply
 from assistant.records import Risk
 from assistant.tooling import Context, tool
-from assistant.tools._gpu_activity import COMMAND, activities
+from assistant.tools._gpu_activity import COMMAND, QUERY, Activity, activities, queried
 
 LONGEST_S = 30.0
 NO_PROGRAM = (126, 127)
@@ -37,11 +37,17 @@ def gpu_activity(context: Context, job: str = "", nodes: list[str] | None = None
     command = tuple(context.commands.get("gpu_activity") or COMMAND)
     replies = context.transport.run(wanted, command, timeout_s=LONGEST_S)
     unknown = {node: why for node, reply in replies.items() if (why := _why_not(reply, command[0]))}
-    told = {node: {"gpus": _gpus(reply)} for node, reply in replies.items() if node not in unknown}
+    told = {node: {"gpus": _gpus(activities(reply.out))} for node, reply in replies.items() if node not in unknown}
+    again = [node for node in unknown if replies[node].reached and replies[node].status not in NO_PROGRAM]
+    if again:
+        for node, reply in context.transport.run(again, QUERY, timeout_s=LONGEST_S).items():
+            if reply.reached and not reply.status and (gpus := queried(reply.out)):
+                told[node] = {"gpus": _gpus(gpus)}
+                del unknown[node]
     return {"text": _text(told, unknown), "nodes": told, "unknown": unknown}
 
 
-def _gpus(reply: Reply) -> list[dict[str, Any]]:
+def _gpus(gpus: list[Activity]) -> list[dict[str, Any]]:
     return [
         {
             "gpu": one.gpu,
@@ -51,7 +57,7 @@ def _gpus(reply: Reply) -> list[dict[str, Any]]:
             "power_w": one.power_w,
             "pcie_mb_s": one.pcie_mb_s,
         }
-        for one in activities(reply.out)
+        for one in gpus
     ]
 
 

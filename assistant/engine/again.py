@@ -13,7 +13,7 @@ from assistant.recover.lost_environment import repeat_problem
 from assistant.recover.playbook import Wanted
 from assistant.store import Store
 
-__all__ = ["MOVED", "as_the_same_job", "back_off", "cause_key", "credit_progress", "refutation"]
+__all__ = ["MOVED", "as_the_same_job", "back_off", "cause_key", "credit_progress", "refutation", "unproven_hang"]
 
 MOVED = "moved"
 """Stage of an incident: its restarted job trained past the step of its checkpoint."""
@@ -28,6 +28,28 @@ def refutation(store: Store, incident: Incident, diagnosis: Diagnosis) -> str:
     if MOVED in store.stages(before.id) or not refuted(theory, diagnosis):
         return ""  # a restart that trained for a while has held that far: the budget counts it
     return f"no restart is left on this theory: that of incident {before.id} rested on it and did not hold ({before.note})"
+
+
+def unproven_hang(store: Store, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> str:
+    """Return why a living job is not ended as hung: nothing but its silence speaks for it; empty where something does.
+
+    A person who asked for the recovery has looked.
+    """
+    living = job is not None and not job.state.ended and job.attempt == incident.attempt
+    if diagnosis.reason != "hang" or not living or incident.kind is EventKind.REQUESTED:
+        return ""
+    details = [event.detail for event in store.events(incident.id) if event.kind is EventKind.HANG]
+    if any(detail.get("proofs") for detail in details):
+        return ""
+    detail = details[0] if details else {}
+    missed = str(detail.get("unseen") or "")
+    seen = f"what was seen: {detail['witness']}" if detail.get("witness") and not missed else ""
+    why = f"could not be looked at: {missed}" if missed else seen or "neither GPUs nor stacks were looked at"
+    phase = f" in phase {detail['phase']}" if detail.get("phase") else ""
+    return (
+        f"job {incident.job} is silent{phase}, and that it hangs is not proven; {why}. It was left running: "
+        f"if it does hang, end it with `nightshift recover {incident.job}`"
+    )
 
 
 def cause_key(diagnosis: Diagnosis, job: Job | None) -> str:

@@ -16,7 +16,7 @@ from assistant.diagnose.opinion import Opinion
 from assistant.diagnose.verdict import judge
 from assistant.engine import ledger, routine
 from assistant.engine.advice import hand_over
-from assistant.engine.again import as_the_same_job, back_off, cause_key, credit_progress, refutation
+from assistant.engine.again import as_the_same_job, back_off, cause_key, credit_progress, refutation, unproven_hang
 from assistant.engine.breaker import HELD, TAKEN_UP, held_by, how_it_stands, stale
 from assistant.engine.completed import CompletedJobs
 from assistant.engine.confirm import confirm_recovered
@@ -416,8 +416,10 @@ class Engine:
         chosen, why = (
             self.playbook_for(diagnosis, job) if shared is None else outages.playbook_of_member(self, shared, diagnosis, job)
         )
-        if chosen is not None and chosen.restarts and by is None and not chosen.can_move and not tried_by_restart(shared):
-            said = refutation(self.store, incident, diagnosis)
+        if chosen is not None and chosen.restarts and by is None:
+            said = unproven_hang(self.store, incident, diagnosis, job) if not self.replays else ""
+            if not said and not chosen.can_move and not tried_by_restart(shared):
+                said = refutation(self.store, incident, diagnosis)
             chosen, why = (None, said) if said else (chosen, why)
         if chosen is None:
             self._escalate(incident, why)

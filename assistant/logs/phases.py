@@ -1,4 +1,4 @@
-"""Tell from one line of a log what the job is at: loading, evaluating, saving, or done.
+"""Tell from one line of a log what the job is at: loading, preparing, evaluating, saving, or done.
 
 Pure. A line says that a phase begins, or that it is over; training itself is told by its metrics, not here.
 """
@@ -18,6 +18,8 @@ class Phase(StrEnum):
     FIRST_STEP = "first_step"
     """One step was logged: what comes may still compile."""
     TRAINING = "training"
+    PREPARATION = "preparation"
+    """It compiles, or prepares its data."""
     EVALUATION = "evaluation"
     CHECKPOINT = "checkpoint"
     END = "end"
@@ -61,10 +63,30 @@ OVER = {
 ENDS = re.compile(
     r"training (?:is )?(?:done|finished|completed?)|exiting program (?:at|after)|reached max(?:_| )?(?:steps|epochs)", re.IGNORECASE
 )
-_HINTS = ("sav", "Sav", "SAV", "alid", "ALID", "val", "EVAL", "oad", "estor", "esum", "raining", "xiting", "each", "heck")
+PREPARES = re.compile(
+    r"\bcompiling (?:and loading )?(?:the |a )?(?:model|graph|module|kernel|function|extension|dataset index)"
+    r"|\b(?:tokeniz|pre-?process|prepar|shuffl|pack)ing (?:\w{1,20} ){0,2}"
+    r"(?:data(?:set)?s?|corpus|documents|samples|examples|shards)\b"
+    r"|\bbuilding (?:[\w,]{1,20} ){0,5}(?:data ?sets?|index|indices)\b",
+    re.IGNORECASE,
+)
+PREPARED = re.compile(
+    r"(?:finished|done|completed) (?:with )?(?:compil|tokeniz|pre-?process|prepar|shuffl|pack|build)ing"
+    r"|(?:compilation|tokenization|preprocessing|preparation) (?:is )?(?:done|finished|took|time|complete)",
+    re.IGNORECASE,
+)
+_HINTS = tuple(
+    "sav Sav SAV alid ALID val EVAL oad estor esum raining xiting each heck ompil okeniz rocess repar acking huffl uilding".split()
+)
 """One of these stands in every line that is told apart: looked for first, because that is cheap."""
 LONGEST = 2_000
 """Longer lines are dumps of data."""
+_UNITS = r"(examples|samples|batches|steps|iterations|sequences|prompts|documents|shards|items|rows|questions|requests)"
+_SIZE = re.compile(
+    rf"\b(?:num(?:ber)?(?:[_ ]of)?|total)[_ ](?:\w{{1,20}}[_ ])?{_UNITS}\s{{0,4}}[:=]\s{{0,4}}(\d[\d,_]{{0,15}})\b"
+    rf"|\b(?:on|over|for|\w{{1,20}}ing) (\d[\d,_]{{0,15}}) (?:\w{{1,20}} )?{_UNITS}\b(?!/)",
+    re.IGNORECASE,
+)
 
 
 def worth_reading(text: str) -> bool:
@@ -80,10 +102,21 @@ def phase_begun(text: str) -> Phase | None:
         return Phase.END
     if any(pattern.search(text) for pattern in OVER.values()):
         return None
-    return next((phase for phase, pattern in BEGINS if pattern.search(text)), None)
+    begun = next((phase for phase, pattern in BEGINS if pattern.search(text)), None)
+    prepares = begun is None and PREPARES.search(text) and not PREPARED.search(text)
+    return Phase.PREPARATION if prepares else begun
 
 
 def phase_over(text: str, phase: Phase) -> bool:
     """Tell whether a line says that a phase is over."""
-    pattern = OVER.get(phase)
+    pattern = PREPARED if phase is Phase.PREPARATION else OVER.get(phase)
     return pattern is not None and worth_reading(text) and pattern.search(text) is not None
+
+
+def announced_size(text: str) -> tuple[str, int] | None:
+    """Return how much a line says that a phase has before it, as unit and count: `Num examples = 48000`; else None."""
+    match = _SIZE.search(text) if len(text) <= LONGEST else None
+    if match is None:
+        return None
+    count = int((match[2] or match[3]).replace(",", "").replace("_", ""))
+    return ((match[1] or match[4]).lower(), count) if count else None

@@ -35,6 +35,8 @@ COLLECTIVE = "NIGHTSHIFT-COLLECTIVE"
 PROCESSES = "#nightshift processes"
 """What the script of the tool `job_processes` prints first."""
 LONG_AGO_S = 10 * 365 * 86_400.0
+IDLE_GPU = "# gpu pwr sm mem rxpci txpci\n    0 71 0 0 1 0\n"
+"""What `nvidia-smi dmon` prints on a node of a job that hangs."""
 
 
 class SimulatedCluster:
@@ -225,6 +227,8 @@ class SimulatedCluster:
             return Reply(node, True, 0, process_answer(progress, progress.spec.work_dir, 4000 + self._names.index(node)), "")
         if COLLECTIVE in typed and self.unfit is not None:
             return self._collective(node, json.loads(shlex.split(typed)[-1]))
+        if typed.startswith("nvidia-smi dmon") and (progress := self._progress.get(self._busy.get(node, ""))) and progress.hangs:
+            return Reply(node, True, 0, IDLE_GPU, "")
         if "dmesg" in typed or "kernel.log" in typed:
             return Reply(node, True, 0, "".join(f"{line}\n" for line in self.kernel.get(node, ())), "")
         return Reply(node, True, 127, "", f"{shlex.split(typed)[0]}: No such file or directory")

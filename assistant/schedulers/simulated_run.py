@@ -94,6 +94,15 @@ class Progress:
         run = self.run
         return run.fails_at is not None and run.fails_at >= self.first and (run.only_on is None or run.only_on in self.nodes)
 
+    @property
+    def _will_hang(self) -> bool:
+        return self.run.hangs_at is not None and self.stops_at == self.run.hangs_at and not self.fails
+
+    @property
+    def hangs(self) -> bool:
+        """Whether it stands still now."""
+        return self._will_hang and self.step >= self.stops_at
+
     def time_of(self, step: int) -> datetime:
         """Return when a step is made."""
         return self.started + timedelta(seconds=self.run.launch_s + (step - self.first) * self.run.step_s)
@@ -107,8 +116,7 @@ class Progress:
                 for step in range(self.step + 1, reached + 1):
                     file.writelines(f"{line}\n" for line in self._lines(step))
             self.step = reached
-        hangs = self.run.hangs_at is not None and self.stops_at == self.run.hangs_at and not self.fails
-        return passed_s >= 0 and self.step >= self.stops_at and not hangs
+        return passed_s >= 0 and self.step >= self.stops_at and not self._will_hang
 
     def loss(self, step: int) -> float:
         """Return the loss of a step: it falls, and is six times higher after a spike."""

@@ -15,6 +15,7 @@ from assistant.logs.phases import Phase
 
 FEW_STEPS = 5
 """With fewer gaps seen the job may still compile or warm up: only the site's limit holds."""
+LONGEST_EXPECTED_S = 86_400.0
 KEPT_GAPS = 64
 """Of each phase, for its usual length; the longest is kept for good."""
 _RANK = (Phase.TRAINING, Phase.FIRST_STEP, Phase.START, Phase.LOADING, Phase.EVALUATION, Phase.CHECKPOINT)
@@ -62,6 +63,17 @@ class Cadence:
     trained_s: float = 0.0
     steps: int = 0
     """Steps made in the gaps of training."""
+    unit_s: dict[tuple[Phase, str], float] = field(default_factory=dict)
+    """The longest time for one of what the log announced of a phase: an example, a sample, a step."""
+
+    def add_size(self, phase: Phase, unit: str, count: int, gap_s: float) -> None:
+        """Learn how long a phase took of which the log had said how much it has before it."""
+        self.unit_s[phase, unit] = max(self.unit_s.get((phase, unit), 0.0), gap_s / count)
+
+    def expected_s(self, phase: Phase, sizes: Mapping[str, int]) -> float | None:
+        """Return how long a phase of announced sizes takes by what it took before, a day at most; None where that is not known."""
+        known = [count * self.unit_s[phase, unit] for unit, count in sizes.items() if (phase, unit) in self.unit_s]
+        return min(max(known), LONGEST_EXPECTED_S) if known else None
 
     def add(self, phase: Phase, gap_s: float, steps: int = 0) -> None:
         """Learn a gap between two logged steps, what the job was at meanwhile, and how many steps it made."""

@@ -13,7 +13,7 @@ from assistant.watch.queue import about
 from assistant.watch.saves import SaveLimits
 from assistant.watch.unseen import Remark
 from assistant.watch.view import View
-from assistant.watch.witness import Witness
+from assistant.watch.witness import Witness, proofs_of_hang, unseen
 
 __all__ = ["failed_steps", "hang_of", "late_saves_of", "remark_on", "slowness_of", "spike_of"]
 
@@ -49,6 +49,7 @@ def hang_of(view: View, suspicion: Suspicion, witness: Witness | None) -> Event:
         "limit_s": round(suspicion.limit_s, 1),
         "longest_s": dict(view.cadence.told()),
     }
+    detail |= {"proofs": list(proofs_of_hang(suspicion, witness)), "unseen": unseen(witness)}
     if witness is not None:
         detail |= {"vote": str(witness.vote), "witness": witness.text, "suspects": list(witness.suspects), **witness.facts}
     return Event(EventKind.HANG, job.id, None, suspicion.since, detail, job.attempt)

@@ -47,6 +47,10 @@ class Signs:
     """When its log or heartbeat last said that another phase begins, or that one is over."""
     steps: bool = False
     """Whether its log has shown steps."""
+    expected_s: float | None = None
+    """How long what the log announced takes by what the same took before; None where that is not known."""
+    announced: bool = False
+    """Whether the log says how much the phase has before it."""
     says_nothing: bool = False
     """Whether its log is empty so far: what it writes may be held back, or lie elsewhere."""
 
@@ -62,7 +66,11 @@ class Suspicion:
     """After how long it was suspected."""
     phase: Phase
     certain: bool
-    """Whether it is a hang even without a second witness."""
+    """Whether it has been still for so long that it is told of even without a second witness."""
+    plausible: bool = False
+    """Whether the phase may take that long for all that is known: it is the first of its kind, or of a size that tells nothing."""
+    beat_stopped: bool = False
+    """Whether the training loop's own heartbeat says that it is at nothing but training, and stands still."""
 
 
 def suspicion_of(signs: Signs, cadence: Cadence, limits: HangLimits, now: datetime) -> Suspicion | None:
@@ -73,13 +81,14 @@ def suspicion_of(signs: Signs, cadence: Cadence, limits: HangLimits, now: dateti
     steps nor a heartbeat gets twice the time, since it may be no training at all, and of one that never said anything nothing is
     concluded without a second witness.
     """
-    phase = signs.phase
+    phase, training = signs.phase, signs.phase in (Phase.TRAINING, Phase.FIRST_STEP)
+    plausible = not training and (not cadence.count(phase) or (signs.announced and signs.expected_s is None))
+    told = signs.beat_at is not None and phase is Phase.TRAINING and cadence.count(phase) >= FEW_STEPS
     suspect_s, certain_s = suspect_after_s(cadence, phase, limits), certain_after_s(cadence, phase, limits)
     if phase is Phase.END:
         suspect_s = certain_s = 2 * max(certain_s, limits.silent_s)  # what comes after training has no rhythm
     if signs.beat_at is not None:
         # it says when it evaluates or saves, so within training nothing else can take long
-        told = phase is Phase.TRAINING and cadence.count(phase) >= FEW_STEPS
         certain_s = max(suspect_s, limits.told_s) if told else certain_s
         moved = max(signs.beat_at, signs.phase_at or signs.beat_at)
         chatters = (signs.output_at - moved).total_seconds() > max(LATE_S, suspect_s)
@@ -91,7 +100,9 @@ def suspicion_of(signs: Signs, cadence: Cadence, limits: HangLimits, now: dateti
     else:
         how, since = Still.SILENT, signs.life_at
         certain_s = certain_s if signs.steps else math.inf if signs.says_nothing else 2 * certain_s
+    if signs.expected_s is not None:
+        suspect_s, certain_s = max(suspect_s, 1.5 * signs.expected_s), max(certain_s, 1.5 * signs.expected_s)
     still_s = (now - since).total_seconds()
     if still_s <= suspect_s:
         return None
-    return Suspicion(how, since, still_s, suspect_s, phase, still_s > certain_s)
+    return Suspicion(how, since, still_s, suspect_s, phase, still_s > certain_s, plausible, told)

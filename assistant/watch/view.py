@@ -16,7 +16,7 @@ from pathlib import Path
 from assistant.logs.attempt import names_job
 from assistant.logs.lines import Line
 from assistant.logs.metrics import MetricReader
-from assistant.logs.phases import Phase, phase_begun, phase_over
+from assistant.logs.phases import Phase, announced_size, phase_begun, phase_over
 from assistant.logs.spikes import Spike
 from assistant.logs.tail import Follower, Position
 from assistant.records import Job, MetricPoint
@@ -39,6 +39,9 @@ LONGEST_GAP_S = 86_400.0
 _DIGITS = re.compile(r"\d+")
 _COUNTER = re.compile(r"\b(\d{1,15}) ?(?:/|of) ?(\d{1,15})\b|\b(\d{1,15})%")
 _SHAPE_CHARACTERS = 120
+SIZED = (Phase.EVALUATION, Phase.LOADING, Phase.PREPARATION)
+"""Phases of which a log says how much they have before them; what it counts at a save is where training stands."""
+PASSING = (Phase.CHECKPOINT, *SIZED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,8 @@ class View:
     excused_until: datetime | None = None
     """A second witness saw it work."""
     _met: set[Phase] = field(default_factory=set)
+    _sizes: dict[tuple[Phase, str], int] = field(default_factory=dict)
+    """How much phases since the last step have before them, as the log says."""
     _shapes: dict[str, int] = field(default_factory=dict)
     _size: tuple[int, int, int] = (0, 0, 0)
     _steps_seen: array[int] = field(default_factory=lambda: array("q"))
@@ -142,6 +147,7 @@ class View:
     def suspicion(self, now: datetime) -> Suspicion | None:
         """Return what speaks for a hang."""
         output = self.output_at or now
+        sizes = {unit: count for (phase, unit), count in self._sizes.items() if phase is self.phase}
         signs = Signs(
             self.phase,
             output,
@@ -149,6 +155,8 @@ class View:
             self.beat_at,
             self.phase_at,
             steps=self.last is not None,
+            expected_s=self.cadence.expected_s(self.phase, sizes),
+            announced=bool(sizes),
             says_nothing=not self._size[1] and self.metrics is None and not any(one.size[1] for one in self._beside.values()),
         )
         return suspicion_of(signs, self.cadence, self.limits.hang, now)
@@ -228,7 +236,8 @@ class View:
         """Begin with a new file: what it says has nothing to do with the old one, but for the rhythm."""
         self.reader, self.last, self.phase, self._leader = MetricReader(), None, Phase.START, None
         self.loss, self.saves = LossTrack(self.limits.spike), SaveTrack()
-        self._met, self._shapes, self._steps_seen, self._seen_at = set(), {}, array("q"), array("d")
+        self._met, self._sizes, self._shapes = set(), {}, {}
+        self._steps_seen, self._seen_at = array("q"), array("d")
 
     def _take_lines(self, lines: Sequence[Line], at: datetime, *, first: bool, source: _Source | None = None) -> None:
         points = [] if self._from_file else (source.reader if source is not None else self.reader).news(lines)
@@ -257,9 +266,11 @@ class View:
                 self.life_at = self.phase_at = at
             self.phase = begun
             self._met.add(begun)
-        elif self.phase in (Phase.CHECKPOINT, Phase.EVALUATION, Phase.LOADING) and phase_over(text, self.phase):
+        elif self.phase in PASSING and phase_over(text, self.phase):
             self.phase = Phase.TRAINING if self.last is not None else Phase.START
             self.life_at = self.phase_at = at
+        if self.phase in SIZED and (size := announced_size(text)) is not None:
+            self._sizes[self.phase, size[0]] = size[1]
         if tells_of_save(text):
             self.saves.saved(text, self.last.step if self.last is not None else 0, at)
         self.heart = path_in(text) or self.heart
@@ -296,6 +307,7 @@ class View:
         phase = rarest(self._met)
         if before is not None and gap is not None:
             self.cadence.add(phase, gap, max(0, point.step - before.step))
+            self._learn_phases(gap)
             if phase is Phase.TRAINING and point.step > before.step:
                 spent = point.seconds if point.seconds is not None else gap / (point.step - before.step)
                 usual = self.cadence.usual_step_s
@@ -308,8 +320,15 @@ class View:
         self.phase = Phase.FIRST_STEP if before is None else Phase.TRAINING
         self.last, self.life_at, self.step_at = point, at, at
         self._met.clear()
+        self._sizes.clear()
         self._shapes.clear()
         self.saves.stepped(point.step)
+
+    def _learn_phases(self, gap_s: float) -> None:
+        if Phase.PREPARATION in self._met:
+            self.cadence.add(Phase.PREPARATION, gap_s)  # beside training: what is prepared at each step is no gap of its own
+        for (phase, unit), count in self._sizes.items():
+            self.cadence.add_size(phase, unit, count, gap_s)
 
     def _gap_s(self, point: MetricPoint, each_s: float | None) -> float | None:
         """Return the time since the step before: by the log's own clock where it has one, else by our looks."""

@@ -77,6 +77,57 @@ def stack_vote(stacks: Mapping[str, Any]) -> Vote:
     return Vote.HUNG if 2 * waiting >= seen else Vote.UNKNOWN
 
 
+def _idle(activity: Mapping[str, Any]) -> bool:
+    """Tell whether all GPUs that were seen do nothing, on half of the nodes at least."""
+    nodes = activity.get("nodes", {})
+    states = [str(gpu.get("state", "")) for node in nodes.values() for gpu in node.get("gpus", ())]
+    return bool(states) and set(states) == {"idle"} and len(nodes) >= len(activity.get("unknown", ()))
+
+
+def _stand(stacks: Mapping[str, Any]) -> bool:
+    """Tell whether at least half of the ranks were seen, and each of them at the same place twice, at nothing that takes long."""
+    seen, classes = int(stacks.get("seen", 0)), stacks.get("classes", ())
+    enough = bool(seen and classes) and 2 * seen >= int(stacks.get("expected") or seen)
+    return enough and not int(stacks.get("moved", 0)) and not _at_work(stacks)
+
+
+def _at_work(stacks: Mapping[str, Any]) -> bool:
+    return any(one.get("where") in SLOW_WORK for one in stacks.get("classes", ()))
+
+
+def proofs_of_hang(suspicion: Suspicion, witness: Witness | None) -> tuple[str, ...]:
+    """Return what speaks for a hang beside the silence; nothing where nothing does, or where anything speaks against it.
+
+    GPUs that do nothing and stacks that stand prove nothing in a phase that may take that long.
+    """
+    seen = witness.facts if witness is not None else {}
+    gpus, stacks = seen.get("gpus") or {}, seen.get("stacks") or {}
+    votes = (gpu_vote(gpus), stack_vote(stacks))
+    if Vote.WORKING in votes or _at_work(stacks):
+        return ()
+    weighs = not suspicion.plausible
+    said = {
+        "GPUs spin in a kernel that waits": votes[0] is Vote.HUNG,
+        "ranks wait for others": votes[1] is Vote.HUNG,
+        "GPUs do nothing": weighs and _idle(gpus),
+        "no rank moves": weighs and votes[1] is not Vote.HUNG and _stand(stacks),
+        "no program of it runs": bool(seen.get("gone")),
+        "its heartbeat says that it trains, and stands still": suspicion.beat_stopped,
+    }
+    return tuple(text for text, holds in said.items() if holds)
+
+
+def unseen(witness: Witness | None) -> str:
+    """Return what could not be looked at and why, for people; empty where all was seen."""
+    parts = []
+    for name, what in (("gpus", "GPUs"), ("stacks", "stacks")):
+        looked = (witness.facts if witness is not None else {}).get(name)
+        missed = [f"{node}: {why}" for node, why in list((looked or {}).get("unknown", {}).items())[:2]]
+        if looked is None or missed:
+            parts.append(f"{what} ({', '.join(missed) or 'they could not be asked'})")
+    return "; ".join(parts)
+
+
 def joined(votes: Mapping[str, Vote]) -> Vote:
     """Return one vote of several; who contradict one another leave it open."""
     said = {vote for vote in votes.values() if vote is not Vote.UNKNOWN}
@@ -99,4 +150,7 @@ def witness_of(
     running = {name: processes[name] for name in ("programs", "gone") if name in processes} if processes is not None else {}
     facts = {"votes": {name: str(vote) for name, vote in votes.items()}, "gpus": activity, "stacks": stacks, **running}
     text = "; ".join(part for part in parts if part) or "neither GPUs nor stacks could be looked at"
-    return Witness(joined(votes), text, tuple(dict.fromkeys(filter(None, odd))), facts)
+    vote = joined(votes)
+    if vote is Vote.HUNG and _at_work(stacks or {}):
+        vote = Vote.UNKNOWN  # GPUs spin while they wait for a rank that saves or evaluates
+    return Witness(vote, text, tuple(dict.fromkeys(filter(None, odd))), facts)

@@ -19,7 +19,7 @@ from assistant.ports import Reply
 from assistant.records import Event, EventKind, IncidentState, JobState
 from assistant.schedulers.simulated_run import Run
 from assistant.tools import _stacks
-from assistant.tools._gpu_activity import COMMAND
+from assistant.tools._gpu_activity import COMMAND, QUERY
 from assistant.watch.hang import Still, Suspicion
 from assistant.watch.witness import Vote
 from tests.scenarios.scene import ECC, Scene
@@ -149,6 +149,31 @@ def test_a_silent_job_that_is_seen_at_work_is_left_alone(tmp_path: Path) -> None
     stacks(scene, job, moves=True)
     assert scene.watch(3000, every=20) == []
     assert scene.cluster.job(job).state is JobState.RUNNING
+
+
+def test_a_silent_job_of_which_nothing_is_known_is_left_to_a_person(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, run=Run(steps=1000, hangs_at=60))
+    job = scene.cluster.submit(scene.spec)
+    scene.cluster.answers[shlex.join(COMMAND)] = lambda node: Reply(node, True, 127, "", "")
+    (incident,) = scene.watch(3000, every=20)
+    assert (incident.kind, incident.state) == (EventKind.HANG, IncidentState.ESCALATED)
+    assert "that it hangs is not proven; could not be looked at: GPUs (node01: nvidia-smi is not there" in incident.note
+    assert "stacks (node01: " in incident.note
+    assert f"nightshift recover {job}" in incident.note
+    assert scene.cluster.changes == ["submit 1"]
+    assert scene.cluster.job(job).state is JobState.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("sample", "changes"), [("0, 98, [N/A], 388.20", ["submit 1"]), ("0, 0, 0, 61.00", ["submit 1", "cancel 1", "submit 2"])]
+)
+def test_gpus_are_queried_where_dmon_shows_nothing(tmp_path: Path, sample: str, changes: list[str]) -> None:
+    scene = Scene(tmp_path, run=Run(steps=1000, hangs_at=60))
+    scene.cluster.submit(scene.spec)
+    scene.cluster.answers[shlex.join(COMMAND)] = lambda node: Reply(node, True, 0, "", "")
+    scene.cluster.answers[shlex.join(QUERY)] = lambda node: Reply(node, True, 0, f"{sample}\n{sample}\n", "")
+    scene.watch(700, every=20)
+    assert scene.cluster.changes == changes
 
 
 def test_a_loss_that_jumps_again_at_the_same_step_goes_to_a_person(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.tools._gpu_activity import activities
+from assistant.tools._gpu_activity import activities, queried
 from assistant.watch.witness import Vote, gpu_vote, joined
 
 CASES = sorted((Path(__file__).parents[1] / "cases" / "gpu_activity").glob("*.toml"))
@@ -16,7 +16,7 @@ CASES = sorted((Path(__file__).parents[1] / "cases" / "gpu_activity").glob("*.to
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_counters_tell_what_gpus_are_at(path: Path) -> None:
     case = tomllib.loads(path.read_text())
-    found = [one.state() for one in activities(case["out"])]
+    found = [one.state() for one in (queried(case["query"]) if "query" in case else activities(case["out"]))]
     assert found == case["states"]
     assert gpu_vote({"nodes": {"node01": {"gpus": [{"state": state} for state in found]}}}) is Vote(case["vote"])
 
