@@ -97,3 +97,28 @@ def test_steps_that_a_progress_bar_tells_only_roughly_are_compared_with_slack() 
 def test_steps_that_nothing_names_are_not_compared() -> None:
     losses = ["{'loss': '3.1', 'epoch': '1'}", "{'loss': '3.0', 'epoch': '2'}"]
     assert compare_loaded(chosen(), loaded_checkpoint(log(*losses))).verdict is LoadVerdict.UNKNOWN
+
+
+def apart(first: int, count: int, every: int) -> list[str]:
+    """Lines of a Trainer whose progress bar stands in another file: they name no step."""
+    return [f"{{'loss': 3.1, 'epoch': {(first + n * every) / 200:.3f}}}" for n in range(count)]
+
+
+def drawn(*steps: int) -> list[str]:
+    return [f"  5%|4         | {step}/800 [00:20<06:40,  2.00it/s]" for step in steps]
+
+
+@pytest.mark.parametrize("every", [1, 5])
+def test_lines_that_name_no_step_are_no_proof_of_another_checkpoint(every: int) -> None:
+    texts = ["***** Running training *****", *apart(40 + every, 18, every)]
+    loaded = loaded_checkpoint(log(*texts, *drawn(41, 42, 40 + 18 * every)))
+    assert loaded.first_step is None
+    assert compare_loaded(chosen(40, "checkpoint-40", "huggingface"), loaded).verdict is LoadVerdict.UNKNOWN
+
+
+@pytest.mark.parametrize("every", [1, 5])
+def test_where_a_run_goes_on_and_the_bar_of_another_file_tell_the_steps_of_its_lines(every: int) -> None:
+    texts = ["***** Running training *****", "  Continuing training from global step 40", *apart(40 + every, 18, every)]
+    loaded = loaded_checkpoint(log(*texts, *drawn(41, 42, 40 + 18 * every)))
+    assert (loaded.first_step, loaded.interval) == (40 + every, every)
+    assert compare_loaded(chosen(40, "checkpoint-40", "huggingface"), loaded).verdict is LoadVerdict.CHOSEN
