@@ -167,10 +167,11 @@ def _spiked(spike: Spike | None, told: Sequence[Finding], facts: Facts) -> Endin
         if facts.metric_file != "job.log":
             measured = [Citation(facts.metric_file, line, "", "spike") for line in spike.lines]
         citations = [*measured, *citations]
+        where = f"step {spike.step}" if not spike.counted else f"line {spike.line}"
         why = (
-            f"the loss left {spike.level:.3g} at step {spike.step} and did not come back (last {spike.height:.3g})"
+            f"the loss left {spike.level:.3g} at {where} and did not come back (last {spike.height:.3g})"
             if not math.isnan(spike.level)
-            else f"the loss is no number from step {spike.step} on, the first that is logged"
+            else f"the loss is no number from {where} on, the first that is logged"
         )
         return Ending("loss_spike", spike.weight, tuple(citations), why, spike.line)
     return Ending("loss_spike", 0.7, tuple(citations), "a watch saw the loss leave its level")

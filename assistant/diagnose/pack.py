@@ -144,7 +144,7 @@ def _trend(points: Sequence[MetricPoint]) -> str:
     """Return how the loss went: start, lowest, the last ones; and the last norms."""
     losses = [(point.step, point.loss) for point in points if point.loss is not None]
     finite = [pair for pair in losses if math.isfinite(pair[1])]
-    parts: list[str] = []
+    parts = ["steps are counted log lines"] if any(point.counted for point in points) else []
     if finite:
         lowest = min(finite, key=lambda pair: pair[1])
         parts.append(f"loss {finite[0][1]:.4g} at step {finite[0][0]}, lowest {lowest[1]:.4g} at step {lowest[0]}")

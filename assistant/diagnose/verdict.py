@@ -269,7 +269,7 @@ def _by_ending(
         summary=summary(reason, ending.why, nodes, cited, facts, step),
         advice=advice(reason, action, nodes),
         step=step,
-        spike_step=spike.step if spike is not None and reason.name == "loss_spike" else None,
+        spike_step=spike.step if spike is not None and not spike.counted and reason.name == "loss_spike" else None,
     )
 
 
@@ -358,7 +358,8 @@ def _confidence(cause: Finding, errors: Sequence[Finding]) -> float:
 
 def _last_step(facts: Facts) -> int | None:
     if facts.points:
-        return facts.points[-1].step
+        leg = facts.progress.leg if facts.metric_file == "job.log" else 0
+        return next((point.step for point in reversed(facts.points) if not point.counted and point.line >= leg), None)
     return int(facts.progress.steps[-1]) if facts.progress.steps else None
 
 

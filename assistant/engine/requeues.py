@@ -123,7 +123,7 @@ class RequeueRecords:
 
 def _watched_step(engine: Engine, job: Job) -> int | None:
     view = engine.watcher.view(job.id, job.attempt)
-    return view.last.step if view is not None and view.last is not None else None
+    return view.last_step if view is not None else None
 
 
 def _is_earlier(job: Job, evidence: Evidence) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from assistant.logs.counted import LineCount
 from assistant.logs.lines import Line
 from assistant.logs.pairs import TableReader, pairs_reading
 from assistant.logs.prefix import DEFAULT_YEAR, parse
@@ -119,12 +120,14 @@ def metric_points(lines: Iterable[Line]) -> list[MetricPoint]:
     """Return the training metrics in the order of the lines.
 
     A line counts that names a loss together with a step; DeepSpeed's `step=, skipped=` counts without a loss. A Hugging Face
-    `{'loss': …}` takes its step from the progress bar before it, or is counted on. Where several ranks print the same step, the
-    first one stays. Losses of an evaluation do not count. A step that is lower than the one before it is kept: the job went back.
+    `{'loss': …}` takes its step from the progress bar before it, or is counted on: by the steps that lie between two of them where
+    the lines prove how many, else by one, and it is marked as `counted`. Where several ranks print the same step, the first one
+    stays. Losses of an evaluation do not count. A step that is lower than the one before it is kept: the job went back.
     """
     reader = MetricReader()
     for line in lines:
         reader.take(line)
+    reader.settle()
     return reader.points
 
 
@@ -144,6 +147,8 @@ class MetricReader:
         self.counted_on = 0
         """Those that were counted on behind a bar instead: many where the output was buffered, and bars and losses came apart."""
         self._counted = 0  # points whose step was counted because no bar had been seen yet
+        self._led = 0  # points before the first bar that were numbered by it
+        self._run, self._run_begin = LineCount(), 0  # of the run that the log is in, and its first point
 
     def news(self, lines: Iterable[Line]) -> list[MetricPoint]:
         """Return the points of lines that were appended, and forget those before."""
@@ -153,13 +158,27 @@ class MetricReader:
         found = self.points[given:]
         if found:
             self.points, self._counted = self.points[-1:], -1  # what was handed out keeps its number
+            self._run_begin, self._led = -1, 0
         return found
+
+    def settle(self) -> bool:
+        """Give lines whose step was counted the steps that they stand for; False where what was read does not prove those."""
+        begin, lines = self._run_begin, len(self._run.epochs)
+        run = self.points[begin:] if begin >= 0 else []
+        # more than one that goes by a bar: bar and lines stand in one log, and the bar is right
+        if len(run) != lines or sum(not point.counted for point in run) > 1 or (steps := self._run.steps()) is None:
+            return False
+        self.points[begin:] = [replace(point, step=step, counted=False) for point, step in zip(run, steps, strict=True)]
+        return True
 
     def take(self, line: Line) -> None:
         """Read one line; what it says is added to `points`."""
         text = line.text
         if "%|" in text and self._take_bar(line):
             return
+        if self._run.take(text):
+            self.settle()
+            self._run, self._run_begin = self._run.next_run(), len(self.points) if self._run_begin >= 0 else -1
         if "[batch=" in text or "[step=" in text:
             match = _BLOCK_STEP.search(text)
             self._block = int(match[1]) if match else self._block
@@ -211,6 +230,7 @@ class MetricReader:
         named = bool(bar[1].rpartition("]")[2].strip(" :"))  # behind "]" where an earlier state of it stands before
         if not named and of >= self._bar[1]:  # a shorter bar is that of an evaluation
             self._bar = (at, of)
+            self._run.bar = (len(self._run.epochs), at)
             self._number_again(at)
         loss = _BAR_LOSS.search(line.text, bar.end()) if "{'" not in line.text else None
         if loss is None or "alid" in bar[1]:
@@ -224,6 +244,7 @@ class MetricReader:
         """Give the points before the first bar the steps that lead up to it."""
         if self._counted == len(self.points) and at > self._counted:
             self.points = [replace(point, step=point.step + at - self._counted) for point in self.points]
+            self._led = len(self.points)
         self._counted = -1
 
     def _take_object(self, line: Line) -> bool:
@@ -234,6 +255,8 @@ class MetricReader:
         step = _number(values, _STEP_KEYS)
         if step is not None and not abs(step) <= LARGEST_STEP:
             return True  # 1e400, NaN: a step of no training, which no count of ours could take
+        if step is None and "train_runtime" in values:
+            return True  # the average over a training that is over
         if step is None:
             last = self.points[-1].step if self.points else 0
             moved = self._bar[0] > last
@@ -241,11 +264,24 @@ class MetricReader:
             self.anchored += moved
             self.counted_on += not moved and self._bar != (0, 0)
             self._counted += self._bar == (0, 0)
+            self._run.epochs.append(_number(values, ("epoch",)))
+            if self._bar != (0, 0):  # bar and lines stand in one log, and the count before the bar may rest on it
+                self.points[: self._led] = [replace(point, counted=False) for point in self.points[: self._led]]
+                self._led = 0
+            self._add(line, int(step), loss, _number(values, _NORM_KEYS), counted=not moved)
+            return True
         self._add(line, int(step), loss, _number(values, _NORM_KEYS))
         return True
 
     def _add(
-        self, line: Line, step: int, loss: str | float | None, norm: str | float | None = None, seconds: float | None = None
+        self,
+        line: Line,
+        step: int,
+        loss: str | float | None,
+        norm: str | float | None = None,
+        seconds: float | None = None,
+        *,
+        counted: bool = False,
     ) -> None:
         prefix = parse(line.text)
         own = _OWN_RANK.search(line.text)
@@ -269,6 +305,7 @@ class MetricReader:
                 at,
                 seconds,
                 int(batch[1]) if batch else None,
+                counted,
             )
         )
 

@@ -37,6 +37,8 @@ class Spike:
     height: float
     """Loss at the end; NaN when it became NaN."""
     grad_norm_rose: bool
+    counted: bool = False
+    """Whether the step was only counted, so that no checkpoint is before or behind it."""
 
     @property
     def weight(self) -> float:
@@ -122,7 +124,7 @@ def _spike(points: Sequence[MetricPoint], start: int, level: float, height: floa
     before, after = _norms(points[max(0, start - LEVEL) : start]), _norms(points[start : start + LEVEL])
     rose = bool(before and after and median(after) > 2 * median(before))
     lines = tuple(dict.fromkeys(points[at].line for at in _telling(points, start, level, height)))
-    return Spike(points[start].step, points[start].line, lines, level, height, rose)
+    return Spike(points[start].step, points[start].line, lines, level, height, rose, points[start].counted)
 
 
 def _norms(points: Sequence[MetricPoint]) -> list[float]:

@@ -179,3 +179,5 @@ class MetricPoint:
     """Time the step took."""
     batch: int | None = None
     """Samples of the step over all ranks."""
+    counted: bool = False
+    """Whether the step was only counted on from line to line: it is not to be compared with that of a checkpoint."""

@@ -143,13 +143,20 @@ def whole_lines(job: Job, marks: Sequence[Mark] = ()) -> Lines | None:
 def log_points(job: Job, *, marks: Sequence[Mark] = (), sure: bool = False) -> list[MetricPoint]:
     """Return the metrics that the ends of a job's logs show: those of the file that shows most, else of its metric files.
 
+    Points whose step was only counted are left out; a progress bar in another file counts for what it says of them.
+
     Args:
         job: Its last attempt is meant.
         marks: From `marks_before`.
         sure: Whether only lines count that are proven to be this attempt's.
     """
     parts = _ends(job, TAIL_BYTES, marks, sure=sure)
-    best = max((metric_points(Lines([(1, part)])) for part in parts), key=len, default=[])
+    by_part = [metric_points(Lines([(1, part)])) for part in parts]
+    best = max(by_part, key=len, default=[])
+    if any(point.counted for point in best):
+        own = parts[by_part.index(best)]
+        bars = [part for part in parts if part is not own and b"%|" in part]
+        best = [point for point in metric_points(Lines([(1, b"".join([own, *bars]))])) if not point.counted]
     if best or job.state is JobState.PENDING:
         return best
     try:

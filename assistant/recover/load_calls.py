@@ -33,6 +33,17 @@ def about_saves(source: TrainerSource, call: SourceCall) -> bool:
     return SAVED_NAMES.search(written) is not None and BASE_NAMES.search(written) is None
 
 
+def enclosing_functions(source: TrainerSource, line: int) -> list[tuple[str, frozenset[str]]]:
+    """Return the functions that a line stands in, outermost first, each with the names of its parameters."""
+    functions = [
+        node
+        for node in ast.walk(ast.parse(source.text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.lineno <= line <= (node.end_lineno or node.lineno)
+    ]
+    parameters = [[*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs] for node in functions]
+    return [(node.name, frozenset(one.arg for one in own)) for node, own in zip(functions, parameters, strict=True)]
+
+
 def known_at_run_only(source: TrainerSource, call: SourceCall) -> bool:
     """Tell whether what a call loads is chosen while it runs; weights of a model that are put in place are no load of their own."""
     if call.method == "load_state_dict":

@@ -178,9 +178,9 @@ def loaded_checkpoint(lines: Iterable[Line]) -> LoadedCheckpoint:
             loads.append(load)
         elif load is None and len(fresh) < MOST_LOADS and FRESH.search(text) and ABOUT_TRAINING.search(text):
             fresh.append((line.number, text.strip()[:300]))
-    # a step that was counted on is right only once a progress bar has told where the count began
-    by_bar = bool(bars) and reader.counted_on <= reader.anchored + 1
-    points = [point for point in reader.points if by_bar or point.line in own_steps]
+    # a step that was counted on is right only once a progress bar has told where the count began, or where its lines prove it
+    by_bar = reader.settle() or (bool(bars) and reader.counted_on <= reader.anchored + 1)
+    points = [point for point in reader.points if point.line in own_steps or (by_bar and not point.counted)]
     steps = list(dict.fromkeys(point.step for point in points))[:MOST_STEPS]
     if len(steps) == MOST_STEPS and steps[0] == 0 and steps[1] > steps[2] - steps[1] > 0:
         steps = steps[1:]  # an evaluation before the training, logged as step 0

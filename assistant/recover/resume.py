@@ -21,7 +21,7 @@ from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.directives import read_directives
 from assistant.recover.installed_trainers import installed_trainer
 from assistant.recover.job_program import JobProgram
-from assistant.recover.load_calls import about_saves, known_at_run_only, only_file
+from assistant.recover.load_calls import about_saves, enclosing_functions, known_at_run_only, only_file
 from assistant.recover.loaded import LoadedCheckpoint, LoadLine, own_load
 from assistant.recover.resume_means import NO, ResumeMeans, ResumeWay, by_text
 from assistant.recover.shell_folders import normal
@@ -37,6 +37,8 @@ LATEST = re.compile(
     re.IGNORECASE,
 )
 """Words by which a program looks for the newest checkpoint."""
+MOST_PASSES = 3
+"""Functions through which a value is followed to where it comes from."""
 PRESENT = re.compile(r"\b(?:exists|isdir|isfile|is_dir|is_file)\b")
 FILE_READS = frozenset(("open", "read_text", "read_bytes", "loadtxt", "fromfile", "memmap"))
 """Calls that read a file of any kind."""
@@ -44,29 +46,11 @@ LOADS = frozenset(
     "load load_checkpoint load_state_dict load_state restore restore_checkpoint load_file loads load_model unpickle".split()
 )
 LISTS = frozenset("glob rglob iglob listdir iterdir scandir get_last_checkpoint latest_step latest_checkpoint".split())
-RESUME_OPTIONS = (
-    *(
-        "resume_from_checkpoint",
-        "resume_from",
-        "resume",
-        "auto_resume",
-        "autoresume",
-        "resume_path",
-        "resume_ckpt",
-        "load",
-        "load_dir",
-    ),
-    *(
-        "load_checkpoint",
-        "load_path",
-        "load_from",
-        "restore_from",
-        "restore",
-        "ckpt_path",
-        "checkpoint_to_load",
-        "start_from",
-        "init_from",
-    ),
+RESUME_OPTIONS = tuple(
+    (
+        "resume_from_checkpoint resume_from resume auto_resume autoresume resume_path resume_ckpt load load_dir "
+        "load_checkpoint load_path load_from restore_from restore ckpt_path checkpoint_to_load start_from init_from"
+    ).split()
 )
 SAYS_NEWEST = frozenset(("latest", "last", "newest", "auto", "auto_resume", "autoresume", "resume_from_checkpoint"))
 """Options and values that say themselves what they mean, also of a program that nobody knows; the last is transformers'."""
@@ -400,7 +384,7 @@ SWITCH = re.compile(
 """Names of options that make a program go on."""
 
 
-def _switched(program: JobProgram, source: TrainerSource, call: SourceCall) -> ResumeWay | None:
+def _switched(program: JobProgram, source: TrainerSource, call: SourceCall, depth: int = 0) -> ResumeWay | None:
     """Return that a call is made only with an option that is not set, or of which nothing is known; None where it is made."""
     for test in call.conditions:
         for node in ast.walk(test):
@@ -415,12 +399,30 @@ def _switched(program: JobProgram, source: TrainerSource, call: SourceCall) -> R
             if not isinstance(name, str) or not SWITCH.search(name) or name in source.options:
                 continue
             option = program.option(name)
+            if option is None and isinstance(node, ast.Name) and (way := _passed(program, source, call, name, depth)) is not None:
+                return way
             by = f"{call.method}() in {file_name(source)}, line {call.line}, only with {name}"
             if option is None:
                 return ResumeWay(ResumeMeans.UNKNOWN, f"{by}, and whether that is set cannot be told")
             if option.value.strip().lower() in NO:
                 return ResumeWay(ResumeMeans.NONE, f"{by}; {option.where} is {option.value or 'empty'}")
     return None
+
+
+def _passed(program: JobProgram, source: TrainerSource, call: SourceCall, name: str, depth: int) -> ResumeWay | None:
+    """Return what the program passes to the function that a call stands in, where it all means the same; else None."""
+    functions = [name_of for name_of, parameters in enclosing_functions(source, call.line) if name in parameters]
+    passes = [(one, other) for one in program.sources for other in one.called(*functions[-1:]) if name in other.keywords]
+    made = [other for one in program.sources for other in one.called(*functions[-1:]) if "rainer" in other.name]
+    if any(name not in other.keywords and not other.conditions for other in made):
+        return None  # another run of it may begin at the start
+    ways = []
+    for one, other in passes if depth < MOST_PASSES else ():
+        by = f"{name} of {other.method}() in {file_name(one)}, line {other.line}"
+        if one.value(other.keywords[name]) is UNKNOWN and not LATEST.search(one.text_of(other.keywords[name])):
+            return None
+        ways.append(_switched(program, one, other, depth + 1) or _by_value(program, one, other.keywords[name], by))
+    return ways[0] if len({(way.means, way.path) for way in ways}) == 1 else None
 
 
 def _foreign(program: JobProgram) -> str:

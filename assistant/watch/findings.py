@@ -43,7 +43,7 @@ def hang_of(view: View, suspicion: Suspicion, witness: Witness | None) -> Event:
     detail: dict[str, Any] = {
         **about(job),
         "silent_s": round(suspicion.still_s, 1),
-        "step": view.last.step if view.last is not None else (view.beat.step if view.beat is not None else None),
+        "step": view.last_step if view.last is not None else (view.beat.step if view.beat is not None else None),
         "how": str(suspicion.how),
         "phase": str(suspicion.phase),
         "limit_s": round(suspicion.limit_s, 1),
@@ -62,7 +62,7 @@ def spike_of(view: View, now: datetime) -> Event | None:
         return None
     detail = {
         **about(job),
-        "step": spike.step,
+        "step": spike.step if view.last_step is not None else None,
         "level": spike.level,
         "height": str(spike.height),
         "grad_norm_rose": spike.grad_norm_rose,
@@ -91,7 +91,7 @@ def slowness_of(view: View, now: datetime, peers: Sequence[float], remarks: list
         "lost_node_h": round(lost_h, 2),
         "restart_s": round(restart_s),
         "restart_pays": pays,
-        "step": view.last.step if view.last is not None else None,
+        "step": view.last_step,
     }
     return Event(EventKind.SLOW_JOB, job.id, None, slow.since, detail, job.attempt)
 

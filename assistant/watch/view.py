@@ -111,6 +111,11 @@ class View:
     _from_the_middle: bool = False
     """Whether its first steps were not seen."""
 
+    @property
+    def last_step(self) -> int | None:
+        """The newest step; None where there is none, or where it was only counted."""
+        return self.last.step if self.last is not None and not self.last.counted else None
+
     def __post_init__(self) -> None:
         """Begin with no step; no file is touched, since a mount may hang."""
         self.loss, self.pace, self.saves = LossTrack(self.limits.spike), PaceTrack(self.limits.pace), SaveTrack()

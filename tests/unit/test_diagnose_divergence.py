@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
 from assistant.diagnose.case import Case
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.verdict import diagnose
@@ -34,3 +36,23 @@ def test_the_earlier_of_two_onsets_counts(tmp_path: Path) -> None:
     losses = [2.0 - 0.001 * step for step in range(60)] + [2.1] * 10 + [5.0] * 20
     case = Case.from_parts(log_of(tmp_path, losses), "", "", None, None, spike_event(61))
     assert diagnose(case, Knowledge.load()).spike_step == 61
+
+
+def lines_without_steps(*, saves: bool) -> str:
+    lines = ["***** Running training *****"]
+    for count in range(1, 19):
+        loss, norm = (2.9 - 0.05 * count, "0.9") if count < 16 else (0.0, "nan")
+        lines.append(f"{{'loss': {loss:.4f}, 'grad_norm': {norm}, 'learning_rate': 2e-05, 'epoch': {count / 50:.2f}}}")
+        lines += [f"Saving model checkpoint to /ckpt/sft/checkpoint-{count * 5}"] if saves and count % 4 == 0 else []
+    return "\n".join([*lines, "ValueError: grad_norm is nan for 3 logs in a row, aborting"]) + "\n"
+
+
+@pytest.mark.parametrize(("saves", "spike_step", "step"), [(True, 80, 90), (False, None, None)])
+def test_counted_lines_are_taken_for_steps_only_where_it_is_proven(
+    tmp_path: Path, *, saves: bool, spike_step: int | None, step: int | None
+) -> None:
+    path = tmp_path / "job.log"
+    path.write_text(lines_without_steps(saves=saves))
+    found = diagnose(Case.from_parts(path, "", "", None, None, None), Knowledge.load())
+    assert (found.reason, found.spike_step, found.step) == ("loss_spike", spike_step, step)
+    assert "step 16" not in found.summary

@@ -116,3 +116,28 @@ def test_a_load_proves_that_a_script_resumes_only_where_it_was_its_own_checkpoin
     programs = programs_of(job, case.get("files", {}).get)
     way = resume_way(job, programs, loaded_checkpoint(log(*case["log"])), saved=saved)
     assert str(way.means) == case["resumes"], way.sentence
+
+
+def apart(first: int, count: int, every: int) -> list[str]:
+    """Lines of a Trainer whose progress bar stands in another file: they name no step."""
+    return [f"{{'loss': 3.1, 'epoch': {(first + n * every) / 200:.3f}}}" for n in range(count)]
+
+
+def drawn(*steps: int) -> list[str]:
+    return [f"  5%|4         | {step}/800 [00:20<06:40,  2.00it/s]" for step in steps]
+
+
+@pytest.mark.parametrize("every", [1, 5])
+def test_lines_that_name_no_step_are_no_proof_of_another_checkpoint(every: int) -> None:
+    texts = ["***** Running training *****", *apart(40 + every, 18, every)]
+    loaded = loaded_checkpoint(log(*texts, *drawn(41, 42, 40 + 18 * every)))
+    assert loaded.first_step is None
+    assert compare_loaded(chosen(40, "checkpoint-40", "huggingface"), loaded).verdict is LoadVerdict.UNKNOWN
+
+
+@pytest.mark.parametrize("every", [1, 5])
+def test_where_a_run_goes_on_and_the_bar_of_another_file_tell_the_steps_of_its_lines(every: int) -> None:
+    texts = ["***** Running training *****", "  Continuing training from global step 40", *apart(40 + every, 18, every)]
+    loaded = loaded_checkpoint(log(*texts, *drawn(41, 42, 40 + 18 * every)))
+    assert (loaded.first_step, loaded.interval) == (40 + every, every)
+    assert compare_loaded(chosen(40, "checkpoint-40", "huggingface"), loaded).verdict is LoadVerdict.CHOSEN

@@ -16,9 +16,11 @@ CASES = tomllib.loads((Path(__file__).parents[1] / "cases" / "metrics" / "format
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_metrics_are_read(case: dict[str, Any]) -> None:
-    found = [[point.step, point.loss, point.grad_norm] for point in metric_points(Lines.of(case["lines"]))]
+    points = metric_points(Lines.of(case["lines"]))
+    found = [[point.step, point.loss, point.grad_norm] for point in points]
     wanted = [[None if value == "none" else value for value in point] for point in case["points"]]
     assert found == [pytest.approx(point, nan_ok=True) for point in wanted]
+    assert "counted" not in case or {point.counted for point in points} == {case["counted"]}
 
 
 def test_a_point_knows_its_line_time_and_duration() -> None:

@@ -34,7 +34,7 @@ class Night:
         self.records = RequeueRecords()
         self.job: Job = job_in(folder)
         self.watched: int | None = None
-        view = lambda *_: SimpleNamespace(last=SimpleNamespace(step=self.watched) if self.watched is not None else None)  # noqa: E731
+        view = lambda *_: SimpleNamespace(last_step=self.watched)  # noqa: E731
         self.engine: Any = SimpleNamespace(
             store=store,
             clock=clock,

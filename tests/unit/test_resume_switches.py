@@ -67,6 +67,54 @@ PROGRAMS = {
     ),
 }
 
+OWN_TRAINER = """\
+import os, sys, torch
+
+def get_last_checkpoint(folder):
+    saved = sorted(name for name in os.listdir(folder) if name.startswith("checkpoint-"))
+    return os.path.join(folder, saved[-1]) if saved else None
+
+class Trainer:
+    def train(self, resume_from_checkpoint=None):
+        if resume_from_checkpoint:
+            self.state = torch.load(os.path.join(resume_from_checkpoint, "state.pt"))
+        torch.save(self.state, "out/checkpoint-20/state.pt")
+
+"""
+LAST = 'last = get_last_checkpoint("out")\n'
+PROGRAMS |= {
+    "a trainer of the own file is given the last": (
+        f"{OWN_TRAINER}{LAST}Trainer().train(resume_from_checkpoint=last)\n",
+        "python train.py",
+        NEWEST,
+    ),
+    "a trainer of the own file with a name": (
+        f"{OWN_TRAINER}{LAST}trainer = Trainer()\ntrainer.train(resume_from_checkpoint=last)\n",
+        "python train.py",
+        NEWEST,
+    ),
+    "a trainer of the own file is given nothing": (
+        f"{OWN_TRAINER}Trainer().train(resume_from_checkpoint=None)\n",
+        "python train.py",
+        NONE,
+    ),
+    "a trainer of the own file is given what is not known": (
+        f"{OWN_TRAINER}Trainer().train(resume_from_checkpoint=settings())\n",
+        "python train.py",
+        UNKNOWN,
+    ),
+    "a trainer of the own file, twice": (
+        f"{OWN_TRAINER}{LAST}Trainer().train()\nTrainer().train(resume_from_checkpoint=last)\n",
+        "python train.py",
+        UNKNOWN,
+    ),
+    "a trainer of the own file, only with an option": (
+        f"{OWN_TRAINER}{HEAD}{LAST}if args.resume:\n    Trainer().train(resume_from_checkpoint=last)\n",
+        "python train.py",
+        UNKNOWN,
+    ),
+}
+
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_only_what_a_run_comes_to_resumes(name: str, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from assistant.recover.checkpoints.inventory import inventory
 from assistant.recover.checkpoints.place import checkpoint_place
 from assistant.recover.checkpoints.search import SaveState, search_checkpoints
 from assistant.recover.job_program import programs_now, programs_of
+from assistant.recover.joblog import log_points
 from assistant.recover.loaded import loaded_checkpoint
 from assistant.recover.playbook import Ended
 from assistant.recover.resume import resume_way
@@ -293,3 +294,13 @@ def test_a_folder_with_a_number_is_cut_off_only_where_it_is_the_checkpoint(line:
     place = checkpoint_place(job(tmp_path, "python train.py"), {}, [line])
     assert place is not None
     assert str(place.folder) == folder
+
+
+@pytest.mark.parametrize(("told", "steps"), [(True, [*range(50, 401, 10)]), (False, [])])
+def test_the_bar_in_the_error_file_tells_the_steps_of_the_lines_in_the_output(tmp_path: Path, told: bool, steps: list[int]) -> None:
+    begins = ["***** Running training *****", *(["  Continuing training from global step 40"] if told else [])]
+    lines = [f"{{'loss': 2.5, 'grad_norm': 0.8, 'epoch': {step / 200:.2f}}}" for step in range(50, 401, 10)]
+    (tmp_path / "t.out").write_text("\n".join([*begins, *lines]) + "\n")
+    (tmp_path / "t.err").write_text("".join(f"  5%|4    | {step}/800 [00:20<06:40,  2.00it/s]\r" for step in range(41, 404)) + "\n")
+    own = replace(job(tmp_path, "python train.py"), log=tmp_path / "t.out", error_log=tmp_path / "t.err")
+    assert [point.step for point in log_points(own)] == steps
