@@ -37,7 +37,7 @@ def situation(incident: Incident, diagnosis: Diagnosis, job: Job | None, *, now:
             "nodes": list(job.nodes) if job is not None else [incident.node] if incident.node else [],
         },
         "diagnosis": _about(diagnosis),
-        "job": _job(job),
+        "job": _job(incident, job),
         "run": {
             **_run(diagnosis, job, now),
             "began": _began(incident, job),
@@ -71,7 +71,7 @@ def _about(diagnosis: Diagnosis) -> Mapping[str, Any]:
     }
 
 
-def _job(job: Job | None) -> Mapping[str, Any]:
+def _job(incident: Incident, job: Job | None) -> Mapping[str, Any]:
     if job is None:
         return {"id": None, "name": "", "user": "", "state": "", "running": "", "nodes": [], "partition": "", "comment": ""}
     return {
@@ -79,7 +79,8 @@ def _job(job: Job | None) -> Mapping[str, Any]:
         "name": job.name,
         "user": job.user,
         "state": str(job.state),
-        "running": "" if job.state.ended else "yes",
+        # a later attempt under the same id is a restart, which no step may take for the attempt that failed
+        "running": "" if job.state.ended or job.attempt > incident.attempt else "yes",
         "nodes": list(job.nodes),
         "partition": job.partition,
         "comment": job.comment,

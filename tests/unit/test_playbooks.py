@@ -464,3 +464,11 @@ def test_looks_become_rarer_so_that_a_day_of_them_stays_cheap(tmp_path: Path, cl
         ticks += 1
     assert ticks > 900
     assert len(gate.made) < 400
+
+
+def test_a_later_attempt_under_the_same_id_is_not_the_one_that_failed_and_still_runs() -> None:
+    job = Job(
+        "7", "llm", "ada", JobState.RUNNING, "gpu", ("node01",), None, None, None, NOW, None, None, None, attempt=INCIDENT.attempt
+    )
+    again = replace(job, attempt=INCIDENT.attempt + 1)
+    assert [situation(INCIDENT, diagnosis(), one, now=NOW)["job"]["running"] for one in (job, again)] == ["yes", ""]
