@@ -68,7 +68,8 @@ class _Flow:
         """Yield each name or attribute with an expression that it is given."""
         for node in self.nodes:
             if isinstance(node, ast.Assign):
-                yield from ((target, node.value) for target in node.targets)
+                for target in node.targets:
+                    yield from _paired(target, node.value)
             elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
                 yield node.target, node.value
             elif isinstance(node, ast.For | ast.AsyncFor):
@@ -107,6 +108,14 @@ class _Flow:
             if isinstance(inner, ast.Attribute) and self._key(inner) in self.holders:
                 return True
         return False
+
+
+def _paired(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield what each name of an assignment is given; of `a, b = c, d` its own part."""
+    if isinstance(target, ast.Tuple | ast.List) and isinstance(value, ast.Tuple | ast.List) and len(target.elts) == len(value.elts):
+        yield from zip(target.elts, value.elts, strict=True)
+    else:
+        yield target, value
 
 
 def _for_reading(call: ast.Call, place: int) -> bool:
