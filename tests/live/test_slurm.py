@@ -163,7 +163,7 @@ def test_a_job_whose_node_is_cut_off_fails_and_the_node_is_down(
     try:
         ended = wait(slurm, job_id, JobState.NODE_FAIL, 60)
         assert ended.nodes == job.nodes
-        assert ended.exit_code is None
+        assert ended.exit_code in (None, 143)  # where its batch step was still told to end
         until(lambda: node(slurm, lost).state is NodeState.DOWN, 60)
         assert node(slurm, lost).reason == "Not responding"
         assert f"{lost} not responding" in slurm.controller_log(job_id).replace("Nodes ", "").lower().replace("nodes ", "")
