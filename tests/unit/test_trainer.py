@@ -186,7 +186,9 @@ def test_a_killed_data_worker_is_reported_at_once_in_the_words_of_pytorch() -> N
     assert loader.next().next_sample == 4
     pid = loader.pid
     os.kill(pid, signal.SIGKILL)
-    time.sleep(0.1)
+    deadline = time.monotonic() + 30
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z" and time.monotonic() < deadline:
+        time.sleep(0.01)  # dead, and not yet waited for
     with pytest.raises(RuntimeError, match=rf"DataLoader worker \(pid {pid}\) is killed by signal: Killed\. "):
         loader.next()
     loader.close()
