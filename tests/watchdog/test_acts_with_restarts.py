@@ -192,7 +192,7 @@ def test_it_is_recovered_only_when_the_step_passed_the_restart_step_and_the_loss
 @pytest.mark.parametrize(
     ("second", "said"),
     [
-        (Run(launch_s=9_000), "before it was proven to go on: no step logged"),
+        (Run(launch_s=9_000), "no step logged"),
         (Run(fails_at=40), "job 2 failed"),
         (Run(spikes_at=40, spikes_anyway=True), "above"),
     ],
