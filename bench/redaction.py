@@ -1,8 +1,9 @@
 """Share of ordinary lines of logs in which redaction hides something, limit 0.1 %; and of secrets that it hides, at least 95 %.
 
-The secrets are `tests/cases/redact/blind_*.jsonl`, each labelled before its first run. The first set and the third were read to
-mend their misses, so only their first runs count: 71 of 86 of the third, which holds makers that no other set has. The second
-never was read; of the fourth, by another author, the first run hid 100 of 100. The lines are those of tests/cases, or of the logs that `--logs` names.
+The secrets are `tests/cases/redact/blind_*.jsonl`, each labelled before its first run. The first set and the third were
+read to mend their misses, so only their first runs count: 71 of 86 of the third, which holds makers that no other set
+has. The second never was read; of the fourth, by another author, the first run hid 100 of 100. The lines are those of
+tests/cases, or of the logs that `--logs` names.
 """
 
 from __future__ import annotations
