@@ -30,11 +30,15 @@ MOST_PRESENT = 200
 def list_checkpoints(context: Context, job: str, folder: str = "") -> dict[str, Any]:
     """List a job's checkpoints, oldest first, each with what speaks against loading it; contents are not read.
 
+    `foreign` has the paths of those in its folder that are another run's. Where several runs save into one folder and nothing tells
+    whose a checkpoint is, all are listed, and `doubt` says so.
+
     Args:
         job: Scheduler job id.
         folder: Where to look; found from the settings, the script or the log when empty.
     """
     shown = context.scheduler.job(job)
+    doubt = ""
     if folder:
         place = Place(Path(folder), "named")
         with reading_as(shown.account):
@@ -43,15 +47,21 @@ def list_checkpoints(context: Context, job: str, folder: str = "") -> dict[str, 
     else:
         search = search_of(context, shown)
         way = resume_of(shown, search)
-        if search.inventory is None or search.place is None:
+        if search.unsorted is not None:
+            place, found = search.unsorted
+            doubt = f"{search.note}; {search.settle}"
+        elif search.inventory is None or search.place is None:
             raise ToolError(f"{search.note}; {search.settle or 'there is nothing to list'}; looked at: {_looked(search)}")
-        place, found = search.place, search.inventory
+        else:
+            place, found = search.place, search.inventory
     return {
         "folder": str(place.folder),
         "found_by": place.how,
         "checkpoints": [about(checkpoint) for checkpoint in found.checkpoints],
         "resumes": way.sentence if way is not None else "",
         "notes": list(found.notes),
+        "foreign": [str(checkpoint.path) for checkpoint in found.foreign],
+        "doubt": doubt,
     }
 
 

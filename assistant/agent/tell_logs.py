@@ -102,11 +102,15 @@ def checkpoints(turn: Turn) -> Iterator[str]:
         return
     kept, mark = found.value["checkpoints"], f"[{found.number}]"
     good = [one for one in kept if one["healthy"]]
-    yield f"Job {turn.asked.job} has {len(kept)} checkpoints in {found.value['folder']}, {len(good)} of them healthy {mark}."
+    doubt = one_line(str(found.value.get("doubt", "")), 300)
+    whose = "Several runs save" if doubt else f"Job {turn.asked.job} has {len(kept)} checkpoints"
+    yield f"{whose} in {found.value['folder']}{f': {len(kept)} checkpoints' if doubt else ''}, {len(good)} of them healthy {mark}."
+    if doubt:
+        yield f"{doubt[:1].upper()}{doubt[1:]} {mark}."
     rows = [_checkpoint_row(one, turn.now) for one in kept[-15:]]
     if rows:
         yield "\n".join(rows)
-    if good:
+    if good and not doubt:
         yield f"The newest healthy one is of step {good[-1]['step']} {mark}: {good[-1]['path']}"
 
 

@@ -268,8 +268,7 @@ async def test_letters_on_a_card_go_to_the_prompt(broken: Scene) -> None:
         button.focus()
         prompt(app).text = ""
         app.post_message(events.Paste("y\nyes\n"))
-        await pilot.pause()
-        assert prompt(app).text == "y\nyes\n"
+        await until(pilot, lambda: prompt(app).text == "y\nyes\n", "the paste in the prompt")
 
 
 # --- pastes and the mouse

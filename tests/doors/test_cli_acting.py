@@ -246,6 +246,20 @@ def test_checkpoints_are_found_by_the_id_of_a_job(cli: Run, scheduler: LocalSche
     assert cli("checkpoints", "verify", job).code == Exit.ERROR
 
 
+@pytest.mark.parametrize(("log", "rows"), [("saved ckpt/lr1e-3_step000010.pt", 1), ("step 10 loss 2.1", 2)])
+def test_checkpoints_of_another_run_in_the_folder_of_a_job(
+    cli: Run, scheduler: LocalScheduler, home: Path, log: str, rows: int
+) -> None:
+    folder = home / "ckpt"
+    folder.mkdir()
+    for name in ("lr1e-3_step000010.pt", "lr3e-4_step000010.pt"):
+        (folder / name).write_bytes(b"\x80" + bytes(9000))
+    script = f"#!/bin/bash\n#NIGHTSHIFT checkpoints={folder}\necho '{log}'\nexit 1\n"
+    listing = cli("checkpoints", "list", ended(scheduler, JobSpec("llm", script, work_dir=home)), "--json")
+    assert len(listing.objects) == rows
+    assert ("another run's" if rows == 1 else "its log names saves of none") in listing.err
+
+
 def test_completion_in_a_broken_home_says_nothing(cli: Run, store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store_path.parent.mkdir(parents=True)
     store_path.write_text("broken" * 1000)

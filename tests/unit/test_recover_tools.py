@@ -87,6 +87,9 @@ def test_checkpoints_of_runs_that_nothing_tells_apart_are_no_reason_to_restart(t
     chosen = choose_checkpoint(world.context, world.job)
     assert (chosen["restart_from"], chosen["path"]) == ("", "")
     assert "of several runs ('lr 1e-3', 'lr 3e-4')" in chosen["note"]
+    listing = list_checkpoints(world.context, world.job)
+    assert [Path(row["path"]).name for row in listing["checkpoints"]] == ["lr1e-3_step000010.pt", "lr3e-4_step000010.pt"]
+    assert "of several runs" in listing["doubt"]
     with pytest.raises(ToolError, match="cannot be restarted from a checkpoint: which checkpoints are of job"):
         resubmit_job(world.context, world.job)
     with pytest.raises(ToolError, match="not started from the beginning"):

@@ -79,7 +79,8 @@ def read_checkpoints(engine: Engine, job_id: str, by: str) -> CheckpointsSeen:
     if not outcome.ok or not isinstance(outcome.value, Mapping):
         return CheckpointsSeen(note=f"not known: {outcome.error}")
     value: Mapping[str, Any] = outcome.value
-    notes = [f"{value['folder']} ({value['found_by']})", *map(str, value.get("notes", ()))]
+    doubt = [str(value["doubt"])] if value.get("doubt") else []
+    notes = [*doubt, f"{value['folder']} ({value['found_by']})", *map(str, value.get("notes", ()))]
     return CheckpointsSeen(tuple(_checkpoint(one) for one in value.get("checkpoints", ())), " · ".join(notes))
 
 

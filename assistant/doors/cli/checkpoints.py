@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -25,31 +26,48 @@ checkpoints_app = app(help="List and verify checkpoints, and say how often to sa
 Target = Annotated[str, typer.Argument(metavar="PATH|JOB", help="A checkpoint folder, one checkpoint, or the id of a job.")]
 
 
-def _folder(context: typer.Context, target: str) -> tuple[Path, bool]:
-    """Return the folder that a target means, and whether its job may still be writing."""
+class _Folder(NamedTuple):
+    """A folder of checkpoints that an operator named, by its path or by a job."""
+
+    path: Path
+    live: bool = False
+    """Whether its job may still be writing."""
+    foreign: frozenset[Path] = frozenset()
+    """Checkpoints in it that are another run's than the job's."""
+
+
+def _folder(context: typer.Context, target: str) -> _Folder:
+    """Return the folder that a target means."""
     path = Path(target)
     if path.exists() or "/" in target:
         if not path.exists():
             raise InputError(f"{target}: there is no such folder")
-        return path, False
+        return _Folder(path)
     engine = door_of(context).engine()
     outcome = engine.gate.call("list_checkpoints", {"job": target}, why="asked for by hand", by=f"cli:{user()}")
     if not outcome.ok:
         raise ToolError(outcome.error)
     door_of(context).say(f"checkpoints of job {target}: {outcome.value['folder']} ({outcome.value['found_by']})")
+    if outcome.value["doubt"]:
+        door_of(context).say(outcome.value["doubt"])
     job = engine.scheduler.job(target)
     context.with_resource(reading_as(job.account))  # until the command has ended
-    return Path(outcome.value["folder"]), not job.state.ended
+    return _Folder(Path(outcome.value["folder"]), not job.state.ended, frozenset(map(Path, outcome.value["foreign"])))
 
 
 def _inventory(context: typer.Context, target: str) -> tuple[Inventory, bool]:
     from assistant.recover.checkpoints.inventory import inventory
 
-    folder, live = _folder(context, target)
-    found = inventory(folder, now=now(), live=live)
+    folder = _folder(context, target)
+    found = inventory(folder.path, now=now(), live=folder.live)
     for note in found.notes:
-        door_of(context).say(f"{folder}: {note}")
-    return found, live
+        door_of(context).say(f"{folder.path}: {note}")
+    if folder.foreign:
+        names = ", ".join(sorted(path.name for path in folder.foreign))
+        door_of(context).say(f"{folder.path}: not listed, because they are another run's by their names or steps: {names}")
+        own = tuple(checkpoint for checkpoint in found.checkpoints if checkpoint.path not in folder.foreign)
+        found = replace(found, checkpoints=own)
+    return found, folder.live
 
 
 @checkpoints_app.command(

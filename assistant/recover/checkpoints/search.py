@@ -100,6 +100,8 @@ class CheckpointSearch:
     """Each folder that was looked at, with how it was found and what was in it."""
     stages: Stages | None = None
     """Of a script that trains several times; None of any other."""
+    unsorted: tuple[Place, Inventory] | None = None
+    """With UNKNOWN, of a folder of several runs: where it is and all that it holds, whosever it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,8 @@ def search_checkpoints(
         return replace(search, inventory=own.inventory)
     note = f"which checkpoints are of job {job.id} is not known: {own.doubt}"
     settle = "somebody who knows the run names the one to go on from; a folder for each run settles it for good"
-    return replace(search, state=SaveState.UNKNOWN, inventory=None, place=None, note=note, settle=settle)
+    unsorted = (search.place, search.inventory) if search.place is not None else None
+    return replace(search, state=SaveState.UNKNOWN, inventory=None, place=None, note=note, settle=settle, unsorted=unsorted)
 
 
 def _search(
