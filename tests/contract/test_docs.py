@@ -52,3 +52,16 @@ def test_make_targets_that_are_shown_exist() -> None:
     for page in PAGES:
         shown = set(re.findall(r"(?:^\$ |`)make ([a-z-]+)", page.read_text(encoding="utf-8"), re.MULTILINE))
         assert shown <= targets, page
+
+
+def test_the_map_names_only_what_is_there() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    modules = re.findall(r"`([\w/]+\.(?:py|toml))(?:: ([\w.]+))?`", page)
+    assert len(modules) > 60
+    for name, symbol in modules:
+        files = [path for top in ("assistant", "tools", "playbooks") for path in (ROOT / top).rglob(name)] or list(ROOT.glob(name))
+        assert files, name
+        defined = rf"(?:def|class) {symbol.rpartition('.')[2]}\b"
+        assert not symbol or any(re.search(defined, path.read_text(encoding="utf-8")) for path in files), f"{name}: {symbol}"
+    folders = re.findall(r"`(?:assistant/)?((?:doors/)?\w+)/?`", page)
+    assert [name for name in folders if "/" in name and not (ROOT / "assistant" / name).is_dir()] == []
