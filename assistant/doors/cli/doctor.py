@@ -12,6 +12,7 @@ import typer
 
 from assistant.doors.cli.door import Door, door_of
 from assistant.doors.cli.exits import Exit
+from assistant.doors.cli.extras import missing_extra
 from assistant.doors.cli.group import app, examples
 from assistant.doors.cli.options import Json
 from assistant.doors.cli.output import print_json, print_line
@@ -303,6 +304,10 @@ def examine(door: Door) -> Iterator[Finding]:
             yield from check(door)
         except (NightshiftError, OSError) as error:
             yield Finding(name, Health.FAIL, str(error))
+        except ModuleNotFoundError as error:
+            if not (message := missing_extra(error)):
+                raise
+            yield Finding(name, Health.FAIL, message)
 
 
 @doctor_app.command(epilog=examples("nightshift doctor", "nightshift doctor --json | jq 'select(.health != \"ok\")'"))

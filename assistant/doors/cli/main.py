@@ -14,6 +14,7 @@ import typer
 from assistant.doors.cli import endings, exits
 from assistant.doors.cli.door import Door
 from assistant.doors.cli.exits import Exit
+from assistant.doors.cli.extras import missing_extra
 from assistant.doors.cli.group import Entry, LazyGroup, app
 from assistant.doors.cli.output import flush, print_block, print_line
 from assistant.errors import NightshiftError
@@ -113,6 +114,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             # a shell that completes a word must not write over the line that is being typed
             return Exit.ERROR
         return endings.complain(str(error), error.exit_code)
+    except ModuleNotFoundError as error:
+        message = missing_extra(error)
+        if not message:
+            raise
+        return endings.complain(message, Exit.ERROR)
     except (KeyboardInterrupt, typer.Abort):
         return endings.interrupted()
     except endings.BAD_COMMAND_LINE as error:
