@@ -31,7 +31,7 @@ then try: make deps-llama
 # the tests start hundreds of processes of ours; each would compile all modules anew
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help deps deps-llama deps-chat pictures screenshots deps-cluster deps-tools deps-torch model model-heads tiny-model demo drill test test-slow interleavings chaos chaos-checkpoints test-cluster check format bench clean build
+.PHONY: help deps deps-llama deps-chat pictures screenshots deps-cluster deps-tools deps-torch model model-heads tiny-model demo drill test test-slow interleavings chaos chaos-checkpoints test-cluster check format bench clean docs build
 
 help:            ## print this list
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -137,6 +137,10 @@ format: $(STAMP) ## put the code in form
 
 bench: $(STAMP)  ## print every figure that docs/figures.md names
 	$(BIN)/python -m bench
+
+docs: $(STAMP)   ## build the documentation site into dist/docs; a link or page that leads nowhere fails
+	$(BIN)/python -m pip install --quiet --group docs
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --builder html docs dist/docs
 
 build: $(STAMP)  ## wheel and sdist in dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .

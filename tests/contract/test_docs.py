@@ -12,6 +12,7 @@ from assistant.policy import load_policy
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [page for page in PAGES if page.parent.name != "generated"]
 
 
 def named(page: Path) -> str:
@@ -29,6 +30,12 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_commands_that_are_shown_exist(page: Path) -> None:
     shown = re.findall(r"(?:^\$ |`)(?:\.venv/bin/)?nightshift ([a-z]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
     assert [word for word in shown if word not in COMMANDS] == []
+
+
+def test_every_page_is_in_the_contents_of_the_site() -> None:
+    contents = re.findall(r"```{toctree}\n(.*?)```", (ROOT / "docs" / "index.md").read_text(encoding="utf-8"), re.DOTALL)
+    listed = {line for block in contents for line in block.splitlines() if line and not line.startswith(":")}
+    assert {page.stem for page in (ROOT / "docs").glob("*.md")} - {"index"} == {name for name in listed if "/" not in name}
 
 
 def test_each_promise_of_security_names_a_test_that_exists() -> None:
