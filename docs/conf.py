@@ -35,7 +35,9 @@ def write_reasons(_: Sphinx) -> None:
     parts = ["# Reasons", "What a diagnosis can say, from `knowledge/reasons/`."]
     for category in dict.fromkeys(str(reason.category) for reason in known):
         rows = "\n".join(row(reason) for reason in known if str(reason.category) == category)
-        parts.append(f"## {category.capitalize()}\n\n| reason | meaning | action | what a person should do |\n|---|---|---|---|\n{rows}")
+        parts.append(
+            f"## {category.capitalize()}\n\n| reason | meaning | action | what a person should do |\n|---|---|---|---|\n{rows}"
+        )
     GENERATED.mkdir(exist_ok=True)
     (GENERATED / "reasons.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
