@@ -195,7 +195,12 @@ def loaded_checkpoint(lines: Iterable[Line]) -> LoadedCheckpoint:
 
 
 def names_own_step(text: str, step: int) -> bool:
-    """Tell whether a line names its step itself, and does not only show a loss."""
+    """Tell whether a line names its step itself, and does not only show a loss.
+
+    Where two streams meet in the middle of a line, a bar stands before the metrics that it does not belong to.
+    """
+    if "%|" in text and (begin := text.find("{'")) > 0:
+        text = text[begin:]
     return (
         re.search(rf"(?:step|iter\w{{0,10}}|batch|update|\|)\D{{0,12}}0*{step}(?![\d.])|\b{step}/\d", text, re.IGNORECASE)
         is not None

@@ -101,6 +101,23 @@ def test_steps_that_a_progress_bar_tells_only_roughly_are_compared_with_slack() 
     assert compare_loaded(chosen(40, "checkpoint-40", "huggingface"), loaded).verdict is LoadVerdict.OTHER
 
 
+def test_a_bar_that_runs_into_the_metrics_of_another_step_names_no_step_of_theirs() -> None:
+    def losses(first: int, count: int) -> list[str]:
+        return [f"{{'loss': '2.1', 'learning_rate': '1e-05', 'epoch': '{step / 16:.3f}'}}" for step in range(first, first + count)]
+
+    def bars(first: int, last: int) -> list[str]:
+        return [f" {step}%|####    | {step}/80 [00:00<00:00, 765.12it/s]" for step in range(first, last + 1)]
+
+    # standard output comes in blocks, behind bars that are drawn further: the lines of steps 41 to 49 behind the bar of step 57
+    text: list[str] = []
+    for shown, behind in ((57, 41), (66, 50), (75, 59)):
+        *drawn_before, last_bar = bars(41 if shown == 57 else shown - 8, shown)
+        first, *others = losses(behind, 9)
+        text += [*drawn_before, last_bar + first, *others]
+    loaded = loaded_checkpoint(log(*text, *bars(76, 80), *losses(68, 13)))
+    assert compare_loaded(chosen(40, "checkpoint-40", "huggingface"), loaded).verdict is LoadVerdict.UNKNOWN
+
+
 def test_steps_that_nothing_names_are_not_compared() -> None:
     losses = ["{'loss': '3.1', 'epoch': '1'}", "{'loss': '3.0', 'epoch': '2'}"]
     assert compare_loaded(chosen(), loaded_checkpoint(log(*losses))).verdict is LoadVerdict.UNKNOWN
