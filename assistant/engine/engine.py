@@ -315,7 +315,7 @@ class Engine:
         incident = self.store.incident(incident_id)
         job = self._job(incident.job)
         with reading_as(job.account if job is not None else ""):
-            case = gather(self.store, self.gate, incident, job)
+            case = gather(self.store, self.gate, incident, job, self.watcher.jobs)
             knowledge = self.knowledge_of(routine.task_of(job))
             facts = read_facts(self.store, incident, case, knowledge)
         found = judge(facts, knowledge, self.opinions)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -44,10 +44,17 @@ def parent_of(store: Store, job: Job | None) -> int | None:
     return call.incident if call is not None else None
 
 
-def gather(store: Store, gate: Gate, incident: Incident, job: Job | None) -> Case:
+def gather(store: Store, gate: Gate, incident: Incident, job: Job | None, jobs: Sequence[Job] = ()) -> Case:
     """Return everything that the attempt left behind, and keep it as evidence.
 
     What cannot be read now is noted as unknown and leaves the case poorer, never wrong.
+
+    Args:
+        store: Where the evidence is kept.
+        gate: Through which everything is read.
+        incident: Of the attempt.
+        job: The attempt as the scheduler shows it.
+        jobs: All that the scheduler shows: some may have run on the same nodes.
     """
     nodes = list(job.nodes) if job is not None else [incident.node] if incident.node else []
     kernel = _ask(store, gate, incident, "kernel_log", {"nodes": nodes, "lines": KERNEL_LINES}) if nodes else None
@@ -68,10 +75,24 @@ def gather(store: Store, gate: Gate, incident: Incident, job: Job | None) -> Cas
     scheduler_text = str((scheduler or {}).get("text", ""))
     try:
         case = within(LOOK_S, lambda: Case.from_parts(log, kernel_text, scheduler_text, _metrics(job), job, event), f"{log}")
+        case = replace(case, neighbours=neighbours_of(job, jobs))
         return case.with_logs(logs) if logs is not None else case
     except Unavailable as error:
         store.add_evidence(incident.id, "job log unread", f"unknown: {error}", {"known": False})
         return Case.from_parts(None, kernel_text, scheduler_text, None, job, event)
+
+
+def neighbours_of(job: Job | None, jobs: Sequence[Job]) -> tuple[Job, ...]:
+    """Return the jobs that ran on nodes of a job while it ran."""
+    if job is None or job.started is None:
+        return ()
+    nodes, ended = {*job.nodes}, job.ended
+    beside = [one for one in jobs if one.id != job.id and one.started is not None and nodes & {*one.nodes}]
+    return tuple(
+        one
+        for one in beside
+        if one.started is not None and (ended is None or one.started <= ended) and (one.ended is None or one.ended >= job.started)
+    )
 
 
 def read_facts(store: Store, incident: Incident, case: Case, knowledge: Knowledge) -> Facts:
