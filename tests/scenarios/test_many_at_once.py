@@ -182,6 +182,27 @@ def test_a_job_that_fails_later_of_the_same_cause_joins_and_nobody_is_told_again
     assert before == [outage.id] == [one.incident for one in told(scene)]
 
 
+def test_jobs_that_miss_different_files_of_an_emptied_folder_wait_for_their_own_files(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    data = data_of(scene)
+    data.mkdir()  # the mount point without its mount
+    files = [data / name for name in ("shard_1.bin", "vocab.json", "val/shard_9.bin")]
+    for file, name in zip(files, ("one", "two", "three"), strict=True):
+        losing(scene, file, [name])
+    watched(scene, 160)
+    (outage,) = shared(scene)
+    assert (outage.service, [one.incident for one in told(scene)]) == (str(data), [outage.id])
+    assert all(word in outage.note for word in ("shard_1.bin", "vocab.json", "val/shard_9.bin", "failed for 3 jobs (1, 2, 3"))
+    (data / "README").touch()
+    files[0].touch()
+    watched(scene, 200)
+    assert restarts(scene) == [], "a folder with something in it is not what they lost"
+    files[1].touch()
+    files[2].parent.mkdir()
+    watched(scene, 400)
+    assert len(restarts(scene)) == 3, "the third missed a folder, which is there"
+
+
 @pytest.mark.slow
 def test_a_cause_that_never_answers_is_escalated_once_and_nothing_restarts(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
