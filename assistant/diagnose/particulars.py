@@ -35,7 +35,7 @@ _OTHER = re.compile(rf"Process (\d{{1,10}}) has {_SIZE} memory in use")
 _RESERVED = re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated")
 _FOREIGN_GIB = 1.0
 """Memory of a GPU that others hold, from which on it is worth a word."""
-_LIBRARY = re.compile(
+LIBRARY = re.compile(
     r"(?:^|[/\\])(?:site|dist)-packages[/\\]|[/\\][Ll]ib(?:64)?[/\\](?:python)?3?|^<|\.p(?:yx|xi|xd)$|importlib|(?:^|/)(?:uvloop|asyncio)/"
     r"|/(?:torch|transformers|accelerate|deepspeed|vllm|sglang|megatron|datasets|pytorch_lightning|lightning|ray)/\w[\w/]*\.py$"
 )
@@ -165,7 +165,9 @@ def _place(found: Diagnosis, facts: Facts) -> str:
     raised = next((r for e in facts.episodes for r in e.raised if cited.file == "job.log" and r.line == cited.line), None)
     if raised is None or _LATER.search(cited.text):
         return ""  # an error of the device shows at whatever call comes next
-    own = next((frame for frame in reversed(raised.frames) if not _LIBRARY.search(frame.file) and frame.line), None)
+    chain = next(e.raised for e in facts.episodes if raised in e.raised)
+    frames = [frame for one in (raised, *reversed(chain)) for frame in reversed(one.frames)]
+    own = next((frame for frame in frames if not LIBRARY.search(frame.file) and frame.line), None)
     frame = own or next((frame for frame in reversed(raised.frames) if frame.line), None)
     if frame is None:
         return ""

@@ -30,6 +30,7 @@ from assistant.diagnose.proofread import checked
 from assistant.diagnose.reasoning import ENDINGS, EXTERNAL, symptomatic
 from assistant.diagnose.rivals import in_proportion, rivals
 from assistant.diagnose.survival import lived_through, says_it_goes_on, work_went_on
+from assistant.diagnose.training_tail import with_training_over
 from assistant.diagnose.weighing import best_of, weigh
 from assistant.diagnose.whereabouts import with_places
 from assistant.diagnose.wording import advice, summary
@@ -89,7 +90,7 @@ def judge(facts: Facts, knowledge: Knowledge, opinions: Sequence[Opinion] = ()) 
     found = in_proportion(calibrated(found, knowledge.curves))
     found = with_places(with_order(checked(found, facts), facts), facts)
     found = with_particulars(found, facts, knowledge.reasons.get(found.reason), knowledge.advices)
-    found = _told_of_logs(_never_well(found, facts, knowledge), facts)
+    found = with_training_over(_told_of_logs(_never_well(found, facts, knowledge), facts), facts)
     if facts.combined is not None:
         return placed(found, facts.combined.place, facts.combined.label_of)
     return placed(found, facts.scan.place) if facts.scan is not None and facts.scan.parts else found

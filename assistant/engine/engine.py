@@ -409,7 +409,7 @@ class Engine:
             self._note_state(incident, IncidentState.DIAGNOSED, turn.note)
             return False
         credit_progress(self.store, incident, diagnosis, job)
-        if settled := finished_training(self, incident, job):
+        if settled := finished_training(self, incident, job, diagnosis):
             self.store.set_state(incident.id, IncidentState.CLOSED, note=settled)
             return False
         shared, outages = turn.incident, self.outages

@@ -15,11 +15,12 @@ from assistant.diagnose.facts import Facts
 from assistant.diagnose.facts import gather as facts_of
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.probed import as_text
+from assistant.diagnose.training_tail import RESULT_LIES
 from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.gate import Gate
 from assistant.logs.attempt import JobLogs
 from assistant.records import Category, Diagnosis, Event, EventKind, Incident, Job, NodePattern, PatternKind
-from assistant.recover.checkpoints.search import SaveState, search_checkpoints
+from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, search_checkpoints
 from assistant.recover.gpus import gpu_hours
 from assistant.recover.identity import restart_of
 from assistant.recover.joblog import LOGS, log_lines, logs_of, marks_before, noted
@@ -186,17 +187,31 @@ def with_held_nodes(found: Diagnosis, event: Event | None, job: Job | None) -> D
 
 
 def with_no_checkpoint(found: Diagnosis, job: Job | None, folders: Mapping[str, Path], now: datetime) -> Diagnosis:
-    """Return a diagnosis whose advice says what a restart costs where the job is proven to have saved nothing."""
+    """Return a diagnosis whose advice says what a restart costs where the job is proven to have saved nothing.
+
+    Where the training is over it says where the result lies, if the log has not said so.
+    """
     if job is None or job.spec is None or not job.state.ended or found.reason == "no_failure":
         return found
     try:
         search = search_checkpoints(job, folders, (line.text for line in log_lines(job)), now=now)
     except (NightshiftError, OSError):
         return found
+    if found.tail:
+        return _with_result(found, search)
     if search.state is not SaveState.NEVER_SAVED:
         return found
     cost = cost_of_beginning(job, found.step, gpu_hours(job, now), search.programs, found.action)
     return without_checkpoint(found, cost)
+
+
+def _with_result(found: Diagnosis, search: CheckpointSearch) -> Diagnosis:
+    newest = max(search.inventory.checkpoints, key=lambda one: one.step, default=None) if search.inventory is not None else None
+    if newest is None:
+        said = "" if RESULT_LIES in found.summary else "Where its result lies is not known."
+    else:
+        said = f"Its newest checkpoint is {newest.path}."
+    return replace(found, summary=f"{found.summary} {said}".strip(), advice=f"{found.advice} {said}".strip())
 
 
 def probe(store: Store, gate: Gate, incident: Incident, job: Job) -> str:

@@ -1,0 +1,55 @@
+"""What failed behind the end of a training is told as that, and a training whose end may be lost is not called over."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from assistant.diagnose.case import Case
+from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.verdict import diagnose
+from assistant.records import Job, JobState
+
+CASES = Path(__file__).parents[1] / "cases" / "diagnose"
+
+
+@pytest.fixture(scope="module")
+def knowledge() -> Knowledge:
+    return Knowledge.load()
+
+
+@pytest.mark.parametrize(
+    ("case", "tail", "words"),
+    [
+        ("permission_error/upload_refused_behind_training", "upload", ("refuses the account", "The namespace is ines.")),
+        ("os_error/export_behind_training", "export", ("its result lies at /out/llama-sft/model.safetensors (job.log:4)",)),
+        ("file_not_found_error/plot_behind_training", "report", ("its result lies at runs/r1/final.pt",)),
+        ("os_error/final_save_full", "", ()),
+        ("nccl_timeout_error/final_save", "", ()),
+        ("connection_error/second_stage_behind_training", "", ()),
+    ],
+)
+def test_only_what_comes_behind_a_training_is_called_its_tail(
+    case: str, tail: str, words: tuple[str, ...], knowledge: Knowledge
+) -> None:
+    found = diagnose(Case.from_path(CASES / case), knowledge)
+    assert found.tail == tail
+    assert all(word in found.summary + found.advice for word in words), found.summary
+    assert found.summary.startswith("The training is over") is bool(tail)
+    assert ("Do not start the training again" in found.advice) is bool(tail)
+    assert not tail or "Restart" not in found.advice
+
+
+def test_a_failed_copy_behind_the_training_is_told_where_the_scheduler_saw_the_job_fail(tmp_path: Path, knowledge: Knowledge) -> None:
+    log = tmp_path / "job.log"
+    log.write_text(
+        "step 999/1000 loss 2.0\nstep 1000/1000 loss 2.0\nsaved checkpoint to /scratch/a/step_1000.pt\nTraining complete.\n"
+        'rsync: [receiver] mkstemp "/archive/a/x" failed: Disk quota exceeded (122)\nrsync error: error in file IO (code 11)\n'
+    )
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    job = Job("7", "llm", "ada", JobState.FAILED, "p", (), log, tmp_path, at, at, at, 11, None)
+    found = diagnose(Case.from_parts(log, "", "", None, job, None), knowledge)
+    assert (found.reason, found.tail, found.action) == ("os_error", "upload", "fix_and_resubmit"), found.summary
+    assert "its result lies at /scratch/a/step_1000.pt" in found.summary
