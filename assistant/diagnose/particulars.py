@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from assistant.content.advice import Advice
 from assistant.content.reasons import Reason
-from assistant.diagnose.divergence import spike_of
+from assistant.diagnose.divergence import never_learned, spike_of
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.tracebacks import Frame
 from assistant.diagnose.wording import DEEDS
@@ -24,6 +24,11 @@ AROUND = 40
 NEVER_FINITE = (
     "Loss or gradient norm were NaN or infinite from the first step that was logged, so no checkpoint of this run helps: go back "
     "to the one that it started from, and change learning rate, precision, loss scale or data before it starts again."
+)
+NEVER_LEARNED = "The loss never fell: {first:.4g} at the first steps, {lowest:.4g} at its lowest behind them."
+OWN_SETTING = (
+    "Neither data nor a checkpoint of this run helps, for each was saved while it diverged: lower the learning rate, warm up longer, "
+    "or check precision and loss, before it starts again from its begin."
 )
 _UNITS = {"K": 1 / 1024**2, "M": 1 / 1024, "G": 1.0, "T": 1024.0}
 _SIZE = r"(\d[\d.]{0,11}) ([KMGT])i?B"
@@ -58,6 +63,9 @@ def with_particulars(found: Diagnosis, facts: Facts, reason: Reason | None, entr
     deed = found.advice.removesuffix(reason.remedy).strip()
     if found.reason == "loss_spike" and _never_finite(facts):
         return replace(found, advice=NEVER_FINITE)
+    if found.reason == "loss_spike" and (spike := spike_of(facts)) is not None and (levels := never_learned(facts, spike)) is not None:
+        said = NEVER_LEARNED.format(first=levels[0], lowest=levels[1])
+        return replace(found, action=Action.FIX_AND_RESUBMIT, summary=f"{found.summary} {said}", advice=f"{said} {OWN_SETTING}")
     quoted, wall = next(_quoted(found, facts, entries), ("", False))
     if wall and found.action in (Action.RESTART_SAME_NODES, Action.WAIT_AND_RETRY):
         found = replace(found, action=Action.FIX_AND_RESUBMIT)
