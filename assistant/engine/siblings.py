@@ -41,7 +41,7 @@ class Sibling(NamedTuple):
     setting: str
     """What it was given that another one may not have been: task of an array, arguments."""
     rate: float | None
-    """The highest learning rate that it was given or logged; None where it shows none."""
+    """The highest learning rate that it was given, else that it logged; None where it shows none."""
     points: Sequence[MetricPoint]
 
 
@@ -110,5 +110,9 @@ def _read(engine: Engine, job: Job) -> Sibling:
     arguments = " ".join(shown.spec.arguments) if shown.spec is not None else ""
     task = job.id.partition("_")[2]
     setting = arguments or (f"array task {task}" if task else "")
-    rates = [float(match[1]) for text in (arguments, *texts) for match in _RATE.finditer(text[:2000])]
-    return Sibling(job.id, setting, max(rates, default=None), points)
+    given = _rates([arguments])
+    return Sibling(job.id, setting, max(given or _rates(texts), default=None), points)
+
+
+def _rates(texts: Iterable[str]) -> list[float]:
+    return [float(match[1]) for text in texts for match in _RATE.finditer(text[:2000])]
