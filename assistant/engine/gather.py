@@ -58,8 +58,8 @@ def gather(store: Store, gate: Gate, incident: Incident, job: Job | None, jobs: 
         jobs: All that the scheduler shows: some may have run on the same nodes.
     """
     nodes = list(job.nodes) if job is not None else [incident.node] if incident.node else []
-    kernel = _ask(store, gate, incident, "kernel_log", {"nodes": nodes, "lines": KERNEL_LINES}) if nodes else None
-    scheduler = _ask(store, gate, incident, "scheduler_log", {"job": incident.job}) if incident.job else None
+    kernel = ask(store, gate, incident, "kernel_log", {"nodes": nodes, "lines": KERNEL_LINES}) if nodes else None
+    scheduler = ask(store, gate, incident, "scheduler_log", {"job": incident.job}) if incident.job else None
     log = job.log if job is not None else None
     logs = _logs(store, incident, job)
     if log is not None:
@@ -153,7 +153,7 @@ def _size_of(log: Path, job: Job | None) -> tuple[int | None, str]:
 def _keep_second_look(store: Store, gate: Gate, incident: Incident, event: Event) -> None:
     """Keep where the ranks of a job stand that hangs: once it is ended nobody can look any more."""
     if "stacks" not in event.detail and "witness" not in event.detail:
-        _ask(store, gate, incident, "stack_classes", {"job": event.job})
+        ask(store, gate, incident, "stack_classes", {"job": event.job})
         return
     facts = {name: event.detail[name] for name in ("votes", "suspects", "gpus", "stacks") if name in event.detail}
     if not any(one.source == "second look" for one in store.evidence(incident.id)):
@@ -219,14 +219,15 @@ def probe(store: Store, gate: Gate, incident: Incident, job: Job) -> str:
     arguments: dict[str, Any] = {"nodes": list(job.nodes)}
     if job.started is not None and job.attempt == incident.attempt:
         arguments["job_started"] = job.started.isoformat()
-    checked = _ask(store, gate, incident, "check_nodes", arguments)
+    checked = ask(store, gate, incident, "check_nodes", arguments)
     text = as_text(checked) if checked is not None else ""
     if text:
         store.add_evidence(incident.id, "probes.log", text[-KEPT_CHARACTERS:], {"nodes": list(job.nodes)})
     return text
 
 
-def _ask(store: Store, gate: Gate, incident: Incident, tool: str, arguments: dict[str, Any]) -> Mapping[str, Any] | None:
+def ask(store: Store, gate: Gate, incident: Incident, tool: str, arguments: dict[str, Any]) -> Mapping[str, Any] | None:
+    """Return what a reading call says, kept as evidence; None where it could not be made now."""
     shown = ", ".join(f"{name}={value}" for name, value in arguments.items())
     try:
         outcome = gate.call(tool, arguments, why="evidence for the diagnosis", by="engine", incident=incident.id)
