@@ -129,7 +129,6 @@ def _has_entries(context: Context, node: str, folder: str) -> bool:
 
 def _path_here(asked: PathsAsked, account: str) -> Answer:
     """Look from this machine; one that has not even the first folder of a path does not share its file system."""
-
     cause = asked.cause
 
     def look() -> Answer:

@@ -1,4 +1,4 @@
-"""Look at the file systems on which paths lie, as the nodes of a job see them: which is mounted there, how full, read-only, silent."""
+"""Look at the file systems on which paths lie, as nodes see them: which is mounted there, how full, read-only or silent it is."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from assistant.tooling import Context, tool
 
 MOST_NODES = 4
 MOST_PATHS = 8
-ANSWER_S = 4
 _PROGRAM = (
     'printf "mounts\\n"; cat /proc/mounts; for p; do printf "path %s\\n" "$p"; r=$(timeout -k 1 2 readlink -m -- "$p") || r=$p; '
     'printf "real %s\\n" "$r"; '
-    'while [ "$r" != / ] && ! timeout -k 1 2 stat -- "$r" >/dev/null 2>&1; do s=$?; [ "$s" = 124 ] && break; r=${r%/*}; r=${r:-/}; done; '
+    'while [ "$r" != / ]; do timeout -k 1 2 stat -- "$r" >/dev/null 2>&1; [ $? = 1 ] || break; r=${r%/*}; r=${r:-/}; done; '
     'printf "stands %s\\n" "$r"; timeout -k 1 2 stat -f -c "answer %S %b %a %c %d" -- "$r" || printf "status %s\\n" "$?"; done'
 )
 _ANSWER = re.compile(r"answer (\d+) (\d+) (\d+) (\d+) (\d+)")

@@ -105,7 +105,8 @@ def _read(path: Path) -> tuple[Advice, ...]:
     entries = build(_File, read_toml(path), path).advice
     for entry in entries:
         try:
-            groups = {name for pattern in (entry.pattern, entry.cited, *entry.around) for name in group_names(linear_pattern(pattern))}
+            patterns = (entry.pattern, entry.cited, *entry.around)
+            groups = {name for pattern in patterns for name in group_names(linear_pattern(pattern))}
         except ContentError as error:
             raise wrong(path, "pattern", f"{entry.id}: {error}") from error
         if not entry.clauses or not all(_names(clause) <= groups for clause in entry.clauses):

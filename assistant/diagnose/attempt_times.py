@@ -1,8 +1,8 @@
 """Which lines of kernel logs are of another time, or of another job, than the attempt that is looked into. Pure.
 
-The end of a node's kernel log holds what befell the jobs before this one and beside it. A fault of the hardware a few minutes before
-an attempt may still end it. A fault that a program made (an address that is not mapped) dies with that program: it says something
-about an attempt only while that ran, and on a node that it had for itself.
+The end of a node's kernel log holds what befell the jobs before this one and beside it. A fault of the hardware a few minutes
+before an attempt may still end it. A fault that a program made (an address that is not mapped) dies with that program: it says
+something about an attempt only while that ran, and on a node that it had for itself.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ NEVER_FINITE = (
 )
 NEVER_LEARNED = "The loss never fell: {first:.4g} at the first steps, {lowest:.4g} at its lowest behind them."
 OWN_SETTING = (
-    "Neither data nor a checkpoint of this run helps, for each was saved while it diverged: lower the learning rate, warm up longer, "
-    "or check precision and loss, before it starts again from its begin."
+    "Neither data nor a checkpoint of this run helps, for each was saved while it diverged: lower the learning rate, warm up "
+    "longer, or check precision and loss, before it starts again from its begin."
 )
 _UNITS = {"K": 1 / 1024**2, "M": 1 / 1024, "G": 1.0, "T": 1024.0}
 _SIZE = r"(\d[\d.]{0,11}) ([KMGT])i?B"
@@ -63,7 +63,11 @@ def with_particulars(found: Diagnosis, facts: Facts, reason: Reason | None, entr
     deed = found.advice.removesuffix(reason.remedy).strip()
     if found.reason == "loss_spike" and _never_finite(facts):
         return replace(found, advice=NEVER_FINITE)
-    if found.reason == "loss_spike" and (spike := spike_of(facts)) is not None and (levels := never_learned(facts, spike)) is not None:
+    if (
+        found.reason == "loss_spike"
+        and (spike := spike_of(facts)) is not None
+        and (levels := never_learned(facts, spike)) is not None
+    ):
         said = NEVER_LEARNED.format(first=levels[0], lowest=levels[1])
         return replace(found, action=Action.FIX_AND_RESUBMIT, summary=f"{found.summary} {said}", advice=f"{said} {OWN_SETTING}")
     quoted, wall = next(_quoted(found, facts, entries), ("", False))

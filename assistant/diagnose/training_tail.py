@@ -1,7 +1,7 @@
 """Tell a failure behind the end of a training from one of the training: an upload, an export, a plot that failed is no lost run.
 
-The log has to say that the training is over, and what failed has to be of a kind that comes behind one. A last step without a word of
-its end counts only where a save is told of behind it: what fails there may be the final save itself.
+The log has to say that the training is over, and what failed has to be of a kind that comes behind one. A last step without a
+word of its end counts only where a save is told of behind it: what fails there may be the final save itself.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ _TAILS = (
     ("message", r"smtp|slack|webhook|sendmail|send_mail|notif"),
     ("clean-up", r"rmtree|clean_?up|\bunlink\b|shutil\.move|destroy_process_group"),
 )
-_SAVES = re.compile(r"save_checkpoint|save_model|save_state|save_pretrained|torch\.save|_save\b|dist_checkpointing|\.save\(", re.IGNORECASE)
+_SAVES = re.compile(
+    r"save_checkpoint|save_model|save_state|save_pretrained|torch\.save|_save\b|dist_checkpointing|\.save\(", re.IGNORECASE
+)
 _RESULT = re.compile(
     r"(?:\b(?:sav(?:ed|ing)|wr(?:ote|itten|iting)|stored)\b.{0,80}?\b(?:in|to|at|as|into)\b|checkpoint saved:?)[ :'\"`]{1,4}"
     r"(?P<path>(?:[\w.~-]+)?/[^\s'\"`,;:)]{1,300})",
@@ -67,7 +69,13 @@ def with_training_over(found: Diagnosis, facts: Facts) -> Diagnosis:
     mend = f"{NO_RESTART} Mend what is named here and run the {tail} by itself."
     specific = found.advice.removeprefix(DEEDS[found.action]).strip() if DEEDS[found.action] else found.advice
     return replace(
-        found, action=Action.FIX_AND_RESUBMIT, nodes=(), summary=f"{over}: {found.summary}", advice=f"{mend} {specific}", phase="end", tail=tail
+        found,
+        action=Action.FIX_AND_RESUBMIT,
+        nodes=(),
+        summary=f"{over}: {found.summary}",
+        advice=f"{mend} {specific}",
+        phase="end",
+        tail=tail,
     )
 
 

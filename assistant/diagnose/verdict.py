@@ -21,6 +21,7 @@ from assistant.diagnose.endings import Ending, decide
 from assistant.diagnose.facts import Facts, gather
 from assistant.diagnose.findings import Finding
 from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.last_file import with_last_file
 from assistant.diagnose.opinion import Opinion, doubtful
 from assistant.diagnose.order import with_order
 from assistant.diagnose.outcome import How, Outcome, outcome_of
@@ -90,6 +91,7 @@ def judge(facts: Facts, knowledge: Knowledge, opinions: Sequence[Opinion] = ()) 
     found = in_proportion(calibrated(found, knowledge.curves))
     found = with_places(with_order(checked(found, facts), facts), facts)
     found = with_particulars(found, facts, knowledge.reasons.get(found.reason), knowledge.advices)
+    found = with_last_file(found, facts)
     found = with_training_over(_told_of_logs(_never_well(found, facts, knowledge), facts), facts)
     if facts.combined is not None:
         return placed(found, facts.combined.place, facts.combined.label_of)

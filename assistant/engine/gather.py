@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -35,6 +36,7 @@ KEPT_CHARACTERS = 100_000
 KERNEL_LINES = 500
 """Of each node: a failure stands near the end, and a job may have a thousand nodes."""
 
+_STEP = re.compile(r"\b(?:iteration|global[_ ]step|step|iter)\b[ =:#]{1,3}(\d{1,9})\b", re.IGNORECASE)
 MOST_PROBED = 256
 """Nodes that are probed before a diagnosis: of larger jobs the playbook probes in its own time."""
 
@@ -199,6 +201,8 @@ def with_no_checkpoint(found: Diagnosis, job: Job | None, folders: Mapping[str, 
         return found
     if found.tail:
         return _with_result(found, search)
+    if found.reason == "loss_spike":
+        return _with_checkpoint_before(found, search)
     if search.state is not SaveState.NEVER_SAVED:
         return found
     cost = cost_of_beginning(job, found.step, gpu_hours(job, now), search.programs, found.action)
@@ -212,6 +216,18 @@ def _with_result(found: Diagnosis, search: CheckpointSearch) -> Diagnosis:
     else:
         said = f"Its newest checkpoint is {newest.path}."
     return replace(found, summary=f"{found.summary} {said}".strip(), advice=f"{found.advice} {said}".strip())
+
+
+def _with_checkpoint_before(found: Diagnosis, search: CheckpointSearch) -> Diagnosis:
+    """Return a loss spike with the newest checkpoint from before the step that it names: a person may want to go on from there."""
+    said = _STEP.search(found.root_cause[0].text) if found.root_cause else None
+    step = found.spike_step or (int(said[1]) if said is not None else found.step)
+    held = search.inventory.checkpoints if search.inventory is not None else ()
+    newest = max((one for one in held if step is not None and one.step < step), key=lambda one: one.step, default=None)
+    if newest is None:
+        return found
+    words = f"Its newest checkpoint from before step {step} is {newest.path} (step {newest.step})."
+    return replace(found, advice=f"{found.advice} {words}")
 
 
 def probe(store: Store, gate: Gate, incident: Incident, job: Job) -> str:

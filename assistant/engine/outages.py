@@ -380,7 +380,9 @@ def _headline(engine: Engine, parent: Incident) -> str:
     events = [event.detail for event in engine.store.events(parent.id) if event.kind is EventKind.OUTAGE and event.job is None]
     jobs = list(dict.fromkeys(str(job) for detail in events for job in detail.get("jobs", ())))
     owners = sorted({str(owner) for detail in events for owner in detail.get("owners", ())})
-    lines = list(dict.fromkeys(str(line) for detail in events for line in (*detail.get("lines", ()), detail.get("line", "")) if line))
+    lines = list(
+        dict.fromkeys(str(line) for detail in events for line in (*detail.get("lines", ()), detail.get("line", "")) if line)
+    )
     cause = SharedCause.of_title(parent.service or "")
     said = ""
     if cause.kind is CauseKind.PATH:

@@ -1,8 +1,8 @@
 """Whether a loss that went off is the fault of the job's own setting: by its siblings, the other points of a sweep.
 
 Where siblings with other settings went past the same step with a healthy loss, neither data nor code threw it off, and the same
-training from an earlier checkpoint goes off again. Where siblings went off at the same step, or have the same learning rate, nothing
-is said.
+training from an earlier checkpoint goes off again. Where siblings went off at the same step, or have the same learning rate,
+nothing is said.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ MOST_SIBLINGS = 8
 MOST_BYTES = 256 << 10
 HIGHER = 1.5
 """How many times the learning rate of each healthy sibling one has to be that is blamed."""
-_RATE = re.compile(r"\b(?:learning[_ -]?rate|lr)\b['\"]?[\s:=]{1,4}['\"]?(\d{0,6}\.?\d{1,12}(?:e[-+]?\d{1,3})?)(?![\w.])", re.IGNORECASE)
+_RATE = re.compile(
+    r"\b(?:learning[_ -]?rate|lr)\b['\"]?[\s:=]{1,4}['\"]?(\d{0,6}\.?\d{1,12}(?:e[-+]?\d{1,3})?)(?![\w.])", re.IGNORECASE
+)
 _NO_FIX = (
     "Do not restart: the same setting goes off again, from whatever checkpoint and without whatever data. Its owner lowers the "
     "learning rate (longer warm-up, stricter clipping) for this point, or gives it up."

@@ -260,4 +260,6 @@ def test_a_point_of_a_sweep_that_diverges_by_its_own_rate_is_its_owners(
     (incident,) = scene.engine.store.incidents()
     changes = [call.tool for call in scene.engine.store.calls(incident.id) if call.tool in ("cancel_job", "resubmit_job")]
     assert bool(changes) is restarted, incident.note
-    assert ("learning rate is 0.5; jobs 1 (1e-05), 2 (0.0002) of the same sweep went past step 67" in incident.note) is not restarted
+    assert (
+        "learning rate is 0.5; jobs 1 (1e-05), 2 (0.0002) of the same sweep went past step 67" in incident.note
+    ) is not restarted

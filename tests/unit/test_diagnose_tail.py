@@ -42,7 +42,9 @@ def test_only_what_comes_behind_a_training_is_called_its_tail(
     assert not tail or "Restart" not in found.advice
 
 
-def test_a_failed_copy_behind_the_training_is_told_where_the_scheduler_saw_the_job_fail(tmp_path: Path, knowledge: Knowledge) -> None:
+def test_a_failed_copy_behind_the_training_is_told_where_the_scheduler_saw_the_job_fail(
+    tmp_path: Path, knowledge: Knowledge
+) -> None:
     log = tmp_path / "job.log"
     log.write_text(
         "step 999/1000 loss 2.0\nstep 1000/1000 loss 2.0\nsaved checkpoint to /scratch/a/step_1000.pt\nTraining complete.\n"

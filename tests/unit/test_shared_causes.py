@@ -215,8 +215,7 @@ def test_different_files_of_an_emptied_folder_are_one_cause() -> None:
 def test_a_series_of_files_counts_as_one_cause_from_several_owners(users: tuple[str, ...], causes: list[str]) -> None:
     names = [f"/data/pile/shard_{n:04}.bin" for n in range(1, 4)]
     lost = [
-        failure(n, ENOENT.format(name), gone=(name,), user=user)
-        for n, (name, user) in enumerate(zip(names, users, strict=True), 1)
+        failure(n, ENOENT.format(name), gone=(name,), user=user) for n, (name, user) in enumerate(zip(names, users, strict=True), 1)
     ]
     assert [one.cause.name for one in outages(lost)] == causes
 
