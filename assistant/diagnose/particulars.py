@@ -78,7 +78,7 @@ def with_particulars(found: Diagnosis, facts: Facts, reason: Reason | None, entr
     if place and not quoted:
         quoted = f"No remedy is known for this message; it says: {_message(found.root_cause[0], facts)}."
     specific = " ".join(words for words in (quoted, place) if words) or _remedy(found, reason)
-    return replace(found, advice=" ".join(words for words in (_with_checkpoint(deed, facts), specific) if words))
+    return replace(found, advice=" ".join(words for words in (with_checkpoint(deed, facts), specific) if words))
 
 
 def _remedy(found: Diagnosis, reason: Reason) -> str:
@@ -88,7 +88,7 @@ def _remedy(found: Diagnosis, reason: Reason) -> str:
     return reason.remedy
 
 
-def _with_checkpoint(deed: str, facts: Facts) -> str:
+def with_checkpoint(deed: str, facts: Facts) -> str:
     """Return the deed with the checkpoint that the log shows, or with the word that it shows none."""
     if LAST_CHECKPOINT not in deed or facts.case.job is not None or not facts.lines:
         return deed

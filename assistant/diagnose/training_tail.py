@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.particulars import LIBRARY
+from assistant.diagnose.particulars import LIBRARY, with_checkpoint
 from assistant.diagnose.reasoning import HARDWARE, SYMPTOMS
 from assistant.diagnose.tracebacks import Episode
 from assistant.diagnose.wording import DEEDS
@@ -39,6 +39,7 @@ _TAILS = (
 _SAVES = re.compile(
     r"save_checkpoint|save_model|save_state|save_pretrained|torch\.save|_save\b|dist_checkpointing|\.save\(", re.IGNORECASE
 )
+_NUMBER = re.compile(r"\d+")
 _RESULT = re.compile(
     r"(?:\b(?:sav(?:ed|ing)|wr(?:ote|itten|iting)|stored)\b.{0,80}?\b(?:in|to|at|as|into)\b|checkpoint saved:?)[ :'\"`]{1,4}"
     r"(?P<path>(?:[\w.~-]+)?/[^\s'\"`,;:)]{1,300})",
@@ -67,7 +68,7 @@ def with_training_over(found: Diagnosis, facts: Facts) -> Diagnosis:
     lies = f"; {RESULT_LIES} {result}" if result else ""
     over = f"The training is over ({end.line.text.strip()[:120]}, {_place(end.line, facts)}){lies}; only the {tail} failed"
     mend = f"{NO_RESTART} Mend what is named here and run the {tail} by itself."
-    specific = found.advice.removeprefix(DEEDS[found.action]).strip() if DEEDS[found.action] else found.advice
+    specific = found.advice.removeprefix(with_checkpoint(DEEDS[found.action], facts)).strip()
     return replace(
         found,
         action=Action.FIX_AND_RESUBMIT,
@@ -89,11 +90,20 @@ def _end_before(cited: Citation, facts: Facts) -> _End | None:
         if end is None:
             continue
         at = next(line for line in reversed(lines) if line.text.strip()[:200] == end.line or end.line in line.text[:2000])
+        if facts.progress.after(at.number) or _said_before(at, lines, facts):
+            continue
         behind = cited.file != "job.log" or cited.line > at.number
         apart = facts.combined is not None and not facts.combined.comparable(cited.line, at.number)
         if (behind or apart) and (end.said or end.saved_after):
             return _End(at, end.saved_after)
     return None
+
+
+def _said_before(end: Line, lines: Sequence[Line], facts: Facts) -> bool:
+    """Tell whether the same was said earlier, and work followed: one round of several is over, not the training."""
+    form = _NUMBER.sub("#", end.text)
+    first = next(line.number for line in lines if _NUMBER.sub("#", line.text) == form)
+    return facts.progress.after(first) > facts.progress.after(end.number)
 
 
 def _kind(cited: Citation, facts: Facts) -> tuple[bool, str]:

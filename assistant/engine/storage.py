@@ -63,7 +63,7 @@ def _written_by(engine: Engine, job: Job) -> list[str]:
 
 def full_words(states: Sequence[Mapping[str, Any]]) -> str:
     """Return which of the file systems that a job writes to are full; empty where none is."""
-    full = {}
+    full: dict[str, str] = {}
     for state in states:
         used, inodes = state.get("used_percent") or 0.0, state.get("inodes_percent") or 0.0
         if state.get("place") and max(used, inodes) >= FULL_PERCENT:

@@ -57,12 +57,13 @@ def training_end(texts: Iterable[str]) -> TrainingEnd | None:
         counts = {match.group(1).lower()[:4]: (int(match.group(2)), int(match.group(3))) for match in _OF.finditer(text)}
         steps = {name: count for name, count in counts.items() if name != "epoc"}
         last = bool(steps) and all(done == most for done, most in counts.values())
-        over = last or bool(_FINISHED.search(text))
+        said_over = bool(_FINISHED.search(text)) and all(done == most for done, most in counts.values())
+        over = last or said_over
         if (steps or _LOSS.search(text)) and not (over and not steps):
             saved = False  # what was saved before it does not hold this step
             line, said = ("", False) if not last else (line, said)
         if over:
-            line, said = text.strip()[:200], said or bool(_FINISHED.search(text))
+            line, said = text.strip()[:200], said or said_over
         elif _FINAL_SAVE.search(text):
             saved = True
     return TrainingEnd(line, saved, said) if line else None

@@ -55,3 +55,28 @@ def test_a_failed_copy_behind_the_training_is_told_where_the_scheduler_saw_the_j
     found = diagnose(Case.from_parts(log, "", "", None, job, None), knowledge)
     assert (found.reason, found.tail, found.action) == ("os_error", "upload", "fix_and_resubmit"), found.summary
     assert "its result lies at /scratch/a/step_1000.pt" in found.summary
+
+
+STEPS = "".join(f"step {number} | loss {4 - number / 100:.4f}\n" for number in range(1, 41))
+UPLOAD = (
+    'Traceback (most recent call last):\n  File "/w/t.py", line 9, in <module>\n    upload(x)\n'
+    "ConnectionError: HTTPSConnectionPool(host='store.lab', port=443): Max retries exceeded with url: /put\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("log", "tail"),
+    [
+        (f"epoch 1/3\n{STEPS}epoch 1/3 training finished in 12 s\nepoch 2/3\n{STEPS}", ""),
+        (f"fold 1\n{STEPS}Training finished.\nfold 2\n{STEPS}Training finished.\n", ""),  # one round of several
+        (f"{STEPS}Training finished.\n{STEPS}", ""),
+        (f"{STEPS}[rank0] Training finished.\n[rank1] Training finished.\n", "upload"),
+        (f"{STEPS}epoch 3/3 training finished in 12 s\n", "upload"),
+    ],
+)
+def test_the_end_of_an_epoch_or_of_a_round_is_not_the_end_of_the_training(
+    log: str, tail: str, tmp_path: Path, knowledge: Knowledge
+) -> None:
+    (tmp_path / "job.log").write_text(log + UPLOAD)
+    found = diagnose(Case.from_path(tmp_path), knowledge)
+    assert (found.reason, found.tail) == ("connection_error", tail), found.summary
