@@ -10,6 +10,8 @@ from assistant.errors import ToolError
 from assistant.ports import Reply
 from assistant.records import Risk
 from assistant.tooling import Context, tool
+from assistant.tools.probes._mounts import read
+from assistant.tools.probes._shell import MOUNTS
 
 MOST_NODES = 4
 MOST_PATHS = 8
@@ -24,7 +26,7 @@ SILENT = "124"
 
 
 @tool(risk=Risk.READ)
-def storage_state(context: Context, nodes: list[str], paths: list[str]) -> dict[str, Any]:
+def storage_state(context: Context, nodes: list[str], paths: list[str] | None = None) -> dict[str, Any]:
     """Show the file systems on which paths lie: under `states` one row for each node and path, under `unknown` who did not answer.
 
     A row has `place` (the mount point), `kind`, `source`, `options`, `used_percent`, `inodes_percent` and `free_bytes`, None
@@ -32,17 +34,18 @@ def storage_state(context: Context, nodes: list[str], paths: list[str]) -> dict[
 
     Args:
         nodes: Names of nodes; four are asked.
-        paths: Absolute paths; eight are looked at. What does not exist is looked at by the folder above it.
+        paths: Absolute paths; eight are looked at. What does not exist is looked at by the folder above it. All file systems of
+            the nodes that hold files when not given.
     """
-    wanted = [path for path in paths if path.startswith("/") and "\n" not in path][:MOST_PATHS]
-    if not wanted or not nodes:
-        raise ToolError("storage_state needs at least one node and one absolute path")
-    command = ("sh", "-c", _PROGRAM, "sh", *wanted)
+    wanted = [path for path in paths or () if path.startswith("/") and "\n" not in path][:MOST_PATHS]
+    if not nodes or bool(paths) is not bool(wanted):
+        raise ToolError("storage_state needs at least one node, and absolute paths")
+    command = ("sh", "-c", _PROGRAM, "sh", *wanted) if wanted else MOUNTS
     replies = context.transport.run(nodes[:MOST_NODES], command, timeout_s=min(30.0, context.command_timeout_s))
     states: list[dict[str, Any]] = []
     unknown: dict[str, str] = {}
     for node, reply in replies.items():
-        rows = _rows(reply)
+        rows = _rows(reply) if wanted else _all_rows(reply)
         if not rows:
             unknown[node] = (reply.err or reply.out).strip()[:200] or f"status {reply.status}"
         states += [{"node": node, **row} for row in rows]
@@ -70,6 +73,25 @@ def _rows(reply: Reply) -> list[dict[str, Any]]:
             rows[-1].update(_fill(*(int(number) for number in match.groups())))
     empty = {"place": "", "kind": "", "source": "", "options": "", "used_percent": None, "inodes_percent": None, "free_bytes": None}
     return [{**empty, "silent": False, **row} for row in rows]
+
+
+def _all_rows(reply: Reply) -> list[dict[str, Any]]:
+    """Return what one node says of each of its file systems; empty where it could not be asked."""
+    reading = read(reply) if reply.reached else None
+    return [
+        {
+            "path": mount.place,
+            "place": mount.place,
+            "kind": mount.kind,
+            "source": "",
+            "options": mount.options,
+            "used_percent": mount.used_percent,
+            "inodes_percent": mount.inodes_percent,
+            "free_bytes": None,
+            "silent": mount.stopped,
+        }
+        for mount in (reading.mounts if reading is not None else ())
+    ]
 
 
 def _mount_of(path: str, mounts: Sequence[Sequence[str]]) -> Mapping[str, str]:

@@ -24,11 +24,18 @@ if TYPE_CHECKING:
     from assistant.engine.engine import Engine
 
 MOST_SIBLINGS = 8
-MOST_BYTES = 256 << 10
+MOST_BYTES = 4 << 20
+FEWEST_POINTS = 8
+"""Losses without which nobody can say that a job fares well."""
+NEAR_STEPS, NEAR_SHARE = 20, 0.05
+"""How far from the step in question a logged learning rate may stand: schedules move it."""
 HIGHER = 1.5
 """How many times the learning rate of each healthy sibling one has to be that is blamed."""
 _RATE = re.compile(
     r"\b(?:learning[_ -]?rate|lr)\b['\"]?[\s:=]{1,4}['\"]?(\d{0,6}\.?\d{1,12}(?:e[-+]?\d{1,3})?)(?![\w.])", re.IGNORECASE
+)
+_STEP = re.compile(
+    r"\b(?:global_?step|step|iteration|iter)\b['\"]?[\s:=#\[(]{1,12}(\d{1,9})\b|\|\s{0,4}(\d{1,9})/\d{1,9} \[", re.IGNORECASE
 )
 _NO_FIX = (
     "Do not restart: the same setting goes off again, from whatever checkpoint and without whatever data. Its owner lowers the "
@@ -43,7 +50,7 @@ class Sibling(NamedTuple):
     setting: str
     """What it was given that another one may not have been: task of an array, arguments."""
     rate: float | None
-    """The highest learning rate that it was given, else that it logged; None where it shows none."""
+    """The learning rate that it was given, else that it logged about the step in question; None where it shows none."""
     points: Sequence[MetricPoint]
 
 
@@ -60,7 +67,7 @@ def own_divergence(own: Sibling, siblings: Iterable[Sibling], step: int) -> str:
         spike = find_spike(one.points)
         if spike is not None and abs(spike.step - step) <= SPIKE_SLACK:
             return ""  # data or code that they have in common
-        if spike is None and max((point.step for point in one.points), default=0) > step:
+        if spike is None and len(one.points) >= FEWEST_POINTS and max((point.step for point in one.points), default=0) > step:
             healthy.append(one)
     if not healthy:
         return ""
@@ -84,7 +91,8 @@ def with_own_divergence(engine: Engine, found: Diagnosis, job: Job | None) -> Di
     if found.reason != "loss_spike" or not found.spike_step or job is None or found.action is not Action.ROLLBACK_AND_SKIP_DATA:
         return found
     others = sorted((one for one in engine.watcher.jobs if _same_sweep(job, one)), key=lambda one: one.id)[-MOST_SIBLINGS:]
-    said = own_divergence(_read(engine, job), [_read(engine, one) for one in others], found.spike_step)
+    step = found.spike_step
+    said = own_divergence(_read(engine, job, step), [_read(engine, one, step) for one in others], step)
     if not said:
         return found
     runs = f" Job {job.id} still runs, and its further steps are wasted: `scancel {job.id}`." if not job.state.ended else ""
@@ -101,7 +109,7 @@ def _same_sweep(job: Job, other: Job) -> bool:
     return steady_name(other.name) == steady_name(job.name) and other.work_dir == job.work_dir and other.started is not None
 
 
-def _read(engine: Engine, job: Job) -> Sibling:
+def _read(engine: Engine, job: Job, step: int) -> Sibling:
     try:
         shown = engine.scheduler.job(job.id)
         with reading_as(shown.account):
@@ -112,9 +120,18 @@ def _read(engine: Engine, job: Job) -> Sibling:
     arguments = " ".join(shown.spec.arguments) if shown.spec is not None else ""
     task = job.id.partition("_")[2]
     setting = arguments or (f"array task {task}" if task else "")
-    given = _rates([arguments])
-    return Sibling(job.id, setting, max(given or _rates(texts), default=None), points)
+    given = [float(match[1]) for match in _RATE.finditer(arguments)]
+    return Sibling(job.id, setting, given[-1] if given else rate_near(texts, step), points)
 
 
-def _rates(texts: Iterable[str]) -> list[float]:
-    return [float(match[1]) for text in texts for match in _RATE.finditer(text[:2000])]
+def rate_near(texts: Iterable[str], step: int) -> float | None:
+    """Return the learning rate that a log shows nearest to a step; None where it shows none about there."""
+    at: int | None = None
+    logged: list[tuple[int, float]] = []
+    for text in (one[:2000] for one in texts):
+        steps = _STEP.search(text)
+        at = int(steps[1] or steps[2]) if steps is not None else at
+        rate = _RATE.search(text)
+        logged += [(abs(at - step), float(rate[1]))] if rate is not None and at is not None else []
+    apart, rate_there = min(logged, key=lambda one: one[0], default=(0, None))
+    return rate_there if apart <= max(NEAR_STEPS, NEAR_SHARE * step) else None

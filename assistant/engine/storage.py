@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assistant.diagnose.classes import network_disk
 from assistant.engine.gather import ask
-from assistant.errors import NightshiftError
 from assistant.records import Diagnosis, Incident, Job
-from assistant.recover.runs import SaveFolders
 from assistant.watch.outages import paths_of
 
 if TYPE_CHECKING:
@@ -30,7 +27,6 @@ LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "overlay", "tm
 _SPACE = re.compile(r"No space left|Errno 28\b|ENOSPC|os error 28\b|code: 28\b", re.IGNORECASE)
 _QUOTA = re.compile(r"quota|Errno 122\b|EDQUOT", re.IGNORECASE)
 _WALL = re.compile(f"{_SPACE.pattern}|{_QUOTA.pattern}", re.IGNORECASE)
-TEMPORARY = ("/tmp", "/dev/shm")
 _READ_ONLY = re.compile(r"Read-only file system|Errno 30\b|EROFS", re.IGNORECASE)
 
 
@@ -42,40 +38,21 @@ def with_storage(engine: Engine, incident: Incident, found: Diagnosis, job: Job 
     if job is None or not job.nodes or (not paths and not _WALL.search(error)):
         return found
     first = next((place.node for place in found.where if place.node in job.nodes), job.nodes[0])
-    wanted = list(paths[:1]) or _written_by(engine, job)
-    answer = ask(engine.store, engine.gate, incident, "storage_state", {"nodes": [first], "paths": wanted})
+    answer = ask(engine.store, engine.gate, incident, "storage_state", {"nodes": [first], "paths": list(paths[:1])})
     states = (answer or {}).get("states") or ()
     said = full_words(states) if not paths else storage_words(states[0], error) if states else ""
     return replace(found, summary=f"{found.summary} {said}") if said else found
 
 
-def _written_by(engine: Engine, job: Job) -> list[str]:
-    """Return the folders that a job writes to: those of its checkpoints, its work folder, those of its logs, temporary ones."""
-    try:
-        saves = SaveFolders(job, engine.checkpoint_folders)
-        held = [saves.certain] if saves.certain is not None else sorted(saves.named)
-    except (NightshiftError, OSError):
-        held = []
-    logs = [path.parent for path in (job.log, job.error_log) if path is not None]
-    folders = [*held[:3], *([job.work_dir] if job.work_dir is not None else []), *logs, *map(Path, TEMPORARY)]
-    return list(dict.fromkeys(str(folder) for folder in folders if folder.is_absolute()))
-
-
 def full_words(states: Sequence[Mapping[str, Any]]) -> str:
-    """Return which of the file systems that a job writes to are full; empty where none is."""
-    full: dict[str, str] = {}
+    """Return which file systems of a node that can be written are full; empty where none is."""
+    full: list[str] = []
     for state in states:
         used, inodes = state.get("used_percent") or 0.0, state.get("inodes_percent") or 0.0
-        if state.get("place") and max(used, inodes) >= FULL_PERCENT:
+        if max(used, inodes) >= FULL_PERCENT and "ro" not in str(state.get("options", "")).split(","):
             what = f"{used:.0f} % in use" if used >= FULL_PERCENT else f"{inodes:.0f} % of its inodes in use"
-            full.setdefault(
-                str(state["place"]), f"{state['place']} ({state['kind']}; for {state['path']}) of {state['node']}, {what}"
-            )
-    return (
-        f"The error names no path; of the file systems that the job writes to these are full: {'; '.join(full.values())}."
-        if full
-        else ""
-    )
+            full.append(f"{state['place']} ({state['kind']}) of {state['node']}, {what}")
+    return f"The error names no path; full is {'; '.join(full)}." if full else ""
 
 
 def storage_words(state: Mapping[str, Any], error: str) -> str:

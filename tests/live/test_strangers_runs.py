@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,3 +184,54 @@ def test_a_training_that_was_over_is_closed_although_its_teardown_failed(engine:
     assert incident.state is IncidentState.CLOSED, incident.note
     assert "its training is over" in incident.note
     assert [one.id for one in engine.scheduler.jobs() if one.name == "teardown"] == [job]
+
+
+REFUSED = """
+print("Training complete", flush=True)
+def upload_folder(folder):
+    raise OSError("403 Forbidden: You don't have the rights to create a model under the namespace \\"lab\\".")
+upload_folder("ckpt")
+"""
+
+
+def test_of_an_upload_that_is_refused_behind_the_training_its_owner_is_told_and_nothing_is_trained_again(
+    engine: Engine, devcluster: DevCluster
+) -> None:
+    folder = devcluster.shared / "refused"
+    folder.mkdir()
+    (folder / "train.py").write_text(trainer("'ckpt', ''", NEWEST).replace("step == 70", "step == 999") + REFUSED)
+    script = "#!/bin/bash\n#SBATCH --output=%j.log\nsrun python3 train.py\n"
+    job = engine.scheduler.submit(JobSpec("refused", script, nodes=1, work_dir=folder))
+    until(lambda: engine.scheduler.job(job).state.ended, 60)
+    before = digests(folder)
+    incident = worked(engine, job)
+    found = engine.store.diagnosis(incident.id)
+    assert found is not None
+    assert incident.state is IncidentState.ESCALATED, incident.note
+    assert found.summary.startswith("The training is over (Training complete"), found.summary
+    assert "only the upload failed" in found.summary
+    assert f"{folder}/ckpt/step_80.pt" in found.summary
+    assert "Do not start the training again" in incident.note
+    assert digests(folder) == before
+    assert [one.id for one in engine.scheduler.jobs() if one.name == "refused"] == [job]
+
+
+def test_a_report_names_the_file_system_that_is_full_though_the_error_names_no_path(engine: Engine, devcluster: DevCluster) -> None:
+    folder = devcluster.shared / "full"
+    folder.mkdir()
+    source = trainer("'/scratch/ckpt', ''", "").replace("step == 70", "step == 999")
+    source = source.replace("bytes(9000)", "bytes(9_000 if step < 40 else 90_000_000)")
+    (folder / "train.py").write_text(source)
+    script = f"#!/bin/bash\n#SBATCH --output=%j.log\nsrun {sys.executable} -u train.py\n"
+    job = engine.scheduler.submit(JobSpec("full", script, nodes=1, work_dir=folder))
+    until(lambda: engine.scheduler.job(job).state.ended, 60)
+    (node,) = engine.scheduler.job(job).nodes
+    try:
+        incident = worked(engine, job)
+    finally:
+        devcluster.run("srun", "--nodelist", node, "rm", "-r", "/scratch/ckpt")
+    found = engine.store.diagnosis(incident.id)
+    assert found is not None
+    assert found.reason == "os_error", found.summary
+    assert all(word in found.summary for word in ("/scratch (tmpfs", f"of {node}", "100 %")), found.summary
+    assert [one.id for one in engine.scheduler.jobs() if one.name == "full"] == [job]

@@ -12,7 +12,7 @@ import pytest
 from assistant.diagnose.case import Case
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.verdict import diagnose
-from assistant.engine.siblings import Sibling, own_divergence
+from assistant.engine.siblings import Sibling, own_divergence, rate_near
 from assistant.records import Event, EventKind, MetricPoint
 
 
@@ -99,3 +99,18 @@ def test_siblings_show_whether_its_own_setting_threw_a_loss_off(
 ) -> None:
     siblings = [sibling(f"9_{number}", **other) for number, other in enumerate(others)]
     assert bool(own_divergence(sibling("9_7", nan_from=75, **own), siblings, 75)) is blamed
+
+
+def test_a_learning_rate_is_compared_where_the_loss_went_off_and_not_at_the_end_of_its_schedule() -> None:
+    megatron = [
+        f" iteration {step:8d}/ 1000 | learning rate: {3e-4 * (1 - step / 1000):.6E} | lm loss: 2.0 |" for step in range(1, 1000)
+    ]
+    assert rate_near(megatron, 75) == pytest.approx(3e-4 * 0.925)
+    bar = [
+        text
+        for step in range(1, 90)
+        for text in (f" 9%|# | {step}/300 [00:17<02:13]", f"{{'loss': 2.0, 'learning_rate': {step / 100}}}")
+    ]
+    assert rate_near(bar, 75) == 0.75
+    assert rate_near(megatron[:20], 500) is None
+    assert rate_near(["lr 0.5", "loss 2.0"], 75) is None

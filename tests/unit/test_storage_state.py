@@ -10,7 +10,7 @@ import pytest
 
 from assistant.engine.storage import full_words, storage_words
 from assistant.ports import Reply
-from assistant.tools.storage import _PROGRAM, _rows
+from assistant.tools.storage import _PROGRAM, _all_rows, _rows
 
 MOUNTS = """\
 mounts
@@ -77,10 +77,14 @@ def test_the_sentence_says_what_the_error_asks_about(path: str, answer: str, err
 
 
 def test_of_an_error_without_a_path_only_full_file_systems_are_named() -> None:
-    full, free = state("/scratch/out", answer="answer 4096 1000 1 100 50"), state("/home/a")
-    said = full_words([free, full, state("/scratch/logs", answer="answer 4096 1000 1 100 50")])
-    assert said.endswith("these are full: /scratch (lustre; for /scratch/out) of gpu1, 100 % in use.")
-    assert full_words([free]) == ""
+    out = "mount xfs /local rw\nmount squashfs /sw ro\nmount nfs4 /home rw\nmount tmpfs /tmp rw\n"
+    out += "answer /local 0 4096 1000 1 100 50\nanswer /sw 0 4096 1000 0 100 0\nanswer /home 0 4096 1000 500 100 50\n"
+    shown = [
+        {"node": "gpu1", **row} for row in _all_rows(Reply("gpu1", True, 0, f"{out}answer /tmp 0 4096 1000 900 100 0\nend\n", ""))
+    ]
+    said = "The error names no path; full is /local (xfs) of gpu1, 100 % in use; /tmp (tmpfs) of gpu1, 100 % of its inodes in use."
+    assert full_words(shown) == said
+    assert full_words(shown[2:3]) == ""
 
 
 def test_what_cannot_be_read_is_unknown() -> None:
