@@ -24,6 +24,8 @@ NO_RESTART = "Do not start the training again: it is over."
 RESULT_LIES = "its result lies at"
 MOST_LINES = 4000
 """From the end of each file, in which the end of a training and its saves are looked for."""
+TEARDOWN = "clean-up"
+"""Of which nothing is left to be done again."""
 _TAILS = (
     (
         "upload",
@@ -34,7 +36,7 @@ _TAILS = (
     ("report", r"matplotlib|pyplot|savefig|\bplt\b|plot|confusion_matrix|to_csv|to_latex|to_excel|seaborn|plotly|report|tabulate"),
     ("evaluation", r"evaluat|\btest(?:ing)?\b|run_test|\.test\(|lm_eval|harness|benchmark|predict"),
     ("message", r"smtp|slack|webhook|sendmail|send_mail|notif"),
-    ("clean-up", r"rmtree|clean_?up|\bunlink\b|shutil\.move|destroy_process_group"),
+    (TEARDOWN, r"rmtree|clean_?up|\bunlink\b|shutil\.move|destroy_process_group"),
 )
 _SAVES = re.compile(
     r"save_checkpoint|save_model|save_state|save_pretrained|torch\.save|_save\b|dist_checkpointing|\.save\(", re.IGNORECASE
@@ -67,7 +69,7 @@ def with_training_over(found: Diagnosis, facts: Facts) -> Diagnosis:
     result = _result(facts)
     lies = f"; {RESULT_LIES} {result}" if result else ""
     over = f"The training is over ({end.line.text.strip()[:120]}, {_place(end.line, facts)}){lies}; only the {tail} failed"
-    mend = f"{NO_RESTART} Mend what is named here and run the {tail} by itself."
+    mend = f"{NO_RESTART} Mend what is named here and run the {tail} by itself." if tail != TEARDOWN else NO_RESTART
     specific = found.advice.removeprefix(with_checkpoint(DEEDS[found.action], facts)).strip()
     return replace(
         found,
@@ -76,7 +78,7 @@ def with_training_over(found: Diagnosis, facts: Facts) -> Diagnosis:
         summary=f"{over}: {found.summary}",
         advice=f"{mend} {specific}",
         phase="end",
-        tail=tail,
+        tail=tail if tail != TEARDOWN else "",
     )
 
 

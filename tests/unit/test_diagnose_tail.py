@@ -80,3 +80,38 @@ def test_the_end_of_an_epoch_or_of_a_round_is_not_the_end_of_the_training(
     (tmp_path / "job.log").write_text(log + UPLOAD)
     found = diagnose(Case.from_path(tmp_path), knowledge)
     assert (found.reason, found.tail) == ("connection_error", tail), found.summary
+
+
+TORN = 'Traceback (most recent call last):\n  File "/w/d.py", line 9, in __iter__\n    f.read()\n{}\n'
+
+
+@pytest.mark.parametrize(
+    ("reads", "error", "named"),
+    [
+        ("INFO opening /data/pile/en_0017.jsonl.zst", "zstd.ZstdError: zstd decompress error: Data corruption detected", "en_0017"),
+        (
+            "Loading data shard data/c4/part-00002.json.gz",
+            "EOFError: Compressed file ended before the end-of-stream marker was reached",
+            "part-00002",
+        ),
+        (
+            "Loading checkpoint shards:  53%|#####     | 16/30",
+            "safetensors_rust.SafetensorError: incomplete metadata, file not covered",
+            "",
+        ),
+        (
+            "loading weights of meta-llama/Llama-3.1-70B",
+            "safetensors_rust.SafetensorError: incomplete metadata, file not covered",
+            "",
+        ),
+        ("Saving model to /o/model.bin", "safetensors_rust.SafetensorError: incomplete metadata, file not covered", ""),
+    ],
+)
+def test_the_last_file_that_a_loader_read_is_named(
+    reads: str, error: str, named: str, tmp_path: Path, knowledge: Knowledge
+) -> None:
+    (tmp_path / "job.log").write_text(f"{reads}\n{STEPS[:600]}\n{TORN.format(error)}")
+    found = diagnose(Case.from_path(tmp_path), knowledge)
+    assert found.reason in ("dataset_loading_error", "model_loading_error"), found.summary
+    assert ("The last file that the log says it read is" in found.summary) is bool(named)
+    assert named in found.summary
