@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from assistant.diagnose.classes import network_disk
+from assistant.diagnose.wording import DEEDS
 from assistant.engine.gather import ask
-from assistant.records import Diagnosis, Incident, Job
+from assistant.records import Action, Diagnosis, Incident, Job
 from assistant.watch.outages import paths_of
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ FULL_PERCENT = 99.0
 LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "overlay", "tmpfs", "f2fs"})
 _SPACE = re.compile(r"No space left|Errno 28\b|ENOSPC|os error 28\b|code: 28\b", re.IGNORECASE)
 _QUOTA = re.compile(r"quota|Errno 122\b|EDQUOT", re.IGNORECASE)
+_ABSENT = re.compile(r"No such file|not found|does not exist|Permission denied", re.IGNORECASE)
 _WALL = re.compile(f"{_SPACE.pattern}|{_QUOTA.pattern}", re.IGNORECASE)
 _READ_ONLY = re.compile(r"Read-only file system|Errno 30\b|EROFS", re.IGNORECASE)
 
@@ -41,7 +43,20 @@ def with_storage(engine: Engine, incident: Incident, found: Diagnosis, job: Job 
     answer = ask(engine.store, engine.gate, incident, "storage_state", {"nodes": [first], "paths": list(paths[:1])})
     states = (answer or {}).get("states") or ()
     said = full_words(states) if not paths else storage_words(states[0], error) if states else ""
-    return replace(found, summary=f"{found.summary} {said}") if said else found
+    found = replace(found, summary=f"{found.summary} {said}") if said else found
+    return _without_restart(found, said) if paths and states and still_read_only(states[0], error) else found
+
+
+def still_read_only(state: Mapping[str, Any], error: str) -> bool:
+    """Tell whether a file system that refused a write is mounted read-only now, so that a restart is refused the same way."""
+    return _READ_ONLY.search(error) is not None and "ro" in str(state.get("options", "")).split(",")
+
+
+def _without_restart(found: Diagnosis, said: str) -> Diagnosis:
+    if found.action not in (Action.WAIT_AND_RETRY, Action.RESTART_SAME_NODES):
+        return found
+    advice = f"{DEEDS[Action.FIX_AND_RESUBMIT]} {said} {found.advice.removeprefix(DEEDS[found.action]).strip()}"
+    return replace(found, action=Action.FIX_AND_RESUBMIT, advice=advice)
 
 
 def full_words(states: Sequence[Mapping[str, Any]]) -> str:
@@ -72,6 +87,8 @@ def storage_words(state: Mapping[str, Any], error: str) -> str:
         return f"{where}, which does not answer there now."
     if kind in LOCAL and network_disk(path) and place == "/":
         return f"{path} lies on / of {state['node']}: no file system is mounted there now."
+    if place == "/" and _ABSENT.search(error):
+        return ""  # of a file that is not there it tells nothing that it would lie on the node's own disk
     return f"{where}{_condition(state, error)}."
 
 

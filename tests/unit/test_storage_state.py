@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from assistant.engine.storage import full_words, storage_words
+from assistant.engine.storage import full_words, still_read_only, storage_words
 from assistant.ports import Reply
 from assistant.tools.storage import _PROGRAM, _all_rows, _rows
 
@@ -74,6 +74,19 @@ ENOSPC, EDQUOT, EROFS, EIO = (
 def test_the_sentence_says_what_the_error_asks_about(path: str, answer: str, error: str, words: list[str]) -> None:
     said = storage_words(state(path, answer=answer), error)
     assert all(word in said for word in words), said
+
+
+def test_a_file_system_that_is_still_read_only_is_no_reason_to_wait() -> None:
+    assert still_read_only(state("/home/a"), EROFS)
+    assert not still_read_only(state("/scratch/a"), EROFS)
+    assert not still_read_only(state("/home/a"), EIO)
+
+
+def test_a_missing_file_says_nothing_of_the_nodes_own_disk() -> None:
+    missing = "FileNotFoundError: [Errno 2] No such file or directory: '{}'"
+    assert storage_words(state("/opt/vocab.json"), missing) == ""
+    assert "nas:/home" in storage_words(state("/home/a/vocab.json"), missing)
+    assert "no file system is mounted there" in storage_words(state("/nfs/pile/a.bin"), missing)
 
 
 def test_of_an_error_without_a_path_only_full_file_systems_are_named() -> None:
