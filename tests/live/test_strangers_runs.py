@@ -235,3 +235,41 @@ def test_a_report_names_the_file_system_that_is_full_though_the_error_names_no_p
     assert found.reason == "os_error", found.summary
     assert all(word in found.summary for word in ("/scratch (tmpfs", f"of {node}", "100 %")), found.summary
     assert [one.id for one in engine.scheduler.jobs() if one.name == "full"] == [job]
+
+
+SWEEP = """
+import math, sys, time
+rate = float(sys.argv[1])
+for step in range(1, 161):
+    bad = rate > 0.1 and step >= 60
+    loss = math.nan if bad else 3.0 - 0.01 * step
+    print(f" {step // 2:3d}%|####      | {step}/160 [00:17<02:13,  2.00it/s]", flush=True)
+    print({"loss": loss, "grad_norm": 0.9 if not bad else math.nan, "learning_rate": rate * (1 - step / 160)}, flush=True)
+    if step == 100 and bad:
+        raise ValueError("loss is nan, stopping")
+    time.sleep(0.02)
+"""
+
+
+def test_a_task_of_an_array_whose_rate_diverges_is_its_owners(engine: Engine, devcluster: DevCluster) -> None:
+    folder = devcluster.shared / "rates"
+    folder.mkdir()
+    (folder / "train.py").write_text(SWEEP)
+    script = "#!/bin/bash\n#SBATCH --output=%x_%a.log\nLRS=(1e-5 2e-4 5e-1)\npython3 train.py ${LRS[$SLURM_ARRAY_TASK_ID]}\n"
+    (folder / "sweep.sbatch").write_text(script)
+    words = (
+        "sbatch",
+        "--parsable",
+        "--array=0-2",
+        "--mem=100",
+        "--oversubscribe",
+        f"--chdir={folder}",
+        str(folder / "sweep.sbatch"),
+    )
+    array = devcluster.run(*words).strip()
+    until(lambda: all(engine.scheduler.job(f"{array}_{task}").state.ended for task in range(3)), 90)
+    incident = worked(engine, f"{array}_2")
+    assert incident.state is IncidentState.ESCALATED, incident.note
+    assert f"jobs {array}_0 (6." in incident.note, incident.note
+    assert "of the same sweep went past step 60" in incident.note
+    assert not [call for call in engine.store.calls() if call.tool in ("resubmit_job", "cancel_job", "set_aside_checkpoints")]
