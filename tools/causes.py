@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from assistant.errors import OwnerDenied, ToolError, Unavailable
+from assistant.ports import Reply
 from assistant.records import Risk
 from assistant.tooling import Context, tool
 from assistant.untrusted import list_folder, reading_as, status_of, within
@@ -34,8 +35,25 @@ class Answer(NamedTuple):
     text: str
 
 
+class PathsAsked(NamedTuple):
+    """What is looked for where several jobs lost a path."""
+
+    cause: str
+    paths: Sequence[str]
+    """At or below the cause; empty: the cause alone."""
+    missed: Sequence[str]
+    """Of those the ones for which a folder with something in it is no answer."""
+
+    @property
+    def wanted(self) -> Sequence[str]:
+        """Everything that is looked for."""
+        return self.paths or [self.cause]
+
+
 @tool(risk=Risk.READ)
-def probe_cause(context: Context, cause: str, paths: list[str] | None = None, job: str = "") -> dict[str, Any]:
+def probe_cause(
+    context: Context, cause: str, paths: list[str] | None = None, job: str = "", missed: list[str] | None = None
+) -> dict[str, Any]:
     """Tell whether what several jobs failed of answers again; `status` is cause_answers, waiting or not_asked.
 
     A path is looked at from up to two nodes of the job and from here, with the rights of the job's owner. A service is connected
@@ -45,11 +63,13 @@ def probe_cause(context: Context, cause: str, paths: list[str] | None = None, jo
         cause: A path, or a host with or without a port.
         paths: Paths at or below `cause` that jobs failed of: each must be there, or `cause` a folder with something in it.
         job: Scheduler job id of a job that failed of it: from its nodes, and with its owner's rights.
+        missed: Of the paths those that jobs did not find in a folder that stands: they must be there, whatever else is.
     """
     known = SharedCause.of_title(cause)
     nodes, account = _of_job(context, job)
     if known.kind is CauseKind.PATH:
-        answers = [*_path_on_nodes(context, nodes, known.name, paths or []), _path_here(known.name, paths or [], account)]
+        asked = PathsAsked(known.name, paths or [], missed or [])
+        answers = [*_path_on_nodes(context, nodes, asked), _path_here(asked, account)]
     elif known.kind is CauseKind.SERVICE and known.name != OBJECT_STORAGE:
         match = _HOST.fullmatch(known.name)
         if match is None:
@@ -77,23 +97,28 @@ def _of_job(context: Context, job: str) -> tuple[Sequence[str], str]:
     return shown.nodes[:NODES_ASKED], shown.account
 
 
-def _path_on_nodes(context: Context, nodes: Sequence[str], cause: str, paths: Sequence[str]) -> list[Answer]:
+def _path_on_nodes(context: Context, nodes: Sequence[str], asked: PathsAsked) -> list[Answer]:
     if not nodes:
         return []
-    wanted = list(paths) or [cause]
-    command = ("stat", "-L", "-c", "%F", "--", *wanted)
-    replies = context.transport.run(nodes, command, timeout_s=min(LOOK_S, context.command_timeout_s))
+    cause = asked.cause
+    replies = _stat(context, nodes, asked.wanted)
     answers: list[Answer] = []
     for node, reply in replies.items():
         said = (reply.err or reply.out).strip().splitlines()
         if reply.reached and reply.status == 0:
             answers.append(Answer(True, f"{cause} can be read on {node}"))
         elif reply.reached and reply.status == 1 and said and _MISSING.search(said[-1]):
-            again = cause not in wanted and _has_entries(context, node, cause)
+            again = cause not in asked.wanted and _has_entries(context, node, cause)
+            again = again and (not asked.missed or _stat(context, [node], asked.missed)[node].status == 0)
             answers.append(Answer(again, f"{node}: {said[-1]}" if not again else f"{cause} can be read on {node}"))
         else:
             answers.append(Answer(None, f"{node} could not be asked: {said[-1] if said else f'status {reply.status}'}"))
     return answers
+
+
+def _stat(context: Context, nodes: Sequence[str], paths: Sequence[str]) -> Mapping[str, Reply]:
+    command = ("stat", "-L", "-c", "%F", "--", *paths)
+    return context.transport.run(nodes, command, timeout_s=min(LOOK_S, context.command_timeout_s))
 
 
 def _has_entries(context: Context, node: str, folder: str) -> bool:
@@ -102,12 +127,13 @@ def _has_entries(context: Context, node: str, folder: str) -> bool:
     return bool(reply.reached and reply.status == 0 and reply.out.strip())
 
 
-def _path_here(cause: str, paths: Sequence[str], account: str) -> Answer:
+def _path_here(asked: PathsAsked, account: str) -> Answer:
     """Look from this machine; one that has not even the first folder of a path does not share its file system."""
+    cause = asked.cause
 
     def look() -> Answer:
         missing = ""
-        for path in paths or [cause]:
+        for path in (*asked.missed, *asked.wanted):
             try:
                 status_of(Path(path))
             except FileNotFoundError:
@@ -118,7 +144,7 @@ def _path_here(cause: str, paths: Sequence[str], account: str) -> Answer:
             status_of(Path("/", Path(cause).parts[1]))
         except OSError:
             return Answer(None, f"{cause} is not shared with this machine")
-        if cause not in (paths or [cause]) and list_folder(Path(cause), MOST_NAMES):
+        if missing not in asked.missed and cause not in asked.wanted and list_folder(Path(cause), MOST_NAMES):
             return Answer(True, f"{cause} can be read here")
         return Answer(False, f"{missing}: No such file or directory")
 

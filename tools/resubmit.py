@@ -332,7 +332,9 @@ def planned(
     spec, scheduler = plan.spec, context.scheduler
     words = [f"{spec.name} ({spec.nodes} nodes) of {spec.user or plan.job.user} again"]
     words.append(f"from {plan.checkpoint.path} (step {plan.checkpoint.step})" if plan.checkpoint else "from the start")
-    words += [f"without the data of steps {plan.skip.first} to {plan.skip.end - 1}"] if plan.skip else []
+    if plan.skip:
+        data = f"the data of steps {plan.skip.first} to {plan.skip.end - 1}"
+        words.append(f"without {data}" if can_skip(plan.spec) else f"with {data} again, for its script has no way to skip any")
     words += [f"({plan.resumes})"] if plan.resumes else []
     return RenderedChange(submission_lines(scheduler, job, spec), " ".join(words))
 

@@ -50,6 +50,8 @@ class Advice:
     """Whether a restart would meet the same again, so that a person has to change something first."""
     nearby: bool = False
     """Whether the pattern may as well match a line around the cited one."""
+    cited: str = ""
+    """Pattern that the cited line itself must match, too; empty: any line."""
 
     def fill(self, cited: str, around: Sequence[str]) -> str:
         """Return what to change; empty where the cited line does not match or the first clause cannot be filled.
@@ -58,6 +60,8 @@ class Advice:
             cited: The line of the diagnosis.
             around: Lines of the same failure, nearest first, the cited one among them.
         """
+        if self.cited and self._groups(self.cited, cited) is None:
+            return ""
         lines = (cited, *around) if self.nearby else (cited,)
         words = next((groups for line in lines if (groups := self._groups(self.pattern, line)) is not None), None)
         if words is None:
@@ -101,7 +105,8 @@ def _read(path: Path) -> tuple[Advice, ...]:
     entries = build(_File, read_toml(path), path).advice
     for entry in entries:
         try:
-            groups = {name for pattern in (entry.pattern, *entry.around) for name in group_names(linear_pattern(pattern))}
+            patterns = (entry.pattern, entry.cited, *entry.around)
+            groups = {name for pattern in patterns for name in group_names(linear_pattern(pattern))}
         except ContentError as error:
             raise wrong(path, "pattern", f"{entry.id}: {error}") from error
         if not entry.clauses or not all(_names(clause) <= groups for clause in entry.clauses):

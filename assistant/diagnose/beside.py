@@ -34,9 +34,11 @@ def find(facts: Facts, knowledge: Knowledge) -> list[Finding]:
 def of_kernel(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
     """Yield what the kernels say; a line with a device code means what the code's table says."""
     signatures, herrings, _ = split(facts.kernel_hits)
-    coded = [line for line in facts.kernel if line.event is not None]
+    coded = [line for line in facts.kernel if line.event is not None and line.number not in facts.foreign]
     meanings = {line.number: meaning for line, meaning in zip(coded, combined(coded, knowledge.site), strict=True)}
     for line in facts.kernel:
+        if line.number in facts.foreign and line.event is not None:
+            continue
         meaning = meanings.get(line.number)
         if meaning is not None and meaning.reason in knowledge.reasons:
             if meaning.reason not in knowledge.hidden:

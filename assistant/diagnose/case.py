@@ -53,6 +53,8 @@ class Case:
     """What the health probes found wrong, one a line, see `probed`."""
     logs: tuple[LogFile, ...] = ()
     """All logs of the job where they are more than its output alone; they are read in place of `job_log`."""
+    neighbours: tuple[Job, ...] = ()
+    """Jobs that ran on its nodes at the same time."""
     unread: tuple[str, ...] = ()
     """Logs of the job that have no lines of this attempt, each with the reason, for people."""
 

@@ -82,7 +82,9 @@ def _one(raised: Raised, signatures: Mapping[int, Sequence[Signature]], known: M
             value = signature.weight * (1.0 if number == raised.line else 0.97)
             if best is None or value > best[0]:
                 best = value, number, text, signature
-    if best is None or (best[0] < fallback.weight and fallback.rule.startswith("errno")):
+    by_number = fallback.rule.startswith("errno")
+    same = best is not None and best[3].id.partition(".")[0] == fallback.reason
+    if best is None or (best[0] < fallback.weight and by_number and not same):
         return Judged(fallback.reason, fallback.weight, fallback.role, fallback.rule, raised.line, raised.text, None, ())
     value, number, text, signature = best
     more = ((raised.line, raised.text),) if number != raised.line else ()

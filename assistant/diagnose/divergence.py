@@ -6,6 +6,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Sequence
+from statistics import median
 
 from assistant.diagnose.facts import Facts
 from assistant.logs.spikes import Spike, find_spike
@@ -16,6 +17,13 @@ SHOWN = 3
 FEWEST_LOST = 4
 """Lines with a loss that is no number, where none is one."""
 MOST_OF_LINE = 2000
+FIRST_STEPS = 3
+"""Losses whose median is one level."""
+FEWEST_STEPS = 8
+RISEN = 1.2
+"""Times the first loss that the last one is where it rose, and did not only stay."""
+BEGIN = 10
+"""Step up to which a log shows the begin of a run."""
 _ANY_LOSS = re.compile(
     r"[lL]oss\w{0,20}['\"]?\s{0,30}[:=]\s{0,8}['\"]?([-+]?(?:\d{1,15}(?:\.\d{0,20})?(?:[eE][-+]?\d{1,3})?|nan|inf(?:inity)?))\b",
     re.IGNORECASE,
@@ -54,6 +62,21 @@ def _never_a_number(facts: Facts) -> Spike | None:
         return None
     lines = tuple(lost[:SHOWN])
     return Spike(step=0, line=lost[0], lines=lines, level=math.nan, height=math.nan, grad_norm_rose=False)
+
+
+def never_learned(facts: Facts, spike: Spike) -> tuple[float, float] | None:
+    """Return the loss of the first steps and the lowest later on, where a run that began anew never came below its begin.
+
+    A run whose loss rose from its first steps on was not thrown off by data.
+    """
+    points = [point for point in facts.points if facts.metric_file != "job.log" or point.line >= facts.progress.leg]
+    losses = [point.loss for point in points if point.loss is not None and math.isfinite(point.loss) and point.line < spike.line]
+    begun_anew = bool(points) and points[0].step <= BEGIN and not facts.progress.leg
+    if not begun_anew or len(losses) < FEWEST_STEPS:
+        return None
+    first = median(losses[:FIRST_STEPS])
+    lowest = min(median(losses[at : at + FIRST_STEPS]) for at in range(FIRST_STEPS, len(losses) - FIRST_STEPS + 1))
+    return (first, lowest) if lowest > first and median(losses[-FIRST_STEPS:]) > RISEN * first else None
 
 
 def _seen_by_watch(facts: Facts, points: Sequence[MetricPoint]) -> Spike | None:

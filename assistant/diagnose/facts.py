@@ -11,6 +11,7 @@ from itertools import chain, islice
 
 from assistant.content.filters import Filter
 from assistant.content.reasons import Herring, Signature
+from assistant.diagnose.attempt_times import foreign_lines
 from assistant.diagnose.case import Case, numbered
 from assistant.diagnose.claims import read_places
 from assistant.diagnose.clock import on_one_clock
@@ -66,6 +67,8 @@ class Facts:
     by_number: dict[int, Line] = field(repr=False, default_factory=dict)
     scan: Scan | None = field(repr=False, default=None)
     """The pass over the job log; None where there is none."""
+    foreign: frozenset[int] = frozenset()
+    """Numbers of the kernel lines that tell of no moment of this attempt, or may as well tell of another job."""
     combined: Combined | None = field(repr=False, default=None)
     """The logs that the lines are made of, where they are several."""
 
@@ -121,13 +124,14 @@ def gather(case: Case, knowledge: Knowledge) -> Facts:
     if combined is None:
         proofs = progress.before(progress.leg - 1) if progress.leg else 0
         places.settle(progress.lines[proofs - 1] if proofs else 0)
+    kernel = read_kernel(kernel_lines, places.hosts, year)
     return Facts(
         case=case,
         lines=lines,
         lines_total=scan.lines_total if scan else 0,
         truncated=scan.truncated if scan else False,
         hits=scan.hits if scan else [],
-        kernel=on_one_clock(read_kernel(kernel_lines, places.hosts, year), lines, times),
+        kernel=on_one_clock(kernel, lines, times),
         kernel_hits=_hits(kernel_lines, knowledge.patterns),
         scheduler=scheduler,
         scheduler_hits=_hits(scheduler, knowledge.patterns),
@@ -143,6 +147,7 @@ def gather(case: Case, knowledge: Knowledge) -> Facts:
         job_id=case.job.id if case.job is not None else _job_id(lines),
         by_number={line.number: line for line in lines},
         scan=scan,
+        foreign=foreign_lines(kernel, case.job, case.neighbours),
         combined=combined,
     )
 

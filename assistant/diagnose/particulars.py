@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from assistant.content.advice import Advice
 from assistant.content.reasons import Reason
-from assistant.diagnose.divergence import spike_of
+from assistant.diagnose.divergence import never_learned, spike_of
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.tracebacks import Frame
 from assistant.diagnose.wording import DEEDS
@@ -25,6 +25,11 @@ NEVER_FINITE = (
     "Loss or gradient norm were NaN or infinite from the first step that was logged, so no checkpoint of this run helps: go back "
     "to the one that it started from, and change learning rate, precision, loss scale or data before it starts again."
 )
+NEVER_LEARNED = "The loss never fell: {first:.4g} at the first steps, {lowest:.4g} at its lowest behind them."
+OWN_SETTING = (
+    "Neither data nor a checkpoint of this run helps, for each was saved while it diverged: lower the learning rate, warm up "
+    "longer, or check precision and loss, before it starts again from its begin."
+)
 _UNITS = {"K": 1 / 1024**2, "M": 1 / 1024, "G": 1.0, "T": 1024.0}
 _SIZE = r"(\d[\d.]{0,11}) ([KMGT])i?B"
 _WANTED = re.compile(rf"[Tt]ried to allocate {_SIZE}")
@@ -35,7 +40,7 @@ _OTHER = re.compile(rf"Process (\d{{1,10}}) has {_SIZE} memory in use")
 _RESERVED = re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated")
 _FOREIGN_GIB = 1.0
 """Memory of a GPU that others hold, from which on it is worth a word."""
-_LIBRARY = re.compile(
+LIBRARY = re.compile(
     r"(?:^|[/\\])(?:site|dist)-packages[/\\]|[/\\][Ll]ib(?:64)?[/\\](?:python)?3?|^<|\.p(?:yx|xi|xd)$|importlib|(?:^|/)(?:uvloop|asyncio)/"
     r"|/(?:torch|transformers|accelerate|deepspeed|vllm|sglang|megatron|datasets|pytorch_lightning|lightning|ray)/\w[\w/]*\.py$"
 )
@@ -58,6 +63,13 @@ def with_particulars(found: Diagnosis, facts: Facts, reason: Reason | None, entr
     deed = found.advice.removesuffix(reason.remedy).strip()
     if found.reason == "loss_spike" and _never_finite(facts):
         return replace(found, advice=NEVER_FINITE)
+    if (
+        found.reason == "loss_spike"
+        and (spike := spike_of(facts)) is not None
+        and (levels := never_learned(facts, spike)) is not None
+    ):
+        said = NEVER_LEARNED.format(first=levels[0], lowest=levels[1])
+        return replace(found, action=Action.FIX_AND_RESUBMIT, summary=f"{found.summary} {said}", advice=f"{said} {OWN_SETTING}")
     quoted, wall = next(_quoted(found, facts, entries), ("", False))
     if wall and found.action in (Action.RESTART_SAME_NODES, Action.WAIT_AND_RETRY):
         found = replace(found, action=Action.FIX_AND_RESUBMIT)
@@ -66,7 +78,7 @@ def with_particulars(found: Diagnosis, facts: Facts, reason: Reason | None, entr
     if place and not quoted:
         quoted = f"No remedy is known for this message; it says: {_message(found.root_cause[0], facts)}."
     specific = " ".join(words for words in (quoted, place) if words) or _remedy(found, reason)
-    return replace(found, advice=" ".join(words for words in (_with_checkpoint(deed, facts), specific) if words))
+    return replace(found, advice=" ".join(words for words in (with_checkpoint(deed, facts), specific) if words))
 
 
 def _remedy(found: Diagnosis, reason: Reason) -> str:
@@ -76,7 +88,7 @@ def _remedy(found: Diagnosis, reason: Reason) -> str:
     return reason.remedy
 
 
-def _with_checkpoint(deed: str, facts: Facts) -> str:
+def with_checkpoint(deed: str, facts: Facts) -> str:
     """Return the deed with the checkpoint that the log shows, or with the word that it shows none."""
     if LAST_CHECKPOINT not in deed or facts.case.job is not None or not facts.lines:
         return deed
@@ -165,7 +177,9 @@ def _place(found: Diagnosis, facts: Facts) -> str:
     raised = next((r for e in facts.episodes for r in e.raised if cited.file == "job.log" and r.line == cited.line), None)
     if raised is None or _LATER.search(cited.text):
         return ""  # an error of the device shows at whatever call comes next
-    own = next((frame for frame in reversed(raised.frames) if not _LIBRARY.search(frame.file) and frame.line), None)
+    chain = next(e.raised for e in facts.episodes if raised in e.raised)
+    frames = [frame for one in (raised, *reversed(chain)) for frame in reversed(one.frames)]
+    own = next((frame for frame in frames if not LIBRARY.search(frame.file) and frame.line), None)
     frame = own or next((frame for frame in reversed(raised.frames) if frame.line), None)
     if frame is None:
         return ""

@@ -96,8 +96,12 @@ def _is_code(body: str) -> bool:
 
 def _of_kernel(facts: Facts) -> Iterator[Told]:
     for line in facts.kernel[-_SIDE_LINES:]:
-        if not line.text.startswith("# "):
+        if not line.text.startswith("# ") and line.number not in facts.foreign and not _elsewhere(line.host, facts):
             yield Told("dmesg.log", line.number, line.text, message_of(line.text))
+
+
+def _elsewhere(host: str | None, facts: Facts) -> bool:
+    return host is not None and facts.places.foreign(host)
 
 
 def _of_scheduler(facts: Facts) -> Iterator[Told]:

@@ -21,6 +21,7 @@ from assistant.diagnose.endings import Ending, decide
 from assistant.diagnose.facts import Facts, gather
 from assistant.diagnose.findings import Finding
 from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.last_file import with_last_file
 from assistant.diagnose.opinion import Opinion, doubtful
 from assistant.diagnose.order import with_order
 from assistant.diagnose.outcome import How, Outcome, outcome_of
@@ -30,6 +31,7 @@ from assistant.diagnose.proofread import checked
 from assistant.diagnose.reasoning import ENDINGS, EXTERNAL, symptomatic
 from assistant.diagnose.rivals import in_proportion, rivals
 from assistant.diagnose.survival import lived_through, says_it_goes_on, work_went_on
+from assistant.diagnose.training_tail import with_training_over
 from assistant.diagnose.weighing import best_of, weigh
 from assistant.diagnose.whereabouts import with_places
 from assistant.diagnose.wording import advice, summary
@@ -89,7 +91,8 @@ def judge(facts: Facts, knowledge: Knowledge, opinions: Sequence[Opinion] = ()) 
     found = in_proportion(calibrated(found, knowledge.curves))
     found = with_places(with_order(checked(found, facts), facts), facts)
     found = with_particulars(found, facts, knowledge.reasons.get(found.reason), knowledge.advices)
-    found = _told_of_logs(_never_well(found, facts, knowledge), facts)
+    found = with_last_file(found, facts)
+    found = with_training_over(_told_of_logs(_never_well(found, facts, knowledge), facts), facts)
     if facts.combined is not None:
         return placed(found, facts.combined.place, facts.combined.label_of)
     return placed(found, facts.scan.place) if facts.scan is not None and facts.scan.parts else found

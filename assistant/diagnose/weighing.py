@@ -64,6 +64,8 @@ def weigh(findings: Sequence[Finding], facts: Facts) -> list[Finding]:
         finding.factor *= role_factor(finding)
         if finding.file == "dmesg.log" and finding.host is not None and facts.places.foreign(finding.host):
             finding.factor, finding.note = 0.0, "the kernel of a node that is not of this job"
+        elif finding.file == "dmesg.log" and finding.line in facts.foreign:
+            finding.factor, finding.note = 0.0, "of another time, or of another job on the node"
         elif finding.file == "job.log":
             weigh_place(finding, facts)
         else:

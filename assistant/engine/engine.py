@@ -27,7 +27,6 @@ from assistant.engine.gather import (
     read_facts,
     suspected,
     with_held_nodes,
-    with_no_checkpoint,
     worth_probing,
 )
 from assistant.engine.lease import kept_lease
@@ -37,6 +36,7 @@ from assistant.engine.outages import Outages, Turn, tried_by_restart
 from assistant.engine.process_looks import ProcessLooks
 from assistant.engine.requeues import RequeueRecords
 from assistant.engine.settled import as_proven, finished_training, settled_elsewhere
+from assistant.engine.surroundings import with_surroundings
 from assistant.engine.wrong_starts import stopped_here
 from assistant.errors import (
     Denied,
@@ -315,7 +315,7 @@ class Engine:
         incident = self.store.incident(incident_id)
         job = self._job(incident.job)
         with reading_as(job.account if job is not None else ""):
-            case = gather(self.store, self.gate, incident, job)
+            case = gather(self.store, self.gate, incident, job, self.watcher.jobs)
             knowledge = self.knowledge_of(routine.task_of(job))
             facts = read_facts(self.store, incident, case, knowledge)
         found = judge(facts, knowledge, self.opinions)
@@ -324,9 +324,7 @@ class Engine:
             found = judge(facts, knowledge, self.opinions)
         routine.count_folded(self.store, facts)
         found = with_held_nodes(suspected(found, case.event), case.event, job)
-        if not self.replays:
-            with reading_as(job.account if job is not None else ""):
-                found = with_no_checkpoint(found, job, self.checkpoint_folders, self.clock.now())
+        found = with_surroundings(self, incident, found, job)
         found = ledger.with_patterns(self.store, self.scheduler, incident, found, job)
         self.store.add_diagnosis(incident_id, found)
         ledger.keep(self.store, self.scheduler, incident, found, job)
@@ -409,7 +407,7 @@ class Engine:
             self._note_state(incident, IncidentState.DIAGNOSED, turn.note)
             return False
         credit_progress(self.store, incident, diagnosis, job)
-        if settled := finished_training(self, incident, job):
+        if settled := finished_training(self, incident, job, diagnosis):
             self.store.set_state(incident.id, IncidentState.CLOSED, note=settled)
             return False
         shared, outages = turn.incident, self.outages

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -15,11 +16,12 @@ from assistant.diagnose.facts import Facts
 from assistant.diagnose.facts import gather as facts_of
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.probed import as_text
+from assistant.diagnose.training_tail import RESULT_LIES
 from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.gate import Gate
 from assistant.logs.attempt import JobLogs
 from assistant.records import Category, Diagnosis, Event, EventKind, Incident, Job, NodePattern, PatternKind
-from assistant.recover.checkpoints.search import SaveState, search_checkpoints
+from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, search_checkpoints
 from assistant.recover.gpus import gpu_hours
 from assistant.recover.identity import restart_of
 from assistant.recover.joblog import LOGS, log_lines, logs_of, marks_before, noted
@@ -34,6 +36,7 @@ KEPT_CHARACTERS = 100_000
 KERNEL_LINES = 500
 """Of each node: a failure stands near the end, and a job may have a thousand nodes."""
 
+_STEP = re.compile(r"\b(?:iteration|global[_ ]step|step|iter)\b[ =:#]{1,3}(\d{1,9})\b", re.IGNORECASE)
 MOST_PROBED = 256
 """Nodes that are probed before a diagnosis: of larger jobs the playbook probes in its own time."""
 
@@ -44,14 +47,21 @@ def parent_of(store: Store, job: Job | None) -> int | None:
     return call.incident if call is not None else None
 
 
-def gather(store: Store, gate: Gate, incident: Incident, job: Job | None) -> Case:
+def gather(store: Store, gate: Gate, incident: Incident, job: Job | None, jobs: Sequence[Job] = ()) -> Case:
     """Return everything that the attempt left behind, and keep it as evidence.
 
     What cannot be read now is noted as unknown and leaves the case poorer, never wrong.
+
+    Args:
+        store: Where the evidence is kept.
+        gate: Through which everything is read.
+        incident: Of the attempt.
+        job: The attempt as the scheduler shows it.
+        jobs: All that the scheduler shows: some may have run on the same nodes.
     """
     nodes = list(job.nodes) if job is not None else [incident.node] if incident.node else []
-    kernel = _ask(store, gate, incident, "kernel_log", {"nodes": nodes, "lines": KERNEL_LINES}) if nodes else None
-    scheduler = _ask(store, gate, incident, "scheduler_log", {"job": incident.job}) if incident.job else None
+    kernel = ask(store, gate, incident, "kernel_log", {"nodes": nodes, "lines": KERNEL_LINES}) if nodes else None
+    scheduler = ask(store, gate, incident, "scheduler_log", {"job": incident.job}) if incident.job else None
     log = job.log if job is not None else None
     logs = _logs(store, incident, job)
     if log is not None:
@@ -68,10 +78,24 @@ def gather(store: Store, gate: Gate, incident: Incident, job: Job | None) -> Cas
     scheduler_text = str((scheduler or {}).get("text", ""))
     try:
         case = within(LOOK_S, lambda: Case.from_parts(log, kernel_text, scheduler_text, _metrics(job), job, event), f"{log}")
+        case = replace(case, neighbours=neighbours_of(job, jobs))
         return case.with_logs(logs) if logs is not None else case
     except Unavailable as error:
         store.add_evidence(incident.id, "job log unread", f"unknown: {error}", {"known": False})
         return Case.from_parts(None, kernel_text, scheduler_text, None, job, event)
+
+
+def neighbours_of(job: Job | None, jobs: Sequence[Job]) -> tuple[Job, ...]:
+    """Return the jobs that ran on nodes of a job while it ran."""
+    if job is None or job.started is None:
+        return ()
+    nodes, ended = {*job.nodes}, job.ended
+    beside = [one for one in jobs if one.id != job.id and one.started is not None and nodes & {*one.nodes}]
+    return tuple(
+        one
+        for one in beside
+        if one.started is not None and (ended is None or one.started <= ended) and (one.ended is None or one.ended >= job.started)
+    )
 
 
 def read_facts(store: Store, incident: Incident, case: Case, knowledge: Knowledge) -> Facts:
@@ -131,7 +155,7 @@ def _size_of(log: Path, job: Job | None) -> tuple[int | None, str]:
 def _keep_second_look(store: Store, gate: Gate, incident: Incident, event: Event) -> None:
     """Keep where the ranks of a job stand that hangs: once it is ended nobody can look any more."""
     if "stacks" not in event.detail and "witness" not in event.detail:
-        _ask(store, gate, incident, "stack_classes", {"job": event.job})
+        ask(store, gate, incident, "stack_classes", {"job": event.job})
         return
     facts = {name: event.detail[name] for name in ("votes", "suspects", "gpus", "stacks") if name in event.detail}
     if not any(one.source == "second look" for one in store.evidence(incident.id)):
@@ -165,17 +189,45 @@ def with_held_nodes(found: Diagnosis, event: Event | None, job: Job | None) -> D
 
 
 def with_no_checkpoint(found: Diagnosis, job: Job | None, folders: Mapping[str, Path], now: datetime) -> Diagnosis:
-    """Return a diagnosis whose advice says what a restart costs where the job is proven to have saved nothing."""
+    """Return a diagnosis whose advice says what a restart costs where the job is proven to have saved nothing.
+
+    Where the training is over it says where the result lies, if the log has not said so.
+    """
     if job is None or job.spec is None or not job.state.ended or found.reason == "no_failure":
         return found
     try:
         search = search_checkpoints(job, folders, (line.text for line in log_lines(job)), now=now)
     except (NightshiftError, OSError):
         return found
+    if found.tail:
+        return _with_result(found, search)
+    if found.reason == "loss_spike":
+        return _with_checkpoint_before(found, search)
     if search.state is not SaveState.NEVER_SAVED:
         return found
     cost = cost_of_beginning(job, found.step, gpu_hours(job, now), search.programs, found.action)
     return without_checkpoint(found, cost)
+
+
+def _with_result(found: Diagnosis, search: CheckpointSearch) -> Diagnosis:
+    newest = max(search.inventory.checkpoints, key=lambda one: one.step, default=None) if search.inventory is not None else None
+    if newest is None:
+        said = "" if RESULT_LIES in found.summary else "Where its result lies is not known."
+    else:
+        said = f"Its newest checkpoint is {newest.path}."
+    return replace(found, summary=f"{found.summary} {said}".strip(), advice=f"{found.advice} {said}".strip())
+
+
+def _with_checkpoint_before(found: Diagnosis, search: CheckpointSearch) -> Diagnosis:
+    """Return a loss spike with the newest checkpoint from before the step that it names: a person may want to go on from there."""
+    said = _STEP.search(found.root_cause[0].text) if found.root_cause else None
+    step = found.spike_step or (int(said[1]) if said is not None else found.step)
+    held = search.inventory.checkpoints if search.inventory is not None else ()
+    newest = max((one for one in held if step is not None and one.step < step), key=lambda one: one.step, default=None)
+    if newest is None:
+        return found
+    words = f"Its newest checkpoint from before step {step} is {newest.path} (step {newest.step})."
+    return replace(found, advice=f"{found.advice} {words}")
 
 
 def probe(store: Store, gate: Gate, incident: Incident, job: Job) -> str:
@@ -183,14 +235,15 @@ def probe(store: Store, gate: Gate, incident: Incident, job: Job) -> str:
     arguments: dict[str, Any] = {"nodes": list(job.nodes)}
     if job.started is not None and job.attempt == incident.attempt:
         arguments["job_started"] = job.started.isoformat()
-    checked = _ask(store, gate, incident, "check_nodes", arguments)
+    checked = ask(store, gate, incident, "check_nodes", arguments)
     text = as_text(checked) if checked is not None else ""
     if text:
         store.add_evidence(incident.id, "probes.log", text[-KEPT_CHARACTERS:], {"nodes": list(job.nodes)})
     return text
 
 
-def _ask(store: Store, gate: Gate, incident: Incident, tool: str, arguments: dict[str, Any]) -> Mapping[str, Any] | None:
+def ask(store: Store, gate: Gate, incident: Incident, tool: str, arguments: dict[str, Any]) -> Mapping[str, Any] | None:
+    """Return what a reading call says, kept as evidence; None where it could not be made now."""
     shown = ", ".join(f"{name}={value}" for name, value in arguments.items())
     try:
         outcome = gate.call(tool, arguments, why="evidence for the diagnosis", by="engine", incident=incident.id)

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assistant.content.playbooks import Playbook
 from assistant.diagnose.generalise import message_of, parts_of, words_kept
+from assistant.display import shorten
 from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.logs.task import steady_name
 from assistant.records import Diagnosis, Event, EventKind, Incident, IncidentState, Job
 from assistant.recover.joblog import log_lines
-from assistant.untrusted import reading_as, status_of, within
+from assistant.untrusted import list_folder, reading_as, status_of, within
 from assistant.watch.outages import (
     SETTLING,
     CauseKind,
@@ -29,6 +30,7 @@ from assistant.watch.outages import (
     Outage,
     SharedCause,
     causes_of,
+    files_missed,
     joins,
     members_of,
     outages,
@@ -54,6 +56,7 @@ LONGEST_SETTLES = 5
 """Times `settle_s`: after so long a failure no longer waits for the diagnoses of others, one of which may hang."""
 SAMPLE = 5
 """Members whose own paths a probe asks for."""
+LINE_SHOWN = 300
 FIRST_PROBE_S = 15.0
 PROBE_SHARE = 0.05
 """Of the time waited so far: the longer it lasts the rarer it is asked."""
@@ -251,6 +254,7 @@ class Outages:
             "incidents": [one.incident for one in failures],
             "owners": sorted({one.user for one in failures if one.user}),
             "line": next((text for one in failures for text in one.texts), ""),
+            "lines": list(dict.fromkeys(text[:LINE_SHOWN] for one in failures for text in one.texts[:1]))[:SAMPLE],
         }
         event = Event(EventKind.OUTAGE, None, None, since, detail, service=cause.title)
         if parent is None:
@@ -264,7 +268,7 @@ class Outages:
             store.add_event(one.incident, member)
         many = len(members_of(store.events(parent.id)))
         logger.warning("incident=%s %s failed for %d jobs", parent.id, cause.title, many)
-        self._state(engine, parent, f"{cause.title} failed for {many} jobs; {self._plan(cause)}")
+        self._state(engine, parent, f"{_headline(engine, parent)}; {self._plan(cause)}")
 
     def _plan(self, cause: SharedCause) -> str:
         if cause.kind is CauseKind.ERROR:
@@ -297,7 +301,7 @@ class Outages:
         if not detail["answers"] and waited_s >= self.limits.patience_s:
             detail["over"] = f"{cause.title} has not answered for {waited_s / 60:.0f} min: {text}"
         if not detail["answers"]:
-            self._state(engine, parent, f"{cause.title} failed for {many} jobs; {self._plan(cause)}; {text}")
+            self._state(engine, parent, f"{_headline(engine, parent)}; {self._plan(cause)}; {text}")
         elif said == ANSWERED:
             self._state(engine, parent, f"{cause.title} answers again; {many} jobs restart, {self.limits.apart_s:g} s apart")
         store.add_evidence(parent.id, PROBED, text, detail)
@@ -307,9 +311,11 @@ class Outages:
         failures = [failure for number in members if (failure := self._failure(engine, engine.store.incident(number)))]
         named = [paths_of(failure.reason, failure.texts) for failure in failures]
         below = [path for paths in named for path in paths if path == cause.name or path.startswith(f"{cause.name}/")]
+        missed = [path for path in files_missed(failures) if path in below]
         arguments = {
             "cause": cause.title,
-            "paths": list(dict.fromkeys(below))[:SAMPLE],
+            "paths": list(dict.fromkeys([*missed[:SAMPLE], *below]))[:SAMPLE],
+            "missed": missed[:SAMPLE],
             "job": failures[-1].job if failures else "",
         }
         try:
@@ -369,6 +375,30 @@ def _about(engine: Engine, parent: Incident) -> Mapping[str, Any]:
     return said[-1] if said else {}
 
 
+def _headline(engine: Engine, parent: Incident) -> str:
+    """Return what failed for which jobs of whom, with what each of them missed of a path, or a line where no path has a name."""
+    events = [event.detail for event in engine.store.events(parent.id) if event.kind is EventKind.OUTAGE and event.job is None]
+    jobs = list(dict.fromkeys(str(job) for detail in events for job in detail.get("jobs", ())))
+    owners = sorted({str(owner) for detail in events for owner in detail.get("owners", ())})
+    lines = list(
+        dict.fromkeys(str(line) for detail in events for line in (*detail.get("lines", ()), detail.get("line", "")) if line)
+    )
+    cause = SharedCause.of_title(parent.service or "")
+    said = ""
+    if cause.kind is CauseKind.PATH:
+        below = [path for line in lines for path in paths_of("", (line,)) if path.startswith(f"{cause.name}/")]
+        said = _some(list(dict.fromkeys(path.removeprefix(f"{cause.name}/") for path in below)))
+    elif cause.kind is CauseKind.ERROR and "#" in cause.name:
+        said = shorten(lines[0], LINE_SHOWN) if lines else ""
+    of = f" of {_some(owners)}" if owners else ""
+    return f"{cause.title} failed for {len(jobs)} jobs ({_some(jobs)}{of}){f': {said}' if said else ''}"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SAMPLE} more" if len(names) > SAMPLE else ""
+    return f"{', '.join(names[:SAMPLE])}{more}"
+
+
 def _job(engine: Engine, job_id: str) -> Job | None:
     try:
         return engine.scheduler.job(job_id)
@@ -384,11 +414,24 @@ def _failure_of(incident: Incident, found: Diagnosis, job: Job | None) -> Failur
     if not service_of(found.reason, texts) and not paths_of(found.reason, texts) and job is not None:
         tail = [line.text for line in log_lines(job, most_bytes=TAIL_BYTES)][-TAIL_LINES:]
         texts += tuple(text for text in tail if service_of(found.reason, [text]) or paths_of(found.reason, [text]))
-    gone = tuple(dict.fromkeys(filter(None, (_gone(path, job) for path in paths_of(found.reason, texts)))))
+    missing = [_gone(path, job) for path in paths_of(found.reason, texts)]
+    gone = tuple(dict.fromkeys(filter(None, (one.path for one in missing))))
+    emptied = tuple(dict.fromkeys(filter(None, (one.emptied for one in missing))))
     message = message_of(found.root_cause[0].text) if found.root_cause else ""
     error = _error_of(message)
     return Failure(
-        incident.id, incident.job or "", task, at, found.reason, texts, user, found.faulty_nodes, error, gone, message.strip()[:200]
+        incident.id,
+        incident.job or "",
+        task,
+        at,
+        found.reason,
+        texts,
+        user,
+        found.faulty_nodes,
+        error=error,
+        gone=gone,
+        emptied=emptied,
+        wording=message.strip()[:200],
     )
 
 
@@ -399,25 +442,37 @@ def _error_of(message: str) -> str:
     return "".join(part.text if part.firm else {"space": " "}.get(part.kind, "#") for part in parts_of(message)).strip()[:200]
 
 
-def _gone(path: str, job: Job | None) -> str:
-    """Return the highest folder of a path that is missing as this machine sees it; empty where none is, or nothing can be told."""
+class Gone(NamedTuple):
+    """What is missing of a path, as this machine sees it."""
+
+    path: str = ""
+    """The highest folder that is missing; empty where none is, or nothing can be told."""
+    emptied: str = ""
+    """The folder above it where that stands and holds nothing."""
+
+
+def _gone(path: str, job: Job | None) -> Gone:
+    """Return what is missing of a path."""
     above = [*reversed(PurePosixPath(path).parents), PurePosixPath(path)][1:]
 
-    def look() -> str:
+    def look() -> Gone:
         for number, folder in enumerate(above):
             try:
                 status_of(Path(folder))
             except FileNotFoundError:
-                return str(folder) if number else ""  # a machine without the first folder does not share the file system
+                if not number:
+                    return Gone()  # a machine without the first folder does not share the file system
+                holding = Path(above[number - 1])
+                return Gone(str(folder), "" if list_folder(holding, MOST) else str(holding))
             except OSError:
-                return ""
-        return ""
+                return Gone()
+        return Gone()
 
     try:
         with reading_as(job.account if job is not None else ""):
             return within(PATH_LOOK_S, look, path)
     except (Unavailable, OSError):
-        return ""
+        return Gone()
 
 
 def _ended(engine: Engine, incident: Incident) -> bool:
@@ -432,7 +487,7 @@ def _ended(engine: Engine, incident: Incident) -> bool:
         numbers = ", ".join(f"incident {one.id}" for one in left[:SAMPLE]) + (
             f" and {len(left) - SAMPLE} more" if len(left) > SAMPLE else ""
         )
-        note = f"{over}; " * bool(over) + f"{incident.service} failed for {len(members)} jobs; a person has {numbers}"
+        note = f"{over}; " * bool(over) + f"{_headline(engine, incident)}; a person has {numbers}"
         store.mark_stage(incident.id, "escalated")
         store.set_state(incident.id, IncidentState.ESCALATED, note=note)
         return True

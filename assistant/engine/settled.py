@@ -374,9 +374,12 @@ def settled_elsewhere(engine: Engine, incident: Incident, diagnosis: Diagnosis |
     return _as_another_job(engine, incident, job)
 
 
-def finished_training(engine: Engine, incident: Incident, job: Job | None) -> str:
-    """Return that the training of a job is over and saved, so that nothing is left to be restarted; empty where it is not."""
-    if engine.replays or job is None or not job.state.ended or incident.kind is EventKind.REQUESTED:
+def finished_training(engine: Engine, incident: Incident, job: Job | None, diagnosis: Diagnosis) -> str:
+    """Return that the training of a job is over and saved, so that nothing is left to be restarted; empty where it is not.
+
+    What failed behind it, an upload or an export, is its owner's to do again: they are told.
+    """
+    if diagnosis.tail or engine.replays or job is None or not job.state.ended or incident.kind is EventKind.REQUESTED:
         return ""
     why = "is there anything left to train?"
     outcome = engine.gate.call("training_finished", {"job": job.id}, why=why, by="engine", incident=incident.id)

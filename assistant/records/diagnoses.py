@@ -146,6 +146,8 @@ class Diagnosis:
     """What neighbours, time and the ledger of nodes add."""
     where: tuple[Whereabouts, ...] = ()
     """Where it happened, what raised the error first; `nodes` says who is at fault."""
+    tail: str = ""
+    """What failed behind the end of the training: upload, export, report; empty where the training itself failed."""
 
     @property
     def faulty_nodes(self) -> tuple[str, ...]:

@@ -39,6 +39,8 @@ class TrainingEnd:
     line: str
     saved_after: bool
     """Whether a save is told of behind the last line with a step or a loss."""
+    said: bool = False
+    """Whether it says so in words; else its last step is the last of all."""
 
 
 def training_end(texts: Iterable[str]) -> TrainingEnd | None:
@@ -50,17 +52,18 @@ def training_end(texts: Iterable[str]) -> TrainingEnd | None:
     Args:
         texts: Lines of one attempt, in order.
     """
-    line, saved = "", False
+    line, saved, said = "", False, False
     for text in (one[:2000] for one in list(texts)[-MOST_LINES:]):
         counts = {match.group(1).lower()[:4]: (int(match.group(2)), int(match.group(3))) for match in _OF.finditer(text)}
         steps = {name: count for name, count in counts.items() if name != "epoc"}
         last = bool(steps) and all(done == most for done, most in counts.values())
-        over = last or bool(_FINISHED.search(text))
+        said_over = bool(_FINISHED.search(text)) and all(done == most for done, most in counts.values())
+        over = last or said_over
         if (steps or _LOSS.search(text)) and not (over and not steps):
             saved = False  # what was saved before it does not hold this step
-            line = "" if not last else line
+            line, said = ("", False) if not last else (line, said)
         if over:
-            line = text.strip()[:200]
+            line, said = text.strip()[:200], said or said_over
         elif _FINAL_SAVE.search(text):
             saved = True
-    return TrainingEnd(line, saved) if line else None
+    return TrainingEnd(line, saved, said) if line else None

@@ -169,6 +169,7 @@ def diagnosis_of(row: sqlite3.Row) -> Diagnosis:
         spike_step=body["spike_step"],
         seen_before=tuple(_recall(item) for item in body.get("seen_before", ())),
         phase=body.get("phase", ""),
+        tail=body.get("tail", ""),
         patterns=tuple(_pattern(item) for item in body.get("patterns", ())),
         where=tuple(Whereabouts(**{**item, "citations": _citations(item["citations"])}) for item in body.get("where", ())),
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import PurePosixPath
@@ -55,12 +55,14 @@ _PATH_FAILED = re.compile(
     r"|\berrno \d+|not found",
     re.IGNORECASE,
 )
+_NOT_THERE = re.compile(r"no such file or directory|does not exist|\bnot found\b|Errno 2\b", re.IGNORECASE)
 _STORAGE_FAILED = re.compile(
     r"input/output error|stale (?:nfs )?file handle|not connected|remote i/o|host is down|shutdown|read-only file system"
     r"|no space left|Errno (?:5|28|30|107|108|112|116|121)\b",
     re.IGNORECASE,
 )
 _PATH = re.compile(r"(?<![\w.:/$}-])(/[\w.@%+=,~-]{1,255}(?:/[\w.@%+=,~-]{1,255}){1,40})")
+_NUMBER = re.compile(r"\d+")
 _FRAME = re.compile(r'^\W*(?:\[?\w+\]?:)?\s*File "[^"]*", line \d+')
 _NO_CAUSE = re.compile(
     r"^/(?:proc|sys|dev|run|etc|boot|usr/(?:lib|lib64|bin|sbin|include|share)|lib|lib64|bin|sbin|var/(?:spool|run|log))(?:/|$)"
@@ -141,6 +143,8 @@ class Failure:
     """Of each path that its lines name and that is missing now: the highest folder that is missing."""
     wording: str = ""
     """Its first line, word by word: enough to know failures of one owner at one time by."""
+    emptied: tuple[str, ...] = ()
+    """Folders that stand, in which something of `gone` is missing, and that hold nothing now: mount points without their mount."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +223,7 @@ def _places(failure: Failure) -> set[str]:
             gone = next((top for top in failure.gone if path == top or path.startswith(f"{top}/")), "")
             if gone:
                 places.add(gone)
+                places.update({_folder_of(gone)} & {*failure.emptied})
                 continue
             places.add(path)
             folders = [str(parent) for parent in above.parents if len(parent.parts) > 2]
@@ -228,6 +233,45 @@ def _places(failure: Failure) -> set[str]:
                 places.update(folders[-1:])
                 places.update([f"/{above.parts[1]}"] if above.parts[1] not in _HOLD_MOUNTS else [])
     return {place for place in places if not _NO_CAUSE.search(place)}
+
+
+def _folder_of(gone: str) -> str:
+    """Return the folder in which something is missing; empty where unrelated things lie side by side."""
+    above = PurePosixPath(gone).parent
+    apart = len(above.parts) < 2 or (len(above.parts) == 2 and above.parts[1] in _HOLD_MOUNTS) or bool(_HOME.match(str(above)))
+    return "" if apart else str(above)
+
+
+def _with_lost_series(failures: Sequence[Failure]) -> list[Failure]:
+    """Return failures that count a folder as emptied of which jobs of several owners miss files whose names differ in numbers only.
+
+    Jobs of one owner may all have been given wrong names.
+    """
+    series: dict[tuple[str, str], dict[str, str]] = {}
+    of_failure: list[set[tuple[str, str]]] = []
+    for failure in failures:
+        own = {(folder, _NUMBER.sub("#", PurePosixPath(gone).name)) for gone in failure.gone if (folder := _folder_of(gone))}
+        of_failure.append({(folder, form) for folder, form in own if "#" in form})
+        for key in of_failure[-1]:
+            series.setdefault(key, {})[failure.job] = failure.user
+    lost = {key for key, jobs in series.items() if len(jobs) >= FEWEST_JOBS and len({*jobs.values()}) >= FEWEST_TASKS}
+    return [
+        replace(failure, emptied=tuple({*failure.emptied, *(folder for folder, _ in own & lost)}))
+        for failure, own in zip(failures, of_failure, strict=True)
+    ]
+
+
+def files_missed(failures: Iterable[Failure]) -> list[str]:
+    """Return the files that jobs missed and must have back: those they did not find though the folders above stand.
+
+    Of a file below a folder that is gone nothing can be told: a job may have wanted to make it.
+    """
+    missed: list[str] = []
+    for failure in failures:
+        for text in failure.texts:
+            wanted = paths_of(failure.reason, (text,)) if _NOT_THERE.search(text) else ()
+            missed += [path for path in wanted if not any(path.startswith(f"{top}/") for top in failure.gone)]
+    return list(dict.fromkeys(missed))
 
 
 def joins(cause: SharedCause, failure: Failure) -> bool:
@@ -244,7 +288,7 @@ def outages(failures: Sequence[Failure]) -> list[Outage]:
     Args:
         failures: Of any time and order; a job counts once for a cause.
     """
-    left = sorted(failures, key=lambda failure: (failure.at, failure.incident))
+    left = sorted(_with_lost_series(failures), key=lambda failure: (failure.at, failure.incident))
     found: list[Outage] = []
     while True:
         groups = [group for cause, those in _by_cause(left).items() for group in _groups(cause, those)]

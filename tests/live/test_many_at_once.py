@@ -38,7 +38,7 @@ step = int(numpy.load(saved[-1])["step"]) if saved else 0
 print("resuming from", saved[-1] if saved else "nothing", flush=True)
 while step < 100_000:
     step += 1
-    with open(os.path.join(pile, "shard.bin"), "rb") as shard:
+    with open(os.path.join(pile, sys.argv[3]), "rb") as shard:
         shard.read(16)
     print(f"step {step} loss {3.0 / (1 + step / 500):.4f}", flush=True)
     if step % 10 == 0:
@@ -89,7 +89,7 @@ def test_ten_jobs_that_lose_one_path_are_one_incident_and_come_back_when_it_does
     ids = []
     for number in range(JOBS):
         script = home / f"team{number}.sbatch"
-        line = f"srun {sys.executable} -u {home}/train.py {pile} {home}/ckpt{number}"
+        line = f"srun {sys.executable} -u {home}/train.py {pile} {home}/ckpt{number} shard.bin"
         script.write_text(f"#!/bin/bash\n#SBATCH --output=%x-%j.log\n#SBATCH --mem=100\n{line}\n", encoding="utf-8")
         ids.append(devcluster.run("sbatch", "--parsable", f"--chdir={home}", "--oversubscribe", str(script)).strip())
     until(lambda: all(list((home / f"ckpt{number}").glob("step_*.npz")) for number in range(JOBS)), 90)
@@ -119,3 +119,35 @@ def test_ten_jobs_that_lose_one_path_are_one_incident_and_come_back_when_it_does
     first = (home / f"team0.sbatch-{ids[0]}.log").read_text(encoding="utf-8")
     assert "FileNotFoundError" in first
     assert not [one for one in engine.store.incidents(limit=100) if one.state is IncidentState.ESCALATED]
+
+
+def test_jobs_that_miss_each_their_own_shard_of_an_emptied_folder_are_one_incident(devcluster: DevCluster, engine: Engine) -> None:
+    home, many = devcluster.shared / "shards", 3
+    pile, away = home / "pile", home / "away"
+    away.mkdir(parents=True)
+    pile.mkdir()
+    (home / "train.py").write_text(TRAINER, encoding="utf-8")
+    ids = []
+    for number in range(many):
+        (pile / f"shard_{number:04}.bin").write_bytes(b"x" * 64)
+        script = home / f"reader{number}.sbatch"
+        line = f"srun {sys.executable} -u {home}/train.py {pile} {home}/ckpt{number} shard_{number:04}.bin"
+        script.write_text(f"#!/bin/bash\n#SBATCH --output=%x-%j.log\n#SBATCH --mem=100\n{line}\n", encoding="utf-8")
+        ids.append(devcluster.run("sbatch", "--parsable", f"--chdir={home}", "--oversubscribe", str(script)).strip())
+    until(lambda: all(list((home / f"ckpt{number}").glob("step_*.npz")) for number in range(many)), 90)
+    engine.tick(owner=owner_name("watch"))
+    for shard in sorted(pile.iterdir()):
+        shard.rename(away / shard.name)
+    until(lambda: all(engine.scheduler.job(job).state.ended for job in ids), 60)
+    ticked(engine, lambda: bool(shared(engine)), 90)
+    (outage,) = shared(engine)
+    assert outage.service == str(pile)
+    assert all(f"shard_{number:04}.bin" in outage.note for number in range(many)), outage.note
+    (pile / "README").touch()
+    for _ in range(4):
+        engine.tick(owner=owner_name("watch"))
+    assert not [call for call in engine.store.calls() if call.tool in ("resubmit_job", "tell_owner")]
+    for shard in sorted(away.iterdir()):
+        shutil.copy(shard, pile)
+    ticked(engine, lambda: shared(engine)[0].state.ended, 200)
+    assert shared(engine)[0].state is IncidentState.RECOVERED, shared(engine)[0].note

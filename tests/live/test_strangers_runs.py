@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,3 +184,92 @@ def test_a_training_that_was_over_is_closed_although_its_teardown_failed(engine:
     assert incident.state is IncidentState.CLOSED, incident.note
     assert "its training is over" in incident.note
     assert [one.id for one in engine.scheduler.jobs() if one.name == "teardown"] == [job]
+
+
+REFUSED = """
+print("Training complete", flush=True)
+def upload_folder(folder):
+    raise OSError("403 Forbidden: You don't have the rights to create a model under the namespace \\"lab\\".")
+upload_folder("ckpt")
+"""
+
+
+def test_of_an_upload_that_is_refused_behind_the_training_its_owner_is_told_and_nothing_is_trained_again(
+    engine: Engine, devcluster: DevCluster
+) -> None:
+    folder = devcluster.shared / "refused"
+    folder.mkdir()
+    (folder / "train.py").write_text(trainer("'ckpt', ''", NEWEST).replace("step == 70", "step == 999") + REFUSED)
+    script = "#!/bin/bash\n#SBATCH --output=%j.log\nsrun python3 train.py\n"
+    job = engine.scheduler.submit(JobSpec("refused", script, nodes=1, work_dir=folder))
+    until(lambda: engine.scheduler.job(job).state.ended, 60)
+    before = digests(folder)
+    incident = worked(engine, job)
+    found = engine.store.diagnosis(incident.id)
+    assert found is not None
+    assert incident.state is IncidentState.ESCALATED, incident.note
+    assert found.summary.startswith("The training is over (Training complete"), found.summary
+    assert "only the upload failed" in found.summary
+    assert f"{folder}/ckpt/step_80.pt" in found.summary
+    assert "Do not start the training again" in incident.note
+    assert digests(folder) == before
+    assert [one.id for one in engine.scheduler.jobs() if one.name == "refused"] == [job]
+
+
+def test_a_report_names_the_file_system_that_is_full_though_the_error_names_no_path(engine: Engine, devcluster: DevCluster) -> None:
+    folder = devcluster.shared / "full"
+    folder.mkdir()
+    source = trainer("'/scratch/ckpt', ''", "").replace("step == 70", "step == 999")
+    source = source.replace("bytes(9000)", "bytes(9_000 if step < 40 else 90_000_000)")
+    (folder / "train.py").write_text(source)
+    script = f"#!/bin/bash\n#SBATCH --output=%j.log\nsrun {sys.executable} -u train.py\n"
+    job = engine.scheduler.submit(JobSpec("full", script, nodes=1, work_dir=folder))
+    until(lambda: engine.scheduler.job(job).state.ended, 60)
+    (node,) = engine.scheduler.job(job).nodes
+    try:
+        incident = worked(engine, job)
+    finally:
+        devcluster.run("srun", "--nodelist", node, "rm", "-r", "/scratch/ckpt")
+    found = engine.store.diagnosis(incident.id)
+    assert found is not None
+    assert found.reason == "os_error", found.summary
+    assert all(word in found.summary for word in ("/scratch (tmpfs", f"of {node}", "100 %")), found.summary
+    assert [one.id for one in engine.scheduler.jobs() if one.name == "full"] == [job]
+
+
+SWEEP = """
+import math, sys, time
+rate = float(sys.argv[1])
+for step in range(1, 161):
+    bad = rate > 0.1 and step >= 60
+    loss = math.nan if bad else 3.0 - 0.01 * step
+    print(f" {step // 2:3d}%|####      | {step}/160 [00:17<02:13,  2.00it/s]", flush=True)
+    print({"loss": loss, "grad_norm": 0.9 if not bad else math.nan, "learning_rate": rate * (1 - step / 160)}, flush=True)
+    if step == 100 and bad:
+        raise ValueError("loss is nan, stopping")
+    time.sleep(0.02)
+"""
+
+
+def test_a_task_of_an_array_whose_rate_diverges_is_its_owners(engine: Engine, devcluster: DevCluster) -> None:
+    folder = devcluster.shared / "rates"
+    folder.mkdir()
+    (folder / "train.py").write_text(SWEEP)
+    script = "#!/bin/bash\n#SBATCH --output=%x_%a.log\nLRS=(1e-5 2e-4 5e-1)\npython3 train.py ${LRS[$SLURM_ARRAY_TASK_ID]}\n"
+    (folder / "sweep.sbatch").write_text(script)
+    words = (
+        "sbatch",
+        "--parsable",
+        "--array=0-2",
+        "--mem=100",
+        "--oversubscribe",
+        f"--chdir={folder}",
+        str(folder / "sweep.sbatch"),
+    )
+    array = devcluster.run(*words).strip()
+    until(lambda: all(engine.scheduler.job(f"{array}_{task}").state.ended for task in range(3)), 90)
+    incident = worked(engine, f"{array}_2")
+    assert incident.state is IncidentState.ESCALATED, incident.note
+    assert f"jobs {array}_0 (6." in incident.note, incident.note
+    assert "of the same sweep went past step 60" in incident.note
+    assert not [call for call in engine.store.calls() if call.tool in ("resubmit_job", "cancel_job", "set_aside_checkpoints")]

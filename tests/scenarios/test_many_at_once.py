@@ -182,6 +182,27 @@ def test_a_job_that_fails_later_of_the_same_cause_joins_and_nobody_is_told_again
     assert before == [outage.id] == [one.incident for one in told(scene)]
 
 
+def test_jobs_that_miss_different_files_of_an_emptied_folder_wait_for_their_own_files(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    data = data_of(scene)
+    data.mkdir()  # the mount point without its mount
+    files = [data / name for name in ("shard_1.bin", "vocab.json", "val/shard_9.bin")]
+    for file, name in zip(files, ("one", "two", "three"), strict=True):
+        losing(scene, file, [name])
+    watched(scene, 160)
+    (outage,) = shared(scene)
+    assert (outage.service, [one.incident for one in told(scene)]) == (str(data), [outage.id])
+    assert all(word in outage.note for word in ("shard_1.bin", "vocab.json", "val/shard_9.bin", "failed for 3 jobs (1, 2, 3"))
+    (data / "README").touch()
+    files[0].touch()
+    watched(scene, 200)
+    assert restarts(scene) == [], "a folder with something in it is not what they lost"
+    files[1].touch()
+    files[2].parent.mkdir()
+    watched(scene, 400)
+    assert len(restarts(scene)) == 3, "the third missed a folder, which is there"
+
+
 @pytest.mark.slow
 def test_a_cause_that_never_answers_is_escalated_once_and_nothing_restarts(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
@@ -222,3 +243,23 @@ def test_a_crash_between_two_restarts_repeats_none(tmp_path: Path) -> None:
     times = restarts(scene)
     assert len(times) == 3
     assert all((after - before).total_seconds() >= 20 for before, after in pairwise(times)), times
+
+
+@pytest.mark.parametrize(("rates", "restarted"), [(("1e-5", "2e-4", "5e-1"), False), (("2e-4", "2e-4", "2e-4"), True)])
+def test_a_point_of_a_sweep_that_diverges_by_its_own_rate_is_its_owners(
+    tmp_path: Path, rates: tuple[str, ...], restarted: bool
+) -> None:
+    scene = Scene(tmp_path)
+    runs = [Run(steps=400, checkpoints=tmp_path / f"ckpt{point}", spikes_at=67 if point == 2 else None) for point in range(3)]
+    scene.cluster.plan("sweep", *runs, Run(steps=400, checkpoints=tmp_path / "ckpt2"))
+    for point, rate in enumerate(rates):
+        script = scene.spec.script.replace(str(scene.folder / "checkpoints"), str(tmp_path / f"ckpt{point}"))
+        spec = dataclasses.replace(scene.spec, name="sweep", script=script, nodes=1, arguments=("--lr", rate))
+        scene.cluster.submit(spec)
+    watched(scene, 240)
+    (incident,) = scene.engine.store.incidents()
+    changes = [call.tool for call in scene.engine.store.calls(incident.id) if call.tool in ("cancel_job", "resubmit_job")]
+    assert bool(changes) is restarted, incident.note
+    assert (
+        "learning rate is 0.5; jobs 1 (1e-05), 2 (0.0002) of the same sweep went past step 67" in incident.note
+    ) is not restarted

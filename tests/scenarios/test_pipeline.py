@@ -190,3 +190,14 @@ def test_old_failures_are_history(tmp_path: Path) -> None:
     scene.cluster.jobs()
     scene.started()
     assert scene.watch(100) == []
+
+
+def test_a_loss_that_is_no_number_at_once_is_asked_about_with_the_checkpoint_before_it(tmp_path: Path) -> None:
+    nan = "RuntimeError: Rank 0, node node01, device 0, iteration 64: Unexpected result nan (message='found NaN in forward loss')"
+    scene = Scene(tmp_path, run=Run(fails_at=63, lines=("Traceback (most recent call last):", nan)))
+    scene.cluster.submit(scene.spec)
+    (incident,) = scene.watch(600)
+    assert incident.state is IncidentState.ESCALATED
+    assert "step 64 is" in incident.note, incident.note
+    assert "iter_0000060" in incident.note or "(step 60)" in incident.note
+    assert not [call for call in scene.engine.store.calls(incident.id) if call.tool in ("cancel_job", "resubmit_job")]

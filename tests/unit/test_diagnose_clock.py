@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
+from assistant.diagnose.attempt_times import foreign_lines
 from assistant.diagnose.clock import on_one_clock, zone_of
 from assistant.diagnose.kernel import read_kernel
 from assistant.diagnose.times import span
 from assistant.logs.lines import Line
+from assistant.records import Job, JobState
 
 
 def lines(*texts: str) -> list[Line]:
@@ -76,3 +79,46 @@ def test_a_clock_that_was_never_set_tells_no_time() -> None:
 def test_a_job_whose_clock_was_set_back_keeps_its_kernel() -> None:
     job = ["2025-06-02 11:00:00 step", "2024-01-01 00:00:00 step"]
     assert at(["[Mon Jun  2 11:00:00 2025] x"], job) == [datetime(2025, 6, 2, 11)]
+
+
+def attempt(job: str = "7", *, first: int = 0, last: int | None = 60, nodes: tuple[str, ...] = ("gpu1",)) -> Job:
+    """A job that ran from a minute to another one behind 08:00 UTC."""
+    begin = datetime(2026, 3, 1, 8, 0, tzinfo=UTC)
+    ended = begin + timedelta(minutes=last) if last is not None else None
+    state = JobState.FAILED if last is not None else JobState.RUNNING
+    return Job(
+        job, "llm", "ada", state, "p", nodes, None, Path(), begin, begin + timedelta(minutes=first), ended, 1, None, dated_logs=True
+    )
+
+
+PROGRAM = "2026-03-01T{at}+00:00 NVRM: Xid (PCI:0000:07:00): 31, pid=1658, name=python, MMU Fault"
+HARDWARE = "2026-03-01T{at}+00:00 NVRM: Xid (PCI:0000:07:00): 79, GPU has fallen off the bus."
+
+
+@pytest.mark.parametrize(
+    ("line", "at", "foreign"),
+    [
+        (PROGRAM, "07:55:00", True),  # a fault of the program before
+        (PROGRAM, "08:30:00", False),
+        (PROGRAM, "09:05:00", True),  # of the program behind
+        (HARDWARE, "07:55:00", False),  # a GPU that is lost stays lost
+        (HARDWARE, "06:00:00", True),
+        (HARDWARE, "09:05:00", False),
+        (HARDWARE, "09:30:00", True),
+    ],
+)
+def test_a_fault_of_a_program_counts_only_while_that_program_ran(line: str, at: str, foreign: bool) -> None:
+    read = read_kernel(lines("# gpu1", line.format(at=at)), ("gpu1",), 2026)
+    assert bool(foreign_lines(read, attempt())) is foreign
+
+
+def test_a_fault_of_a_program_on_a_shared_node_may_be_another_jobs() -> None:
+    read = read_kernel(lines("# gpu1", PROGRAM.format(at="08:30:00"), HARDWARE.format(at="08:30:00")), ("gpu1",), 2026)
+    assert foreign_lines(read, attempt(), [attempt("8", first=20, last=None)]) == {2}
+    assert foreign_lines(read, attempt(), [attempt("8", first=40)]) == frozenset()
+    assert foreign_lines(read, attempt(), [attempt("8", first=20, nodes=("gpu2",))]) == frozenset()
+
+
+def test_a_living_attempt_has_no_end_and_a_line_without_a_time_is_nobodys() -> None:
+    read = read_kernel(lines("# gpu1", PROGRAM.format(at="23:30:00"), "NVRM: Xid (PCI:0000:07:00): 31, pid=1"), ("gpu1",), 2026)
+    assert foreign_lines(read, attempt(last=None)) == frozenset()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -143,3 +143,22 @@ def test_shared_words_begin_with_the_telling_ones() -> None:
         "lost",
         "error",
     )
+
+
+def test_a_kernel_line_of_another_time_is_history_and_no_cause(past: Past) -> None:
+    fault = "NVRM: Xid (PCI:0000:07:00): 31, pid=1658, name=python, Ch 00000008, MMU Fault: ENGINE GRAPHICS faulted"
+    past.was(fault, "cuda_error", by="recovered")
+    log = past.folder / "job.log"
+    log.write_text(STEPS)
+
+    def judged(started: datetime) -> Diagnosis:
+        ended = started + timedelta(hours=1)
+        job = Job(
+            "15", "llm", "ada", JobState.FAILED, "p", ("gpu1",), log, past.folder, started, started, ended, 1, None, dated_logs=True
+        )
+        case = Case.from_parts(log, f"# gpu1\n2026-03-01T02:58:00+00:00 {fault}", "", None, job, None)
+        return diagnose(case, past.knowledge, [MemoryOpinion(past.store, past.embedder, reasons)])
+
+    before, during = judged(AT), judged(AT.replace(hour=2))
+    assert "cuda_error" not in (before.reason, *(rival.reason for rival in before.rivals))
+    assert during.reason == "cuda_error"

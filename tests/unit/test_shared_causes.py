@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from assistant.engine.outages import _waits_for_the_first
 from assistant.records import Event, EventKind, IncidentState
-from assistant.watch.outages import CauseKind, Failure, SharedCause, causes_of, joins, outages, paths_of
+from assistant.watch.outages import CauseKind, Failure, SharedCause, causes_of, files_missed, joins, outages, paths_of
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -27,10 +28,11 @@ def failure(
     error: str = "",
     gone: tuple[str, ...] = (),
     wording: str = "",
+    emptied: tuple[str, ...] = (),
 ) -> Failure:
     user = user or f"user{number % 3}"
     at = NOON + timedelta(seconds=at_s or number)
-    return Failure(number, str(number), task or f"{user}/run", at, reason, (text,), user, nodes, error, gone, wording)
+    return Failure(number, str(number), task or f"{user}/run", at, reason, (text,), user, nodes, error, gone, wording, emptied)
 
 
 ENOENT = "FileNotFoundError: [Errno 2] No such file or directory: '{}'"
@@ -197,3 +199,34 @@ def test_of_a_cause_that_nobody_can_ask_about_one_member_restarts_first(
     assert (waits in said) if waits else said == ""
     service: Any = SimpleNamespace(id=9, service="minio:9000", subject="minio:9000")
     assert _waits_for_the_first(engine, service, NOON) == ""
+
+
+def test_different_files_of_an_emptied_folder_are_one_cause() -> None:
+    files = ("train/a.idx", "vocab.json", "shard_07.bin")
+    lost = [
+        failure(n, ENOENT.format(f"/data/pile/{name}"), gone=(f"/data/pile/{name.partition('/')[0]}",), emptied=("/data/pile",))
+        for n, name in enumerate(files, 1)
+    ]
+    assert [one.cause.name for one in outages(lost)] == ["/data/pile"]
+    assert outages([dataclasses.replace(one, emptied=()) for one in lost]) == []
+
+
+@pytest.mark.parametrize(("users", "causes"), [(("ann", "ben", "cy"), ["/data/pile"]), (("ann", "ann", "ann"), [])])
+def test_a_series_of_files_counts_as_one_cause_from_several_owners(users: tuple[str, ...], causes: list[str]) -> None:
+    names = [f"/data/pile/shard_{n:04}.bin" for n in range(1, 4)]
+    lost = [
+        failure(n, ENOENT.format(name), gone=(name,), user=user) for n, (name, user) in enumerate(zip(names, users, strict=True), 1)
+    ]
+    assert [one.cause.name for one in outages(lost)] == causes
+
+
+def test_an_emptied_folder_that_holds_unrelated_mounts_is_no_cause() -> None:
+    lost = [failure(n, ENOENT.format(f"/mnt/{n}/x"), gone=(f"/mnt/{n}",), emptied=("/mnt",)) for n in range(1, 4)]
+    assert outages(lost) == []
+
+
+def test_a_file_that_was_missing_in_a_folder_that_stands_must_be_back_and_one_below_a_lost_folder_need_not() -> None:
+    stands = failure(1, ENOENT.format("/data/pile/a.bin"), gone=("/data/pile/a.bin",))
+    below = failure(2, ENOENT.format("/data/out/log.txt"), gone=("/data/out",))
+    written = failure(3, "OSError: [Errno 116] Stale file handle: '/data/pile/b.tmp'")
+    assert files_missed([stands, below, written]) == ["/data/pile/a.bin"]

@@ -1,0 +1,142 @@
+"""Tell a failure behind the end of a training from one of the training: an upload, an export, a plot that failed is no lost run.
+
+The log has to say that the training is over, and what failed has to be of a kind that comes behind one. A last step without a
+word of its end counts only where a save is told of behind it: what fails there may be the final save itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from assistant.diagnose.facts import Facts
+from assistant.diagnose.particulars import LIBRARY, with_checkpoint
+from assistant.diagnose.reasoning import HARDWARE, SYMPTOMS
+from assistant.diagnose.tracebacks import Episode
+from assistant.diagnose.wording import DEEDS
+from assistant.logs.lines import Line
+from assistant.records import Action, Category, Citation, Diagnosis
+from assistant.recover.training_end import training_end
+
+NO_RESTART = "Do not start the training again: it is over."
+RESULT_LIES = "its result lies at"
+MOST_LINES = 4000
+"""From the end of each file, in which the end of a training and its saves are looked for."""
+TEARDOWN = "clean-up"
+"""Of which nothing is left to be done again."""
+_TAILS = (
+    (
+        "upload",
+        r"upload|push_to_hub|create_repo|create_commit|huggingface-cli|log_artifact|log_model|put_object|api/repos/create"
+        r"|\b(?:s3|s5cmd|gsutil|rclone|azcopy|rsync|scp)\b.{0,20}\b(?:cp|sync|copy|mv|to)\b|\brsync[: ]|\bscp[: ]|namespace",
+    ),
+    ("export", r"export|convert|gguf|onnx|quantiz|merge_and_unload|merge_lora|torchscript|tensorrt|to_hf\b"),
+    ("report", r"matplotlib|pyplot|savefig|\bplt\b|plot|confusion_matrix|to_csv|to_latex|to_excel|seaborn|plotly|report|tabulate"),
+    ("evaluation", r"evaluat|\btest(?:ing)?\b|run_test|\.test\(|lm_eval|harness|benchmark|predict"),
+    ("message", r"smtp|slack|webhook|sendmail|send_mail|notif"),
+    (TEARDOWN, r"rmtree|clean_?up|\bunlink\b|shutil\.move|destroy_process_group"),
+)
+_SAVES = re.compile(
+    r"save_checkpoint|save_model|save_state|save_pretrained|torch\.save|_save\b|dist_checkpointing|\.save\(", re.IGNORECASE
+)
+_NUMBER = re.compile(r"\d+")
+_RESULT = re.compile(
+    r"(?:\b(?:sav(?:ed|ing)|wr(?:ote|itten|iting)|stored)\b.{0,80}?\b(?:in|to|at|as|into)\b|checkpoint saved:?)[ :'\"`]{1,4}"
+    r"(?P<path>(?:[\w.~-]+)?/[^\s'\"`,;:)]{1,300})",
+    re.IGNORECASE,
+)
+
+
+class _End(NamedTuple):
+    line: Line
+    sure: bool
+    """Whether nothing of the training can be lost by what failed behind it."""
+
+
+def with_training_over(found: Diagnosis, facts: Facts) -> Diagnosis:
+    """Return a diagnosis that says that the training is over, where and what failed behind it; as it is for any other failure."""
+    if not found.root_cause or (found.category is Category.NONE and found.reason != "unknown"):
+        return found
+    cited = found.root_cause[0]
+    end = _end_before(cited, facts)
+    if end is None:
+        return found
+    saves, tail = _kind(cited, facts)
+    if not tail or (not end.sure and (saves or found.reason in HARDWARE | SYMPTOMS)):
+        return found
+    result = _result(facts)
+    lies = f"; {RESULT_LIES} {result}" if result else ""
+    over = f"The training is over ({end.line.text.strip()[:120]}, {_place(end.line, facts)}){lies}; only the {tail} failed"
+    mend = f"{NO_RESTART} Mend what is named here and run the {tail} by itself." if tail != TEARDOWN else NO_RESTART
+    specific = found.advice.removeprefix(with_checkpoint(DEEDS[found.action], facts)).strip()
+    return replace(
+        found,
+        action=Action.FIX_AND_RESUBMIT,
+        nodes=(),
+        summary=f"{over}: {found.summary}",
+        advice=f"{mend} {specific}",
+        phase="end",
+        tail=tail if tail != TEARDOWN else "",
+    )
+
+
+def _end_before(cited: Citation, facts: Facts) -> _End | None:
+    """Return the line that says that the training is over, where a failure does not stand before it."""
+    files: dict[str, list[Line]] = {}
+    for line in facts.lines[-MOST_LINES:]:
+        files.setdefault(facts.combined.place(line.number)[0] if facts.combined is not None else "", []).append(line)
+    for lines in files.values():
+        end = training_end(line.text for line in lines)
+        if end is None:
+            continue
+        at = next(line for line in reversed(lines) if line.text.strip()[:200] == end.line or end.line in line.text[:2000])
+        if facts.progress.after(at.number) or _said_before(at, lines, facts):
+            continue
+        behind = cited.file != "job.log" or cited.line > at.number
+        apart = facts.combined is not None and not facts.combined.comparable(cited.line, at.number)
+        if (behind or apart) and (end.said or end.saved_after):
+            return _End(at, end.saved_after)
+    return None
+
+
+def _said_before(end: Line, lines: Sequence[Line], facts: Facts) -> bool:
+    """Tell whether the same was said earlier, and work followed: one round of several is over, not the training."""
+    form = _NUMBER.sub("#", end.text)
+    first = next(line.number for line in lines if _NUMBER.sub("#", line.text) == form)
+    return facts.progress.after(first) > facts.progress.after(end.number)
+
+
+def _kind(cited: Citation, facts: Facts) -> tuple[bool, str]:
+    """Return whether a save failed, and the kind of what failed behind a training; empty for what may belong to another one."""
+    episode = next((one for one in facts.episodes if cited.file == "job.log" and one.first - 1 <= cited.line <= one.last), None)
+    said = " ".join([cited.text, *_own_words(episode, facts)] if episode is not None else [cited.text])
+    return _SAVES.search(said) is not None, next((kind for kind, words in _TAILS if re.search(words, said, re.IGNORECASE)), "")
+
+
+def _own_words(episode: Episode, facts: Facts) -> Sequence[str]:
+    """Return what the job's own frames of a traceback name: files, functions and lines of source; and all that was raised."""
+    words: list[str] = []
+    for raised in episode.raised:
+        words += [raised.text, *(text for _, text in raised.more[:3])]
+        for frame in raised.frames:
+            source = facts.line(frame.at + 1)
+            if not LIBRARY.search(frame.file):
+                words += [frame.file.rpartition("/")[2], frame.function, source.text[:300] if source is not None else ""]
+    return words
+
+
+def _result(facts: Facts) -> str:
+    """Return where the last save that the log tells of lies, with its line; empty where it tells of none."""
+    for line in reversed(facts.lines[-MOST_LINES:]):
+        match = _RESULT.search(line.text[:1000])
+        if match is not None:
+            return f"{match['path'].rstrip('.')} ({_place(line, facts)})"
+    return ""
+
+
+def _place(line: Line, facts: Facts) -> str:
+    """Return file and number of a line as people see them."""
+    name, number = facts.combined.place(line.number) if facts.combined is not None else ("", line.number)
+    return f"{name or 'job.log'}:{number}"

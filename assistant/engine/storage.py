@@ -1,0 +1,120 @@
+"""Name the file system that a failure met: where the path lies, on which node, how full, read-only or silent it is now."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from assistant.diagnose.classes import network_disk
+from assistant.diagnose.wording import DEEDS
+from assistant.engine.gather import ask
+from assistant.records import Action, Diagnosis, Incident, Job
+from assistant.watch.outages import paths_of
+
+if TYPE_CHECKING:
+    from assistant.engine.engine import Engine
+
+REASONS = frozenset(
+    {
+        "os_error", "s3_storage_error", "file_not_found_error", "permission_error", "dataset_loading_error", "model_loading_error",
+        "runtime_error",
+    }
+)  # fmt: skip
+"""Reasons whose lines may name a path that could not be used."""
+FULL_PERCENT = 99.0
+LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "overlay", "tmpfs", "f2fs"})
+_SPACE = re.compile(r"No space left|Errno 28\b|ENOSPC|os error 28\b|code: 28\b", re.IGNORECASE)
+_QUOTA = re.compile(r"quota|Errno 122\b|EDQUOT", re.IGNORECASE)
+_ABSENT = re.compile(r"No such file|not found|does not exist|Permission denied", re.IGNORECASE)
+_WALL = re.compile(f"{_SPACE.pattern}|{_QUOTA.pattern}", re.IGNORECASE)
+_READ_ONLY = re.compile(r"Read-only file system|Errno 30\b|EROFS", re.IGNORECASE)
+
+
+def with_storage(engine: Engine, incident: Incident, found: Diagnosis, job: Job | None) -> Diagnosis:
+    """Return a diagnosis that names the file system of the path that a job could not use; as it is where none is named or seen."""
+    texts = [cited.text for cited in found.root_cause]
+    error = " ".join(texts)
+    paths = paths_of(found.reason, texts) if found.reason in REASONS else ()
+    if job is None or not job.nodes or (not paths and not _WALL.search(error)):
+        return found
+    first = next((place.node for place in found.where if place.node in job.nodes), job.nodes[0])
+    answer = ask(engine.store, engine.gate, incident, "storage_state", {"nodes": [first], "paths": list(paths[:1])})
+    states = (answer or {}).get("states") or ()
+    said = full_words(states) if not paths else storage_words(states[0], error) if states else ""
+    found = replace(found, summary=f"{found.summary} {said}") if said else found
+    return _without_restart(found, said) if paths and states and still_read_only(states[0], error) else found
+
+
+def still_read_only(state: Mapping[str, Any], error: str) -> bool:
+    """Tell whether a file system that refused a write is mounted read-only now, so that a restart is refused the same way."""
+    return _READ_ONLY.search(error) is not None and "ro" in str(state.get("options", "")).split(",")
+
+
+def _without_restart(found: Diagnosis, said: str) -> Diagnosis:
+    if found.action not in (Action.WAIT_AND_RETRY, Action.RESTART_SAME_NODES):
+        return found
+    advice = f"{DEEDS[Action.FIX_AND_RESUBMIT]} {said} {found.advice.removeprefix(DEEDS[found.action]).strip()}"
+    return replace(found, action=Action.FIX_AND_RESUBMIT, advice=advice)
+
+
+def full_words(states: Sequence[Mapping[str, Any]]) -> str:
+    """Return which file systems of a node that can be written are full; empty where none is."""
+    full: list[str] = []
+    for state in states:
+        used, inodes = state.get("used_percent") or 0.0, state.get("inodes_percent") or 0.0
+        if max(used, inodes) >= FULL_PERCENT and "ro" not in str(state.get("options", "")).split(","):
+            what = f"{used:.0f} % in use" if used >= FULL_PERCENT else f"{inodes:.0f} % of its inodes in use"
+            full.append(f"{state['place']} ({state['kind']}) of {state['node']}, {what}")
+    return f"The error names no path; full is {'; '.join(full)}." if full else ""
+
+
+def storage_words(state: Mapping[str, Any], error: str) -> str:
+    """Return one sentence about the file system of a path; empty where it is not known.
+
+    Args:
+        state: A row of `storage_state`.
+        error: The lines that prove the failure.
+    """
+    place, path, kind = str(state.get("place", "")), str(state.get("path", "")), str(state.get("kind", ""))
+    if not place:
+        return ""
+    source = str(state.get("source", ""))
+    of = f"{kind}, {source}" if source and source not in ("none", kind) else kind
+    where = f"{path} lies on {place} ({of}) of {state['node']}"
+    if state.get("silent"):
+        return f"{where}, which does not answer there now."
+    if kind in LOCAL and network_disk(path) and place == "/":
+        return f"{path} lies on / of {state['node']}: no file system is mounted there now."
+    if place == "/" and _ABSENT.search(error):
+        return ""  # of a file that is not there it tells nothing that it would lie on the node's own disk
+    return f"{where}{_condition(state, error)}."
+
+
+def _condition(state: Mapping[str, Any], error: str) -> str:
+    used, inodes, free = state.get("used_percent"), state.get("inodes_percent"), state.get("free_bytes")
+    read_only = "ro" in str(state.get("options", "")).split(",")
+    if _READ_ONLY.search(error):
+        return ", mounted read-only now" if read_only else ", mounted for writing now"
+    if read_only:
+        return ", mounted read-only"
+    room = ", ".join(_filled(used, inodes))
+    if _QUOTA.search(error):
+        return f", of which {room}: the quota is less than that" if room else ""
+    if not _SPACE.search(error):
+        return ""
+    if inodes is not None and inodes >= FULL_PERCENT and (used is None or used < FULL_PERCENT):
+        return f", of whose inodes {inodes:.0f} % are in use: files have to go, not bytes"
+    if used is not None and used >= FULL_PERCENT:
+        return f", of which {used:.0f} % is in use ({_size(free)} free)"
+    return f", of which {room} now: space was freed since, or a quota of the folder or project was met" if room else ""
+
+
+def _filled(used: float | None, inodes: float | None) -> Sequence[str]:
+    space = [f"{used:.0f} % is in use"] if used is not None else []
+    return space + ([f"{inodes:.0f} % of the inodes"] if inodes is not None else [])
+
+
+def _size(size_bytes: int | None) -> str:
+    return f"{(size_bytes or 0) / 2**30:.1f} GiB"

@@ -1,0 +1,23 @@
+"""What the cluster adds to a diagnosis that the files of the attempt alone do not show: what it saved, how its siblings fare."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from assistant.engine.gather import with_no_checkpoint
+from assistant.engine.siblings import with_own_divergence
+from assistant.engine.storage import with_storage
+from assistant.records import Diagnosis, Incident, Job
+from assistant.untrusted import reading_as
+
+if TYPE_CHECKING:
+    from assistant.engine.engine import Engine
+
+
+def with_surroundings(engine: Engine, incident: Incident, found: Diagnosis, job: Job | None) -> Diagnosis:
+    """Return a diagnosis with what siblings, saves and storage of its job add; as it is in a replay, where none of them lives."""
+    if engine.replays:
+        return found
+    found = with_storage(engine, incident, with_own_divergence(engine, found, job), job)
+    with reading_as(job.account if job is not None else ""):
+        return with_no_checkpoint(found, job, engine.checkpoint_folders, engine.clock.now())

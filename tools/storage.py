@@ -1,0 +1,115 @@
+"""Look at the file systems on which paths lie, as nodes see them: which is mounted there, how full, read-only or silent it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from assistant.errors import ToolError
+from assistant.ports import Reply
+from assistant.records import Risk
+from assistant.tooling import Context, tool
+from assistant.tools.probes._mounts import read
+from assistant.tools.probes._shell import MOUNTS
+
+MOST_NODES = 4
+MOST_PATHS = 8
+_PROGRAM = (
+    'printf "mounts\\n"; cat /proc/mounts; for p; do printf "path %s\\n" "$p"; r=$(timeout -k 1 2 readlink -m -- "$p") || r=$p; '
+    'printf "real %s\\n" "$r"; '
+    'while [ "$r" != / ]; do timeout -k 1 2 stat -- "$r" >/dev/null 2>&1; [ $? = 1 ] || break; r=${r%/*}; r=${r:-/}; done; '
+    'printf "stands %s\\n" "$r"; timeout -k 1 2 stat -f -c "answer %S %b %a %c %d" -- "$r" || printf "status %s\\n" "$?"; done'
+)
+_ANSWER = re.compile(r"answer (\d+) (\d+) (\d+) (\d+) (\d+)")
+SILENT = "124"
+
+
+@tool(risk=Risk.READ)
+def storage_state(context: Context, nodes: list[str], paths: list[str] | None = None) -> dict[str, Any]:
+    """Show the file systems on which paths lie: under `states` one row for each node and path, under `unknown` who did not answer.
+
+    A row has `place` (the mount point), `kind`, `source`, `options`, `used_percent`, `inodes_percent` and `free_bytes`, None
+    where the file system did not say, and `silent` where it did not answer within two seconds.
+
+    Args:
+        nodes: Names of nodes; four are asked.
+        paths: Absolute paths; eight are looked at. What does not exist is looked at by the folder above it. All file systems of
+            the nodes that hold files when not given.
+    """
+    wanted = [path for path in paths or () if path.startswith("/") and "\n" not in path][:MOST_PATHS]
+    if not nodes or bool(paths) is not bool(wanted):
+        raise ToolError("storage_state needs at least one node, and absolute paths")
+    command = ("sh", "-c", _PROGRAM, "sh", *wanted) if wanted else MOUNTS
+    replies = context.transport.run(nodes[:MOST_NODES], command, timeout_s=min(30.0, context.command_timeout_s))
+    states: list[dict[str, Any]] = []
+    unknown: dict[str, str] = {}
+    for node, reply in replies.items():
+        rows = _rows(reply) if wanted else _all_rows(reply)
+        if not rows:
+            unknown[node] = (reply.err or reply.out).strip()[:200] or f"status {reply.status}"
+        states += [{"node": node, **row} for row in rows]
+    return {"states": states, "unknown": unknown}
+
+
+def _rows(reply: Reply) -> list[dict[str, Any]]:
+    """Return what one node says of each path; empty where it could not be asked."""
+    if not reply.reached or not reply.out.startswith("mounts\n"):
+        return []
+    mounts: list[Sequence[str]] = []
+    rows: list[dict[str, Any]] = []
+    for line in reply.out.splitlines()[1:]:
+        word, _, rest = line.partition(" ")
+        if word == "path":
+            rows.append({"path": rest})
+        elif not rows:
+            words = line.split(" ")
+            mounts += [words] if len(words) >= 4 else []
+        elif word == "real":
+            rows[-1].update(_mount_of(rest, mounts))
+        elif word == "status":
+            rows[-1]["silent"] = rest == SILENT
+        elif match := _ANSWER.match(line):
+            rows[-1].update(_fill(*(int(number) for number in match.groups())))
+    empty = {"place": "", "kind": "", "source": "", "options": "", "used_percent": None, "inodes_percent": None, "free_bytes": None}
+    return [{**empty, "silent": False, **row} for row in rows]
+
+
+def _all_rows(reply: Reply) -> list[dict[str, Any]]:
+    """Return what one node says of each of its file systems; empty where it could not be asked."""
+    reading = read(reply) if reply.reached else None
+    return [
+        {
+            "path": mount.place,
+            "place": mount.place,
+            "kind": mount.kind,
+            "source": "",
+            "options": mount.options,
+            "used_percent": mount.used_percent,
+            "inodes_percent": mount.inodes_percent,
+            "free_bytes": None,
+            "silent": mount.stopped,
+        }
+        for mount in (reading.mounts if reading is not None else ())
+    ]
+
+
+def _mount_of(path: str, mounts: Sequence[Sequence[str]]) -> Mapping[str, str]:
+    """Return the mount on which a path lies: the last of the longest mount points above it."""
+    best: Sequence[str] = ()
+    for words in mounts:
+        place = words[1].replace("\\040", " ")
+        below = path == place or path.startswith(f"{place.rstrip('/')}/")
+        if below and (not best or len(place) >= len(best[1].replace("\\040", " "))):
+            best = words
+    if not best:
+        return {}
+    return {"source": best[0], "place": best[1].replace("\\040", " "), "kind": best[2], "options": best[3]}
+
+
+def _fill(block: int, blocks: int, free: int, inodes: int, inodes_free: int) -> Mapping[str, Any]:
+    return {
+        "used_percent": round(100 * (1 - free / blocks), 1) if blocks else None,
+        "inodes_percent": round(100 * (1 - inodes_free / inodes), 1) if inodes else None,
+        "free_bytes": block * free,
+    }
