@@ -16,9 +16,10 @@ from pathlib import Path, PurePosixPath
 
 from assistant.recover.containers import RUNTIMES, Container, container_of, pyxis_options
 from assistant.recover.shell_branches import FileTest
-from assistant.recover.shell_commands import DECLARATIONS, EMPTIED, KEYWORDS, LOOPS, CommandReader, ScriptCommand
+from assistant.recover.shell_builtins import DECLARATIONS, declare, set_variables
+from assistant.recover.shell_commands import EMPTIED, KEYWORDS, LOOPS, CommandReader, ScriptCommand
 from assistant.recover.shell_folders import FolderView
-from assistant.recover.shell_words import ASSIGNMENT, UNRESOLVED, ShellState, joined_path
+from assistant.recover.shell_words import UNRESOLVED, ShellState, joined_path
 
 MOST_SCRIPT_BYTES = 1 << 20
 MOST_COMMANDS = 5000
@@ -166,13 +167,17 @@ def _command(shell: ShellState, command: ScriptCommand) -> None:
     if not words or words[0] in LOOPS:
         return
     name, rest = words[0], words[1:]
+    certain = command.certain and not command.apart
+    set_variables(shell, words, given=command.given, separators=command.separators, certain=certain)
     if name in DECLARATIONS:
-        for word in rest:
-            if match := ASSIGNMENT.match(word):
-                shell.variables[match.group(1)] = word[match.end() :]
+        declare(shell, rest, certain=command.certain)
     elif name in ("cd", "pushd") and len(rest) == 1:
         shell.folder = joined_path(shell.folder, rest[0])
         shell.variables["PWD"] = shell.folder
+    elif name == "eval" and shell.depth < MOST_NESTED:
+        shell.depth += 1
+        _run(shell, " ".join(rest))
+        shell.depth -= 1
     elif name in ("source", ".") and rest:
         _nested_file(shell, rest[0], rest[1:], own_shell=False)
     elif name == "shift":
@@ -250,7 +255,7 @@ def _deeper(shell: ShellState, text: str, arguments: Sequence[str]) -> None:
     if shell.depth >= MOST_NESTED:
         return
     inner = replace(
-        shell, variables=dict(shell.variables), arrays={}, parameters=tuple(arguments), depth=shell.depth + 1, over=False
+        shell, variables=dict(shell.variables), arrays={}, tables={}, parameters=tuple(arguments), depth=shell.depth + 1, over=False
     )
     _run(inner, text[:MOST_SCRIPT_BYTES])
 

@@ -11,11 +11,28 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
+from assistant.recover.shell_awk import awk
 from assistant.recover.shell_folders import Collation, FolderView, Unresolved, absolute, by_bytes, by_letters, plain
 from assistant.recover.shell_lines import Line, Stream, filtered
 from assistant.recover.shell_listing import LISTING, Place, listed, with_arguments
 
 MOST_COMMANDS = 30
+MOST_TEXT = 1 << 18
+READS = {
+    "head": 0,
+    "tail": 0,
+    "sed": 0,
+    "awk": 0,
+    "gawk": 0,
+    "cut": 0,
+    "sort": 0,
+    "tac": 0,
+    "wc": 0,
+    "grep": 1,
+    "egrep": 1,
+    "fgrep": 1,
+}
+"""Commands whose last word is a file, with the words that stand before it in any case."""
 
 
 class SimpleCommand(NamedTuple):
@@ -27,6 +44,8 @@ class SimpleCommand(NamedTuple):
     """What stands before it: `|`, `&&`, `||`, `;`, or nothing."""
     reads: str = ""
     """File of a `<` redirection."""
+    given: str | None = None
+    """Text of a `<<<` redirection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +114,8 @@ class _Run:
         name, rest = PurePosixPath(words[0]).name, words[1:]
         if command.reads:
             given = self._text(command.reads)
+        elif command.given is not None:
+            given = Stream(tuple(Line(line) for line in command.given.split("\n")))
         here = Place(self.view, self.folder, self.order)
         if name == "cd" and len(rest) == 1:
             self.folder = absolute(plain(rest[0]), self.folder)
@@ -108,16 +129,25 @@ class _Run:
             return with_arguments([plain(word) for word in rest], given, here)
         if name in LISTING:
             return listed(name, rest, here)
-        if name in ("head", "tail", "sed", "awk", "cut") and rest and command.joint != "|" and not command.reads:
+        named = command.joint != "|" and not command.reads and command.given is None
+        if name in READS and named and len([word for word in rest if not word.startswith("-")]) > READS[name]:
             given = self._text(plain(rest.pop()))
+        if name in ("awk", "gawk", "mawk"):
+            return awk([plain(word) for word in rest], given, self.order)
         return filtered(name, [plain(word) for word in rest], given, self.order)
 
     def _text(self, path: str) -> Stream:
         whole = absolute(path, self.folder)
-        self.view.used.add(whole)
-        if self.view.entry(whole) is None:
+        if self.view.open and self.view.entry(whole) is None:
+            self.view.used.add(whole)
             return Stream(())
         text = self.read(whole)
-        if text is None or len(text) > 4096:
+        if text is None or len(text) > MOST_TEXT:
             raise Unresolved(path)
-        return Stream(tuple(Line(line, whole) for line in text.splitlines()))
+        lines = text.splitlines()
+        if len(lines) > 1:
+            return Stream(tuple(Line(line) for line in lines))  # a table, of which a job takes its line
+        if not self.view.open:
+            raise Unresolved(path)  # a note of one line, as a tracker is, changes while jobs run
+        self.view.used.add(whole)
+        return Stream(tuple(Line(line, whole) for line in lines))

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from assistant.recover.containers import Container
 from assistant.recover.shell_branches import FileTest
-from assistant.recover.shell_folders import MAGIC, FolderView, Unresolved, by_bytes, by_letters, name_matches, plain, protected
+from assistant.recover.shell_folders import MAGIC, FolderView, Unresolved, by_bytes, by_letters, plain, protected
+from assistant.recover.shell_parameters import arithmetic, expanded, items, key_of, set_element
 from assistant.recover.shell_pipeline import SimpleCommand, printed
 
 if TYPE_CHECKING:
@@ -25,15 +26,15 @@ UNRESOLVED = "\ufffc"
 MOST_WORD = 20_000
 MOST_WORDS_READ = 50_000
 """Words and operators of a script with all rounds and calls; the rest is not read."""
+MOST_INSIDE = 12
+"""Expansions within one another."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=", re.DOTALL)
 OPERATORS = ("&&", "||", ";;", "|&", "&>>", "&>", ">>", "<<<", "<<-", "<<", ">&", "<&", ">|", ";", "|", "&", ">", "<", "(", ")")
 ENDS = frozenset(("\n", "&&", "||", ";;", ";", "|", "|&", "&", "(", ")"))
-PARAMETER = re.compile(r"([A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-])(\[[@*]\])?(?::?([-+=?])(.*))?", re.DOTALL)
-ARRAY_ITEM = re.compile(r"([A-Za-z_]\w*)\[(-?\d{1,4}|(\$?\{?#\w+\[@\]\}? ?- ?1))\]|([A-Za-z_]\w*)\[@\]: -1")
+ELEMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\[((?:\$\(\([^\n]{0,80}?\)\)|\$\{[^\n}]{0,80}\}|[^\]\s]){1,120})\](\+?)=")
+KEYED = re.compile(r"\[([^\]\n]{1,120})\]=")
 BLANK = re.compile(r"[ \t\n]")
-TRIMMED = re.compile(r"([A-Za-z_]\w*|\d)(##?|%%?)(.*)", re.DOTALL)
-MOST_TRIMMED = 4096
 
 
 @dataclass(slots=True)
@@ -41,6 +42,8 @@ class ReadingLimit:
     """What may still be read of a script: loops and functions that call one another multiply it."""
 
     words: int = MOST_WORDS_READ
+    inside: int = 0
+    """Expansions that stand within one another where the reader is."""
 
 
 @dataclass(slots=True)
@@ -49,9 +52,14 @@ class ShellState:
 
     variables: dict[str, str]
     arrays: dict[str, list[str]]
+    """Those that are written out from the first element to the last."""
     folder: str
     read: Callable[[str], str | None]
     launches: list[Launch] = field(default_factory=list)
+    tables: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Arrays of which elements were set one by one, by index or key; under `UNRESOLVED` what is not known of them."""
+    keyed: set[str] = field(default_factory=set)
+    """Names of arrays that keys and not numbers index: `declare -A`."""
     parameters: tuple[str, ...] = ()
     depth: int = 0
     exists: FileTest | None = None
@@ -89,7 +97,8 @@ class Scanner:
         self.shell, self.text, self.at = shell, text, 0
         self.quote: Callable[[str], str] = protected if protecting else str
         self.waiting: list[tuple[str, bool]] = []  # delimiters of here-documents whose text comes behind this line
-        self.stdin = ""
+        self.whole = False
+        """Whether the words behind `:-` or `:+` were cut already."""
 
     def operator(self) -> str | None:
         """Return the operator that stands here, None where none does."""
@@ -137,9 +146,10 @@ class Scanner:
                 self._double(parts)
                 quoted = True
             elif letter in "$`":
+                self.whole = False
                 values = self._expansion()
-                if cut and len(values) == 1 and BLANK.search(values[0]):
-                    values = values[0].split() or [""]
+                if cut and not self.whole and len(values) == 1 and (BLANK.search(values[0]) or "IFS" in self.shell.variables):
+                    values = self._fields(values[0]) or [""]
                 parts[-1] += values[0] if values else ""
                 parts += values[1:]
             else:
@@ -148,6 +158,11 @@ class Scanner:
             if len(parts[-1]) > MOST_WORD:
                 parts[-1] = UNRESOLVED
         return parts if quoted or any(parts) else []
+
+    def _fields(self, text: str) -> list[str]:
+        """Return the words into which a shell cuts what a variable holds."""
+        separators = self.shell.variables.get("IFS")
+        return text.split() if separators is None else cut_fields(text, separators)
 
     def _double(self, parts: list[str]) -> None:
         self.at += 1
@@ -158,7 +173,7 @@ class Scanner:
                 self.at += 2
             elif letter in "$`":
                 alone = not parts[-1] and self.text[self.at - 1] == '"'
-                values = self._expansion()
+                values = self._expansion(quoted=True)
                 if not (alone and self.text[self.at : self.at + 1] == '"'):
                     values = [" ".join(values)]  # as in `bash -c "… ${ARGS[*]}"`
                 values = [self.quote(value) for value in values]
@@ -169,32 +184,92 @@ class Scanner:
                 self.at += 1
         self.at += 1
 
-    def _expansion(self) -> list[str]:
-        """Return the values of what begins here with `$` or a backquote."""
+    def _expansion(self, *, quoted: bool = False) -> list[str]:
+        """Return the values of what begins here with `$` or a backquote, and move behind it."""
+        limit = self.shell.limit
+        limit.inside += 1
+        values = self._expanded(quoted=quoted) if limit.inside <= MOST_INSIDE else [UNRESOLVED]
+        self.at = self.at if limit.inside <= MOST_INSIDE else len(self.text)
+        limit.inside -= 1
+        return values
+
+    def _expanded(self, *, quoted: bool) -> list[str]:
         text = self.text
         if text[self.at] == "`":
             end = text.find("`", self.at + 1)
             inside = text[self.at + 1 : end if end >= 0 else len(text)]
             self.at = end + 1 if end >= 0 else len(text)
-            return [self._substituted(inside) if self.shell.view is not None else UNRESOLVED]
+            return [self.substituted(inside)]
         follows = text[self.at + 1 : self.at + 2]
         if follows in ("(", "{"):
             end = matching_bracket(text, self.at + 1)
             inside = text[self.at + 2 : end]
             self.at = end + 1
-            return [self._substituted(inside)] if follows == "(" else self._parameter(inside)
+            if follows == "{":
+                return expanded(self, inside, quoted=quoted)
+            counts = inside.startswith("(") and matching_bracket(inside, 0) == len(inside) - 1
+            return [self.number(inside[1:-1]) if counts else self.substituted(inside)]
         match = NAME.match(text, self.at + 1) or re.compile(r"[0-9@*#?$!]").match(text, self.at + 1)
         if match is None:
             self.at += 1
             return ["$"]
         self.at = match.end()
-        return self._parameter(match.group())
+        return expanded(self, match.group(), quoted=quoted)
 
-    def _substituted(self, command: str) -> str:
+    def number(self, expression: str) -> str:
+        """Return the value of an arithmetic expression, UNRESOLVED where that cannot be told."""
+        try:
+            return str(arithmetic(self, expression))
+        except Unresolved:
+            return UNRESOLVED
+
+    def deeper(self, text: str, *, protecting: bool = False) -> Scanner:
+        """Return a scanner of a text that stands inside this one."""
+        return Scanner(self.shell, text, protecting=protecting)
+
+    def words(self) -> list[str]:
+        """Return all words of the text."""
+        words: list[str] = []
+        while self.at < len(self.text):
+            self.blank()
+            before = self.at
+            words += self.word() if self.at < len(self.text) else []
+            self.at = max(self.at, before + 1)
+        return words
+
+    def unquoted(self) -> str:
+        """Return the text as one word, without its quotes."""
+        return " ".join(self.words())
+
+    def filled_pattern(self) -> str:
+        """Return the first word of the text, a pattern."""
+        return "".join(self.word())
+
+    def filled(self) -> str:
+        """Return the text with all that begins with `$` filled in, as between double quotes."""
+        parts: list[str] = []
+        while self.at < len(self.text):
+            letter = self.text[self.at]
+            if letter in "$`":
+                parts.append(" ".join(self._expansion(quoted=True)))
+            else:
+                parts.append("" if letter == '"' else letter)
+                self.at += 1
+        return "".join(parts)
+
+    def chosen(self, value: str) -> str:
+        """Return an element of an array; where it is a file that the script found in a folder, note that."""
+        if value and UNRESOLVED not in value and self.shell.view is not None:
+            path = joined_path(self.shell.folder, value)
+            if path in self.shell.view.matched:
+                self.shell.view.origins.add(path)
+        return value
+
+    def substituted(self, command: str) -> str:
         """Return what a command prints as far as that can be worked out, else UNRESOLVED."""
-        if self.shell.view is not None and self.shell.container is None:
+        if self.shell.container is None:
             commands = simple_commands(self.shell, command)
-            folder, view, read = self.shell.folder, self.shell.view, self.shell.read
+            folder, view, read = self.shell.folder, self.shell.view or FolderView.closed(), self.shell.read
             shown = printed(commands, folder=folder, view=view, read=read) if commands and UNRESOLVED not in folder else None
             if shown is not None:
                 view.origins.update(shown.origins if shown.looked else ())
@@ -212,60 +287,6 @@ class Scanner:
             path = PurePosixPath(value)
             return {"realpath": joined_path(self.shell.folder, value), "dirname": str(path.parent), "basename": path.name}[words[0]]
         return UNRESOLVED
-
-    def _parameter(self, inside: str) -> list[str]:
-        match = PARAMETER.fullmatch(inside)
-        if match is None:
-            known = next((text for text in (self._of_array(inside), self._trimmed(inside)) if text is not None), UNRESOLVED)
-            return [known]
-        name, array, kind, other = match.groups()
-        if array:
-            return list(self.shell.arrays.get(name, ())) or self._parameter(name)
-        if name in ("@", "*"):
-            return list(self.shell.parameters)
-        value = self._value(name)
-        if kind is None:
-            return [UNRESOLVED if value is None else value]
-        alternative = "".join(Scanner(self.shell, other or "").word()) if other else ""
-        if kind in "-=":
-            return [value if value else alternative]
-        if kind == "+":
-            return [alternative if value else ""]
-        return [value if value is not None else UNRESOLVED]
-
-    def _of_array(self, inside: str) -> str | None:
-        """Return `${A[2]}` and `${A[-1]}`; None for anything else."""
-        match = ARRAY_ITEM.fullmatch(inside)
-        held = self.shell.arrays.get(match[1] or match[4]) if match is not None else None
-        if match is None or held is None or any(UNRESOLVED in one for one in held):
-            return None
-        place = -1 if match[3] or match[4] else int(match[2])
-        chosen = held[place] if -len(held) <= place < len(held) else ""
-        if chosen and self.shell.view is not None:
-            self.shell.view.origins.add(joined_path(self.shell.folder, chosen))
-        return chosen
-
-    def _trimmed(self, inside: str) -> str | None:
-        """Return `${X##*/}`, `${X%.pt}` and their like; None for anything else."""
-        match = TRIMMED.fullmatch(inside)
-        value = self._value(match[1]) if match is not None else None
-        if match is None or value is None or UNRESOLVED in value or len(value) > MOST_TRIMMED:
-            return None
-        pattern = "".join(Scanner(self.shell, match[3], protecting=True).word())
-        lengths = range(len(value) + 1) if len(match[2]) == 1 else range(len(value), -1, -1)
-        for length in lengths:
-            cut = value[:length] if match[2][0] == "#" else value[len(value) - length :]
-            if name_matches(cut, pattern):
-                return value[length:] if match[2][0] == "#" else value[: len(value) - length]
-        return value
-
-    def _value(self, name: str) -> str | None:
-        if name.isdecimal():
-            number = int(name)
-            return self.shell.parameters[number - 1] if 0 < number <= len(self.shell.parameters) else None
-        if name in self.shell.arrays:
-            return (self.shell.arrays[name] or [""])[0]
-        return self.shell.variables.get(name)
 
 
 def matching_bracket(text: str, start: int) -> int:
@@ -293,6 +314,7 @@ def simple_commands(shell: ShellState, command: str) -> list[SimpleCommand] | No
     commands: list[SimpleCommand] = []
     words: list[str] = []
     joint = reads = ""
+    given: str | None = None
     while True:
         scanner.blank()
         operator = scanner.operator() if scanner.at < len(command) else ";"
@@ -306,19 +328,24 @@ def simple_commands(shell: ShellState, command: str) -> list[SimpleCommand] | No
         if operator in ("|", "&&", "||", ";", "\n"):
             if any(UNRESOLVED in word for word in words):
                 return None
-            commands += [SimpleCommand(tuple(words), joint, reads)] if words else []
-            words, reads, joint = [], "", operator if operator != "\n" else ";"
+            words = words or (["cat"] if reads else [])  # `$(< file)`
+            commands += [SimpleCommand(tuple(words), joint, reads, given)] if words else []
+            words, reads, given, joint = [], "", None, operator if operator != "\n" else ";"
             if beginning >= len(command):
                 return commands
             continue
-        if operator not in (">", ">>", "&>", "<", ">&"):
+        if operator not in (">", ">>", "&>", "<", ">&", "<<<"):
             return None
         if words and words[-1] in ("1", "2") and command[beginning - 1 : beginning].isdecimal():
             words.pop()
         scanner.blank()
-        target = plain("".join(scanner.word())) if scanner.at < len(command) else ""
+        target = plain(" ".join(scanner.word(cut=False))) if scanner.at < len(command) else ""
+        if UNRESOLVED in target:
+            return None
         if operator == "<":
             reads = target
+        elif operator == "<<<":
+            given = target
         elif target != "/dev/null" and not target.isdecimal():
             return None
 
@@ -327,13 +354,17 @@ def globbed(shell: ShellState, words: list[str]) -> list[str]:
     """Return words as a shell hands them on: patterns, whose quoted characters are protected, become the paths that they mean."""
     found: list[str] = []
     for word in words:
-        if shell.view is None or not MAGIC.search(word):
+        if not MAGIC.search(word):
             found.append(plain(word))
+            continue
+        if shell.view is None:
+            found.append(UNRESOLVED)
             continue
         try:
             first, second = (shell.view.matching(word, shell.folder, order) for order in (by_bytes, by_letters))
         except Unresolved:
             first, second = [UNRESOLVED], [UNRESOLVED]
+        shell.view.matched.update(joined_path(shell.folder, path) for path in first)
         found += (first if first == second else [UNRESOLVED]) or [plain(word)]
     return found
 
@@ -357,6 +388,13 @@ def assign(scanner: Scanner, *, sure: bool) -> bool:
 
     One that a run may pass over leaves a value that nobody can tell, unless it changes nothing.
     """
+    element = ELEMENT.match(scanner.text, scanner.at)
+    if element is not None:
+        scanner.at = element.end()
+        key = key_of(scanner, element[1], element[2])
+        value = " ".join(scanner.word(cut=False)) if _has_value(scanner) else ""
+        set_element(scanner.shell, element[1], key, value if sure else UNRESOLVED, adds=bool(element[3]))
+        return True
     match = ASSIGNMENT.match(scanner.text, scanner.at)
     if match is None:
         return False
@@ -364,29 +402,72 @@ def assign(scanner: Scanner, *, sure: bool) -> bool:
     scanner.at = match.end()
     shell = scanner.shell
     if scanner.at < len(scanner.text) and scanner.text[scanner.at] == "(":
-        values = _items(scanner)
-        held = shell.arrays.get(name, []) if adds else []
-        shell.arrays[name] = held + (values if sure else [UNRESOLVED])
+        _assign_array(scanner, name, adds=adds, sure=sure)
         return True
-    begins = scanner.at < len(scanner.text) and scanner.text[scanner.at] not in " \t\r\n;&|"
-    value = " ".join(scanner.word(cut=False)) if begins else ""
+    value = " ".join(scanner.word(cut=False)) if _has_value(scanner) else ""
     held_text = shell.variables.get(name, "") if adds else ""
     changed = adds or value != shell.variables.get(name)
     shell.variables[name] = held_text + (value if sure or not changed else UNRESOLVED)
     return True
 
 
-def _items(scanner: Scanner) -> list[str]:
-    """Return the values of the array whose bracket opens here, and move behind it."""
+def _has_value(scanner: Scanner) -> bool:
+    """Tell whether something stands behind the sign of an assignment."""
+    return scanner.at < len(scanner.text) and scanner.text[scanner.at] not in " \t\r\n;&|"
+
+
+def _assign_array(scanner: Scanner, name: str, *, adds: bool, sure: bool) -> None:
+    """Make the assignment of the array whose bracket opens here, and move behind it."""
+    shell = scanner.shell
+    before = (items(shell, name) or []) if adds else []
+    keyed, values = _items(scanner, name)
+    shell.tables.pop(name, None)
+    shell.arrays.pop(name, None)
+    if not sure:
+        shell.arrays[name] = [*before, UNRESOLVED]
+    elif keyed or name in shell.keyed:
+        shell.tables[name] = {UNRESOLVED: UNRESOLVED} if values or UNRESOLVED in keyed or adds else dict(keyed)
+    else:
+        shell.arrays[name] = before + values
+
+
+def _items(scanner: Scanner, name: str) -> tuple[dict[str, str], list[str]]:
+    """Return what stands by a key (`[2]=b`) in the bracket that opens here, and the other values, and move behind it."""
     shell = scanner.shell
     end = matching_bracket(scanner.text, scanner.at)
-    inner = Scanner(shell, scanner.text[scanner.at + 1 : end], protecting=shell.view is not None)
+    inner = Scanner(shell, scanner.text[scanner.at + 1 : end], protecting=True)
+    keyed: dict[str, str] = {}
     values: list[str] = []
     while inner.at < len(inner.text):
         inner.blank()
         before = inner.at
-        if inner.at < len(inner.text) and inner.text[inner.at] != "\n":
+        by_key = KEYED.match(inner.text, inner.at)
+        if by_key is not None:
+            inner.at = by_key.end()
+            keyed[key_of(scanner, name, by_key[1])] = plain(" ".join(inner.word(cut=False)))
+        elif inner.at < len(inner.text) and inner.text[inner.at] != "\n":
             values += globbed(shell, inner.word())
         inner.at = max(inner.at, before + 1)
     scanner.at = end + 1
-    return values
+    return keyed, values
+
+
+def cut_fields(text: str, separators: str) -> list[str]:
+    """Return the fields of a text by the separators that `IFS` holds."""
+    if UNRESOLVED in separators:
+        return [UNRESOLVED]
+    if not separators:
+        return [text]
+    text = text.strip("".join(letter for letter in separators if letter in " \t\n"))
+    cut = re.split(field_end(separators), text) if text else []
+    return cut[:-1] if len(cut) > 1 and not cut[-1] else cut
+
+
+def field_end(separators: str) -> str:
+    """Return the pattern of what ends a field by the separators that `IFS` holds, at least one."""
+    blanks = "".join(re.escape(letter) for letter in separators if letter in " \t\n")
+    others = "".join(re.escape(letter) for letter in separators if letter not in " \t\n")
+    if not others:
+        return f"[{blanks}]+"
+    around = f"[{blanks}]*" if blanks else ""
+    return f"{around}[{others}]{around}" + (f"|[{blanks}]+" if blanks else "")
