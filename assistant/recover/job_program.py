@@ -24,6 +24,7 @@ from assistant.recover.shell_words import ASSIGNMENT, UNRESOLVED
 from assistant.recover.trainer_source import SourceCall, TrainerSource, parse_source
 from assistant.untrusted import LOOK_S, is_folder, list_folder, parse_json, parse_toml, read_whole, reading_as, status_of, within
 
+ARGS = "NIGHTSHIFT_ARGS"
 MOST_FILE_BYTES = 2 << 20
 MOST_FILES = 80
 """Of one job: scripts, programs, modules beside them, configurations."""
@@ -165,7 +166,9 @@ def job_environment(job: Job) -> dict[str, str]:
         known |= {"SLURM_ARRAY_JOB_ID": task[1], "SLURM_ARRAY_TASK_ID": task[2]}
     with contextlib.suppress(KeyError, ValueError):
         known["HOME"] = pwd.getpwnam(job.user).pw_dir if job.user else ""
-    return {**{name: value for name, value in known.items() if value}, **(job.spec.environment if job.spec else {})}
+    # the next attempt is given arguments of its own
+    own = {name: text for name, text in (job.spec.environment if job.spec else {}).items() if name != ARGS}
+    return {**{name: value for name, value in known.items() if value}, **own}
 
 
 def programs_of(

@@ -200,7 +200,9 @@ def _submission(engine: Engine, job: Job, checked: CheckedJob) -> str:
             return f"none: job {job.id} cannot be submitted again as it was: {spec.doubt}"
         if checked.first.startswith(REFUSED):
             return f"none: {checked.first.removeprefix(REFUSED)}"
-        again = plan_restart(job, spec, _newest(checked.search), attempt=attempt_of(spec) + 1, tag=PENDING_TAG)
+        argument = checked.reading.resume.argument
+        newest = _newest(checked.search)
+        again = plan_restart(job, spec, newest, attempt=attempt_of(spec) + 1, tag=PENDING_TAG, resume=argument)
         return "\n".join(submission_lines(engine.scheduler, job.id, again))
     except NightshiftError as error:
         return f"none: {error}"
