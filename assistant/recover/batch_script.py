@@ -19,7 +19,7 @@ from assistant.recover.shell_branches import FileTest
 from assistant.recover.shell_builtins import DECLARATIONS, declare, set_variables
 from assistant.recover.shell_commands import EMPTIED, KEYWORDS, LOOPS, CommandReader, ScriptCommand
 from assistant.recover.shell_folders import FolderView
-from assistant.recover.shell_words import UNRESOLVED, ShellState, joined_path
+from assistant.recover.shell_words import UNRESOLVED, ReadingLimit, ShellState, joined_path
 
 MOST_SCRIPT_BYTES = 1 << 20
 MOST_COMMANDS = 5000
@@ -108,6 +108,7 @@ def launches_of(
     read: Callable[[str], str | None] = lambda _: None,
     exists: FileTest | None = None,
     view: FolderView | None = None,
+    limit: ReadingLimit | None = None,
 ) -> list[Launch]:
     """Return the commands of a script in their order, with what can be told of their words.
 
@@ -120,8 +121,12 @@ def launches_of(
             calls.
         exists: Answers the tests of files by which an `if` chooses; both branches count where it is None or answers None.
         view: Of the folders that `$(…)` and arrays of patterns look into; what they print is unknown where it is None.
+        limit: Says afterwards whether all of the script was read.
     """
     shell = ShellState({**environment, "PWD": work_dir}, {}, work_dir, read, parameters=tuple(arguments), exists=exists, view=view)
+    shell.limit = limit or shell.limit
+    if len(script) > MOST_SCRIPT_BYTES:
+        shell.limit.reached = f"it is read as far as its {MOST_SCRIPT_BYTES:,}th letter"
     job_container = container_of(pyxis_options(script[:MOST_SCRIPT_BYTES]), work_dir, environment)
     if job_container is not None:
         shell.container, shell.folder = job_container, job_container.folder or work_dir
@@ -141,6 +146,7 @@ def launches_of(
 def _run(shell: ShellState, text: str) -> None:
     for command in CommandReader(shell, text).commands():
         if len(shell.launches) >= MOST_COMMANDS:
+            shell.limit.reached = f"it is read as far as its {MOST_COMMANDS:,}th command, with all rounds and calls"
             return
         _command(shell, command)
         if shell.over:

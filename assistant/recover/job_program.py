@@ -20,7 +20,7 @@ from assistant.records import Job
 from assistant.recover.batch_script import Launch, absolute, launches_of
 from assistant.recover.shell_branches import FileTest
 from assistant.recover.shell_folders import FolderEntry, FolderView
-from assistant.recover.shell_words import ASSIGNMENT, UNRESOLVED
+from assistant.recover.shell_words import ASSIGNMENT, UNRESOLVED, ReadingLimit
 from assistant.recover.trainer_source import SourceCall, TrainerSource, parse_source
 from assistant.untrusted import LOOK_S, is_folder, list_folder, parse_json, parse_toml, read_whole, reading_as, status_of, within
 
@@ -86,6 +86,8 @@ class JobProgram:
     """Python files beside it that it imports."""
     removed: tuple[str, ...] = ()
     """Absolute paths and patterns that the script deletes or moves away before it starts this program."""
+    unread_behind: str = ""
+    """Why the script is not read to its end, so that what follows this program is not known; empty where it is."""
     rounds: tuple[JobProgram, ...] = ()
     """The same program as the script would start it if what it looks for and finds were not there, again and again."""
 
@@ -188,10 +190,17 @@ def programs_of(
     if job.spec is None or not job.spec.script:
         return []
     read = read or FileReader(job.account)
-    environment = job_environment(job)
     folder = str(job.work_dir or job.spec.work_dir)
+    limit = ReadingLimit()
     launches = launches_of(
-        job.spec.script, environment=environment, work_dir=folder, arguments=job.spec.arguments, read=read, exists=exists, view=view
+        job.spec.script,
+        environment=job_environment(job),
+        work_dir=folder,
+        arguments=job.spec.arguments,
+        read=read,
+        exists=exists,
+        view=view,
+        limit=limit,
     )
     programs: list[JobProgram] = []
     removed: list[str] = []
@@ -199,7 +208,7 @@ def programs_of(
         removed += _removed(launch)
         if len(programs) < MOST_PROGRAMS and PurePosixPath(launch.words[0]).name not in QUIET and _starts_something(launch):
             programs.append(replace(_program(launch, read), removed=tuple(removed)))
-    return programs
+    return [replace(program, unread_behind=limit.reached) for program in programs]
 
 
 def _removed(launch: Launch) -> Iterator[str]:
@@ -242,6 +251,21 @@ def programs_now(job: Job, programs: Sequence[JobProgram]) -> list[JobProgram]:
         hidden |= view.origins
     alike = [later for later in rounds[1:] if len(later) == len(rounds[0])]
     return [replace(program, rounds=tuple(later[place] for later in alike)) for place, program in enumerate(rounds[0])]
+
+
+def programs_looking(job: Job, programs: Sequence[JobProgram]) -> list[JobProgram]:
+    """Return the programs of a job with what its script finds in folders filled in: which configuration is the third of `*.yaml`.
+
+    Args:
+        job: With its spec.
+        programs: From `programs_of`; given back where nothing of their words is unknown.
+
+    Raises:
+        Unavailable: The storage did not answer.
+    """
+    if not any(UNRESOLVED in word for program in programs for word in program.launch.words):
+        return list(programs)
+    return programs_of(job, view=FolderView(lru_cache(maxsize=None)(partial(_listed, job.account))))
 
 
 def _listed(account: str, folder: str) -> tuple[FolderEntry, ...] | None:
@@ -292,11 +316,12 @@ def saves_nothing(job: Job, read: Callable[[str], str | None] | None = None) -> 
         return False
     read = read or FileReader(job.account)
     folder = str(job.work_dir or job.spec.work_dir)
+    limit = ReadingLimit()
     launches = launches_of(
-        job.spec.script, environment=job_environment(job), work_dir=folder, arguments=job.spec.arguments, read=read
+        job.spec.script, environment=job_environment(job), work_dir=folder, arguments=job.spec.arguments, read=read, limit=limit
     )
     functions = set(re.findall(r"^[ \t]*(?:function[ \t]+)?([\w-]{1,80})[ \t]*\(\)", job.spec.script, re.MULTILINE))
-    return all(_writes_nothing(launch, functions) for launch in launches)
+    return not limit.reached and all(_writes_nothing(launch, functions) for launch in launches)
 
 
 def _writes_nothing(launch: Launch, functions: set[str]) -> bool:

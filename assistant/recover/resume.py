@@ -23,13 +23,12 @@ from assistant.recover.installed_trainers import installed_trainer
 from assistant.recover.job_program import JobProgram
 from assistant.recover.load_calls import about_saves, enclosing_functions, known_at_run_only, only_file
 from assistant.recover.loaded import LoadedCheckpoint, LoadLine, own_load
-from assistant.recover.restart import takes_arguments
 from assistant.recover.resume_means import NO, ResumeMeans, ResumeWay, by_text
 from assistant.recover.shell_folders import normal
 from assistant.recover.shell_words import UNRESOLVED
 from assistant.recover.stages import Stage, Stages
 from assistant.recover.tracker_reads import reads_tracker
-from assistant.recover.trainer_options import file_name, imports, megatron, nemo_or_composer, torchtitan
+from assistant.recover.trainer_options import argued, file_name, imports, megatron, nanogpt, nemo_or_composer, torchtitan
 from assistant.recover.trainer_source import UNKNOWN, SourceCall, TrainerSource
 
 OWN_VARIABLES = re.compile(r"\bNIGHTSHIFT_(?:RESUME_FROM|STEP)\b")
@@ -44,7 +43,6 @@ MOST_PASSES = 3
 PRESENT = re.compile(r"\b(?:exists|isdir|isfile|is_dir|is_file)\b")
 FILE_READS = frozenset(("open", "read_text", "read_bytes", "loadtxt", "fromfile", "memmap"))
 """Calls that read a file of any kind."""
-RESUMES_NANOGPT = "--init_from=resume"
 LOADS = frozenset(
     "load load_checkpoint load_state_dict load_state restore restore_checkpoint load_file loads load_model unpickle".split()
 )
@@ -89,6 +87,8 @@ def resume_way(
         return ResumeWay(ResumeMeans(directives.resumes if directives.resumes != "no" else "none"), "its #NIGHTSHIFT line says so")
     code = "\n".join(line for line in job.spec.script.splitlines() if not line.lstrip().startswith("#"))
     way = _given(directives.resume, code, programs)
+    if way is None and (unread := next((program.unread_behind for program in programs if program.unread_behind), "")):
+        return ResumeWay(ResumeMeans.UNKNOWN, f"{unread}; what its script does behind that is not known")
     if stages is not None:
         stage = stages.stages[stages.resumed if stages.resumed is not None else -1]
         return replace(
@@ -99,7 +99,7 @@ def resume_way(
     load = _own_load(job, programs, loaded, saved) if loaded is not None and not way else None
     stepped = loaded is not None and loaded.first_step is not None
     way = way or replace(_unaided(code, programs, load, stepped=stepped), removed=_all_removed(programs))
-    return _argued(way, job.spec.script, programs)
+    return argued(way, job.spec.script, programs)
 
 
 def _own_load(job: Job, programs: Sequence[JobProgram], loaded: LoadedCheckpoint, saved: Inventory | None) -> LoadLine | None:
@@ -253,7 +253,7 @@ def _way_now(program: JobProgram) -> ResumeWay:
         _lightning,
         _accelerate,
         _deepspeed,
-        _nanogpt,
+        nanogpt,
     ):
         way = known(program)
         if way is not None:
@@ -336,33 +336,6 @@ def _deepspeed(program: JobProgram) -> ResumeWay | None:
                 return ResumeWay(ResumeMeans.TRACKER, f"{where}: the file latest", known)
             return _by_value(program, source, tag, where)
     return None
-
-
-def _argued(way: ResumeWay, script: str, programs: Sequence[JobProgram]) -> ResumeWay:
-    """Return that a program which begins anew goes on by one argument, where its source proves that and the script passes it on.
-
-    Source: karpathy/nanoGPT, train.py and configurator.py: `--init_from=resume` behind all else decides, and loads `ckpt.pt`.
-    """
-    program = programs[0] if len(programs) == 1 else None
-    if way.means is not ResumeMeans.NONE or program is None or program.source is None or not _nanogpt(program):
-        return way
-    text = program.source.text
-    configured = re.search(r"exec\(open\(['\"]configurator\.py['\"]\)", text) or "init_from" in program.source.options
-    loads = re.search(r"init_from\s*==\s*['\"]resume['\"]", text) and re.search(r"['\"/]ckpt\.pt['\"]", text)
-    if not configured or not loads or not takes_arguments(script, program.launch.program):
-        return way
-    by = f"{RESUMES_NANOGPT}, which Nightshift puts behind its command line: {way.by}"
-    return replace(way, means=ResumeMeans.ARGUMENT, by=by, prefix="ckpt.pt", argument=RESUMES_NANOGPT, destroys="")
-
-
-def _nanogpt(program: JobProgram) -> ResumeWay | None:
-    option = program.option("init_from")
-    named = program.source.named("init_from") if program.source is not None else UNKNOWN
-    value = option.value if option is not None else named if isinstance(named, str) else None
-    if value is None or not re.fullmatch(r"scratch|resume|gpt2[\w-]*", value):
-        return None
-    by = option.where if option is not None else f"init_from in {program.name}"
-    return ResumeWay(ResumeMeans.NEWEST if value == "resume" else ResumeMeans.NONE, f"{by} is {value}")
 
 
 def _by_source(program: JobProgram) -> ResumeWay:

@@ -16,8 +16,9 @@ from assistant.recover.shell_words import ASSIGNMENT, UNRESOLVED, Scanner, Shell
 
 DECLARATIONS = frozenset(("export", "declare", "local", "readonly", "typeset"))
 NAME = re.compile(r"[A-Za-z_]\w*")
+_SIGNS = "|".join(re.escape(sign) for sign in ASSIGNS if sign != "=")
 ASSIGNED = re.compile(
-    rf"([A-Za-z_]\w*)\s*(?:\[[^\]]*\])?\s*(?:\+\+|--|(?:{'|'.join(re.escape(sign[:-1]) for sign in ASSIGNS if sign != '=')}|)=(?!=))"
+    rf"([A-Za-z_]\w*)\s*(?:\[[^\]]*\])?\s*(?:\+\+|--|{_SIGNS}|=(?!=))"
     r"|(?:\+\+|--)\s*([A-Za-z_]\w*)"
 )
 """Names that an arithmetic expression changes."""
@@ -139,7 +140,8 @@ def _read(shell: ShellState, words: Sequence[str], given: str | None, separators
 def _shared_out(line: str, separators: str, count: int) -> list[str]:
     """Return the fields of a line for a number of names; the last one takes all that is left."""
     blanks = "".join(letter for letter in separators if letter in " \t\n")
-    rest, values = line.strip(blanks), []
+    rest = line.strip(blanks)
+    values: list[str] = []
     between = field_end(separators) if separators else r"(?!)"
     while len(values) < count - 1:
         match = re.search(between, rest)

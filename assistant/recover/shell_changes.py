@@ -1,4 +1,4 @@
-"""Which commands of a script may create or delete a file before the script tests for it: such a test is not answered as of now. Pure.
+"""Which commands of a script may create or delete a file before the script tests for it; such a test is not answered. Pure.
 
 `mkdir ckpt` makes no `ckpt/last.pt`, and `python prepare.py` whose text names neither the file nor its folder makes none either; a
 program that is given a folder above the file, or cannot be read, may.
@@ -18,10 +18,13 @@ if TYPE_CHECKING:
 UNRESOLVED = "\ufffc"
 """As in `shell_words`, which imports this file."""
 READERS = frozenset(
-    "ls du df stat head tail grep egrep wc file cat less diff cmp readlink realpath sort awk sed md5sum sha256sum tree chmod chown "
-    "chgrp echo printf test [ [[ cd pushd popd export source . module ml conda mamba nvidia-smi ulimit set unset trap wait sleep date "
-    "hostname which type command true false exit return read mapfile readarray let (( shift eval squeue scontrol sacct sinfo "
-    "scancel sbatch git pip pip3 nproc free env uname id whoami logger wandb shopt umask local declare readonly typeset kill".split()
+    (
+        "ls du df stat head tail grep egrep wc file cat less diff cmp readlink realpath sort awk sed md5sum sha256sum "
+        "tree chmod chown chgrp echo printf test [ [[ cd pushd popd export source . module ml conda mamba nvidia-smi "
+        "ulimit set unset trap wait sleep date hostname which type command true false exit return read mapfile "
+        "readarray let (( shift eval squeue scontrol sacct sinfo scancel sbatch git pip pip3 nproc free env uname id "
+        "whoami logger wandb shopt umask local declare readonly typeset kill"
+    ).split()
 )
 """Commands that make and delete no file that a script would test for."""
 WRAPPERS = frozenset("srun mpirun mpiexec env timeout nice numactl time nohup exec sudo stdbuf setsid command".split())
@@ -44,7 +47,7 @@ def _may_change(launch: Launch, tested: PurePosixPath, read: Read) -> bool:
     if any(target == tested for target in _paths(launch, launch.writes)):
         return True
     words = list(launch.words)
-    while words and (PurePosixPath(words[0]).name in WRAPPERS or (words is not launch.words and words[0].startswith("-"))):
+    while words and (PurePosixPath(words[0]).name in WRAPPERS or words[0].startswith("-")):
         words = words[1:]
     name = PurePosixPath(words[0]).name if words else ""
     rest = [word for word in words[1:] if not word.startswith("-")]

@@ -16,6 +16,7 @@ from assistant.recover.shell_changes import may_have_changed
 from assistant.recover.shell_words import (
     ASSIGNMENT,
     ENDS,
+    MOST_WORDS_READ,
     UNRESOLVED,
     Scanner,
     ShellState,
@@ -133,6 +134,7 @@ class CommandReader:
             scanner.blank()
             self.shell.limit.words -= 1
             if self.shell.limit.words < 0:
+                self.shell.limit.reached = f"it is read as far as its {MOST_WORDS_READ:,}th word, with all rounds and calls"
                 return
             if scanner.at >= len(self.text):
                 if self.words and self.branches.taken:

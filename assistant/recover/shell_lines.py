@@ -229,6 +229,11 @@ def _group_of(before: str) -> int:
 
 
 def compiled(pattern: str, *, caseless: bool = False) -> Any:
+    """Return an extended regular expression that takes linear time.
+
+    Raises:
+        Unresolved: It is too long, or none of that kind.
+    """
     if len(pattern) > MOST_PATTERN:
         raise Unresolved(pattern)
     try:

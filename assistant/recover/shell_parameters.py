@@ -1,4 +1,4 @@
-"""What `${…}` becomes: `${LIST[$ID]}`, `${!NAME}`, `${X:-default}`, `${X:+--resume "$X"}`, `${#LIST[@]}`, `${X##*/}`, `${X/a/b}`. Pure.
+"""What `${…}` becomes: `${LIST[$ID]}`, `${!NAME}`, `${X:-default}`, `${X:+--resume "$X"}`, `${#LIST[@]}`, `${X##*/}`. Pure.
 
 What only a run can tell is `UNRESOLVED`.
 """
@@ -6,7 +6,7 @@ What only a run can tell is `UNRESOLVED`.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from assistant.recover.shell_arithmetic import Arithmetic
@@ -24,7 +24,7 @@ SLICE = re.compile(r":(?![-+=?])([^:]*)(?::([^:]*))?", re.DOTALL)
 OTHERWISE = re.compile(r"(:?)([-+=?])(.*)", re.DOTALL)
 TRIMS = re.compile(r"(##?|%%?)(.*)", re.DOTALL)
 REPLACES = re.compile(r"/([/#%]?)((?:\\.|[^/\\])+)(?:/(.*))?", re.DOTALL)
-CASES = {
+CASES: dict[str, Callable[[str], str]] = {
     ",,": str.lower,
     "^^": str.upper,
     ",": lambda text: text[:1].lower() + text[1:],

@@ -42,6 +42,8 @@ class ReadingLimit:
     """What may still be read of a script: loops and functions that call one another multiply it."""
 
     words: int = MOST_WORDS_READ
+    reached: str = ""
+    """What keeps the rest of the script from being read, for people; empty where all of it is read."""
     inside: int = 0
     """Expansions that stand within one another where the reader is."""
 

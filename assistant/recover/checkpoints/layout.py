@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -207,7 +207,7 @@ def entries(folder: Path, *, depth: int = 3) -> list[Entry]:
 
 
 def _torn_slots(children: Sequence[Path], found: Sequence[Entry]) -> list[Entry]:
-    """Return files that are written in turn with a checkpoint of the folder (`ckpt_a.pt`, `ckpt_b.pt`) and tell no step themselves."""
+    """Return files that are written in turn with a checkpoint of the folder, as `ckpt_b.pt` with `ckpt_a.pt`, and tell no step."""
     slots = {_slot_form(entry.path.name) for entry in found if entry.format is Format.PLAIN}
     known = {entry.path for entry in found}
     torn = [child for child in children if child not in known and _slot_form(child.name) in slots and not is_folder(child)]
@@ -215,7 +215,7 @@ def _torn_slots(children: Sequence[Path], found: Sequence[Entry]) -> list[Entry]
 
 
 def _without_slot_number(entry: Entry, found: Sequence[Entry]) -> Entry:
-    """Return a checkpoint without its step where that is the number of a slot: another one of its form tells another step inside."""
+    """Return a checkpoint without its step where that numbers a slot: another one of its form tells another step inside."""
     number = step_in_name(entry.path.name)
     if entry.format is not Format.PLAIN or number is None or entry.step != number or number >= MOST_SLOTS:
         return entry
@@ -300,7 +300,9 @@ def _file_entry(path: Path, name: str) -> Entry | None:
     numbered = step_in_name(name)
     step = numbered if names_step(name) else None
     # `ckpt_0.pt` and `ckpt_1.pt` may be slots that are written in turn
-    asked = step is None and (name.endswith(".ckpt") or says_epoch(name) or _replaced(name) or numbered is None or numbered < MOST_SLOTS)
+    asked = step is None and (
+        name.endswith(".ckpt") or says_epoch(name) or _replaced(name) or numbered is None or numbered < MOST_SLOTS
+    )
     if asked and not name.endswith((".npz", ".bin", ".safetensors", ".pkl", ".msgpack")):
         step = step_inside(path)
         if step is None and numbered is None and (epoch := epoch_inside(path)) is not None:

@@ -22,7 +22,7 @@ from assistant.recover.checkpoints.names import SUFFIXES, Unit, number_in
 from assistant.recover.checkpoints.ownership import own_checkpoints
 from assistant.recover.checkpoints.place import Place, checkpoint_places, last_saved, process_places
 from assistant.recover.checkpoints.save_options import save_folders
-from assistant.recover.job_program import JobProgram, programs_now, programs_of, saves_nothing
+from assistant.recover.job_program import JobProgram, programs_looking, programs_now, programs_of, saves_nothing
 from assistant.recover.stages import Stage, Stages, failed_stage, running_now, stages_of, without_saves_of
 from assistant.untrusted import is_folder, list_folder, reading_as, status_of
 from assistant.watch.saves import tells_of_save
@@ -146,7 +146,12 @@ def _search(
 ) -> CheckpointSearch:
     """Return what lies where a job saves, whosever it is."""
     programs = tuple(programs_of(job))
-    places = checkpoint_places(job, settings, texts, programs)[:MOST_PLACES]
+    places = checkpoint_places(job, settings, texts, programs)
+    # what a script finds in folders now is no proof of where it saved
+    looked_up = checkpoint_places(job, settings, texts, programs_looking(job, programs))
+    places = [*[replace(one, sure=False) for one in looked_up if one.folder not in {own.folder for own in places}], *places][
+        :MOST_PLACES
+    ]
     stated = bool(places) and places[0].stated
     places = places[:1] if stated else places
     pipeline = stages_of(programs)
@@ -391,6 +396,8 @@ def _without(
         )
     if unreadable:
         return SaveState.UNKNOWN, f"whether job {job.id} saved is not known: {unreadable}"
+    if behind := next((one.unread_behind for one in programs if one.unread_behind), ""):
+        return SaveState.UNKNOWN, f"whether job {job.id} saved is not known: of its script {behind}"
     definite = [place for place in places if "log" not in place.how and place.sure]
     if definite:
         named = ", ".join(f"{place.folder} ({place.how})" for place in definite[:2])
