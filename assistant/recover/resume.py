@@ -218,6 +218,8 @@ def _shell_looks_for_newest(code: str) -> bool:
 def _way_of(program: JobProgram) -> ResumeWay:
     """Return how one program resumes; what its script chose by looking into folders is no fixed checkpoint."""
     way = _seen_on_host(program, _way_now(program))
+    if way.means is ResumeMeans.NONE and any(word.startswith(UNRESOLVED) for word in _free_words(program)):
+        return ResumeWay(ResumeMeans.UNKNOWN, f"the command line of {program.name} holds what only a run can tell")
     if way.means is not ResumeMeans.FIXED or not program.rounds:
         return way
     later = [_seen_on_host(one, _way_now(one)) for one in program.rounds]
@@ -226,6 +228,15 @@ def _way_of(program: JobProgram) -> ResumeWay:
     if len(paths) == 1 and len(fixed) == len(later):
         return way
     return ResumeWay(ResumeMeans.NEWEST, f"{way.by}, found by its script", picks=tuple(_on_host(program, path) for path in paths))
+
+
+def _free_words(program: JobProgram) -> list[str]:
+    """Return the words behind a program that are no value of an option or of a setting in capitals: they may be options."""
+    words = program.launch.arguments
+    before = ("=", *words)
+    return [
+        word for word, other in zip(words, before, strict=False) if "=" in other or not (other.startswith("-") or other.isupper())
+    ]
 
 
 def _on_host(program: JobProgram, path: str) -> str:

@@ -43,7 +43,7 @@ FUNCTION = re.compile(r"(?:function[ \t]+([\w:.-]{1,80})[ \t]*(?:\([ \t]*\))?|([
 APART = re.compile(r"[ \t]*(?:\d?>[>&]?[ \t]*\S+[ \t]*)*(?:\|(?!\|)|&(?![&>]))")
 """Behind a group or a loop that a shell of its own runs: `} | tee log`, `done &`."""
 LOOP_WORD = re.compile(r"[;&\n][ \t]*(do|done)\b")
-LOOK = re.compile(r"`|\$\((?!\s*(?:pwd|dirname|basename|realpath)\b)")
+LOOK = re.compile(r"`|\$\((?!\s*(?:pwd|dirname|basename|realpath|seq)\b|\()")
 """A command whose output changes with what lies in folders."""
 
 
@@ -364,6 +364,7 @@ class CommandReader:
             self._forget_counted()
             return
         values = [word.rstrip(EMPTIED) for word in words[3:]] if words[2:3] == ["in"] else list(self.shell.parameters)
+        values = [value for word in values for value in _braces(word)]
         known = 0 < len(values) <= MOST_ROUNDS and not any(letter in value for value in values for letter in f"{UNRESOLVED}{{*?[")
         known = known and not self._looked_up(values)
         self.loops[-1] = _Loop(words[1], values[1:] if known else [], self.scanner.at)
@@ -423,6 +424,17 @@ class CommandReader:
         if not {"read", "mapfile", "readarray"} & {*self.words} or UNRESOLVED in path:
             return None
         return self.scanner.substituted(f"cat '{path}'")
+
+
+def _braces(word: str) -> list[str]:
+    """Return the words of `{0..3}` and `{a,b}`; a word of another form as it is."""
+    span = re.fullmatch(r"([^{}]*)\{(-?\d{1,6})\.\.(-?\d{1,6})\}([^{}]*)", word)
+    if span is not None and not re.fullmatch(r"-?0\d+", span[2]):
+        first, last = int(span[2]), int(span[3])
+        numbers = range(first, last + 1) if first <= last else range(first, last - 1, -1)
+        return [f"{span[1]}{number}{span[4]}" for number in numbers[: MOST_ROUNDS + 1]]
+    several = re.fullmatch(r"([^{}]*)\{([^{}]*,[^{}]*)\}([^{}]*)", word)
+    return [word] if several is None else [f"{several[1]}{part}{several[3]}" for part in several[2].split(",")]
 
 
 def host_path(shell: ShellState, path: str) -> str:

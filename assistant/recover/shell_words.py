@@ -295,9 +295,12 @@ def matching_bracket(text: str, start: int) -> int:
     """Return where the bracket that opens at `start` closes; the end of the text where it does not."""
     pairs = {"(": ")", "{": "}"}
     close, depth, quote = pairs[text[start]], 0, ""
-    for at in range(start, len(text)):
+    at = start
+    while at < len(text):
         letter = text[at]
-        if quote:
+        if letter == "\\" and quote != "'":
+            at += 1
+        elif quote:
             quote = "" if letter == quote else quote
         elif letter in "'\"":
             quote = letter
@@ -307,6 +310,7 @@ def matching_bracket(text: str, start: int) -> int:
             depth -= 1
             if not depth:
                 return at
+        at += 1
     return len(text)
 
 
@@ -409,8 +413,13 @@ def assign(scanner: Scanner, *, sure: bool) -> bool:
     value = " ".join(scanner.word(cut=False)) if _has_value(scanner) else ""
     held_text = shell.variables.get(name, "") if adds else ""
     changed = adds or value != shell.variables.get(name)
-    shell.variables[name] = held_text + (value if sure or not changed else UNRESOLVED)
+    shell.variables[name] = held_text + (value if sure or not changed else _perhaps(shell.variables.get(name, ""), value))
     return True
+
+
+def _perhaps(before: str, after: str) -> str:
+    """Return what is known of a text to which words may have been added: `"$CMD --resume $CKPT"`."""
+    return f"{before} {UNRESOLVED}" if before and after.startswith(f"{before} ") else UNRESOLVED
 
 
 def _has_value(scanner: Scanner) -> bool:

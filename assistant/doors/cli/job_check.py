@@ -154,8 +154,9 @@ def checked_job(door: Door, job: Job) -> CheckedJob:
 def _place(door: Door, job: Job, search: CheckpointSearch, texts: list[str] | tuple[()]) -> Place | None:
     """Return the surest folder also where nothing was found in it."""
     from assistant.recover.checkpoints.place import checkpoint_place
+    from assistant.recover.job_program import programs_looking
 
-    return search.place or checkpoint_place(job, door.settings.checkpoints, texts, search.programs)
+    return search.place or checkpoint_place(job, door.settings.checkpoints, texts, programs_looking(job, search.programs))
 
 
 def _newest(search: CheckpointSearch) -> Checkpoint | None:
