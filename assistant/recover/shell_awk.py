@@ -12,13 +12,14 @@ from typing import NamedTuple
 from assistant.recover.shell_folders import Collation, Unresolved
 from assistant.recover.shell_lines import Line, Stream, compiled, options_of, replace_text
 
+MOST_PROGRAM = 400
 PROGRAM = re.compile(r"\s*(?P<when>[^{}]*?)\s*(?:\{\s*(?P<action>[^{}]*?)\s*;?\s*\})?\s*")
 TEST = re.compile(r"(?P<left>[^=!<>~|&]+?)\s*(?P<sign>==|!=|<=|>=|<|>|~)\s*(?P<right>[^=!<>~|&]+)")
 OPERAND = re.compile(
     r'"(?P<text>[^"\\]*)"|(?P<base>NR|FNR|NF|\$NF|\$\d{1,3}|[A-Za-z_]\w*|-?\d{1,18}(?:\.\d{1,9})?)(?P<more>\s*[-+]\s*\d{1,9})?'
 )
 NUMBER = re.compile(r"\s*[-+]?(?:\d{1,18}\.?\d{0,9}|\.\d{1,9})(?:[eE][-+]?\d{1,3})?\s*")
-PART = re.compile(r'"(?:\\.|[^"])*"|\$\(NF\s*-\s*\d{1,3}\)|\$NF|\$\d{1,3}|NR|NF|[A-Za-z_]\w*|,|\s+|.')
+PART = re.compile(r'"(?:\\.|[^"])*"|\$\(NF\s*-\s*\d{1,3}\)|\$NF|\$\d{1,3}|\$[A-Za-z_]\w*|NR|NF|[A-Za-z_]\w*|,|\s+|.')
 
 
 class _Record(NamedTuple):
@@ -50,7 +51,7 @@ def awk(words: list[str], given: Stream, order: Collation) -> Stream:
         variables[name] = value
         words = words[:at] + words[at + (1 if words[at] != "-v" else 2) :]
     options, rest = options_of(words, "", "F")
-    match = PROGRAM.fullmatch(rest[0]) if len(rest) == 1 else None
+    match = PROGRAM.fullmatch(rest[0]) if len(rest) == 1 and len(rest[0]) <= MOST_PROGRAM else None
     if match is None:
         raise Unresolved(" ".join(words))
     separator = options.get("F", variables.pop("FS", None))
@@ -127,6 +128,8 @@ def _operand(record: _Record, text: str, variables: Mapping[str, str]) -> str:
 def _column(record: _Record, name: str) -> str:
     if name == "0":
         return record.line.text
+    if name != "NF" and not re.fullmatch(r"\d{1,6}", name):
+        raise Unresolved(name)
     place = len(record.fields) if name == "NF" else int(name)
     return record.fields[place - 1] if 0 < place <= len(record.fields) else ""
 
@@ -160,7 +163,7 @@ def _printed(record: _Record, what: str, variables: Mapping[str, str]) -> str:
             place = len(record.fields) - int(back[1])
             printed += record.fields[place - 1] if place > 0 else ""
         elif part.startswith("$") and len(part) > 1:
-            printed += _column(record, part[1:])
+            printed += _column(record, variables.get(part[1:], part[1:]))
         elif part in ("NR", "NF") or part in variables:
             printed += _operand(record, part, variables)
         elif part.strip():

@@ -74,7 +74,7 @@ def counted_in(body: str) -> set[str]:
     names = {
         match[1]
         for match in re.finditer(r"(?<![\w$.{/-])([A-Za-z_]\w{0,80})(\+?)=([^\n;]{0,400})", body)
-        if match[2] or re.search(rf"\b{match[1]}\b", match[3])
+        if match[2] or match[1] in re.findall(r"\w+", match[3])
     }
     for inside in re.finditer(r"\(\(([^\n]{0,400}?)\)\)|\blet\s+([^\n;]{0,400})", body):
         names |= {match[1] or match[2] for match in ASSIGNED.finditer(inside[1] or inside[2])}
@@ -171,8 +171,6 @@ def _unset(shell: ShellState, words: Sequence[str], _: str | None) -> None:
     for name in _names(words):
         for held in (shell.variables, shell.arrays, shell.tables):
             held.pop(name, None)
-        if "-f" not in words:
-            shell.variables[name] = ""
 
 
 def _set(shell: ShellState, words: Sequence[str], _: str | None) -> None:

@@ -10,17 +10,18 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from assistant.recover.shell_assignments import assign
 from assistant.recover.shell_branches import Branches
 from assistant.recover.shell_builtins import DECLARATIONS, arithmetic_command, counted_in, set_scalar
 from assistant.recover.shell_changes import may_have_changed
 from assistant.recover.shell_words import (
     ASSIGNMENT,
     ENDS,
+    LETTERS_A_WORD,
     MOST_WORDS_READ,
     UNRESOLVED,
     Scanner,
     ShellState,
-    assign,
     here_document,
     joined_path,
     matching_bracket,
@@ -90,8 +91,8 @@ class CommandReader:
         self.words: list[str] = []
         self.writes: list[str] = []
         self.loops: list[_Loop | None] = []
-        self.folders: list[str] = []
-        """Where the shells around the subshells that are open work."""
+        self.outer: list[tuple[str, dict[str, str], dict[str, list[str]], dict[str, dict[str, str]]]] = []
+        """Folder and variables of the shells around the subshells that are open."""
         self.delimiter = ""
         self.joint = ""
         """The operator before the command."""
@@ -112,7 +113,10 @@ class CommandReader:
 
     def _exists(self, letter: str, path: str) -> bool | None:
         """Answer a test of a file as things are now, unless a command before it may change that."""
-        if self.shell.exists is None or may_have_changed(self.shell.launches, path, self.shell.read):
+        if self.shell.exists is None:
+            return None
+        self.shell.limit.tests -= bool(self.shell.launches)
+        if self.shell.limit.tests < 0 or may_have_changed(self.shell.launches, path, self.shell.read):
             return None
         return self.shell.exists(letter, path)
 
@@ -232,8 +236,10 @@ class CommandReader:
 
     def _forget_counted(self) -> None:
         """Know no more what the rounds of a loop count, or shift: how many there are is not known."""
-        end = _loop_end(self.text, self.heads[-1])
-        body = self.text[self.heads[-1] : min(end if end > 0 else len(self.text), self.heads[-1] + MOST_BODY)]
+        ahead = self.text[self.heads[-1] : self.heads[-1] + MOST_BODY]
+        end = _loop_end(ahead, 0)
+        body = ahead[:end] if end > 0 else ahead
+        self.shell.limit.words -= len(body) // LETTERS_A_WORD
         for name in counted_in(body):
             set_scalar(self.state, name, UNRESOLVED)
         if re.search(r"\bshift\b|\bset --", body):
@@ -317,12 +323,12 @@ class CommandReader:
         self.words, self.writes, self.given = [], [], None
 
     def _subshell(self, *, opens: bool) -> None:
-        """Enter a shell of its own, or leave it: the folder is then the one from before."""
+        """Enter a shell of its own, or leave it: folder and variables are then those from before."""
+        shell = self.shell
         if opens:
-            self.folders.append(self.shell.folder)
-        elif self.folders:
-            self.shell.folder = self.folders.pop()
-            self.shell.variables["PWD"] = self.shell.folder
+            self.outer.append((shell.folder, dict(shell.variables), dict(shell.arrays), dict(shell.tables)))
+        elif self.outer:
+            shell.folder, shell.variables, shell.arrays, shell.tables = self.outer.pop()
 
     def _jump(self, *, certain: bool) -> None:
         """Leave a round, a function or the script where a run surely would."""
@@ -426,15 +432,22 @@ class CommandReader:
         return self.scanner.substituted(f"cat '{path}'")
 
 
-def _braces(word: str) -> list[str]:
+def _braces(word: str, most: int = MOST_ROUNDS + 1) -> list[str]:
     """Return the words of `{0..3}` and `{a,b}`; a word of another form as it is."""
-    span = re.fullmatch(r"([^{}]*)\{(-?\d{1,6})\.\.(-?\d{1,6})\}([^{}]*)", word)
-    if span is not None and not re.fullmatch(r"-?0\d+", span[2]):
-        first, last = int(span[2]), int(span[3])
+    match = re.search(r"\{(?:(-?(?:0|[1-9]\d{0,5}))\.\.(-?\d{1,6})|([^{}]*,[^{}]*))\}", word)
+    if match is None or word[: match.start()].endswith("$"):
+        return [word]
+    if match[1]:
+        first, last = int(match[1]), int(match[2])
         numbers = range(first, last + 1) if first <= last else range(first, last - 1, -1)
-        return [f"{span[1]}{number}{span[4]}" for number in numbers[: MOST_ROUNDS + 1]]
-    several = re.fullmatch(r"([^{}]*)\{([^{}]*,[^{}]*)\}([^{}]*)", word)
-    return [word] if several is None else [f"{several[1]}{part}{several[3]}" for part in several[2].split(",")]
+        parts = [str(number) for number in numbers[:most]]
+    else:
+        parts = match[3].split(",")[:most]
+    words: list[str] = []
+    for part in parts:
+        if len(words) < most:
+            words += _braces(word[: match.start()] + part + word[match.end() :], most - len(words))
+    return words
 
 
 def host_path(shell: ShellState, path: str) -> str:

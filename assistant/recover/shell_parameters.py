@@ -136,7 +136,7 @@ def key_of(scanner: Scanner, name: str, text: str) -> str:
     table = scanner.shell.tables.get(name)
     if UNRESOLVED in key:
         return UNRESOLVED
-    if table is not None and (key in table or name in scanner.shell.keyed):
+    if name in scanner.shell.keyed or (table is not None and key in table):
         return key
     try:
         return str(_counted(scanner.shell, key))
@@ -166,7 +166,7 @@ def _expanded(scanner: Scanner, inside: str, *, quoted: bool) -> list[str]:
     otherwise = OTHERWISE.fullmatch(rest)
     if not rest or otherwise is None:
         if values is None:
-            return [UNRESOLVED] if not several or rest else []
+            return [UNRESOLVED]
         changed = _changed(scanner, values, rest, several=several)
         joined = quoted and (subscript or name) == "*"
         return [scanner.shell.variables.get("IFS", " ")[:1].join(changed)] if joined else changed
@@ -281,7 +281,7 @@ def _changed(scanner: Scanner, values: list[str], rest: str, *, several: bool) -
         return [_trimmed(value, trims[1], pattern) for value in values]
     if replaces is not None:
         pattern = scanner.deeper(replaces[2], protecting=True).filled_pattern()
-        return [_replaced(value, replaces[1], pattern, scanner.deeper(replaces[3] or "").unquoted()) for value in values]
+        return [_replaced(value, replaces[1], pattern, _plain_text(scanner, replaces[3] or "")) for value in values]
     raise Unresolved(rest)
 
 
@@ -303,6 +303,12 @@ def _trimmed(value: str, sign: str, pattern: str) -> str:
         if name_matches(cut, pattern):
             return value[length:] if sign[0] == "#" else value[: len(value) - length]
     return value
+
+
+def _plain_text(scanner: Scanner, text: str) -> str:
+    """Return the text behind the second `/` of `${X/a/b}`."""
+    inner = scanner.deeper(text).filled()
+    return inner[1:-1] if len(inner) > 1 and inner[0] == inner[-1] == "'" else re.sub(r"\\(.)", r"\1", inner)
 
 
 def _replaced(value: str, where: str, pattern: str, other: str) -> str:

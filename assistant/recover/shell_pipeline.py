@@ -17,7 +17,7 @@ from assistant.recover.shell_lines import Line, Stream, filtered
 from assistant.recover.shell_listing import LISTING, Place, listed, with_arguments
 
 MOST_COMMANDS = 30
-MOST_TEXT = 1 << 18
+MOST_TEXT = 1 << 16
 READS = {
     "head": 0,
     "tail": 0,

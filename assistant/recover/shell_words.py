@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from assistant.recover.containers import Container
 from assistant.recover.shell_branches import FileTest
-from assistant.recover.shell_folders import MAGIC, FolderView, Unresolved, by_bytes, by_letters, plain, protected
-from assistant.recover.shell_parameters import arithmetic, expanded, items, key_of, set_element
+from assistant.recover.shell_folders import FolderView, Unresolved, plain, protected
+from assistant.recover.shell_parameters import arithmetic, expanded
 from assistant.recover.shell_pipeline import SimpleCommand, printed
 
 if TYPE_CHECKING:
@@ -26,14 +26,14 @@ UNRESOLVED = "\ufffc"
 MOST_WORD = 20_000
 MOST_WORDS_READ = 50_000
 """Words and operators of a script with all rounds and calls; the rest is not read."""
+LETTERS_A_WORD = 100
+"""Letters of a file, or of a loop, that cost as much as a word."""
 MOST_INSIDE = 12
 """Expansions within one another."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=", re.DOTALL)
 OPERATORS = ("&&", "||", ";;", "|&", "&>>", "&>", ">>", "<<<", "<<-", "<<", ">&", "<&", ">|", ";", "|", "&", ">", "<", "(", ")")
 ENDS = frozenset(("\n", "&&", "||", ";;", ";", "|", "|&", "&", "(", ")"))
-ELEMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\[((?:\$\(\([^\n]{0,80}?\)\)|\$\{[^\n}]{0,80}\}|[^\]\s]){1,120})\](\+?)=")
-KEYED = re.compile(r"\[([^\]\n]{1,120})\]=")
 BLANK = re.compile(r"[ \t\n]")
 
 
@@ -44,6 +44,8 @@ class ReadingLimit:
     words: int = MOST_WORDS_READ
     reached: str = ""
     """What keeps the rest of the script from being read, for people; empty where all of it is read."""
+    tests: int = 200
+    """Tests of files behind commands of which is asked whether they changed the file; the rest is not answered."""
     inside: int = 0
     """Expansions that stand within one another where the reader is."""
 
@@ -145,8 +147,7 @@ class Scanner:
                 parts[-1] += self.quote(self.text[self.at + 1 : end])
                 self.at, quoted = end + 1, True
             elif letter == '"':
-                self._double(parts)
-                quoted = True
+                quoted = not self._double(parts) or quoted
             elif letter in "$`":
                 self.whole = False
                 values = self._expansion()
@@ -166,8 +167,10 @@ class Scanner:
         separators = self.shell.variables.get("IFS")
         return text.split() if separators is None else cut_fields(text, separators)
 
-    def _double(self, parts: list[str]) -> None:
+    def _double(self, parts: list[str]) -> bool:
+        """Add what stands between double quotes, and tell whether it is an array without elements, which is no word."""
         self.at += 1
+        vanished = False
         while self.at < len(self.text) and self.text[self.at] != '"':
             letter = self.text[self.at]
             if letter == "\\" and self.text[self.at + 1 : self.at + 2] in tuple('"\\$`\n'):
@@ -179,12 +182,14 @@ class Scanner:
                 if not (alone and self.text[self.at : self.at + 1] == '"'):
                     values = [" ".join(values)]  # as in `bash -c "… ${ARGS[*]}"`
                 values = [self.quote(value) for value in values]
+                vanished = not values
                 parts[-1] += values[0] if values else ""
                 parts += values[1:]
             else:
                 parts[-1] += self.quote(letter)
                 self.at += 1
         self.at += 1
+        return vanished and not parts[-1]
 
     def _expansion(self, *, quoted: bool = False) -> list[str]:
         """Return the values of what begins here with `$` or a backquote, and move behind it."""
@@ -267,11 +272,17 @@ class Scanner:
                 self.shell.view.origins.add(path)
         return value
 
+    def _counting_read(self, path: str) -> str | None:
+        """Return a file's text; its length counts as words that were read."""
+        text = self.shell.read(path)
+        self.shell.limit.words -= len(text or "") // LETTERS_A_WORD
+        return text if self.shell.limit.words > 0 else None
+
     def substituted(self, command: str) -> str:
         """Return what a command prints as far as that can be worked out, else UNRESOLVED."""
         if self.shell.container is None:
             commands = simple_commands(self.shell, command)
-            folder, view, read = self.shell.folder, self.shell.view or FolderView.closed(), self.shell.read
+            folder, view, read = self.shell.folder, self.shell.view or FolderView.closed(), self._counting_read
             shown = printed(commands, folder=folder, view=view, read=read) if commands and UNRESOLVED not in folder else None
             if shown is not None:
                 view.origins.update(shown.origins if shown.looked else ())
@@ -356,25 +367,6 @@ def simple_commands(shell: ShellState, command: str) -> list[SimpleCommand] | No
             return None
 
 
-def globbed(shell: ShellState, words: list[str]) -> list[str]:
-    """Return words as a shell hands them on: patterns, whose quoted characters are protected, become the paths that they mean."""
-    found: list[str] = []
-    for word in words:
-        if not MAGIC.search(word):
-            found.append(plain(word))
-            continue
-        if shell.view is None:
-            found.append(UNRESOLVED)
-            continue
-        try:
-            first, second = (shell.view.matching(word, shell.folder, order) for order in (by_bytes, by_letters))
-        except Unresolved:
-            first, second = [UNRESOLVED], [UNRESOLVED]
-        shell.view.matched.update(joined_path(shell.folder, path) for path in first)
-        found += (first if first == second else [UNRESOLVED]) or [plain(word)]
-    return found
-
-
 def here_document(scanner: Scanner, delimiter: str) -> str:
     """Return the text of the here-document that begins at the next line, and move behind it."""
     lines = []
@@ -387,80 +379,6 @@ def here_document(scanner: Scanner, delimiter: str) -> str:
             break
         lines.append(line)
     return "\n".join(lines)
-
-
-def assign(scanner: Scanner, *, sure: bool) -> bool:
-    """Make the assignment that begins here, if one does; one before a command on the same line counts for the rest as well.
-
-    One that a run may pass over leaves a value that nobody can tell, unless it changes nothing.
-    """
-    element = ELEMENT.match(scanner.text, scanner.at)
-    if element is not None:
-        scanner.at = element.end()
-        key = key_of(scanner, element[1], element[2])
-        value = " ".join(scanner.word(cut=False)) if _has_value(scanner) else ""
-        set_element(scanner.shell, element[1], key, value if sure else UNRESOLVED, adds=bool(element[3]))
-        return True
-    match = ASSIGNMENT.match(scanner.text, scanner.at)
-    if match is None:
-        return False
-    name, adds = match.group(1), bool(match.group(2))
-    scanner.at = match.end()
-    shell = scanner.shell
-    if scanner.at < len(scanner.text) and scanner.text[scanner.at] == "(":
-        _assign_array(scanner, name, adds=adds, sure=sure)
-        return True
-    value = " ".join(scanner.word(cut=False)) if _has_value(scanner) else ""
-    held_text = shell.variables.get(name, "") if adds else ""
-    changed = adds or value != shell.variables.get(name)
-    shell.variables[name] = held_text + (value if sure or not changed else _perhaps(shell.variables.get(name, ""), value))
-    return True
-
-
-def _perhaps(before: str, after: str) -> str:
-    """Return what is known of a text to which words may have been added: `"$CMD --resume $CKPT"`."""
-    return f"{before} {UNRESOLVED}" if before and after.startswith(f"{before} ") else UNRESOLVED
-
-
-def _has_value(scanner: Scanner) -> bool:
-    """Tell whether something stands behind the sign of an assignment."""
-    return scanner.at < len(scanner.text) and scanner.text[scanner.at] not in " \t\r\n;&|"
-
-
-def _assign_array(scanner: Scanner, name: str, *, adds: bool, sure: bool) -> None:
-    """Make the assignment of the array whose bracket opens here, and move behind it."""
-    shell = scanner.shell
-    before = (items(shell, name) or []) if adds else []
-    keyed, values = _items(scanner, name)
-    shell.tables.pop(name, None)
-    shell.arrays.pop(name, None)
-    if not sure:
-        shell.arrays[name] = [*before, UNRESOLVED]
-    elif keyed or name in shell.keyed:
-        shell.tables[name] = {UNRESOLVED: UNRESOLVED} if values or UNRESOLVED in keyed or adds else dict(keyed)
-    else:
-        shell.arrays[name] = before + values
-
-
-def _items(scanner: Scanner, name: str) -> tuple[dict[str, str], list[str]]:
-    """Return what stands by a key (`[2]=b`) in the bracket that opens here, and the other values, and move behind it."""
-    shell = scanner.shell
-    end = matching_bracket(scanner.text, scanner.at)
-    inner = Scanner(shell, scanner.text[scanner.at + 1 : end], protecting=True)
-    keyed: dict[str, str] = {}
-    values: list[str] = []
-    while inner.at < len(inner.text):
-        inner.blank()
-        before = inner.at
-        by_key = KEYED.match(inner.text, inner.at)
-        if by_key is not None:
-            inner.at = by_key.end()
-            keyed[key_of(scanner, name, by_key[1])] = plain(" ".join(inner.word(cut=False)))
-        elif inner.at < len(inner.text) and inner.text[inner.at] != "\n":
-            values += globbed(shell, inner.word())
-        inner.at = max(inner.at, before + 1)
-    scanner.at = end + 1
-    return keyed, values
 
 
 def cut_fields(text: str, separators: str) -> list[str]:
