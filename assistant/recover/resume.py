@@ -21,7 +21,7 @@ from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.directives import read_directives
 from assistant.recover.installed_trainers import installed_trainer
 from assistant.recover.job_program import JobProgram
-from assistant.recover.load_calls import about_saves, enclosing_functions, known_at_run_only, only_file
+from assistant.recover.load_calls import about_saves, enclosing_functions, has_another_source, known_at_run_only, only_file
 from assistant.recover.loaded import LoadedCheckpoint, LoadLine, own_load
 from assistant.recover.resume_means import NO, ResumeMeans, ResumeWay, by_text
 from assistant.recover.shell_folders import normal
@@ -360,6 +360,11 @@ def _by_source(program: JobProgram) -> ResumeWay:
     tracker = next((source for source in program.sources if reads_tracker(source)), None)
     guard = next((way for source in program.sources if (way := _guard(source)) is not None), None)
     if guard is not None and (loads or tracker is not None or guard.means is ResumeMeans.NONE) and not lists:
+        elsewhere = next(((source, call) for source, call in loads if has_another_source(source, call)), None)
+        if guard.means is ResumeMeans.NONE and elsewhere is not None:
+            where = f"{elsewhere[1].method}() in {file_name(elsewhere[0])}, line {elsewhere[1].line}"
+            by = f"{where}, also loads what {program.name} looks up"
+            return ResumeWay(ResumeMeans.UNKNOWN, by)
         if tracker is None or guard.means is ResumeMeans.NONE:
             return guard
         return ResumeWay(ResumeMeans.TRACKER, f"{guard.by}: it reads a tracker file", guard.path)

@@ -58,7 +58,7 @@ def _may_change(launch: Launch, tested: PurePosixPath, read: Read) -> bool:
     if name in ("rm", "rmdir", "unlink") or (name == "find" and ("-delete" in words or "-exec" in words)):
         return _covered(launch, rest, tested)
     if name in ("mv", "cp", "ln", "install"):
-        return _copied(launch, rest, tested, moves=name == "mv", whole=any(re.match(r"-\w*[raRT]", word) for word in words[1:]))
+        return _copied(launch, rest, tested, moves=name == "mv", whole=any(re.match(r"-\w*[anrRT]", word) for word in words[1:]))
     if not name or name in READERS or name == "find" or "=" in name:
         return False
     return _covered(launch, words[1:], tested)

@@ -186,6 +186,7 @@ class CommandReader:
         if not self.text.startswith("((", at) or not (counts or all(word in KEYWORDS for word in self.words)):
             return False
         end = matching_bracket(self.text, at)
+        self.shell.limit.words -= (end - at) // LETTERS_A_WORD
         if matching_bracket(self.text, at + 1) != end - 1:
             return False
         expression = self.text[at + 2 : end - 1]
