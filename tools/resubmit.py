@@ -398,7 +398,9 @@ def _plan(
 
 
 def _must_load(context: Context, job: Job, chosen: Checkpoint | None, *, read: bool) -> ResumeWay | None:
-    """Make sure that the script will load the chosen checkpoint, and return how, None at a start from the beginning; a preview leaves out what is done before it.
+    """Make sure that the script will load the chosen checkpoint, and return how; a preview leaves out what is done before it.
+
+    None is returned at a start from the beginning.
 
     Raises:
         ToolError: It would load another one, or start at 0 over checkpoints, or that is not known.

@@ -31,8 +31,7 @@ from assistant.recover.tracker_reads import reads_tracker
 from assistant.recover.trainer_options import argued, file_name, imports, megatron, nanogpt, nemo_or_composer, torchtitan
 from assistant.recover.trainer_source import UNKNOWN, SourceCall, TrainerSource
 
-OWN_VARIABLES = re.compile(r"\bNIGHTSHIFT_(?:RESUME_FROM|STEP)\b")
-"""By which a script takes its checkpoint; `NIGHTSHIFT_ARGS` holds one only where a template says how."""
+OWN_VARIABLES = re.compile(r"\bNIGHTSHIFT_(?:RESUME_FROM|ARGS|STEP)\b")
 LATEST = re.compile(
     r"get_last_checkpoint|latest|last_?(?:ckpt|checkpoint|step)|\bglob\b|listdir|iterdir|scandir|rglob|find_(?:last|latest|newest)",
     re.IGNORECASE,
@@ -87,6 +86,10 @@ def resume_way(
         return ResumeWay(ResumeMeans(directives.resumes if directives.resumes != "no" else "none"), "its #NIGHTSHIFT line says so")
     code = "\n".join(line for line in job.spec.script.splitlines() if not line.lstrip().startswith("#"))
     way = _given(directives.resume, code, programs)
+    if way is not None and not directives.resume and stages is None:
+        # of a restart of ours: the script was given the variable with the argument
+        own = argued(_unaided(code, programs, None), job.spec.script, programs)
+        way = replace(own, removed=_all_removed(programs)) if own.argument else way
     if way is None and (unread := next((program.unread_behind for program in programs if program.unread_behind), "")):
         return ResumeWay(ResumeMeans.UNKNOWN, f"{unread}; what its script does behind that is not known")
     if stages is not None:

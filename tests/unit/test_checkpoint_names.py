@@ -251,9 +251,3 @@ def test_nanogpt_is_not_told_to_go_on_from_another_file(tmp_path: Path) -> None:
     chosen = last_healthy(found, now=NOW).checkpoint
     assert chosen is not None
     assert "ckpt.pt" in resume_plan(resume_way(nano, programs_of(nano)), found, chosen).refusal
-
-
-def test_a_script_that_takes_arguments_without_a_template_is_given_none_and_is_no_script_that_resumes(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("import torch\ntorch.save({}, 'out/a.pt')\n")
-    plain = job("python train.py ${NIGHTSHIFT_ARGS:-}\n", tmp_path)
-    assert resume_way(plain, programs_of(plain)).means == "none"
