@@ -174,7 +174,9 @@ def _command(shell: ShellState, command: ScriptCommand) -> None:
         return
     name, rest = words[0], words[1:]
     certain = command.certain and not command.apart
-    set_variables(shell, words, given=command.given, separators=command.separators, certain=certain)
+    plain = command.stdin if not re.search(r"[$`\\]", command.stdin) else ""
+    given = command.given if command.given is not None else plain or None
+    set_variables(shell, words, given=given, separators=command.separators, certain=certain)
     if name in DECLARATIONS:
         declare(shell, rest, certain=command.certain)
     elif name in ("cd", "pushd") and len(rest) == 1:

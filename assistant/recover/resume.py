@@ -221,7 +221,8 @@ def _shell_looks_for_newest(code: str) -> bool:
 def _way_of(program: JobProgram) -> ResumeWay:
     """Return how one program resumes; what its script chose by looking into folders is no fixed checkpoint."""
     way = _seen_on_host(program, _way_now(program))
-    if way.means is ResumeMeans.NONE and any(word.startswith(UNRESOLVED) for word in _free_words(program)):
+    fed = PurePosixPath(program.launch.words[0]).name in ("xargs", "parallel")  # its last arguments come from elsewhere
+    if way.means is ResumeMeans.NONE and (fed or any(word.startswith(UNRESOLVED) for word in _free_words(program))):
         return ResumeWay(ResumeMeans.UNKNOWN, f"the command line of {program.name} holds what only a run can tell")
     if way.means is not ResumeMeans.FIXED or not program.rounds:
         return way

@@ -84,6 +84,8 @@ def counted_in(body: str) -> set[str]:
 def declare(shell: ShellState, rest: Sequence[str], *, certain: bool) -> None:
     """Make the assignments of `export`, `declare` and their like."""
     keyed = any(re.fullmatch(r"-[a-zA-Z]*A[a-zA-Z]*", word) for word in rest)
+    # the name of another variable, which it stands for
+    certain = certain and not any(re.fullmatch(r"-[a-zA-Z]*n[a-zA-Z]*", word) for word in rest)
     for word in rest:
         match = ASSIGNMENT.match(word)
         if match is not None:

@@ -222,6 +222,8 @@ def test_bash_starts_the_same_in_a_task(case: dict[str, Any], tmp_path: Path) ->
         "case $UNKNOWN in a) LR=1;; *) LR=2;; esac\nrun $LR",
         "A=($UNKNOWN b)\nrun ${A[1]}",
         "run $((1 / 0))",
+        "L1=(a b)\ndeclare -n R=L1\nrun ${R[0]}",
+        "read A <<END\n$HOMEX\nEND\nrun $A",
         "run $((UNKNOWN + 1))",
         "for ((i=0; i<2; i++)); do run $i; done",
         "while [ $# -gt 0 ]; do case $1 in a) X=1;; esac; shift; done\nrun $X",
