@@ -109,6 +109,7 @@ def launches_of(
     exists: FileTest | None = None,
     view: FolderView | None = None,
     limit: ReadingLimit | None = None,
+    read_table: Callable[[str], str | None] | None = None,
 ) -> list[Launch]:
     """Return the commands of a script in their order, with what can be told of their words.
 
@@ -121,10 +122,11 @@ def launches_of(
             calls.
         exists: Answers the tests of files by which an `if` chooses; both branches count where it is None or answers None.
         view: Of the folders that `$(…)` and arrays of patterns look into; what they print is unknown where it is None.
+        read_table: As `read`, for files whose lines its commands choose from; `read` where it is None.
         limit: Says afterwards whether all of the script was read.
     """
     shell = ShellState({**environment, "PWD": work_dir}, {}, work_dir, read, parameters=tuple(arguments), exists=exists, view=view)
-    shell.limit = limit or shell.limit
+    shell.limit, shell.read_table = limit or shell.limit, read_table
     if len(script) > MOST_SCRIPT_BYTES:
         shell.limit.reached = f"it is read as far as its {MOST_SCRIPT_BYTES:,}th letter"
     job_container = container_of(pyxis_options(script[:MOST_SCRIPT_BYTES]), work_dir, environment)

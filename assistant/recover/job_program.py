@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import pwd
 import re
-import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -18,11 +17,12 @@ from typing import Any
 from assistant.errors import InputError
 from assistant.records import Job
 from assistant.recover.batch_script import Launch, absolute, launches_of
+from assistant.recover.owner_looks import file_test, listed_folder, table_text
 from assistant.recover.shell_branches import FileTest
-from assistant.recover.shell_folders import FolderEntry, FolderView
+from assistant.recover.shell_folders import FolderView
 from assistant.recover.shell_words import ASSIGNMENT, UNRESOLVED, ReadingLimit
 from assistant.recover.trainer_source import SourceCall, TrainerSource, parse_source
-from assistant.untrusted import LOOK_S, is_folder, list_folder, parse_json, parse_toml, read_whole, reading_as, status_of, within
+from assistant.untrusted import LOOK_S, parse_json, parse_toml, read_whole, reading_as, within
 
 ARGS = "NIGHTSHIFT_ARGS"
 MOST_FILE_BYTES = 2 << 20
@@ -45,7 +45,6 @@ TESTS_FILES = re.compile(r"(?:\[|\btest)\s[^\n\]]{0,40}?-[defhLrs]\s")
 LOOKS = re.compile(r"\$\(|`|=\(")
 """What may look into folders."""
 MOST_ROUNDS = 64
-MOST_LISTED = 20_000
 OPTION = re.compile(r"(?:--|\+{0,2})([A-Za-z][\w./-]{0,100})=(.*)", re.DOTALL)
 
 
@@ -201,6 +200,7 @@ def programs_of(
         exists=exists,
         view=view,
         limit=limit,
+        read_table=partial(table_text, job, read),
     )
     programs: list[JobProgram] = []
     removed: list[str] = []
@@ -239,13 +239,13 @@ def programs_now(job: Job, programs: Sequence[JobProgram]) -> list[JobProgram]:
     calls_scripts = any(word.endswith(".sh") for program in programs for word in program.launch.words)
     if not TESTS_FILES.search(script) and not calls_scripts and not LOOKS.search(script):
         return list(programs)
-    listing = lru_cache(maxsize=None)(partial(_listed, job.account))
+    listing = lru_cache(maxsize=None)(partial(listed_folder, job.account))
     read = FileReader(job.account)
     hidden: frozenset[str] = frozenset()
     rounds: list[list[JobProgram]] = []
     while len(rounds) < MOST_ROUNDS:
         view = FolderView(listing, hidden)
-        rounds.append(programs_of(job, read, exists=partial(_file_test, job.account, hidden), view=view))
+        rounds.append(programs_of(job, read, exists=partial(file_test, job.account, hidden), view=view))
         if view.origins <= hidden or len(rounds[-1]) != len(rounds[0]):
             break
         hidden |= view.origins
@@ -265,49 +265,7 @@ def programs_looking(job: Job, programs: Sequence[JobProgram]) -> list[JobProgra
     """
     if not any(UNRESOLVED in word for program in programs for word in program.launch.words):
         return list(programs)
-    return programs_of(job, view=FolderView(lru_cache(maxsize=None)(partial(_listed, job.account))))
-
-
-def _listed(account: str, folder: str) -> tuple[FolderEntry, ...] | None:
-    """Return what a folder holds, with the rights of a job's owner: nothing where there is none, None where that is not known."""
-
-    def look() -> tuple[FolderEntry, ...]:
-        return tuple(_entry(child) for child in list_folder(Path(folder), MOST_LISTED))
-
-    try:
-        with reading_as(account):
-            return within(LOOK_S, look, folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return ()
-    except (OSError, InputError, ValueError):
-        return None
-
-
-def _entry(path: Path) -> FolderEntry:
-    about = path.lstat()
-    link = str(path.readlink()) if stat.S_ISLNK(about.st_mode) else ""
-    return FolderEntry(path.name, is_folder(path) if link else stat.S_ISDIR(about.st_mode), about.st_mtime_ns, about.st_size, link)
-
-
-def _file_test(account: str, hidden: frozenset[str], letter: str, path: str) -> bool | None:
-    """Answer `[ -f PATH ]` with the rights of a job's owner; None where that cannot be told."""
-    if any(str(one) in hidden for one in (PurePosixPath(path), *PurePosixPath(path).parents)):
-        return False
-
-    def look() -> bool:
-        if letter in "hL":
-            return Path(path).is_symlink()
-        status = status_of(Path(path))
-        kinds = {"d": stat.S_ISDIR(status.st_mode), "f": stat.S_ISREG(status.st_mode), "s": status.st_size > 0}
-        return kinds.get(letter, True)
-
-    try:
-        with reading_as(account):
-            return within(LOOK_S, look, path)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except (OSError, InputError, ValueError):
-        return None
+    return programs_of(job, view=FolderView(lru_cache(maxsize=None)(partial(listed_folder, job.account))))
 
 
 def saves_nothing(job: Job, read: Callable[[str], str | None] | None = None) -> bool:

@@ -73,6 +73,8 @@ class ShellState:
     """Where it runs; None for the host."""
     whole_job: bool = True
     """Whether the container is that of the whole job, which also runs what the batch script starts."""
+    read_table: Callable[[str], str | None] | None = None
+    """As `read`, for files whose lines commands choose from."""
     functions: dict[str, str] = field(default_factory=dict)
     """Their bodies by name."""
     called: set[str] = field(default_factory=set)
@@ -274,7 +276,7 @@ class Scanner:
 
     def _counting_read(self, path: str) -> str | None:
         """Return a file's text; its length counts as words that were read."""
-        text = self.shell.read(path)
+        text = (self.shell.read_table or self.shell.read)(path)
         self.shell.limit.words -= len(text or "") // LETTERS_A_WORD
         return text if self.shell.limit.words > 0 else None
 

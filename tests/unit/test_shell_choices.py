@@ -18,8 +18,9 @@ import pytest
 from assistant.records import Job, JobSpec, JobState
 from assistant.recover.batch_script import launches_of
 from assistant.recover.checkpoints.inventory import inventory
-from assistant.recover.job_program import FileReader, _listed, programs_now, programs_of, saves_nothing
+from assistant.recover.job_program import FileReader, programs_now, programs_of, saves_nothing
 from assistant.recover.job_reading import read_script
+from assistant.recover.owner_looks import listed_folder
 from assistant.recover.resume import resume_way
 from assistant.recover.resume_plan import ResumePlan, resume_plan
 from assistant.recover.shell_folders import FolderView
@@ -47,7 +48,7 @@ def rounds(folder: Path, script: str) -> Iterator[str]:
     """Yield what the script chooses, then what it would choose if that were not there, and so on."""
     hidden: frozenset[str] = frozenset()
     while True:
-        view = FolderView(lambda path: _listed("", path), hidden)
+        view = FolderView(lambda path: listed_folder("", path), hidden)
 
         def read(path: str) -> str | None:
             return Path(path).read_text() if Path(path).is_file() else None
@@ -175,7 +176,7 @@ def task_starts(folder: Path, script: str, *, looking: bool) -> list[list[str]]:
         work_dir=str(folder),
         read=lambda path: Path(path).read_text() if Path(path).is_file() else None,
         exists=(lambda letter, path: None) if looking else None,
-        view=FolderView(lambda path: _listed("", path)) if looking else None,
+        view=FolderView(lambda path: listed_folder("", path)) if looking else None,
     )
     return [list(launch.words[1:]) for launch in launches if launch.words[0] == "run"]
 
@@ -317,3 +318,16 @@ def test_what_lies_behind_the_part_of_a_script_that_is_read_is_unknown(tmp_path:
     assert not saves_nothing(replace(job, spec=replace(spec, script=script.partition("\n")[2])))
     short = replace(job, spec=replace(spec, script="python train.py\n"))
     assert not programs_of(short)[0].unread_behind
+
+
+@pytest.mark.parametrize(("changed_s", "folder"), [(-3600, "out/b"), (3600, None)])
+def test_a_table_that_was_changed_since_the_job_began_tells_nothing(changed_s: int, folder: str | None, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAINER)
+    (tmp_path / "names.txt").write_text("a\nb\n")
+    began = datetime.fromtimestamp(START, UTC)
+    os.utime(tmp_path / "names.txt", (START + changed_s, START + changed_s))
+    spec = JobSpec("gpt", "python train.py --out out/$(sed -n ${SLURM_ARRAY_TASK_ID}p names.txt)\n", work_dir=tmp_path)
+    job = Job("9_2", "gpt", "", JobState.FAILED, "", (), None, tmp_path, began, began, None, 1, None, spec=spec)
+    [program] = programs_of(job)
+    word = program.launch.words[-1]
+    assert (None if UNRESOLVED in word else word) == folder

@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from assistant.recover.checkpoints.ownership import own_checkpoints
 from assistant.recover.checkpoints.place import Place, checkpoint_places, last_saved, process_places
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.job_program import JobProgram, programs_looking, programs_now, programs_of, saves_nothing
+from assistant.recover.owner_looks import CLOCKS_APART
 from assistant.recover.stages import Stage, Stages, failed_stage, running_now, stages_of, without_saves_of
 from assistant.untrusted import is_folder, list_folder, reading_as, status_of
 from assistant.watch.saves import tells_of_save
@@ -36,8 +37,6 @@ PROCESS_WALK_FOLDERS = 3
 """Folders below one another where a process was seen to write: what lies deeper, or beside it, is likely another run's."""
 MOST_PLACES = 12
 MOST_PROCESS_PLACES = 6
-CLOCKS_APART = timedelta(seconds=120)
-"""How far the clocks of a file server and of the scheduler may lie apart."""
 PASSED_OVER = re.compile(
     r"\.(?:git|hg|svn|cache|ipynb_checkpoints|venv|conda|tox|mypy_cache|pytest_cache|Trash)|__pycache__|node_modules|site-packages|"
     rf"venv|env|conda|miniconda3?|anaconda3?|wandb|mlruns|\.?snapshot|{SET_ASIDE}"
