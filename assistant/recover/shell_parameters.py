@@ -88,7 +88,8 @@ def scalar(shell: ShellState, name: str) -> str | None:
         number = int(name)
         return shell.parameters[number - 1] if 0 < number <= len(shell.parameters) else None
     if name == "#":
-        return str(len(shell.parameters)) if not any(UNRESOLVED in one for one in shell.parameters) else None
+        known = shell.parameters and not any(UNRESOLVED in one for one in shell.parameters)
+        return str(len(shell.parameters)) if known else None  # Slurm may not have kept the arguments
     if name in shell.tables:
         return element(shell, name, "0")
     if name in shell.arrays:
