@@ -60,7 +60,12 @@ class Printed:
 
 
 def printed(
-    commands: Sequence[SimpleCommand], *, folder: str, view: FolderView, read: Callable[[str], str | None] = lambda _: None
+    commands: Sequence[SimpleCommand],
+    *,
+    folder: str,
+    view: FolderView,
+    read: Callable[[str], str | None] = lambda _: None,
+    changes: Callable[[str], bool] = lambda _: False,
 ) -> Printed | None:
     """Return what commands print, None where that can only be told by running them.
 
@@ -69,31 +74,41 @@ def printed(
         folder: Where they run.
         view: Of the folders that they look into.
         read: Returns the text of a file by its absolute path, for `cat`.
+        changes: Tells whether a command before them may change what lies at an absolute path.
     """
     used = len(view.used)
     try:
-        first, second = (_Run(order, folder, view, read).through(commands) for order in (by_bytes, by_letters))
+        runs = [_Run(order, folder, view, read, changes) for order in (by_bytes, by_letters)]
+        first, second = (run.through(commands) for run in runs)
     except (Unresolved, RecursionError):
         return None
     if [line.text for line in first.lines] != [line.text for line in second.lines] or (not first.ordered and len(first.lines) > 1):
         return None
     text = "\n".join(line.text for line in first.lines).rstrip("\n")
-    origins = tuple(dict.fromkeys(line.origin for line in first.lines if line.origin))
+    origins = tuple(dict.fromkeys([*(line.origin for line in first.lines if line.origin), *runs[0].tested]))
     return Printed(text, origins, looked=len(view.used) > used)
 
 
 class _Run:
-    def __init__(self, order: Collation, folder: str, view: FolderView, read: Callable[[str], str | None]) -> None:
-        self.order, self.folder, self.view, self.read = order, folder, view, read
+    def __init__(
+        self, order: Collation, folder: str, view: FolderView, read: Callable[[str], str | None], changes: Callable[[str], bool]
+    ) -> None:
+        self.order, self.folder, self.view, self.read, self.changes = order, folder, view, read, changes
+        self.tested: list[str] = []
+        """Files that it asked for."""
 
     def through(self, commands: Sequence[SimpleCommand]) -> Stream:
         output: tuple[Line, ...] = ()
         current = Stream(())
         ordered = True
+        holds: bool | None = None
         for place, command in enumerate(commands):
             if place >= MOST_COMMANDS:
                 raise Unresolved("too long")
-            if command.joint == "||":
+            if command.joint in ("&&", "||") and holds is not None:
+                if holds is (command.joint == "||"):
+                    continue
+            elif command.joint == "||":
                 if current.lines or command.words[0] in ("true", ":"):
                     continue
                 if place != 1 or commands[0].words[0] not in ("ls", "cat", "readlink"):
@@ -102,8 +117,33 @@ class _Run:
                 output += current.lines
                 ordered = ordered and current.ordered
                 current = Stream(())
-            current = self._one(command, current)
+            tests = command.words[0] in ("[", "[[", "test")
+            holds = self._holds(command.words) if tests else (holds and command.words[0] in ("echo", "printf", "true", ":")) or None
+            current = Stream(()) if tests else self._one(command, current)
         return Stream(output + current.lines, ordered and current.ordered)
+
+    def _holds(self, words: Sequence[str]) -> bool:
+        """Answer a test of one file or text.
+
+        Raises:
+            Unresolved: It is another one, or a command of the script may change what it asks for.
+        """
+        inner = [plain(word) for word in words if word not in ("[", "[[", "]", "]]", "test")]
+        wanted = inner[:1] != ["!"]
+        inner = inner if wanted else inner[1:]
+        if len(inner) != 2 or inner[0] not in ("-n", "-z", "-e", "-f", "-d", "-s"):
+            raise Unresolved("a test")
+        if inner[0] in ("-n", "-z"):
+            return (bool(inner[1]) is (inner[0] == "-n")) is wanted
+        whole = absolute(inner[1], self.folder)
+        if self.changes(whole):
+            raise Unresolved(whole)
+        self.view.used.add(whole)
+        self.tested += [whole]
+        entry = self.view.entry(self.view.real(whole))
+        kinds = {"-f": entry is not None and not entry.folder, "-d": entry is not None and entry.folder}
+        answer = kinds.get(inner[0], entry is not None and (inner[0] != "-s" or entry.size > 0))
+        return answer is wanted
 
     def _one(self, command: SimpleCommand, given: Stream) -> Stream:
         words = list(command.words)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from assistant.recover.containers import Container
 from assistant.recover.shell_branches import FileTest
+from assistant.recover.shell_changes import may_have_changed
 from assistant.recover.shell_folders import FolderView, Unresolved, plain, protected
 from assistant.recover.shell_parameters import arithmetic, expanded
 from assistant.recover.shell_pipeline import SimpleCommand, printed
@@ -274,6 +275,11 @@ class Scanner:
                 self.shell.view.origins.add(path)
         return value
 
+    def _may_change(self, path: str) -> bool:
+        """Tell whether a command before this one may change what lies at an absolute path."""
+        self.shell.limit.tests -= bool(self.shell.launches)
+        return self.shell.limit.tests < 0 or may_have_changed(self.shell.launches, path, self.shell.read)
+
     def _counting_read(self, path: str) -> str | None:
         """Return a file's text; its length counts as words that were read."""
         text = (self.shell.read_table or self.shell.read)(path)
@@ -285,7 +291,9 @@ class Scanner:
         if self.shell.container is None:
             commands = simple_commands(self.shell, command)
             folder, view, read = self.shell.folder, self.shell.view or FolderView.closed(), self._counting_read
-            shown = printed(commands, folder=folder, view=view, read=read) if commands and UNRESOLVED not in folder else None
+            shown = None
+            if commands and UNRESOLVED not in folder:
+                shown = printed(commands, folder=folder, view=view, read=read, changes=self._may_change)
             if shown is not None:
                 view.origins.update(shown.origins if shown.looked else ())
                 return shown.text

@@ -331,3 +331,17 @@ def test_a_table_that_was_changed_since_the_job_began_tells_nothing(changed_s: i
     [program] = programs_of(job)
     word = program.launch.words[-1]
     assert (None if UNRESOLVED in word else word) == folder
+
+
+@pytest.mark.parametrize(
+    ("before", "means"),
+    [("", "newest"), ("rm -f ckpt/last.pt", "unknown"), ("python -m unknown.stage", "unknown"), ("mkdir -p ckpt", "newest")],
+)
+def test_a_test_inside_a_command_is_answered_as_one_before_it(before: str, means: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAINER)
+    (tmp_path / "ckpt").mkdir()
+    (tmp_path / "ckpt" / "last.pt").write_text("x")
+    script = f"{before}\npython train.py --out ckpt --resume $([ -f ckpt/last.pt ] && echo ckpt/last.pt || echo none)\n"
+    spec = JobSpec("gpt", script, work_dir=tmp_path)
+    job = Job("7", "gpt", "", JobState.FAILED, "", (), None, tmp_path, None, None, None, 1, None, spec=spec)
+    assert resume_way(job, programs_now(job, programs_of(job))[-1:]).means == means
