@@ -31,6 +31,8 @@ EMPTIED = "\ue01f"
 """Behind an option whose value is an unquoted variable that is empty."""
 MOST_ROUNDS = 32
 """Rounds of a `for` over words that are written out; of a longer one its variable is not known."""
+MOST_INSIDE_GROUPS = 400
+"""Groups, `if` and `case` within one another."""
 MOST_OPEN = 20
 """Groups and loops within one another of which it is told where they end."""
 KEYWORDS = frozenset("if then elif else fi for while until do done case esac { } ! time exec nohup function in".split())
@@ -137,6 +139,9 @@ class CommandReader:
             scanner.shell = self.state
             scanner.blank()
             self.shell.limit.words -= 1
+            if len(self.branches.stack) > MOST_INSIDE_GROUPS:
+                self.shell.limit.reached = f"it is read as far as a part that stands inside {MOST_INSIDE_GROUPS} others"
+                return
             if self.shell.limit.words < 0:
                 self.shell.limit.reached = f"it is read as far as its {MOST_WORDS_READ:,}th word, with all rounds and calls"
                 return

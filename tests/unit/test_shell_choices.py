@@ -243,7 +243,7 @@ def test_what_only_a_run_tells_is_not_made_up(script: str, tmp_path: Path) -> No
     "text",
     ["$((" * 3000, "${A[" * 3000, "A[" + "${x}" * 400 + "=1\n", "((" * 2000 + "1", "x=$((" + "(" * 300 + "1" + ")" * 300 + "))",
      "while :\n do i=$i\n" * 3000, "case a in\n" * 3000, "{1..9}" * 50, "for i in " + "{1..9}" * 50 + "; do :; done",
-     "A=(" + "[1]=" * 3000 + ")", "read -r " + "a " * 3000 + "<<< 'b'\n", "mkdir a\n[ -f a ] && b=1\n" * 1500],
+     "A=(" + "[1]=" * 3000 + ")", "read -r " + "a " * 3000 + "<<< 'b'\n", "mkdir a\n[ -f a ] && b=1\n" * 1500, "( " * 3000],
     ids=lambda text: text[:16],
 )  # fmt: skip
 def test_a_script_that_is_made_to_be_hard_is_read_to_an_end(text: str, tmp_path: Path) -> None:
