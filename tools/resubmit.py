@@ -29,6 +29,7 @@ from assistant.recover.restart import (
     restart_problem,
     submission_lines,
 )
+from assistant.recover.resume_means import ResumeWay
 from assistant.recover.resume_plan import resume_plan
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
@@ -376,7 +377,8 @@ def _plan(
     if problem := repeat_problem(job):
         raise ToolError(f"job {job_id} cannot be submitted again as it was: {problem}")
     chosen = _checkpoint(context, job, checkpoint, read=read)
-    way = _must_load(context, job, chosen, read=read)
+    loads = _must_load(context, job, chosen, read=read)
+    way = loads.sentence if loads is not None else ""
     points = log_points(job)
     reached = max((point.step for point in points), default=None)
     left_out = window_to_skip(job, skip, chosen, reached)
@@ -388,6 +390,7 @@ def _plan(
         skip=left_out,
         attempt=attempt_of(job.spec) + 1,
         tag=context.tag,
+        resume=loads.argument if loads is not None else "",
     )
     if not_all_of:
         spec = replace(spec, exclude=(*spec.exclude, *elsewhere(spec, not_all_of, context.scheduler.nodes())))
@@ -396,8 +399,10 @@ def _plan(
     return Plan(job, spec, chosen, left_out, reached, f"{begin}{blind}; {way}" if way else f"{begin}{blind}", way)
 
 
-def _must_load(context: Context, job: Job, chosen: Checkpoint | None, *, read: bool) -> str:
-    """Make sure that the script will load the chosen checkpoint, and say how; a preview leaves out what is done before it.
+def _must_load(context: Context, job: Job, chosen: Checkpoint | None, *, read: bool) -> ResumeWay | None:
+    """Make sure that the script will load the chosen checkpoint, and return how; a preview leaves out what is done before it.
+
+    None is returned at a start from the beginning.
 
     Raises:
         ToolError: It would load another one, or start at 0 over checkpoints, or that is not known.
@@ -409,7 +414,7 @@ def _must_load(context: Context, job: Job, chosen: Checkpoint | None, *, read: b
             raise ToolError(f"job {job.id} is not submitted again: {way.repeats}")
         if search.state is not SaveState.NEVER_SAVED and not context.by.startswith("cli:"):
             raise ToolError(f"job {job.id} is not started from the beginning: {search.note}; {search.settle}")
-        return ""
+        return None
     found = search.inventory
     if chosen is not None and (found is None or chosen.path not in [one.path for one in found.checkpoints]):
         with reading_as(job.account):
@@ -427,7 +432,7 @@ def _must_load(context: Context, job: Job, chosen: Checkpoint | None, *, read: b
             f"job {job.id} is not submitted again: {plan.tracker} does not name the chosen checkpoint; set_tracker writes "
             f"{plan.tracker_text!r} into it"
         )
-    return way.sentence if chosen is not None else ""
+    return way if chosen is not None else None
 
 
 def _checkpoint(context: Context, job: Job, wanted: str, *, read: bool) -> Checkpoint | None:

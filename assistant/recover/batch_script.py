@@ -16,9 +16,10 @@ from pathlib import Path, PurePosixPath
 
 from assistant.recover.containers import RUNTIMES, Container, container_of, pyxis_options
 from assistant.recover.shell_branches import FileTest
-from assistant.recover.shell_commands import DECLARATIONS, EMPTIED, KEYWORDS, LOOPS, CommandReader, ScriptCommand
+from assistant.recover.shell_builtins import DECLARATIONS, declare, set_variables
+from assistant.recover.shell_commands import EMPTIED, KEYWORDS, LOOPS, CommandReader, ScriptCommand
 from assistant.recover.shell_folders import FolderView
-from assistant.recover.shell_words import ASSIGNMENT, UNRESOLVED, ShellState, joined_path
+from assistant.recover.shell_words import UNRESOLVED, ReadingLimit, ShellState, joined_path
 
 MOST_SCRIPT_BYTES = 1 << 20
 MOST_COMMANDS = 5000
@@ -107,6 +108,8 @@ def launches_of(
     read: Callable[[str], str | None] = lambda _: None,
     exists: FileTest | None = None,
     view: FolderView | None = None,
+    limit: ReadingLimit | None = None,
+    read_table: Callable[[str], str | None] | None = None,
 ) -> list[Launch]:
     """Return the commands of a script in their order, with what can be told of their words.
 
@@ -119,8 +122,13 @@ def launches_of(
             calls.
         exists: Answers the tests of files by which an `if` chooses; both branches count where it is None or answers None.
         view: Of the folders that `$(…)` and arrays of patterns look into; what they print is unknown where it is None.
+        read_table: As `read`, for files whose lines its commands choose from; `read` where it is None.
+        limit: Says afterwards whether all of the script was read.
     """
     shell = ShellState({**environment, "PWD": work_dir}, {}, work_dir, read, parameters=tuple(arguments), exists=exists, view=view)
+    shell.limit, shell.read_table = limit or shell.limit, read_table
+    if len(script) > MOST_SCRIPT_BYTES:
+        shell.limit.reached = f"it is read as far as its {MOST_SCRIPT_BYTES:,}th letter"
     job_container = container_of(pyxis_options(script[:MOST_SCRIPT_BYTES]), work_dir, environment)
     if job_container is not None:
         shell.container, shell.folder = job_container, job_container.folder or work_dir
@@ -140,6 +148,7 @@ def launches_of(
 def _run(shell: ShellState, text: str) -> None:
     for command in CommandReader(shell, text).commands():
         if len(shell.launches) >= MOST_COMMANDS:
+            shell.limit.reached = f"it is read as far as its {MOST_COMMANDS:,}th command, with all rounds and calls"
             return
         _command(shell, command)
         if shell.over:
@@ -166,13 +175,19 @@ def _command(shell: ShellState, command: ScriptCommand) -> None:
     if not words or words[0] in LOOPS:
         return
     name, rest = words[0], words[1:]
+    certain = command.certain and not command.apart
+    plain = command.stdin if not re.search(r"[$`\\]", command.stdin) else ""
+    given = command.given if command.given is not None else plain or None
+    set_variables(shell, words, given=given, separators=command.separators, certain=certain)
     if name in DECLARATIONS:
-        for word in rest:
-            if match := ASSIGNMENT.match(word):
-                shell.variables[match.group(1)] = word[match.end() :]
+        declare(shell, rest, certain=command.certain)
     elif name in ("cd", "pushd") and len(rest) == 1:
         shell.folder = joined_path(shell.folder, rest[0])
         shell.variables["PWD"] = shell.folder
+    elif name == "eval" and shell.depth < MOST_NESTED:
+        shell.depth += 1
+        _run(shell, " ".join(rest))
+        shell.depth -= 1
     elif name in ("source", ".") and rest:
         _nested_file(shell, rest[0], rest[1:], own_shell=False)
     elif name == "shift":
@@ -250,7 +265,7 @@ def _deeper(shell: ShellState, text: str, arguments: Sequence[str]) -> None:
     if shell.depth >= MOST_NESTED:
         return
     inner = replace(
-        shell, variables=dict(shell.variables), arrays={}, parameters=tuple(arguments), depth=shell.depth + 1, over=False
+        shell, variables=dict(shell.variables), arrays={}, tables={}, parameters=tuple(arguments), depth=shell.depth + 1, over=False
     )
     _run(inner, text[:MOST_SCRIPT_BYTES])
 

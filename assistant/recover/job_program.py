@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import pwd
 import re
-import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -18,12 +17,14 @@ from typing import Any
 from assistant.errors import InputError
 from assistant.records import Job
 from assistant.recover.batch_script import Launch, absolute, launches_of
+from assistant.recover.owner_looks import file_test, listed_folder, table_text
 from assistant.recover.shell_branches import FileTest
-from assistant.recover.shell_folders import FolderEntry, FolderView
-from assistant.recover.shell_words import ASSIGNMENT, UNRESOLVED
+from assistant.recover.shell_folders import FolderView
+from assistant.recover.shell_words import ASSIGNMENT, UNRESOLVED, ReadingLimit
 from assistant.recover.trainer_source import SourceCall, TrainerSource, parse_source
-from assistant.untrusted import LOOK_S, is_folder, list_folder, parse_json, parse_toml, read_whole, reading_as, status_of, within
+from assistant.untrusted import LOOK_S, parse_json, parse_toml, read_whole, reading_as, within
 
+ARGS = "NIGHTSHIFT_ARGS"
 MOST_FILE_BYTES = 2 << 20
 MOST_FILES = 80
 """Of one job: scripts, programs, modules beside them, configurations."""
@@ -44,7 +45,6 @@ TESTS_FILES = re.compile(r"(?:\[|\btest)\s[^\n\]]{0,40}?-[defhLrs]\s")
 LOOKS = re.compile(r"\$\(|`|=\(")
 """What may look into folders."""
 MOST_ROUNDS = 64
-MOST_LISTED = 20_000
 OPTION = re.compile(r"(?:--|\+{0,2})([A-Za-z][\w./-]{0,100})=(.*)", re.DOTALL)
 
 
@@ -85,6 +85,8 @@ class JobProgram:
     """Python files beside it that it imports."""
     removed: tuple[str, ...] = ()
     """Absolute paths and patterns that the script deletes or moves away before it starts this program."""
+    unread_behind: str = ""
+    """Why the script is not read to its end, so that what follows this program is not known; empty where it is."""
     rounds: tuple[JobProgram, ...] = ()
     """The same program as the script would start it if what it looks for and finds were not there, again and again."""
 
@@ -165,7 +167,9 @@ def job_environment(job: Job) -> dict[str, str]:
         known |= {"SLURM_ARRAY_JOB_ID": task[1], "SLURM_ARRAY_TASK_ID": task[2]}
     with contextlib.suppress(KeyError, ValueError):
         known["HOME"] = pwd.getpwnam(job.user).pw_dir if job.user else ""
-    return {**{name: value for name, value in known.items() if value}, **(job.spec.environment if job.spec else {})}
+    # the next attempt is given arguments of its own
+    own = {name: text for name, text in (job.spec.environment if job.spec else {}).items() if name != ARGS}
+    return {**{name: value for name, value in known.items() if value}, **own}
 
 
 def programs_of(
@@ -185,10 +189,18 @@ def programs_of(
     if job.spec is None or not job.spec.script:
         return []
     read = read or FileReader(job.account)
-    environment = job_environment(job)
     folder = str(job.work_dir or job.spec.work_dir)
+    limit = ReadingLimit()
     launches = launches_of(
-        job.spec.script, environment=environment, work_dir=folder, arguments=job.spec.arguments, read=read, exists=exists, view=view
+        job.spec.script,
+        environment=job_environment(job),
+        work_dir=folder,
+        arguments=job.spec.arguments,
+        read=read,
+        exists=exists,
+        view=view,
+        limit=limit,
+        read_table=partial(table_text, job, read),
     )
     programs: list[JobProgram] = []
     removed: list[str] = []
@@ -196,7 +208,7 @@ def programs_of(
         removed += _removed(launch)
         if len(programs) < MOST_PROGRAMS and PurePosixPath(launch.words[0]).name not in QUIET and _starts_something(launch):
             programs.append(replace(_program(launch, read), removed=tuple(removed)))
-    return programs
+    return [replace(program, unread_behind=limit.reached) for program in programs]
 
 
 def _removed(launch: Launch) -> Iterator[str]:
@@ -227,13 +239,13 @@ def programs_now(job: Job, programs: Sequence[JobProgram]) -> list[JobProgram]:
     calls_scripts = any(word.endswith(".sh") for program in programs for word in program.launch.words)
     if not TESTS_FILES.search(script) and not calls_scripts and not LOOKS.search(script):
         return list(programs)
-    listing = lru_cache(maxsize=None)(partial(_listed, job.account))
+    listing = lru_cache(maxsize=None)(partial(listed_folder, job.account))
     read = FileReader(job.account)
     hidden: frozenset[str] = frozenset()
     rounds: list[list[JobProgram]] = []
     while len(rounds) < MOST_ROUNDS:
         view = FolderView(listing, hidden)
-        rounds.append(programs_of(job, read, exists=partial(_file_test, job.account, hidden), view=view))
+        rounds.append(programs_of(job, read, exists=partial(file_test, job.account, hidden), view=view))
         if view.origins <= hidden or len(rounds[-1]) != len(rounds[0]):
             break
         hidden |= view.origins
@@ -241,46 +253,19 @@ def programs_now(job: Job, programs: Sequence[JobProgram]) -> list[JobProgram]:
     return [replace(program, rounds=tuple(later[place] for later in alike)) for place, program in enumerate(rounds[0])]
 
 
-def _listed(account: str, folder: str) -> tuple[FolderEntry, ...] | None:
-    """Return what a folder holds, with the rights of a job's owner: nothing where there is none, None where that is not known."""
+def programs_looking(job: Job, programs: Sequence[JobProgram]) -> list[JobProgram]:
+    """Return the programs of a job with what its script finds in folders filled in: which configuration is the third of `*.yaml`.
 
-    def look() -> tuple[FolderEntry, ...]:
-        return tuple(_entry(child) for child in list_folder(Path(folder), MOST_LISTED))
+    Args:
+        job: With its spec.
+        programs: From `programs_of`; given back where nothing of their words is unknown.
 
-    try:
-        with reading_as(account):
-            return within(LOOK_S, look, folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return ()
-    except (OSError, InputError, ValueError):
-        return None
-
-
-def _entry(path: Path) -> FolderEntry:
-    about = path.lstat()
-    link = str(path.readlink()) if stat.S_ISLNK(about.st_mode) else ""
-    return FolderEntry(path.name, is_folder(path) if link else stat.S_ISDIR(about.st_mode), about.st_mtime_ns, about.st_size, link)
-
-
-def _file_test(account: str, hidden: frozenset[str], letter: str, path: str) -> bool | None:
-    """Answer `[ -f PATH ]` with the rights of a job's owner; None where that cannot be told."""
-    if any(str(one) in hidden for one in (PurePosixPath(path), *PurePosixPath(path).parents)):
-        return False
-
-    def look() -> bool:
-        if letter in "hL":
-            return Path(path).is_symlink()
-        status = status_of(Path(path))
-        kinds = {"d": stat.S_ISDIR(status.st_mode), "f": stat.S_ISREG(status.st_mode), "s": status.st_size > 0}
-        return kinds.get(letter, True)
-
-    try:
-        with reading_as(account):
-            return within(LOOK_S, look, path)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except (OSError, InputError, ValueError):
-        return None
+    Raises:
+        Unavailable: The storage did not answer.
+    """
+    if not any(UNRESOLVED in word for program in programs for word in program.launch.words):
+        return list(programs)
+    return programs_of(job, view=FolderView(lru_cache(maxsize=None)(partial(listed_folder, job.account))))
 
 
 def saves_nothing(job: Job, read: Callable[[str], str | None] | None = None) -> bool:
@@ -289,11 +274,12 @@ def saves_nothing(job: Job, read: Callable[[str], str | None] | None = None) -> 
         return False
     read = read or FileReader(job.account)
     folder = str(job.work_dir or job.spec.work_dir)
+    limit = ReadingLimit()
     launches = launches_of(
-        job.spec.script, environment=job_environment(job), work_dir=folder, arguments=job.spec.arguments, read=read
+        job.spec.script, environment=job_environment(job), work_dir=folder, arguments=job.spec.arguments, read=read, limit=limit
     )
     functions = set(re.findall(r"^[ \t]*(?:function[ \t]+)?([\w-]{1,80})[ \t]*\(\)", job.spec.script, re.MULTILINE))
-    return all(_writes_nothing(launch, functions) for launch in launches)
+    return not limit.reached and all(_writes_nothing(launch, functions) for launch in launches)
 
 
 def _writes_nothing(launch: Launch, functions: set[str]) -> bool:

@@ -105,6 +105,8 @@ class JobReading:
     """Nodes, tasks, array, time limit, in words."""
     doubt: str = ""
     """Why a new submission would not be the same job; empty where it would be."""
+    unread_behind: str = ""
+    """Why the script is not read to its end; empty where it is."""
     gaps: tuple[Gap, ...] = ()
     """The costliest first."""
 
@@ -229,6 +231,7 @@ def read_job(
         way,
         shape_of(spec, options),
         spec.doubt,
+        next((one.unread_behind for one in programs if one.unread_behind), ""),
     )
     return replace(reading, gaps=(*_stage_gaps(reading, stages), *gaps_of(reading)))
 
@@ -392,6 +395,8 @@ def gaps_of(reading: JobReading) -> tuple[Gap, ...]:
     """Return what is not understood, the costliest first, each with the line that would mend it."""
     gaps = [Gap(Weight.BLOCKS, f"a #NIGHTSHIFT line is not understood: {problem}", "") for problem in reading.directives.problems]
     gaps += [*_log_gaps(reading), *_resume_gaps(reading)]
+    if reading.unread_behind:
+        gaps.append(Gap(Weight.BLOCKS, f"{reading.unread_behind}; what stands behind that is not known", ""))
     if not reading.launch:
         gaps.append(Gap(Weight.IMPROVES, "no program is recognised in it: what it starts may say more", ""))
     if not reading.directives.owner:

@@ -33,6 +33,15 @@ def about_saves(source: TrainerSource, call: SourceCall) -> bool:
     return SAVED_NAMES.search(written) is not None and BASE_NAMES.search(written) is None
 
 
+def has_another_source(source: TrainerSource, call: SourceCall) -> bool:
+    """Tell whether what a call loads is an option's value or, without it, something that the program itself looks up."""
+    node = call.positional[0] if call.positional else None
+    values = source.names.get(node.id, []) if isinstance(node, ast.Name) else []
+    options = [one for one in values if isinstance(one, ast.Attribute)]
+    others = [one for one in values if not isinstance(one, ast.Attribute | ast.Constant | ast.Name)]
+    return bool(options and others)
+
+
 def enclosing_functions(source: TrainerSource, line: int) -> list[tuple[str, frozenset[str]]]:
     """Return the functions that a line stands in, outermost first, each with the names of its parameters."""
     functions = [

@@ -75,6 +75,7 @@ def plan_restart(
     skip: Skip | None = None,
     attempt: int,
     tag: str,
+    resume: str = "",
 ) -> JobSpec:
     """Return the job to submit.
 
@@ -86,6 +87,7 @@ def plan_restart(
         skip: Data to leave out.
         attempt: 1 for the first restart.
         tag: `nightshift:<store>:<incident>:<call>`; it is how the job is found again after a crash.
+        resume: Arguments by which its program goes on, as `ResumeWay.argument`; what its script says outranks them.
 
     Returns:
         The job, submitted held: it is a claim on the run until it is released (docs/decisions/0015).
@@ -94,7 +96,7 @@ def plan_restart(
         ToolError: The script has templates that cannot be passed on.
     """
     directives = read_directives(spec.script)
-    arguments = _arguments(directives, checkpoint, skip)
+    arguments = _arguments(directives if directives.resume else replace(directives, resume=resume), checkpoint, skip)
     # An earlier skip stays: from an older checkpoint the run would meet the same data again.
     environment = {k: v for k, v in spec.environment.items() if k not in (RESUME_FROM, STEP, ARGS)}
     environment[ATTEMPT] = str(attempt)
@@ -179,6 +181,22 @@ def _with_arguments(script: str) -> str:
     body, tail = _before_redirection(line)
     lines[place] = f"{body.rstrip()} ${{{ARGS}:-}}{' ' + tail if tail else ''}{lines[place][len(line) :]}"
     return "".join(lines)
+
+
+def takes_arguments(script: str, program: str) -> bool:
+    """Tell whether arguments that are put into a script reach a program: its own launch command stands there, the last one."""
+    try:
+        lines = _with_arguments(script).splitlines()
+    except ToolError:
+        return False
+    end = next((n for n, line in enumerate(lines) if f"${{{ARGS}:-}}" in line and not line.lstrip().startswith("#")), None)
+    if end is None:
+        return False
+    start = end
+    while start and lines[start - 1].endswith("\\"):
+        start -= 1
+    command = " ".join(lines[start : end + 1])
+    return program in command and not any(program in line for line in lines[end + 1 :])
 
 
 def _end_of_command(lines: Sequence[str], start: int) -> int | None:

@@ -21,14 +21,14 @@ from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.directives import read_directives
 from assistant.recover.installed_trainers import installed_trainer
 from assistant.recover.job_program import JobProgram
-from assistant.recover.load_calls import about_saves, enclosing_functions, known_at_run_only, only_file
+from assistant.recover.load_calls import about_saves, enclosing_functions, has_another_source, known_at_run_only, only_file
 from assistant.recover.loaded import LoadedCheckpoint, LoadLine, own_load
 from assistant.recover.resume_means import NO, ResumeMeans, ResumeWay, by_text
 from assistant.recover.shell_folders import normal
 from assistant.recover.shell_words import UNRESOLVED
 from assistant.recover.stages import Stage, Stages
 from assistant.recover.tracker_reads import reads_tracker
-from assistant.recover.trainer_options import file_name, imports, megatron, nemo_or_composer, torchtitan
+from assistant.recover.trainer_options import argued, file_name, imports, megatron, nanogpt, nemo_or_composer, torchtitan
 from assistant.recover.trainer_source import UNKNOWN, SourceCall, TrainerSource
 
 OWN_VARIABLES = re.compile(r"\bNIGHTSHIFT_(?:RESUME_FROM|ARGS|STEP)\b")
@@ -86,6 +86,12 @@ def resume_way(
         return ResumeWay(ResumeMeans(directives.resumes if directives.resumes != "no" else "none"), "its #NIGHTSHIFT line says so")
     code = "\n".join(line for line in job.spec.script.splitlines() if not line.lstrip().startswith("#"))
     way = _given(directives.resume, code, programs)
+    if way is not None and not directives.resume and stages is None:
+        # of a restart of ours: the script was given the variable with the argument
+        own = argued(_unaided(code, programs, None), job.spec.script, programs)
+        way = replace(own, removed=_all_removed(programs)) if own.argument else way
+    if way is None and (unread := next((program.unread_behind for program in programs if program.unread_behind), "")):
+        return ResumeWay(ResumeMeans.UNKNOWN, f"{unread}; what its script does behind that is not known")
     if stages is not None:
         stage = stages.stages[stages.resumed if stages.resumed is not None else -1]
         return replace(
@@ -95,7 +101,8 @@ def resume_way(
         )
     load = _own_load(job, programs, loaded, saved) if loaded is not None and not way else None
     stepped = loaded is not None and loaded.first_step is not None
-    return way or replace(_unaided(code, programs, load, stepped=stepped), removed=_all_removed(programs))
+    way = way or replace(_unaided(code, programs, load, stepped=stepped), removed=_all_removed(programs))
+    return argued(way, job.spec.script, programs)
 
 
 def _own_load(job: Job, programs: Sequence[JobProgram], loaded: LoadedCheckpoint, saved: Inventory | None) -> LoadLine | None:
@@ -214,6 +221,9 @@ def _shell_looks_for_newest(code: str) -> bool:
 def _way_of(program: JobProgram) -> ResumeWay:
     """Return how one program resumes; what its script chose by looking into folders is no fixed checkpoint."""
     way = _seen_on_host(program, _way_now(program))
+    fed = PurePosixPath(program.launch.words[0]).name in ("xargs", "parallel")  # its last arguments come from elsewhere
+    if way.means is ResumeMeans.NONE and (fed or any(word.startswith(UNRESOLVED) for word in _free_words(program))):
+        return ResumeWay(ResumeMeans.UNKNOWN, f"the command line of {program.name} holds what only a run can tell")
     if way.means is not ResumeMeans.FIXED or not program.rounds:
         return way
     later = [_seen_on_host(one, _way_now(one)) for one in program.rounds]
@@ -222,6 +232,15 @@ def _way_of(program: JobProgram) -> ResumeWay:
     if len(paths) == 1 and len(fixed) == len(later):
         return way
     return ResumeWay(ResumeMeans.NEWEST, f"{way.by}, found by its script", picks=tuple(_on_host(program, path) for path in paths))
+
+
+def _free_words(program: JobProgram) -> list[str]:
+    """Return the words behind a program that are no value of an option or of a setting in capitals: they may be options."""
+    words = program.launch.arguments
+    before = ("=", *words)
+    return [
+        word for word, other in zip(words, before, strict=False) if "=" in other or not (other.startswith("-") or other.isupper())
+    ]
 
 
 def _on_host(program: JobProgram, path: str) -> str:
@@ -249,7 +268,7 @@ def _way_now(program: JobProgram) -> ResumeWay:
         _lightning,
         _accelerate,
         _deepspeed,
-        _nanogpt,
+        nanogpt,
     ):
         way = known(program)
         if way is not None:
@@ -334,16 +353,6 @@ def _deepspeed(program: JobProgram) -> ResumeWay | None:
     return None
 
 
-def _nanogpt(program: JobProgram) -> ResumeWay | None:
-    option = program.option("init_from")
-    named = program.source.named("init_from") if program.source is not None else UNKNOWN
-    value = option.value if option is not None else named if isinstance(named, str) else None
-    if value is None:
-        return None
-    by = option.where if option is not None else f"init_from in {program.name}"
-    return ResumeWay(ResumeMeans.NEWEST if value == "resume" else ResumeMeans.NONE, f"{by} is {value}")
-
-
 def _by_source(program: JobProgram) -> ResumeWay:
     """Return what the source of a plain training loop does: list, choose and load, or none of it."""
     loads = [(source, call) for source in program.sources for call in source.calls if call.method in LOADS]
@@ -355,6 +364,11 @@ def _by_source(program: JobProgram) -> ResumeWay:
     tracker = next((source for source in program.sources if reads_tracker(source)), None)
     guard = next((way for source in program.sources if (way := _guard(source)) is not None), None)
     if guard is not None and (loads or tracker is not None or guard.means is ResumeMeans.NONE) and not lists:
+        elsewhere = next(((source, call) for source, call in loads if has_another_source(source, call)), None)
+        if guard.means is ResumeMeans.NONE and elsewhere is not None:
+            where = f"{elsewhere[1].method}() in {file_name(elsewhere[0])}, line {elsewhere[1].line}"
+            by = f"{where}, also loads what {program.name} looks up"
+            return ResumeWay(ResumeMeans.UNKNOWN, by)
         if tracker is None or guard.means is ResumeMeans.NONE:
             return guard
         return ResumeWay(ResumeMeans.TRACKER, f"{guard.by}: it reads a tracker file", guard.path)

@@ -48,6 +48,8 @@ class ResumeWay:
     """What its framework deletes or writes over at such a start, in words; empty where nothing is known."""
     steered: bool = True
     """Whether renaming checkpoints and writing the tracker makes it load another one than it would by itself."""
+    argument: str = ""
+    """With ARGUMENT: what Nightshift puts behind the command line by itself, where the script says no template."""
     repeats: str = ""
     """What a restart would do to stages of a pipeline that are finished; empty where it harms none."""
 

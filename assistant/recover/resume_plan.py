@@ -73,7 +73,7 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
         )
     match way.means:
         case ResumeMeans.ARGUMENT:
-            return ResumePlan()
+            return _prefixed(way, found, chosen) if way.prefix else ResumePlan()
         case ResumeMeans.NONE:
             return ResumePlan(f"{way.sentence}, over the checkpoints in {chosen.path.parent}; {SETTLE}")
         case ResumeMeans.UNKNOWN:
@@ -206,7 +206,8 @@ def _untold(found: Inventory | None, chosen: Checkpoint) -> Path | None:
     if found is None or chosen.format not in FREE_FORM:
         return None
     others = [entry for entry in found.entries if entry.path != chosen.path and not entry.temporary and entry.step == UNKNOWN_STEP]
-    return next((entry.path for entry in others if step_in_name(entry.path.name) != UNKNOWN_STEP), None)
+    refused = {held.path for held in found.checkpoints if not held.healthy}
+    return next((one.path for one in others if step_in_name(one.path.name) != UNKNOWN_STEP or one.path in refused), None)
 
 
 def _taken_before(entry: Entry, chosen: Checkpoint, *, refused: bool) -> bool:

@@ -5,9 +5,12 @@ Tests of files are answered by the caller, those of texts by what the variables 
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+
+from assistant.recover.shell_folders import name_matches
 
 FileTest = Callable[[str, str], bool | None]
 """Tells whether `[ -f PATH ]` holds: from the letter of the test and the absolute path; None where that cannot be told."""
@@ -23,7 +26,6 @@ class Branches:
     def __init__(self, exists: FileTest | None, resolve: Callable[[str], str]) -> None:
         self.exists, self.resolve = exists, resolve
         self.stack: list[_Branch] = []
-        self.cases = 0
         self.list = _List()
         self.repeating = False
         """Whether a loop is open whose rounds are not told apart: an earlier one may have changed any variable."""
@@ -35,11 +37,11 @@ class Branches:
 
     @property
     def sure(self) -> bool:
-        """Whether what stands here is run in any case: under no test that cannot be told, and in no `case`."""
-        return not self.cases and not self.list.passed_over and all(branch.sure for branch in self.stack)
+        """Whether what stands here is run in any case: under no test that cannot be told."""
+        return not self.list.passed_over and all(branch.sure for branch in self.stack)
 
     def certain(self, *, behind: bool) -> bool:
-        """Tell whether a run surely comes to the next command: each test before it was answered, and is in no `case`."""
+        """Tell whether a run surely comes to the next command: each test before it was answered."""
         return self.sure and (not behind or self.list.status is not None)
 
     @property
@@ -59,10 +61,10 @@ class Branches:
             word: The keyword.
             behind: Whether `&&` or `||` stands before it.
         """
-        if word == "case":
-            self.cases += 1
-        elif word == "esac":
-            self.cases = max(0, self.cases - 1)
+        if word == "esac":
+            if self.in_case:
+                self.stack.pop()
+                self.list = _List()
         elif word == "if":
             self.stack.append(_Branch())
         elif word == "{":
@@ -77,6 +79,26 @@ class Branches:
             self.stack[-1].then()
         elif word in ("elif", "else"):
             self.stack[-1].otherwise(condition=word == "elif")
+
+    @property
+    def in_case(self) -> bool:
+        """Whether a `case` is the innermost that is open."""
+        return bool(self.stack) and self.stack[-1].group == "case"
+
+    def case(self, text: str) -> None:
+        """Note the head of a `case` over a text; with UNRESOLVED in it each of its branches may be run."""
+        self.stack.append(_Branch(asking=False, taken=False, group="case", text=UNRESOLVED if self.repeating else text))
+
+    def label(self, patterns: Sequence[str] | None) -> None:
+        """Note the patterns of a branch of a `case`; None where they cannot be read."""
+        branch = self.stack[-1]
+        answers = [None] if patterns is None else [_matches(branch.text, pattern) for pattern in patterns]
+        answer = True if True in answers else None if None in answers else False
+        branch.taken = not branch.over and answer is not False
+        branch.sure = branch.taken and branch.decided and answer is True
+        branch.over = branch.over or (answer is True and branch.decided)
+        branch.decided = branch.decided and answer is not None
+        self.list = _List()
 
     def subshell(self, *, opens: bool, behind: bool) -> bool:
         """Note a bracket that opens or closes a group of commands, and tell whether it does: one in a `case` does not."""
@@ -136,12 +158,14 @@ class Branches:
     def _holds(self, words: list[str]) -> bool | None:
         if words in (["true"], ["false"], [":"]):
             return words != ["false"]
+        if words[:1] == ["(("]:
+            return None if UNRESOLVED in words[-1] or self.repeating else words[-1] != "0"
         plain = [word for word in words if word not in TESTS]
         wanted = True
         while plain and plain[0] == "!":
             plain, wanted = plain[1:], not wanted
-        unknown = self.exists is None or TESTS.isdisjoint(words) or any(UNRESOLVED in word for word in plain)
-        if unknown or len(plain) not in (2, 3):
+        unknown = TESTS.isdisjoint(words) or any(UNRESOLVED in word for word in plain)
+        if unknown or len(plain) not in (2, 3) or (self.exists is None and (len(plain) == 2 or "" in plain)):
             return None
         if len(plain) == 3 or plain[0] in ("-n", "-z"):
             answer = _text_test(plain) if len(words) <= 5 and not self.repeating else None
@@ -164,15 +188,30 @@ def _both(first: bool | None, second: bool | None, *, decides: bool) -> bool | N
 
 
 def _text_test(words: list[str]) -> bool | None:
-    """Answer `-n TEXT`, `-z TEXT` and `TEXT = TEXT`; None for any other test."""
+    """Answer `-n TEXT`, `-z TEXT`, `TEXT = TEXT` and `NUMBER -lt NUMBER`; None for any other test."""
     if len(words) == 2:
         return bool(words[1]) is (words[0] == "-n")
     left, sign, right = words
+    if sign in NUMBER_TESTS:
+        numbers = all(re.fullmatch(r"\s*[-+]?\d{1,18}\s*", word) for word in (left, right))
+        return NUMBER_TESTS[sign](int(left), int(right)) if numbers else None
     if sign not in ("=", "==", "!=") or any(letter in right for letter in "*?["):
         return None
     return (left == right) is (sign != "!=")
 
 
+def _matches(text: str, pattern: str) -> bool | None:
+    """Tell whether a text matches a pattern of a `case`; None where that cannot be told."""
+    if pattern == "*":
+        return True
+    if UNRESOLVED in text + pattern or re.search(r"[@!+?*]\(|\[[:.=]", pattern):
+        return None
+    return name_matches(text, pattern)
+
+
+NUMBER_TESTS: dict[str, Callable[[int, int], bool]] = {
+    "-eq": operator.eq, "-ne": operator.ne, "-lt": operator.lt, "-le": operator.le, "-gt": operator.gt, "-ge": operator.ge,
+}  # fmt: skip
 _WORDS = frozenset(("if", "elif", "then", "else", "do", "while", "until", "{", "time"))
 
 
@@ -209,7 +248,9 @@ class _Branch:
     guarded: bool = False
     """Whether its condition tests files."""
     group: str = ""
-    """The bracket that opens it; empty for an `if`."""
+    """The bracket that opens it, or `case`; empty for an `if`."""
+    text: str = ""
+    """Of a `case`: what is compared."""
     outer: _List | None = None
     """Of a group: the list that it stands in."""
 

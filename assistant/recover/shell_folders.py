@@ -88,6 +88,15 @@ class FolderView:
     """Paths that a command which lists folders came to."""
     origins: set[str] = field(default_factory=set)
     """Files that the script chose by looking into folders."""
+    matched: set[str] = field(default_factory=set)
+    """Paths that a pattern in an array meant: which of them is chosen is told later."""
+    open: bool = True
+    """False: nothing is known of folders, and files that a run may write are not believed."""
+
+    @classmethod
+    def closed(cls) -> FolderView:
+        """Return the view of one who may not look into folders."""
+        return cls(lambda _: None, open=False)
 
     def entries(self, folder: str) -> list[FolderEntry]:
         """Return what a folder holds.

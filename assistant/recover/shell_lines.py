@@ -192,7 +192,7 @@ def _grep(words: list[str], given: Stream, order: Collation) -> Stream:
     if rest or not pattern or ("m" in options and options["m"] != "1"):
         raise Unresolved(" ".join(words))
     source, group = _grep_pattern(pattern, options, extended=extended)
-    match = _compiled(source, caseless="i" in options)
+    match = compiled(source, caseless="i" in options)
     lines = []
     for line in given.lines:
         hits = list(match.finditer(line.text.encode()))
@@ -228,7 +228,12 @@ def _group_of(before: str) -> int:
     return 1 + len(re.findall(r"(?<!\\)\((?!\?)", before))
 
 
-def _compiled(pattern: str, *, caseless: bool = False) -> Any:
+def compiled(pattern: str, *, caseless: bool = False) -> Any:
+    """Return an extended regular expression that takes linear time.
+
+    Raises:
+        Unresolved: It is too long, or none of that kind.
+    """
     if len(pattern) > MOST_PATTERN:
         raise Unresolved(pattern)
     try:
@@ -262,9 +267,20 @@ def _sed(words: list[str], given: Stream, order: Collation) -> Stream:
     scripts = scripts or ([rest.pop(0)] if rest else [])
     if rest or not scripts:
         raise Unresolved(" ".join(words))
-    for part in (part for script in scripts for part in _sed_commands(script)):
+    script = _one_line_chosen("; ".join(scripts), quiet="n" in options)
+    for part in _sed_commands(script):
         given = _sed_step(part, given, extended="E" in options, quiet="n" in options)
     return given
+
+
+def _one_line_chosen(script: str, *, quiet: bool) -> str:
+    """Return a script with the ways to print one line and read no further (`3q;d`, `3{p;q}`, `3p;3q`) written as one command."""
+    text = script.replace(" ", "")
+    if not quiet:
+        only = re.fullmatch(r"(\d{1,6})(?:\{q;?\}|q);d;?", text)
+        return f"{only[1]}!d" if only is not None else script
+    only = re.fullmatch(r"(\d{1,6}|\$)(?:\{p;q;?\}|\{p;?\}|p;\1q);?", text)
+    return f"{only[1]}p" if only is not None else script
 
 
 def _sed_commands(script: str) -> list[str]:
@@ -284,7 +300,7 @@ def _sed_step(command: str, given: Stream, *, extended: bool, quiet: bool) -> St
     match = re.fullmatch(r"s(.)((?:\\.|(?!\1).)*)\1((?:\\.|(?!\1).)*)\1([gp]*)", command, re.DOTALL)
     if match is not None:
         source, target = (text.replace(f"\\{match[1]}", match[1]) for text in (match[2], match[3]))
-        pattern = _compiled(source if extended else _basic(source))
+        pattern = compiled(source if extended else _basic(source))
         changed = [(line, _substituted(line.text, pattern, target, every="g" in match[4])) for line in lines]
         if quiet:
             changed = [(line, text) for line, text in changed if text is not None] if "p" in match[4] else []
@@ -293,7 +309,7 @@ def _sed_step(command: str, given: Stream, *, extended: bool, quiet: bool) -> St
         return replace(given, lines=tuple(line if text is None else replace_text(line, text) for line, text in changed))
     about = re.fullmatch(r"/((?:\\.|[^/])*)/(!?)([dp])", command)
     if about is not None:
-        pattern = _compiled(about[1] if extended else _basic(about[1]))
+        pattern = compiled(about[1] if extended else _basic(about[1]))
         wanted = ((about[3] == "p") if quiet else (about[3] != "d")) is not bool(about[2])
         return replace(given, lines=tuple(line for line in lines if (pattern.search(line.text.encode()) is not None) is wanted))
     if not given.ordered and len(lines) > 1:
@@ -332,52 +348,6 @@ def _filled(target: str, hit: Any) -> str:
         return match[0][1]
 
     return re.sub(r"\\.|&", piece, target)
-
-
-AWK = re.compile(r"\s*(?P<when>/(?:\\.|[^/])*/|NR\s*==\s*\d{1,6}|END)?\s*\{\s*print\s*(?P<what>[^{};]*?)\s*;?\s*\}\s*")
-
-
-def _awk(words: list[str], given: Stream, order: Collation) -> Stream:
-    options, rest = options_of(words, "", "F")
-    match = AWK.fullmatch(rest[0]) if len(rest) == 1 else None
-    if match is None:
-        raise Unresolved(" ".join(words))
-    lines, when = given.lines, (match["when"] or "").replace(" ", "")
-    if when.startswith("/"):
-        pattern = _compiled(when[1:-1])
-        lines = tuple(line for line in lines if pattern.search(line.text.encode()))
-    elif when:
-        if not given.ordered and len(lines) > 1:
-            raise Unresolved("the order of its input")
-        lines = lines[-1:] if when == "END" else lines[int(when[4:]) - 1 : int(when[4:])]
-    return Stream(tuple(replace_text(line, _printed(line.text, match["what"], options.get("F"))) for line in lines), given.ordered)
-
-
-def _printed(text: str, what: str, separator: str | None) -> str:
-    if not separator or separator == " ":
-        fields = text.split()
-    elif len(separator) == 1 and separator != "|":
-        fields = text.split(separator)
-    else:
-        raw, fields, end = text.encode(), [], 0
-        for hit in _compiled(separator).finditer(raw):
-            fields, end = [*fields, raw[end : hit.start()].decode()], hit.end()
-        fields.append(raw[end:].decode())
-    if not what or what == "$0":
-        return text
-    printed = ""
-    for part in re.findall(r'"(?:\\.|[^"])*"|\$\(NF\s*-\s*\d{1,3}\)|\$NF|\$\d{1,3}|,|\s+|.', what):
-        if part.startswith('"'):
-            printed += part[1:-1].replace('\\"', '"')
-        elif part == ",":
-            printed += " "
-        elif part.startswith("$"):
-            back = re.search(r"NF(?:\s*-\s*(\d+))?", part)
-            place = len(fields) - int(back[1] or 0) if back else int(part[1:])
-            printed += text if place == 0 and not back else fields[place - 1] if 0 < place <= len(fields) else ""
-        elif part.strip():
-            raise Unresolved(what)
-    return printed
 
 
 def _cut(words: list[str], given: Stream, order: Collation) -> Stream:
@@ -454,17 +424,21 @@ FILTERS: dict[str, Filter] = {
     "egrep": lambda words, given, order: _grep(["egrep", *words], given, order),
     "fgrep": lambda words, given, order: _grep(["-F", *words], given, order),
     "sed": _sed,
-    "awk": _awk,
-    "gawk": _awk,
-    "mawk": _awk,
     "cut": _cut,
     "tr": _tr,
     "tac": lambda words, given, _: Stream(given.lines[::-1], given.ordered),
     "basename": lambda words, given, order: _names(["basename", *words], given, order),
     "dirname": lambda words, given, order: _names(["dirname", *words], given, order),
+    "wc": lambda words, given, _: _counted(words, given),
     "cat": lambda words, given, _: given if not words else _refused("cat"),
     "uniq": lambda words, given, _: given if not words and _all_differ(given) else _refused("uniq"),
 }
+
+
+def _counted(words: list[str], given: Stream) -> Stream:
+    if words != ["-l"]:
+        raise Unresolved("wc")
+    return Stream((Line(str(len(given.lines))),))
 
 
 def _refused(name: str) -> Stream:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
+from assistant.recover.shell_arithmetic import Arithmetic
 from assistant.recover.shell_folders import (
     MAGIC,
     MOST_FOUND,
@@ -317,9 +318,58 @@ def _echo(words: list[str], place: Place) -> Stream:
 
 
 def _printf(words: list[str], place: Place) -> Stream:
-    if not words or words[0] not in ("%s\\n", "%s\\0"):
+    if words and words[0] in ("%s\\n", "%s\\0"):
+        return Stream(tuple(Line(path, absolute(path, place.folder)) for path in paths_of(words[1:], place)))
+    return Stream(tuple(Line(text) for text in formatted([plain(word) for word in words]).split("\n")))
+
+
+def formatted(words: Sequence[str]) -> str:
+    """Return what `printf FORM VALUES` prints where the form takes all values at once.
+
+    Raises:
+        Unresolved: It is of another form.
+    """
+    form, values = (words[0], list(words[1:])) if words else ("", [])
+    if not words or any(MAGIC.search(word) for word in values) or len(re.findall(r"%[^%]", form)) != len(values):
         raise Unresolved("printf")
-    return Stream(tuple(Line(path, absolute(path, place.folder)) for path in paths_of(words[1:], place)))
+
+    def fill(match: re.Match[str]) -> str:
+        if match[0] in ("%%", "\\n", "\\t"):
+            return {"%%": "%", "\\n": "\n", "\\t": "\t"}[match[0]]
+        if match[2] == "s" and not match[1]:
+            return values.pop(0)
+        value = values.pop(0) if match[2] in ("d", "i") else ""
+        if not re.fullmatch(r"-?(?:0|[1-9]\d{0,17})", value):
+            raise Unresolved(form)
+        return f"{int(value):{match[1]}d}"
+
+    filled = re.sub(r"%(0?\d{0,2})([a-zA-Z])|%%|\\.|%.?", fill, form)
+    return filled.removesuffix("\n")
+
+
+def _seq(words: list[str], place: Place) -> Stream:
+    numbers = [int(word) for word in words if re.fullmatch(r"-?\d{1,9}", word)]
+    if not 1 <= len(numbers) == len(words) <= 3 or (len(words) == 3 and not numbers[1]):
+        raise Unresolved("seq")
+    first, step, last = {
+        1: (1, 1, numbers[0]),
+        2: (numbers[0], 1, numbers[-1]),
+        3: (numbers[0], numbers[1 % len(words)], numbers[-1]),
+    }[len(numbers)]
+    values = range(first, last + (1 if step > 0 else -1), step)
+    if len(values) > MOST_FOUND:
+        raise Unresolved("seq")
+    return Stream(tuple(Line(str(value)) for value in values))
+
+
+def _expr(words: list[str], place: Place) -> Stream:
+    if not all(re.fullmatch(r"-?\d{1,18}|[-+*/%()]", plain(word)) for word in words):
+        raise Unresolved("expr")
+    return Stream((Line(str(Arithmetic(" ".join(map(plain, words)), _no_name, lambda name, value: None).value())),))
+
+
+def _no_name(name: str) -> str:
+    raise Unresolved(name)
 
 
 def with_arguments(words: list[str], given: Stream, place: Place) -> Stream:
@@ -364,4 +414,6 @@ LISTING: dict[str, Callable[[list[str], Place], Stream]] = {
     "realpath": _realpath,
     "echo": _echo,
     "printf": _printf,
+    "seq": _seq,
+    "expr": _expr,
 }

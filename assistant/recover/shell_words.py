@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 
 from assistant.recover.containers import Container
 from assistant.recover.shell_branches import FileTest
-from assistant.recover.shell_folders import MAGIC, FolderView, Unresolved, by_bytes, by_letters, name_matches, plain, protected
+from assistant.recover.shell_changes import may_have_changed
+from assistant.recover.shell_folders import FolderView, Unresolved, plain, protected
+from assistant.recover.shell_parameters import arithmetic, expanded
 from assistant.recover.shell_pipeline import SimpleCommand, printed
 
 if TYPE_CHECKING:
@@ -25,15 +27,15 @@ UNRESOLVED = "\ufffc"
 MOST_WORD = 20_000
 MOST_WORDS_READ = 50_000
 """Words and operators of a script with all rounds and calls; the rest is not read."""
+LETTERS_A_WORD = 100
+"""Letters of a file, or of a loop, that cost as much as a word."""
+MOST_INSIDE = 12
+"""Expansions within one another."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=", re.DOTALL)
 OPERATORS = ("&&", "||", ";;", "|&", "&>>", "&>", ">>", "<<<", "<<-", "<<", ">&", "<&", ">|", ";", "|", "&", ">", "<", "(", ")")
 ENDS = frozenset(("\n", "&&", "||", ";;", ";", "|", "|&", "&", "(", ")"))
-PARAMETER = re.compile(r"([A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-])(\[[@*]\])?(?::?([-+=?])(.*))?", re.DOTALL)
-ARRAY_ITEM = re.compile(r"([A-Za-z_]\w*)\[(-?\d{1,4}|(\$?\{?#\w+\[@\]\}? ?- ?1))\]|([A-Za-z_]\w*)\[@\]: -1")
 BLANK = re.compile(r"[ \t\n]")
-TRIMMED = re.compile(r"([A-Za-z_]\w*|\d)(##?|%%?)(.*)", re.DOTALL)
-MOST_TRIMMED = 4096
 
 
 @dataclass(slots=True)
@@ -41,6 +43,12 @@ class ReadingLimit:
     """What may still be read of a script: loops and functions that call one another multiply it."""
 
     words: int = MOST_WORDS_READ
+    reached: str = ""
+    """What keeps the rest of the script from being read, for people; empty where all of it is read."""
+    tests: int = 200
+    """Tests of files behind commands of which is asked whether they changed the file; the rest is not answered."""
+    inside: int = 0
+    """Expansions that stand within one another where the reader is."""
 
 
 @dataclass(slots=True)
@@ -49,9 +57,14 @@ class ShellState:
 
     variables: dict[str, str]
     arrays: dict[str, list[str]]
+    """Those that are written out from the first element to the last."""
     folder: str
     read: Callable[[str], str | None]
     launches: list[Launch] = field(default_factory=list)
+    tables: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Arrays of which elements were set one by one, by index or key; under `UNRESOLVED` what is not known of them."""
+    keyed: set[str] = field(default_factory=set)
+    """Names of arrays that keys and not numbers index: `declare -A`."""
     parameters: tuple[str, ...] = ()
     depth: int = 0
     exists: FileTest | None = None
@@ -61,6 +74,8 @@ class ShellState:
     """Where it runs; None for the host."""
     whole_job: bool = True
     """Whether the container is that of the whole job, which also runs what the batch script starts."""
+    read_table: Callable[[str], str | None] | None = None
+    """As `read`, for files whose lines commands choose from."""
     functions: dict[str, str] = field(default_factory=dict)
     """Their bodies by name."""
     called: set[str] = field(default_factory=set)
@@ -89,7 +104,8 @@ class Scanner:
         self.shell, self.text, self.at = shell, text, 0
         self.quote: Callable[[str], str] = protected if protecting else str
         self.waiting: list[tuple[str, bool]] = []  # delimiters of here-documents whose text comes behind this line
-        self.stdin = ""
+        self.whole = False
+        """Whether the words behind `:-` or `:+` were cut already."""
 
     def operator(self) -> str | None:
         """Return the operator that stands here, None where none does."""
@@ -134,12 +150,12 @@ class Scanner:
                 parts[-1] += self.quote(self.text[self.at + 1 : end])
                 self.at, quoted = end + 1, True
             elif letter == '"':
-                self._double(parts)
-                quoted = True
+                quoted = not self._double(parts) or quoted
             elif letter in "$`":
+                self.whole = False
                 values = self._expansion()
-                if cut and len(values) == 1 and BLANK.search(values[0]):
-                    values = values[0].split() or [""]
+                if cut and not self.whole and len(values) == 1 and (BLANK.search(values[0]) or "IFS" in self.shell.variables):
+                    values = self._fields(values[0]) or [""]
                 parts[-1] += values[0] if values else ""
                 parts += values[1:]
             else:
@@ -149,8 +165,15 @@ class Scanner:
                 parts[-1] = UNRESOLVED
         return parts if quoted or any(parts) else []
 
-    def _double(self, parts: list[str]) -> None:
+    def _fields(self, text: str) -> list[str]:
+        """Return the words into which a shell cuts what a variable holds."""
+        separators = self.shell.variables.get("IFS")
+        return text.split() if separators is None else cut_fields(text, separators)
+
+    def _double(self, parts: list[str]) -> bool:
+        """Add what stands between double quotes, and tell whether it is an array without elements, which is no word."""
         self.at += 1
+        vanished = False
         while self.at < len(self.text) and self.text[self.at] != '"':
             letter = self.text[self.at]
             if letter == "\\" and self.text[self.at + 1 : self.at + 2] in tuple('"\\$`\n'):
@@ -158,44 +181,119 @@ class Scanner:
                 self.at += 2
             elif letter in "$`":
                 alone = not parts[-1] and self.text[self.at - 1] == '"'
-                values = self._expansion()
+                values = self._expansion(quoted=True)
                 if not (alone and self.text[self.at : self.at + 1] == '"'):
                     values = [" ".join(values)]  # as in `bash -c "… ${ARGS[*]}"`
                 values = [self.quote(value) for value in values]
+                vanished = not values
                 parts[-1] += values[0] if values else ""
                 parts += values[1:]
             else:
                 parts[-1] += self.quote(letter)
                 self.at += 1
         self.at += 1
+        return vanished and not parts[-1]
 
-    def _expansion(self) -> list[str]:
-        """Return the values of what begins here with `$` or a backquote."""
+    def _expansion(self, *, quoted: bool = False) -> list[str]:
+        """Return the values of what begins here with `$` or a backquote, and move behind it."""
+        limit = self.shell.limit
+        limit.inside += 1
+        values = self._expanded(quoted=quoted) if limit.inside <= MOST_INSIDE else [UNRESOLVED]
+        self.at = self.at if limit.inside <= MOST_INSIDE else len(self.text)
+        limit.inside -= 1
+        return values
+
+    def _expanded(self, *, quoted: bool) -> list[str]:
         text = self.text
         if text[self.at] == "`":
             end = text.find("`", self.at + 1)
             inside = text[self.at + 1 : end if end >= 0 else len(text)]
             self.at = end + 1 if end >= 0 else len(text)
-            return [self._substituted(inside) if self.shell.view is not None else UNRESOLVED]
+            return [self.substituted(inside)]
         follows = text[self.at + 1 : self.at + 2]
         if follows in ("(", "{"):
             end = matching_bracket(text, self.at + 1)
             inside = text[self.at + 2 : end]
             self.at = end + 1
-            return [self._substituted(inside)] if follows == "(" else self._parameter(inside)
+            if follows == "{":
+                return expanded(self, inside, quoted=quoted)
+            counts = inside.startswith("(") and matching_bracket(inside, 0) == len(inside) - 1
+            return [self.number(inside[1:-1]) if counts else self.substituted(inside)]
         match = NAME.match(text, self.at + 1) or re.compile(r"[0-9@*#?$!]").match(text, self.at + 1)
         if match is None:
             self.at += 1
             return ["$"]
         self.at = match.end()
-        return self._parameter(match.group())
+        return expanded(self, match.group(), quoted=quoted)
 
-    def _substituted(self, command: str) -> str:
+    def number(self, expression: str) -> str:
+        """Return the value of an arithmetic expression, UNRESOLVED where that cannot be told."""
+        try:
+            return str(arithmetic(self, expression))
+        except Unresolved:
+            return UNRESOLVED
+
+    def deeper(self, text: str, *, protecting: bool = False) -> Scanner:
+        """Return a scanner of a text that stands inside this one."""
+        return Scanner(self.shell, text, protecting=protecting)
+
+    def words(self) -> list[str]:
+        """Return all words of the text."""
+        words: list[str] = []
+        while self.at < len(self.text):
+            self.blank()
+            before = self.at
+            words += self.word() if self.at < len(self.text) else []
+            self.at = max(self.at, before + 1)
+        return words
+
+    def unquoted(self) -> str:
+        """Return the text as one word, without its quotes."""
+        return " ".join(self.words())
+
+    def filled_pattern(self) -> str:
+        """Return the first word of the text, a pattern."""
+        return "".join(self.word())
+
+    def filled(self) -> str:
+        """Return the text with all that begins with `$` filled in, as between double quotes."""
+        parts: list[str] = []
+        while self.at < len(self.text):
+            letter = self.text[self.at]
+            if letter in "$`":
+                parts.append(" ".join(self._expansion(quoted=True)))
+            else:
+                parts.append("" if letter == '"' else letter)
+                self.at += 1
+        return "".join(parts)
+
+    def chosen(self, value: str) -> str:
+        """Return an element of an array; where it is a file that the script found in a folder, note that."""
+        if value and UNRESOLVED not in value and self.shell.view is not None:
+            path = joined_path(self.shell.folder, value)
+            if path in self.shell.view.matched:
+                self.shell.view.origins.add(path)
+        return value
+
+    def _may_change(self, path: str) -> bool:
+        """Tell whether a command before this one may change what lies at an absolute path."""
+        self.shell.limit.tests -= bool(self.shell.launches)
+        return self.shell.limit.tests < 0 or may_have_changed(self.shell.launches, path, self.shell.read)
+
+    def _counting_read(self, path: str) -> str | None:
+        """Return a file's text; its length counts as words that were read."""
+        text = (self.shell.read_table or self.shell.read)(path)
+        self.shell.limit.words -= len(text or "") // LETTERS_A_WORD
+        return text if self.shell.limit.words > 0 else None
+
+    def substituted(self, command: str) -> str:
         """Return what a command prints as far as that can be worked out, else UNRESOLVED."""
-        if self.shell.view is not None and self.shell.container is None:
+        if self.shell.container is None:
             commands = simple_commands(self.shell, command)
-            folder, view, read = self.shell.folder, self.shell.view, self.shell.read
-            shown = printed(commands, folder=folder, view=view, read=read) if commands and UNRESOLVED not in folder else None
+            folder, view, read = self.shell.folder, self.shell.view or FolderView.closed(), self._counting_read
+            shown = None
+            if commands and UNRESOLVED not in folder:
+                shown = printed(commands, folder=folder, view=view, read=read, changes=self._may_change)
             if shown is not None:
                 view.origins.update(shown.origins if shown.looked else ())
                 return shown.text
@@ -213,68 +311,17 @@ class Scanner:
             return {"realpath": joined_path(self.shell.folder, value), "dirname": str(path.parent), "basename": path.name}[words[0]]
         return UNRESOLVED
 
-    def _parameter(self, inside: str) -> list[str]:
-        match = PARAMETER.fullmatch(inside)
-        if match is None:
-            known = next((text for text in (self._of_array(inside), self._trimmed(inside)) if text is not None), UNRESOLVED)
-            return [known]
-        name, array, kind, other = match.groups()
-        if array:
-            return list(self.shell.arrays.get(name, ())) or self._parameter(name)
-        if name in ("@", "*"):
-            return list(self.shell.parameters)
-        value = self._value(name)
-        if kind is None:
-            return [UNRESOLVED if value is None else value]
-        alternative = "".join(Scanner(self.shell, other or "").word()) if other else ""
-        if kind in "-=":
-            return [value if value else alternative]
-        if kind == "+":
-            return [alternative if value else ""]
-        return [value if value is not None else UNRESOLVED]
-
-    def _of_array(self, inside: str) -> str | None:
-        """Return `${A[2]}` and `${A[-1]}`; None for anything else."""
-        match = ARRAY_ITEM.fullmatch(inside)
-        held = self.shell.arrays.get(match[1] or match[4]) if match is not None else None
-        if match is None or held is None or any(UNRESOLVED in one for one in held):
-            return None
-        place = -1 if match[3] or match[4] else int(match[2])
-        chosen = held[place] if -len(held) <= place < len(held) else ""
-        if chosen and self.shell.view is not None:
-            self.shell.view.origins.add(joined_path(self.shell.folder, chosen))
-        return chosen
-
-    def _trimmed(self, inside: str) -> str | None:
-        """Return `${X##*/}`, `${X%.pt}` and their like; None for anything else."""
-        match = TRIMMED.fullmatch(inside)
-        value = self._value(match[1]) if match is not None else None
-        if match is None or value is None or UNRESOLVED in value or len(value) > MOST_TRIMMED:
-            return None
-        pattern = "".join(Scanner(self.shell, match[3], protecting=True).word())
-        lengths = range(len(value) + 1) if len(match[2]) == 1 else range(len(value), -1, -1)
-        for length in lengths:
-            cut = value[:length] if match[2][0] == "#" else value[len(value) - length :]
-            if name_matches(cut, pattern):
-                return value[length:] if match[2][0] == "#" else value[: len(value) - length]
-        return value
-
-    def _value(self, name: str) -> str | None:
-        if name.isdecimal():
-            number = int(name)
-            return self.shell.parameters[number - 1] if 0 < number <= len(self.shell.parameters) else None
-        if name in self.shell.arrays:
-            return (self.shell.arrays[name] or [""])[0]
-        return self.shell.variables.get(name)
-
 
 def matching_bracket(text: str, start: int) -> int:
     """Return where the bracket that opens at `start` closes; the end of the text where it does not."""
     pairs = {"(": ")", "{": "}"}
     close, depth, quote = pairs[text[start]], 0, ""
-    for at in range(start, len(text)):
+    at = start
+    while at < len(text):
         letter = text[at]
-        if quote:
+        if letter == "\\" and quote != "'":
+            at += 1
+        elif quote:
             quote = "" if letter == quote else quote
         elif letter in "'\"":
             quote = letter
@@ -284,6 +331,7 @@ def matching_bracket(text: str, start: int) -> int:
             depth -= 1
             if not depth:
                 return at
+        at += 1
     return len(text)
 
 
@@ -293,6 +341,7 @@ def simple_commands(shell: ShellState, command: str) -> list[SimpleCommand] | No
     commands: list[SimpleCommand] = []
     words: list[str] = []
     joint = reads = ""
+    given: str | None = None
     while True:
         scanner.blank()
         operator = scanner.operator() if scanner.at < len(command) else ";"
@@ -306,36 +355,26 @@ def simple_commands(shell: ShellState, command: str) -> list[SimpleCommand] | No
         if operator in ("|", "&&", "||", ";", "\n"):
             if any(UNRESOLVED in word for word in words):
                 return None
-            commands += [SimpleCommand(tuple(words), joint, reads)] if words else []
-            words, reads, joint = [], "", operator if operator != "\n" else ";"
+            words = words or (["cat"] if reads else [])  # `$(< file)`
+            commands += [SimpleCommand(tuple(words), joint, reads, given)] if words else []
+            words, reads, given, joint = [], "", None, operator if operator != "\n" else ";"
             if beginning >= len(command):
                 return commands
             continue
-        if operator not in (">", ">>", "&>", "<", ">&"):
+        if operator not in (">", ">>", "&>", "<", ">&", "<<<"):
             return None
         if words and words[-1] in ("1", "2") and command[beginning - 1 : beginning].isdecimal():
             words.pop()
         scanner.blank()
-        target = plain("".join(scanner.word())) if scanner.at < len(command) else ""
+        target = plain(" ".join(scanner.word(cut=False))) if scanner.at < len(command) else ""
+        if UNRESOLVED in target:
+            return None
         if operator == "<":
             reads = target
+        elif operator == "<<<":
+            given = target
         elif target != "/dev/null" and not target.isdecimal():
             return None
-
-
-def globbed(shell: ShellState, words: list[str]) -> list[str]:
-    """Return words as a shell hands them on: patterns, whose quoted characters are protected, become the paths that they mean."""
-    found: list[str] = []
-    for word in words:
-        if shell.view is None or not MAGIC.search(word):
-            found.append(plain(word))
-            continue
-        try:
-            first, second = (shell.view.matching(word, shell.folder, order) for order in (by_bytes, by_letters))
-        except Unresolved:
-            first, second = [UNRESOLVED], [UNRESOLVED]
-        found += (first if first == second else [UNRESOLVED]) or [plain(word)]
-    return found
 
 
 def here_document(scanner: Scanner, delimiter: str) -> str:
@@ -352,41 +391,22 @@ def here_document(scanner: Scanner, delimiter: str) -> str:
     return "\n".join(lines)
 
 
-def assign(scanner: Scanner, *, sure: bool) -> bool:
-    """Make the assignment that begins here, if one does; one before a command on the same line counts for the rest as well.
-
-    One that a run may pass over leaves a value that nobody can tell, unless it changes nothing.
-    """
-    match = ASSIGNMENT.match(scanner.text, scanner.at)
-    if match is None:
-        return False
-    name, adds = match.group(1), bool(match.group(2))
-    scanner.at = match.end()
-    shell = scanner.shell
-    if scanner.at < len(scanner.text) and scanner.text[scanner.at] == "(":
-        values = _items(scanner)
-        held = shell.arrays.get(name, []) if adds else []
-        shell.arrays[name] = held + (values if sure else [UNRESOLVED])
-        return True
-    begins = scanner.at < len(scanner.text) and scanner.text[scanner.at] not in " \t\r\n;&|"
-    value = " ".join(scanner.word(cut=False)) if begins else ""
-    held_text = shell.variables.get(name, "") if adds else ""
-    changed = adds or value != shell.variables.get(name)
-    shell.variables[name] = held_text + (value if sure or not changed else UNRESOLVED)
-    return True
+def cut_fields(text: str, separators: str) -> list[str]:
+    """Return the fields of a text by the separators that `IFS` holds."""
+    if UNRESOLVED in separators:
+        return [UNRESOLVED]
+    if not separators:
+        return [text]
+    text = text.strip("".join(letter for letter in separators if letter in " \t\n"))
+    cut = re.split(field_end(separators), text) if text else []
+    return cut[:-1] if len(cut) > 1 and not cut[-1] else cut
 
 
-def _items(scanner: Scanner) -> list[str]:
-    """Return the values of the array whose bracket opens here, and move behind it."""
-    shell = scanner.shell
-    end = matching_bracket(scanner.text, scanner.at)
-    inner = Scanner(shell, scanner.text[scanner.at + 1 : end], protecting=shell.view is not None)
-    values: list[str] = []
-    while inner.at < len(inner.text):
-        inner.blank()
-        before = inner.at
-        if inner.at < len(inner.text) and inner.text[inner.at] != "\n":
-            values += globbed(shell, inner.word())
-        inner.at = max(inner.at, before + 1)
-    scanner.at = end + 1
-    return values
+def field_end(separators: str) -> str:
+    """Return the pattern of what ends a field by the separators that `IFS` holds, at least one."""
+    blanks = "".join(re.escape(letter) for letter in separators if letter in " \t\n")
+    others = "".join(re.escape(letter) for letter in separators if letter not in " \t\n")
+    if not others:
+        return f"[{blanks}]+"
+    around = f"[{blanks}]*" if blanks else ""
+    return f"{around}[{others}]{around}" + (f"|[{blanks}]+" if blanks else "")

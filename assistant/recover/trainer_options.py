@@ -1,14 +1,17 @@
-"""How Megatron-LM and its kin, torchtitan, NeMo and Composer resume: by options, and by calls in the source of a program."""
+"""How Megatron-LM and its kin, torchtitan, NeMo, Composer and nanoGPT resume: by options, and by calls in their source."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from assistant.recover.checkpoints.save_options import is_torchtitan
 from assistant.recover.job_program import JobProgram
+from assistant.recover.restart import takes_arguments
 from assistant.recover.resume_means import NO, ResumeMeans, ResumeWay
-from assistant.recover.trainer_source import SourceCall, TrainerSource
+from assistant.recover.trainer_source import UNKNOWN, SourceCall, TrainerSource
 
 MEGATRON_PROGRAM = re.compile(r"pretrain_(?:gpt|bert|t5|mamba|vlm|retro|ict|vision_\w+)\.py")
 """Training programs that Megatron-LM ships."""
@@ -17,6 +20,7 @@ COUNTS_ANEW = ("finetune", "reset_iteration")
 
 Source: NVIDIA/Megatron-LM, training/checkpointing.py, load_checkpoint(): `if args.finetune or release: iteration = 0`.
 """
+RESUMES_NANOGPT = "--init_from=resume"
 OVER_ITSELF = "its old checkpoints and the tracker are written over"
 
 
@@ -91,3 +95,31 @@ def _source_of(program: JobProgram, call: SourceCall) -> TrainerSource | None:
 def file_name(source: TrainerSource) -> str:
     """Return the name of a program's file, for people."""
     return PurePosixPath(source.path).name
+
+
+def argued(way: ResumeWay, script: str, programs: Sequence[JobProgram]) -> ResumeWay:
+    """Return that a program which begins anew goes on by one argument, where its source proves that and the script passes it on.
+
+    Source: karpathy/nanoGPT, train.py and configurator.py: `--init_from=resume` behind all else decides, and loads `ckpt.pt`.
+    """
+    program = programs[0] if len(programs) == 1 else None
+    if way.means is not ResumeMeans.NONE or program is None or program.source is None or not nanogpt(program):
+        return way
+    text = program.source.text
+    configured = re.search(r"exec\(open\(['\"]configurator\.py['\"]\)", text) or "init_from" in program.source.options
+    loads = re.search(r"init_from\s*==\s*['\"]resume['\"]", text) and re.search(r"['\"/]ckpt\.pt['\"]", text)
+    if not configured or not loads or not takes_arguments(script, program.launch.program):
+        return way
+    by = f"{RESUMES_NANOGPT}, which Nightshift puts behind its command line: {way.by}"
+    return replace(way, means=ResumeMeans.ARGUMENT, by=by, prefix="ckpt.pt", argument=RESUMES_NANOGPT, destroys="")
+
+
+def nanogpt(program: JobProgram) -> ResumeWay | None:
+    """Return what `init_from` of nanoGPT and its kin says; None where a program has none."""
+    option = program.option("init_from")
+    named = program.source.named("init_from") if program.source is not None else UNKNOWN
+    value = option.value if option is not None else named if isinstance(named, str) else None
+    if value is None or not re.fullmatch(r"scratch|resume|gpt2[\w-]*", value):
+        return None
+    by = option.where if option is not None else f"init_from in {program.name}"
+    return ResumeWay(ResumeMeans.NEWEST if value == "resume" else ResumeMeans.NONE, f"{by} is {value}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import tomllib
 import zipfile
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from assistant.recover.checkpoints.layout import could_be_checkpoint, counts_ste
 from assistant.recover.checkpoints.names import is_rolling, number_in, run_prefix
 from assistant.recover.checkpoints.search import SaveState, search_checkpoints
 from assistant.recover.job_program import programs_of
+from assistant.recover.restart import plan_restart
 from assistant.recover.resume import resume_way
 from assistant.recover.resume_means import ResumeMeans, ResumeWay
 from assistant.recover.resume_plan import resume_plan
@@ -173,3 +175,79 @@ def test_weights_of_an_unknown_name_are_no_proof_that_nothing_was_saved(tmp_path
     search = search_checkpoints(job("./trainer --save-dir ckpt\n", tmp_path), {}, (), now=NOW)
     assert search.state is SaveState.UNKNOWN
     assert not could_be_checkpoint("best.safetensors", folder=False)
+
+
+@pytest.mark.parametrize("names", ["ckpt_A.pt ckpt_B.pt", "even.pt odd.pt", "ckpt_0.pt ckpt_1.pt", "state_ping.pt state_pong.pt"])
+def test_of_two_files_written_in_turn_the_older_whole_one_is_chosen(names: str, tmp_path: Path) -> None:
+    for whole, torn in (names.split(), names.split()[::-1]):
+        save(tmp_path / whole, step=45)
+        save(tmp_path / torn, step=60, torn=True)
+        found = held(tmp_path)
+        assert {one.path.name for one in found.checkpoints if not one.healthy} == {torn}
+        choice = last_healthy(found, now=NOW)
+        assert choice.checkpoint is not None
+        assert (choice.checkpoint.path.name, choice.checkpoint.step) == (whole, 45)
+        assert torn in resume_plan(NEWEST, found, choice.checkpoint).refusal
+    save(tmp_path / names.split(maxsplit=1)[0], step=45)
+    save(tmp_path / names.split()[1], step=60)
+    assert {step for step, healthy in judged(tmp_path).values() if healthy} == {45, 60}
+
+
+NANO = """\
+import torch
+out_dir = 'out'
+init_from = 'scratch'
+exec(open('configurator.py').read())
+if init_from == 'resume':
+    checkpoint = torch.load(out_dir + '/ckpt.pt')
+torch.save({}, out_dir + '/ckpt.pt')
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "program", "argument"),
+    [
+        ("srun python train.py config.py\n", NANO, "--init_from=resume"),
+        ("exec python -u train.py \\\n  --out_dir=out 2>&1 | tee log.txt\n", NANO, "--init_from=resume"),
+        ("python train.py --init_from=gpt2-xl\n", NANO, "--init_from=resume"),
+        ("python train.py --init_from=resume\n", NANO, ""),  # it does so by itself
+        ("bash run.sh\n", NANO, ""),  # what is put behind a script's name may not reach the program
+        ("python train.py\npython sample.py\n", NANO, ""),  # it would reach another program
+        ("python train.py\n", NANO.replace("exec(", "print("), ""),  # it takes no such argument
+        ("python train.py\n", NANO.replace("'resume'", "'again'"), ""),
+        ("python train.py\n", NANO.replace("ckpt.pt", "last.pt"), ""),
+    ],
+)
+def test_nanogpt_goes_on_by_one_argument_where_that_is_proven(script: str, program: str, argument: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(program)
+    (tmp_path / "sample.py").write_text("import torch\n")
+    (tmp_path / "run.sh").write_text("python train.py\n")
+    save(tmp_path / "out" / "ckpt.pt", step=60)
+    nano = job(script, tmp_path)
+    way = resume_way(nano, programs_of(nano))
+    assert way.argument == argument
+    if not argument:
+        return
+    found = held(tmp_path / "out")
+    chosen = last_healthy(found, now=NOW).checkpoint
+    assert resume_plan(way, found, chosen).ready
+    assert nano.spec is not None
+    again = plan_restart(nano, nano.spec, chosen, attempt=1, tag="t", resume=way.argument)
+    assert again.environment["NIGHTSHIFT_ARGS"] == argument
+    assert "train.py" in next(line for line in again.script.replace("\\\n", " ").splitlines() if "${NIGHTSHIFT_ARGS:-}" in line)
+    second = replace(nano, spec=again)
+    way = resume_way(second, programs_of(second))
+    assert way.argument == argument
+    third = plan_restart(second, again, chosen, attempt=2, tag="t", resume=way.argument)
+    assert (third.script, third.environment["NIGHTSHIFT_ARGS"]) == (again.script, argument)
+
+
+def test_nanogpt_is_not_told_to_go_on_from_another_file(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(NANO)
+    save(tmp_path / "out" / "step_40.pt", step=40)
+    save(tmp_path / "out" / "ckpt.pt", step=60, torn=True)
+    nano = job("python train.py\n", tmp_path)
+    found = held(tmp_path / "out")
+    chosen = last_healthy(found, now=NOW).checkpoint
+    assert chosen is not None
+    assert "ckpt.pt" in resume_plan(resume_way(nano, programs_of(nano)), found, chosen).refusal

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
+import zipfile
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -346,3 +348,19 @@ def test_a_file_of_no_known_layout_in_the_folder_is_no_proof_that_nothing_was_sa
         chosen = choose_checkpoint(world.context, world.job)
         assert chosen["restart_from"] == begins, chosen["note"]
         assert ("step_5.weights" in chosen["note"]) is (begins == "")
+
+
+def test_a_program_that_begins_anew_is_given_the_argument_by_which_it_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import torch\nout_dir = 'out'\ninit_from = 'scratch'\nexec(open('configurator.py').read())\n"
+        "if init_from == 'resume':\n    torch.load(out_dir + '/ckpt.pt')\ntorch.save({}, out_dir + '/ckpt.pt')\n"
+    )
+    (tmp_path / "nano").mkdir()
+    with zipfile.ZipFile(tmp_path / "nano" / "ckpt.pt", "w") as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps({"iter_num": 40}))
+    world = World(tmp_path, script="srun python train.py --out_dir=nano 2>&1 | tee train.log\n").passes(60)
+    made = resubmit_job(world.context, world.job)
+    new = world.cluster.job(made["job"])
+    assert new.spec is not None
+    assert (made["step"], new.spec.environment["NIGHTSHIFT_ARGS"]) == (40, "--init_from=resume")
+    assert "--out_dir=nano ${NIGHTSHIFT_ARGS:-} 2>&1" in new.spec.script

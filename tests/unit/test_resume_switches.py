@@ -58,8 +58,8 @@ PROGRAMS = {
         'more=""\nif [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ]; then more="--resume"; fi\npython train.py $more',
         NONE,
     ),
-    "given behind a test": (UNDER_THE_SWITCH, '[ -n "$AGAIN" ] && more=--resume\npython train.py $more', NONE),
-    "given in a case": (UNDER_THE_SWITCH, "case $1 in again) more=--resume;; esac\npython train.py $more", NONE),
+    "given behind a test": (UNDER_THE_SWITCH, '[ -n "$AGAIN" ] && more=--resume\npython train.py $more', UNKNOWN),
+    "given in a case": (UNDER_THE_SWITCH, "case $1 in again) more=--resume;; esac\npython train.py $more", UNKNOWN),
     "two starts of one program": (
         UNDER_THE_SWITCH,
         'if [ "$AGAIN" = 1 ]; then\n  python train.py --resume\nelse\n  python train.py\nfi',

@@ -8,6 +8,7 @@ import subprocess
 import tomllib
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ import pytest
 from assistant.records import Job, JobSpec, JobState
 from assistant.recover.batch_script import launches_of
 from assistant.recover.checkpoints.inventory import inventory
-from assistant.recover.job_program import _listed, programs_now, programs_of
+from assistant.recover.job_program import FileReader, programs_now, programs_of, saves_nothing
+from assistant.recover.job_reading import read_script
+from assistant.recover.owner_looks import listed_folder
 from assistant.recover.resume import resume_way
 from assistant.recover.resume_plan import ResumePlan, resume_plan
 from assistant.recover.shell_folders import FolderView
@@ -45,7 +48,7 @@ def rounds(folder: Path, script: str) -> Iterator[str]:
     """Yield what the script chooses, then what it would choose if that were not there, and so on."""
     hidden: frozenset[str] = frozenset()
     while True:
-        view = FolderView(lambda path: _listed("", path), hidden)
+        view = FolderView(lambda path: listed_folder("", path), hidden)
 
         def read(path: str) -> str | None:
             return Path(path).read_text() if Path(path).is_file() else None
@@ -153,3 +156,192 @@ def test_what_would_be_loaded_otherwise_is_left_to_a_person(looks: str, words: s
     plan, sentence = planned(tmp_path, f"{looks}\n{LAUNCH}", 40)
     assert words in plan.refusal + sentence, plan
     assert plan.refusal
+
+
+TASKS: dict[str, Any] = tomllib.loads((FILE.parent / "array_tasks.toml").read_text("utf-8"))
+TASK = {"SLURM_ARRAY_TASK_ID": "2", "SLURM_ARRAY_JOB_ID": "90", "SLURM_JOB_ID": "90"}
+
+
+def task_folder(folder: Path) -> None:
+    for name, text in TASKS["files"].items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def task_starts(folder: Path, script: str, *, looking: bool) -> list[list[str]]:
+    """Return the words of each `run` of a script, with or without a view of folders."""
+    launches = launches_of(
+        script,
+        environment=TASK,
+        work_dir=str(folder),
+        read=lambda path: Path(path).read_text() if Path(path).is_file() else None,
+        exists=(lambda letter, path: None) if looking else None,
+        view=FolderView(lambda path: listed_folder("", path)) if looking else None,
+    )
+    return [list(launch.words[1:]) for launch in launches if launch.words[0] == "run"]
+
+
+@pytest.mark.parametrize("case", TASKS["case"], ids=lambda case: case["script"].strip().splitlines()[-1])
+def test_what_a_task_of_an_array_starts_is_worked_out(case: dict[str, Any], tmp_path: Path) -> None:
+    task_folder(tmp_path)
+    assert task_starts(tmp_path, case["script"], looking=True) == case["starts"]
+    blind = task_starts(tmp_path, case["script"], looking=False)
+    if case.get("only_looking"):
+        assert any(UNRESOLVED in word for words in blind for word in words)
+    else:
+        assert blind == case["starts"]
+
+
+@pytest.mark.parametrize("case", TASKS["case"], ids=lambda case: case["script"].strip().splitlines()[-1])
+def test_bash_starts_the_same_in_a_task(case: dict[str, Any], tmp_path: Path) -> None:
+    task_folder(tmp_path)
+    ran = subprocess.run(
+        ["bash", "-c", 'run() { printf "%s\\0" "$#" "$@"; }\n' + case["script"]],
+        cwd=tmp_path,
+        env={**TASK, "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    starts, rest = [], ran.stdout.split("\0")[:-1]
+    while rest:
+        end = 1 + int(rest[0])
+        starts.append(rest[1:end])
+        rest = rest[end:]
+    assert starts == case["starts"]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "LR=old\nread LR < nothing.txt\nrun $LR",
+        "i=0\nwhile [ $i -lt 3 ]; do i=$((i+1)); done\nrun $i",
+        "LR=old\ntail -1 lrs.txt | while read LR; do run $LR; done",
+        "[ -e $UNKNOWN ] && declare -x LR=1 || true\nrun $LR",
+        "LR=1\n[ $UNKNOWN = 1 ] && export LR=2\nrun $LR",
+        "A=(1 2)\nA[$UNKNOWN]=3\nrun ${A[0]}",
+        "case $UNKNOWN in a) LR=1;; *) LR=2;; esac\nrun $LR",
+        "A=($UNKNOWN b)\nrun ${A[1]}",
+        "run $((1 / 0))",
+        "L1=(a b)\ndeclare -n R=L1\nrun ${R[0]}",
+        "read A <<END\n$HOMEX\nEND\nrun $A",
+        "run $((UNKNOWN + 1))",
+        "for ((i=0; i<2; i++)); do run $i; done",
+        "while [ $# -gt 0 ]; do case $1 in a) X=1;; esac; shift; done\nrun $X",
+        "run $(awk 'BEGIN { print 3 }')",
+        "run $(cat one.txt)",  # a note of one line may be written by a run
+    ],
+)
+def test_what_only_a_run_tells_is_not_made_up(script: str, tmp_path: Path) -> None:
+    task_folder(tmp_path)
+    starts = task_starts(tmp_path, script, looking=False)
+    assert starts
+    assert all(UNRESOLVED in " ".join(words) for words in starts), starts
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["$((" * 3000, "${A[" * 3000, "A[" + "${x}" * 400 + "=1\n", "((" * 2000 + "1", "x=$((" + "(" * 300 + "1" + ")" * 300 + "))",
+     "while :\n do i=$i\n" * 3000, "case a in\n" * 3000, "{1..9}" * 50, "for i in " + "{1..9}" * 50 + "; do :; done",
+     "A=(" + "[1]=" * 3000 + ")", "read -r " + "a " * 3000 + "<<< 'b'\n", "mkdir a\n[ -f a ] && b=1\n" * 1500, "( " * 3000],
+    ids=lambda text: text[:16],
+)  # fmt: skip
+def test_a_script_that_is_made_to_be_hard_is_read_to_an_end(text: str, tmp_path: Path) -> None:
+    looks: list[str] = []
+
+    def exists(letter: str, path: str) -> bool | None:
+        looks.append(path)
+        return None
+
+    launches_of(text, environment={}, work_dir=str(tmp_path), exists=exists)
+    assert len(looks) <= 50_000
+
+
+TRAINER = (
+    "import argparse, torch\np = argparse.ArgumentParser()\np.add_argument('--resume', default=None)\np.add_argument('--out')\n"
+    "a = p.parse_args()\nif a.resume:\n    torch.load(a.resume)\ntorch.save(0, a.out + '/last.pt')\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "told"),
+    [
+        ("", True),
+        ("mkdir -p ckpt logs", True),
+        ("cp config.yaml ckpt/", True),
+        ("nvidia-smi; ls ckpt; du -sh ckpt", True),
+        ("python reads.py --data tok", True),
+        ("pip install -e .", True),
+        ("[ -f absent ] && rm -rf ckpt", True),
+        ("rm -f ckpt/last.pt", False),
+        ("rm -rf ckpt", False),
+        ("rm -f ckpt/*.pt", False),
+        ("mv ckpt/last.pt ckpt/old.pt", False),
+        ("cp backup/last.pt ckpt/", False),
+        ("rsync -a backup/ ckpt/", False),
+        ("ln -sfn run7 ckpt", False),
+        ("touch ckpt/last.pt", False),
+        ("echo 1 > ckpt/last.pt", False),
+        ("python reads.py --out ckpt", False),
+        ("python reads.py --out=ckpt", False),
+        ("python clears.py", False),
+        ("python -m unknown.stage", False),
+        ("srun -n 2 ./prepare --target ckpt/last.pt", False),
+        ("python - <<'END'\nimport os; os.remove('ckpt/last.pt')\nEND", False),
+    ],
+)
+def test_a_test_of_a_file_that_a_command_before_it_may_change_is_not_answered(before: str, told: bool, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAINER)
+    (tmp_path / "reads.py").write_text("import sys\nprint(open(sys.argv[-1]).read())\n")
+    (tmp_path / "clears.py").write_text("import shutil\nshutil.rmtree('ckpt')\n")
+    (tmp_path / "ckpt").mkdir()
+    (tmp_path / "ckpt" / "last.pt").write_text("x")
+    script = f'{before}\nif [ -f ckpt/last.pt ]; then R="--resume ckpt/last.pt"; fi\npython train.py --out ckpt $R\n'
+    spec = JobSpec("gpt", script, work_dir=tmp_path)
+    job = Job("7", "gpt", "", JobState.FAILED, "", (), None, tmp_path, None, None, None, 1, None, spec=spec)
+    program = programs_now(job, programs_of(job))[-1]
+    assert (UNRESOLVED not in " ".join(program.launch.words)) is told
+
+
+def test_what_lies_behind_the_part_of_a_script_that_is_read_is_unknown(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch\n")
+    script = "python train.py\n" + ": one two three four\n" * 9_000 + "rm -rf ckpt\n"
+    spec = JobSpec("gpt", script, work_dir=tmp_path)
+    job = Job("7", "gpt", "", JobState.FAILED, "", (), None, tmp_path, None, None, None, 1, None, spec=spec)
+    programs = programs_of(job)
+    assert programs[0].unread_behind
+    way = resume_way(job, programs)
+    assert "as far as its" in way.sentence
+    reading = read_script(script, work_dir=tmp_path, read=FileReader(""))
+    assert not reading.ready
+    assert any("as far as its" in gap.text for gap in reading.gaps)
+    assert not saves_nothing(replace(job, spec=replace(spec, script=script.partition("\n")[2])))
+    short = replace(job, spec=replace(spec, script="python train.py\n"))
+    assert not programs_of(short)[0].unread_behind
+
+
+@pytest.mark.parametrize(("changed_s", "folder"), [(-3600, "out/b"), (3600, None)])
+def test_a_table_that_was_changed_since_the_job_began_tells_nothing(changed_s: int, folder: str | None, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAINER)
+    (tmp_path / "names.txt").write_text("a\nb\n")
+    began = datetime.fromtimestamp(START, UTC)
+    os.utime(tmp_path / "names.txt", (START + changed_s, START + changed_s))
+    spec = JobSpec("gpt", "python train.py --out out/$(sed -n ${SLURM_ARRAY_TASK_ID}p names.txt)\n", work_dir=tmp_path)
+    job = Job("9_2", "gpt", "", JobState.FAILED, "", (), None, tmp_path, began, began, None, 1, None, spec=spec)
+    [program] = programs_of(job)
+    word = program.launch.words[-1]
+    assert (None if UNRESOLVED in word else word) == folder
+
+
+@pytest.mark.parametrize(
+    ("before", "means"),
+    [("", "newest"), ("rm -f ckpt/last.pt", "unknown"), ("python -m unknown.stage", "unknown"), ("mkdir -p ckpt", "newest")],
+)
+def test_a_test_inside_a_command_is_answered_as_one_before_it(before: str, means: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAINER)
+    (tmp_path / "ckpt").mkdir()
+    (tmp_path / "ckpt" / "last.pt").write_text("x")
+    script = f"{before}\npython train.py --out ckpt --resume $([ -f ckpt/last.pt ] && echo ckpt/last.pt || echo none)\n"
+    spec = JobSpec("gpt", script, work_dir=tmp_path)
+    job = Job("7", "gpt", "", JobState.FAILED, "", (), None, tmp_path, None, None, None, 1, None, spec=spec)
+    assert resume_way(job, programs_now(job, programs_of(job))[-1:]).means == means

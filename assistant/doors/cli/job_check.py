@@ -154,8 +154,9 @@ def checked_job(door: Door, job: Job) -> CheckedJob:
 def _place(door: Door, job: Job, search: CheckpointSearch, texts: list[str] | tuple[()]) -> Place | None:
     """Return the surest folder also where nothing was found in it."""
     from assistant.recover.checkpoints.place import checkpoint_place
+    from assistant.recover.job_program import programs_looking
 
-    return search.place or checkpoint_place(job, door.settings.checkpoints, texts, search.programs)
+    return search.place or checkpoint_place(job, door.settings.checkpoints, texts, programs_looking(job, search.programs))
 
 
 def _newest(search: CheckpointSearch) -> Checkpoint | None:
@@ -200,7 +201,9 @@ def _submission(engine: Engine, job: Job, checked: CheckedJob) -> str:
             return f"none: job {job.id} cannot be submitted again as it was: {spec.doubt}"
         if checked.first.startswith(REFUSED):
             return f"none: {checked.first.removeprefix(REFUSED)}"
-        again = plan_restart(job, spec, _newest(checked.search), attempt=attempt_of(spec) + 1, tag=PENDING_TAG)
+        argument = checked.reading.resume.argument
+        newest = _newest(checked.search)
+        again = plan_restart(job, spec, newest, attempt=attempt_of(spec) + 1, tag=PENDING_TAG, resume=argument)
         return "\n".join(submission_lines(engine.scheduler, job.id, again))
     except NightshiftError as error:
         return f"none: {error}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -105,6 +105,10 @@ UNNUMBERED = re.compile(
 COMPOSER_FILE = re.compile(r"ep\d{1,18}-ba\d{1,18}(?:-rank\d{1,9})?(?:\.pt)?$")
 ORBAX_FILE = re.compile(r"(?:^|/)(?:_CHECKPOINT_METADATA|_METADATA|manifest\.ocdbt|_sharding|commit_success\.txt)$")
 UNKNOWN_STEP = 0
+MOST_SLOTS = 4
+"""Numbers below it in a name may be those of files that are written in turn, and then count no steps."""
+SLOT = re.compile(r"[A-Da-d0-3]|even|odd|ping|pong|prev|previous|old|new|first|second|left|right|main|alt", re.IGNORECASE)
+"""Words by which two files differ that are written in turn."""
 """Stands for the step of a file that tells it neither in its name nor in its content; such a file is never healthy."""
 PLAIN_FOLDER = re.compile(
     r"(?:[a-z]{1,40}[-_.=])?(?:global[-_]?)?(?:step|iter(?:ation)?|ep(?:och)?|batch|ckpt|checkpoint|snapshot|save)s?[-_=.]?\d{1,18}(?:[-_].{0,100})?",
@@ -187,6 +191,7 @@ def entries(folder: Path, *, depth: int = 3) -> list[Entry]:
     """
     children = [child for child in list_folder(folder) if child.name != SET_ASIDE]
     found = [entry for child in children if not _second_name(child) and (entry := _reachable_entry(child)) is not None]
+    found = [*map(_without_slot_number, found, [found] * len(found)), *_torn_slots(children, found)]
     found = _joined_ranks(found)
     found += [entry for slot in _slots(folder) if (entry := _snapshot(slot)) is not None]
     if not found:
@@ -199,6 +204,31 @@ def entries(folder: Path, *, depth: int = 3) -> list[Entry]:
         # epochs and steps cannot be put in one order
         found = [replace(entry, step=UNKNOWN_STEP) if entry.format is Format.EPOCHS else entry for entry in found]
     return sorted(found, key=lambda entry: (entry.step, entry.temporary, "-last" not in entry.path.name, entry.path.name))
+
+
+def _torn_slots(children: Sequence[Path], found: Sequence[Entry]) -> list[Entry]:
+    """Return files that are written in turn with a checkpoint of the folder, as `ckpt_b.pt` with `ckpt_a.pt`, and tell no step."""
+    slots = {_slot_form(entry.path.name) for entry in found if entry.format is Format.PLAIN}
+    known = {entry.path for entry in found}
+    torn = [child for child in children if child not in known and _slot_form(child.name) in slots and not is_folder(child)]
+    return [Entry(child, UNKNOWN_STEP, Format.PLAIN, {child.name: _stat(child)}) for child in torn]
+
+
+def _without_slot_number(entry: Entry, found: Sequence[Entry]) -> Entry:
+    """Return a checkpoint without its step where that numbers a slot: another one of its form tells another step inside."""
+    number = step_in_name(entry.path.name)
+    if entry.format is not Format.PLAIN or number is None or entry.step != number or number >= MOST_SLOTS:
+        return entry
+    form = _slot_form(entry.path.name)
+    others = [one for one in found if one.path != entry.path and _slot_form(one.path.name) == form]
+    inside = any(step_in_name(one.path.name) not in (None, one.step) for one in others)
+    return replace(entry, step=UNKNOWN_STEP) if inside else entry
+
+
+def _slot_form(name: str) -> tuple[str, ...]:
+    """Return a name with the word left out by which two files that are written in turn differ; its own where it has none."""
+    parts = re.split(r"([._-])", name)
+    return tuple("*" if SLOT.fullmatch(part) else part for part in parts) if name.endswith(SUFFIXES) else (name, "")
 
 
 def _reachable_entry(path: Path) -> Entry | None:
@@ -269,7 +299,10 @@ def _file_entry(path: Path, name: str) -> Entry | None:
         layout = Format.COMPOSER if COMPOSER_FILE.match(name) else Format.PLAIN
     numbered = step_in_name(name)
     step = numbered if names_step(name) else None
-    asked = step is None and (name.endswith(".ckpt") or says_epoch(name) or _replaced(name) or numbered is None)
+    # `ckpt_0.pt` and `ckpt_1.pt` may be slots that are written in turn
+    asked = step is None and (
+        name.endswith(".ckpt") or says_epoch(name) or _replaced(name) or numbered is None or numbered < MOST_SLOTS
+    )
     if asked and not name.endswith((".npz", ".bin", ".safetensors", ".pkl", ".msgpack")):
         step = step_inside(path)
         if step is None and numbered is None and (epoch := epoch_inside(path)) is not None:

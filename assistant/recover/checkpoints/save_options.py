@@ -129,8 +129,9 @@ def _of_program(program: JobProgram) -> Iterator[tuple[str, str]]:
     folder = program.option("checkpoint.folder", "checkpoint.checkpoint_folder")
     dump = program.option("job.dump_folder", "dump_folder")
     known = folder is not None and dump is not None
-    # torchtitan: two parts, with defaults, which a configuration that cannot be read may replace
-    if is_torchtitan(program) and (known or not program.unread("job.config_file")):
+    # torchtitan and programs made from it: two parts, with defaults, which a configuration that cannot be read may replace
+    of_its_form = program.option("job.dump_folder") is not None and program.option(*TORCHTITAN_OWN) is not None
+    if known or ((is_torchtitan(program) or of_its_form) and not program.unread("job.config_file")):
         above, below = dump.value if dump else "outputs", folder.value if folder else "checkpoint"
         yield str(PurePosixPath(above) / below), _how(folder or dump, program, "torchtitan's default")
     for folder_option in installed_folders(program):

@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 
@@ -22,7 +22,8 @@ from assistant.recover.checkpoints.names import SUFFIXES, Unit, number_in
 from assistant.recover.checkpoints.ownership import own_checkpoints
 from assistant.recover.checkpoints.place import Place, checkpoint_places, last_saved, process_places
 from assistant.recover.checkpoints.save_options import save_folders
-from assistant.recover.job_program import JobProgram, programs_now, programs_of, saves_nothing
+from assistant.recover.job_program import JobProgram, programs_looking, programs_now, programs_of, saves_nothing
+from assistant.recover.owner_looks import CLOCKS_APART
 from assistant.recover.stages import Stage, Stages, failed_stage, running_now, stages_of, without_saves_of
 from assistant.untrusted import is_folder, list_folder, reading_as, status_of
 from assistant.watch.saves import tells_of_save
@@ -36,8 +37,6 @@ PROCESS_WALK_FOLDERS = 3
 """Folders below one another where a process was seen to write: what lies deeper, or beside it, is likely another run's."""
 MOST_PLACES = 12
 MOST_PROCESS_PLACES = 6
-CLOCKS_APART = timedelta(seconds=120)
-"""How far the clocks of a file server and of the scheduler may lie apart."""
 PASSED_OVER = re.compile(
     r"\.(?:git|hg|svn|cache|ipynb_checkpoints|venv|conda|tox|mypy_cache|pytest_cache|Trash)|__pycache__|node_modules|site-packages|"
     rf"venv|env|conda|miniconda3?|anaconda3?|wandb|mlruns|\.?snapshot|{SET_ASIDE}"
@@ -149,7 +148,12 @@ def _search(
 ) -> CheckpointSearch:
     """Return what lies where a job saves, whosever it is."""
     programs = tuple(programs_of(job))
-    places = checkpoint_places(job, settings, texts, programs)[:MOST_PLACES]
+    places = checkpoint_places(job, settings, texts, programs)
+    # what a script finds in folders now is no proof of where it saved
+    looked_up = checkpoint_places(job, settings, texts, programs_looking(job, programs))
+    places = [*[replace(one, sure=False) for one in looked_up if one.folder not in {own.folder for own in places}], *places][
+        :MOST_PLACES
+    ]
     stated = bool(places) and places[0].stated
     places = places[:1] if stated else places
     pipeline = stages_of(programs)
@@ -394,6 +398,8 @@ def _without(
         )
     if unreadable:
         return SaveState.UNKNOWN, f"whether job {job.id} saved is not known: {unreadable}"
+    if behind := next((one.unread_behind for one in programs if one.unread_behind), ""):
+        return SaveState.UNKNOWN, f"whether job {job.id} saved is not known: of its script {behind}"
     definite = [place for place in places if "log" not in place.how and place.sure]
     if definite:
         named = ", ".join(f"{place.folder} ({place.how})" for place in definite[:2])

@@ -1,0 +1,205 @@
+"""Commands of a shell that set its variables: `read`, `mapfile`, `let`, `printf -v`, `unset`, `set --`, `declare`. Nothing is run.
+
+What such a command sets and what cannot be told is `UNRESOLVED` afterwards: an older value would be wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from assistant.recover.shell_arithmetic import ASSIGNS
+from assistant.recover.shell_folders import Unresolved
+from assistant.recover.shell_listing import formatted
+from assistant.recover.shell_parameters import arithmetic, set_element
+from assistant.recover.shell_words import ASSIGNMENT, UNRESOLVED, Scanner, ShellState, cut_fields, field_end
+
+DECLARATIONS = frozenset(("export", "declare", "local", "readonly", "typeset"))
+NAME = re.compile(r"[A-Za-z_]\w*")
+_SIGNS = "|".join(re.escape(sign) for sign in ASSIGNS if sign != "=")
+ASSIGNED = re.compile(
+    rf"([A-Za-z_]\w*)\s*(?:\[[^\]]*\])?\s*(?:\+\+|--|{_SIGNS}|=(?!=))"
+    r"|(?:\+\+|--)\s*([A-Za-z_]\w*)"
+)
+"""Names that an arithmetic expression changes."""
+
+
+def set_variables(shell: ShellState, words: Sequence[str], *, given: str | None, separators: str | None, certain: bool) -> bool:
+    """Set what a command sets, and tell whether it is one of those.
+
+    Args:
+        shell: Takes the values.
+        words: Of the command, expanded.
+        given: What it reads; None where nothing is known of that.
+        separators: `IFS` where the command itself is given one.
+        certain: Whether a run surely comes to it; where not, what it sets is not known.
+    """
+    setting = BUILTINS.get(words[0]) if words else None
+    if setting is None:
+        return False
+    if words[0] == "read":
+        given = None if given is None else given.split("\n", 1)[0]
+        _read(shell, words[1:], given if certain else None, separators)
+    elif not certain:
+        _forget(shell, words)
+    else:
+        setting(shell, words[1:], given)
+    return True
+
+
+def arithmetic_command(shell: ShellState, expression: str, *, certain: bool) -> str:
+    """Make the assignments of `((…))`, and return its value; UNRESOLVED where that cannot be told."""
+    changed = {match[1] or match[2] for match in ASSIGNED.finditer(expression)}
+    if certain:
+        try:
+            return str(arithmetic(Scanner(shell, ""), expression))
+        except Unresolved:
+            pass
+    elif not changed:
+        return Scanner(shell, "").number(expression)
+    for name in changed:
+        set_scalar(shell, name, UNRESOLVED)
+    return UNRESOLVED
+
+
+def set_scalar(shell: ShellState, name: str, value: str) -> None:
+    """Set a variable, which is no array from here on."""
+    shell.arrays.pop(name, None)
+    shell.tables.pop(name, None)
+    shell.variables[name] = value
+
+
+def counted_in(body: str) -> set[str]:
+    """Return the names whose value in one round of a loop depends on the round before."""
+    names = {
+        match[1]
+        for match in re.finditer(r"(?<![\w$.{/-])([A-Za-z_]\w{0,80})(\+?)=([^\n;]{0,400})", body)
+        if match[2] or match[1] in re.findall(r"\w+", match[3])
+    }
+    for inside in re.finditer(r"\(\(([^\n]{0,400}?)\)\)|\blet\s+([^\n;]{0,400})", body):
+        names |= {match[1] or match[2] for match in ASSIGNED.finditer(inside[1] or inside[2])}
+    return names
+
+
+def declare(shell: ShellState, rest: Sequence[str], *, certain: bool) -> None:
+    """Make the assignments of `export`, `declare` and their like."""
+    keyed = any(re.fullmatch(r"-[a-zA-Z]*A[a-zA-Z]*", word) for word in rest)
+    # the name of another variable, which it stands for
+    certain = certain and not any(re.fullmatch(r"-[a-zA-Z]*n[a-zA-Z]*", word) for word in rest)
+    for word in rest:
+        match = ASSIGNMENT.match(word)
+        if match is not None:
+            value = word[match.end() :]
+            set_scalar(shell, match[1], value if certain or shell.variables.get(match[1]) == value else UNRESOLVED)
+        elif keyed and NAME.fullmatch(word):
+            shell.keyed.add(word)
+            shell.tables.setdefault(word, {})
+
+
+def _names(words: Sequence[str]) -> list[str]:
+    return [word for word in words if NAME.fullmatch(word)]
+
+
+def _forget(shell: ShellState, words: Sequence[str]) -> None:
+    """Know no more what a command sets to which a run may not come."""
+    if words[0] == "set" and "--" in words:
+        shell.parameters = (UNRESOLVED,)
+    names = _names(words[1:]) if words[0] in ("unset", "mapfile", "readarray") else []
+    names += [match[1] or match[2] for word in words[1:] for match in ASSIGNED.finditer(word)] if words[0] == "let" else []
+    names += [words[2].partition("[")[0]] if words[0] == "printf" and words[1:2] == ["-v"] and len(words) > 2 else []
+    for name in names:
+        set_scalar(shell, name, UNRESOLVED)
+
+
+def _read(shell: ShellState, words: Sequence[str], given: str | None, separators: str | None) -> None:
+    """Set what `read` sets from one line."""
+    array, names, waiting = "", [], list(words)
+    while waiting:
+        word = waiting.pop(0)
+        options = word[1:] if word.startswith("-") else ""
+        if options and options[-1] in "adinNptu":
+            value = waiting.pop(0) if waiting else ""
+            array = value if options[-1] == "a" else array
+            given = None if options[-1] in "dinNu" else given
+        elif not options:
+            names.append(word)
+        given = None if given is not None and "\\" in given and "r" not in "".join(words) else given
+    separators = separators if separators is not None else shell.variables.get("IFS", " \t\n")
+    if array:
+        set_scalar(shell, array, UNRESOLVED)
+        shell.arrays[array] = cut_fields(given, separators) if given is not None and UNRESOLVED not in given else [UNRESOLVED]
+        return
+    names = names or ["REPLY"]
+    if given is None or UNRESOLVED in given + separators:
+        values = [UNRESOLVED] * len(names)
+    else:
+        values = _shared_out(given, separators, len(names))
+    for name, value in zip(names, values, strict=True):
+        if NAME.fullmatch(name):
+            set_scalar(shell, name, value)
+
+
+def _shared_out(line: str, separators: str, count: int) -> list[str]:
+    """Return the fields of a line for a number of names; the last one takes all that is left."""
+    blanks = "".join(letter for letter in separators if letter in " \t\n")
+    rest = line.strip(blanks)
+    values: list[str] = []
+    between = field_end(separators) if separators else r"(?!)"
+    while len(values) < count - 1:
+        match = re.search(between, rest)
+        values.append(rest[: match.start()] if match else rest)
+        rest = rest[match.end() :] if match else ""
+    own = [letter for letter in separators if letter not in blanks]
+    if rest[-1:] in own and len(cut_fields(rest, separators)) == 1:
+        rest = rest[:-1]
+    return [*values, rest]
+
+
+def _mapfile(shell: ShellState, words: Sequence[str], given: str | None) -> None:
+    plain = [word for word in words if not word.startswith("-")]
+    name = plain[-1] if plain and NAME.fullmatch(plain[-1]) else "MAPFILE"
+    known = given is not None and UNRESOLVED not in given and list(words) in (["-t", name], ["-t"])
+    set_scalar(shell, name, UNRESOLVED)
+    lines = given.split("\n") if given is not None and known else [UNRESOLVED]
+    shell.arrays[name] = [Scanner(shell, "").chosen(line) for line in lines] if len(lines) == 1 else lines
+
+
+def _let(shell: ShellState, words: Sequence[str], _: str | None) -> None:
+    for word in words:
+        arithmetic_command(shell, word, certain=True)
+
+
+def _unset(shell: ShellState, words: Sequence[str], _: str | None) -> None:
+    for name in _names(words):
+        for held in (shell.variables, shell.arrays, shell.tables):
+            held.pop(name, None)
+
+
+def _set(shell: ShellState, words: Sequence[str], _: str | None) -> None:
+    if "--" in words:
+        shell.parameters = tuple(words[list(words).index("--") + 1 :])
+
+
+def _printf(shell: ShellState, words: Sequence[str], _: str | None) -> None:
+    if words[:1] != ["-v"] or len(words) < 3:
+        return
+    try:
+        value = formatted(words[2:])
+    except Unresolved:
+        value = UNRESOLVED
+    name, bracket, key = words[1].partition("[")
+    if bracket:
+        set_element(shell, name, key.removesuffix("]"), value)
+    else:
+        set_scalar(shell, name, value)
+
+
+BUILTINS: dict[str, Callable[[ShellState, Sequence[str], str | None], None]] = {
+    "read": lambda shell, words, given: _read(shell, words, given, None),
+    "mapfile": _mapfile,
+    "readarray": _mapfile,
+    "let": _let,
+    "unset": _unset,
+    "set": _set,
+    "printf": _printf,
+}
