@@ -27,6 +27,7 @@ from assistant.recover.resume_plan import resume_plan
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
 from assistant.tools._meant import must_be_alone_of_its_run, must_be_ours_to_restart, wait_until_alone
+from assistant.tools._suspects import away_from_suspects, without_nodes
 from assistant.tools.checkpoints import choose_checkpoint, resume_of, search_of
 from assistant.untrusted import is_folder, reading_as
 
@@ -78,7 +79,7 @@ def requeue_ended_job(
     spec = _spec(context, before, [*(exclude or ()), *(blamed or ())], not_all_of or ())
     problem = too_few_nodes(spec, scheduler.nodes())
     if problem:
-        raise ToolError(f"job {job} was not queued again: {problem}")
+        raise ToolError(f"job {job} was not queued again: {without_nodes(context, spec, problem)}")
     scheduler.requeue(job, exclude=spec.exclude, comment=spec.comment, hold=True)
     wait_until_alone(context, before)
     scheduler.release(job)
@@ -182,6 +183,7 @@ def _must_load(context: Context, job: Job, checkpoint: str) -> None:
 def _spec(context: Context, job: Job, exclude: Sequence[str], not_all_of: Sequence[str]) -> JobSpec:
     spec = job.spec or JobSpec(job.name, "", nodes=max(1, len(job.nodes)), partition=job.partition)
     spec = replace(spec, exclude=tuple(dict.fromkeys((*spec.exclude, *exclude))))
+    spec = away_from_suspects(context, spec)
     if not_all_of:
         spec = replace(spec, exclude=(*spec.exclude, *elsewhere(spec, not_all_of, context.scheduler.nodes())))
     held = is_held_by(job, context.tag)

@@ -33,6 +33,7 @@ from assistant.recover.resume_plan import resume_plan
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
 from assistant.tools._meant import is_of_run, must_be_decided_here, must_be_ours_to_restart, must_look_again
+from assistant.tools._suspects import away_from_suspects, without_nodes
 from assistant.tools.checkpoints import choose_checkpoint, resume_of, search_of
 from assistant.untrusted import reading_as
 
@@ -106,7 +107,7 @@ def resubmit_job(
     if first is not None:
         _look_again(context, claim, first, f"job {job} is not submitted again yet: job {first.id} of the same run waits held")
     if problem:
-        raise ToolError(f"job {job} was not submitted again: {problem}")
+        raise ToolError(f"job {job} was not submitted again: {without_nodes(context, plan.spec, problem)}")
     made = next((one for one in listed if _carries_tag(context.tag, one, plan.job)), None)
     if made is not None:
         raise ToolError(
@@ -387,6 +388,7 @@ def _plan(
         attempt=attempt_of(job.spec) + 1,
         tag=context.tag,
     )
+    spec = away_from_suspects(context, spec)
     if not_all_of:
         spec = replace(spec, exclude=(*spec.exclude, *elsewhere(spec, not_all_of, context.scheduler.nodes())))
     begin = f"from step {chosen.step}" if chosen is not None else "from the start"

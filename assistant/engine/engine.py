@@ -32,7 +32,7 @@ from assistant.engine.gather import (
 )
 from assistant.engine.lease import kept_lease
 from assistant.engine.leases import WATCH, Leases, Settled
-from assistant.engine.left_open import tidy_left_open
+from assistant.engine.left_open import outlives_incident, tidy_left_open
 from assistant.engine.outages import Outages, Turn, tried_by_restart
 from assistant.engine.process_looks import ProcessLooks
 from assistant.engine.requeues import RequeueRecords
@@ -220,10 +220,10 @@ class Engine:
             connection.execute("UPDATE properties SET value = value WHERE name = 'store_id'")
 
     def make_allowed(self) -> list[Outcome]:
-        """Make the calls that a person allowed in a door that did not go on with them, and that belong to no playbook."""
+        """Make the calls that a person allowed in a door that did not go on with them, and with which no playbook goes on."""
         self.troubles += tidy_left_open(self.store, self.gate, self.scheduler, self.watcher.held_jobs)
         outcomes = self.gate.review_approvals()
-        for call in self.store.allowed():
+        for call in [*self.store.allowed(), *filter(partial(outlives_incident, self), self.store.allowed_steps())]:
             try:
                 outcomes.append(self.gate.go_on(call.id))
             except (Denied, Parked, Unavailable, StoreBusy, UsageError) as error:
