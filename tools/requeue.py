@@ -20,12 +20,13 @@ from assistant.recover.checkpoints.inventory import inventory
 from assistant.recover.checkpoints.layout import step_in_name
 from assistant.recover.checkpoints.search import SaveState
 from assistant.recover.directives import read_directives
-from assistant.recover.identity import HELD_UNKNOWN, is_held_by
+from assistant.recover.identity import HELD_UNKNOWN, LEFT_BEHIND, is_held_by
 from assistant.recover.restart import ARGS, RESUME_FROM, SKIP_FROM, STEP, attempt_of, elsewhere, too_few_nodes
 from assistant.recover.resume_means import ResumeMeans
 from assistant.recover.resume_plan import resume_plan
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
+from assistant.tools._dependents import dependent_lines, move_dependents
 from assistant.tools._meant import must_be_alone_of_its_run, must_be_ours_to_restart, wait_until_alone
 from assistant.tools._suspects import away_from_suspects, without_nodes
 from assistant.tools.checkpoints import choose_checkpoint, resume_of, search_of
@@ -82,8 +83,10 @@ def requeue_ended_job(
         raise ToolError(f"job {job} was not queued again: {without_nodes(context, spec, problem)}")
     scheduler.requeue(job, exclude=spec.exclude, comment=spec.comment, hold=True)
     wait_until_alone(context, before)
+    waiting = move_dependents(context, job, job)
     scheduler.release(job)
-    return _answer(before, spec, checkpoint, chosen)
+    answer = _answer(before, spec, checkpoint, chosen)
+    return {**answer, "note": answer["note"] + waiting.text, LEFT_BEHIND: list(waiting.left_behind)}
 
 
 def _chosen(context: Context, job: Job, checkpoint: str) -> Chosen | None:
@@ -251,7 +254,7 @@ def requeueing_again(
     shown = context.scheduler.job(job)
     spec = _spec(context, shown, [*(exclude or ()), *(blamed or ())], not_all_of or ())
     lines = context.scheduler.command_lines("requeue", job, exclude=spec.exclude, comment=spec.comment, hold=True)
-    lines += context.scheduler.command_lines("release", job)
+    lines += (*dependent_lines(context, job, job), *context.scheduler.command_lines("release", job))
     chosen = _chosen(context, shown, checkpoint)
     begins = f" FROM[{chosen.path} step {chosen.step}]" if chosen is not None else ""
     return RenderedChange(lines, f"{shown.name} of {shown.user} under its own id: {spec.doubt or 'asked for'}{begins}")

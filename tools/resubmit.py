@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from assistant.errors import RestartPending, ToolError, Unavailable
-from assistant.ports import Dependents, ReadsBack
+from assistant.ports import ReadsBack
 from assistant.records import Checkpoint, Job, JobSpec, Risk, run_of, tag_of, tags_in
 from assistant.recover.checkpoints.inventory import examined, inventory
 from assistant.recover.checkpoints.search import SaveState, folder_moves
-from assistant.recover.identity import is_claim, is_withdrawn_claim, restart_of
+from assistant.recover.identity import LEFT_BEHIND, is_claim, is_withdrawn_claim, restart_of
 from assistant.recover.joblog import SkipWish, log_points, window_to_skip
 from assistant.recover.lost_environment import repeat_problem
 from assistant.recover.restart import (
@@ -32,6 +32,7 @@ from assistant.recover.restart import (
 from assistant.recover.resume_plan import resume_plan
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
+from assistant.tools._dependents import move_dependents
 from assistant.tools._meant import is_of_run, must_be_decided_here, must_be_ours_to_restart, must_look_again
 from assistant.tools._suspects import away_from_suspects, without_nodes
 from assistant.tools.checkpoints import choose_checkpoint, resume_of, search_of
@@ -118,7 +119,8 @@ def resubmit_job(
     new_job = _must_win(context, plan.job, new_job, {one.id for one in listed})
     _must_be_the_same(context, plan, new_job)
     context.scheduler.release(new_job)
-    return _answer(new_job, plan.spec, plan.note + _moved_dependents(context, job, new_job))
+    waiting = move_dependents(context, job, new_job)
+    return {**_answer(new_job, plan.spec, plan.note + waiting.text), LEFT_BEHIND: list(waiting.left_behind)}
 
 
 @resubmit_job.lookup
@@ -336,23 +338,6 @@ def planned(
     words += [f"without the data of steps {plan.skip.first} to {plan.skip.end - 1}"] if plan.skip else []
     words += [f"({plan.resumes})"] if plan.resumes else []
     return RenderedChange(submission_lines(scheduler, job, spec), " ".join(words))
-
-
-def _moved_dependents(context: Context, old: str, new: str) -> str:
-    """Let the jobs that wait for the old job wait for the new one, and say so; the submission stands whatever comes of it."""
-    if not isinstance(context.scheduler, Dependents):
-        return ""
-    said = []
-    try:
-        for waiting in context.scheduler.dependents(old):
-            try:
-                context.scheduler.move_dependent(waiting.id, old, new)
-                said.append(f"job {waiting.id} waits for it now")
-            except ToolError as error:
-                said.append(f"job {waiting.id} of {waiting.user} still waits for {old}: {error}")
-    except Unavailable as error:
-        said.append(f"whether other jobs wait for {old} is not known: {error}")
-    return "".join(f"; {one}" for one in said)
 
 
 def _plan(

@@ -17,7 +17,7 @@ from assistant.config import WatchSettings
 from assistant.engine import Engine
 from assistant.policy import Mode, load_policy
 from assistant.ports import SystemClock
-from assistant.records import IncidentState
+from assistant.records import IncidentState, JobState
 from assistant.recover import verify
 from assistant.wiring import build
 from tests.live.conftest import DevCluster, until
@@ -106,6 +106,33 @@ def test_an_afterok_chain_of_three_does_not_keep_the_first_from_coming_back(engi
     ended(engine, first)
     assert watched(engine, first, over).state is IncidentState.RECOVERED
     assert writers(owner) == [first, restarted(engine, first)]
+
+
+def test_what_waits_for_a_task_of_an_array_waits_for_its_restart(engine: Engine, owner: Owner) -> None:
+    owner.script("sweep.sh", "#SBATCH --array=1-2", "[ $SLURM_ARRAY_TASK_ID = 2 ] && N=60 || N=20",
+                 "srun python3 -u x.py --steps $N --out $SLURM_SUBMIT_DIR/ckpt$SLURM_ARRAY_TASK_ID")  # fmt: skip
+    array = owner.sbatch("sweep.sh")
+    each = owner.sbatch("--array=1-2", f"--dependency=aftercorr:{array}", "--wrap", "sleep 1")
+    every = owner.sbatch(f"--dependency=afterok:{array}", "--kill-on-invalid-dep=no", "--wrap", "sleep 1")
+    cancelled = owner.sbatch(f"--dependency=afterok:{array}_2", "--kill-on-invalid-dep=yes", "--wrap", "sleep 1")
+    ended(engine, f"{array}_2")
+    incident = watched(engine, f"{array}_2", over)
+    assert incident.state is IncidentState.RECOVERED, incident.note
+    assert f"job {cancelled} of root was cancelled by the scheduler" in incident.note
+    assert [engine.scheduler.job(one).state.failed for one in (f"{each}_2", every)] == [False, False]
+    until(lambda: [engine.scheduler.job(one).state for one in (f"{each}_2", every)] == [JobState.COMPLETED] * 2, 60)
+    assert engine.scheduler.job(restarted(engine, f"{array}_2")).state is JobState.COMPLETED
+
+
+def test_what_waits_for_a_job_that_is_queued_again_under_its_own_id_begins_when_it_ends_well(engine: Engine, owner: Owner) -> None:
+    owner.script("steps.sh", "srun python3 -u x.py --steps 60 --out $SLURM_SUBMIT_DIR/ckpt")
+    first = owner.sbatch("-n1", "-c2", ":", "-n1", "steps.sh")
+    waiting = owner.sbatch(f"--dependency=afterok:{first}", "--kill-on-invalid-dep=no", "--wrap", "sleep 1")
+    ended(engine, first)
+    until(lambda: engine.scheduler.job(waiting).reason == "DependencyNeverSatisfied", 30)
+    incident = watched(engine, engine.scheduler.job(first).id, over)
+    assert incident.state is IncidentState.RECOVERED, incident.note
+    until(lambda: engine.scheduler.job(waiting).state is JobState.COMPLETED, 60)
 
 
 def test_an_edited_script_of_another_name_that_saves_into_the_same_folder_goes_on_with_the_run(
