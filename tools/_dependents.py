@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from assistant.errors import ToolError, Unavailable
 from assistant.ports import Dependents
+from assistant.recover.identity import LEFT_BEHIND
 from assistant.tooling import Context
 
 
@@ -20,6 +22,11 @@ class DependentMoves(NamedTuple):
     def text(self) -> str:
         """All sentences, each behind a semicolon."""
         return "".join(f"; {one}" for one in (*self.moved, *self.left_behind))
+
+    def added_to(self, answer: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the answer of a restart with what became of the jobs that wait for it."""
+        left = {LEFT_BEHIND: list(self.left_behind)} if self.left_behind else {}
+        return {**answer, "note": f"{answer['note']}{self.text}", **left}
 
 
 def move_dependents(context: Context, old: str, new: str) -> DependentMoves:

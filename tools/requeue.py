@@ -20,7 +20,7 @@ from assistant.recover.checkpoints.inventory import inventory
 from assistant.recover.checkpoints.layout import step_in_name
 from assistant.recover.checkpoints.search import SaveState
 from assistant.recover.directives import read_directives
-from assistant.recover.identity import HELD_UNKNOWN, LEFT_BEHIND, is_held_by
+from assistant.recover.identity import HELD_UNKNOWN, is_held_by
 from assistant.recover.restart import ARGS, RESUME_FROM, SKIP_FROM, STEP, attempt_of, elsewhere, too_few_nodes
 from assistant.recover.resume_means import ResumeMeans
 from assistant.recover.resume_plan import resume_plan
@@ -85,8 +85,7 @@ def requeue_ended_job(
     wait_until_alone(context, before)
     waiting = move_dependents(context, job, job)
     scheduler.release(job)
-    answer = _answer(before, spec, checkpoint, chosen)
-    return {**answer, "note": answer["note"] + waiting.text, LEFT_BEHIND: list(waiting.left_behind)}
+    return waiting.added_to(_answer(before, spec, checkpoint, chosen))
 
 
 def _chosen(context: Context, job: Job, checkpoint: str) -> Chosen | None:

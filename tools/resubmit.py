@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from assistant.errors import RestartPending, ToolError, Unavailable
+from assistant.errors import RestartPending, ToolError
 from assistant.ports import ReadsBack
 from assistant.records import Checkpoint, Job, JobSpec, Risk, run_of, tag_of, tags_in
 from assistant.recover.checkpoints.inventory import examined, inventory
 from assistant.recover.checkpoints.search import SaveState, folder_moves
-from assistant.recover.identity import LEFT_BEHIND, is_claim, is_withdrawn_claim, restart_of
+from assistant.recover.identity import is_claim, is_withdrawn_claim, restart_of
 from assistant.recover.joblog import SkipWish, log_points, window_to_skip
 from assistant.recover.lost_environment import repeat_problem
 from assistant.recover.restart import (
@@ -119,8 +119,7 @@ def resubmit_job(
     new_job = _must_win(context, plan.job, new_job, {one.id for one in listed})
     _must_be_the_same(context, plan, new_job)
     context.scheduler.release(new_job)
-    waiting = move_dependents(context, job, new_job)
-    return {**_answer(new_job, plan.spec, plan.note + waiting.text), LEFT_BEHIND: list(waiting.left_behind)}
+    return move_dependents(context, job, new_job).added_to(_answer(new_job, plan.spec, plan.note))
 
 
 @resubmit_job.lookup

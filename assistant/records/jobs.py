@@ -93,6 +93,8 @@ class Job:
     """Whether times of files can be compared with `started` and `ended`: not where time is simulated or a job is replayed."""
     processes: ProcessReport | None = None
     """What its processes were seen to write in this attempt, as the store keeps it; None where no look was taken."""
+    never_requeued: bool = False
+    """Whether the scheduler says that it never queues it again by itself (`--no-requeue`); False also where it says nothing."""
     ended_by: str = ""
     """Who cancelled it, as the scheduler names them: an account, or `uid 2001`; empty where it does not say."""
 

@@ -135,6 +135,19 @@ def test_what_waits_for_a_job_that_is_queued_again_under_its_own_id_begins_when_
     until(lambda: engine.scheduler.job(waiting).state is JobState.COMPLETED, 60)
 
 
+def test_a_preempted_job_that_slurm_may_not_requeue_is_submitted_again_at_once(engine: Engine, owner: Owner) -> None:
+    (owner.folder / "failed").touch()
+    first = owner.sbatch("-p", "eval", "--no-requeue", "--exclusive", "-w", "gpu002", "run.sh")
+    until(lambda: bool(writers(owner)), 30)
+    strong = owner.sbatch("-p", "train", "--exclusive", "-w", "gpu002", "--wrap", "sleep 20")
+    until(lambda: engine.scheduler.job(first).state is JobState.PREEMPTED, 60)
+    watched(engine, first, lambda one: any(call.tool == "resubmit_job" for call in engine.store.calls(one.id)), 60)
+    incident = watched(engine, first, over)
+    assert incident.state is IncidentState.RECOVERED, incident.note
+    assert writers(owner) == [first, restarted(engine, first)]
+    engine.scheduler.cancel(strong)
+
+
 def test_an_edited_script_of_another_name_that_saves_into_the_same_folder_goes_on_with_the_run(
     engine: Engine, owner: Owner
 ) -> None:
