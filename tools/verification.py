@@ -123,7 +123,7 @@ def loss_continues(context: Context, job: str, before_job: str, restart_step: in
 def live_run(context: Context, job: str, timeout_s: float = 0.0) -> dict[str, Any]:
     """Tell whether the run of a job is alive again: requeued by the scheduler, or submitted again by somebody.
 
-    `status` is alive, waiting, or gone where the scheduler says that it never brings it back; `job` is the live one's id, else empty.
+    `status` is alive, waiting, or gone (the scheduler never brings it back); `job` is the live one's id, else empty.
 
     Args:
         job: Scheduler job id of the attempt that ended.
