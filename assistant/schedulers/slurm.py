@@ -83,6 +83,8 @@ class SlurmScheduler:
         job = self._specs.with_spec(row)
         if job.state is JobState.CANCELLED and not job.ended_by:
             job = replace(job, ended_by=self._canceller(row))
+        if job.state.ended and job.state is not JobState.COMPLETED:
+            job = replace(job, steps=self.history.steps(row))
         return replace(job, site_logs=self.settings.logs, processes=self.recall_processes(job) if self.recall_processes else None)
 
     def _canceller(self, row: Row) -> str:
@@ -332,14 +334,17 @@ class SlurmScheduler:
     # Asking Slurm
 
     def _steps(self, row: Row) -> list[str]:
-        """Return the ids of a running job's steps, without the batch script and what Slurm itself keeps running."""
+        """Return the ids of a running job's steps, in all its parts, without the batch script and what Slurm itself runs."""
         job_id = row.job.id.partition("+")[0]
-        done = self.commands.run("squeue", "--all", "--noheader", "--steps", f"--jobs={job_id}", "--format=%i")
+        parts = [job_id]
+        if "+" in row.job.id:  # each part has its steps under an id of its own
+            parts = [one.raw_id for one in self._queue("--all", f"--jobs={job_id}") if one.job.id.startswith(f"{job_id}+")]
+        done = self.commands.run("squeue", "--all", "--noheader", "--steps", f"--jobs={','.join(parts)}", "--format=%i")
         if done.status and not NO_SUCH_JOB.search(done.err):
             raise Unavailable(f"squeue failed, so the steps of job {row.job.id} are not known: {done.said}")
         # the answer names what will be killed, so a step counts only by the id of its job, or of a part of a heterogeneous one
         steps = [(STEP.fullmatch(word), word) for word in done.out.split()]
-        return sorted(word for match, word in steps if match is not None and match["job"] == job_id)
+        return sorted(word for match, word in steps if match is not None and match["job"] in parts)
 
     def _siblings(self, job_id: str) -> list[str]:
         """Return the tasks of a task's array that have not ended well, without itself, as the controller still knows them."""

@@ -15,7 +15,7 @@ import pytest
 
 from assistant.engine.requeues import RequeueRecords
 from assistant.ports import JumpingClock
-from assistant.records import IncidentState, Job, JobState
+from assistant.records import IncidentState, Job, JobSpec, JobState
 from assistant.store import Store
 from tests.unit.logged_job import START, job_in, write
 
@@ -117,7 +117,7 @@ def epochs(first: int, last: int, *, loss: float = 6.9) -> str:
 
 def saved(night: Night, name: str = "checkpoint.pth.tar") -> None:
     """Let the run have saved one minute before the second attempt."""
-    night.job = replace(night.job, spec=replace(night.job.spec, script=f"#NIGHTSHIFT checkpoints={night.folder}/ckpt\n"))
+    night.job = replace(night.job, spec=JobSpec("llm", f"#!/bin/bash\n#NIGHTSHIFT checkpoints={night.folder}/ckpt\n"))
     path = write(night.folder / "ckpt" / name, "", AGAIN - timedelta(minutes=1))
     path.write_bytes(b"PK\x03\x04" + bytes(4096))
     os.utime(path, ((AGAIN - timedelta(minutes=1)).timestamp(),) * 2)

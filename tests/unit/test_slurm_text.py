@@ -16,7 +16,7 @@ from hypothesis import strategies as some
 
 from assistant.errors import ToolError, Unavailable
 from assistant.records import Job, JobSpec, JobState
-from assistant.schedulers.slurm_accounting import accounted_columns, accounted_rows, finished_rows
+from assistant.schedulers.slurm_accounting import accounted_columns, accounted_rows, accounted_steps, finished_rows
 from assistant.schedulers.slurm_controller import controller_lines, killer_in
 from assistant.schedulers.slurm_jobs import QUEUE_COLUMNS, Row, moved, queue_format, queue_rows, waiting_row, waits_for
 from assistant.schedulers.slurm_nodes import configuration, node_facts, reservations, state_words
@@ -213,6 +213,29 @@ def test_alternatives_of_which_one_is_a_whole_array_are_not_moved() -> None:
 def test_what_waits_for_a_task_of_an_array(row: str, dependency: str, waiting: str | None) -> None:
     found = waiting_row(Row(replace(a_job("b"), id=row), row.partition("_")[0], dependency, ""), "12_2")
     assert (found.job.id if found is not None else None) == waiting
+
+
+STEPS = """JobID;;State;;ExitCode;;SubmitLine;;NNodes
+45+0;;FAILED;;0:9;;sbatch het.sh;;1
+45+0.batch;;CANCELLED;;0:9;;;;1
+45+0.extern;;COMPLETED;;0:0;;;;1
+45+0.10;;CANCELLED by 0;;0:9;;srun bash -c true
+false;;1
+45+0.2;;FAILED;;3:0;;srun python3 x.py --out a;;1
+45+1.2;;COMPLETED;;0:0;;srun python3 x.py --out a;;1
+"""
+
+
+def test_the_steps_of_a_job_are_read_with_their_codes_and_lines() -> None:
+    steps = accounted_steps(STEPS.replace(";;", MARKS.between), MARKS)
+    assert [(one.id, one.state, one.exit_code, one.signal) for one in steps] == [
+        ("45+0.2", JobState.FAILED, 3, None),
+        ("45+1.2", JobState.COMPLETED, 0, None),
+        ("45+0.10", JobState.CANCELLED, None, 9),
+    ]
+    assert steps[2].command == "srun bash -c true\nfalse"
+    with pytest.raises(Unavailable, match="nothing"):
+        accounted_steps(STEPS.replace(";;", MARKS.between)[:-20], MARKS)
 
 
 free = some.text(some.characters(codec="utf-8", exclude_characters="\x00"), max_size=40)
