@@ -44,6 +44,14 @@ class Gate(Protocol):
         """Make a call, or return the outcome of the one that was made under this step before."""
         ...
 
+    def would_ask(self, tool_name: str, arguments: Mapping[str, Any], *, by: str, incident: int, step: str) -> bool:
+        """Return whether a person would be asked now about a step that has no call yet."""
+        ...
+
+    def was_passed(self, incident: int, step: str) -> bool:
+        """Return whether a later change of the incident was made while the call of a step waited."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
