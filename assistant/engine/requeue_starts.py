@@ -17,7 +17,7 @@ from assistant.records import Checkpoint, Job, MetricPoint
 from assistant.recover.checkpoints.search import search_checkpoints
 from assistant.recover.joblog import log_lines
 from assistant.recover.loaded import loaded_checkpoint
-from assistant.recover.wrong_start import SAME_SHARE, proof_of_wrong_start
+from assistant.recover.wrong_start import proof_of_wrong_start
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
@@ -64,7 +64,7 @@ def begins_anew(engine: Engine, job: Job, facts: Mapping[str, Any], points: Sequ
     Args:
         engine: Everything.
         job: The attempt that runs.
-        facts: Of the requeue's evidence: `last_step`, `last_loss` and `saved` of the attempt before.
+        facts: Of the requeue's evidence: `last_step`, `first_loss`, `last_loss` and `saved` of the attempt before.
         points: The attempt's own, proven to be so.
         lines: All of its own lines; None where they are not known.
     """
@@ -77,7 +77,7 @@ def begins_anew(engine: Engine, job: Job, facts: Mapping[str, Any], points: Sequ
         return ""
     loaded = loaded_checkpoint(lines)
     proof = proof_of_wrong_start(saved, loaded, points, [], reached=int(last))
-    if not proof and (loaded.loads or not _at_the_start(steps) or _loss_is_kept(points, facts.get("last_loss"))):
+    if not proof and (loaded.loads or not _at_the_start(steps) or _loss_is_kept(points, facts)):
         return ""
     where = proof or f"its first step is {steps[0]}, and it says of no checkpoint that it loads it"
     before = f"the attempt before had come to step {last} and saved {saved.path.name} (in {saved.path.parent})"
@@ -89,7 +89,10 @@ def _at_the_start(steps: Sequence[int]) -> bool:
     return steps[0] <= max(1, steps[1] - steps[0])
 
 
-def _loss_is_kept(points: Sequence[MetricPoint], last_loss: float | None) -> bool:
-    """Tell whether the first loss is no worse than the last one of the attempt before: only the counter began anew."""
-    first = next((point.loss for point in points if point.loss is not None), None)
-    return first is not None and last_loss is not None and first <= last_loss + abs(last_loss) * SAME_SHARE
+def _loss_is_kept(points: Sequence[MetricPoint], facts: Mapping[str, Any]) -> bool:
+    """Tell whether the first loss is that of the end of the attempt before, not of its beginning: only the counter is new."""
+    own = next((point.loss for point in points if point.loss is not None), None)
+    first, last = facts.get("first_loss"), facts.get("last_loss")
+    if own is None or first is None or last is None:
+        return False
+    return abs(own - last) < abs(own - first) / 2

@@ -49,6 +49,8 @@ class _Attempt(NamedTuple):
     """When it was last seen running."""
     loss: float | None = None
     """Last loss that its lines showed."""
+    first_loss: float | None = None
+    """The first one that was seen of it."""
 
 
 @dataclass
@@ -93,9 +95,11 @@ class RequeueRecords:
         before = self.attempts.get(job.id)
         if job.state is JobState.RUNNING:
             step, loss = _watched_step(engine, job), _watched_loss(engine, job)
-            if step is None and before is not None and before.job.attempt == job.attempt:
-                step, loss = before.step, before.loss
-            self.attempts[job.id] = _Attempt(job, step, now, loss)
+            first = loss
+            if before is not None and before.job.attempt == job.attempt:
+                step, loss = (before.step, before.loss) if step is None else (step, loss)
+                first = before.first_loss if before.first_loss is not None else loss
+            self.attempts[job.id] = _Attempt(job, step, now, loss, first)
         elif before is not None and (job.state in (JobState.CANCELLED, JobState.COMPLETED) or job.attempt > before.job.attempt):
             del self.attempts[job.id]  # what a person ended and queues again is no requeue of the scheduler
 
@@ -197,6 +201,7 @@ def _recorded(engine: Engine, before: _Attempt, job: Job) -> Evidence | None:
         "attempt": before.job.attempt,
         "nodes": list(nodes),
         "last_step": before.step,
+        "first_loss": before.first_loss if before.first_loss is not None and isfinite(before.first_loss) else None,
         "last_loss": before.loss if before.loss is not None and isfinite(before.loss) else None,
         "saved": noted(_saved(engine, before.job)),
         "started": before.job.started.isoformat() if before.job.started is not None else None,

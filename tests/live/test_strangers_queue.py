@@ -124,6 +124,42 @@ def test_what_waits_for_a_task_of_an_array_waits_for_its_restart(engine: Engine,
     assert engine.scheduler.job(restarted(engine, f"{array}_2")).state is JobState.COMPLETED
 
 
+def test_what_waits_for_a_whole_array_waits_for_the_restarts_of_two_tasks(engine: Engine, owner: Owner) -> None:
+    saving = SAVING.replace('os.path.exists("failed")', 'os.path.exists(args.out + ".failed")').replace(
+        'open("failed", "w")', 'open(args.out + ".failed", "w")'
+    )
+    (owner.folder / "x.py").write_text(saving)
+    owner.script("sweep.sh", "#SBATCH --array=1-3%2", "[ $SLURM_ARRAY_TASK_ID = 1 ] && N=20 || N=60",
+                 "srun python3 -u x.py --steps $N --out $SLURM_SUBMIT_DIR/ckpt$SLURM_ARRAY_TASK_ID")  # fmt: skip
+    array = owner.sbatch("sweep.sh")
+    each = owner.sbatch("--array=1-3", f"--dependency=aftercorr:{array}", "--wrap", "sleep 1")
+    every = owner.sbatch(f"--dependency=afterok:{array}", "--kill-on-invalid-dep=no", "--wrap", "sleep 1")
+    for task in ("2", "3"):
+        ended(engine, f"{array}_{task}")
+    for task in ("2", "3"):
+        incident = watched(engine, f"{array}_{task}", over, 120)
+        assert incident.state is IncidentState.RECOVERED, incident.note
+    wanted = [f"{each}_1", f"{each}_2", f"{each}_3", every]
+    until(lambda: [engine.scheduler.job(one).state for one in wanted] == [JobState.COMPLETED] * 4, 90)
+
+
+def test_a_requeued_job_whose_script_begins_anew_is_told_of_and_left_running(engine: Engine, owner: Owner) -> None:
+    (owner.folder / "failed").touch()
+    (owner.folder / "x.py").write_text(SAVING.replace("old = sorted(", "old = []\nunused = sorted("))
+    first = owner.sbatch("run.sh")
+    until(lambda: (owner.folder / "ckpt/step_30").exists(), 60)
+    for _ in range(3):
+        engine.tick(owner="test")
+        time.sleep(1)
+    owner.cluster.run("scontrol", "requeue", first)
+    until(lambda: engine.scheduler.job(first).attempt == 1 and engine.scheduler.job(first).state is JobState.RUNNING, 90)
+    incident = watched(engine, first, lambda one: one.state is IncidentState.ESCALATED, 60)
+    assert "it begins anew" in incident.note, incident.note
+    assert f"scancel {first}" in incident.note
+    assert engine.scheduler.job(first).state is JobState.RUNNING
+    assert not engine.store.calls(incident.id)
+
+
 def test_what_waits_for_a_job_that_is_queued_again_under_its_own_id_begins_when_it_ends_well(engine: Engine, owner: Owner) -> None:
     owner.script("steps.sh", "srun python3 -u x.py --steps 60 --out $SLURM_SUBMIT_DIR/ckpt")
     first = owner.sbatch("-n1", "-c2", ":", "-n1", "steps.sh")

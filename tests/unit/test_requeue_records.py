@@ -35,7 +35,8 @@ class Night:
         self.records = RequeueRecords()
         self.job: Job = job_in(folder)
         self.watched: int | None = None
-        view = lambda *_: SimpleNamespace(last_step=self.watched, last=None)  # noqa: E731
+        self.loss: float | None = None
+        view = lambda *_: SimpleNamespace(last_step=self.watched, last=SimpleNamespace(loss=self.loss))  # noqa: E731
         self.engine: Any = SimpleNamespace(
             store=store,
             clock=clock,
@@ -166,3 +167,28 @@ def test_a_requeue_of_a_run_that_never_saved_is_only_recorded(night: Night) -> N
     write(night.folder / "slurm-812.out", steps(1, 3), AGAIN + timedelta(minutes=1))
     night.look(3)
     assert night.store.incidents(job="812")[0].state is IncidentState.CLOSED
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "anew", "state"),
+    [
+        (6.9, 2.1, 2.12, IncidentState.CLOSED),
+        (6.9, 2.1, 6.8, IncidentState.ESCALATED),
+        (2.99, 2.95, 2.98, IncidentState.ESCALATED),
+        (None, None, 2.98, IncidentState.ESCALATED),
+    ],
+    ids=["only the counter", "the loss, too", "a loss that hardly falls", "no loss known"],
+)
+def test_a_counter_that_begins_anew_with_the_loss_of_the_end_is_no_new_beginning(
+    night: Night, first: float | None, last: float | None, anew: float, state: IncidentState
+) -> None:
+    saved(night)
+    night.records.attempts.clear()
+    for step, loss in ((10, first), (50, last)):
+        night.loss = loss
+        night.look(step)
+    night.look(None, attempt=1, started=AGAIN)
+    lines = f"step 1 loss {anew}\nstep 2 loss {anew - 0.01}\n"
+    write(night.folder / "slurm-812.out", lines, AGAIN + timedelta(minutes=1))
+    night.look(3)
+    assert night.store.incidents(job="812")[0].state is state, night.store.incidents(job="812")[0].note
