@@ -95,4 +95,4 @@ def _loss_is_kept(points: Sequence[MetricPoint], facts: Mapping[str, Any]) -> bo
     first, last = facts.get("first_loss"), facts.get("last_loss")
     if own is None or first is None or last is None:
         return False
-    return abs(own - last) < abs(own - first) / 2
+    return abs(own - float(last)) < abs(own - float(first)) / 2
