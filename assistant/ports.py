@@ -248,11 +248,15 @@ class Dependents(Protocol):
         """Return the pending jobs that wait for a job to end well."""
         ...
 
+    def lost_dependents(self, job_id: str) -> Sequence[Job]:
+        """Return the jobs that were cancelled by the scheduler since they waited for a job to end well."""
+        ...
+
     def move_dependent(self, dependent: str, old: str, new: str) -> None:
-        """Let a pending job wait for another job than before.
+        """Let a pending job wait for another job than before, or anew for the same one after it was queued again.
 
         Raises:
-            ToolError: It may not be changed by us.
+            ToolError: It may not be changed by us, or the scheduler has no words for it.
         """
         ...
 

@@ -26,7 +26,9 @@ from assistant.recover.resume_means import ResumeMeans
 from assistant.recover.resume_plan import resume_plan
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
+from assistant.tools._dependents import dependent_lines, move_dependents
 from assistant.tools._meant import must_be_alone_of_its_run, must_be_ours_to_restart, wait_until_alone
+from assistant.tools._suspects import away_from_suspects, without_nodes
 from assistant.tools.checkpoints import choose_checkpoint, resume_of, search_of
 from assistant.untrusted import is_folder, reading_as
 
@@ -78,11 +80,12 @@ def requeue_ended_job(
     spec = _spec(context, before, [*(exclude or ()), *(blamed or ())], not_all_of or ())
     problem = too_few_nodes(spec, scheduler.nodes())
     if problem:
-        raise ToolError(f"job {job} was not queued again: {problem}")
+        raise ToolError(f"job {job} was not queued again: {without_nodes(context, spec, problem)}")
     scheduler.requeue(job, exclude=spec.exclude, comment=spec.comment, hold=True)
     wait_until_alone(context, before)
+    waiting = move_dependents(context, job, job)
     scheduler.release(job)
-    return _answer(before, spec, checkpoint, chosen)
+    return waiting.added_to(_answer(before, spec, checkpoint, chosen))
 
 
 def _chosen(context: Context, job: Job, checkpoint: str) -> Chosen | None:
@@ -182,6 +185,7 @@ def _must_load(context: Context, job: Job, checkpoint: str) -> None:
 def _spec(context: Context, job: Job, exclude: Sequence[str], not_all_of: Sequence[str]) -> JobSpec:
     spec = job.spec or JobSpec(job.name, "", nodes=max(1, len(job.nodes)), partition=job.partition)
     spec = replace(spec, exclude=tuple(dict.fromkeys((*spec.exclude, *exclude))))
+    spec = away_from_suspects(context, spec)
     if not_all_of:
         spec = replace(spec, exclude=(*spec.exclude, *elsewhere(spec, not_all_of, context.scheduler.nodes())))
     held = is_held_by(job, context.tag)
@@ -249,7 +253,7 @@ def requeueing_again(
     shown = context.scheduler.job(job)
     spec = _spec(context, shown, [*(exclude or ()), *(blamed or ())], not_all_of or ())
     lines = context.scheduler.command_lines("requeue", job, exclude=spec.exclude, comment=spec.comment, hold=True)
-    lines += context.scheduler.command_lines("release", job)
+    lines += (*dependent_lines(context, job, job), *context.scheduler.command_lines("release", job))
     chosen = _chosen(context, shown, checkpoint)
     begins = f" FROM[{chosen.path} step {chosen.step}]" if chosen is not None else ""
     return RenderedChange(lines, f"{shown.name} of {shown.user} under its own id: {spec.doubt or 'asked for'}{begins}")

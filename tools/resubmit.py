@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from assistant.errors import RestartPending, ToolError, Unavailable
-from assistant.ports import Dependents, ReadsBack
+from assistant.errors import RestartPending, ToolError
+from assistant.ports import ReadsBack
 from assistant.records import Checkpoint, Job, JobSpec, Risk, run_of, tag_of, tags_in
 from assistant.recover.checkpoints.inventory import examined, inventory
 from assistant.recover.checkpoints.search import SaveState, folder_moves
@@ -33,7 +33,9 @@ from assistant.recover.resume_means import ResumeWay
 from assistant.recover.resume_plan import resume_plan
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
+from assistant.tools._dependents import move_dependents
 from assistant.tools._meant import is_of_run, must_be_decided_here, must_be_ours_to_restart, must_look_again
+from assistant.tools._suspects import away_from_suspects, without_nodes
 from assistant.tools.checkpoints import choose_checkpoint, resume_of, search_of
 from assistant.untrusted import reading_as
 
@@ -107,7 +109,7 @@ def resubmit_job(
     if first is not None:
         _look_again(context, claim, first, f"job {job} is not submitted again yet: job {first.id} of the same run waits held")
     if problem:
-        raise ToolError(f"job {job} was not submitted again: {problem}")
+        raise ToolError(f"job {job} was not submitted again: {without_nodes(context, plan.spec, problem)}")
     made = next((one for one in listed if _carries_tag(context.tag, one, plan.job)), None)
     if made is not None:
         raise ToolError(
@@ -118,7 +120,7 @@ def resubmit_job(
     new_job = _must_win(context, plan.job, new_job, {one.id for one in listed})
     _must_be_the_same(context, plan, new_job)
     context.scheduler.release(new_job)
-    return _answer(new_job, plan.spec, plan.note + _moved_dependents(context, job, new_job))
+    return move_dependents(context, job, new_job).added_to(_answer(new_job, plan.spec, plan.note))
 
 
 @resubmit_job.lookup
@@ -340,23 +342,6 @@ def planned(
     return RenderedChange(submission_lines(scheduler, job, spec), " ".join(words))
 
 
-def _moved_dependents(context: Context, old: str, new: str) -> str:
-    """Let the jobs that wait for the old job wait for the new one, and say so; the submission stands whatever comes of it."""
-    if not isinstance(context.scheduler, Dependents):
-        return ""
-    said = []
-    try:
-        for waiting in context.scheduler.dependents(old):
-            try:
-                context.scheduler.move_dependent(waiting.id, old, new)
-                said.append(f"job {waiting.id} waits for it now")
-            except ToolError as error:
-                said.append(f"job {waiting.id} of {waiting.user} still waits for {old}: {error}")
-    except Unavailable as error:
-        said.append(f"whether other jobs wait for {old} is not known: {error}")
-    return "".join(f"; {one}" for one in said)
-
-
 def _plan(
     context: Context,
     job_id: str,
@@ -392,6 +377,7 @@ def _plan(
         tag=context.tag,
         resume=loads.argument if loads is not None else "",
     )
+    spec = away_from_suspects(context, spec)
     if not_all_of:
         spec = replace(spec, exclude=(*spec.exclude, *elsewhere(spec, not_all_of, context.scheduler.nodes())))
     begin = f"from step {chosen.step}" if chosen is not None else "from the start"

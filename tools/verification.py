@@ -123,7 +123,7 @@ def loss_continues(context: Context, job: str, before_job: str, restart_step: in
 def live_run(context: Context, job: str, timeout_s: float = 0.0) -> dict[str, Any]:
     """Tell whether the run of a job is alive again: requeued by the scheduler, or submitted again by somebody.
 
-    `status` is alive or waiting; `job` is the live one's id, else empty.
+    `status` is alive, waiting, or gone (the scheduler never brings it back); `job` is the live one's id, else empty.
 
     Args:
         job: Scheduler job id of the attempt that ended.
@@ -132,7 +132,11 @@ def live_run(context: Context, job: str, timeout_s: float = 0.0) -> dict[str, An
 
     def look() -> Seen:
         alive = _alive(context, job)
-        return Seen(Look.ALIVE, f"job {alive.id} is {alive.state}") if alive else Seen(Look.WAITING, f"job {job} has not come back")
+        if alive is not None:
+            return Seen(Look.ALIVE, f"job {alive.id} is {alive.state}")
+        if context.scheduler.job(job).never_requeued:
+            return Seen(Look.GONE, f"job {job} does not come back by itself: it may not be requeued (--no-requeue)")
+        return Seen(Look.WAITING, f"job {job} has not come back")
 
     found = _until(context, look, timeout_s)
     alive = _alive(context, job) if found["status"] == Look.ALIVE else None

@@ -71,12 +71,19 @@ class Step:
     """Path to a list: once for every item. The value is then the list of values."""
     optional: bool = False
     """Whether the playbook goes on when the step fails (evidence that is nice to have)."""
+    await_answer: bool = True
+    """Whether the playbook waits where the policy asks a person. False goes on meanwhile with what the policy lets it do alone, as
+    if the step had failed; the call is made once they say yes."""
     then: Ending | None = None
     """Ends the playbook here, when the step was taken."""
     expect: str = ""
     """Makes it a step that waits: its tool is asked again and again until its value has this `status`, as in a verify."""
     within_min: float = 30.0
     """How long a step with `expect` waits; then it failed."""
+
+    def __post_init__(self) -> None:
+        if not self.await_answer and not self.optional:
+            raise ValueError("await_answer = false goes on without the step, so it needs optional = true")
 
 
 @dataclass(frozen=True)

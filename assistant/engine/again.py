@@ -7,13 +7,27 @@ from datetime import datetime
 
 from assistant.errors import ToolError
 from assistant.ports import LimitsSubmissions, Requeues, Scheduler
-from assistant.records import Diagnosis, EventKind, Incident, IncidentState, Job
+from assistant.records import Diagnosis, Event, EventKind, Incident, IncidentState, Job
 from assistant.recover.budget import Budget, failing_step, fingerprint, made_progress, refuted
 from assistant.recover.lost_environment import repeat_problem
 from assistant.recover.playbook import Wanted
 from assistant.store import Store
+from assistant.watch.known import Known
 
-__all__ = ["MOVED", "as_the_same_job", "back_off", "cause_key", "credit_progress", "refutation", "unproven_hang"]
+__all__ = [
+    "MOVED",
+    "as_the_same_job",
+    "back_off",
+    "cause_key",
+    "credit_progress",
+    "known_incidents",
+    "proven_since",
+    "refutation",
+    "unproven_hang",
+]
+
+UNPROVEN = "unproven"
+"""Stage of an incident about a hang of which a person was asked since nothing but silence spoke for it."""
 
 MOVED = "moved"
 """Stage of an incident: its restarted job trained past the step of its checkpoint."""
@@ -33,7 +47,7 @@ def refutation(store: Store, incident: Incident, diagnosis: Diagnosis) -> str:
 def unproven_hang(store: Store, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> str:
     """Return why a living job is not ended as hung: nothing but its silence speaks for it; empty where something does.
 
-    A person who asked for the recovery has looked.
+    A person who asked for the recovery has looked. That it was not proven is noted: the watch goes on looking.
     """
     living = job is not None and not job.state.ended and job.attempt == incident.attempt
     if diagnosis.reason != "hang" or not living or incident.kind is EventKind.REQUESTED:
@@ -41,6 +55,7 @@ def unproven_hang(store: Store, incident: Incident, diagnosis: Diagnosis, job: J
     details = [event.detail for event in store.events(incident.id) if event.kind is EventKind.HANG]
     if any(detail.get("proofs") for detail in details):
         return ""
+    store.mark_stage(incident.id, UNPROVEN)
     detail = details[0] if details else {}
     missed = str(detail.get("unseen") or "")
     seen = f"what was seen: {detail['witness']}" if detail.get("witness") and not missed else ""
@@ -50,6 +65,32 @@ def unproven_hang(store: Store, incident: Incident, diagnosis: Diagnosis, job: J
         f"job {incident.job} is silent{phase}, and that it hangs is not proven; {why}. It was left running: "
         f"if it does hang, end it with `nightshift recover {incident.job}`"
     )
+
+
+def known_incidents(store: Store) -> Known:
+    """Return which attempts have an incident already, and of which hangs a proof is still awaited."""
+    incidents = store.incidents(limit=100_000)
+    asked = [one for one in incidents if one.kind is EventKind.HANG and one.state is IncidentState.ESCALATED and not one.playbook]
+    return Known.of(incidents, unproven=frozenset(one.id for one in asked if UNPROVEN in store.stages(one.id)))
+
+
+def proven_since(store: Store, incident: Incident, event: Event) -> Incident:
+    """Take up an incident again of which a person was asked since its hang was not proven, once a look proves it.
+
+    Where a person has acknowledged it, it is theirs: the proof is only added to its note.
+
+    Returns:
+        The incident as it stands then; any other one as it is.
+    """
+    proofs = event.detail.get("proofs") if event.kind is EventKind.HANG else None
+    if not proofs or incident.state is not IncidentState.ESCALATED or UNPROVEN not in store.stages(incident.id):
+        return incident
+    note = f"proven since: {', '.join(map(str, proofs))}"
+    if incident.id in store.unacknowledged():
+        store.set_state(incident.id, IncidentState.DIAGNOSED, note=f"{note}; {incident.note}")
+    elif note not in incident.note:
+        store.set_state(incident.id, IncidentState.ESCALATED, note=f"{note}; {incident.note}")
+    return store.incident(incident.id)
 
 
 def cause_key(diagnosis: Diagnosis, job: Job | None) -> str:

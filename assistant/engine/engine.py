@@ -14,9 +14,8 @@ from assistant.content.playbooks import Playbook, choose_playbook, playbooks
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.opinion import Opinion
 from assistant.diagnose.verdict import judge
-from assistant.engine import ledger, routine
+from assistant.engine import again, ledger, routine
 from assistant.engine.advice import hand_over
-from assistant.engine.again import as_the_same_job, back_off, cause_key, credit_progress, refutation, unproven_hang
 from assistant.engine.breaker import HELD, TAKEN_UP, held_by, how_it_stands, stale
 from assistant.engine.completed import CompletedJobs
 from assistant.engine.confirm import confirm_recovered
@@ -31,7 +30,7 @@ from assistant.engine.gather import (
 )
 from assistant.engine.lease import kept_lease
 from assistant.engine.leases import WATCH, Leases, Settled
-from assistant.engine.left_open import tidy_left_open
+from assistant.engine.left_open import outlives_incident, tidy_left_open
 from assistant.engine.outages import Outages, Turn, tried_by_restart
 from assistant.engine.process_looks import ProcessLooks
 from assistant.engine.requeues import RequeueRecords
@@ -136,15 +135,14 @@ class Engine:
         """Return the incident of an event: a new one, or the one that it joins."""
         job = self._job(event.job)
         incident, new = self.store.open_incident(event, parent=self.parents(self.store, job))
-        if new:
-            self.store.mark_stage(incident.id, "opened")
-            if settled := stopped_here(self.store, incident, event):
-                self.store.set_state(incident.id, IncidentState.CLOSED, note=settled)
-                return self.store.incident(incident.id)
-            logger.info("incident=%s opened kind=%s job=%s node=%s", incident.id, event.kind, event.job, event.node)
-            if hand_over(self.store, incident, event):
-                return self.store.incident(incident.id)
-        return incident
+        if not new:
+            return again.proven_since(self.store, incident, event)
+        self.store.mark_stage(incident.id, "opened")
+        if settled := stopped_here(self.store, incident, event):
+            self.store.set_state(incident.id, IncidentState.CLOSED, note=settled)
+            return self.store.incident(incident.id)
+        logger.info("incident=%s opened kind=%s job=%s node=%s", incident.id, event.kind, event.job, event.node)
+        return self.store.incident(incident.id) if hand_over(self.store, incident, event) else incident
 
     def open_for(self, job_id: str, *, by: str) -> Incident:
         """Return the incident of a job at a person's request, opened where there is none.
@@ -220,10 +218,10 @@ class Engine:
             connection.execute("UPDATE properties SET value = value WHERE name = 'store_id'")
 
     def make_allowed(self) -> list[Outcome]:
-        """Make the calls that a person allowed in a door that did not go on with them, and that belong to no playbook."""
+        """Make the calls that a person allowed in a door that did not go on with them, and with which no playbook goes on."""
         self.troubles += tidy_left_open(self.store, self.gate, self.scheduler, self.watcher.held_jobs)
         outcomes = self.gate.review_approvals()
-        for call in self.store.allowed():
+        for call in [*self.store.allowed(), *filter(partial(outlives_incident, self), self.store.allowed_steps())]:
             try:
                 outcomes.append(self.gate.go_on(call.id))
             except (Denied, Parked, Unavailable, StoreBusy, UsageError) as error:
@@ -350,7 +348,7 @@ class Engine:
     def budget(self, playbook: Playbook, diagnosis: Diagnosis, job: Job | None) -> Budget:
         """Return how many restarts a playbook has left for the root cause of a diagnosis."""
         since = self.clock.now() - timedelta(hours=playbook.limits.within_h)
-        past = self.store.attempts(cause_key(diagnosis, job), since)
+        past = self.store.attempts(again.cause_key(diagnosis, job), since)
         return restart_budget(diagnosis, past, playbook.limits, now=self.clock.now(), directives=directives_of(job))
 
     def _advance(self, incident: Incident, by: str | None) -> bool:
@@ -406,7 +404,7 @@ class Engine:
         if turn.note:
             self._note_state(incident, IncidentState.DIAGNOSED, turn.note)
             return False
-        credit_progress(self.store, incident, diagnosis, job)
+        again.credit_progress(self.store, incident, diagnosis, job)
         if settled := finished_training(self, incident, job, diagnosis):
             self.store.set_state(incident.id, IncidentState.CLOSED, note=settled)
             return False
@@ -415,14 +413,14 @@ class Engine:
             self.playbook_for(diagnosis, job) if shared is None else outages.playbook_of_member(self, shared, diagnosis, job)
         )
         if chosen is not None and chosen.restarts and by is None:
-            said = unproven_hang(self.store, incident, diagnosis, job) if not self.replays else ""
+            said = again.unproven_hang(self.store, incident, diagnosis, job) if not self.replays else ""
             if not said and not chosen.can_move and not tried_by_restart(shared):
-                said = refutation(self.store, incident, diagnosis)
+                said = again.refutation(self.store, incident, diagnosis)
             chosen, why = (None, said) if said else (chosen, why)
         if chosen is None:
             self._escalate(incident, why)
             return False
-        if by is None and chosen.restarts and (waits := back_off(self.budget(chosen, diagnosis, job), self.clock.now())):
+        if by is None and chosen.restarts and (waits := again.back_off(self.budget(chosen, diagnosis, job), self.clock.now())):
             self._note_state(incident, IncidentState.DIAGNOSED, waits)
             return False
         if shared is not None and chosen.restarts and (waits := self.outages.take_turn(self, shared)):
@@ -439,11 +437,11 @@ class Engine:
         if chosen is None or chosen.digest != incident.playbook_digest:
             self._escalate(incident, f"playbook {incident.playbook} changed or vanished while it ran; go on by hand")
             return False
-        refuted_before = bool(refutation(self.store, incident, diagnosis))
+        refuted_before = bool(again.refutation(self.store, incident, diagnosis))
         values = situation(incident, diagnosis, job, now=incident.opened, refuted=refuted_before)
         try:
             # one look and no waiting: whoever calls decides when to look again
-            way = partial(as_the_same_job, self.scheduler)
+            way = partial(again.as_the_same_job, self.scheduler)
             ended = run_playbook(incident, chosen, values, self.gate, self.clock, by=by, look_s=0, patience_s=0, way=way)
             ended = as_proven(self, incident, diagnosis, ended, by=by or f"playbook:{chosen.name}")
         except Parked as parked:
@@ -454,7 +452,7 @@ class Engine:
 
     def _settle(self, incident: Incident, diagnosis: Diagnosis, job: Job | None, ended: Ended) -> None:
         """Write down where a playbook stands or how it ended."""
-        cause = cause_key(diagnosis, job)
+        cause = again.cause_key(diagnosis, job)
         if any(call.tool in RESTARTS and call.status == "done" for call in self.store.calls(incident.id)):
             self.store.mark_stage(incident.id, "restarted")
             self.store.add_attempt(cause, incident=incident.id, step=failing_step(diagnosis))
@@ -494,5 +492,5 @@ class Engine:
         """Return which attempts have an incident; read anew only when something has happened since."""
         mark = self.store.audit_mark()
         if self._known_at is None or self._known_at[0] != mark:
-            self._known_at = (mark, Known.of(self.store.incidents(limit=100_000)))
+            self._known_at = (mark, again.known_incidents(self.store))
         return self._known_at[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from assistant.engine.leases import STEP
 from assistant.errors import Denied, Parked, StoreBusy, ToolError, Unavailable, UsageError
@@ -15,6 +16,9 @@ from assistant.recover.identity import CLOCKS_APART, HELD_UNKNOWN, LIVING, is_cl
 from assistant.store import Store
 from assistant.tooling import find_tool
 from assistant.watch.unseen import Trouble
+
+if TYPE_CHECKING:
+    from assistant.engine.engine import Engine
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +54,18 @@ def unclear_holds(store: Store, held_jobs: Iterable[Job]) -> list[Trouble]:
         Trouble(f"held job {job}", f"{HELD_UNKNOWN.format(job=job)} (call {call.id} of {call.by} failed on it)")
         for job, call in failed.items()
     ]
+
+
+def outlives_incident(engine: Engine, call: Call) -> bool:
+    """Return whether a call of a playbook's step is still to be made once its incident has ended: the playbook did not await it."""
+    if call.incident is None or call.step is None:
+        return False
+    incident = engine.store.incident(call.incident)
+    playbook = engine.playbooks.get(incident.playbook or "") if incident.state.ended else None
+    if playbook is None or playbook.digest != incident.playbook_digest:
+        return False
+    name = call.step.partition("[")[0]
+    return any(step.name == name and not step.await_answer for step in playbook.step)
 
 
 def settle_left_open(store: Store, gate: Gate) -> list[Call]:

@@ -12,14 +12,16 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from assistant.engine.requeue_starts import FEWEST_STEPS, begins_anew, newest_checkpoint, noted
 from assistant.engine.settled import cost_in_words
 from assistant.errors import Fenced, NightshiftError, ToolError, Unavailable
 from assistant.ports import ControllerLog
-from assistant.records import Event, EventKind, Evidence, Incident, IncidentState, Job, JobState
+from assistant.records import Checkpoint, Event, EventKind, Evidence, Incident, IncidentState, Job, JobState
 from assistant.recover.identity import RESTARTS
-from assistant.recover.joblog import log_points, marks_before
+from assistant.recover.joblog import log_points, marks_before, whole_lines
 from assistant.watch.known import ADVICE
 from assistant.watch.queue import about
 
@@ -45,6 +47,10 @@ class _Attempt(NamedTuple):
     """Last step that its lines showed."""
     at: datetime
     """When it was last seen running."""
+    loss: float | None = None
+    """Last loss that its lines showed."""
+    first_loss: float | None = None
+    """The first one that was seen of it."""
 
 
 @dataclass
@@ -54,6 +60,8 @@ class RequeueRecords:
     attempts: dict[str, _Attempt] = field(default_factory=dict)
     open_costs: dict[tuple[str, int], Evidence | None] = field(default_factory=dict)
     """By job and number of the new attempt: the evidence about the one before; None where nothing has to be reckoned."""
+    told_begins: set[tuple[str, int]] = field(default_factory=set)
+    """Jobs and numbers of attempts whose beginning was judged."""
 
     def look(self, engine: Engine, jobs: Sequence[Job]) -> None:
         """Record requeues that are new, and the cost of those that are over; a record that fails is only logged.
@@ -81,14 +89,17 @@ class RequeueRecords:
             self._remember(engine, job, now)
         self.attempts = {job: attempt for job, attempt in self.attempts.items() if job in seen}
         self.open_costs = {key: evidence for key, evidence in self.open_costs.items() if key[0] in seen}
+        self.told_begins = {key for key in self.told_begins if key[0] in seen}
 
     def _remember(self, engine: Engine, job: Job, now: datetime) -> None:
         before = self.attempts.get(job.id)
         if job.state is JobState.RUNNING:
-            step = _watched_step(engine, job)
-            if step is None and before is not None and before.job.attempt == job.attempt:
-                step = before.step
-            self.attempts[job.id] = _Attempt(job, step, now)
+            step, loss = _watched_step(engine, job), _watched_loss(engine, job)
+            first = loss
+            if before is not None and before.job.attempt == job.attempt:
+                step, loss = (before.step, before.loss) if step is None else (step, loss)
+                first = before.first_loss if before.first_loss is not None else loss
+            self.attempts[job.id] = _Attempt(job, step, now, loss, first)
         elif before is not None and (job.state in (JobState.CANCELLED, JobState.COMPLETED) or job.attempt > before.job.attempt):
             del self.attempts[job.id]  # what a person ended and queues again is no requeue of the scheduler
 
@@ -101,7 +112,11 @@ class RequeueRecords:
         if evidence is None:
             return
         back = not job.state.ended
-        if _is_earlier(job, evidence) or (back and not _shows_return(engine, job, evidence)):
+        if _is_earlier(job, evidence):
+            return
+        if back:
+            self._tell_new_begin(engine, job, evidence)
+        if back and not _shows_return(engine, job, evidence):
             return
         full = engine.scheduler.job(job.id)
         own = _own_steps(engine, full)
@@ -109,6 +124,26 @@ class RequeueRecords:
             return  # what there is to read is still of the attempt before
         self.open_costs[key] = None
         _keep_cost(engine, full, evidence, own, until=now if back else job.ended or now, back=back)
+
+    def _tell_new_begin(self, engine: Engine, job: Job, evidence: Evidence) -> None:
+        """Hand the record to a person where the attempt begins anew although its run had saved; once, when its lines show it."""
+        if (job.id, job.attempt) in self.told_begins or _watched_step(engine, job) is None:
+            return
+        full = engine.scheduler.job(job.id)
+        marks = marks_before(engine.store, full)
+        points = log_points(full, marks=marks, sure=full.dated_logs)
+        if len({point.step for point in points}) < FEWEST_STEPS or full.attempt != job.attempt:
+            return
+        self.told_begins.add((job.id, job.attempt))
+        incident = engine.store.incident(evidence.incident)
+        said = begins_anew(engine, full, evidence.facts, points, whole_lines(full, marks))
+        if not said or incident.state is not IncidentState.CLOSED:
+            return
+        was = incident.note.removeprefix("settled elsewhere: ")
+        note = f"{was}; but {said}. It is no restart of ours and is left alone: if that is not meant, scancel {job.id}"
+        engine.store.mark_stage(incident.id, "escalated")
+        engine.store.set_state(incident.id, IncidentState.ESCALATED, note=f"{note} before it saves over the checkpoints of its run")
+        logger.error("incident=%s needs a person: job %s %s", incident.id, job.id, said)
 
     def _went_on(self, engine: Engine, job: Job) -> bool:
         """Tell whether the step has grown since the last look at this attempt: what the attempt before left grows no more.
@@ -124,6 +159,11 @@ class RequeueRecords:
 def _watched_step(engine: Engine, job: Job) -> int | None:
     view = engine.watcher.view(job.id, job.attempt)
     return view.last_step if view is not None else None
+
+
+def _watched_loss(engine: Engine, job: Job) -> float | None:
+    view = engine.watcher.view(job.id, job.attempt)
+    return view.last.loss if view is not None and view.last is not None else None
 
 
 def _is_earlier(job: Job, evidence: Evidence) -> bool:
@@ -161,6 +201,9 @@ def _recorded(engine: Engine, before: _Attempt, job: Job) -> Evidence | None:
         "attempt": before.job.attempt,
         "nodes": list(nodes),
         "last_step": before.step,
+        "first_loss": before.first_loss if before.first_loss is not None and isfinite(before.first_loss) else None,
+        "last_loss": before.loss if before.loss is not None and isfinite(before.loss) else None,
+        "saved": noted(_saved(engine, before.job)),
         "started": before.job.started.isoformat() if before.job.started is not None else None,
         "ended": before.at.isoformat(),
         "cause": cause,
@@ -175,6 +218,16 @@ def _recorded(engine: Engine, before: _Attempt, job: Job) -> Evidence | None:
             engine.store.set_state(incident.id, IncidentState.CLOSED, note=f"settled elsewhere: {text}")
     logger.info("incident=%s %s", incident.id, text)
     return engine.store.add_evidence(incident.id, REQUEUE, text, facts)
+
+
+def _saved(engine: Engine, job: Job) -> Checkpoint | None:
+    """Return the newest checkpoint of the attempt that ended; None where there is none, or it is not known."""
+    try:
+        full = engine.scheduler.job(job.id)
+    except (ToolError, Unavailable):
+        return None
+    # the new attempt may have begun; before that the log is still that of the old one
+    return newest_checkpoint(engine, full, before=full.started if full.attempt > job.attempt else None)
 
 
 def _cause(engine: Engine, job: Job) -> tuple[str, tuple[str, ...]]:

@@ -33,7 +33,7 @@ from assistant.records import (
 )
 from assistant.recover.checkpoints.layout import step_in_name
 from assistant.recover.gpus import gpus_of
-from assistant.recover.identity import RESTARTS, other_store, restart_of
+from assistant.recover.identity import LEFT_BEHIND, RESTARTS, other_store, restart_of
 from assistant.recover.joblog import log_lines, log_points, marks_before, whole_lines
 from assistant.recover.loaded import compare_loaded, loaded_checkpoint
 from assistant.recover.playbook import Ended
@@ -102,7 +102,8 @@ def as_proven(engine: Engine, incident: Incident, diagnosis: Diagnosis, ended: E
     logger.info("incident=%s job=%s %s: %s", incident.id, restarted.job, verdict.standing, verdict.note)
     match verdict.standing:
         case Standing.RECOVERED:
-            return replace(ended, note=f"{verdict.note}{_lost(engine, incident, diagnosis, restarted)}")
+            lost = _lost(engine, incident, diagnosis, restarted)
+            return replace(ended, note=f"{verdict.note}{lost}{_left_behind(engine, restarted)}")
         case Standing.CANCELLED if restarted.call is not None and (cancelled := _cancelled_by_owner(engine, restarted)):
             return replace(ended, state=IncidentState.CLOSED, note=cancelled)
         case Standing.CANCELLED | Standing.WRONG_START:
@@ -144,6 +145,15 @@ def _cancelled_by_owner(engine: Engine, restarted: _Restarted) -> str:
     note = f"the restart, job {job.id}, was cancelled by its owner {job.user} {where}; what a person ended is not started again"
     engine.good_runs.remarks.append(Remark(f"job {job.id} cancelled by its owner", note))
     return f"settled: {note}"
+
+
+def _left_behind(engine: Engine, restarted: _Restarted) -> str:
+    """Return which jobs wait for the failed attempt and could not be moved to its restart; a remark tells of them, too."""
+    outcome = engine.store.outcome(restarted.call.id) if restarted.call is not None else None
+    value = outcome.value if outcome is not None and isinstance(outcome.value, Mapping) else {}
+    left = [str(one) for one in value.get(LEFT_BEHIND, ())]
+    engine.good_runs.remarks += [Remark(f"dependents of job {restarted.job}", one) for one in left]
+    return "".join(f"; {one}" for one in left)
 
 
 def _stands_after_training(engine: Engine, incident: Incident) -> str:

@@ -185,6 +185,22 @@ class Gate(CallRunner):
         request = request_of(tool, by, reach, approved_by, self._cause_of(tool, incident))
         return Preview(redact(shown(tool, context, checked).text), self._decide(request, reach, 0))
 
+    def would_ask(self, tool_name: str, arguments: Mapping[str, Any], *, by: str, incident: int, step: str) -> bool:
+        """Return whether a person would be asked now about a step of an incident that has no call yet; nothing is written."""
+        if self._find(tool_name).risk is Risk.READ or self._store.calls(incident, step=step):
+            return False
+        try:
+            return self.preview(tool_name, arguments, by=by, incident=incident).decision.verdict is Verdict.ASK
+        except ToolError:
+            return False
+
+    def was_passed(self, incident: int, step: str) -> bool:
+        """Return whether a later change of an incident was made while the call of a step waited."""
+        calls = self._store.calls(incident)
+        number = next((call.id for call in calls if call.step == step), None)
+        later = [call for call in calls if number is not None and call.id > number and call.status is CallStatus.DONE]
+        return any(self._find(call.tool).risk > Risk.READ for call in later)
+
     def resolve(self, call: Call) -> Outcome | None:
         """Find out, after a crash, what came of a call that has an intent and no outcome.
 

@@ -111,6 +111,9 @@ _BAR_LOSS = _after(r"[ ,\[](?:train_|step_|reduced_train_)?[lL]oss(?:_step)?=")
 _BLOCK_STEP = re.compile(r"\[(?:batch|step)=(\d{1,15})/")
 _BLOCK_LOSS = _after(r"(?:Train (?:metrics/)?loss/train/total:|train/CrossEntropyLoss=|train/CE loss=|Train LossBreakdown/total:)")
 _BLOCK_NORM = _after(r"(?:l2_norm/grad/global:|optim/total[_ ]grad[_ ]norm=)")
+_EPOCH_BATCH = re.compile(r"\bEpoch(?P<of_one>\(train\))?:?\s{0,8}\[\s{0,8}(\d{1,9})\]\s{0,8}\[\s{0,12}(\d{1,12})/(\d{1,12})\]")
+"""Source: pytorch/examples, imagenet/main.py; torchvision, references (MetricLogger); mmengine, whose epochs begin at 1."""
+_LINE_LOSS = _after(r"\b[lL]oss(?: is)?\s{0,16}+[:=]?")
 _DEEPSPEED = re.compile(r"\bstep=(\d{1,15}), skipped=\d+, lr=")
 _BATCH = re.compile(r"\bglobal[ _]batch[ _]size: *(\d{1,15})")
 _OWN_RANK = re.compile(r"\[?(?:RANK|Rank|rank)[ :=]*(\d{1,9})\]?")
@@ -210,6 +213,10 @@ class MetricReader:
             self._add(line, self._block, match[1])
             return True
         if "eval" in text or "valid" in text.lower():
+            return True
+        if "Epoch" in text and (place := _EPOCH_BATCH.search(text)) and (loss := _LINE_LOSS.search(text)):
+            epoch, batch, batches = map(int, place.groups()[1:])
+            self._add(line, (epoch - bool(place["of_one"])) * batches + batch, loss[1])
             return True
         for shape in _FORMATS:
             if shape.gate in text and (step := shape.step.search(text)) and (loss := shape.loss.search(text)):

@@ -19,7 +19,7 @@ from assistant.records.diagnoses import (
     Whereabouts,
 )
 from assistant.records.incidents import Call, Decision, Event, Evidence, Incident, Outcome
-from assistant.records.jobs import Checkpoint, Job, JobSpec, MetricPoint, Node, Reservation, partition_names
+from assistant.records.jobs import Checkpoint, Job, JobSpec, JobStep, MetricPoint, Node, Reservation, partition_names
 from assistant.records.tags import Tag, hold_comment, hold_mark, run_of, tag_of, tags_in, without_tags
 from assistant.records.words import (
     Action,
@@ -55,6 +55,7 @@ __all__ = [
     "Job",
     "JobSpec",
     "JobState",
+    "JobStep",
     "LearnedRule",
     "MetricPoint",
     "Node",

@@ -48,6 +48,19 @@ class JobSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class JobStep:
+    """One `srun` of a job, as the accounting keeps it."""
+
+    id: str
+    """`12.0`, `12_3.1`, `12+1.0`; the batch script itself is none."""
+    state: JobState
+    exit_code: int | None
+    signal: int | None
+    command: str
+    """The line that started it, its words joined by blanks; empty where the accounting does not keep it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """A job as the scheduler shows it."""
 
@@ -71,6 +84,8 @@ class Job:
     spec: JobSpec | None = None
     step_exit_code: int | None = None
     """The highest of its steps; None where the scheduler does not tell. A script may go on behind a step that failed."""
+    steps: tuple[JobStep, ...] = ()
+    """Of an attempt that ended badly, in the order in which they began; empty where nobody keeps them."""
     account: str = ""
     """The account of this machine with whose rights its files are read; empty where its processes run with our own."""
     expected_start: datetime | None = None
@@ -93,6 +108,8 @@ class Job:
     """Whether times of files can be compared with `started` and `ended`: not where time is simulated or a job is replayed."""
     processes: ProcessReport | None = None
     """What its processes were seen to write in this attempt, as the store keeps it; None where no look was taken."""
+    never_requeued: bool = False
+    """Whether the scheduler says that it never queues it again by itself (`--no-requeue`); False also where it says nothing."""
     ended_by: str = ""
     """Who cancelled it, as the scheduler names them: an account, or `uid 2001`; empty where it does not say."""
 

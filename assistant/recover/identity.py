@@ -33,6 +33,8 @@ CLOCKS_APART = timedelta(seconds=60)
 """How far the clocks of the controller and of this machine may differ."""
 RESTARTS = ("resubmit_job", "requeue_ended_job")
 """Tools that start a job again."""
+LEFT_BEHIND = "left_behind"
+"""Key of their value: which jobs wait for the failed attempt and could not be moved to the restart."""
 LIVING = timedelta(hours=24)
 """A store whose tag was written that lately counts as one at work."""
 

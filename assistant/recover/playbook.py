@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
 from assistant.content.playbooks import Ending, Playbook, Step, Verify
-from assistant.errors import ChangesStopped, Denied, ToolError, Unavailable, UsageError
+from assistant.errors import ChangesStopped, Denied, Parked, ToolError, Unavailable, UsageError
 from assistant.ports import Clock
 from assistant.records import Incident, IncidentState, Outcome
 from assistant.recover.pace import Pace
@@ -44,6 +44,14 @@ class Gate(Protocol):
         """Make a call, or return the outcome of the one that was made under this step before."""
         ...
 
+    def would_ask(self, tool_name: str, arguments: Mapping[str, Any], *, by: str, incident: int, step: str) -> bool:
+        """Return whether a person would be asked now about a step that has no call yet."""
+        ...
+
+    def was_passed(self, incident: int, step: str) -> bool:
+        """Return whether a later change of the incident was made while the call of a step waited."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -58,6 +66,8 @@ class Wanted:
     """Whether it is a look that may have to be repeated."""
     waits: bool = False
     """Whether it is a look of a step, before the verifies."""
+    await_answer: bool = True
+    """Whether the playbook waits where the policy asks a person about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +152,7 @@ def _take(step: Step, known: Mapping[str, Any]) -> Generator[Wanted, Outcome, li
         here = {**known, "item": item}
         key = f"{step.name}[{item}]" if step.each else step.name
         why = text(step.why, here) or f"step {step.name} of the playbook"
-        outcome = yield Wanted(key, step.use, filled(step.with_, here), why)
+        outcome = yield Wanted(key, step.use, filled(step.with_, here), why, await_answer=step.await_answer)
         outcomes.append(outcome)
         if not outcome.ok and not step.optional:
             break
@@ -230,12 +240,13 @@ def run_playbook(
     by = by or f"playbook:{playbook.name}"
     running = play(playbook, values, look_s=look_s)
     pace = Pace(clock, look_s, patience_s)
+    unanswered: list[Parked] = []
     wanted: Wanted | None = None
     try:
         wanted = next(running)
         while True:
             wanted = way(wanted)
-            outcome = gate.call(wanted.tool, wanted.arguments, why=wanted.why, by=by, incident=incident.id, step=wanted.key)
+            outcome = _made(gate, incident.id, wanted, by, clock, unanswered)
             before, wanted = wanted, running.send(outcome)
             if not (before.looks and wanted.looks and before.tool == wanted.tool):
                 pace.other()
@@ -255,6 +266,36 @@ def run_playbook(
         return Ended(IncidentState.RECOVERING, f"step {_key(wanted)} must wait: {error}", values, _key(wanted))
     finally:
         running.close()
+
+
+def _made(gate: Gate, incident: int, wanted: Wanted, by: str, clock: Clock, unanswered: list[Parked]) -> Outcome:
+    """Make a call; one whose step does not await its answer counts as failed while a person is asked.
+
+    Args:
+        gate: Makes it.
+        incident: For which.
+        wanted: The call.
+        by: Who wants it.
+        clock: Of the outcome of a call that waits.
+        unanswered: Questions that this run went on behind; a new one is added.
+
+    Raises:
+        Parked: A person is asked, and nothing may be done before the answer. Of two questions only the first is put.
+        Denied: It was refused. What a person refuses after the playbook went on behind it ends nothing.
+    """
+    if unanswered and gate.would_ask(wanted.tool, wanted.arguments, by=by, incident=incident, step=wanted.key):
+        raise unanswered[0]
+    try:
+        return gate.call(wanted.tool, wanted.arguments, why=wanted.why, by=by, incident=incident, step=wanted.key)
+    except Parked as parked:
+        if wanted.await_answer:
+            raise
+        unanswered.append(parked)
+        return Outcome(0, False, None, str(parked), clock.now())
+    except Denied as error:
+        if wanted.await_answer or isinstance(error, ChangesStopped) or not gate.was_passed(incident, wanted.key):
+            raise
+        return Outcome(0, False, None, str(error), clock.now())
 
 
 def _key(wanted: Wanted | None) -> str:

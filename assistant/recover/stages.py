@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from assistant.records import JobState, JobStep
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.job_program import JobProgram
 
@@ -116,13 +117,19 @@ def running_now(stages: Sequence[Stage], programs: Sequence[JobProgram]) -> tupl
     )
 
 
-def failed_stage(stages: Sequence[Stage], texts: Sequence[str]) -> FailedStage:
-    """Return the stage that an attempt failed in: by its last traceback, else by what it wrote.
+def failed_stage(stages: Sequence[Stage], texts: Sequence[str], steps: Sequence[JobStep] = ()) -> FailedStage:
+    """Return the stage that an attempt failed in: by the one step that did not end well, its last traceback, or what it wrote.
 
     Args:
         stages: With what lies in their folders.
         texts: The log of the attempt, in order.
+        steps: Of the attempt, as the scheduler keeps them.
     """
+    bad = [step for step in steps if step.state.ended and step.state is not JobState.COMPLETED]
+    # a step of a heterogeneous job is counted in each part
+    if len({step.id.rpartition(".")[2] for step in bad}) == 1 and (by_step := _started_by(stages, bad[0])) is not None:
+        code = f"exit code {bad[0].exit_code}" if bad[0].exit_code else f"signal {bad[0].signal}" if bad[0].signal else ""
+        return FailedStage(by_step, f"of its steps {bad[0].id} alone did not end well ({code or bad[0].state}): {bad[0].command}")
     raised, file = _raised_in(stages, texts)
     written = max((place for place, stage in enumerate(stages) if stage.written), default=None)
     if raised is not None and written is not None and raised < written:
@@ -144,6 +151,20 @@ def failed_stage(stages: Sequence[Stage], texts: Sequence[str]) -> FailedStage:
     first = next((place for place in running if stages[place].launched), running[0] if running else 0)
     place = held[0] if held else first
     return FailedStage(place, "none of the others holds a checkpoint" if held else "no stage has saved anything")
+
+
+def _started_by(stages: Sequence[Stage], step: JobStep) -> int | None:
+    """Return the stage whose program and folder the line of a step names; None where that is none, or more than one."""
+    paths = [PurePosixPath(part) for word in step.command.split() for part in (word, word.partition("=")[2]) if part]
+    names = {path.name for path in paths}
+    found = [
+        place
+        for place, stage in enumerate(stages)
+        if any(PurePosixPath(program.launch.program).name in names for program in stage.programs if program.launch.program)
+    ]
+    if len(found) > 1:  # one program trains them all
+        found = [place for place in found if stages[place].folder.name in {name for path in paths for name in path.parts}]
+    return found[0] if len(found) == 1 else None
 
 
 def _raised_in(stages: Sequence[Stage], texts: Sequence[str]) -> tuple[int | None, str]:

@@ -66,6 +66,8 @@ class Look(StrEnum):
     ENDED = "ended"
     ALIVE = "alive"
     """The run is pending or running again."""
+    GONE = "gone"
+    """The run does not come back by itself."""
     STORAGE_ANSWERS = "storage_answers"
     UNKNOWN = "unknown"
     """It cannot be told: nothing is logged to compare."""

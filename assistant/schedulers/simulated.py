@@ -133,6 +133,7 @@ class SimulatedCluster:
             comment=spec.comment,
             reason=HELD_BY_USER if spec.hold else "",
             spec=spec,
+            never_requeued="--no-requeue" in spec.options,
         )
         self.changes.append(f"submit {job_id}")
         self._place()

@@ -25,7 +25,7 @@ from assistant.schedulers import slurm_nodes as nodes_text
 from assistant.schedulers.slurm_changes import JOB_RIGHTS, SlurmChange, SlurmCommand
 from assistant.schedulers.slurm_controller import controller_lines, killer_in
 from assistant.schedulers.slurm_history import History
-from assistant.schedulers.slurm_jobs import Row, nodes_of, queue_format, queue_rows, waits_for
+from assistant.schedulers.slurm_jobs import NEVER_SATISFIED, Row, nodes_of, queue_format, queue_rows, tasks_of, waiting_row
 from assistant.schedulers.slurm_run import NO_SUCH_JOB, Commands, me, refused
 from assistant.schedulers.slurm_specs import Specs
 from assistant.schedulers.slurm_submit import arguments_problem, submission, submission_line, submit
@@ -83,6 +83,8 @@ class SlurmScheduler:
         job = self._specs.with_spec(row)
         if job.state is JobState.CANCELLED and not job.ended_by:
             job = replace(job, ended_by=self._canceller(row))
+        if job.state.ended and job.state is not JobState.COMPLETED:
+            job = replace(job, steps=self.history.steps(row))
         return replace(job, site_logs=self.settings.logs, processes=self.recall_processes(job) if self.recall_processes else None)
 
     def _canceller(self, row: Row) -> str:
@@ -199,8 +201,14 @@ class SlurmScheduler:
         return self._specs.differences(self._row(job_id), self._row(claim), spec, made.script)
 
     def dependents(self, job_id: str) -> Sequence[Job]:
-        """Return the pending jobs that wait for a job to end well."""
-        return [row.job for row in self._queue("--all", "--states=PENDING") if _waits(row, job_id)]
+        """Return the pending jobs that wait for a job to end well; of a task of an array also those that wait for all its tasks."""
+        waiting = (waiting_row(row, job_id) for row in self._queue("--all", "--states=PENDING"))
+        return [row.job for row in waiting if row is not None]
+
+    def lost_dependents(self, job_id: str) -> Sequence[Job]:
+        """Return the jobs that Slurm cancelled since they waited for a job to end well (`--kill-on-invalid-dep`)."""
+        waiting = (waiting_row(row, job_id) for row in self._queue("--all", "--states=CANCELLED"))
+        return [row.job for row in waiting if row is not None and row.job.reason == NEVER_SATISFIED]
 
     def move_dependent(self, dependent: str, old: str, new: str) -> None:
         """Let a pending job wait for another job than before.
@@ -306,7 +314,8 @@ class SlurmScheduler:
             case "uncordon", [node]:
                 return changes.uncordon(self._node(node), self.settings.admin)
             case "move_dependent", [dependent, old, new]:
-                return changes.move_dependent(self._row(dependent), old, new)
+                row = self._row(dependent)
+                return changes.move_dependent(row, old, new, self._siblings(old), self._as_owner(row.job.user))
             case "reserve", [name, nodes]:
                 return changes.reserve(name, nodes, self.settings.admin, **named)
             case "unreserve", [name]:
@@ -325,14 +334,25 @@ class SlurmScheduler:
     # Asking Slurm
 
     def _steps(self, row: Row) -> list[str]:
-        """Return the ids of a running job's steps, without the batch script and what Slurm itself keeps running."""
+        """Return the ids of a running job's steps, in all its parts, without the batch script and what Slurm itself runs."""
         job_id = row.job.id.partition("+")[0]
-        done = self.commands.run("squeue", "--all", "--noheader", "--steps", f"--jobs={job_id}", "--format=%i")
+        parts = [job_id]
+        if "+" in row.job.id:  # each part has its steps under an id of its own
+            parts = [one.raw_id for one in self._queue("--all", f"--jobs={job_id}") if one.job.id.startswith(f"{job_id}+")]
+        done = self.commands.run("squeue", "--all", "--noheader", "--steps", f"--jobs={','.join(parts)}", "--format=%i")
         if done.status and not NO_SUCH_JOB.search(done.err):
             raise Unavailable(f"squeue failed, so the steps of job {row.job.id} are not known: {done.said}")
         # the answer names what will be killed, so a step counts only by the id of its job, or of a part of a heterogeneous one
         steps = [(STEP.fullmatch(word), word) for word in done.out.split()]
-        return sorted(word for match, word in steps if match is not None and match["job"] == job_id)
+        return sorted(word for match, word in steps if match is not None and match["job"] in parts)
+
+    def _siblings(self, job_id: str) -> list[str]:
+        """Return the tasks of a task's array that have not ended well, without itself, as the controller still knows them."""
+        base, _, task = job_id.partition("_")
+        if not task:
+            return []
+        rows = [row for row in self._queue("--all", f"--jobs={base}") if row.job.state is not JobState.COMPLETED]
+        return [f"{base}_{index}" for row in rows for index in tasks_of(row.job.id) if index != task]
 
     def _over(self, job_id: str) -> bool:
         """Tell whether a job has ended, or is about to: its processes were killed and its nodes are being cleared."""
@@ -379,12 +399,6 @@ def _chosen(rows: Sequence[Row], job_id: str) -> Row | None:
     for row in rows:
         if row.job.id in (job_id, f"{job_id}+0"):
             return row
-        tasks = re.fullmatch(rf"{re.escape(base)}_\[([\d,:-]+)(?:%\d+)?\]", row.job.id)
-        if tasks and (not task or f"x{task}" in nodes_of(f"x[{tasks.group(1).replace(':', '/')}]")):
+        if row.job.id.startswith(f"{base}_[") and (not task or task in tasks_of(row.job.id)):
             return row._replace(job=replace(row.job, id=job_id)) if task else row
     return None
-
-
-def _waits(row: Row, job_id: str) -> bool:
-    # what waits for any end, or for a bad one, has its turn when the job has ended
-    return row.job.state is JobState.PENDING and bool({*waits_for(row.dependency, job_id)} & {"afterok", "aftercorr"})

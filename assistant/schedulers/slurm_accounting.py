@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 
-from assistant.records import Job
+from assistant.records import Job, JobStep
 from assistant.records.tags import PATTERN
 from assistant.schedulers.slurm_jobs import Row, end_of, folder_of, job_of, nodes_of
-from assistant.schedulers.slurm_text import Marks, accounting_records, canceller, moment, pairs, value
+from assistant.schedulers.slurm_text import Marks, accounting_records, canceller, exit_of, job_state, moment, pairs, value
 
 ACCOUNTED_COLUMNS = (
     "JobIDRaw",
@@ -173,3 +173,22 @@ def _finished_row(named: Mapping[str, str], job_id: str, name: str, earlier: int
         attempt=earlier,
     )
     return Row(job, named["JobId"], "", "")
+
+
+STEP_COLUMNS = ("JobID", "State", "ExitCode", "SubmitLine", "NNodes")
+"""Of the steps of a job; the last one, and the first, never hold a newline."""
+_STEP_ID = re.compile(r"[\d_+]{1,40}\.(\d{1,9})")
+
+
+def accounted_steps(text: str, marks: Marks) -> list[JobStep]:
+    """Return the steps of `sacct -P`, oldest first; the batch script and what Slurm itself runs are none.
+
+    Raises:
+        Unavailable: What sacct printed is not the whole table.
+    """
+    steps = []
+    for step_id, state_text, status, command, _ in accounting_records(text, marks, len(STEP_COLUMNS)):
+        if (match := _STEP_ID.fullmatch(step_id)) is not None:
+            state = job_state(state_text)
+            steps.append((int(match[1]), JobStep(step_id, state, *exit_of(status, state), value(command))))
+    return [step for _, step in sorted(steps, key=itemgetter(0))]

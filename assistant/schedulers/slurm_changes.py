@@ -138,12 +138,22 @@ def requeue_changed(row: Row, exclude: Sequence[str], comment: str, before: Sequ
     return SlurmChange(commands, f"to queue job {row.job.id} again", JOB_RIGHTS, silent=True)
 
 
-def move_dependent(row: Row, old: str, new: str) -> SlurmChange:
-    """Let a pending job wait for another job than before."""
+def move_dependent(row: Row, old: str, new: str, siblings: Sequence[str], before: Sequence[str]) -> SlurmChange:
+    """Let a pending job wait for another job than before.
+
+    Args:
+        row: The pending job.
+        old: Id of the job that it waited for.
+        new: Id of the one that took its place; the same where that was queued again: Slurm keeps what it took for failed.
+        siblings: Tasks of the old one's array that have not ended well, without itself.
+        before: Words by which its owner's rights are used.
+    """
 
     def commands(names: Mapping[str, str]) -> tuple[SlurmCommand, ...]:
-        dependency = moved(row.dependency, old, names.get(new, new))
-        return (SlurmCommand("scontrol", ("update", f"JobId={row.raw_id}", f"Dependency={dependency}")),)
+        dependency = moved(row.dependency, old, names.get(new, new), siblings=siblings)
+        # a task that still waits together with others of its array has no id of its own
+        number = row.job.id if re.fullmatch(r"\d+_\d+", row.job.id) else row.raw_id
+        return (SlurmCommand("scontrol", ("update", f"JobId={number}", f"Dependency={dependency}"), tuple(before)),)
 
     return SlurmChange(commands({}), f"to let job {row.job.id} wait for {new}", JOB_RIGHTS, renamed=commands)
 

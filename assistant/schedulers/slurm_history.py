@@ -11,8 +11,8 @@ from pathlib import Path
 
 from assistant.errors import Unavailable
 from assistant.ports import Clock
-from assistant.records import JobState
-from assistant.schedulers.slurm_accounting import accounted_columns, accounted_rows, finished_rows
+from assistant.records import JobState, JobStep
+from assistant.schedulers.slurm_accounting import STEP_COLUMNS, accounted_columns, accounted_rows, accounted_steps, finished_rows
 from assistant.schedulers.slurm_compare import ACCOUNTED
 from assistant.schedulers.slurm_jobs import Row
 from assistant.schedulers.slurm_run import Commands
@@ -49,6 +49,7 @@ class History:
         self._attempts: dict[str, int] = {}
         self._steps: dict[tuple[str, int], int] = {}
         self._cancellers: dict[tuple[str, int], str] = {}
+        self._job_steps: dict[tuple[str, int], tuple[JobStep, ...]] = {}
 
     @property
     def accounted(self) -> bool:
@@ -153,6 +154,25 @@ class History:
             if who:
                 self._cancellers[key] = who[-1]
         return self._cancellers.get(key, "")
+
+    def steps(self, row: Row) -> tuple[JobStep, ...]:
+        """Return the steps of a job that ended, by the accounting; none where it does not tell all of them yet."""
+        key = _step_key(row)
+        if key not in self._job_steps and self.accounted:
+            marks = Marks()
+            form = ("--parsable2", f"--delimiter={marks.between}", f"--format={','.join(STEP_COLUMNS)}")
+            done = self._commands.run("sacct", *form, "--jobs", row.job.id.partition("+")[0])
+            try:
+                steps = accounted_steps(done.out, marks) if not done.status else []
+            except Unavailable as error:
+                logger.info("job=%s its steps are not known: %s", row.job.id, error)
+                steps = []
+            if not steps or not all(step.state.ended for step in steps):
+                return ()
+            if len(self._job_steps) > FORGOTTEN_IN_MEMORY:
+                self._job_steps.clear()
+            self._job_steps[key] = tuple(steps)
+        return self._job_steps.get(key, ())
 
     def last(self, job_id: str) -> Row | None:
         """Return the last attempt of a job that the controller does not know; None when nobody does.

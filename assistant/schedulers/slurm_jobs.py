@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
-from assistant.errors import UsageError
+from assistant.errors import ToolError, UsageError
 from assistant.nodeset import LIMIT, MOST_WRITTEN, expand
 from assistant.records import Job, JobState
 from assistant.schedulers.slurm_text import (
@@ -264,16 +264,103 @@ def _written_numbers(width: int) -> tuple[str, ...]:
     return tuple(f"{number:0{width}d}" for number in range(100_000))
 
 
-def waits_for(dependency: str, job_id: str) -> list[str]:
-    """Return the kinds of a dependency on a job that is not fulfilled: `afterok`, `afterany` and so on."""
-    found = re.findall(r"(after\w{0,20}):" + rf"{re.escape(job_id)}(?:_\*)?(?:\+\d+)?(?=[(,?:]|$)", _spread(dependency))
+class Awaited(NamedTuple):
+    """One job that a pending job waits for, as Slurm shows it: `aftercorr:12_*(failed)`."""
+
+    kind: str
+    job: str
+    """`12`, `12_3`, `12+1`, or `12_*` for all tasks of an array."""
+
+
+NEVER_SATISFIED = "DependencyNeverSatisfied"
+"""Slurm's reason for a job that waits for something that cannot come any more."""
+WAITS_TO_END_WELL = frozenset({"afterok", "aftercorr"})
+PART = re.compile(r"(after\w{0,20}):(\d+(?:_(?:\d+|\*))?(?:\+\d+)?)")
+
+
+def awaited(dependency: str) -> list[Awaited]:
+    """Return what of a dependency is not fulfilled, in its order."""
+    return [Awaited(*match.groups()) for match in PART.finditer(_spread(dependency))]
+
+
+def waits_for(dependency: str, job_id: str, *, task: str = "") -> list[str]:
+    """Return the kinds of a dependency on a job that is not fulfilled: `afterok`, `afterany` and so on.
+
+    Args:
+        dependency: As Slurm shows it.
+        job_id: The job that is waited for; of an array's task what waits for the whole array counts, too.
+        task: Index of the waiting task: `aftercorr` on an array is about the task of the same index.
+    """
+    found = [one.kind for one in awaited(dependency) if _is_about(one, job_id, task)]
     return list(dict.fromkeys(found))
 
 
-def moved(dependency: str, old: str, new: str) -> str:
-    """Return a dependency as `scontrol update` takes it, with one job in the place of another."""
+def _is_about(one: Awaited, job_id: str, task: str) -> bool:
+    job_id = job_id.partition("+")[0]  # a heterogeneous job is waited for by the id of its first part
+    base, _, index = job_id.partition("_")
+    whole = one.job == f"{base}_*"
+    if index:
+        return one.job == job_id or (whole and (one.kind != "aftercorr" or task == index))
+    return whole or one.job.partition("+")[0] == base
+
+
+def waiting_row(row: Row, job_id: str) -> Row | None:
+    """Return the row of what waits for a job to end well; of an array of which only one task does, of that task; None else.
+
+    What waits for any end has its turn when the job has ended, but for what waits for the end of all tasks of its array.
+    """
+    every = waits_for(row.dependency, job_id, task=job_id.partition("_")[2])
+    ends = {"afterany"} if f"afterany:{job_id.partition('_')[0]}_*" in row.dependency and "_" in job_id else set()
+    if not {*every} & (WAITS_TO_END_WELL | ends):
+        return None
+    tasks, index = tasks_of(row.job.id), job_id.partition("_")[2]
+    if every != ["aftercorr"] or not index or not tasks:
+        return row
+    base = row.job.id.partition("_")[0]
+    return row._replace(job=replace(row.job, id=f"{base}_{index}")) if index in tasks else None
+
+
+def tasks_of(job_id: str) -> list[str]:
+    """Return the indexes of an array's tasks that a row is about: `12_3` and `12_[3-5,7%2]`; none for a job that is no array."""
+    listed = job_id.partition("_")[2]
+    if listed.isdecimal():
+        return [listed]
+    match = re.fullmatch(r"\[([\d,:-]+)(?:%\d+)?\]", listed)
+    return [name[1:] for name in nodes_of(f"x[{match[1].replace(':', '/')}]")] if match else []
+
+
+def moved(dependency: str, old: str, new: str, *, siblings: Sequence[str] = ()) -> str:
+    """Return a dependency as `scontrol update` takes it, with one job in the place of another, which may be the same one.
+
+    What waited for a whole array of which one task is started again waits for that and for the siblings: to Slurm the array has
+    failed for good (22.05), also where the task was queued again under its own id.
+
+    Args:
+        dependency: As Slurm shows it.
+        old: Id of the job that failed.
+        new: Id of the one that takes its place.
+        siblings: Tasks of the old one's array that have not ended well, without itself.
+
+    Raises:
+        ToolError: Slurm has no words for it: alternatives (`?`) of which one is a whole array.
+    """
+    old, new = old.partition("+")[0], new.partition("+")[0]
     plain = re.sub(r"\([^()]*\)", "", _spread(dependency))
-    return re.sub(rf"(?<=:){re.escape(old)}(?=_\*|\+|[,?:]|$)", new, plain)
+    base, _, index = old.partition("_")
+    if not index:
+        return re.sub(rf"(?<=:){re.escape(old)}(?=_\*|\+|[,?:]|$)", new, plain)
+    if "?" in plain and f":{base}_*" in plain:
+        raise ToolError(f"{plain} names alternatives, of which one is a whole array")
+    return PART.sub(partial(_of_task, old=old, new=new, siblings=siblings), plain)
+
+
+def _of_task(part: re.Match[str], *, old: str, new: str, siblings: Sequence[str]) -> str:
+    kind, job = part.groups()
+    if job == f"{old.partition('_')[0]}_*":
+        # to wait for the end of all tasks stays right; to wait that all end well cannot be fulfilled any more
+        also = {"afterok": siblings, "afterany": () if old == new else (job,)}.get(kind, ())
+        return ",".join(f"{'afterok' if kind == 'aftercorr' else kind}:{one}" for one in (*also, new))
+    return f"{kind}:{new}" if job == old else part[0]
 
 
 def _spread(dependency: str) -> str:

@@ -99,10 +99,17 @@ class ApprovalRows(CallRows):
 
     def allowed(self) -> list[Call]:
         """Return calls that a person allowed, that were not made yet and belong to no step of a playbook, oldest first."""
+        return self._allowed("calls.step IS NULL")
+
+    def allowed_steps(self) -> list[Call]:
+        """Return calls that a person allowed, that were not made yet and belong to a step of a playbook, oldest first."""
+        return self._allowed("calls.step IS NOT NULL")
+
+    def _allowed(self, condition: str) -> list[Call]:
         now = self.clock.now()
         rows = self.rows(
             "SELECT approvals.* FROM approvals JOIN calls ON calls.id = approvals.call "
-            "WHERE calls.status = ? AND calls.step IS NULL AND approvals.verdict = ? ORDER BY approvals.id",
+            f"WHERE calls.status = ? AND {condition} AND approvals.verdict = ? ORDER BY approvals.id",
             [str(CallStatus.PENDING), str(Verdict.ALLOW)],
         )
         return [self.call(one.call) for one in map(_approval_of, rows) if now < one.expires]

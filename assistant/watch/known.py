@@ -22,15 +22,22 @@ class Known:
     by_attempt: Mapping[Attempt, tuple[Incident, ...]]
     closed_to_all: Collection[Attempt] = field(default=())
     """Attempts of which nothing at all is news."""
+    unproven: Collection[int] = field(default=())
+    """Incidents about hangs of which a person was asked since nothing proved them: a proof is news."""
 
     @classmethod
-    def of(cls, incidents: Iterable[Incident]) -> Known:
+    def of(cls, incidents: Iterable[Incident], *, unproven: Collection[int] = ()) -> Known:
         """Return what is known by incidents, in any order."""
         found: dict[Attempt, list[Incident]] = {}
         for incident in incidents:
             if incident.job is not None:
                 found.setdefault((incident.job, incident.attempt), []).append(incident)
-        return cls({attempt: tuple(those) for attempt, those in found.items()})
+        return cls({attempt: tuple(those) for attempt, those in found.items()}, unproven=unproven)
+
+    def awaits_proof(self, job: Job) -> bool:
+        """Tell whether a person was asked about the hang of an attempt, so that only what proves it is news."""
+        found = self.by_attempt.get((job.id, job.attempt), ())
+        return any(one.id in self.unproven and _covers(one, job, EventKind.HANG) for one in found)
 
     def covers(self, job: Job, kind: EventKind) -> bool:
         """Tell whether an event about an attempt is no news.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Collection, Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -104,6 +104,7 @@ class Watcher:
         self._saves, self._second, self._readers = saves or SaveLimits(), second, readers or Readers()
         self._views: dict[Attempt, View] = {}
         self._raised: dict[Attempt, set[EventKind]] = {}
+        self._proven: set[Attempt] = set()
         self._nodes, self._nodes_at = NodeTrack(), since - NODES_EVERY
         self._nodes_unseen: list[Trouble] = []
         self._runs = _Runs()
@@ -215,13 +216,14 @@ class Watcher:
             if (usual := view.pace.usual_s) is not None:
                 self._runs.keep(_task(view.job), usual)
         self._tries = {attempt: tries for attempt, tries in self._tries.items() if attempt in running or attempt[0] in unsure}
+        self._proven = {attempt for attempt in self._proven if attempt in running or attempt[0] in unsure}
         self._raised = {attempt: kinds for attempt, kinds in self._raised.items() if attempt in running or attempt[0] in unsure}
 
     def _read(self, running: dict[Attempt, Job], known: Known, now: datetime) -> tuple[list[View], list[Trouble]]:
         folders = Counter(job.work_dir for job in running.values())
         due: list[Readable] = []
         for attempt, job in running.items():
-            if attempt in known.closed_to_all or known.covers(job, EventKind.HANG):
+            if attempt in known.closed_to_all or (known.covers(job, EventKind.HANG) and not known.awaits_proof(job)):
                 continue
             view = self._views.get(attempt)
             if view is None or view.job.submitted != job.submitted or view.job.log != job.log:
@@ -266,6 +268,12 @@ class Watcher:
     ) -> Iterator[Event]:
         job = view.job
         raised = self._raised.setdefault((job.id, job.attempt), set())
+        if known.awaits_proof(job):
+            proof = self._still(view, now, remarks, again_s=self._limits.hang.told_s)
+            if proof is not None and proof.detail["proofs"] and (job.id, job.attempt) not in self._proven:
+                yield proof
+                self._proven.add((job.id, job.attempt))
+            return
         found = [self._still(view, now, remarks), spike_of(view, now)]
         if found == [None, None]:
             task = _task(job)
@@ -276,7 +284,8 @@ class Watcher:
                 yield event
                 raised.add(event.kind)
 
-    def _still(self, view: View, now: datetime, remarks: list[Remark]) -> Event | None:
+    def _still(self, view: View, now: datetime, remarks: list[Remark], *, again_s: float = 0.0) -> Event | None:
+        """Return the event of a job that stands still; its nodes are asked anew every `again_s` seconds, once for 0."""
         if self._trusted_from is not None and now < self._trusted_from:
             return None
         suspicion = view.suspicion(now)
@@ -288,7 +297,9 @@ class Watcher:
             return None
         witness: Witness | None = None
         if self._second is not None:
-            witness = self._second.ask(view.job, suspicion)
+            again = timedelta(seconds=again_s)
+            asked = replace(suspicion, since=suspicion.since + again * ((now - suspicion.since) // again)) if again else suspicion
+            witness = self._second.ask(view.job, asked)
             if witness is None:
                 return None  # the answer is under way
             if witness.vote is Vote.WORKING:

@@ -77,6 +77,9 @@ class Recorder(SimulatedCluster):
     def dependents(self, job_id: str) -> Sequence[Job]:
         return [self.job(waiting) for waiting in self.waiting]
 
+    def lost_dependents(self, job_id: str) -> Sequence[Job]:
+        return ()
+
     def move_dependent(self, dependent: str, old: str, new: str) -> None:
         self.ran += method_lines("move_dependent", [dependent, old, new], {})
 

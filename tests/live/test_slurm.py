@@ -247,6 +247,36 @@ def test_dependents_are_found_and_follow_the_new_job(slurm: SlurmScheduler, devc
     wait(slurm, after, JobState.COMPLETED)
 
 
+def test_the_steps_of_a_job_that_failed_are_known_with_their_lines(slurm: SlurmScheduler, folder: Path) -> None:
+    script = batch("set -e; srun bash -c true; srun bash -c 'exit 7'; srun hostname")
+    job = slurm.submit(JobSpec("stages", script, work_dir=folder))
+    wait(slurm, job, JobState.FAILED)
+    until(lambda: bool(slurm.job(job).steps) or not slurm.history.accounted, 20)
+    told = [(one.id, one.state, one.exit_code, one.command) for one in slurm.job(job).steps]
+    assert (
+        told
+        == [
+            (f"{job}.0", JobState.COMPLETED, 0, "srun bash -c true"),
+            (f"{job}.1", JobState.FAILED, 7, "srun bash -c exit 7"),
+        ]
+        or not slurm.history.accounted
+    )
+
+
+def test_no_part_of_a_heterogeneous_job_that_is_ended_at_once_hears_a_sigterm(
+    slurm: SlurmScheduler, devcluster: DevCluster, folder: Path
+) -> None:
+    said = folder / "said"
+    loop = f"trap 'echo TERM >> {said}' TERM; echo here >> {said}; for i in $(seq 120); do sleep 0.5; done"
+    (folder / "het.sh").write_text(f'#!/bin/bash\nsrun --het-group=0,1 bash -c "{loop.replace("$(", chr(92) + "$(")}"\n')
+    first = devcluster.run("sbatch", "--parsable", "-D", str(folder), "-n1", ":", "-n1", str(folder / "het.sh")).strip()
+    until(lambda: said.exists() and said.read_text().split() == ["here", "here"], 30)
+    slurm.end_at_once(slurm.job(first).id)
+    until(lambda: slurm.job(first).state.ended, 30)
+    time.sleep(2)
+    assert said.read_text().split() == ["here", "here"]
+
+
 def test_a_reservation_keeps_idle_nodes_and_only_ours_is_ended(slurm: SlurmScheduler, devcluster: DevCluster) -> None:
     slurm.reserve("nightshift-7", ["gpu002", "gpu004"], minutes=5)
     try:

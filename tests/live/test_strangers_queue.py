@@ -17,7 +17,7 @@ from assistant.config import WatchSettings
 from assistant.engine import Engine
 from assistant.policy import Mode, load_policy
 from assistant.ports import SystemClock
-from assistant.records import IncidentState
+from assistant.records import IncidentState, JobState
 from assistant.recover import verify
 from assistant.wiring import build
 from tests.live.conftest import DevCluster, until
@@ -106,6 +106,82 @@ def test_an_afterok_chain_of_three_does_not_keep_the_first_from_coming_back(engi
     ended(engine, first)
     assert watched(engine, first, over).state is IncidentState.RECOVERED
     assert writers(owner) == [first, restarted(engine, first)]
+
+
+def test_what_waits_for_a_task_of_an_array_waits_for_its_restart(engine: Engine, owner: Owner) -> None:
+    owner.script("sweep.sh", "#SBATCH --array=1-2", "[ $SLURM_ARRAY_TASK_ID = 2 ] && N=60 || N=20",
+                 "srun python3 -u x.py --steps $N --out $SLURM_SUBMIT_DIR/ckpt$SLURM_ARRAY_TASK_ID")  # fmt: skip
+    array = owner.sbatch("sweep.sh")
+    each = owner.sbatch("--array=1-2", f"--dependency=aftercorr:{array}", "--wrap", "sleep 1")
+    every = owner.sbatch(f"--dependency=afterok:{array}", "--kill-on-invalid-dep=no", "--wrap", "sleep 1")
+    cancelled = owner.sbatch(f"--dependency=afterok:{array}_2", "--kill-on-invalid-dep=yes", "--wrap", "sleep 1")
+    ended(engine, f"{array}_2")
+    incident = watched(engine, f"{array}_2", over)
+    assert incident.state is IncidentState.RECOVERED, incident.note
+    assert f"job {cancelled} of root was cancelled by the scheduler" in incident.note
+    assert [engine.scheduler.job(one).state.failed for one in (f"{each}_2", every)] == [False, False]
+    until(lambda: [engine.scheduler.job(one).state for one in (f"{each}_2", every)] == [JobState.COMPLETED] * 2, 60)
+    assert engine.scheduler.job(restarted(engine, f"{array}_2")).state is JobState.COMPLETED
+
+
+def test_what_waits_for_a_whole_array_waits_for_the_restarts_of_two_tasks(engine: Engine, owner: Owner) -> None:
+    saving = SAVING.replace('os.path.exists("failed")', 'os.path.exists(args.out + ".failed")').replace(
+        'open("failed", "w")', 'open(args.out + ".failed", "w")'
+    )
+    (owner.folder / "x.py").write_text(saving)
+    owner.script("sweep.sh", "#SBATCH --array=1-3%2", "[ $SLURM_ARRAY_TASK_ID = 1 ] && N=20 || N=60",
+                 "srun python3 -u x.py --steps $N --out $SLURM_SUBMIT_DIR/ckpt$SLURM_ARRAY_TASK_ID")  # fmt: skip
+    array = owner.sbatch("sweep.sh")
+    each = owner.sbatch("--array=1-3", f"--dependency=aftercorr:{array}", "--wrap", "sleep 1")
+    every = owner.sbatch(f"--dependency=afterok:{array}", "--kill-on-invalid-dep=no", "--wrap", "sleep 1")
+    for task in ("2", "3"):
+        ended(engine, f"{array}_{task}")
+    for task in ("2", "3"):
+        incident = watched(engine, f"{array}_{task}", over, 120)
+        assert incident.state is IncidentState.RECOVERED, incident.note
+    wanted = [f"{each}_1", f"{each}_2", f"{each}_3", every]
+    until(lambda: [engine.scheduler.job(one).state for one in wanted] == [JobState.COMPLETED] * 4, 90)
+
+
+def test_a_requeued_job_whose_script_begins_anew_is_told_of_and_left_running(engine: Engine, owner: Owner) -> None:
+    (owner.folder / "failed").touch()
+    (owner.folder / "x.py").write_text(SAVING.replace("old = sorted(", "old = []\nunused = sorted("))
+    first = owner.sbatch("run.sh")
+    until(lambda: (owner.folder / "ckpt/step_30").exists(), 60)
+    for _ in range(3):
+        engine.tick(owner="test")
+        time.sleep(1)
+    owner.cluster.run("scontrol", "requeue", first)
+    until(lambda: engine.scheduler.job(first).attempt == 1 and engine.scheduler.job(first).state is JobState.RUNNING, 90)
+    incident = watched(engine, first, lambda one: one.state is IncidentState.ESCALATED, 60)
+    assert "it begins anew" in incident.note, incident.note
+    assert f"scancel {first}" in incident.note
+    assert engine.scheduler.job(first).state is JobState.RUNNING
+    assert not engine.store.calls(incident.id)
+
+
+def test_what_waits_for_a_job_that_is_queued_again_under_its_own_id_begins_when_it_ends_well(engine: Engine, owner: Owner) -> None:
+    owner.script("steps.sh", "srun python3 -u x.py --steps 60 --out $SLURM_SUBMIT_DIR/ckpt")
+    first = owner.sbatch("-n1", "-c2", ":", "-n1", "steps.sh")
+    waiting = owner.sbatch(f"--dependency=afterok:{first}", "--kill-on-invalid-dep=no", "--wrap", "sleep 1")
+    ended(engine, first)
+    until(lambda: engine.scheduler.job(waiting).reason == "DependencyNeverSatisfied", 30)
+    incident = watched(engine, engine.scheduler.job(first).id, over)
+    assert incident.state is IncidentState.RECOVERED, incident.note
+    until(lambda: engine.scheduler.job(waiting).state is JobState.COMPLETED, 60)
+
+
+def test_a_preempted_job_that_slurm_may_not_requeue_is_submitted_again_at_once(engine: Engine, owner: Owner) -> None:
+    (owner.folder / "failed").touch()
+    first = owner.sbatch("-p", "eval", "--no-requeue", "--exclusive", "-w", "gpu002", "run.sh")
+    until(lambda: bool(writers(owner)), 30)
+    strong = owner.sbatch("-p", "train", "--exclusive", "-w", "gpu002", "--wrap", "sleep 20")
+    until(lambda: engine.scheduler.job(first).state is JobState.PREEMPTED, 60)
+    watched(engine, first, lambda one: any(call.tool == "resubmit_job" for call in engine.store.calls(one.id)), 60)
+    incident = watched(engine, first, over)
+    assert incident.state is IncidentState.RECOVERED, incident.note
+    assert writers(owner) == [first, restarted(engine, first)]
+    engine.scheduler.cancel(strong)
 
 
 def test_an_edited_script_of_another_name_that_saves_into_the_same_folder_goes_on_with_the_run(

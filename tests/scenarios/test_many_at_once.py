@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from assistant.doors.watchdog.notices import Notice, notices, superseded
+from assistant.errors import Unavailable
 from assistant.policy import Policy, load_policy
 from assistant.policy.terms import Limits
 from assistant.records import EventKind, Incident, IncidentState
@@ -155,6 +156,33 @@ def test_a_night_with_limits_for_a_shared_cause_asks_nobody_and_passes_no_hard_l
     }
     assert rules == ({"mode.act", "shared_cause"} if not asked else {"mode.act", "kind.resubmit.soft.per_hour"})
     assert scene.engine.gate.breaker is None
+
+
+def test_jobs_of_several_owners_that_lose_one_mount_wait_for_it_also_while_the_controller_is_away(tmp_path: Path) -> None:
+    scene = WideScene(tmp_path)
+    path = tmp_path / "nfs" / "index.bin"
+    spec = scene.spec
+    for number, owner in enumerate(("ada", "bob", "cleo", "dora")):
+        scene.spec = dataclasses.replace(spec, user=owner)
+        form = STALE if number % 2 else MISSING
+        losing(scene, path, [f"job-{owner}"], form=form, at=50 + number)
+    watched(scene, 300)
+    first = len(scene.cluster.jobs())
+    scene.cluster.outage = True
+    for _ in range(5):
+        with pytest.raises(Unavailable):
+            watched(scene, 60)
+    scene.cluster.outage = False
+    watched(scene, 300)
+    (outage,) = shared(scene)
+    assert not outage.state.ended
+    assert len(scene.cluster.jobs()) == first == 4, "nothing starts into a path that is away"
+    assert [one.incident for one in told(scene)] == [outage.id], "one message stands for all"
+    path.parent.mkdir()
+    path.write_text("here again")
+    watched(scene, 2400)
+    assert {one.state for one in scene.engine.store.incidents()} == {IncidentState.RECOVERED}
+    assert len(scene.cluster.jobs()) == 8
 
 
 def test_two_unrelated_causes_at_once_are_two_incidents(tmp_path: Path) -> None:

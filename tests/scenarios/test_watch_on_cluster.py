@@ -164,6 +164,43 @@ def test_a_silent_job_of_which_nothing_is_known_is_left_to_a_person(tmp_path: Pa
     assert scene.cluster.job(job).state is JobState.RUNNING
 
 
+def passes(scene: Scene, seconds: float) -> None:
+    """Let the watch pass, also where every incident has ended."""
+    for _ in range(round(seconds / 20)):
+        scene.clock.sleep(20)
+        scene.engine.tick(owner="watch")
+
+
+@pytest.mark.parametrize("acknowledged", [False, True])
+def test_a_hang_that_is_proven_after_a_person_was_asked_is_taken_up_again_unless_they_have_taken_it(
+    tmp_path: Path, acknowledged: bool
+) -> None:
+    scene = Scene(tmp_path, run=Run(steps=1000, hangs_at=60))
+    job = scene.cluster.submit(scene.spec)
+    scene.cluster.answers[shlex.join(COMMAND)] = lambda node: Reply(node, True, 127, "", "")
+    scene.watch(900, every=20)
+    (incident,) = scene.engine.store.incidents()
+    assert incident.state is IncidentState.ESCALATED
+    if acknowledged:
+        scene.engine.store.acknowledge(incident.id, by="cli:ada")
+    stacks(scene, job, moves=False)
+    passes(scene, 700)
+    incident = scene.engine.store.incident(incident.id)
+    assert scene.cluster.changes[:3] == ["submit 1"] + ["cancel 1", "submit 2"] * (not acknowledged)
+    assert incident.note.startswith("proven since: ") is acknowledged, incident.note
+    assert len(scene.engine.store.events(incident.id)) == 2
+
+
+def test_a_job_that_moves_again_after_a_person_was_asked_is_not_ended(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, run=Run(steps=1000, hangs_at=60))
+    job = scene.cluster.submit(scene.spec)
+    scene.cluster.answers[shlex.join(COMMAND)] = lambda node: Reply(node, True, 127, "", "")
+    scene.watch(900, every=20)
+    stacks(scene, job, moves=True)
+    passes(scene, 1800)
+    assert scene.cluster.changes == ["submit 1"]
+
+
 @pytest.mark.parametrize(
     ("sample", "changes"), [("0, 98, [N/A], 388.20", ["submit 1"]), ("0, 0, 0, 61.00", ["submit 1", "cancel 1", "submit 2"])]
 )

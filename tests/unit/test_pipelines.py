@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from assistant.records import Action, Category, DecidedBy, Diagnosis, Job, JobSpec, JobState
+from assistant.records import Action, Category, DecidedBy, Diagnosis, Job, JobSpec, JobState, JobStep
 from assistant.recover.batch_script import launches_of
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, search_checkpoints
 from assistant.recover.job_program import programs_now, programs_of
@@ -199,6 +200,53 @@ def test_a_failed_evaluation_goes_on_from_the_training_before_it(tmp_path: Path)
     search, way = judged(job, "Traceback (most recent call last):", f'  File "{tmp_path}/eval.py", line 2, in <module>')
     assert search.place is not None
     assert (search.place.folder, way.means) == (tmp_path / "dpo", ResumeMeans.NEWEST)
+
+
+def a_step(number: int, command: str, state: JobState = JobState.COMPLETED, code: int | None = 0) -> JobStep:
+    return JobStep(f"7.{number}", state, code, None, command)
+
+
+SFT_STEP, DPO_STEP = "srun python3 -u sft.py --output_dir sft", "srun python3 -u dpo.py --output_dir dpo"
+
+
+def failed_step(number: int, command: str) -> JobStep:
+    return a_step(number, command, JobState.FAILED, 1)
+
+
+@pytest.mark.parametrize(
+    ("steps", "stage"),
+    [
+        ([a_step(0, SFT_STEP), failed_step(1, DPO_STEP)], "dpo"),
+        ([a_step(0, SFT_STEP, JobState.CANCELLED, None)], "sft"),
+        ([a_step(0, "srun -n8 train.sh"), failed_step(1, DPO_STEP)], "dpo"),
+        ([failed_step(0, SFT_STEP), failed_step(1, DPO_STEP)], None),
+        ([a_step(0, SFT_STEP), a_step(1, DPO_STEP)], None),
+        ([failed_step(0, "srun hostname")], None),
+        ([failed_step(0, "")], None),
+    ],
+    ids=["the second", "cancelled", "behind another program", "both", "none", "another program", "no command kept"],
+)
+def test_the_step_that_did_not_end_well_tells_the_stage_where_log_and_saves_do_not(
+    tmp_path: Path, steps: list[JobStep], stage: str | None
+) -> None:
+    job = replace(pipeline(tmp_path, TWO, sft=LISTED), steps=tuple(steps))
+    checkpoint(tmp_path / "sft", 80, START - timedelta(days=1))
+    checkpoint(tmp_path / "dpo", 40, START - timedelta(days=1))
+    search, _ = judged(job)
+    assert search.stages is not None
+    assert (search.stages.failed is None) is (stage is None), search.stages.sentence
+    assert stage is None or f"{stage}.py ({stage})" in search.stages.sentence
+
+
+@pytest.mark.parametrize("folder", ["sft", "dpo"])
+def test_one_program_that_trains_all_stages_is_told_by_the_folder_of_its_step(tmp_path: Path, folder: str) -> None:
+    job = pipeline(tmp_path, "set -e\nsrun python dpo.py --output_dir sft\nsrun python dpo.py --output_dir=dpo")
+    job = replace(job, steps=(failed_step(0, f"srun python dpo.py --output_dir={folder}"),))
+    checkpoint(tmp_path / "sft", 80, START - timedelta(days=1))
+    checkpoint(tmp_path / "dpo", 40, START - timedelta(days=1))
+    search, _ = judged(job)
+    assert search.place is not None
+    assert search.place.folder == tmp_path / folder
 
 
 def test_which_stage_failed_is_not_guessed(tmp_path: Path) -> None:

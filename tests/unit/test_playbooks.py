@@ -289,6 +289,12 @@ class ScriptedGate:
         )
         return self.outcomes[step]
 
+    def would_ask(self, tool_name: str, arguments: Mapping[str, Any], *, by: str, incident: int, step: str) -> bool:
+        return False
+
+    def was_passed(self, incident: int, step: str) -> bool:
+        return False
+
 
 STEPS = """
 [[step]]

@@ -287,6 +287,17 @@ def test_a_loss_that_is_high_again_is_a_jump(tmp_path: Path) -> None:
     assert loss_continues(world.context, made["job"], world.job, restart_step=40, timeout_s=60)["status"] == "jumped"
 
 
+def test_a_job_that_the_scheduler_never_queues_again_is_not_waited_for_unless_its_owner_brings_it_back(tmp_path: Path) -> None:
+    world = World(tmp_path, Run(fails_at=50, state=JobState.PREEMPTED)).passes(60)
+    assert live_run(world.context, world.job)["status"] == "waiting"
+    world.spec = replace(world.spec, options=("--no-requeue",))
+    job = world.cluster.submit(world.spec)
+    world.passes(60)
+    assert live_run(world.context, job)["status"] == "gone"
+    back = world.cluster.submit(world.spec)
+    assert live_run(world.context, job)["job"] == back
+
+
 def test_a_run_that_comes_back_by_itself_is_seen(world: World) -> None:
     assert live_run(world.context, world.job)["status"] == "waiting"
     back = world.cluster.submit(world.spec)

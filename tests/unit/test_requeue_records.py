@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,7 +15,7 @@ import pytest
 
 from assistant.engine.requeues import RequeueRecords
 from assistant.ports import JumpingClock
-from assistant.records import Job, JobState
+from assistant.records import IncidentState, Job, JobSpec, JobState
 from assistant.store import Store
 from tests.unit.logged_job import START, job_in, write
 
@@ -34,10 +35,12 @@ class Night:
         self.records = RequeueRecords()
         self.job: Job = job_in(folder)
         self.watched: int | None = None
-        view = lambda *_: SimpleNamespace(last_step=self.watched)  # noqa: E731
+        self.loss: float | None = None
+        view = lambda *_: SimpleNamespace(last_step=self.watched, last=SimpleNamespace(loss=self.loss))  # noqa: E731
         self.engine: Any = SimpleNamespace(
             store=store,
             clock=clock,
+            checkpoint_folders={},
             watcher=SimpleNamespace(view=view),
             scheduler=SimpleNamespace(job=lambda _: self.job, nodes=list),
         )
@@ -104,3 +107,88 @@ def test_a_job_that_ended_between_two_looks_says_what_is_known(night: Night, las
 
 def test_the_end_of_the_attempt_before_is_not_the_end_of_the_new_one(night: Night) -> None:
     assert night.look(None, attempt=1, state=JobState.NODE_FAIL, ended=AGAIN) == []
+
+
+EPOCHS = "Epoch: [{}][{:2}/40]\tTime  0.500 ( 0.501)\tData  0.012 ( 0.015)\tLoss {:.4e} (6.9e+00)\tAcc@1   0.00 (  0.00)\n"
+
+
+def epochs(first: int, last: int, *, loss: float = 6.9) -> str:
+    return "".join(EPOCHS.format(step // 40, step % 40, loss - step / 100) for step in range(first, last + 1, 10))
+
+
+def saved(night: Night, name: str = "checkpoint.pth.tar") -> None:
+    """Let the run have saved one minute before the second attempt."""
+    night.job = replace(night.job, spec=JobSpec("llm", f"#!/bin/bash\n#NIGHTSHIFT checkpoints={night.folder}/ckpt\n"))
+    path = write(night.folder / "ckpt" / name, "", AGAIN - timedelta(minutes=1))
+    path.write_bytes(b"PK\x03\x04" + bytes(4096))
+    os.utime(path, ((AGAIN - timedelta(minutes=1)).timestamp(),) * 2)
+
+
+@pytest.mark.parametrize("name", ["checkpoint.pth.tar", "step_40.pt"])
+@pytest.mark.parametrize("lines", [epochs(0, 20), steps(1, 3), "training from scratch\n" + steps(1, 3)])
+def test_a_requeue_that_begins_anew_over_what_the_run_saved_is_handed_to_a_person_at_once(
+    night: Night, name: str, lines: str
+) -> None:
+    saved(night, name)
+    night.look(50)
+    night.look(None, attempt=1, started=AGAIN)
+    write(night.folder / "slurm-812.out", lines, AGAIN + timedelta(minutes=1))
+    night.look(20)
+    [incident] = night.store.incidents(job="812")
+    assert incident.state is IncidentState.ESCALATED, incident.note
+    assert "it begins anew" in incident.note
+    assert f"had come to step 50 and saved {name}" in incident.note
+    assert "scancel 812" in incident.note
+    night.look(30)
+    assert night.store.incidents(job="812")[0].note == incident.note
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        steps(41, 44),
+        "=> loaded checkpoint '{ckpt}/checkpoint.pth.tar' (epoch 1)\n" + epochs(40, 60),
+        "=> loaded checkpoint '{ckpt}/checkpoint.pth.tar' (epoch 1)\n" + steps(1, 3),
+        steps(1, 1),
+    ],
+    ids=["goes on", "loads and goes on", "loads and counts anew", "too early"],
+)
+def test_a_requeue_that_goes_on_or_loads_is_only_recorded(night: Night, lines: str) -> None:
+    saved(night)
+    night.look(50)
+    night.look(None, attempt=1, started=AGAIN)
+    write(night.folder / "slurm-812.out", lines.replace("{ckpt}", f"{night.folder}/ckpt"), AGAIN + timedelta(minutes=1))
+    night.look(44)
+    assert night.store.incidents(job="812")[0].state is IncidentState.CLOSED
+
+
+def test_a_requeue_of_a_run_that_never_saved_is_only_recorded(night: Night) -> None:
+    night.look(None, attempt=1, started=AGAIN)
+    write(night.folder / "slurm-812.out", steps(1, 3), AGAIN + timedelta(minutes=1))
+    night.look(3)
+    assert night.store.incidents(job="812")[0].state is IncidentState.CLOSED
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "anew", "state"),
+    [
+        (6.9, 2.1, 2.12, IncidentState.CLOSED),
+        (6.9, 2.1, 6.8, IncidentState.ESCALATED),
+        (2.99, 2.95, 2.98, IncidentState.ESCALATED),
+        (None, None, 2.98, IncidentState.ESCALATED),
+    ],
+    ids=["only the counter", "the loss, too", "a loss that hardly falls", "no loss known"],
+)
+def test_a_counter_that_begins_anew_with_the_loss_of_the_end_is_no_new_beginning(
+    night: Night, first: float | None, last: float | None, anew: float, state: IncidentState
+) -> None:
+    saved(night)
+    night.records.attempts.clear()
+    for step, loss in ((10, first), (50, last)):
+        night.loss = loss
+        night.look(step)
+    night.look(None, attempt=1, started=AGAIN)
+    lines = f"step 1 loss {anew}\nstep 2 loss {anew - 0.01}\n"
+    write(night.folder / "slurm-812.out", lines, AGAIN + timedelta(minutes=1))
+    night.look(3)
+    assert night.store.incidents(job="812")[0].state is state, night.store.incidents(job="812")[0].note

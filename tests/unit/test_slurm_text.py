@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from assistant.errors import Unavailable
+from assistant.errors import ToolError, Unavailable
 from assistant.records import Job, JobSpec, JobState
-from assistant.schedulers.slurm_accounting import accounted_columns, accounted_rows, finished_rows
+from assistant.schedulers.slurm_accounting import accounted_columns, accounted_rows, accounted_steps, finished_rows
 from assistant.schedulers.slurm_controller import controller_lines, killer_in
-from assistant.schedulers.slurm_jobs import QUEUE_COLUMNS, Row, moved, queue_format, queue_rows, waits_for
+from assistant.schedulers.slurm_jobs import QUEUE_COLUMNS, Row, moved, queue_format, queue_rows, waiting_row, waits_for
 from assistant.schedulers.slurm_nodes import configuration, node_facts, reservations, state_words
 from assistant.schedulers.slurm_spec import (
     exported,
@@ -179,10 +179,63 @@ def test_the_options_of_a_line_as_typed(case: dict[str, Any]) -> None:
     assert case.get("doubt", "") in typed.doubt
 
 
-@pytest.mark.parametrize("case", [pytest.param(one, id=one["text"]) for one in table("submissions/typed.toml")["dependency"]])
+DEPENDENCIES = table("submissions/typed.toml")["dependency"]
+
+
+@pytest.mark.parametrize("case", [pytest.param(one, id=f"{one['text']} {one.get('task', '')}") for one in DEPENDENCIES])
 def test_a_dependency_follows_another_job(case: dict[str, Any]) -> None:
-    assert waits_for(case["text"], "10") == case["kinds"]
-    assert moved(case["text"], "10", "77") == case["moved"]
+    old, new = case.get("old", "10"), case.get("new", "77")
+    assert waits_for(case["text"], old, task=case.get("task", "")) == case["kinds"]
+    if case["kinds"] or "moved" in case:
+        assert moved(case["text"], old, new, siblings=case.get("siblings", ())) == case["moved"]
+
+
+def test_alternatives_of_which_one_is_a_whole_array_are_not_moved() -> None:
+    with pytest.raises(ToolError, match="alternatives"):
+        moved("afterok:10_*(failed)?afterok:11(unfulfilled)", "10_2", "77_2")
+
+
+@pytest.mark.parametrize(
+    ("row", "dependency", "waiting"),
+    [
+        ("15_[1-3]", "aftercorr:12_*(unfulfilled)", "15_2"),
+        ("15_[1,3-9%2]", "aftercorr:12_*(unfulfilled)", None),
+        ("15_2", "aftercorr:12_*(failed)", "15_2"),
+        ("15_3", "aftercorr:12_*(failed)", None),
+        ("15_[1-3]", "afterok:12_*(failed)", "15_[1-3]"),
+        ("16", "afterany:12_*(unfulfilled)", "16"),
+        ("16", "afterany:12_2(unfulfilled)", None),
+        ("16", "afternotok:12_*(unfulfilled)", None),
+        ("16", "afterok:12_20(unfulfilled)", None),
+        ("16", "afterok:112_2(unfulfilled)", None),
+    ],
+)
+def test_what_waits_for_a_task_of_an_array(row: str, dependency: str, waiting: str | None) -> None:
+    found = waiting_row(Row(replace(a_job("b"), id=row), row.partition("_")[0], dependency, ""), "12_2")
+    assert (found.job.id if found is not None else None) == waiting
+
+
+STEPS = """JobID;;State;;ExitCode;;SubmitLine;;NNodes
+45+0;;FAILED;;0:9;;sbatch het.sh;;1
+45+0.batch;;CANCELLED;;0:9;;;;1
+45+0.extern;;COMPLETED;;0:0;;;;1
+45+0.10;;CANCELLED by 0;;0:9;;srun bash -c true
+false;;1
+45+0.2;;FAILED;;3:0;;srun python3 x.py --out a;;1
+45+1.2;;COMPLETED;;0:0;;srun python3 x.py --out a;;1
+"""
+
+
+def test_the_steps_of_a_job_are_read_with_their_codes_and_lines() -> None:
+    steps = accounted_steps(STEPS.replace(";;", MARKS.between), MARKS)
+    assert [(one.id, one.state, one.exit_code, one.signal) for one in steps] == [
+        ("45+0.2", JobState.FAILED, 3, None),
+        ("45+1.2", JobState.COMPLETED, 0, None),
+        ("45+0.10", JobState.CANCELLED, None, 9),
+    ]
+    assert steps[2].command == "srun bash -c true\nfalse"
+    with pytest.raises(Unavailable, match="nothing"):
+        accounted_steps(STEPS.replace(";;", MARKS.between)[:-20], MARKS)
 
 
 free = some.text(some.characters(codec="utf-8", exclude_characters="\x00"), max_size=40)

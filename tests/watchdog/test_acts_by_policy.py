@@ -60,6 +60,60 @@ def test_each_action_class_may_have_a_mode_of_its_own(tmp_path: Path) -> None:
     assert [shift.store.call(one.call).tool for one in shift.store.approvals()] == ["resubmit_job"]
 
 
+ASKS_ABOUT_DRAINS = {"cordon": KindTerms(mode=Mode.PROPOSE, takes_nodes=True)}
+
+
+def test_a_restart_does_not_wait_for_the_answer_to_a_drain_and_stays_away_from_the_node(tmp_path: Path) -> None:
+    shift = Shift(tmp_path, kind=ASKS_ABOUT_DRAINS)
+    shift.submit("a", broken_gpu("node02"), Run())
+    shift.people_are_done()
+    (incident,) = shift.until_over()
+    assert (incident.state, shift.changes) == (IncidentState.RECOVERED, ["submit 2"]), incident.note
+    assert "node02" not in shift.cluster.job("2").nodes
+    (asked,) = shift.store.approvals()
+    assert shift.store.answer(asked.id, Verdict.ALLOW, ADA)
+    shift.passes(30)
+    assert shift.changes == ["submit 2", "cordon node02"], "what is allowed after the end is made"
+
+
+@pytest.mark.parametrize("when_s", [60, 3600], ids=["while it is verified", "after the end"])
+def test_a_no_to_a_drain_ends_no_restart_that_went_on_without_it(tmp_path: Path, when_s: int) -> None:
+    shift = Shift(tmp_path, kind=ASKS_ABOUT_DRAINS)
+    shift.submit("a", broken_gpu("node02"), Run(steps=400))
+    shift.people_are_done()
+    shift.passes(when_s, until=lambda: when_s == 60 and bool(shift.changes))
+    (asked,) = shift.store.approvals()
+    shift.store.answer(asked.id, Verdict.DENY, ADA, why="it is fine")
+    (incident,) = shift.until_over()
+    shift.passes(60)
+    assert (incident.state, shift.changes) == (IncidentState.RECOVERED, ["submit 2"]), incident.note
+
+
+def test_no_restart_is_placed_on_a_node_whose_drain_waits_for_an_answer(tmp_path: Path) -> None:
+    shift = Shift(tmp_path, kind=ASKS_ABOUT_DRAINS)
+    shift.submit("a", broken_gpu("node02"), Run())
+    shift.until_over()
+    assert [one.state for one in shift.store.incidents()] == [IncidentState.RECOVERED]
+    shift.submit("b", DIES, Run())
+    shift.passes(900)
+    again = shift.cluster.jobs()[-1]
+    assert shift.one("3").state is IncidentState.RECOVERED, shift.one("3").note
+    assert again.spec is not None
+    assert "node02" in again.spec.exclude
+    assert "node02" not in again.nodes
+
+
+def test_a_restart_that_has_no_nodes_without_a_suspect_says_so(tmp_path: Path) -> None:
+    shift = Shift(tmp_path, nodes=4, kind=ASKS_ABOUT_DRAINS)
+    shift.submit("a", broken_gpu("node02"), Run())
+    shift.until_over()
+    shift.submit("b", DIES, Run(), nodes=4)
+    shift.people_are_done()
+    shift.passes(900)
+    assert shift.changes == []
+    assert "node02 (its drain waits for approval 1, of incident 1)" in shift.one("3").note
+
+
 # the inbox
 
 

@@ -91,15 +91,29 @@ def test_an_approval_is_told_with_the_command_why_and_how_to_take_it_back(store:
     ]
 
 
-def test_the_question_whether_a_restart_is_to_be_stopped_is_critical(store: Store, night: Night) -> None:
+@pytest.mark.parametrize(
+    ("step", "severity", "title"),
+    [
+        (
+            "stop_restart#1",
+            Severity.CRITICAL,
+            "URGENT: job 2 is at a wrong start and may save over its run; approval 1 waits: stop_res",
+        ),
+        (None, Severity.WARNING, "approval 1 waits: stop_restart"),
+    ],
+    ids=["proven", "proposed by somebody"],
+)
+def test_the_question_whether_a_restart_is_to_be_stopped_is_critical_where_a_wrong_start_is_proven(
+    store: Store, night: Night, step: str | None, severity: Severity, title: str
+) -> None:
     incident = night.fails("1")
-    call = Call(0, incident, "stop_restart", {"job": "2", "attempt": 0}, "from scratch", "playbook:p", NOON, CallStatus.PENDING)
+    call = Call(0, incident, "stop_restart", {"job": "2", "attempt": 0}, "slow", "playbook:p", NOON, CallStatus.PENDING, step)
     written = store.write_call(call, kind="stop_restart")
     asked = Decision(Verdict.ASK, "mode.propose", "policy", store.clock.now(), "it is in mode propose")
     store.park(written.id, asked, store.clock.now() + timedelta(hours=24))
     (told,) = [one for one in _told(store) if one.about is About.APPROVAL]
-    assert told.severity is Severity.CRITICAL
-    assert told.title.startswith("URGENT: a restart saves over the checkpoints of its run; approval 1 waits: stop_restart")
+    assert told.severity is severity
+    assert told.title.startswith(title)
 
 
 def test_an_approval_that_was_answered_meanwhile_is_not_told(store: Store, night: Night) -> None:

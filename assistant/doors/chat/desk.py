@@ -31,6 +31,7 @@ from assistant.doors.chat.messages import (
 )
 from assistant.doors.chat.seen import ClusterSeen, SeenApproval, cluster_seen, read_kill_switch, read_store
 from assistant.doors.chat.words import hindrance
+from assistant.engine.left_open import outlives_incident
 from assistant.errors import ChangesStopped, NightshiftError, Parked, Unavailable, UsageError
 from assistant.ports import Clock
 from assistant.records import Call, EventKind, IncidentState, Verdict
@@ -293,7 +294,7 @@ class Desk:
             self._tell(Settled(approval, won=False, text=f"approval {approval} {late}"))
             return
         self._tell(Settled(approval, won=True, text=f"{'allowed' if verdict is Verdict.ALLOW else 'refused'}: {change}"))
-        if call.incident is not None and call.step is not None:
+        if call.incident is not None and call.step is not None and not outlives_incident(engine, call):
             self.drive(call.incident, asked=engine.store.incident(call.incident).kind is EventKind.REQUESTED)
         elif verdict is Verdict.ALLOW:
             self._tell(self._made(approval, call, change))

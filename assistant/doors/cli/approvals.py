@@ -157,10 +157,11 @@ def _go_on(context: typer.Context, call: Call, *, as_json: bool) -> None:
     """Go on in this shell with what waited: the incident, or the call alone."""
     from assistant.doors.cli.calls import settle
     from assistant.doors.cli.recover import drive, exit_of, print_end
+    from assistant.engine.left_open import outlives_incident
 
     door = door_of(context)
     engine = door.engine(narrated=call.incident is not None)
-    if call.incident is None or call.step is None:
+    if call.incident is None or call.step is None or outlives_incident(engine, call):
         raise typer.Exit(settle(lambda: engine.gate.go_on(call.id), engine, as_json=as_json))
     end = drive(engine, engine.store.incident(call.incident), by=f"cli:{user()}")
     print_end(door, end, as_json)

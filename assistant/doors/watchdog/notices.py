@@ -213,8 +213,10 @@ def _asked(row: AuditRow, store: Store) -> Notice | None:
     ]
     title = f"approval {approval.id} waits: {call.tool}{about}"
     severity = Severity.WARNING
-    if call.tool == URGENT:
-        title, severity = f"URGENT: a restart saves over the checkpoints of its run; {title}", Severity.CRITICAL
+    if call.tool == URGENT and call.step is not None:
+        # the engine's own question rests on a proof; whoever else proposes to stop a restart has none
+        job = call.arguments.get("job")
+        title, severity = f"URGENT: job {job} is at a wrong start and may save over its run; {title}", Severity.CRITICAL
     return Notice(row.id, About.APPROVAL, severity, _line(title), _body(lines), f"approval:{approval.id}", call.incident)
 
 

@@ -242,7 +242,7 @@ def _of_pipeline(
         written = found is not None and _saved_by(job, found[1])
         known.append(replace(stage, held=len(inside), written=written, problem=problem))
         held.append(found if inside else None)
-    failed = failed_stage(known, texts)
+    failed = failed_stage(known, texts, job.steps)
     stages = Stages(tuple(known), failed.place, failed.how)
     rest = (programs, tuple(looked), stages)
     resumed = stages.resumed
