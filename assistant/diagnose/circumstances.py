@@ -15,13 +15,13 @@ from assistant.diagnose.facts import Facts
 from assistant.logs.lines import Line
 
 FIRST_LINES, LAST_LINES, MOST_OF_LINE = 4000, 400, 4000
-BATCH = r"(?!.{0,30}(?:eval|test|val|global|min|max))[a-z_-]{0,24}batch[-_]?size[a-z_-]{0,24}|mbs|images[-_]per[-_]gpu"
+BATCH = r"(?!.{0,30}(?:eval|test|val|global|min|max|num))[a-z_-]{0,24}batch[-_]?size(?:[-_]per[-_](?:gpu|device))?|mbs|images[-_]per[-_]gpu"
 LENGTH = r"[a-z_-]{0,16}(?:seq[-_]?len(?:gth)?|sequence[-_]length)|max[-_](?:model[-_]len|prompt[-_]length|completion[-_]length)|cutoff[-_]len|block[-_]size"
 SAVING = r"save[-_](?:steps|interval|freq)|checkpoint[-_]interval|every[-_]n[-_]train[-_]steps"
 """Names of settings: batch and sequence of one device, and the steps between two saves."""
+_WHOLE = r"(?:check-?points?|ckpt|models?|weights|state_dict|(?:training|optimizer|trainer) state)"
 _SAVED = re.compile(
-    r"\b(?:sav(?:ed|ing)|wrote|writing|stored)\b.{0,60}\b(?:check-?points?|ckpt|model|weights|state)|\b(?:check-?point|model|state)s?\b.{0,40}"
-    r"\b(?:saved|written|stored)\b|[Ss]aving .{0,40}checkpoint-\d",
+    rf"\b(?:sav(?:ed|ing)|wrote|writing|stored)\b.{{0,60}}\b{_WHOLE}\b|\b{_WHOLE}\b.{{0,40}}\b(?:saved|written|stored)\b|[Ss]aving .{{0,40}}checkpoint-\d",
     re.IGNORECASE,
 )
 _NOT_SAVED = re.compile(r"\bnot\b|fail|error|will be|every \d|interval|skip|saved? (?:tensor|variable)|load", re.IGNORECASE)
