@@ -1,4 +1,4 @@
-"""Find what went wrong before the cited line and may be why: an installation, an environment, a command of the script, a full memory.
+"""Find what went wrong before the cited line and may be why: an installation, a command of the script, a full memory.
 
 It is offered as a place to look at first, never as the cause: which line is the cause was decided before.
 """
@@ -14,8 +14,10 @@ SHOWN = 200
 FARTHEST = 5000
 """Lines before the cited one that are looked at."""
 _SET_UP = re.compile(
-    r"^ERROR: (?:No matching distribution|Could not find a version|Failed building|Could not open requirements|Cannot install|Failed to build)"
-    r"|error: subprocess-exited-with-error|(?:conda|mamba|module|source|activate|pip\d?): (?:command )?not found|activate: No such file"
+    r"^ERROR: (?:No matching distribution|Could not find a version|Failed (?:building|to build)|Could not open requirements)"
+    r"|^ERROR: Cannot install"
+    r"|error: subprocess-exited-with-error|(?:conda|mamba|module|source|activate|pip\d?): (?:command )?not found"
+    r"|activate: No such file"
     r"|EnvironmentNameNotFound|Could not find conda environment|EnvironmentLocationNotFound|CommandNotFoundError: .{0,60}conda"
     r"|Lmod has detected the following error|Unable to locate a modulefile|ModuleNotFoundError: .{0,40}setup\.py"
 )
@@ -24,7 +26,9 @@ _STEP = re.compile(
     r"(?:No such file|cannot |[Ff]ailed|error|denied|not found|No space)|^fatal: |CUDA out of memory|torch\.OutOfMemoryError"
     r"|No space left on device|[Dd]isk quota exceeded|: line \d{1,5}:\s+\d+ Killed"
 )
-_THINGS = r"(?:samples|images|files|records|rows|examples|items|time series|sequences|batches|documents|videos|graphs|pairs|entries)"
+_THINGS = (
+    r"(?:samples|images|files|records|rows|examples|items|time series|sequences|batches|documents|videos|graphs|pairs|entries)"
+)
 _EMPTY = re.compile(
     rf"(?<![\d.,/:-])0 {_THINGS}\b|\b(?:no|No) {_THINGS} (?:were |was )?(?:found|loaded|left)"
     rf"|(?:[Ll]ength|[Nn]umber|[Nn]um|[Ss]ize|[Cc]ount)\b[^:=]{{0,20}}(?:{_THINGS}|data ?set)[^:=]{{0,20}}[:=]\s*0\s*$"
@@ -61,7 +65,9 @@ def _earliest(pattern: re.Pattern[str], cited: Citation, facts: Facts) -> tuple[
     for line in facts.lines:
         if line.number >= cited.line:
             return None
-        if line.number < max(facts.progress.leg, cited.line - FARTHEST) or (line.number in inside and "OutOfMemory" not in line.text):
+        if line.number < max(facts.progress.leg, cited.line - FARTHEST) or (
+            line.number in inside and "OutOfMemory" not in line.text
+        ):
             continue
         body = facts.streams.body(line.text[:1000]).text.strip()
         if pattern.search(body) and facts.progress.before(cited.line) == facts.progress.before(line.number):

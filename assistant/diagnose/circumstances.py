@@ -1,7 +1,7 @@
 """Read what a log says about its own run: settings, versions, saves, and how far it came. Each with the line that says it.
 
-Programs print their settings in a dozen ways (`--name value`, `name=value`, `"name": value`, `name ..... value`, lists of arguments);
-what they have in common is a name, a sign and a value, so only the name is asked for.
+Programs print their settings in a dozen ways (`--name value`, `name=value`, `"name": value`, `name ..... value`, lists of
+arguments); what they have in common is a name, a sign and a value, so only the name is asked for.
 """
 
 from __future__ import annotations
@@ -15,13 +15,17 @@ from assistant.diagnose.facts import Facts
 from assistant.logs.lines import Line
 
 FIRST_LINES, LAST_LINES, MOST_OF_LINE = 4000, 400, 4000
-BATCH = r"(?!.{0,30}(?:eval|test|val|global|min|max|num))[a-z_-]{0,24}batch[-_]?size(?:[-_]per[-_](?:gpu|device))?|mbs|images[-_]per[-_]gpu"
-LENGTH = r"[a-z_-]{0,16}(?:seq[-_]?len(?:gth)?|sequence[-_]length)|max[-_](?:model[-_]len|prompt[-_]length|completion[-_]length)|cutoff[-_]len|block[-_]size"
+BATCH = r"(?!.{0,30}(?:eval|test|val|global|min|max|num))[a-z_-]{0,24}batch[-_]?size(?:[-_]per[-_](?:gpu|device))?|mbs"
+LENGTH = (
+    r"[a-z_-]{0,16}(?:seq[-_]?len(?:gth)?|sequence[-_]length)|max[-_](?:model[-_]len|prompt[-_]length|completion[-_]length)"
+    r"|cutoff[-_]len|block[-_]size"
+)
 SAVING = r"save[-_](?:steps|interval|freq)|checkpoint[-_]interval|every[-_]n[-_]train[-_]steps"
 """Names of settings: batch and sequence of one device, and the steps between two saves."""
 _WHOLE = r"(?:check-?points?|ckpt|models?|weights|state_dict|(?:training|optimizer|trainer) state)"
 _SAVED = re.compile(
-    rf"\b(?:sav(?:ed|ing)|wrote|writing|stored)\b.{{0,60}}\b{_WHOLE}\b|\b{_WHOLE}\b.{{0,40}}\b(?:saved|written|stored)\b|[Ss]aving .{{0,40}}checkpoint-\d",
+    rf"\b(?:sav(?:ed|ing)|wrote|writing|stored)\b.{{0,60}}\b{_WHOLE}\b"
+    rf"|\b{_WHOLE}\b.{{0,40}}\b(?:saved|written|stored)\b|[Ss]aving .{{0,40}}checkpoint-\d",
     re.IGNORECASE,
 )
 _NOT_SAVED = re.compile(r"\bnot\b|fail|error|will be|every \d|interval|skip|saved? (?:tensor|variable)|load", re.IGNORECASE)
@@ -77,7 +81,10 @@ def _setting_pattern(names: str) -> re.Pattern[str]:
 
 
 def _start_lines(facts: Facts, before: int) -> Iterator[Line]:
-    """Yield the first lines of the last attempt up to one, then those behind it: launchers print the command of a process that failed."""
+    """Yield the first lines of the last attempt up to one, then the last ones behind it.
+
+    Launchers print the command of a process that failed.
+    """
     first = facts.progress.leg
     start = [line for line in facts.lines if line.number >= first]
     yield from (line for line in start[:FIRST_LINES] if line.number <= before)
@@ -89,9 +96,9 @@ def last_save(facts: Facts, before: int | None = None) -> Line | None:
     for line in reversed(facts.lines):
         if before is not None and line.number >= before:
             continue
-        if ("sav" in line.text or "Sav" in line.text or "rit" in line.text or "tored" in line.text or "SAV" in line.text) and _SAVED.search(
-            line.text[:1000]
-        ):
+        if (
+            "sav" in line.text or "Sav" in line.text or "rit" in line.text or "tored" in line.text or "SAV" in line.text
+        ) and _SAVED.search(line.text[:1000]):
             other = _NO_MODEL.search(line.text) and not re.search(r"check-?point|ckpt", line.text, re.IGNORECASE)
             if not other and not _NOT_SAVED.search(line.text[:1000]):
                 return line
@@ -133,5 +140,6 @@ def version_of(facts: Facts, package: str, before: int) -> Setting | None:
 def _version_pattern(package: str) -> re.Pattern[str]:
     name = re.escape(package).replace(r"\-", "[-_]")
     return re.compile(
-        rf"(?<![\w/.-]){name}(?:==|[ _-]?version\W{{1,3}}| \(v?| v?|: v?|-)(\d{{1,3}}\.\d{{1,4}}(?:\.\d[\w.+]{{0,20}})?)", re.IGNORECASE
+        rf"(?<![\w/.-]){name}(?:==|[ _-]?version\W{{1,3}}| \(v?| v?|: v?|-)(\d{{1,3}}\.\d{{1,4}}(?:\.\d[\w.+]{{0,20}})?)",
+        re.IGNORECASE,
     )

@@ -49,7 +49,7 @@ def subscripted(source: str, key: str = "", part: str = "") -> str:
     written = [f"[{quote}{key}{quote}]" for quote in ("'", '"')] if key else []
     places = [source.index(text) for text in written if text in source]
     if not places:
-        literal = r"(?!\s*(?:-?\d+|['\"][^'\"]*['\"])\s*\])" if key else ""
+        literal = r"(?!\s*(?:-?\d+|['\"][^'\"]*['\"])\s*\])" if key else r"(?!\s*['\"][^'\"]*['\"]\s*\])"
         places = [match.start() for match in re.finditer(rf"(?<=[\w)\]])\[{literal}", source)]
     found = {_ending_at(source, place) for place in places} - {""}
     return found.pop() if len(found) == 1 else ""

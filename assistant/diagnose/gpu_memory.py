@@ -27,7 +27,8 @@ _UNUSED = re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated")
 _ALLOCATED = re.compile(rf"{_SIZE} (?:is allocated by PyTorch|already allocated)")
 _HELD = re.compile(rf"{_SIZE} reserved in total by PyTorch")
 _AT_START = re.compile(
-    r"Free memory on device (\S{1,20}) \(([\d.]{1,8})/([\d.]{1,8}) GiB\) on startup is less than desired GPU memory utilization \(([\d.]{1,6})"
+    r"Free memory on device (\S{1,20}) \(([\d.]{1,8})/([\d.]{1,8}) GiB\) on startup is less than desired GPU memory utilization "
+    r"\(([\d.]{1,6})"
 )
 _TENSOR = re.compile(r"OOM when allocating tensor with shape\[([\d,]{1,120})\] and type (\w{1,12})")
 _PLAIN = re.compile(r"(?:allocat\w{1,4}|requested) (\d{6,16}) ?(?:bytes|B\b)", re.IGNORECASE)
@@ -86,9 +87,11 @@ def _account(text: str) -> _Account | None:
     whole, free = _gib(*sizes[:2]), _gib(*sizes[2:4])
     gpu = _GPU.search(text)
     sentence = (
-        f"{f'GPU {gpu[1]}' if gpu else 'The GPU'} has {whole:.1f} GiB, of which {free:.2f} GiB were free when {wanted[1]} {wanted[2]}iB "
-        "more were wanted."
+        f"{f'GPU {gpu[1]}' if gpu else 'The GPU'} has {whole:.1f} GiB, of which {free:.2f} GiB were free when "
+        f"{wanted[1]} {wanted[2]}iB more were wanted."
     )
+    if _gib(*wanted.groups()) > whole:
+        return _Account(f"{sentence} That is more than the whole GPU, in one piece: nothing that is freed helps.", "", enough=False)
     foreign = _foreign(text, whole, free)
     if foreign:
         return _Account(sentence, foreign, enough=True)
@@ -101,13 +104,16 @@ def _foreign(text: str, whole: float, free: float) -> str:
     own, others = _first(_OWN, text), _OTHER.findall(text)
     least = max(LEAST_GIB, whole / 10)
     elsewhere = sum(_gib(*other[1:]) for other in others) or (whole - free - own if own else 0.0)
+    if not own and len(others) == 1:  # where no process is called "this", the only one is
+        elsewhere -= _first(_ALLOCATED, text) + _first(_UNUSED, text)
     if elsewhere > least:
         who = f"processes {', '.join(other[0] for other in others[:4])}" if others else "other processes"
         return f"About {elsewhere:.1f} GiB are held by {who}: end them, or see that each process takes a GPU of its own."
     torch = (_first(_ALLOCATED, text) + _first(_UNUSED, text)) if own else 0.0
     if own and own - torch > max(2 * LEAST_GIB, whole / 10):
         return (
-            f"This process holds {own:.1f} GiB, but only {torch:.1f} GiB of them are PyTorch's: another library in it has the rest. "
+            f"This process holds {own:.1f} GiB, but only {torch:.1f} GiB of them are PyTorch's: another library in it "
+            "has the rest. "
             "Keep TensorFlow off the GPU (tf.config.set_visible_devices([], 'GPU')), or let JAX take no more than it needs "
             "(XLA_PYTHON_CLIENT_PREALLOCATE=false)."
         )
@@ -119,7 +125,7 @@ def _outside(text: str, whole: float, free: float) -> str:
     held = _first(_HELD, text)
     if not held or whole - free - held <= max(2 * LEAST_GIB, whole / 10):
         return ""
-    return f"About {whole - free - held:.1f} GiB are not this process's PyTorch's: nvidia-smi shows whether another process holds them."
+    return f"About {whole - free - held:.1f} GiB are not this process's PyTorch's: nvidia-smi shows whether another holds them."
 
 
 def _unused(text: str, whole: float, free: float, wanted: float) -> str:
@@ -139,13 +145,13 @@ def _relief(cited: Citation, facts: Facts) -> str:
         return f"It was generating: {_lower(cited, facts, 'shorten prompt or answer, or generate for fewer at a time')}."
     if any(_EVALUATES.match(name) for name in functions):
         return (
-            "It was evaluating: lower the batch of the evaluation, and keep no gradients (torch.no_grad) and no logits of all batches "
-            "on the GPU (eval_accumulation_steps in transformers)."
+            "It was evaluating: lower the batch of the evaluation, and keep no gradients (torch.no_grad) and no logits of all "
+            "batches on the GPU (eval_accumulation_steps in transformers)."
         )
     if any(_LOADS.match(name) for name in functions[-6:]):
         return (
-            "It was loading the model, so no batch is to blame: shard it over more GPUs, load it in 16 bit or quantised, and see that no "
-            "other model or process is on the GPU."
+            "It was loading the model, so no batch is to blame: shard it over more GPUs, load it in 16 bit or quantised, and see "
+            "that no other model or process is on the GPU."
         )
     words = _lower(cited, facts, "recompute activations (gradient checkpointing), or shard more")
     return f"{words[:1].upper()}{words[1:]}."

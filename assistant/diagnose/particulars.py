@@ -39,7 +39,11 @@ LAST_CHECKPOINT = "from the last healthy checkpoint"
 SHOWN_OF_MESSAGE = 320
 _LATER = ("CUDA error", "HIP error", "NCCL", "KeyboardInterrupt", "Cuda error", "CUDA Error")
 """Words of errors that show at whatever call comes next."""
-_NO_PLACE = frozenset({"cancelled", "time_limit", "preempted", "no_failure", "unknown", "killed", "hang", "loss_spike", "dataloader_killed"})
+_NO_REFUSAL = ("killed", "exited", "onnection", "imed out", "CUDA")
+"""Words of messages by which a library tells of something else than what it was handed."""
+_NO_PLACE = frozenset(
+    {"cancelled", "time_limit", "preempted", "no_failure", "unknown", "killed", "hang", "loss_spike", "dataloader_killed"}
+)
 
 
 class _Words(NamedTuple):
@@ -141,7 +145,7 @@ def _never_finite(facts: Facts) -> bool:
 
 
 def _place(found: Diagnosis, facts: Facts, words: _Words | None) -> str:
-    """Return where it was raised, and what stands there, as far as it is not said; where nothing is known to mend it, the message, too."""
+    """Return where it was raised and what stands there, as far as it is not said; with the message where no remedy is known."""
     if found.category is Category.INFRASTRUCTURE or found.reason in _NO_PLACE or not found.root_cause:
         return ""
     cited = found.root_cause[0]
@@ -163,8 +167,9 @@ def _raised_from(origin: Origin) -> str:
 
 def _unknown_message(origin: Origin, message: str) -> str:
     """Return who refused what, for a message that no template knows."""
-    if origin.own and origin.library and not any(word in message for word in ("killed", "exited", "onnection", "imed out", "CUDA")):
-        return f"{origin.library} refuses what the job hands it: {message}. Change that call or what goes into it. {_raised_from(origin)}."
+    if origin.own and origin.library and not any(word in message for word in _NO_REFUSAL):
+        refused = f"{origin.library} refuses what the job hands it: {message}."
+        return f"{refused} Change that call or what goes into it. {_raised_from(origin)}."
     if origin.code.startswith("raise ") and origin.own:
         return f"The program's own check says what it wants: {message}. Change that; the check is at {origin.place}."
     return f"No remedy is known for this message; it says: {message}. {_raised_from(origin)}."

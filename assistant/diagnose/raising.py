@@ -124,9 +124,11 @@ def _frames(cited: Citation, facts: Facts) -> Sequence[Frame]:
 def _logged_frames(cited: Citation, facts: Facts) -> list[Frame]:
     """Return the frames that stand before a cited line behind the prefix that it has, too."""
     error = _CLASS.search(cited.text)
-    prefix = cited.text[: error.start()] if error else ""
-    if not prefix.strip():
+    if error is None:
         return []
+    prefix = cited.text[: error.start()]
+    if not prefix.strip():
+        return _frames_above(cited, facts)
     frames: list[Frame] = []
     for line in reversed(facts.between(cited.line - LOGGED_BEFORE, cited.line - 1)):
         body = line.text.removeprefix(prefix)
@@ -135,6 +137,17 @@ def _logged_frames(cited: Citation, facts: Facts) -> list[Frame]:
         if body.startswith("Traceback") or _CLASS.match(body):
             break
         if match := _FRAME.match(body):
+            frames.append(Frame(match[1], match[3] or "", int(match[2]), line.number))
+    return frames[::-1]
+
+
+def _frames_above(cited: Citation, facts: Facts) -> list[Frame]:
+    """Return the frames right above a cited line, whatever heading they have."""
+    frames: list[Frame] = []
+    for line in reversed(facts.between(cited.line - LOGGED_BEFORE, cited.line - 1)):
+        if not line.text[:1].isspace():
+            break
+        if match := _FRAME.match(line.text):
             frames.append(Frame(match[1], match[3] or "", int(match[2]), line.number))
     return frames[::-1]
 

@@ -1,14 +1,14 @@
-"""Fill what templates of advice may quote beside the words of the cited line: the place, the expression, the library, what the log tells.
+"""Fill what templates of advice may quote beside the words of the cited line: the place, the expression, the library.
 
 A slot that the case cannot fill is absent, so that no clause with it is said.
 """
 
 from __future__ import annotations
 
-import os.path
 import re
 import sys
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 
 from assistant.content.renames import package_for, successor_of
 from assistant.diagnose.circumstances import version_of
@@ -19,7 +19,7 @@ from assistant.diagnose.tracebacks import Episode, Raised
 from assistant.records import Citation, Diagnosis
 
 _ATTRIBUTE = re.compile(r"has no attribute '(\w{1,120})'")
-_KEY = re.compile(r"^(?:[\w.]{1,80}\.)?KeyError: ['\"]?([^'\"]{1,120})")
+_KEY = re.compile(r"^(?:builtins\.)?KeyError: ['\"]?([^'\"]{1,120})")
 _FUNCTION = re.compile(
     r"(?:([\w.<>]{1,120})\(\)|([\w.]{1,120})) (?:got (?:an unexpected|multiple|some)|missing \d|takes (?:\d|from|no|exactly|at))"
 )
@@ -27,7 +27,8 @@ _ARGUMENT = re.compile(r"(?:unexpected keyword argument|multiple values for (?:k
 _IMPORTED = re.compile(r"cannot import name '?(\w{1,100})|No module named '?([\w.]{1,100})")
 _UNDEFINED = re.compile(r"name '(\w{1,120})' is not defined")
 _SUBSCRIPT = re.compile(
-    r"subscriptable|indices must be|out of range|out of bounds|converted to an index|does not support item|invalid index|too many indices"
+    r"subscriptable|indices must be|out of range|out of bounds|converted to an index|does not support item"
+    r"|invalid index|too many indices"
 )
 _UNPACKED = re.compile(r"values to unpack")
 _USED = re.compile(r"is not (?:iterable|callable|an iterator)")
@@ -40,6 +41,10 @@ _CREATES = re.compile(r"create file|o_flags = \w*[1-9a-f]42|flags = 1[3-9]", re.
 _HOME = re.compile(r"^(/(?:home|Users|users|root|u)/[^/]{1,60}/|[A-Z]:[\\/])")
 _ASSERTION = re.compile(r"Assertion `(.{1,160}?)`? failed")
 _COMPARED = re.compile(r"^assert\s+(.{1,80}?)\s*(==|!=|<=|>=|<|>| in | is )\s*(.{1,80}?)(?:,\s*f?['\"].*)?$")
+_UNPACKING = re.compile(r"\*\*([A-Za-z_][\w.]{0,80})")
+_ARGUMENTS = re.compile(r"sys\.argv\[[^\]]{1,20}\]")
+_EVALUATED = re.compile(r"\beval\([^()]{1,80}\)")
+_MODULE = re.compile(r"cannot import name '?\w{1,100}'? from (?:partially initialized module )?'?(\w{1,100})")
 _DIVISOR = re.compile(r"(?<!/)//?=?\s*([A-Za-z_][\w.]{0,60}(?:\([^()]{0,60}\)|\[[^\[\]]{0,60}\])?)[^/]*$")
 _PARSED = re.compile(r"(?:Syntax|Indentation|Tab)Error")
 _ALIASES = {
@@ -63,21 +68,23 @@ _ALIASES = {
     "Tuple": "from typing import Tuple",
 }
 _OWN_NAMES = frozenset(
-    "utils util models model src data config configs common lib tools core scripts train trainer trainers helpers modules networks losses "
-    "layers engine options dataloader dataloaders dataset test tests metrics args settings constants logger loss network".split()
+    "utils util models model src data config configs common lib tools core scripts train trainer trainers helpers modules networks "
+    "losses layers engine options dataloader dataloaders dataset test tests metrics args settings constants loss".split()
 )
 """Names that people give to folders and files of their own code."""
 MOST_OF_VALUE = 160
 
 
-def slots_of(found: Diagnosis, cited: Citation, origin: Origin | None, facts: Facts, raised: tuple[Episode, Raised] | None) -> dict[str, str]:
+def slots_of(
+    found: Diagnosis, cited: Citation, origin: Origin | None, facts: Facts, raised: tuple[Episode, Raised] | None
+) -> dict[str, str]:
     """Return what the case fills for the templates of a cited line."""
     text = facts.streams.body(cited.text).text.strip()
-    slots = {**_of_names(text), **_of_files(text, origin), **_of_asserts(cited, facts)}
+    slots = {**_of_names(text, origin.code if origin is not None else ""), **_of_files(text, origin), **_of_asserts(cited, facts)}
     if origin is not None:
         slots |= _of_origin(text, origin) | _of_module(text, origin)
         if not (slots["subject"] and origin.own):
-            slots |= _of_library(origin, cited, facts)
+            slots |= _of_library(text, origin, cited, facts)
     if _PARSED.search(text) and raised is not None and raised[1].frames:
         frame = raised[1].frames[-1]
         slots |= {"parsed": f"{frame.file}:{frame.line}"} if not frame.function else {}
@@ -101,6 +108,14 @@ def _of_origin(text: str, origin: Origin) -> dict[str, str]:
         slots["own"] = where
     if "next(" in source and "StopIteration" in text:
         slots["exhausted"] = source
+    if (match := _ATTRIBUTE.search(text)) and f".{match[1]}(" in origin.code:
+        slots["method"] = match[1]
+    if _ARGUMENT.search(text) and (match := _UNPACKING.search(origin.code)):
+        slots["unpacked"] = match[1]
+    if "IndexError" in text and (match := _ARGUMENTS.search(source)):
+        slots["arguments"] = match[0]
+    if "NameError" in text and (match := _EVALUATED.search(origin.code)):
+        slots["evaluated"] = match[0]
     if "environ" in slots["subject"]:
         slots["environment"] = slots["subject"]
     if "by zero" in text and (match := _DIVISOR.search(source)):
@@ -145,26 +160,30 @@ def _call(text: str, origin: Origin) -> str:
     match = _FUNCTION.search(text)
     if match is None:
         return ""
+    if match[1] in ("__init__", "__call__", "__new__"):
+        return assigned(origin.code)
     words = (match[1] or match[2]).split(".")
     name = words[-2] if words[-1] in ("__init__", "__call__", "__new__") and len(words) > 1 else words[-1]
     return called(origin.code, name)
 
 
-def _of_library(origin: Origin, cited: Citation, facts: Facts) -> dict[str, str]:
+def _of_library(text: str, origin: Origin, cited: Citation, facts: Facts) -> dict[str, str]:
     slots = {"library": origin.library}
+    if (match := _MODULE.search(text)) and origin.library not in ("", match[1]):
+        slots |= {"importer": origin.library, "top": match[1]}
+    if _ARGUMENT.search(text) and "**" in origin.deepest:
+        slots["library"] = ""  # it only hands on what the job's own code named
     if origin.library == "pandas":
         slots["table"] = "table"
     if origin.library and origin.caller and not {origin.library, origin.caller} & sys.stdlib_module_names:
         slots["caller"] = origin.caller
-    versions = [
-        str(version) for name in (origin.library, origin.caller) if (version := version_of(facts, name, cited.line))
-    ]
+    versions = [str(version) for name in (origin.library, origin.caller) if (version := version_of(facts, name, cited.line))]
     if versions:
         slots["versions"] = ", ".join(versions)
     return slots
 
 
-def _of_names(text: str) -> dict[str, str]:
+def _of_names(text: str, source: str) -> dict[str, str]:
     slots: dict[str, str] = {}
     names = [match[1] for pattern in (_ATTRIBUTE, _ARGUMENT) if (match := pattern.search(text))]
     if match := _IMPORTED.search(text):
@@ -174,8 +193,11 @@ def _of_names(text: str) -> dict[str, str]:
         if match[2] and "._" in match[2]:
             slots["compiled"] = match[2].partition(".")[0]
     for name in names:
-        if rename := successor_of(name, text):
-            slots |= {"successor": rename.now, "since": f"{rename.library} {rename.since}" if rename.since[0].isdigit() else rename.since}
+        if rename := successor_of(name, f"{text} {source}"):
+            slots |= {
+                "successor": rename.now,
+                "since": f"{rename.library} {rename.since}" if rename.since[0].isdigit() else rename.since,
+            }
             break
     if match := _UNDEFINED.search(text):
         name = match[1]
@@ -189,7 +211,7 @@ def _of_files(text: str, origin: Origin | None) -> dict[str, str]:
         return {}
     path = match[1]
     slots = {"path": path}
-    folder = os.path.dirname(path)
+    folder = str(PurePosixPath(path).parent) if "/" in path else ""
     source = f"{origin.code} {origin.deepest}" if origin is not None else ""
     if folder and (_CREATES.search(text) or (_WRITES.search(source) and "load" not in source)):
         slots["folder"] = folder
@@ -199,7 +221,7 @@ def _of_files(text: str, origin: Origin | None) -> dict[str, str]:
         theirs, ours = _HOME.match(path), _HOME.match(origin.file)
         if theirs and (ours is None or theirs[1] != ours[1]):
             slots["foreign"] = theirs[1]
-            slots["base"] = os.path.dirname(origin.file)
+            slots["base"] = str(PurePosixPath(origin.file).parent)
     if not path.isascii() or "\\x" in path:
         slots["letters"] = path
     return slots

@@ -38,18 +38,19 @@ def standing(found: Diagnosis, facts: Facts) -> str:
         words = f"It stood at {bar.done} of {bar.total} after {clock(bar.spent_s)} (job.log:{bar.line})."
     elif found.step is not None and not facts.progress.learnt:
         words = f"It had made step {found.step}."
-    return f"{words} {saved(facts)}" if words and last_save(facts) and found.reason != "killed" else words
+    told = found.reason in ("killed", "preempted")
+    return f"{words} {saved(facts)}" if words and last_save(facts) and not told else words
 
 
 def _rest(bar: Bar | None, facts: Facts) -> str:
     """Return what the rest of the work wants of the next time limit."""
     if bar is None:
         if last_save(facts):
-            return "Ask for more time (--time) where what is left does not fit into the limit, and start with the option that goes on from that save."
+            return "Ask for more time (--time) where the rest does not fit, and start so that it goes on from that save."
         return "Under the same limit it ends at the same place: ask for more time (--time), or let it save and go on from there."
     return (
-        f"It stood at {bar.done} of {bar.total} after {clock(bar.spent_s)} (job.log:{bar.line}), and the rest takes about {clock(bar.left_s)} "
-        f"at that rate: ask for that much more (--time){_unless_saved(facts)}."
+        f"It stood at {bar.done} of {bar.total} after {clock(bar.spent_s)} (job.log:{bar.line}), and the rest takes about "
+        f"{clock(bar.left_s)} at that rate: ask for that much more (--time){_unless_saved(facts)}."
     )
 
 
@@ -67,7 +68,8 @@ def saved(facts: Facts, before: int | None = None) -> str:
         return f"The last save that the log shows{' before it' if before else ''}: job.log:{save.number}: {text}."
     interval = setting(facts, SAVING, facts.lines[-1].number) if facts.lines else None
     if interval is not None and facts.progress.steps and 0 < max(facts.progress.steps) < int(interval.value):
-        return f"It saved nothing: {interval}, and it came to step {int(max(facts.progress.steps))}; lower that before it starts again."
+        reached = int(max(facts.progress.steps))
+        return f"It saved nothing: {interval}, and it came to step {reached}; lower that before it starts again."
     return "The log shows no save: where there is none, it begins at the start."
 
 
@@ -77,7 +79,7 @@ def clock(seconds: int) -> str:
 
 
 def spike_account(found: Diagnosis, facts: Facts) -> str:
-    """Return the last loss that was as it should be and the first that was no number, with their lines; empty without a step in between."""
+    """Return the last loss that was a number and the first that was none, with their lines; empty where there are not both."""
     points = [point for point in facts.points if facts.metric_file != "job.log" or point.line >= facts.progress.leg]
     bad = next((place for place, point in enumerate(points) if _lost(point)), None)
     good = next((point for point in reversed(points[:bad]) if _level(point) is not None), None) if bad else None
@@ -89,7 +91,8 @@ def spike_account(found: Diagnosis, facts: Facts) -> str:
     file = facts.metric_file
     words = (
         f"The loss was {_level(good):.4g} at step {good.step} ({file}:{good.line}) and no number from step {first.step} on "
-        f"({file}:{first.line}): lower the learning rate, clip gradients, or use bfloat16 instead of float16, and look at the batches in between."
+        f"({file}:{first.line}): lower the learning rate, clip gradients, or use bfloat16 instead of float16, and look at the "
+        "batches in between."
     )
     return f"{words} {saved(facts, before=first.line)}" if file == "job.log" else words
 
@@ -104,8 +107,8 @@ def _last_logged(found: Diagnosis, points: Sequence[MetricPoint], facts: Facts) 
         return ""
     gradient = f", gradient norm {last.grad_norm:.4g}" if last.grad_norm is not None else ""
     return (
-        f"The last step that was logged before is {last.step} with loss {last.loss:.4g}{gradient} (job.log:{last.line}): lower the learning "
-        f"rate or clip gradients before it goes on. {saved(facts, before=cited.line)}"
+        f"The last step that was logged before is {last.step} with loss {last.loss:.4g}{gradient} (job.log:{last.line}): lower the "
+        f"learning rate or clip gradients before it goes on. {saved(facts, before=cited.line)}"
     )
 
 
@@ -136,19 +139,28 @@ def waiting_account(facts: Facts) -> str:
     operations = sorted({wait.operation for wait in waits})
     if len(operations) > 1:
         return (
-            f"At SeqNum {lowest} ranks waited in different collectives ({', '.join(operations)}): the program took different ways on "
-            "different ranks (a condition, an early end of data); that is to be mended in the code."
+            f"At SeqNum {lowest} ranks waited in different collectives ({', '.join(operations)}): the program took different "
+            "ways on different ranks (a condition, an early end of data); that is to be mended in the code."
         )
     return (
-        f"{_ranks(ranks)} gave up{time} in {operations[0]}, SeqNum {lowest} (job.log:{first.line}); the rank that held them up is one "
-        f"that does not report that wait: look at its last lines.{_never_stepped(facts)}"
+        f"{_ranks(ranks)} gave up{time} in {operations[0]}, SeqNum {lowest} (job.log:{first.line}); the rank that held them up is "
+        f"one that does not report that wait{_silent(ranks)}: look at its last lines.{_never_stepped(facts)}"
     )
+
+
+def _silent(ranks: Sequence[int]) -> str:
+    """Return which of the ranks up to the highest that reports do not; empty where all do, or only few report."""
+    absent = sorted(set(range(max(ranks) + 1)) - set(ranks))
+    return f" (of those up to {max(ranks)}: {', '.join(map(str, absent))})" if 0 < len(absent) <= len(ranks) else ""
 
 
 def _never_stepped(facts: Facts) -> str:
     if facts.progress.steps or facts.points:
         return ""
-    return " No step was made before, so that a restart alone most likely waits again: set TORCH_DISTRIBUTED_DEBUG=DETAIL and NCCL_DEBUG=INFO for it."
+    return (
+        " No step was made before, so that a restart alone most likely waits again: set TORCH_DISTRIBUTED_DEBUG=DETAIL and "
+        "NCCL_DEBUG=INFO for it."
+    )
 
 
 def _waits(facts: Facts) -> Sequence[_Wait]:
