@@ -30,7 +30,9 @@ _AT_START = re.compile(
     r"Free memory on device (\S{1,20}) \(([\d.]{1,8})/([\d.]{1,8}) GiB\) on startup is less than desired GPU memory utilization "
     r"\(([\d.]{1,6})"
 )
-_TENSOR = re.compile(r"OOM when allocating tensor with shape\[([\d,]{1,120})\] and type (\w{1,12})")
+_TENSOR = re.compile(r"OOM when allocating tensor with shape\[([\d,]{1,120})\](?: and type (\w{1,12}))?")
+SMALL_GIB = 0.05
+"""A tensor below which it is not the tensor that is too large."""
 _PLAIN = re.compile(r"(?:allocat\w{1,4}|requested) (\d{6,16}) ?(?:bytes|B\b)", re.IGNORECASE)
 _DEVICE = re.compile(r"CUDA|cuda|HIP|NPU|GPU|hbm|RESOURCE_EXHAUSTED|torch\.OutOfMemoryError|ResourceExhausted", re.IGNORECASE)
 _LOADS = re.compile(
@@ -51,8 +53,7 @@ def memory_advice(cited: Citation, facts: Facts) -> str:
         sentence, remedy, enough = account
         return " ".join(words for words in (sentence, remedy, "" if enough else _relief(cited, facts)) if words)
     if tensor := _TENSOR.search(text):
-        size = math.prod(int(number) for number in tensor[1].split(",") if number) * _BYTES.get(tensor[2], 4) / 1024**3
-        return f"One tensor of shape [{tensor[1]}] ({tensor[2]}) wants {size:.2f} GiB. {_relief(cited, facts)}"
+        return _tensor(tensor[1], tensor[2] or "float", cited, facts)
     if _DEVICE.search(text) and (plain := _PLAIN.search(text)):
         return f"{int(plain[1]) / 1024**3:.2f} GiB more were wanted in one piece than the device had. {_relief(cited, facts)}"
     if re.search(r"(?:CUDA|HIP|NPU) ?(?:[Ee]rror)?\W{1,3}out of memory|cudaErrorMemoryAllocation|cudaMalloc failed", text):
@@ -61,6 +62,16 @@ def memory_advice(cited: Citation, facts: Facts) -> str:
             f"this one, holds the GPU; it has to go first. {_relief(cited, facts)}"
         )
     return ""
+
+
+def _tensor(shape: str, kind: str, cited: Citation, facts: Facts) -> str:
+    size = math.prod(int(number) for number in shape.split(",") if number) * _BYTES.get(kind, 4) / 1024**3
+    if size < SMALL_GIB:
+        return (
+            f"A tensor of only {size * 1024:.1f} MiB (shape [{shape}]) found no place: memory was full before it, so look at what "
+            "grows from step to step (graphs, lists of results, other processes), and go on from the last checkpoint once it is mended."
+        )
+    return f"One tensor of shape [{shape}] ({kind}) wants {size:.2f} GiB. {_relief(cited, facts)}"
 
 
 def _at_start(device: str, free: str, total: str, share: str) -> str:
@@ -95,6 +106,9 @@ def _account(text: str) -> _Account | None:
     foreign = _foreign(text, whole, free)
     if foreign:
         return _Account(sentence, foreign, enough=True)
+    held = _first(_HELD, text)
+    if held and whole - free - held > whole / 2:
+        return _Account(sentence, _outside(text, whole, free), enough=True)
     unused = _unused(text, whole, free, _gib(*wanted.groups()))
     return _Account(sentence, unused or _outside(text, whole, free), enough=False)
 
@@ -125,7 +139,8 @@ def _outside(text: str, whole: float, free: float) -> str:
     held = _first(_HELD, text)
     if not held or whole - free - held <= max(2 * LEAST_GIB, whole / 10):
         return ""
-    return f"About {whole - free - held:.1f} GiB are not this process's PyTorch's: nvidia-smi shows whether another holds them."
+    outside = f"About {whole - free - held:.1f} GiB are not this process's PyTorch's"
+    return f"{outside}: nvidia-smi shows who holds them; end that, or take another GPU."
 
 
 def _unused(text: str, whole: float, free: float, wanted: float) -> str:

@@ -14,7 +14,7 @@ from assistant.content.renames import package_for, successor_of
 from assistant.diagnose.circumstances import version_of
 from assistant.diagnose.expressions import assigned, called, receiver, subscripted
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.raising import Origin
+from assistant.diagnose.raising import Origin, message_of
 from assistant.diagnose.tracebacks import Episode, Raised
 from assistant.records import Citation, Diagnosis
 
@@ -79,7 +79,7 @@ def slots_of(
     found: Diagnosis, cited: Citation, origin: Origin | None, facts: Facts, raised: tuple[Episode, Raised] | None
 ) -> dict[str, str]:
     """Return what the case fills for the templates of a cited line."""
-    text = facts.streams.body(cited.text).text.strip()
+    text = " ".join(message_of(cited, facts)[:4])
     slots = {**_of_names(text, origin.code if origin is not None else ""), **_of_files(text, origin), **_of_asserts(cited, facts)}
     if origin is not None:
         slots |= _of_origin(text, origin) | _of_module(text, origin)
