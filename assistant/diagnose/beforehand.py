@@ -6,6 +6,7 @@ It is offered as a place to look at first, never as the cause: which line is the
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from assistant.diagnose.facts import Facts
 from assistant.records import Citation, Diagnosis
@@ -34,33 +35,33 @@ _EMPTY = re.compile(
     rf"|(?:[Ll]ength|[Nn]umber|[Nn]um|[Ss]ize|[Cc]ount)\b[^:=]{{0,20}}(?:{_THINGS}|data ?set)[^:=]{{0,20}}[:=]\s*0\s*$"
 )
 _EXPLAINING = {
-    "import_error": _SET_UP,
-    "attribute_error": _SET_UP,
-    "file_not_found_error": re.compile(f"{_SET_UP.pattern}|{_STEP.pattern}"),
-    "permission_error": _STEP,
-    "dataset_loading_error": re.compile(f"{_STEP.pattern}|{_EMPTY.pattern}"),
-    "model_loading_error": _STEP,
-    "zero_division_error": _EMPTY,
-    "index_error": _EMPTY,
-    "value_error": _EMPTY,
+    "import_error": (_SET_UP,),
+    "attribute_error": (_SET_UP,),
+    "file_not_found_error": (_SET_UP, _STEP),
+    "permission_error": (_STEP,),
+    "dataset_loading_error": (_STEP, _EMPTY),
+    "model_loading_error": (_STEP,),
+    "zero_division_error": (_EMPTY,),
+    "index_error": (_EMPTY,),
+    "value_error": (_EMPTY,),
 }
 """By reason: what may have led to it when it stands before it in the same attempt."""
 
 
 def look_first(found: Diagnosis, facts: Facts) -> str:
     """Return a sentence about the earliest line of the same attempt that may be why the cited one came; empty without any."""
-    pattern = _EXPLAINING.get(found.reason)
-    if pattern is None or not found.root_cause or found.root_cause[0].file != "job.log" or facts.combined is not None:
+    patterns = _EXPLAINING.get(found.reason, ())
+    if not patterns or not found.root_cause or found.root_cause[0].file != "job.log" or facts.combined is not None:
         return ""
     cited = found.root_cause[0]
-    line = _earliest(pattern, cited, facts)
+    line = _earliest(patterns, cited, facts)
     if line is None:
         return ""
     text = line[1] if len(line[1]) <= SHOWN else f"{line[1][:SHOWN]}…"
     return f"Look first at what came before it (job.log:{line[0]}: {text}): it may be why."
 
 
-def _earliest(pattern: re.Pattern[str], cited: Citation, facts: Facts) -> tuple[int, str] | None:
+def _earliest(patterns: Sequence[re.Pattern[str]], cited: Citation, facts: Facts) -> tuple[int, str] | None:
     inside = {number for episode in facts.episodes for number in episode.lines}
     for line in facts.lines:
         if line.number >= cited.line:
@@ -70,6 +71,8 @@ def _earliest(pattern: re.Pattern[str], cited: Citation, facts: Facts) -> tuple[
         ):
             continue
         body = facts.streams.body(line.text[:1000]).text.strip()
-        if pattern.search(body) and facts.progress.before(cited.line) == facts.progress.before(line.number):
+        if any(pattern.search(body) for pattern in patterns) and facts.progress.before(cited.line) == facts.progress.before(
+            line.number
+        ):
             return line.number, body
     return None

@@ -15,13 +15,18 @@ from assistant.diagnose.facts import Facts
 from assistant.logs.lines import Line
 
 FIRST_LINES, LAST_LINES, MOST_OF_LINE = 4000, 400, 4000
-BATCH = r"(?!.{0,30}(?:eval|test|val|global|min|max|num))[a-z_-]{0,24}batch[-_]?size(?:[-_]per[-_](?:gpu|device))?|mbs"
-LENGTH = (
+_HEAD = r"(?<![\w-])(?P<name>(?:--)?(?:"
+_TAIL = r"))(?:['\"]?\s{0,2}(?:[:=]|\.{3,}|,)\s{0,2}['\"]?|\s)(?P<value>[1-9]\d{0,5})(?![\w.]|/)"
+_BATCH = r"(?!.{0,30}(?:eval|test|val|global|min|max|num))[a-z_-]{0,24}batch[-_]?size(?:[-_]per[-_](?:gpu|device))?|mbs"
+_LENGTH = (
     r"[a-z_-]{0,16}(?:seq[-_]?len(?:gth)?|sequence[-_]length)|max[-_](?:model[-_]len|prompt[-_]length|completion[-_]length)"
     r"|cutoff[-_]len|block[-_]size"
 )
-SAVING = r"save[-_](?:steps|interval|freq)|checkpoint[-_]interval|every[-_]n[-_]train[-_]steps"
-"""Names of settings: batch and sequence of one device, and the steps between two saves."""
+_SAVING = r"save[-_](?:steps|interval|freq)|checkpoint[-_]interval|every[-_]n[-_]train[-_]steps"
+BATCH = re.compile(rf"{_HEAD}{_BATCH}{_TAIL}", re.IGNORECASE)
+LENGTH = re.compile(rf"{_HEAD}{_LENGTH}{_TAIL}", re.IGNORECASE)
+SAVING = re.compile(rf"{_HEAD}{_SAVING}{_TAIL}", re.IGNORECASE)
+"""Settings with their values: batch and sequence of one device, and the steps between two saves."""
 _WHOLE = r"(?:check-?points?|ckpt|models?|weights|state_dict|(?:training|optimizer|trainer) state)"
 _SAVED = re.compile(
     rf"\b(?:sav(?:ed|ing)|wrote|writing|stored)\b.{{0,60}}\b{_WHOLE}\b"
@@ -56,28 +61,19 @@ class Bar(NamedTuple):
     line: int
 
 
-def setting(facts: Facts, names: str, before: int) -> Setting | None:
+def setting(facts: Facts, pattern: re.Pattern[str], before: int) -> Setting | None:
     """Return the first setting of the last attempt whose name fits, as its program was started; None where the log prints none.
 
     Args:
         facts: Of the case.
-        names: A regular expression of the whole name.
+        pattern: BATCH, LENGTH or SAVING.
         before: Line up to which is looked first.
     """
-    pattern = _setting_pattern(names)
     for line in _start_lines(facts, before):
         text = line.text[:MOST_OF_LINE]
         if match := pattern.search(text):
             return Setting(match["name"].lstrip("-"), match["value"], line.number)
     return None
-
-
-@lru_cache(maxsize=32)
-def _setting_pattern(names: str) -> re.Pattern[str]:
-    return re.compile(
-        rf"(?<![\w-])(?P<name>(?:--)?(?:{names}))(?:['\"]?\s{{0,2}}(?:[:=]|\.{{3,}}|,)\s{{0,2}}['\"]?|\s)(?P<value>[1-9]\d{{0,5}})(?![\w.]|/)",
-        re.IGNORECASE,
-    )
 
 
 def _start_lines(facts: Facts, before: int) -> Iterator[Line]:
@@ -129,7 +125,7 @@ def version_of(facts: Facts, package: str, before: int) -> Setting | None:
     """Return the version of a package that the log prints, as `package==1.2`, `package 1.2` or `package version: 1.2`."""
     if not package:
         return None
-    pattern = _version_pattern(package.lower().replace("_", "-"))
+    pattern = _version_pattern(package.lower())
     for line in _start_lines(facts, before):
         if match := pattern.search(line.text[:MOST_OF_LINE]):
             return Setting(package, match[1], line.number)
@@ -138,8 +134,9 @@ def version_of(facts: Facts, package: str, before: int) -> Setting | None:
 
 @lru_cache(maxsize=64)
 def _version_pattern(package: str) -> re.Pattern[str]:
-    name = re.escape(package).replace(r"\-", "[-_]")
+    with_hyphen = package.replace("_", "-")
     return re.compile(
-        rf"(?<![\w/.-]){name}(?:==|[ _-]?version\W{{1,3}}| \(v?| v?|: v?|-)(\d{{1,3}}\.\d{{1,4}}(?:\.\d[\w.+]{{0,20}})?)",
+        rf"(?<![\w/.-])(?:{re.escape(package)}|{re.escape(with_hyphen)})(?:==|[ _-]?version\W{{1,3}}| \(v?| v?|: v?|-)"
+        r"(\d{1,3}\.\d{1,4}(?:\.\d[\w.+]{0,20})?)",
         re.IGNORECASE,
     )

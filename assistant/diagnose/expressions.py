@@ -13,6 +13,9 @@ LONGEST = 100
 _OPENING = {")": "(", "]": "[", "}": "{"}
 _WORD = re.compile(r"[\w.]")
 _MARKS = re.compile(r"\s*[~^]+\s*$")
+_NO_LITERAL = re.compile(r"(?<=[\w)\]])\[(?!\s*(?:-?\d+|['\"][^'\"]*['\"])\s*\])")
+_NO_NAME = re.compile(r"(?<=[\w)\]])\[(?!\s*['\"][^'\"]*['\"]\s*\])")
+"""Brackets that hold no literal, and such that hold no text in quotes."""
 _NEVER = frozenset({"return", "in", "not", "and", "or", "if", "else", "for", "is", "lambda", "assert", "await", "yield", "from"})
 
 
@@ -49,8 +52,7 @@ def subscripted(source: str, key: str = "", part: str = "") -> str:
     written = [f"[{quote}{key}{quote}]" for quote in ("'", '"')] if key else []
     places = [source.index(text) for text in written if text in source]
     if not places:
-        literal = r"(?!\s*(?:-?\d+|['\"][^'\"]*['\"])\s*\])" if key else r"(?!\s*['\"][^'\"]*['\"]\s*\])"
-        places = [match.start() for match in re.finditer(rf"(?<=[\w)\]])\[{literal}", source)]
+        places = [match.start() for match in (_NO_LITERAL if key else _NO_NAME).finditer(source)]
     found = {_ending_at(source, place) for place in places} - {""}
     return found.pop() if len(found) == 1 else ""
 

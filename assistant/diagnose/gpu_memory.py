@@ -67,10 +67,9 @@ def memory_advice(cited: Citation, facts: Facts) -> str:
 def _tensor(shape: str, kind: str, cited: Citation, facts: Facts) -> str:
     size = math.prod(int(number) for number in shape.split(",") if number) * _BYTES.get(kind, 4) / 1024**3
     if size < SMALL_GIB:
-        return (
-            f"A tensor of only {size * 1024:.1f} MiB (shape [{shape}]) found no place: memory was full before it, so look at what "
-            "grows from step to step (graphs, lists of results, other processes), and go on from the last checkpoint once it is mended."
-        )
+        small = f"A tensor of only {size * 1024:.1f} MiB (shape [{shape}]) found no place: memory was full before it"
+        grown = "look at what grows from step to step (graphs, lists of results, other processes)"
+        return f"{small}, so {grown}, and go on from the last checkpoint once that is mended."
     return f"One tensor of shape [{shape}] ({kind}) wants {size:.2f} GiB. {_relief(cited, facts)}"
 
 
