@@ -15,7 +15,8 @@ _WORD = re.compile(r"[\w.]")
 _MARKS = re.compile(r"\s*[~^]+\s*$")
 _NO_LITERAL = re.compile(r"(?<=[\w)\]])\[(?!\s*(?:-?\d+|['\"][^'\"]*['\"])\s*\])")
 _NO_NAME = re.compile(r"(?<=[\w)\]])\[(?!\s*['\"][^'\"]*['\"]\s*\])")
-"""Brackets that hold no literal, and such that hold no text in quotes."""
+_ANY = re.compile(r"(?<=[\w)\]])\[")
+"""Brackets that hold no literal, such that hold no text in quotes, and all."""
 _NEVER = frozenset({"return", "in", "not", "and", "or", "if", "else", "for", "is", "lambda", "assert", "await", "yield", "from"})
 
 
@@ -39,20 +40,21 @@ def receiver(source: str, attribute: str) -> str:
     return found.pop() if len(found) == 1 else ""
 
 
-def subscripted(source: str, key: str = "", part: str = "") -> str:
+def subscripted(source: str, key: str = "", part: str = "", *, texts: bool = False) -> str:
     """Return the expression in front of `[…]`; empty where it is not certain which one.
 
     Args:
         source: A line of Python.
         key: What stands in the brackets, where it is known.
         part: What marks below the line mark.
+        texts: Whether brackets that hold a text in quotes count, where no key is known.
     """
     if part.endswith("]"):
         return _ending_at(part, _opening(part, len(part) - 1))
     written = [f"[{quote}{key}{quote}]" for quote in ("'", '"')] if key else []
     places = [source.index(text) for text in written if text in source]
     if not places:
-        places = [match.start() for match in (_NO_LITERAL if key else _NO_NAME).finditer(source)]
+        places = [match.start() for match in (_NO_LITERAL if key else _ANY if texts else _NO_NAME).finditer(source)]
     found = {_ending_at(source, place) for place in places} - {""}
     return found.pop() if len(found) == 1 else ""
 
@@ -75,6 +77,7 @@ def called(source: str, function: str) -> str:
 
 def assigned(source: str) -> str:
     """Return what the right side of a plain assignment is, or what a loop runs over; empty elsewhere."""
+    source = re.sub(r"\s+#[^'\"]*$", "", source)
     loop = re.match(r"\s*for .{1,80}? in (.{1,100}?):\s*$", source)
     if loop:
         return loop[1]

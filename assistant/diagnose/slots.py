@@ -31,6 +31,7 @@ _SUBSCRIPT = re.compile(
     r"|invalid index|too many indices"
 )
 _UNPACKED = re.compile(r"values to unpack")
+_CALLS = re.compile(r"([A-Za-z_][\w.]{0,80})\(")
 _USED = re.compile(r"is not (?:iterable|callable|an iterator)")
 _WRITES = re.compile(
     r"open\(.*,\s*(?:mode\s*=\s*)?['\"][wax]\+?b?\+?['\"]|\.save\(|\bsave\w*\(|to_(?:csv|json|parquet|pickle|excel)\(|savefig\(|\.dump\(|makedirs\(|mkdir\("
@@ -150,7 +151,9 @@ def subject_of(text: str, source: str, part: str = "") -> str:
     if match := _KEY.search(text):
         return subscripted(source, match[1], part)
     if _SUBSCRIPT.search(text):
-        return subscripted(source, "", part)
+        return subscripted(source, "", part, texts="subscriptable" in text)
+    if "is not callable" in text and len(calls := _CALLS.findall(source)) == 1:
+        return str(calls[0])
     if _UNPACKED.search(text):
         return assigned(source)
     return part if _USED.search(text) and part.isidentifier() else ""

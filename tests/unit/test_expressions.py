@@ -52,7 +52,14 @@ def test_a_call_is_quoted_whole_or_not_at_all(source: str, function: str, call: 
 
 @pytest.mark.parametrize(
     ("source", "value"),
-    [("a, _ = model(x)", "model(x)"), ("for a, b in rows:", "rows"), ("a == b", ""), ("a = f(", ""), ("model(x)", "")],
+    [
+        ("a, _ = model(x)", "model(x)"),
+        ("for a, b in rows:", "rows"),
+        ("a == b", ""),
+        ("a, b = net(x)  # both", "net(x)"),
+        ("a = f(", ""),
+        ("model(x)", ""),
+    ],
 )
 def test_what_is_unpacked(source: str, value: str) -> None:
     assert assigned(source) == value
