@@ -1,15 +1,15 @@
 """What a person has to change, by what a line of the failure says: templates that are filled with words of the case.
 
-One `[[advice]]` belongs to reasons and begins with a pattern for a line that the diagnosis cites. Its named groups, and those of
-further patterns for the lines around, fill the clauses; a clause with a group that nothing filled is left out, so that nothing is
-ever invented.
+One `[[advice]]` belongs to reasons and begins with a pattern for a line that the diagnosis cites. Its named groups, those of
+further patterns for the lines around, and what diagnosis knows of the case (`SLOTS`) fill the clauses; a clause with a group that
+nothing filled is left out, so that nothing is ever invented.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -19,6 +19,14 @@ from assistant.linear_patterns import group_names, holds, linear_pattern, named_
 
 LONGEST = 160
 """Characters of one quoted group."""
+SHIPPED = ("code_advice.toml", "advice.toml")
+"""In the order in which they are asked; a site has advice.toml."""
+SLOTS = frozenset(
+    "place own code call subject library caller versions successor since import package compiled own_module root path folder "
+    "relative foreign base letters left sign right condition exhausted assertion asserted parsed service job environment divisor "
+    "table step method unpacked arguments evaluated importer top".split()
+)
+"""What diagnosis may know of a case beside the words of its lines: see `assistant/diagnose/slots.py`."""
 _GROUP = re.compile(r"\{(\w+)\}")
 
 
@@ -28,6 +36,8 @@ class Example:
 
     lines: tuple[str, ...]
     says: str
+    slots: Mapping[str, str] = field(default_factory=dict)
+    """What the case knows beside its lines."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +63,13 @@ class Advice:
     cited: str = ""
     """Pattern that the cited line itself must match, too; empty: any line."""
 
-    def fill(self, cited: str, around: Sequence[str]) -> str:
+    def fill(self, cited: str, around: Sequence[str], slots: Mapping[str, str] | None = None) -> str:
         """Return what to change; empty where the cited line does not match or the first clause cannot be filled.
 
         Args:
             cited: The line of the diagnosis.
             around: Lines of the same failure, nearest first, the cited one among them.
+            slots: What the case knows beside its lines; words of lines come before them.
         """
         if self.cited and self._groups(self.cited, cited) is None:
             return ""
@@ -69,6 +80,7 @@ class Advice:
         for pattern in self.around:
             more = next((groups for line in around if (groups := self._groups(pattern, line)) is not None), {})
             words = more | words
+        words = {**(slots or {}), **words}
         sentences = [_GROUP.sub(lambda match: words[match[1]], clause) for clause in self.clauses if _names(clause) <= words.keys()]
         return " ".join(sentences) if _names(self.clauses[0]) <= words.keys() else ""
 
@@ -91,7 +103,7 @@ def advices(site: Path | None = None) -> tuple[Advice, ...]:
     Raises:
         ContentError: A file is malformed; the message names file, line and key.
     """
-    entries = _read(knowledge_file("advice.toml"))
+    entries = tuple(entry for name in SHIPPED for entry in _read(knowledge_file(name)))
     path = knowledge_file("advice.toml", site)
     return (*_read(path), *entries) if path != knowledge_file("advice.toml") else entries
 
@@ -109,6 +121,6 @@ def _read(path: Path) -> tuple[Advice, ...]:
             groups = {name for pattern in patterns for name in group_names(linear_pattern(pattern))}
         except ContentError as error:
             raise wrong(path, "pattern", f"{entry.id}: {error}") from error
-        if not entry.clauses or not all(_names(clause) <= groups for clause in entry.clauses):
-            raise wrong(path, "clauses", f"{entry.id}: wants at least one, and quotes only groups that its patterns name")
+        if not entry.clauses or not all(_names(clause) <= groups | SLOTS for clause in entry.clauses):
+            raise wrong(path, "clauses", f"{entry.id}: wants at least one, and quotes only groups that its patterns name, or slots")
     return entries

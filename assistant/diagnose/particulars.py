@@ -1,26 +1,32 @@
 """What exactly has to change: a reason's general remedy gives way to what the lines of this case name.
 
-Templates of knowledge/advice.toml quote paths, settings, versions and peers. What wants arithmetic or the frames of a traceback
-is here.
+Templates of knowledge/advice.toml and code_advice.toml quote paths, settings, expressions and peers. What wants arithmetic is in
+`gpu_memory` and `standing`; where the code raised it is in `raising`, what came before in `beforehand`.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from assistant.content.advice import Advice
 from assistant.content.reasons import Reason
+from assistant.diagnose.beforehand import look_first
 from assistant.diagnose.divergence import never_learned, spike_of
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.tracebacks import Frame
+from assistant.diagnose.gpu_memory import memory_advice
+from assistant.diagnose.raising import Origin, message_of, origin_of, raised_at
+from assistant.diagnose.slots import slots_of
+from assistant.diagnose.standing import saved, spike_account, standing, waiting_account
 from assistant.diagnose.wording import DEEDS
 from assistant.records import Action, Category, Citation, Diagnosis
 
 AROUND = 40
 """Lines before and behind the cited one that may fill a template."""
+MESSAGE_LINES = 8
+"""Of a message of several lines, those that a template may match."""
 NEVER_FINITE = (
     "Loss or gradient norm were NaN or infinite from the first step that was logged, so no checkpoint of this run helps: go back "
     "to the one that it started from, and change learning rate, precision, loss scale or data before it starts again."
@@ -30,30 +36,25 @@ OWN_SETTING = (
     "Neither data nor a checkpoint of this run helps, for each was saved while it diverged: lower the learning rate, warm up "
     "longer, or check precision and loss, before it starts again from its begin."
 )
-_UNITS = {"K": 1 / 1024**2, "M": 1 / 1024, "G": 1.0, "T": 1024.0}
-_SIZE = r"(\d[\d.]{0,11}) ([KMGT])i?B"
-_WANTED = re.compile(rf"[Tt]ried to allocate {_SIZE}")
-_TOTAL = re.compile(rf"total capacity of {_SIZE} of which {_SIZE} is free|{_SIZE} total capacity;.{{0,80}}?{_SIZE} free")
-_GPU = re.compile(r"\bGPU (\d{1,3})\b")
-_OWN = re.compile(rf"this process has {_SIZE} memory in use")
-_OTHER = re.compile(rf"Process (\d{{1,10}}) has {_SIZE} memory in use")
-_RESERVED = re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated")
-_FOREIGN_GIB = 1.0
-"""Memory of a GPU that others hold, from which on it is worth a word."""
-LIBRARY = re.compile(
-    r"(?:^|[/\\])(?:site|dist)-packages[/\\]|[/\\][Ll]ib(?:64)?[/\\](?:python)?3?|^<|\.p(?:yx|xi|xd)$|importlib|(?:^|/)(?:uvloop|asyncio)/"
-    r"|/(?:torch|transformers|accelerate|deepspeed|vllm|sglang|megatron|datasets|pytorch_lightning|lightning|ray)/\w[\w/]*\.py$"
+PREEMPTED = (
+    "The scheduler took its nodes for another job. See first whether it puts the job back into the queue itself; if not, submit it "
+    "again with the option that goes on from the last healthy checkpoint, for the same command as before may begin anew."
 )
-_LATER = re.compile(r"CUDA error|HIP error|NCCL|KeyboardInterrupt", re.IGNORECASE)
-_NO_PLACE = frozenset({"cancelled", "time_limit", "preempted", "no_failure", "unknown", "out_of_memory_error", "killed", "hang"})
 LAST_CHECKPOINT = "from the last healthy checkpoint"
-SHOWN_OF_SAVE, SHOWN_OF_MESSAGE, MOST_OF_SOURCE, MOST_OF_LINE = 200, 320, 120, 1000
-_SAVED = re.compile(
-    r"\b(?:sav(?:ed|ing)|wrote|writing|stored)\b.{0,60}\b(?:check-?points?|ckpt|model|weights|state)|\b(?:check-?point|model|state)s?\b.{0,40}"
-    r"\b(?:saved|written|stored)\b|[Ss]aving .{0,40}checkpoint-\d",
-    re.IGNORECASE,
+SHOWN_OF_MESSAGE = 320
+_LATER = ("CUDA error", "HIP error", "NCCL", "KeyboardInterrupt", "Cuda error", "CUDA Error")
+"""Words of errors that show at whatever call comes next."""
+_NO_REFUSAL = ("killed", "exited", "onnection", "imed out", "CUDA")
+"""Words of messages by which a library tells of something else than what it was handed."""
+_NO_PLACE = frozenset(
+    {"cancelled", "time_limit", "preempted", "no_failure", "unknown", "killed", "hang", "loss_spike", "dataloader_killed"}
 )
-_NOT_SAVED = re.compile(r"\bnot\b|fail|error|will be|every \d|interval|skip", re.IGNORECASE)
+
+
+class _Words(NamedTuple):
+    text: str
+    wall: bool = False
+    """Whether a restart would meet the same again."""
 
 
 def with_particulars(found: Diagnosis, facts: Facts, reason: Reason | None, entries: Sequence[Advice]) -> Diagnosis:
@@ -70,15 +71,37 @@ def with_particulars(found: Diagnosis, facts: Facts, reason: Reason | None, entr
     ):
         said = NEVER_LEARNED.format(first=levels[0], lowest=levels[1])
         return replace(found, action=Action.FIX_AND_RESUBMIT, summary=f"{found.summary} {said}", advice=f"{said} {OWN_SETTING}")
-    quoted, wall = next(_quoted(found, facts, entries), ("", False))
-    if wall and found.action in (Action.RESTART_SAME_NODES, Action.WAIT_AND_RETRY):
+    words = _by_reason(found, facts) or next(_quoted(found, facts, entries), None)
+    if words is not None and words.wall and found.action in (Action.RESTART_SAME_NODES, Action.WAIT_AND_RETRY):
         found = replace(found, action=Action.FIX_AND_RESUBMIT)
         deed = DEEDS[found.action]
-    place = _place(found, facts)
-    if place and not quoted:
-        quoted = f"No remedy is known for this message; it says: {_message(found.root_cause[0], facts)}."
-    specific = " ".join(words for words in (quoted, place) if words) or _remedy(found, reason)
-    return replace(found, advice=" ".join(words for words in (with_checkpoint(deed, facts), specific) if words))
+    if found.reason == "preempted" and facts.case.job is None:
+        deed = PREEMPTED
+    parts = [with_checkpoint(deed, facts), words.text if words else "", _place(found, facts, words), standing(found, facts)]
+    if not any(parts[1:3]) and deed != PREEMPTED and not (found.reason == "time_limit" and parts[3]):
+        parts[1] = _remedy(found, reason)
+    return replace(found, advice=" ".join(_once([*parts, look_first(found, facts)])))
+
+
+def _once(parts: Sequence[str]) -> Iterator[str]:
+    """Yield the parts that say something that none before has said, each ended."""
+    before = ""
+    for part in parts:
+        if part and part not in before:
+            yield part if part.endswith((".", "…", "!", "?")) else f"{part}."
+            before += part
+
+
+def _by_reason(found: Diagnosis, facts: Facts) -> _Words | None:
+    """Return what wants arithmetic over the whole case; None where it has nothing to count."""
+    text = ""
+    if found.reason == "loss_spike":
+        text = spike_account(found, facts)
+    elif found.reason == "nccl_timeout_error":
+        text = waiting_account(facts)
+    for cited in found.root_cause[:2]:
+        text = text or memory_advice(cited, facts)
+    return _Words(text) if text else None
 
 
 def _remedy(found: Diagnosis, reason: Reason) -> str:
@@ -92,25 +115,21 @@ def with_checkpoint(deed: str, facts: Facts) -> str:
     """Return the deed with the checkpoint that the log shows, or with the word that it shows none."""
     if LAST_CHECKPOINT not in deed or facts.case.job is not None or not facts.lines:
         return deed
-    saves = [line for line in facts.lines if _SAVED.search(line.text[:MOST_OF_LINE]) and not _NOT_SAVED.search(line.text)]
-    if saves:
-        last = saves[-1]
-        return f"{deed} The last save that the log shows: job.log:{last.number}: {_shortened(last.text.strip(), SHOWN_OF_SAVE)}."
-    return f"{deed} The log shows no save: where there is none, it begins at the start."
+    return f"{deed} {saved(facts)}"
 
 
-def _quoted(found: Diagnosis, facts: Facts, entries: Sequence[Advice]) -> Iterator[tuple[str, bool]]:
-    """Yield what the first cited line that says enough asks for, and whether a restart would meet the same again."""
+def _quoted(found: Diagnosis, facts: Facts, entries: Sequence[Advice]) -> Iterator[_Words]:
+    """Yield what the first cited line that says enough asks for."""
     fitting = [entry for entry in entries if found.reason in entry.reasons or not entry.reasons]
     for cited in found.root_cause[:3]:
         near = _near(cited, facts)
-        if found.reason == "out_of_memory_error" and (account := _memory(cited.text)):
-            yield account, False
-            return
-        for entry in fitting:
-            if words := entry.fill(_body(cited.text, facts), near):
-                yield words, entry.wall
-                return
+        origin = origin_of(cited, facts)
+        slots = slots_of(found, cited, origin, facts, raised_at(cited, facts))
+        for line in message_of(cited, facts)[:MESSAGE_LINES]:
+            for entry in fitting:
+                if text := entry.fill(line, near, slots):
+                    yield _Words(text, entry.wall)
+                    return
 
 
 def _body(text: str, facts: Facts) -> str:
@@ -137,75 +156,32 @@ def _never_finite(facts: Facts) -> bool:
     return lost and not any(math.isfinite(value) and value for value in logged)
 
 
-def _gib(number: str, unit: str) -> float:
-    try:
-        return float(number) * _UNITS[unit]
-    except ValueError:
-        return 0.0
-
-
-def _memory(text: str) -> str:
-    """Return what the account of a GPU's memory in PyTorch's message asks for; empty where it gives none."""
-    wanted, total = _WANTED.search(text), _TOTAL.search(text)
-    if wanted is None or total is None:
-        return ""
-    sizes = [group for group in total.groups() if group is not None]
-    whole, free = _gib(*sizes[:2]), _gib(*sizes[2:4])
-    gpu = _GPU.search(text)
-    account = f"GPU {gpu[1]} has" if gpu else "The GPU has"
-    sentence = f"{account} {whole:.1f} GiB, of which {free:.2f} GiB were free when {wanted[1]} {wanted[2]}iB more were wanted."
-    own, others = _OWN.search(text), _OTHER.findall(text)
-    held = _gib(own[1], own[2]) if own else 0.0
-    foreign = sum(_gib(*other[1:]) for other in others) or (whole - free - held if own else 0.0)
-    reserved = _RESERVED.search(text)
-    if foreign > max(_FOREIGN_GIB, whole / 10):
-        who = f"processes {', '.join(other[0] for other in others[:4])}" if others else "other processes"
-        return f"{sentence} About {foreign:.1f} GiB are held by {who}: end them, or see that each process takes a GPU of its own."
-    if reserved and _gib(*reserved.groups()) > _gib(*wanted.groups()):
-        return (
-            f"{sentence} {reserved[1]} {reserved[2]}iB are reserved but in pieces too small: set "
-            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or lower the micro batch or the sequence length."
-        )
-    return f"{sentence} Lower the micro batch or the sequence length, recompute activations, or shard more."
-
-
-def _place(found: Diagnosis, facts: Facts) -> str:
-    """Return where the job's own code raised it, and what stands there; else which library did."""
+def _place(found: Diagnosis, facts: Facts, words: _Words | None) -> str:
+    """Return where it was raised and what stands there, as far as it is not said; with the message where no remedy is known."""
     if found.category is Category.INFRASTRUCTURE or found.reason in _NO_PLACE or not found.root_cause:
         return ""
     cited = found.root_cause[0]
-    raised = next((r for e in facts.episodes for r in e.raised if cited.file == "job.log" and r.line == cited.line), None)
-    if raised is None or _LATER.search(cited.text):
-        return ""  # an error of the device shows at whatever call comes next
-    chain = next(e.raised for e in facts.episodes if raised in e.raised)
-    frames = [frame for one in (raised, *reversed(chain)) for frame in reversed(one.frames)]
-    own = next((frame for frame in frames if not LIBRARY.search(frame.file) and frame.line), None)
-    frame = own or next((frame for frame in reversed(raised.frames) if frame.line), None)
-    if frame is None:
+    origin = origin_of(cited, facts)
+    if origin is None or any(word in cited.text for word in _LATER):
         return ""
-    source = _source(frame, facts)
-    where = f"{frame.file}:{frame.line}" + (f" in {frame.function}()" if frame.function.isidentifier() else "")
-    at = f"{where}, where the code says `{source}`" if source else where
-    return f"Raised from {at}." if own is not None else f"Raised inside a library, at {at}."
+    if words is not None:
+        return "" if origin.place in words.text or not origin.own else f"{_raised_from(origin)}."
+    message = " ".join(message_of(cited, facts)[:MESSAGE_LINES])
+    message = message if len(message) <= SHOWN_OF_MESSAGE else f"{message[:SHOWN_OF_MESSAGE]}…"
+    return _unknown_message(origin, message.rstrip(".?! "))
 
 
-def _message(cited: Citation, facts: Facts) -> str:
-    """Return a message with the lines that it goes on in: the first is often no more than a heading."""
-    raised = next((r for e in facts.episodes for r in e.raised if r.line == cited.line), None)
-    more = [_body(text, facts) for _, text in raised.more[:3]] if raised is not None else []
-    return _shortened(" ".join([_body(cited.text, facts), *more]), SHOWN_OF_MESSAGE).rstrip(".")
+def _raised_from(origin: Origin) -> str:
+    where = origin.place + (f" in {origin.function}()" if origin.function.isidentifier() else "")
+    at = f"{where}, where the code says `{origin.code}`" if origin.code and origin.own else where
+    return f"Raised from {at}" if origin.own else f"Raised inside {origin.library or 'a library'}, at {at}"
 
 
-def _shortened(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[:most]}…"
-
-
-def _source(frame: Frame, facts: Facts) -> str:
-    """Return the line of source that a traceback shows behind a frame; empty where it shows none."""
-    named, behind = facts.line(frame.at), facts.line(frame.at + 1)
-    if named is None or behind is None:
-        return ""
-    head, body = facts.streams.body(named.text), facts.streams.body(behind.text)
-    text = body.text.strip()
-    plain = head.stream == body.stream and body.text[:1].isspace() and not text.startswith(("File ", "^", "~"))
-    return _shortened(text, MOST_OF_SOURCE) if plain else ""
+def _unknown_message(origin: Origin, message: str) -> str:
+    """Return who refused what, for a message that no template knows."""
+    if origin.own and origin.library and not any(word in message for word in _NO_REFUSAL):
+        refused = f"{origin.library} refuses what the job hands it: {message}."
+        return f"{refused} Change that call or what goes into it. {_raised_from(origin)}."
+    if origin.code.startswith("raise ") and origin.own:
+        return f"The program's own check says what it wants: {message}. Change that; the check is at {origin.place}."
+    return f"No remedy is known for this message; it says: {message}. {_raised_from(origin)}."

@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.particulars import LIBRARY, with_checkpoint
+from assistant.diagnose.particulars import with_checkpoint
+from assistant.diagnose.raising import LIBRARY
 from assistant.diagnose.reasoning import HARDWARE, SYMPTOMS
 from assistant.diagnose.tracebacks import Episode
 from assistant.diagnose.wording import DEEDS

@@ -12,15 +12,15 @@ EXAMPLES = [(entry, example) for entry in advices() for example in entry.example
 
 @pytest.mark.parametrize(("entry", "example"), EXAMPLES, ids=[f"{entry.id}-{example.lines[0][:30]}" for entry, example in EXAMPLES])
 def test_an_entry_says_what_its_example_expects(entry: Advice, example: Example) -> None:
-    assert entry.fill(example.lines[0], example.lines) == example.says
+    assert entry.fill(example.lines[0], example.lines, example.slots) == example.says
 
 
 @pytest.mark.parametrize(("entry", "example"), EXAMPLES, ids=[f"{entry.id}-{example.lines[0][:30]}" for entry, example in EXAMPLES])
 def test_no_entry_before_it_takes_the_line(entry: Advice, example: Example) -> None:
-    for reason in entry.reasons:
+    for reason in entry.reasons or ("",):
         fitting = (other for other in advices() if not other.reasons or reason in other.reasons)
-        first = next(other for other in fitting if other.fill(example.lines[0], example.lines))
-        assert first.id == entry.id, f"{reason}: {first.id} says {first.fill(example.lines[0], example.lines)!r}"
+        first = next(other for other in fitting if other.fill(example.lines[0], example.lines, example.slots))
+        assert first.id == entry.id, f"{reason}: {first.id} says {first.fill(example.lines[0], example.lines, example.slots)!r}"
 
 
 def test_every_entry_has_an_example_and_reasons_that_exist() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,8 @@ from assistant.diagnose.case import Case
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.verdict import diagnose
 
+FILES = sorted((Path(__file__).parents[1] / "cases" / "particulars").glob("*.toml"))
+CASES = [case for path in FILES for case in tomllib.loads(path.read_text(encoding="utf-8"))["case"]]
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {wanted}. "
 OOM += "GPU 2 has a total capacity of 79.15 GiB of which {free} is free."
 OWN = " Including non-PyTorch memory, this process has {own} memory in use. "
@@ -62,8 +66,8 @@ def test_the_place_is_the_innermost_frame_of_the_jobs_own_code(tmp_path: Path, k
         "RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x512 and 768x10)",
     )
     advice = advised(tmp_path, knowledge, *lines)
-    assert "They are 8x512 and 768x10." in advice
-    assert advice.endswith("Raised from /home/ada/run/train.py:41 in main(), where the code says `loss = model(batch)`.")
+    assert "takes 768 features and gets 512" in advice
+    assert advice.endswith("It is on the way from /home/ada/run/train.py:41 in main(). The line is `loss = model(batch)`.")
 
 
 def test_a_run_that_was_never_finite_is_not_sent_back_to_its_own_checkpoint(tmp_path: Path, knowledge: Knowledge) -> None:
@@ -105,7 +109,7 @@ def test_where_only_a_library_speaks_its_line_is_named_as_such(tmp_path: Path, k
         "    raise ValueError(name)",
         "ValueError: odd header",
     )
-    assert "Raised inside a library, at /opt/env/lib/python3.11/site-packages/lab/reader.py:7 in read()" in advised(
+    assert "Raised inside lab, at /opt/env/lib/python3.11/site-packages/lab/reader.py:7 in read()" in advised(
         tmp_path, knowledge, *lines
     )
 
@@ -116,3 +120,10 @@ def test_a_restart_that_would_meet_the_same_wall_is_not_advised(tmp_path: Path, 
     found = diagnose(Case.from_path(tmp_path), knowledge)
     assert (found.reason, found.action) == ("dataloader_killed", "fix_and_resubmit")
     assert found.advice.startswith("Do not restart: the owner has to change something first. /dev/shm is too small")
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_advice_says_what_the_case_allows_and_no_more(tmp_path: Path, knowledge: Knowledge, case: Any) -> None:
+    advice = advised(tmp_path, knowledge, *case["lines"])
+    assert [words for words in case["says"] if words not in advice] == [], advice
+    assert [words for words in case.get("never", ()) if words in advice] == [], advice

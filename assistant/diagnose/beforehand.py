@@ -1,0 +1,78 @@
+"""Find what went wrong before the cited line and may be why: an installation, a command of the script, a full memory.
+
+It is offered as a place to look at first, never as the cause: which line is the cause was decided before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from assistant.diagnose.facts import Facts
+from assistant.records import Citation, Diagnosis
+
+SHOWN = 200
+FARTHEST = 5000
+"""Lines before the cited one that are looked at."""
+_SET_UP = re.compile(
+    r"^ERROR: (?:No matching distribution|Could not find a version|Failed (?:building|to build)|Could not open requirements)"
+    r"|^ERROR: Cannot install"
+    r"|error: subprocess-exited-with-error|(?:conda|mamba|module|source|activate|pip\d?): (?:command )?not found"
+    r"|activate: No such file"
+    r"|EnvironmentNameNotFound|Could not find conda environment|EnvironmentLocationNotFound|CommandNotFoundError: .{0,60}conda"
+    r"|Lmod has detected the following error|Unable to locate a modulefile|ModuleNotFoundError: .{0,40}setup\.py"
+)
+_STEP = re.compile(
+    r"(?:^|[\s/])(?:cp|mv|tar|unzip|wget|curl|cd|mkdir|rsync|scp|git|ln|gzip|aws|gsutil|line \d{1,5}): .{0,200}"
+    r"(?:No such file|cannot |[Ff]ailed|error|denied|not found|No space)|^fatal: |CUDA out of memory|torch\.OutOfMemoryError"
+    r"|No space left on device|[Dd]isk quota exceeded|: line \d{1,5}:\s+\d+ Killed"
+)
+_THINGS = (
+    r"(?:samples|images|files|records|rows|examples|items|time series|sequences|batches|documents|videos|graphs|pairs|entries)"
+)
+_EMPTY = re.compile(
+    rf"(?<![\d.,/:-])0 {_THINGS}\b|\b(?:no|No) {_THINGS} (?:were |was )?(?:found|loaded|left)"
+    rf"|(?:[Ll]ength|[Nn]umber|[Nn]um|[Ss]ize|[Cc]ount)\b[^:=]{{0,20}}(?:{_THINGS}|data ?set)[^:=]{{0,20}}[:=]\s*0\s*$"
+)
+_EXPLAINING = {
+    "import_error": (_SET_UP,),
+    "attribute_error": (_SET_UP,),
+    "file_not_found_error": (_SET_UP, _STEP),
+    "permission_error": (_STEP,),
+    "dataset_loading_error": (_STEP, _EMPTY),
+    "model_loading_error": (_STEP,),
+    "zero_division_error": (_EMPTY,),
+    "index_error": (_EMPTY,),
+    "value_error": (_EMPTY,),
+}
+"""By reason: what may have led to it when it stands before it in the same attempt."""
+
+
+def look_first(found: Diagnosis, facts: Facts) -> str:
+    """Return a sentence about the earliest line of the same attempt that may be why the cited one came; empty without any."""
+    patterns = _EXPLAINING.get(found.reason, ())
+    if not patterns or not found.root_cause or found.root_cause[0].file != "job.log" or facts.combined is not None:
+        return ""
+    cited = found.root_cause[0]
+    line = _earliest(patterns, cited, facts)
+    if line is None:
+        return ""
+    text = line[1] if len(line[1]) <= SHOWN else f"{line[1][:SHOWN]}…"
+    return f"Look first at what came before it (job.log:{line[0]}: {text}): it may be why."
+
+
+def _earliest(patterns: Sequence[re.Pattern[str]], cited: Citation, facts: Facts) -> tuple[int, str] | None:
+    inside = {number for episode in facts.episodes for number in episode.lines}
+    for line in facts.lines:
+        if line.number >= cited.line:
+            return None
+        if line.number < max(facts.progress.leg, cited.line - FARTHEST) or (
+            line.number in inside and "OutOfMemory" not in line.text
+        ):
+            continue
+        body = facts.streams.body(line.text[:1000]).text.strip()
+        if any(pattern.search(body) for pattern in patterns) and facts.progress.before(cited.line) == facts.progress.before(
+            line.number
+        ):
+            return line.number, body
+    return None

@@ -1,0 +1,142 @@
+"""Read what a log says about its own run: settings, versions, saves, and how far it came. Each with the line that says it.
+
+Programs print their settings in a dozen ways (`--name value`, `name=value`, `"name": value`, `name ..... value`, lists of
+arguments); what they have in common is a name, a sign and a value, so only the name is asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from assistant.diagnose.facts import Facts
+from assistant.logs.lines import Line
+
+FIRST_LINES, LAST_LINES, MOST_OF_LINE = 4000, 400, 4000
+_HEAD = r"(?<![\w-])(?P<name>(?:--)?(?:"
+_TAIL = r"))(?:['\"]?\s{0,2}(?:[:=]|\.{3,}|,)\s{0,2}['\"]?|\s)(?P<value>[1-9]\d{0,5})(?![\w.]|/)"
+_BATCH = r"(?!.{0,30}(?:eval|test|val|global|min|max|num))[a-z_-]{0,24}batch[-_]?size(?:[-_]per[-_](?:gpu|device))?|mbs"
+_LENGTH = (
+    r"[a-z_-]{0,16}(?:seq[-_]?len(?:gth)?|sequence[-_]length)|max[-_](?:model[-_]len|prompt[-_]length|completion[-_]length)"
+    r"|cutoff[-_]len|block[-_]size"
+)
+_SAVING = r"save[-_](?:steps|interval|freq)|checkpoint[-_]interval|every[-_]n[-_]train[-_]steps"
+BATCH = re.compile(rf"{_HEAD}{_BATCH}{_TAIL}", re.IGNORECASE)
+LENGTH = re.compile(rf"{_HEAD}{_LENGTH}{_TAIL}", re.IGNORECASE)
+SAVING = re.compile(rf"{_HEAD}{_SAVING}{_TAIL}", re.IGNORECASE)
+"""Settings with their values: batch and sequence of one device, and the steps between two saves."""
+_WHOLE = r"(?:check-?points?|ckpt|models?|weights|state_dict|(?:training|optimizer|trainer) state)"
+_SAVED = re.compile(
+    rf"\b(?:sav(?:ed|ing)|wrote|writing|stored)\b.{{0,60}}\b{_WHOLE}\b"
+    rf"|\b{_WHOLE}\b.{{0,40}}\b(?:saved|written|stored)\b|[Ss]aving .{{0,40}}checkpoint-\d",
+    re.IGNORECASE,
+)
+_NOT_SAVED = re.compile(r"\bnot\b|fail|error|will be|every \d|interval|skip|saved? (?:tensor|variable)|load", re.IGNORECASE)
+_NO_MODEL = re.compile(r"sample|generat|result|metric|plot|figure|image|predict|\.(?:csv|png|txt|npy|log)\b", re.IGNORECASE)
+_BAR = re.compile(
+    r"(?<!\d)\d{1,3}%\|[^|]{0,400}\| {0,8}(\d{1,15})/(\d{1,15}) \[((?:\d{1,4}:)?\d{1,2}:\d\d)<((?:\d{1,4}:)?\d{1,2}:\d\d)(?:,|\])"
+)
+
+
+class Setting(NamedTuple):
+    """A setting that the log prints."""
+
+    name: str
+    value: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.value} (job.log:{self.line})"
+
+
+class Bar(NamedTuple):
+    """How far a progress bar came."""
+
+    done: int
+    total: int
+    spent_s: int
+    left_s: int
+    line: int
+
+
+def setting(facts: Facts, pattern: re.Pattern[str], before: int) -> Setting | None:
+    """Return the first setting of the last attempt whose name fits, as its program was started; None where the log prints none.
+
+    Args:
+        facts: Of the case.
+        pattern: BATCH, LENGTH or SAVING.
+        before: Line up to which is looked first.
+    """
+    for line in _start_lines(facts, before):
+        text = line.text[:MOST_OF_LINE]
+        if match := pattern.search(text):
+            return Setting(match["name"].lstrip("-"), match["value"], line.number)
+    return None
+
+
+def _start_lines(facts: Facts, before: int) -> Iterator[Line]:
+    """Yield the first lines of the last attempt up to one, then the last ones behind it.
+
+    Launchers print the command of a process that failed.
+    """
+    first = facts.progress.leg
+    start = [line for line in facts.lines if line.number >= first]
+    yield from (line for line in start[:FIRST_LINES] if line.number <= before)
+    yield from (line for line in start[-LAST_LINES:] if line.number > before)
+
+
+def last_save(facts: Facts, before: int | None = None) -> Line | None:
+    """Return the last line, up to one, that says that model or checkpoint were saved; None where none does."""
+    for line in reversed(facts.lines):
+        if before is not None and line.number >= before:
+            continue
+        if (
+            "sav" in line.text or "Sav" in line.text or "rit" in line.text or "tored" in line.text or "SAV" in line.text
+        ) and _SAVED.search(line.text[:1000]):
+            other = _NO_MODEL.search(line.text) and not re.search(r"check-?point|ckpt", line.text, re.IGNORECASE)
+            if not other and not _NOT_SAVED.search(line.text[:1000]):
+                return line
+    return None
+
+
+def last_bar(facts: Facts) -> Bar | None:
+    """Return the last state of the last progress bar of the last attempt; None where it drew none that was begun."""
+    for line in reversed(facts.lines):
+        if line.number < facts.progress.leg:
+            return None
+        if "%|" in line.text and (matches := list(_BAR.finditer(line.text[-MOST_OF_LINE:]))):
+            done, total, spent, left = matches[-1].groups()
+            if int(done) < int(total) and int(done) > 0:
+                return Bar(int(done), int(total), _seconds(spent), _seconds(left), line.number)
+            return None
+    return None
+
+
+def _seconds(clock: str) -> int:
+    seconds = 0
+    for part in clock.split(":"):
+        seconds = seconds * 60 + int(part)
+    return seconds
+
+
+def version_of(facts: Facts, package: str, before: int) -> Setting | None:
+    """Return the version of a package that the log prints, as `package==1.2`, `package 1.2` or `package version: 1.2`."""
+    if not package:
+        return None
+    pattern = _version_pattern(package.lower())
+    for line in _start_lines(facts, before):
+        if match := pattern.search(line.text[:MOST_OF_LINE]):
+            return Setting(package, match[1], line.number)
+    return None
+
+
+@lru_cache(maxsize=64)
+def _version_pattern(package: str) -> re.Pattern[str]:
+    with_hyphen = package.replace("_", "-")
+    return re.compile(
+        rf"(?<![\w/.-])(?:{re.escape(package)}|{re.escape(with_hyphen)})(?:==|[ _-]?version\W{{1,3}}| \(v?| v?|: v?|-)"
+        r"(\d{1,3}\.\d{1,4}(?:\.\d[\w.+]{0,20})?)",
+        re.IGNORECASE,
+    )

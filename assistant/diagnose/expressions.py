@@ -1,0 +1,114 @@
+"""Find the expression that an error message speaks about in the line of source that a traceback shows.
+
+A message names an attribute, a key or a function; the line of source says on which value. Since Python 3.11 marks below the line
+show it too; where neither is certain, nothing is returned.
+"""
+
+from __future__ import annotations
+
+import re
+
+LONGEST = 100
+"""Characters of an expression that is worth a quotation."""
+_OPENING = {")": "(", "]": "[", "}": "{"}
+_WORD = re.compile(r"[\w.]")
+_MARKS = re.compile(r"\s*[~^]+\s*$")
+_NO_LITERAL = re.compile(r"(?<=[\w)\]])\[(?!\s*(?:-?\d+|['\"][^'\"]*['\"])\s*\])")
+_NO_NAME = re.compile(r"(?<=[\w)\]])\[(?!\s*['\"][^'\"]*['\"]\s*\])")
+_ANY = re.compile(r"(?<=[\w)\]])\[")
+"""Brackets that hold no literal, such that hold no text in quotes, and all."""
+_NEVER = frozenset({"return", "in", "not", "and", "or", "if", "else", "for", "is", "lambda", "assert", "await", "yield", "from"})
+
+
+def marked(source: str, marks: str) -> str:
+    """Return the part of a line that `^` and `~` below it mark; empty where they mark none or all of it.
+
+    Args:
+        source: The line as printed, with its indent.
+        marks: The line below it.
+    """
+    if not _MARKS.match(marks):
+        return ""
+    start, end = len(marks) - len(marks.lstrip()), len(marks.rstrip())
+    part = source[start:end].strip()
+    return part if part and part != source.strip() and len(part) <= LONGEST else ""
+
+
+def receiver(source: str, attribute: str) -> str:
+    """Return the expression in front of `.attribute`; empty where the line has none, or several that differ."""
+    found = {_ending_at(source, match.start()) for match in re.finditer(rf"\.{re.escape(attribute)}\b", source)}
+    return found.pop() if len(found) == 1 else ""
+
+
+def subscripted(source: str, key: str = "", part: str = "", *, texts: bool = False) -> str:
+    """Return the expression in front of `[…]`; empty where it is not certain which one.
+
+    Args:
+        source: A line of Python.
+        key: What stands in the brackets, where it is known.
+        part: What marks below the line mark.
+        texts: Whether brackets that hold a text in quotes count, where no key is known.
+    """
+    if part.endswith("]"):
+        return _ending_at(part, _opening(part, len(part) - 1))
+    written = [f"[{quote}{key}{quote}]" for quote in ("'", '"')] if key else []
+    places = [source.index(text) for text in written if text in source]
+    if not places:
+        places = [match.start() for match in (_NO_LITERAL if key else _ANY if texts else _NO_NAME).finditer(source)]
+    found = {_ending_at(source, place) for place in places} - {""}
+    return found.pop() if len(found) == 1 else ""
+
+
+def called(source: str, function: str) -> str:
+    """Return the call of a function with its arguments as far as the line shows them; empty where the line has none."""
+    match = re.search(rf"(?<![\w]){re.escape(function)}\(", source)
+    if match is None:
+        return ""
+    begin = match.start()
+    if begin and source[begin - 1] == ".":
+        begin -= 1 + len(_ending_at(source, begin - 1))
+    depth = 0
+    for place in range(match.end() - 1, len(source)):
+        depth += {"(": 1, ")": -1}.get(source[place], 0)
+        if not depth:
+            return source[begin : place + 1] if place - begin < LONGEST else ""
+    return ""
+
+
+def assigned(source: str) -> str:
+    """Return what the right side of a plain assignment is, or what a loop runs over; empty elsewhere."""
+    source = re.sub(r"\s+#[^'\"]*$", "", source)
+    loop = re.match(r"\s*for .{1,80}? in (.{1,100}?):\s*$", source)
+    if loop:
+        return loop[1]
+    plain = re.match(r"\s*[\w\[\]().,* '\"]{1,80}?(?<![=!<>])=(?!=)\s*(.{1,200})$", source)
+    value = plain[1].strip() if plain else ""
+    return value if value.count("(") == value.count(")") and len(value) <= LONGEST else ""
+
+
+def _ending_at(source: str, end: int) -> str:
+    """Return the name, call or element that ends in front of a place."""
+    place = end
+    while place > 0:
+        letter = source[place - 1]
+        if letter in _OPENING:
+            opening = _opening(source, place - 1)
+            if opening < 0:
+                return ""
+            place = opening
+        elif _WORD.match(letter):
+            place -= 1
+        else:
+            break
+    text = source[place:end]
+    return "" if len(text) > LONGEST or text in _NEVER or not re.match(r"[A-Za-z_(\[]", text) else text
+
+
+def _opening(source: str, closing: int) -> int:
+    """Return where the bracket opens that closes at a place; -1 where the line does not show it."""
+    depth = 0
+    for place in range(closing, -1, -1):
+        depth += (source[place] in ")]}") - (source[place] in "([{")
+        if not depth:
+            return place
+    return -1

@@ -1,0 +1,196 @@
+"""Say what filled a device's memory and what to lower: from the account in the message, the frames, and the settings in the log.
+
+PyTorch's account tells four things apart that want four remedies: another process holds the memory, another library of this process
+does, it is reserved but in pieces too small, or the job itself is too large.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import NamedTuple
+
+from assistant.diagnose.circumstances import BATCH, LENGTH, setting
+from assistant.diagnose.facts import Facts
+from assistant.diagnose.raising import message_of, raised_at
+from assistant.records import Citation
+
+_UNITS = {"K": 1 / 1024**2, "M": 1 / 1024, "G": 1.0, "T": 1024.0}
+_BYTES = {"float": 4, "float32": 4, "double": 8, "half": 2, "float16": 2, "bfloat16": 2, "int32": 4, "int64": 8}
+_SIZE = r"(\d[\d.]{0,11}) ([KMGT])i?B"
+_WANTED = re.compile(rf"[Tt]ried to allocate {_SIZE}")
+_TOTAL = re.compile(rf"total capac\w{{1,4}} of {_SIZE} of which {_SIZE} is free|{_SIZE} total capacity;.{{0,80}}?{_SIZE} free")
+_GPU = re.compile(r"\bGPU (\d{1,3})\b")
+_OWN = re.compile(rf"this process has {_SIZE} memory in use")
+_OTHER = re.compile(rf"Process (\d{{1,10}}) has {_SIZE} memory in use")
+_UNUSED = re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated")
+_ALLOCATED = re.compile(rf"{_SIZE} (?:is allocated by PyTorch|already allocated)")
+_HELD = re.compile(rf"{_SIZE} reserved in total by PyTorch")
+_AT_START = re.compile(
+    r"Free memory on device (\S{1,20}) \(([\d.]{1,8})/([\d.]{1,8}) GiB\) on startup is less than desired GPU memory utilization "
+    r"\(([\d.]{1,6})"
+)
+_TENSOR = re.compile(r"OOM when allocating tensor with shape\[([\d,]{1,120})\](?: and type (\w{1,12}))?")
+SMALL_GIB = 0.05
+"""A tensor below which it is not the tensor that is too large."""
+_PLAIN = re.compile(r"(?:allocat\w{1,4}|requested) (\d{6,16}) ?(?:bytes|B\b)", re.IGNORECASE)
+_DEVICE = re.compile(r"CUDA|cuda|HIP|NPU|GPU|hbm|RESOURCE_EXHAUSTED|torch\.OutOfMemoryError|ResourceExhausted", re.IGNORECASE)
+_LOADS = re.compile(
+    r"^(?:from_pretrained|load_(?:model|weights|state_dict|checkpoint).{0,20}|_load_.{0,40}|to|cuda|_apply|create_weights|process_weights_.{0,30})$"
+)
+_GENERATES = re.compile(r"^(?:generate|_?sample|_greedy_search|beam_search)$")
+_EVALUATES = re.compile(r"^(?:evaluat\w{0,12}|evaluation_loop|prediction_step|validat\w{0,12}|_?run_evaluat\w{0,10})$")
+LEAST_GIB, LEAST_SHARE = 1.0, 0.03
+"""Memory of a GPU that is worth a word: in GiB, and as a share of the whole."""
+
+
+def memory_advice(cited: Citation, facts: Facts) -> str:
+    """Return what to change where the memory of a device did not suffice; empty where the cited line does not tell of that."""
+    text = " ".join(message_of(cited, facts))
+    if start := _AT_START.search(text):
+        return _at_start(*start.groups())
+    if account := _account(text):
+        sentence, remedy, enough = account
+        return " ".join(words for words in (sentence, remedy, "" if enough else _relief(cited, facts)) if words)
+    if tensor := _TENSOR.search(text):
+        return _tensor(tensor[1], tensor[2] or "float", cited, facts)
+    if _DEVICE.search(text) and (plain := _PLAIN.search(text)):
+        return f"{int(plain[1]) / 1024**3:.2f} GiB more were wanted in one piece than the device had. {_relief(cited, facts)}"
+    if re.search(r"(?:CUDA|HIP|NPU) ?(?:[Ee]rror)?\W{1,3}out of memory|cudaErrorMemoryAllocation|cudaMalloc failed", text):
+        return (
+            "The message does not say how much was free: nvidia-smi on the node shows whether another process, or another model of "
+            f"this one, holds the GPU; it has to go first. {_relief(cited, facts)}"
+        )
+    return ""
+
+
+def _tensor(shape: str, kind: str, cited: Citation, facts: Facts) -> str:
+    size = math.prod(int(number) for number in shape.split(",") if number) * _BYTES.get(kind, 4) / 1024**3
+    if size < SMALL_GIB:
+        small = f"A tensor of only {size * 1024:.1f} MiB (shape [{shape}]) found no place: memory was full before it"
+        grown = "look at what grows from step to step (graphs, lists of results, other processes)"
+        return f"{small}, so {grown}, and go on from the last checkpoint once that is mended."
+    return f"One tensor of shape [{shape}] ({kind}) wants {size:.2f} GiB. {_relief(cited, facts)}"
+
+
+def _at_start(device: str, free: str, total: str, share: str) -> str:
+    most = math.floor(float(free) / float(total) * 100) / 100 if float(total) else 0.0
+    return (
+        f"{device} had {free} of {total} GiB free at the start, less than the share of {share} asks for: end what else runs there "
+        f"(nvidia-smi), or set gpu_memory_utilization to at most {most:.2f}, if the model still fits into that."
+    )
+
+
+class _Account(NamedTuple):
+    sentence: str
+    remedy: str
+    enough: bool
+    """Whether the job need not become smaller."""
+
+
+def _account(text: str) -> _Account | None:
+    """Return what PyTorch's account says and the remedy that follows from it; None where the message holds none."""
+    wanted, total = _WANTED.search(text), _TOTAL.search(text)
+    if wanted is None or total is None:
+        return None
+    sizes = [group for group in total.groups() if group is not None]
+    whole, free = _gib(*sizes[:2]), _gib(*sizes[2:4])
+    gpu = _GPU.search(text)
+    sentence = (
+        f"{f'GPU {gpu[1]}' if gpu else 'The GPU'} has {whole:.1f} GiB, of which {free:.2f} GiB were free when "
+        f"{wanted[1]} {wanted[2]}iB more were wanted."
+    )
+    if _gib(*wanted.groups()) > whole:
+        return _Account(f"{sentence} That is more than the whole GPU, in one piece: nothing that is freed helps.", "", enough=False)
+    foreign = _foreign(text, whole, free)
+    if foreign:
+        return _Account(sentence, foreign, enough=True)
+    held = _first(_HELD, text)
+    if held and whole - free - held > whole / 2:
+        return _Account(sentence, _outside(text, whole, free), enough=True)
+    unused = _unused(text, whole, free, _gib(*wanted.groups()))
+    return _Account(sentence, unused or _outside(text, whole, free), enough=False)
+
+
+def _foreign(text: str, whole: float, free: float) -> str:
+    """Return the remedy where others than this process's PyTorch hold much of the GPU."""
+    own, others = _first(_OWN, text), _OTHER.findall(text)
+    least = max(LEAST_GIB, whole / 10)
+    elsewhere = sum(_gib(*other[1:]) for other in others) or (whole - free - own if own else 0.0)
+    if not own and len(others) == 1:  # where no process is called "this", the only one is
+        elsewhere -= _first(_ALLOCATED, text) + _first(_UNUSED, text)
+    if elsewhere > least:
+        who = f"processes {', '.join(other[0] for other in others[:4])}" if others else "other processes"
+        return f"About {elsewhere:.1f} GiB are held by {who}: end them, or see that each process takes a GPU of its own."
+    torch = (_first(_ALLOCATED, text) + _first(_UNUSED, text)) if own else 0.0
+    if own and own - torch > max(2 * LEAST_GIB, whole / 10):
+        return (
+            f"This process holds {own:.1f} GiB, but only {torch:.1f} GiB of them are PyTorch's: another library in it "
+            "has the rest. "
+            "Keep TensorFlow off the GPU (tf.config.set_visible_devices([], 'GPU')), or let JAX take no more than it needs "
+            "(XLA_PYTHON_CLIENT_PREALLOCATE=false)."
+        )
+    return ""
+
+
+def _outside(text: str, whole: float, free: float) -> str:
+    """Return a word about memory that an older message does not account for."""
+    held = _first(_HELD, text)
+    if not held or whole - free - held <= max(2 * LEAST_GIB, whole / 10):
+        return ""
+    outside = f"About {whole - free - held:.1f} GiB are not this process's PyTorch's"
+    return f"{outside}: nvidia-smi shows who holds them; end that, or take another GPU."
+
+
+def _unused(text: str, whole: float, free: float, wanted: float) -> str:
+    """Return the remedy where reserved memory that is not in use would have sufficed."""
+    unused = _first(_UNUSED, text) or max(_first(_HELD, text) - _first(_ALLOCATED, text), 0.0) * bool(_first(_HELD, text))
+    if unused < max(LEAST_GIB, whole * LEAST_SHARE) or unused + free < wanted:
+        return ""
+    option = "max_split_size_mb:128" if "max_split_size_mb" in text and "expandable" not in text else "expandable_segments:True"
+    return f"{unused:.2f} GiB are reserved but in pieces too small: set PYTORCH_CUDA_ALLOC_CONF={option} first."
+
+
+def _relief(cited: Citation, facts: Facts) -> str:
+    """Return what to lower, by what the job did when the memory ran out and by the settings that the log prints."""
+    known = raised_at(cited, facts)
+    functions = [frame.function for frame in known[1].frames] if known is not None else []
+    if any(_GENERATES.match(name) for name in functions):
+        return f"It was generating: {_lower(cited, facts, 'shorten prompt or answer, or generate for fewer at a time')}."
+    if any(_EVALUATES.match(name) for name in functions):
+        return (
+            "It was evaluating: lower the batch of the evaluation, and keep no gradients (torch.no_grad) and no logits of all "
+            "batches on the GPU (eval_accumulation_steps in transformers)."
+        )
+    if any(_LOADS.match(name) for name in functions[-6:]):
+        return (
+            "It was loading the model, so no batch is to blame: shard it over more GPUs, load it in 16 bit or quantised, and see "
+            "that no other model or process is on the GPU."
+        )
+    words = _lower(cited, facts, "recompute activations (gradient checkpointing), or shard more")
+    return f"{words[:1].upper()}{words[1:]}."
+
+
+def _lower(cited: Citation, facts: Facts, otherwise: str) -> str:
+    """Return which settings to lower, as the log prints them."""
+    batch, length = setting(facts, BATCH, cited.line), setting(facts, LENGTH, cited.line)
+    if length is not None and "model" in length.name:
+        return f"lower {length} or gpu_memory_utilization, or serve it with more GPUs (tensor_parallel_size)"
+    shorter = f"shorten {length}" if length is not None else "shorten the sequence or make the images smaller"
+    if batch is None:
+        return f"lower the micro batch; if that does not suffice, {shorter}, {otherwise}"
+    if batch.value == "1":
+        return f"{batch} is as low as it goes: {shorter}, {otherwise}"
+    return f"lower {batch}; if that does not suffice, {shorter}, {otherwise}"
+
+
+def _first(pattern: re.Pattern[str], text: str) -> float:
+    match = pattern.search(text)
+    return _gib(match[1], match[2]) if match else 0.0
+
+
+def _gib(number: str, unit: str) -> float:
+    try:
+        return float(number) * _UNITS[unit]
+    except ValueError:
+        return 0.0

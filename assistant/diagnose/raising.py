@@ -1,0 +1,167 @@
+"""Say where in the code a cited exception came from: the frame of the job's own code, and the library that raised it.
+
+Tracebacks are read by `tracebacks`; those that a logger printed line by line, each behind the same prefix, are read here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from assistant.diagnose.expressions import marked
+from assistant.diagnose.facts import Facts
+from assistant.diagnose.tracebacks import Episode, Frame, Raised
+from assistant.records import Citation
+
+MOST_OF_SOURCE = 160
+LOGGED_BEFORE = 160
+"""Lines before a cited one among which a logged traceback is looked for."""
+_PACKAGE = re.compile(r"[/\\](?:site|dist)-packages[/\\]([A-Za-z_]\w*)")
+LIBRARY = re.compile(
+    r"(?:^|[/\\])(?:site|dist)-packages[/\\]|[/\\][Ll]ib(?:64)?[/\\](?:python)?3?|^<|\.p(?:yx|xi|xd)$|importlib|(?:^|/)(?:uvloop|asyncio)/"
+    r"|/(?:torch|transformers|accelerate|deepspeed|vllm|sglang|megatron|pytorch_lightning)/\w[\w/]*\.py$"
+    r"|/ray/(?:_private|train|tune|actor|rllib|data|util)\b|^/(?:opt/[\w.-]+|usr)/bin/"
+)
+_WORKPLACE = re.compile(r"/(torch|transformers|accelerate|deepspeed|vllm|sglang|megatron|ray)/\w[\w/]*\.py$")
+_STANDARD = re.compile(r"[/\\][Ll]ib(?:64)?[/\\](?:python3?[\d.]*[/\\])?([a-z_]\w*)")
+MESSAGE_LINES = 4
+_GOES_ON = re.compile(r"(?:Original error|Caused by|Cause|Reason|Details?|Inner (?:error|exception)|Value error)\b", re.IGNORECASE)
+"""How a second line begins that says what the first one only announces."""
+_FRAME = re.compile(r'\s+File "([^"]+)", line (\d{1,9})(?:, in (\S+))?')
+_CLASS = re.compile(r"(?:[A-Za-z_]\w*\.){0,8}[A-Za-z_]\w*(?:Error|Exception|Exit|Interrupt|Failure)\b")
+
+
+class Origin(NamedTuple):
+    """Where an exception came from."""
+
+    file: str
+    line: int
+    """1-based; 0 where the frame does not say it."""
+    function: str
+    code: str
+    """The line of source, as far as the log shows it."""
+    part: str
+    """What marks below the line of source mark."""
+    own: bool
+    """Whether it is the job's own code."""
+    deepest: str
+    """The line of source of the frame that raised it."""
+    library: str
+    """Package whose frame raised it; empty where the job's own code did."""
+    caller: str
+    """Package that called that library; empty where the job's own code did."""
+
+    @property
+    def place(self) -> str:
+        """`file:line`."""
+        return f"{self.file}:{self.line}"
+
+
+def origin_of(cited: Citation, facts: Facts) -> Origin | None:
+    """Return where a cited line was raised; None where the log shows no frame."""
+    frames = _frames(cited, facts)
+    numbered = [frame for frame in frames if frame.line]
+    if not numbered:
+        return None
+    own = _own(numbered) or _own(_chained_frames(cited, facts))
+    frame = own or numbered[-1]
+    code, part = _source(frame, facts)
+    packages = [package_of(other.file) for other in frames]
+    library = packages[-1] if frames[-1] is not own else ""
+    caller = next((package for package in reversed(packages) if package != library), "") if library else ""
+    deepest = code if frame is frames[-1] else _source(frames[-1], facts)[0]
+    return Origin(frame.file, frame.line, frame.function, code, part, own is not None, deepest, library, caller)
+
+
+def _own(frames: Sequence[Frame]) -> Frame | None:
+    return next((frame for frame in reversed(frames) if frame.line and not LIBRARY.search(frame.file)), None)
+
+
+def _chained_frames(cited: Citation, facts: Facts) -> Sequence[Frame]:
+    """Return the frames of the exceptions that are chained to a cited one: an inner one may show those of a library only."""
+    known = raised_at(cited, facts)
+    return [frame for raised in known[0].raised for frame in raised.frames] if known is not None else ()
+
+
+def package_of(file: str) -> str:
+    """Return the package that a file of a library belongs to; empty for the job's own code."""
+    if match := _PACKAGE.search(file) or _WORKPLACE.search(file):
+        return match[1]
+    if not LIBRARY.search(file):
+        return ""
+    match = _STANDARD.search(file)
+    return match[1] if match else ""
+
+
+def raised_at(cited: Citation, facts: Facts) -> tuple[Episode, Raised] | None:
+    """Return the exception whose line is cited, with its traceback."""
+    if cited.file != "job.log":
+        return None
+    return next(((e, r) for e in facts.episodes for r in e.raised if r.line == cited.line), None)
+
+
+def message_of(cited: Citation, facts: Facts) -> list[str]:
+    """Return the lines of the message that begins on a cited line, the cited one first."""
+    known = raised_at(cited, facts)
+    more = [text for _, text in known[1].more] if known is not None else []
+    lines = [facts.streams.body(text).text.strip() for text in (cited.text, *more)]
+    if len(lines) > 1 or cited.file != "job.log":
+        return lines
+    stream = facts.streams.body(cited.text).stream
+    behind = [facts.streams.body(line.text) for line in facts.between(cited.line + 1, cited.line + MESSAGE_LINES)]
+    own = [body.text.strip() for body in behind if body.stream == stream]
+    return [*lines, *own[: MESSAGE_LINES if own and _GOES_ON.match(own[0]) else 0]]
+
+
+def _frames(cited: Citation, facts: Facts) -> Sequence[Frame]:
+    known = raised_at(cited, facts)
+    if known is not None:
+        return known[1].frames
+    return _logged_frames(cited, facts) if cited.file == "job.log" else ()
+
+
+def _logged_frames(cited: Citation, facts: Facts) -> list[Frame]:
+    """Return the frames that stand before a cited line behind the prefix that it has, too."""
+    error = _CLASS.search(cited.text)
+    if error is None:
+        return []
+    prefix = cited.text[: error.start()]
+    if not prefix.strip():
+        return _frames_above(cited, facts)
+    frames: list[Frame] = []
+    for line in reversed(facts.between(cited.line - LOGGED_BEFORE, cited.line - 1)):
+        body = line.text.removeprefix(prefix)
+        if len(body) == len(line.text):
+            continue
+        if body.startswith("Traceback") or _CLASS.match(body):
+            break
+        if match := _FRAME.match(body):
+            frames.append(Frame(match[1], match[3] or "", int(match[2]), line.number))
+    return frames[::-1]
+
+
+def _frames_above(cited: Citation, facts: Facts) -> list[Frame]:
+    """Return the frames right above a cited line, whatever heading they have."""
+    frames: list[Frame] = []
+    for line in reversed(facts.between(cited.line - LOGGED_BEFORE, cited.line - 1)):
+        if not line.text[:1].isspace():
+            break
+        if match := _FRAME.match(line.text):
+            frames.append(Frame(match[1], match[3] or "", int(match[2]), line.number))
+    return frames[::-1]
+
+
+def _source(frame: Frame, facts: Facts) -> tuple[str, str]:
+    """Return the line of source that a traceback shows behind a frame, and what is marked of it; empty where it shows none."""
+    named, behind = facts.line(frame.at), facts.line(frame.at + 1)
+    if named is None or behind is None:
+        return "", ""
+    prefix = named.text[: max(named.text.find('File "'), 0)].rstrip()
+    text = behind.text.removeprefix(prefix)
+    if not text[:1].isspace() or text.strip().startswith(("File ", "^", "~")) or not behind.text.startswith(prefix):
+        return "", ""
+    below = facts.line(frame.at + 2)
+    part = marked(text, below.text.removeprefix(prefix)) if below is not None else ""
+    source = text.strip()
+    return source if len(source) <= MOST_OF_SOURCE else f"{source[:MOST_OF_SOURCE]}…", part

@@ -1,0 +1,256 @@
+"""Fill what templates of advice may quote beside the words of the cited line: the place, the expression, the library.
+
+A slot that the case cannot fill is absent, so that no clause with it is said.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+from assistant.content.renames import package_for, successor_of
+from assistant.diagnose.circumstances import version_of
+from assistant.diagnose.expressions import assigned, called, receiver, subscripted
+from assistant.diagnose.facts import Facts
+from assistant.diagnose.raising import Origin, message_of
+from assistant.diagnose.tracebacks import Episode, Raised
+from assistant.records import Citation, Diagnosis
+
+_ATTRIBUTE = re.compile(r"has no attribute '(\w{1,120})'")
+_KEY = re.compile(r"^(?:builtins\.)?KeyError: ['\"]?([^'\"]{1,120})")
+_FUNCTION = re.compile(
+    r"(?:([\w.<>]{1,120})\(\)|([\w.]{1,120})) (?:got (?:an unexpected|multiple|some)|missing \d|takes (?:\d|from|no|exactly|at))"
+)
+_ARGUMENT = re.compile(r"(?:unexpected keyword argument|multiple values for (?:keyword )?argument) '(\w{1,80})'")
+_IMPORTED = re.compile(r"cannot import name '?(\w{1,100})|No module named '?([\w.]{1,100})")
+_UNDEFINED = re.compile(r"name '(\w{1,120})' is not defined")
+_SUBSCRIPT = re.compile(
+    r"subscriptable|indices must be|out of range|out of bounds|converted to an index|does not support item"
+    r"|invalid index|too many indices"
+)
+_UNPACKED = re.compile(r"values to unpack")
+_CALLS = re.compile(r"([A-Za-z_][\w.]{0,80})\(")
+_USED = re.compile(r"is not (?:iterable|callable|an iterator)")
+_WRITES = re.compile(
+    r"open\(.*,\s*(?:mode\s*=\s*)?['\"][wax]\+?b?\+?['\"]|\.save\(|\bsave\w*\(|to_(?:csv|json|parquet|pickle|excel)\(|savefig\(|\.dump\(|makedirs\(|mkdir\("
+    r"|imwrite\(|File\(.*['\"][wa]-?['\"]|SummaryWriter\(|FileHandler\(|\.write\w*\(|savetxt\(|torch\.save"
+)
+_MISSING = re.compile(r"(?:No such file or directory: |name = )['\"]([^'\"]{1,300})['\"]")
+_CREATES = re.compile(r"create file|o_flags = \w*[1-9a-f]42|flags = 1[3-9]", re.IGNORECASE)
+_HOME = re.compile(r"^(/(?:home|Users|users|root|u)/[^/]{1,60}/|[A-Z]:[\\/])")
+_ASSERTION = re.compile(r"Assertion `(.{1,160}?)`? failed")
+_COMPARED = re.compile(r"^assert\s+(.{1,80}?)\s*(==|!=|<=|>=|<|>| in | is )\s*(.{1,80}?)(?:,\s*f?['\"].*)?$")
+_UNPACKING = re.compile(r"\*\*([A-Za-z_][\w.]{0,80})")
+_ARGUMENTS = re.compile(r"sys\.argv\[[^\]]{1,20}\]")
+_EVALUATED = re.compile(r"\beval\([^()]{1,80}\)")
+_MODULE = re.compile(r"cannot import name '?\w{1,100}'? from (?:partially initialized module )?'?(\w{1,100})")
+_DIVISOR = re.compile(r"(?<!/)//?=?\s*([A-Za-z_][\w.]{0,60}(?:\([^()]{0,60}\)|\[[^\[\]]{0,60}\])?)[^/]*$")
+_PARSED = re.compile(r"(?:Syntax|Indentation|Tab)Error")
+_ALIASES = {
+    "np": "import numpy as np",
+    "pd": "import pandas as pd",
+    "plt": "import matplotlib.pyplot as plt",
+    "nn": "from torch import nn",
+    "F": "import torch.nn.functional as F",
+    "dist": "import torch.distributed as dist",
+    "tqdm": "from tqdm import tqdm",
+    "torch": "import torch",
+    "wandb": "import wandb",
+    "partial": "from functools import partial",
+    "Path": "from pathlib import Path",
+    "defaultdict": "from collections import defaultdict",
+    "Optional": "from typing import Optional",
+    "List": "from typing import List",
+    "Dict": "from typing import Dict",
+    "Any": "from typing import Any",
+    "Union": "from typing import Union",
+    "Tuple": "from typing import Tuple",
+}
+_OWN_NAMES = frozenset(
+    "utils util models model src data config configs common lib tools core scripts train trainer trainers helpers modules networks "
+    "losses layers engine options dataloader dataloaders dataset test tests metrics args settings constants loss".split()
+)
+"""Names that people give to folders and files of their own code."""
+MOST_OF_VALUE = 160
+
+
+def slots_of(
+    found: Diagnosis, cited: Citation, origin: Origin | None, facts: Facts, raised: tuple[Episode, Raised] | None
+) -> dict[str, str]:
+    """Return what the case fills for the templates of a cited line."""
+    text = " ".join(message_of(cited, facts)[:4])
+    slots = {**_of_names(text, origin.code if origin is not None else ""), **_of_files(text, origin), **_of_asserts(cited, facts)}
+    if origin is not None:
+        slots |= _of_origin(text, origin) | _of_module(text, origin)
+        if not (slots["subject"] and origin.own):
+            slots |= _of_library(text, origin, cited, facts)
+    if _PARSED.search(text) and raised is not None and raised[1].frames:
+        frame = raised[1].frames[-1]
+        slots |= {"parsed": f"{frame.file}:{frame.line}"} if not frame.function else {}
+    if not facts.points and not facts.progress.steps:
+        slots["service"] = "service"
+    if facts.job_id:
+        slots["job"] = facts.job_id
+    if found.step is not None and not facts.progress.learnt:
+        slots["step"] = str(found.step)
+    return {name: value if len(value) <= MOST_OF_VALUE else f"{value[:MOST_OF_VALUE]}…" for name, value in slots.items() if value}
+
+
+def _of_origin(text: str, origin: Origin) -> dict[str, str]:
+    where = origin.place + (f" in {origin.function}()" if origin.function.isidentifier() else "")
+    slots = {"place": where, "code": origin.code if origin.own else ""}
+    # where a library raised it, the line of the job's own code does not hold what the message complains of
+    named = subject_named_in(text, origin.code)
+    source = origin.code if named or not (origin.library and origin.own) else ""
+    slots |= {"subject": named or subject_of(text, source, origin.part), "call": _call(text, origin)}
+    if origin.own:
+        slots["own"] = where
+    if "next(" in source and "StopIteration" in text:
+        slots["exhausted"] = source
+    if (match := _ATTRIBUTE.search(text)) and f".{match[1]}(" in origin.code:
+        slots["method"] = match[1]
+    if _ARGUMENT.search(text) and (match := _UNPACKING.search(origin.code)):
+        slots["unpacked"] = match[1]
+    if "IndexError" in text and (match := _ARGUMENTS.search(source)):
+        slots["arguments"] = match[0]
+    if "NameError" in text and (match := _EVALUATED.search(origin.code)):
+        slots["evaluated"] = match[0]
+    if "environ" in slots["subject"]:
+        slots["environment"] = slots["subject"]
+    if "by zero" in text and (match := _DIVISOR.search(source)):
+        slots["divisor"] = match[1]
+    if match := _COMPARED.match(source):
+        slots |= {"left": match[1], "sign": match[2].strip(), "right": match[3]}
+    elif source.startswith("assert "):
+        slots["condition"] = source.removeprefix("assert ")
+    return slots
+
+
+def subject_named_in(text: str, source: str) -> str:
+    """Return the expression on which a line of source itself looks for the attribute or key that the message names."""
+    if match := _ATTRIBUTE.search(text):
+        return receiver(source, match[1])
+    match = _KEY.search(text)
+    if match and match[1].isidentifier() and (settings := receiver(source, match[1])):
+        return settings
+    return subscripted(source, match[1]) if match and re.search(rf"\[['\"]{re.escape(match[1])}['\"]\]", source) else ""
+
+
+def subject_of(text: str, source: str, part: str = "") -> str:
+    """Return the expression of a line of source that a message complains of; empty where it is not certain.
+
+    Args:
+        text: The message.
+        source: The line of source that raised it.
+        part: What marks below the line mark of it.
+    """
+    if match := _ATTRIBUTE.search(text):
+        return receiver(part, match[1]) or receiver(source, match[1])
+    if match := _KEY.search(text):
+        return subscripted(source, match[1], part)
+    if _SUBSCRIPT.search(text):
+        return subscripted(source, "", part, texts="subscriptable" in text)
+    if "is not callable" in text and len(calls := _CALLS.findall(source)) == 1:
+        return str(calls[0])
+    if _UNPACKED.search(text):
+        return assigned(source)
+    return part if _USED.search(text) and part.isidentifier() else ""
+
+
+def _call(text: str, origin: Origin) -> str:
+    match = _FUNCTION.search(text)
+    if match is None:
+        return ""
+    if match[1] in ("__init__", "__call__", "__new__"):
+        return assigned(origin.code)
+    words = (match[1] or match[2]).split(".")
+    name = words[-2] if words[-1] in ("__init__", "__call__", "__new__") and len(words) > 1 else words[-1]
+    return called(origin.code, name)
+
+
+def _of_library(text: str, origin: Origin, cited: Citation, facts: Facts) -> dict[str, str]:
+    slots = {"library": origin.library}
+    if (match := _MODULE.search(text)) and origin.library not in ("", match[1]):
+        slots |= {"importer": origin.library, "top": match[1]}
+    if _ARGUMENT.search(text) and "**" in origin.deepest:
+        slots["library"] = ""  # it only hands on what the job's own code named
+    if origin.library == "pandas":
+        slots["table"] = "table"
+    if origin.library and origin.caller and not {origin.library, origin.caller} & sys.stdlib_module_names:
+        slots["caller"] = origin.caller
+    versions = [str(version) for name in (origin.library, origin.caller) if (version := version_of(facts, name, cited.line))]
+    if versions:
+        slots["versions"] = ", ".join(versions)
+    return slots
+
+
+def _of_names(text: str, source: str) -> dict[str, str]:
+    slots: dict[str, str] = {}
+    names = [match[1] for pattern in (_ATTRIBUTE, _ARGUMENT) if (match := pattern.search(text))]
+    if match := _IMPORTED.search(text):
+        names.append(match[1] or match[2])
+        if match[2] and (package := package_for(match[2])):
+            slots["package"] = package
+        if match[2] and "._" in match[2]:
+            slots["compiled"] = match[2].partition(".")[0]
+    for name in names:
+        if rename := successor_of(name, f"{text} {source}"):
+            slots |= {
+                "successor": rename.now,
+                "since": f"{rename.library} {rename.since}" if rename.since[0].isdigit() else rename.since,
+            }
+            break
+    if match := _UNDEFINED.search(text):
+        name = match[1]
+        slots["import"] = _ALIASES.get(name) or (f"import {name}" if name in sys.stdlib_module_names else "")
+    return slots
+
+
+def _of_files(text: str, origin: Origin | None) -> dict[str, str]:
+    match = _MISSING.search(text)
+    if match is None:
+        return {}
+    path = match[1]
+    slots = {"path": path}
+    folder = str(PurePosixPath(path).parent) if "/" in path else ""
+    source = f"{origin.code} {origin.deepest}" if origin is not None else ""
+    if folder and (_CREATES.search(text) or (_WRITES.search(source) and "load" not in source)):
+        slots["folder"] = folder
+    if not path.startswith(("/", "~")) and path[1:2] != ":":
+        slots["relative"] = path
+    elif origin is not None and origin.own:
+        theirs, ours = _HOME.match(path), _HOME.match(origin.file)
+        if theirs and (ours is None or theirs[1] != ours[1]):
+            slots["foreign"] = theirs[1]
+            slots["base"] = str(PurePosixPath(origin.file).parent)
+    if not path.isascii() or "\\x" in path:
+        slots["letters"] = path
+    return slots
+
+
+def _of_module(text: str, origin: Origin) -> dict[str, str]:
+    match = _IMPORTED.search(text)
+    if match is None or not match[2]:
+        return {}
+    top = match[2].partition(".")[0]
+    parts = origin.file.split("/")
+    if not origin.own:
+        return {}
+    if top in parts[:-1]:
+        base = "/".join(parts[: parts.index(top)])
+        return {"own_module": top, "root": base or "the folder that holds it"}
+    return {"own_module": top, "root": f"the folder that holds {top} (beside or above {origin.file})"} if top in _OWN_NAMES else {}
+
+
+def _of_asserts(cited: Citation, facts: Facts) -> Mapping[str, str]:
+    """Return the first check that failed on a device, which a later error tells of without saying which."""
+    if "device-side assert" not in cited.text:
+        return {}
+    for line in facts.lines:
+        if line.number >= cited.line:
+            break
+        if "Assertion `" in line.text and line.number >= facts.progress.leg and (match := _ASSERTION.search(line.text)):
+            return {"assertion": match[1], "asserted": f"job.log:{line.number}"}
+    return {}
