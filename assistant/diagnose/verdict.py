@@ -29,7 +29,7 @@ from assistant.diagnose.parts import placed
 from assistant.diagnose.proofread import checked
 from assistant.diagnose.reasoning import ENDINGS, EXTERNAL, symptomatic
 from assistant.diagnose.rivals import in_proportion, rivals
-from assistant.diagnose.survival import lived_through, says_it_goes_on, work_went_on
+from assistant.diagnose.survival import LOOK_AHEAD, lived_through, lived_with, says_it_goes_on, work_went_on
 from assistant.diagnose.weighing import best_of, weigh
 from assistant.diagnose.whereabouts import with_places
 from assistant.diagnose.wording import advice, summary
@@ -42,7 +42,7 @@ CITED = 6
 WORTH_NAMING = 0.5
 """Confidence from which on a rival speaks against a log in which nothing is wrong."""
 FEWEST_LINES = 20
-"""Lines without any sign of work that say something by saying nothing wrong."""
+"""Lines without any sign of work that say enough by saying nothing wrong; of fewer it is less sure."""
 OUTLIVED_LINES = 40
 """Lines behind a doubtful cause, none of which tells of a failure, that show that the run outlived it."""
 _UNKNOWN = Reason(
@@ -126,7 +126,8 @@ def _by_outcome(found: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Kno
         return found
     cited = outcome.citations()
     words = summary(reason, _OUTCOME_WORDS[outcome.how].format(line=facts.lines_total), (), cited, facts, found.step)
-    confidence = _SURE[outcome.how]
+    brief = outcome.how is How.NOTHING_WRONG and len(facts.lines) < FEWEST_LINES
+    confidence = _SURE[outcome.how] - (0.15 if brief else 0.0)
     return replace(
         found,
         reason=reason.name,
@@ -142,7 +143,7 @@ def _by_outcome(found: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Kno
 def _says_enough(found: Diagnosis, facts: Facts) -> bool:
     """Tell whether a log in which nothing is wrong is long enough to say so, and nobody guesses otherwise."""
     guessed = any(rival.confidence >= WORTH_NAMING and not _outlived(rival, facts) for rival in found.rivals)
-    return not guessed and (bool(facts.progress.lines) or len(facts.lines) >= FEWEST_LINES)
+    return not guessed and any(line.text.strip() for line in facts.lines)
 
 
 def _outlived(rival: Rival, facts: Facts) -> bool:
@@ -152,7 +153,11 @@ def _outlived(rival: Rival, facts: Facts) -> bool:
 
 
 def _vetoed(found: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Knowledge) -> Diagnosis:
-    """Return `unknown` in place of `no_failure` for a run whose end shows a failure that nothing explains."""
+    """Return what failed in place of `no_failure` for a run whose end shows a failure; `unknown` where nothing explains it."""
+    errors = [finding for finding in weigh(find(facts, knowledge), facts) if finding.reason not in ENDINGS]
+    cause = best_of(errors)
+    if cause is not None:
+        return _by_cause(cause, errors, errors, facts, knowledge)
     cited = outcome.citations() or found.root_cause
     unknown = _unknown((), facts, knowledge)
     return replace(
@@ -164,7 +169,9 @@ def _overruled(found: Diagnosis, outcome: Outcome, facts: Facts) -> bool:
     """Tell whether a run that ended well by all that stands at its end lived with the cause that was found, or never had it."""
     finished = outcome.how is How.FINISHED
     if found.reason == "hang":
-        return finished and (outcome.recorded or outcome.counted)
+        return finished and (outcome.recorded or outcome.counted or outcome.concluded)
+    if finished and found.reason not in ENDINGS and found.root_cause and _lived_with(found.root_cause[0], facts):
+        return True
     if finished and outcome.recorded:
         return not any(_in_traceback(cited, facts) for cited in found.root_cause)
     if found.reason in EXTERNAL or not found.root_cause:
@@ -185,8 +192,16 @@ def _left_behind(cited: Citation, facts: Facts) -> bool:
         return False
     episode = next((e for e in facts.episodes if e.first - 1 <= cited.line <= e.last), None)
     if episode is not None:  # behind an exception that nobody caught much may stand that only tears down
-        return lived_through(episode, facts)
+        long_after = not episode.stream and facts.lines_total - episode.last >= LOOK_AHEAD
+        return long_after or lived_through(episode, facts)
     return facts.lines_total - cited.line >= OUTLIVED_LINES or work_went_on(cited.line, facts)
+
+
+def _lived_with(cited: Citation, facts: Facts) -> bool:
+    """Tell whether a line, or the exception of its traceback, is one of many that the run lived with."""
+    episode = next((e for e in facts.episodes if cited.file == "job.log" and e.first <= cited.line <= e.last), None)
+    lines = [raised.line for raised in episode.raised] if episode is not None else [cited.line]
+    return cited.file == "job.log" and any(lived_with(line, facts) for line in lines)
 
 
 def _in_traceback(cited: Citation, facts: Facts) -> bool:
