@@ -73,7 +73,7 @@ def judge(facts: Facts, knowledge: Knowledge, opinions: Sequence[Opinion] = ()) 
     """Return what `diagnose` returns, for facts that were gathered with the same knowledge."""
     found = conclude(facts, knowledge)
     outcome = outcome_of(facts)
-    if found.reason == "no_failure" and outcome.how is How.FAILED and (outcome.recorded or outcome.raised):
+    if found.reason == "no_failure" and outcome.how is How.FAILED and (outcome.recorded or outcome.raised or _only_worked(found)):
         found = _vetoed(found, outcome, facts, knowledge)
     elif outcome.how is not How.NOTHING_WRONG:
         found = _by_outcome(found, outcome, facts, knowledge)
@@ -163,6 +163,11 @@ def _vetoed(found: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Knowled
     return replace(
         unknown, root_cause=cited, summary=f"Its end shows a failure, and nothing tells why: {unknown.summary}", rivals=found.rivals
     )
+
+
+def _only_worked(found: Diagnosis) -> bool:
+    """Tell whether nothing but a last step speaks for a good end, behind which words of failure stand."""
+    return all(cited.rule == "last progress" for cited in found.root_cause)
 
 
 def _overruled(found: Diagnosis, outcome: Outcome, facts: Facts) -> bool:
