@@ -43,6 +43,10 @@ WORTH_NAMING = 0.5
 """Confidence from which on a rival speaks against a log in which nothing is wrong."""
 FEWEST_LINES = 20
 """Lines without any sign of work that say enough by saying nothing wrong; of fewer it is less sure."""
+_OF_A_PROGRAM = re.compile(
+    r"\b\d{1,2}:\d{2}\b|\b(?:INFO|DEBUG|WARN(?:ING)?|[Ww]arning)\b|\w+Warning: |^nohup: |^wandb: |\d%|\b\d+/\d+\b"
+)
+"""Times, levels, launchers and counts: what shows that a few lines are a program's log."""
 OUTLIVED_LINES = 40
 """Lines behind a doubtful cause, none of which tells of a failure, that show that the run outlived it."""
 _UNKNOWN = Reason(
@@ -143,7 +147,8 @@ def _by_outcome(found: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Kno
 def _says_enough(found: Diagnosis, facts: Facts) -> bool:
     """Tell whether a log in which nothing is wrong is long enough to say so, and nobody guesses otherwise."""
     guessed = any(rival.confidence >= WORTH_NAMING and not _outlived(rival, facts) for rival in found.rivals)
-    return not guessed and any(line.text.strip() for line in facts.lines)
+    enough = bool(facts.progress.lines) or len(facts.lines) >= FEWEST_LINES
+    return not guessed and (enough or any(_OF_A_PROGRAM.search(line.text[:400]) for line in facts.lines))
 
 
 def _outlived(rival: Rival, facts: Facts) -> bool:
