@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.ranked import RankerOpinion
 from bench.blind import right_action, right_line, right_reason, would_harm
 from bench.diagnosis import answers, bench_folder
 
@@ -58,10 +59,10 @@ class Judged:
 
 
 def judge(suite: Path, knowledge: Knowledge) -> list[Judged]:
-    """Diagnose every case of a suite by rules and knowledge alone, without memory and language model."""
+    """Diagnose every case of a suite as `nightshift diagnose --shipped` does: rules and line ranker, no memory, no language model."""
     labels = [json.loads(line) for line in (suite / "labels.jsonl").read_text(encoding="utf-8").splitlines() if line.strip()]
     folders = [suite / str(label["id"]).rpartition("/")[2] for label in labels]
-    by_folder, _ = answers(folders, knowledge)
+    by_folder, _ = answers(folders, knowledge, (RankerOpinion(),))
     return [Judged(label, by_folder[str(folder)]) for label, folder in zip(labels, folders, strict=True)]
 
 

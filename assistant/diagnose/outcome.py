@@ -152,7 +152,7 @@ def outcome_of(facts: Facts) -> Outcome:
     failed = [
         line
         for line in lines
-        if line.number > facts.progress.last_line and _fails(line.text) and _seldom(line, facts.progress.forms)
+        if line.number > facts.progress.last_line and tells_failure(line.text) and _seldom(line, facts.progress.forms)
     ]
     failed = [line for line in failed if line.number not in past]
     if failed and sum(line.number > failed[-1].number for line in lines) >= OUTLIVED:
@@ -198,7 +198,8 @@ def _ends_well(line: Line) -> bool:
     return _FINISHED.search(line.text[-400:]) is not None or _concludes(line.text) or _at_last(line.text)
 
 
-def _fails(text: str) -> bool:
+def tells_failure(text: str) -> bool:
+    """Tell whether a line has words of a failure, and none that say that it is none."""
     told = text if len(text) < LONG else f"{text[:LONG_HEAD]} {text[-LONG_END:]}"
     return len(text) < 2000 and _FAILED.search(told) is not None and _HARMLESS.search(told) is None
 
@@ -227,7 +228,7 @@ def _outlived(episode: Episode, facts: Facts, lines: Sequence[Line]) -> bool:
 def _explained(episode: Episode, facts: Facts) -> int:
     """Return the last line of what is said of an exception that a program wrote down itself."""
     behind = facts.between(episode.last + 1, episode.last + AFTERMATH)
-    words = [line.number for line in behind if _fails(line.text)]
+    words = [line.number for line in behind if tells_failure(line.text)]
     return words[-1] if words and logged_by_itself(episode, facts) and words[-1] < facts.lines_total else episode.last
 
 

@@ -23,13 +23,20 @@ from assistant.diagnose.findings import Finding
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.opinion import Opinion, doubtful
 from assistant.diagnose.order import with_order
-from assistant.diagnose.outcome import How, Outcome, outcome_of
+from assistant.diagnose.outcome import How, Outcome, outcome_of, tells_failure
 from assistant.diagnose.particulars import with_particulars
 from assistant.diagnose.parts import placed
 from assistant.diagnose.proofread import checked
 from assistant.diagnose.reasoning import ENDINGS, EXTERNAL, symptomatic
 from assistant.diagnose.rivals import in_proportion, rivals
-from assistant.diagnose.survival import LOOK_AHEAD, lived_through, lived_with, says_it_goes_on, work_went_on
+from assistant.diagnose.survival import (
+    LOOK_AHEAD,
+    SURVIVED_STEPS,
+    lived_through,
+    lived_with,
+    says_it_goes_on,
+    work_went_on,
+)
 from assistant.diagnose.weighing import best_of, weigh
 from assistant.diagnose.whereabouts import with_places
 from assistant.diagnose.wording import advice, summary
@@ -83,9 +90,9 @@ def judge(facts: Facts, knowledge: Knowledge, opinions: Sequence[Opinion] = ()) 
         found = _by_outcome(found, outcome, facts, knowledge)
     for opinion in opinions:
         better = opinion.ask(facts, found) if doubtful(found) else None
-        # that all is well outweighs no doubtful cause where the scheduler saw the job fail
-        if better is not None and not (better.reason == "no_failure" and _ended_badly(facts)):
-            found = better
+        # that all is well outweighs no doubtful cause where the scheduler saw the job fail, and no words of failure at its end
+        if better is not None and not (better.reason == "no_failure" and (_ended_badly(facts) or outcome.how in _BADLY)):
+            found = found if _guess_outlived(better, found, outcome, facts) else better
     if outcome.how is How.NOTHING_WRONG and _says_enough(found, facts):
         found = _by_outcome(found, outcome, facts, knowledge)
     for opinion in opinions:
@@ -108,6 +115,7 @@ _ENDED = {
     How.STOPPED: "cancelled",
     **dict.fromkeys((How.FINISHED, How.GOES_ON, How.NOTHING_WRONG), "no_failure"),
 }
+_BADLY = (How.KILLED, How.FAILED, How.STOPPED)
 _SURE = {How.FINISHED: 0.8, How.GOES_ON: 0.7, How.NOTHING_WRONG: 0.6, How.STOPPED: 0.7, How.KILLED: 0.6}
 
 
@@ -118,7 +126,7 @@ def _by_outcome(found: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Kno
     """
     if not facts.lines or facts.case.job is not None:
         return found
-    well = outcome.how not in (How.KILLED, How.FAILED, How.STOPPED)
+    well = outcome.how not in _BADLY
     if found.reason == "no_failure" and well:
         return found
     if found.reason not in ("unknown", "no_failure") and not (well and _overruled(found, outcome, facts)):
@@ -152,9 +160,10 @@ def _says_enough(found: Diagnosis, facts: Facts) -> bool:
 
 
 def _outlived(rival: Rival, facts: Facts) -> bool:
-    """Tell whether the run lived with the line that speaks for a rival."""
-    line = re.match(r"job\.log:(\d{1,12}): ", rival.speaks_for)
-    return line is not None and _left_behind(Citation("job.log", int(line[1]), "", ""), facts)
+    """Tell whether the run lived with the line that speaks for a rival, or the line has no word of trouble."""
+    match = re.search(r"\bjob\.log:(\d{1,12}): ", rival.speaks_for)
+    line = facts.line(int(match[1])) if match is not None else None
+    return line is not None and (not tells_failure(line.text) or _left_behind(Citation("job.log", line.number, "", ""), facts))
 
 
 def _vetoed(found: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Knowledge) -> Diagnosis:
@@ -196,6 +205,11 @@ def _overruled(found: Diagnosis, outcome: Outcome, facts: Facts) -> bool:
     return doubtful(found) and all(_left_behind(cited, facts) for cited in found.root_cause)
 
 
+def _no_trouble(cited: Citation, facts: Facts) -> bool:
+    """Tell whether a line has no word of trouble, or the log goes on long after it."""
+    return not tells_failure(cited.text) or _left_behind(cited, facts)
+
+
 def _left_behind(cited: Citation, facts: Facts) -> bool:
     """Tell whether a log goes on long after a line, or with the work that went on before it."""
     if cited.file != "job.log":
@@ -205,6 +219,17 @@ def _left_behind(cited: Citation, facts: Facts) -> bool:
         long_after = not episode.stream and facts.lines_total - episode.last >= LOOK_AHEAD
         return long_after or lived_through(episode, facts)
     return facts.lines_total - cited.line >= OUTLIVED_LINES or work_went_on(cited.line, facts)
+
+
+def _guess_outlived(guess: Diagnosis, found: Diagnosis, outcome: Outcome, facts: Facts) -> bool:
+    """Tell whether a guess about lines that no rule knows cites only what the run went on after."""
+    if guess.by is not DecidedBy.MODEL or guess.reason in (found.reason, *ENDINGS):
+        return False
+    well = outcome.how not in _BADLY
+    lines = [cited for cited in guess.root_cause if cited.file == "job.log"]
+    if len(lines) < len(guess.root_cause):
+        return False
+    return all((well and _no_trouble(cited, facts)) or facts.later_steps(cited.line) >= SURVIVED_STEPS for cited in lines)
 
 
 def _lived_with(cited: Citation, facts: Facts) -> bool:
