@@ -1,12 +1,12 @@
 """Accuracy on raw logs: whole outputs as people committed or posted them, which lie outside the repository.
 
-    python -m bench.raw [SUITE ...] [--wrong] [--save ANSWERS.json] [--against ANSWERS.json]
+    python -m bench.raw [SUITE ...] [--wrong] [--save ANSWERS.json] [--against ANSWERS.json] [--well CALIBRATION.toml]
 
 A SUITE is a folder with labels.jsonl and one folder a case, in the format of the labelled logs; without one, `raw` of
 $NIGHTSHIFT_BENCH, else ../shared/bench/raw. Besides the shares that the labelled logs' own scorer counts it prints what
 only raw logs show: runs that are fine (`no_failure` of the label) and were called so, fine ones called failed, failed
 ones called fine, and what a confidence is worth. `--against` lists the cases whose answer is another than in an earlier
-run that was saved.
+run that was saved. `--well` writes anew, from these suites, the curve of how sure an answer is that all is well.
 """
 
 from __future__ import annotations
@@ -15,18 +15,24 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from assistant.diagnose.calibration import PRIOR, Curves, curves, fitted
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.ranked import RankerOpinion
+from assistant.diagnose.reliability import as_toml
 from bench.blind import right_action, right_line, right_reason, would_harm
 from bench.diagnosis import answers, bench_folder
 
 FINE = "no_failure"
 SURE = 0.95
 ABSTAINED = ("unknown", "")
+LEAST_IN_STEP = 4
+"""Answers that a step of the curve of good ends rests on: hardly any of them is wrong, so that few tell something."""
+LITTLE_SHOWN = 0.35
+"""What is computed for a log of a few lines: however few of these are wrong, they prove little, so that the prior stands."""
 BINS = 10
 """Of the expected calibration error; equally wide."""
 
@@ -104,6 +110,16 @@ def _node_f1(cases: Sequence[Judged]) -> float:
     return 2 * hits / total if total else 1.0
 
 
+def well_curve(suites: Sequence[Path], knowledge: Knowledge) -> Curves:
+    """Return the shipped curves with the one of good ends fitted to these suites."""
+    bare = replace(knowledge, curves=None)
+    cases = [case for suite in suites for case in judge(suite, bare)]
+    told = [(float(case.answer["confidence"]), "reason" not in case.wrong) for case in cases if case.answer["reason"] == FINE]
+    made_from = f"{len(cases)} raw logs of strangers in {len(suites)} sets, {len(told)} of them called well"
+    fit = tuple(point for point in fitted(told, LEAST_IN_STEP) if point[0] > LITTLE_SHOWN)
+    return replace(curves(), well=((LITTLE_SHOWN, PRIOR), *fit), well_made_from=made_from)
+
+
 def report(case: Judged) -> str:
     """Return the lines about a case that is not right."""
     label, answer = case.label, case.answer
@@ -120,9 +136,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--wrong", action="store_true", help="print every case that is not right")
     parser.add_argument("--save", type=Path, help="write what was answered")
     parser.add_argument("--against", type=Path, help="list the cases that changed since the answers saved there")
+    parser.add_argument("--well", type=Path, metavar="CALIBRATION.toml", help="write the curve of good ends anew")
     options = parser.parse_args(arguments)
     suites = options.suites or [bench_folder() / "raw"]
     knowledge = Knowledge.load()
+    if options.well:
+        options.well.write_text(as_toml(well_curve(suites, knowledge)), encoding="utf-8")
+        return 0
     before = json.loads(options.against.read_text(encoding="utf-8")) if options.against else {}
     after: dict[str, dict[str, Any]] = {}
     for suite in suites:

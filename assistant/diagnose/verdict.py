@@ -116,7 +116,7 @@ _ENDED = {
     **dict.fromkeys((How.FINISHED, How.GOES_ON, How.NOTHING_WRONG), "no_failure"),
 }
 _BADLY = (How.KILLED, How.FAILED, How.STOPPED)
-_SURE = {How.FINISHED: 0.8, How.GOES_ON: 0.7, How.NOTHING_WRONG: 0.6, How.STOPPED: 0.7, How.KILLED: 0.6}
+_SURE = {How.FINISHED: 0.8, How.GOES_ON: 0.7, How.NOTHING_WRONG: 0.6, How.STOPPED: 0.7, How.KILLED: 0.45}
 
 
 def _by_outcome(found: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Knowledge) -> Diagnosis:
@@ -139,7 +139,7 @@ def _by_outcome(found: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Kno
     cited = outcome.citations()
     words = summary(reason, _OUTCOME_WORDS[outcome.how].format(line=facts.lines_total), (), cited, facts, found.step)
     brief = outcome.how is How.NOTHING_WRONG and len(facts.lines) < FEWEST_LINES
-    confidence = _SURE[outcome.how] - (0.15 if brief else 0.0)
+    confidence = _SURE[outcome.how] - (0.25 if brief else 0.0)
     return replace(
         found,
         reason=reason.name,
@@ -205,11 +205,6 @@ def _overruled(found: Diagnosis, outcome: Outcome, facts: Facts) -> bool:
     return doubtful(found) and all(_left_behind(cited, facts) for cited in found.root_cause)
 
 
-def _no_trouble(cited: Citation, facts: Facts) -> bool:
-    """Tell whether a line has no word of trouble, or the log goes on long after it."""
-    return not tells_failure(cited.text) or _left_behind(cited, facts)
-
-
 def _left_behind(cited: Citation, facts: Facts) -> bool:
     """Tell whether a log goes on long after a line, or with the work that went on before it."""
     if cited.file != "job.log":
@@ -229,7 +224,7 @@ def _guess_outlived(guess: Diagnosis, found: Diagnosis, outcome: Outcome, facts:
     lines = [cited for cited in guess.root_cause if cited.file == "job.log"]
     if len(lines) < len(guess.root_cause):
         return False
-    return all((well and _no_trouble(cited, facts)) or facts.later_steps(cited.line) >= SURVIVED_STEPS for cited in lines)
+    return all((well and _left_behind(cited, facts)) or facts.later_steps(cited.line) >= SURVIVED_STEPS for cited in lines)
 
 
 def _lived_with(cited: Citation, facts: Facts) -> bool:
