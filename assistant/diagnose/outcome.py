@@ -15,7 +15,7 @@ from enum import StrEnum
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.progress import ROUTINE
 from assistant.diagnose.runs import keyed_lines
-from assistant.diagnose.survival import PYTHON_WARNING, lived_through, lived_with, logged_by_itself
+from assistant.diagnose.survival import PYTHON_WARNING, exception_lived_with, lived_through, logged_by_itself
 from assistant.diagnose.tracebacks import Episode, Kind
 from assistant.logs.lines import Line
 from assistant.records import Citation
@@ -222,7 +222,7 @@ def _outlived(episode: Episode, facts: Facts, lines: Sequence[Line]) -> bool:
     if lived_through(episode, facts):
         return True
     after = [line for line in lines if line.number > episode.last]
-    return any(lived_with(raised.line, facts) for raised in episode.raised) and any(_concludes(line.text) for line in after)
+    return exception_lived_with(episode, facts) and any(_concludes(line.text) for line in after)
 
 
 def _explained(episode: Episode, facts: Facts) -> int:

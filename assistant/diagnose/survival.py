@@ -11,7 +11,7 @@ from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding
 from assistant.diagnose.progress import ROUTINE
 from assistant.diagnose.reasoning import ENDINGS, HARDWARE
-from assistant.diagnose.runs import keyed_lines
+from assistant.diagnose.runs import END, keyed_lines
 from assistant.diagnose.tracebacks import Episode
 
 SURVIVED_STEPS = 3
@@ -179,11 +179,24 @@ def lived_with(line: int, facts: Facts) -> bool:
     work stands between their lines.
     """
     entry = facts.line(line)
-    for _, form, _ in keyed_lines([entry] if entry is not None else []):
+    if entry is None or END.search(entry.text):
+        return False
+    for _, form, _ in keyed_lines([entry]):
         third, _ = facts.progress.routine.get(form, (0, 0))
         worked = facts.progress.before(line) - facts.progress.before(third)
         return facts.progress.leg < third < line and worked >= SURVIVED_STEPS
     return False
+
+
+def exception_lived_with(episode: Episode, facts: Facts) -> bool:
+    """Tell whether a traceback is one of many that a run lived with: each was introduced by the program that caught it.
+
+    What the interpreter prints of an exception that nobody caught has no line of the program before it: a script that starts the
+    program again and again prints many of these as well, and its own last word behind them.
+    """
+    before = facts.line(episode.first - 1)
+    introduced = before is not None and _INTRODUCES.search(before.text) is not None
+    return introduced and any(lived_with(raised.line, facts) for raised in episode.raised)
 
 
 def _quoted_by(finding: Finding, facts: Facts) -> Episode | None:
@@ -209,6 +222,7 @@ def logged_by_itself(episode: Episode, facts: Facts) -> bool:
     return not grave and sum(_ordinary(entry.text) and not entry.text[:1].isspace() for entry in after) >= LOGGED_AFTER
 
 
+_INTRODUCES = re.compile(r"\b(?:ERROR|WARN(?:ING)?|[Ee]xception|[Ee]rror|[Ff]ailed|[Cc]aught|[Ss]kip\w*)\b")
 _SHELL = re.compile(r": line (\d+): .*(?:command not found|No such file or directory|Permission denied|unbound variable)")
 
 

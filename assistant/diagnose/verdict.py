@@ -32,6 +32,7 @@ from assistant.diagnose.rivals import in_proportion, rivals
 from assistant.diagnose.survival import (
     LOOK_AHEAD,
     SURVIVED_STEPS,
+    exception_lived_with,
     lived_through,
     lived_with,
     says_it_goes_on,
@@ -230,8 +231,9 @@ def _guess_outlived(guess: Diagnosis, found: Diagnosis, outcome: Outcome, facts:
 def _lived_with(cited: Citation, facts: Facts) -> bool:
     """Tell whether a line, or the exception of its traceback, is one of many that the run lived with."""
     episode = next((e for e in facts.episodes if cited.file == "job.log" and e.first <= cited.line <= e.last), None)
-    lines = [raised.line for raised in episode.raised] if episode is not None else [cited.line]
-    return cited.file == "job.log" and any(lived_with(line, facts) for line in lines)
+    if episode is not None:
+        return exception_lived_with(episode, facts)
+    return cited.file == "job.log" and lived_with(cited.line, facts)
 
 
 def _in_traceback(cited: Citation, facts: Facts) -> bool:
