@@ -59,13 +59,19 @@ class Judged:
         return [name for name, right in checks.items() if not right]
 
     @property
+    def category_accepted(self) -> bool:
+        """The category is that of the label, of a reason that the label accepts, or one that its author calls disputable."""
+        accepted = "reason" not in self.wrong or self.answer["category"] in self.label.get("also_acceptable_categories", ())
+        return "category" not in self.wrong or accepted
+
+    @property
     def fine(self) -> bool:
         """The run is fine by its label."""
         return bool(self.label["reason"] == FINE)
 
 
 def judge(suite: Path, knowledge: Knowledge) -> list[Judged]:
-    """Diagnose every case of a suite as `nightshift diagnose --shipped` does: rules and line ranker, no memory, no language model."""
+    """Diagnose every case of a suite as `nightshift diagnose --shipped` does: no memory, no language model."""
     labels = [json.loads(line) for line in (suite / "labels.jsonl").read_text(encoding="utf-8").splitlines() if line.strip()]
     folders = [suite / str(label["id"]).rpartition("/")[2] for label in labels]
     by_folder, _ = answers(folders, knowledge, (RankerOpinion(),))
@@ -77,6 +83,7 @@ def figures(cases: Sequence[Judged]) -> Iterator[tuple[str, str]]:
     yield "cases", str(len(cases))
     for name in ("reason", "category", "action"):
         yield name, f"{sum(name not in case.wrong for case in cases) / len(cases):.3f}"
+    yield "category_accepted", f"{sum(case.category_accepted for case in cases) / len(cases):.3f}"
     lined = [case for case in cases if case.label["root_cause_lines"]]
     yield "line", f"{sum('line' not in case.wrong for case in lined) / max(len(lined), 1):.3f}"
     yield "node_f1", f"{_node_f1(cases):.3f}"

@@ -1,8 +1,8 @@
 """A case: all that one attempt of a job left behind, wherever it comes from.
 
-A folder may hold `job.log[.gz]` (or one log of another name), `dmesg.log[.gz]`, `slurmctld.log[.gz]`, `probes.log` and `metrics.jsonl`. What
-is missing is missing: a folder with only a kernel log is a case as well. The engine hands over what it gathered, with the
-scheduler's own words.
+A folder may hold `job.log[.gz]` (or one log of another name), `dmesg.log[.gz]`, `slurmctld.log[.gz]`, `probes.log` and
+`metrics.jsonl`. What is missing is missing: a folder with only a kernel log is a case as well. The engine hands over what it
+gathered, with the scheduler's own words.
 """
 
 from __future__ import annotations

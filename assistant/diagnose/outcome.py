@@ -91,7 +91,8 @@ _FAILED = re.compile(
 )
 _HARMLESS = re.compile(
     r"\b(?:0|no|zero|without(?: any)?) (?:\w+ )?(?:errors?|failures?|failed)|\b(?:errors?|failed|failures?)\b\W{1,4}0\b|deprecat"
-    r"|error (?:bar|rate|bound)|\b(?:mean|absolute|squared?|relative|std|standard|test|val\w*|train\w*|average|avg|word|character) errors?\b"
+    r"|error (?:bar|rate|bound)|\b(?:mean|absolute|squared?|relative|std|standard|test|val\w*|train\w*|average"
+    r"|avg|word|character) errors?\b"
     r"|\bstderr\b|\w+Warning\b|(?-i:\bWARN(?:ING)?\b|^Warning: |^W\d{4} )|(?:^|\[)skip\b"
     r"|ignor|skipp|continu|fall(?:ing)? ?back|retry",
     re.IGNORECASE,
@@ -112,7 +113,8 @@ _FINISHED = re.compile(
     re.IGNORECASE,
 )
 _CONCLUDED = re.compile(
-    rf"\b(?:{_WORK}|generation|tasks|everything|all \w+)\b.{{0,40}}\b(?:complete[ds]?|finished|done|ended|succeeded)\b|\ball done\b",
+    rf"\b(?:{_WORK}|generation|tasks|everything|all \w+)\b.{{0,40}}\b(?:complete[ds]?|finished|done|ended|succeeded)\b"
+    r"|\ball done\b",
     re.IGNORECASE,
 )
 _PREFIX = re.compile(r"^\W{0,3}\d[\d/:., T-]{6,30}\W*(?:\b(?:INFO|DEBUG|NOTICE)\b\W*)?")

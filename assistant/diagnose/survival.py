@@ -94,7 +94,8 @@ def _is_warning(text: str) -> bool:
 
 
 _GOES_ON = re.compile(
-    r"\b(?:will (?:try again|retry)|retrying|trying again|try \d+ of \d+|(?<!\bto )continu(?:e|ing)\b|go(?:es|ing)? on\b|ignor(?:ed?|ing)\b"
+    r"\b(?:will (?:try again|retry)|retrying|trying again|try \d+ of \d+|(?<!\bto )continu(?:e|ing)\b"
+    r"|go(?:es|ing)? on\b|ignor(?:ed?|ing)\b"
     r"|fall(?:ing|s)? ?back|skipp?(?:ed|ing)\b|non-?fatal|soft check|optional|best.effort|disabl(?:ed|ing)\b|offline mode"
     r"|using \S+ instead|(?:not|non-?) ?critical|harmless|proceeding|(?:not|un) ?affect(?:ed|s|ing)?\b"
     r"|does not matter)|(?:^|\[)skip\b",

@@ -61,9 +61,9 @@ def calibration(
         _show(name, reliability(seen_of), as_json=as_json)
     if write is not None:
         made_from = f"{len(labels)} cases of {', '.join(folder.name for folder in folders)}; wordings hidden: {not seen}".lower()
-        fresh = {"made_from": made_from, "rule": fitted(rule), "ranker": fitted(ranker), "encoder": fitted(encoder)}
         kept = curves(door_of(context).site)  # how sure a good end is has a curve of its own, of raw logs
-        write.write_text(as_toml(replace(kept, **fresh)), encoding="utf-8")
+        made = replace(kept, made_from=made_from, rule=fitted(rule), ranker=fitted(ranker), encoder=fitted(encoder))
+        write.write_text(as_toml(made), encoding="utf-8")
 
 
 def _encoder(knowledge: Knowledge, labels: Sequence[Label]) -> list[tuple[float, bool]]:

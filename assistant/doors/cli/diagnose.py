@@ -99,8 +99,7 @@ def _facts(path: Path, knowledge: Knowledge) -> Facts:
 def by_given_name(found: Diagnosis, path: Path, case: Case) -> Diagnosis:
     """Return the diagnosis with the lines of the job's log given by the name that people know it by.
 
-    Args:
-        path: As given: of a file its own, `stdin` for `-`; of a folder that of the log in it.
+    That is of a file its path as given, of `-` `stdin`, of a folder the name of the log in it.
     """
     from assistant.diagnose.parts import MAIN, placed
 
