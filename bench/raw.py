@@ -1,12 +1,12 @@
 """Accuracy on raw logs: whole outputs as people committed or posted them, which lie outside the repository.
 
-    python -m bench.raw [SUITE ...] [--wrong] [--save ANSWERS.json] [--against ANSWERS.json]
+    python -m bench.raw [SUITE ...] [--wrong] [--save ANSWERS.json] [--against ANSWERS.json] [--well CALIBRATION.toml]
 
 A SUITE is a folder with labels.jsonl and one folder a case, in the format of the labelled logs; without one, `raw` of
 $NIGHTSHIFT_BENCH, else ../shared/bench/raw. Besides the shares that the labelled logs' own scorer counts it prints what
 only raw logs show: runs that are fine (`no_failure` of the label) and were called so, fine ones called failed, failed
 ones called fine, and what a confidence is worth. `--against` lists the cases whose answer is another than in an earlier
-run that was saved.
+run that was saved. `--well` writes anew, from these suites, the curve of how sure an answer is that all is well.
 """
 
 from __future__ import annotations
@@ -15,17 +15,24 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from assistant.diagnose.calibration import PRIOR, Curves, curves, fitted
 from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.ranked import RankerOpinion
+from assistant.diagnose.reliability import as_toml
 from bench.blind import right_action, right_line, right_reason, would_harm
 from bench.diagnosis import answers, bench_folder
 
 FINE = "no_failure"
 SURE = 0.95
 ABSTAINED = ("unknown", "")
+LEAST_IN_STEP = 4
+"""Answers that a step of the curve of good ends rests on: hardly any of them is wrong, so that few tell something."""
+LITTLE_SHOWN = 0.35
+"""What is computed for a log of a few lines: however few of these are wrong, they prove little, so that the prior stands."""
 BINS = 10
 """Of the expected calibration error; equally wide."""
 
@@ -52,16 +59,22 @@ class Judged:
         return [name for name, right in checks.items() if not right]
 
     @property
+    def category_accepted(self) -> bool:
+        """The category is that of the label, of a reason that the label accepts, or one that its author calls disputable."""
+        accepted = "reason" not in self.wrong or self.answer["category"] in self.label.get("also_acceptable_categories", ())
+        return "category" not in self.wrong or accepted
+
+    @property
     def fine(self) -> bool:
         """The run is fine by its label."""
         return bool(self.label["reason"] == FINE)
 
 
 def judge(suite: Path, knowledge: Knowledge) -> list[Judged]:
-    """Diagnose every case of a suite by rules and knowledge alone, without memory and language model."""
+    """Diagnose every case of a suite as `nightshift diagnose --shipped` does: no memory, no language model."""
     labels = [json.loads(line) for line in (suite / "labels.jsonl").read_text(encoding="utf-8").splitlines() if line.strip()]
     folders = [suite / str(label["id"]).rpartition("/")[2] for label in labels]
-    by_folder, _ = answers(folders, knowledge)
+    by_folder, _ = answers(folders, knowledge, (RankerOpinion(),))
     return [Judged(label, by_folder[str(folder)]) for label, folder in zip(labels, folders, strict=True)]
 
 
@@ -70,6 +83,7 @@ def figures(cases: Sequence[Judged]) -> Iterator[tuple[str, str]]:
     yield "cases", str(len(cases))
     for name in ("reason", "category", "action"):
         yield name, f"{sum(name not in case.wrong for case in cases) / len(cases):.3f}"
+    yield "category_accepted", f"{sum(case.category_accepted for case in cases) / len(cases):.3f}"
     lined = [case for case in cases if case.label["root_cause_lines"]]
     yield "line", f"{sum('line' not in case.wrong for case in lined) / max(len(lined), 1):.3f}"
     yield "node_f1", f"{_node_f1(cases):.3f}"
@@ -103,6 +117,16 @@ def _node_f1(cases: Sequence[Judged]) -> float:
     return 2 * hits / total if total else 1.0
 
 
+def well_curve(suites: Sequence[Path], knowledge: Knowledge) -> Curves:
+    """Return the shipped curves with the one of good ends fitted to these suites."""
+    bare = replace(knowledge, curves=None)
+    cases = [case for suite in suites for case in judge(suite, bare)]
+    told = [(float(case.answer["confidence"]), "reason" not in case.wrong) for case in cases if case.answer["reason"] == FINE]
+    made_from = f"{len(cases)} raw logs of strangers in {len(suites)} sets, {len(told)} of them called well"
+    fit = tuple(point for point in fitted(told, LEAST_IN_STEP) if point[0] > LITTLE_SHOWN)
+    return replace(curves(), well=((LITTLE_SHOWN, PRIOR), *fit), well_made_from=made_from)
+
+
 def report(case: Judged) -> str:
     """Return the lines about a case that is not right."""
     label, answer = case.label, case.answer
@@ -119,9 +143,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--wrong", action="store_true", help="print every case that is not right")
     parser.add_argument("--save", type=Path, help="write what was answered")
     parser.add_argument("--against", type=Path, help="list the cases that changed since the answers saved there")
+    parser.add_argument("--well", type=Path, metavar="CALIBRATION.toml", help="write the curve of good ends anew")
     options = parser.parse_args(arguments)
     suites = options.suites or [bench_folder() / "raw"]
     knowledge = Knowledge.load()
+    if options.well:
+        options.well.write_text(as_toml(well_curve(suites, knowledge)), encoding="utf-8")
+        return 0
     before = json.loads(options.against.read_text(encoding="utf-8")) if options.against else {}
     after: dict[str, dict[str, Any]] = {}
     for suite in suites:

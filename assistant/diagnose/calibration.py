@@ -39,9 +39,12 @@ class Curves:
     """(score of the line ranker, share right), both rising."""
     encoder: tuple[Point, ...] = ()
     """The same for the line ranker that has an encoder."""
+    well: tuple[Point, ...] = ()
+    """(confidence that all is well, share right), both rising, on raw logs; empty where `rule` serves for that, too."""
+    well_made_from: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("rule", "ranker", "encoder"):
+        for name in ("rule", "ranker", "encoder", "well"):
             points: tuple[Point, ...] = getattr(self, name)
             if any(len(point) != 2 for point in points) or list(points) != sorted(points):
                 raise ValueError(f"{name} must be pairs of numbers that rise")
@@ -68,7 +71,8 @@ def calibrated(found: Diagnosis, table: Curves | None) -> Diagnosis:
     """Return a verdict of the rules with honest confidence; those of memory and models are calibrated where they are made."""
     if table is None or found.by is not DecidedBy.RULE or found.reason == "unknown":
         return found
-    return replace(found, confidence=round(at(table.rule, found.confidence), 2))
+    curve = table.well if found.reason == "no_failure" and table.well else table.rule
+    return replace(found, confidence=round(at(curve, found.confidence), 2))
 
 
 def at(points: Sequence[Point], raw: float) -> float:

@@ -1,8 +1,8 @@
 """A case: all that one attempt of a job left behind, wherever it comes from.
 
-A folder may hold `job.log[.gz]` (or one `*.out`), `dmesg.log[.gz]`, `slurmctld.log[.gz]`, `probes.log` and `metrics.jsonl`. What
-is missing is missing: a folder with only a kernel log is a case as well. The engine hands over what it gathered, with the
-scheduler's own words.
+A folder may hold `job.log[.gz]` (or one log of another name), `dmesg.log[.gz]`, `slurmctld.log[.gz]`, `probes.log` and
+`metrics.jsonl`. What is missing is missing: a folder with only a kernel log is a case as well. The engine hands over what it
+gathered, with the scheduler's own words.
 """
 
 from __future__ import annotations
@@ -146,7 +146,10 @@ def _job_log(folder: Path) -> Path | None:
         if is_regular(folder / name):
             return folder / name
     outputs = [path for path in list_folder(folder) if path.name.endswith((".out", ".out.gz")) and is_regular(path)]
-    return outputs[0] if len(outputs) == 1 else None
+    if len(outputs) == 1:
+        return outputs[0]
+    logs = [path for path in list_folder(folder) if path.name.endswith(_LOG_ENDINGS) and path.name not in _SIDE_FILES]
+    return logs[0] if len(logs) == 1 and is_regular(logs[0]) else None
 
 
 def _beside(folder: Path, job_log: Path | None) -> tuple[LogFile, ...]:

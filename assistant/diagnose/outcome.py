@@ -8,15 +8,15 @@ the sort is there, nothing is known to be wrong up to the last line, and that is
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.progress import ROUTINE
 from assistant.diagnose.runs import keyed_lines
-from assistant.diagnose.survival import lived_through
-from assistant.diagnose.tracebacks import Kind
+from assistant.diagnose.survival import PYTHON_WARNING, exception_lived_with, lived_through, logged_by_itself
+from assistant.diagnose.tracebacks import Episode, Kind
 from assistant.logs.lines import Line
 from assistant.records import Citation
 
@@ -25,6 +25,11 @@ TAIL = 60
 MOST = 2000
 TEARDOWN = 40
 """Lines at the end among which the first word of a signal is looked for."""
+AFTERMATH = 12
+"""Lines behind an exception that a program wrote down itself in which it explains it."""
+LONGEST_WARNING = 30
+LONG, LONG_HEAD, LONG_END = 480, 160, 240
+"""Of a longer line, a text or a table that a program handles, only head and end may tell of its own failure."""
 OUTLIVED = 25
 """Ordinary lines behind the last word of failure that show that the run went on."""
 _FRAME = re.compile(r"\s+(?:@|at|#\d+)\s|\s*File \"|\s{4,}\S")
@@ -57,6 +62,8 @@ class Outcome:
     """Whether a process ended with an exception that nobody caught."""
     counted: bool = False
     """Whether it counted up to its last."""
+    concluded: bool = False
+    """Whether a line says that the whole work is done."""
 
     def citations(self) -> tuple[Citation, ...]:
         """Return the lines as citations."""
@@ -84,7 +91,8 @@ _FAILED = re.compile(
 )
 _HARMLESS = re.compile(
     r"\b(?:0|no|zero|without(?: any)?) (?:\w+ )?(?:errors?|failures?|failed)|\b(?:errors?|failed|failures?)\b\W{1,4}0\b|deprecat"
-    r"|error (?:bar|rate|bound)|\b(?:mean|absolute|squared?|relative|std|test|val\w*|train\w*|average|avg|word|character) error"
+    r"|error (?:bar|rate|bound)|\b(?:mean|absolute|squared?|relative|std|standard|test|val\w*|train\w*|average"
+    r"|avg|word|character) errors?\b"
     r"|\bstderr\b|\w+Warning\b|(?-i:\bWARN(?:ING)?\b|^Warning: |^W\d{4} )|(?:^|\[)skip\b"
     r"|ignor|skipp|continu|fall(?:ing)? ?back|retry",
     re.IGNORECASE,
@@ -105,8 +113,13 @@ _FINISHED = re.compile(
     re.IGNORECASE,
 )
 _CONCLUDED = re.compile(
-    rf"\b(?:{_WORK}|everything|all \w+)\b.{{0,40}}\b(?:complete[ds]?|finished|done|ended|succeeded)\b", re.IGNORECASE
+    rf"\b(?:{_WORK}|generation|tasks|everything|all \w+)\b.{{0,40}}\b(?:complete[ds]?|finished|done|ended|succeeded)\b"
+    r"|\ball done\b",
+    re.IGNORECASE,
 )
+_PREFIX = re.compile(r"^\W{0,3}\d[\d/:., T-]{6,30}\W*(?:\b(?:INFO|DEBUG|NOTICE)\b\W*)?")
+"""Time and level that a logger sets before the words."""
+_DONE = re.compile(r"\W{0,6}(?:all )?(?:done|finished|completed?|success)\W{0,6}$", re.IGNORECASE)
 EXIT_STATUS = re.compile(
     r"^\s*Exit[ _]Status\s*[:=]\s*(?P<pbs>-?\d+)|^Exited with exit code (?P<lsf>\d+)|^(?P<well>Successfully completed\.)"
     r"|\bNormal termination \(return value (?P<condor>\d+)\)|^exit_status\s+(?P<sge>\d+)|\bexit(?:_| )code[ =:]+(?P<other>\d+)\s*$",
@@ -135,12 +148,13 @@ def outcome_of(facts: Facts) -> Outcome:
         if shown and not (how is How.STOPPED and _concluded(shown[-1], last)):
             return Outcome(how, _from_the_signal(how, shown, lines))
     apart = facts.combined if facts.combined is not None and facts.combined.apart else None
-    handled = [episode for episode in facts.episodes if episode.last >= lines[0].number and lived_through(episode, facts)]
-    past = {number for episode in handled for number in range(episode.first - 1, episode.last + 1)}
+    handled = [episode for episode in facts.episodes if episode.last >= lines[0].number and _outlived(episode, facts, lines)]
+    past = {number for episode in handled for number in range(episode.first - 1, _explained(episode, facts) + 1)}
+    past |= _warned(lines)
     failed = [
         line
         for line in lines
-        if line.number > facts.progress.last_line and _fails(line.text) and _seldom(line, facts.progress.forms)
+        if line.number > facts.progress.last_line and tells_failure(line.text) and _seldom(line, facts.progress.forms)
     ]
     failed = [line for line in failed if line.number not in past]
     if failed and sum(line.number > failed[-1].number for line in lines) >= OUTLIVED:
@@ -155,7 +169,8 @@ def outcome_of(facts: Facts) -> Outcome:
         return Outcome(How.FAILED, tuple(failed[:1] + failed[-1:]), raised=raised)
     finished = [line for line in lines[-25:] if _ends_well(line)]
     if finished:
-        return Outcome(How.FINISHED, tuple(finished[-2:]), counted=any(_at_last(line.text) for line in finished))
+        counted, concluded = (any(tells(line.text) for line in finished) for tells in (_at_last, _concludes))
+        return Outcome(How.FINISHED, tuple(finished[-2:]), counted=counted, concluded=concluded)
     at = facts.line(facts.progress.last_line)
     if at is not None and facts.lines_total - at.number <= TAIL:
         return Outcome(How.GOES_ON, (at,))
@@ -182,11 +197,13 @@ def _tail(facts: Facts) -> Iterator[Line]:
 
 
 def _ends_well(line: Line) -> bool:
-    return _FINISHED.search(line.text[-400:]) is not None or _at_last(line.text)
+    return _FINISHED.search(line.text[-400:]) is not None or _concludes(line.text) or _at_last(line.text)
 
 
-def _fails(text: str) -> bool:
-    return len(text) < 2000 and _FAILED.search(text) is not None and _HARMLESS.search(text) is None
+def tells_failure(text: str) -> bool:
+    """Tell whether a line has words of a failure, and none that say that it is none."""
+    told = text if len(text) < LONG else f"{text[:LONG_HEAD]} {text[-LONG_END:]}"
+    return len(text) < 2000 and _FAILED.search(told) is not None and _HARMLESS.search(told) is None
 
 
 def _seldom(line: Line, forms: Mapping[str, int]) -> bool:
@@ -198,7 +215,40 @@ def _raised(facts: Facts, first: int) -> bool:
     """Tell whether a process of the end raised something that nobody caught."""
     own = [episode for episode in facts.episodes if episode.kind in (Kind.MAIN, Kind.LAUNCHER)]
     last = [episode for episode in own if episode.last >= first and facts.progress.after(episode.last) == 0]
-    return any(not lived_through(episode, facts) for episode in last)
+    lines = facts.between(first, facts.lines_total)
+    return any(not _outlived(episode, facts, lines) for episode in last)
+
+
+def _outlived(episode: Episode, facts: Facts, lines: Sequence[Line]) -> bool:
+    """Tell whether a program goes on after a traceback, or comes to its end after one of many that it lived with."""
+    if lived_through(episode, facts):
+        return True
+    after = [line for line in lines if line.number > episode.last]
+    return exception_lived_with(episode, facts) and any(_concludes(line.text) for line in after)
+
+
+def _explained(episode: Episode, facts: Facts) -> int:
+    """Return the last line of what is said of an exception that a program wrote down itself."""
+    behind = facts.between(episode.last + 1, episode.last + AFTERMATH)
+    words = [line.number for line in behind if tells_failure(line.text)]
+    return words[-1] if words and logged_by_itself(episode, facts) and words[-1] < facts.lines_total else episode.last
+
+
+def _warned(lines: Sequence[Line]) -> set[int]:
+    """Return the lines of Python's own warnings, each up to the line of source that stands behind it."""
+    inside: set[int] = set()
+    for place, line in enumerate(lines):
+        if PYTHON_WARNING.match(line.text):
+            words = [line, *lines[place + 1 : place + LONGEST_WARNING]]
+            source = next((at for at, words_line in enumerate(words) if words_line.text.startswith("  ")), 0)
+            inside |= {entry.number for entry in words[: source + 1]}
+    return inside
+
+
+def _concludes(text: str) -> bool:
+    """Tell whether a line says that the whole work is done."""
+    own = _PREFIX.sub("", text[-LONG:])
+    return _CONCLUDED.search(own) is not None or _DONE.match(own) is not None
 
 
 def _at_last(text: str) -> bool:

@@ -13,6 +13,8 @@ Value = TypeVar("Value")
 Place = Callable[[int], tuple[str, int]]
 """Gives the file (empty for job.log itself) and the number in it for a line counted over all parts."""
 
+MAIN = "job.log"
+"""What diagnosis calls the job's own output, whatever its file is called."""
 _NAMED = re.compile(r"\bjob\.log:(\d{1,18})\b")
 
 
@@ -35,10 +37,10 @@ def own_place(citation: Citation, place: Place, label_of: Callable[[int], str]) 
 def _placed(value: Value, place: Place, label_of: Callable[[int], str]) -> Value:
     changed: Any = value
     if isinstance(value, Citation):
-        if value.file == "job.log":
+        if value.file == MAIN:
             file, line = place(value.line)
             text = value.text.removeprefix(label_of(value.line))
-            changed = dataclasses.replace(value, file=file or "job.log", line=line, text=text)
+            changed = dataclasses.replace(value, file=file or MAIN, line=line, text=text)
     elif isinstance(value, str):
         changed = type(value)(_NAMED.sub(lambda match: _named(match, place), value)) if type(value) is str else value
     elif isinstance(value, tuple):
@@ -51,4 +53,4 @@ def _placed(value: Value, place: Place, label_of: Callable[[int], str]) -> Value
 
 def _named(match: re.Match[str], place: Place) -> str:
     file, line = place(int(match.group(1)))
-    return f"{file or 'job.log'}:{line}"
+    return f"{file or MAIN}:{line}"

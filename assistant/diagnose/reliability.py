@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from assistant.content.reasons import Signature
-from assistant.diagnose.calibration import Point, at, fitted
+from assistant.diagnose.calibration import Curves, at, fitted
 from assistant.diagnose.case import Case
 from assistant.diagnose.facts import gather
 from assistant.diagnose.knowledge import Knowledge
@@ -194,9 +194,14 @@ def reliability(told: Sequence[tuple[float, bool]]) -> Reliability:
     )
 
 
-def as_toml(rule: Sequence[Point], ranker: Sequence[Point], made_from: str, encoder: Sequence[Point] = ()) -> str:
+def as_toml(table: Curves) -> str:
     """Return curves as the text of a calibration.toml."""
-    rows = [f"# Made by: nightshift bench calibration --write; do not edit.\nversion = 1\nmade_from = '{made_from}'"]
-    for name, points in (("rule", rule), ("ranker", ranker), ("encoder", encoder)):
+    rows = [
+        "# Made by: nightshift bench calibration --write, python -m bench.raw --well; do not edit.",
+        f"version = {table.version}",
+    ]
+    rows += [f"made_from = '{table.made_from}'", f"well_made_from = '{table.well_made_from}'"]
+    for name in ("rule", "ranker", "encoder", "well"):
+        points = getattr(table, name)
         rows.append(f"{name} = [\n" + "".join(f"  [{raw:.4f}, {share:.4f}],\n" for raw, share in points) + "]")
     return "\n".join(rows) + "\n"

@@ -24,6 +24,8 @@ MATCHED = 4
 """Of these lines so many must come again, in their order."""
 WINDOW = 60
 """Lines within which they must."""
+ACROSS = 200
+"""Lines before and behind a repeated beginning in which something may count on."""
 MOST_HEADS = 200
 """A line that comes more often is no line of a start: every step, epoch or request prints it."""
 LEAST_SHARE = 0.3
@@ -39,6 +41,7 @@ READ_LENGTH, KEY_LENGTH, SHORTEST_KEY = 160, 60, 5
 _NO_COUNTS = {ord(character): None for character in "0123456789 \t█▉▊▋▌▍▎▏━╸╺"}
 """Digits, blanks and drawn bars: what differs between two lines of one form."""
 _NUMBER = re.compile(r"(?<![\w.])\d{1,9}(?![\w.]*\w)")
+_POSITION = re.compile(r"(?<![\w/.:-])(?P<at>\d{1,9}) ?(?:/|of) ?(?P<of>\d{1,9})(?![\w/.:-])")
 _STAMP = re.compile(r"\d{1,4}[-/:]\d{1,2}[-/:]\d{1,4}(?:[T ,:.]+\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?)?")
 _GRAVE = re.compile(r"Traceback|Error\b|ERROR|CRITICAL|FATAL|error:|Exception\b|^\s{2,}File ")
 """Ranks that fail alike print such lines one after another."""
@@ -109,11 +112,14 @@ def split_runs(keyed: Sequence[Keyed], tracebacks: Sequence[tuple[int, int]] = (
     if not keyed:
         return ()
     ended = sorted({*(last for _, last in tracebacks), *(line.number for line in keyed if END.search(line.text))})
+    printed = [line.number for line in keyed if END.search(line.text)]
     begins = {**dict(_first_again(keyed)), **dict(_announced(keyed, ended))}
     previous = keyed[0].number
     for begin in _repeated(_outside(keyed, tracebacks), ended[0] if ended else keyed[-1].number + 1):
         between_ends = bisect_left(ended, begin.number) - bisect_left(ended, previous)
         between_steps = bisect_left(steps, begin.number) - bisect_left(steps, previous)
+        if bisect_left(printed, begin.number) == bisect_left(printed, previous) and _counts_across(keyed, begin.number):
+            continue  # a loop that catches what fails in it prints the same lines for each item
         if between_ends or (between_steps >= SUBSTANCE and begin.share >= STRONG_SHARE):
             begins.setdefault(begin.number, f"the log begins again: {begin.text.strip()[:60]!r}")
             previous = begin.number
@@ -198,6 +204,8 @@ def _in_order(keyed: Sequence[Keyed], again: Sequence[int], order: dict[str, int
 def _goes_on(keyed: Sequence[Keyed], matched: Sequence[int], head: dict[str, Keyed]) -> bool:
     """Tell whether a number in these lines has gone on since the head, as that of an epoch whose lines come again."""
     for place in matched:
+        if _further(head[keyed[place].key].text, keyed[place].text):
+            return True
         before, now = _numbers(head[keyed[place].key].text), _numbers(keyed[place].text)
         if len(before) == len(now) and sum(old != new for old, new in zip(before, now, strict=True)) == 1:
             old, new = next((old, new) for old, new in zip(before, now, strict=True) if old != new)
@@ -206,6 +214,19 @@ def _goes_on(keyed: Sequence[Keyed], matched: Sequence[int], head: dict[str, Key
             ):
                 return True
     return False
+
+
+def _further(before: str, now: str) -> bool:
+    """Tell whether a line counts further of the same total: `[2/255]`, `trial 3 of 40`."""
+    old, new = _POSITION.search(before[:READ_LENGTH]), _POSITION.search(now[:READ_LENGTH])
+    return old is not None and new is not None and old["of"] == new["of"] and int(old["at"]) < int(new["at"]) <= int(new["of"])
+
+
+def _counts_across(keyed: Sequence[Keyed], begin: int) -> bool:
+    """Tell whether lines of one form count on from before a line to behind it, towards the same total."""
+    at = bisect_left(keyed, begin, key=lambda line: line.number)
+    before = {line.key: line.text for line in keyed[max(0, at - ACROSS) : at] if _POSITION.search(line.text[:READ_LENGTH])}
+    return any(line.key in before and _further(before[line.key], line.text) for line in keyed[at : at + ACROSS])
 
 
 def _numbers(text: str) -> list[int]:

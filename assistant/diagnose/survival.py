@@ -11,7 +11,7 @@ from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding
 from assistant.diagnose.progress import ROUTINE
 from assistant.diagnose.reasoning import ENDINGS, HARDWARE
-from assistant.diagnose.runs import keyed_lines
+from assistant.diagnose.runs import END, keyed_lines
 from assistant.diagnose.tracebacks import Episode
 
 SURVIVED_STEPS = 3
@@ -67,6 +67,9 @@ def weigh_place(finding: Finding, facts: Facts) -> None:
     elif episode is None and _QUOTED.search(finding.text) and not finding.orphan:
         finding.factor *= 0.5 if not _is_warning(finding.text) else 0.25
         finding.note = "an exception that the program caught and quotes"
+    elif episode is None and not finding.blames and PYTHON_WARNING.match(finding.text) and finding.reason not in HARDWARE:
+        finding.factor *= 0.25
+        finding.note, finding.survived = "Python's own warning, which goes on", True
     elif episode is None and not finding.blames and _is_warning(finding.text):
         finding.factor *= 0.7 if finding.reason in HARDWARE else 0.5
         finding.note = "printed as a warning"
@@ -81,13 +84,18 @@ def _only_others_speak(finding: Finding, facts: Facts) -> bool:
     return ends and all(facts.streams.body(entry.text).stream != finding.stream for entry in after)
 
 
+PYTHON_WARNING = re.compile(r"(?:\[?\w+\]?:? ?)?\S+:\d{1,9}: [A-Z]\w*Warning: ")
+"""What Python's module `warnings` prints: the place, the class, the words, and the line of source behind them."""
+
+
 def _is_warning(text: str) -> bool:
     head = text[:160]
     return "WARNING" in head or "Warning:" in head or "[WARN" in head or (" WARN " in head and "NCCL" not in head)
 
 
 _GOES_ON = re.compile(
-    r"\b(?:will (?:try again|retry)|retrying|trying again|try \d+ of \d+|continu(?:e|ing)\b|go(?:es|ing)? on\b|ignor(?:ed?|ing)\b"
+    r"\b(?:will (?:try again|retry)|retrying|trying again|try \d+ of \d+|(?<!\bto )continu(?:e|ing)\b"
+    r"|go(?:es|ing)? on\b|ignor(?:ed?|ing)\b"
     r"|fall(?:ing|s)? ?back|skipp?(?:ed|ing)\b|non-?fatal|soft check|optional|best.effort|disabl(?:ed|ing)\b|offline mode"
     r"|using \S+ instead|(?:not|non-?) ?critical|harmless|proceeding|(?:not|un) ?affect(?:ed|s|ing)?\b"
     r"|does not matter)|(?:^|\[)skip\b",
@@ -165,6 +173,33 @@ def work_went_on(line: int, facts: Facts) -> bool:
     return as_before and (times.count(ROUTINE) >= DAILY_AFTER or sum(count > 0 for count in times) >= RECURRING_AFTER)
 
 
+def lived_with(line: int, facts: Facts) -> bool:
+    """Tell whether a run met the same thing again and again before and worked on each time.
+
+    So does a benchmark that skips what does not fit, or a loop that catches what fails in it. Ranks that fail alike do not: no
+    work stands between their lines.
+    """
+    entry = facts.line(line)
+    if entry is None or END.search(entry.text):
+        return False
+    for _, form, _ in keyed_lines([entry]):
+        third, _ = facts.progress.routine.get(form, (0, 0))
+        worked = facts.progress.before(line) - facts.progress.before(third)
+        return facts.progress.leg < third < line and worked >= SURVIVED_STEPS
+    return False
+
+
+def exception_lived_with(episode: Episode, facts: Facts) -> bool:
+    """Tell whether a traceback is one of many that a run lived with: each was introduced by the program that caught it.
+
+    What the interpreter prints of an exception that nobody caught has no line of the program before it: a script that starts the
+    program again and again prints many of these as well, and its own last word behind them.
+    """
+    before = facts.line(episode.first - 1)
+    introduced = before is not None and _INTRODUCES.search(before.text) is not None
+    return introduced and any(lived_with(raised.line, facts) for raised in episode.raised)
+
+
 def _quoted_by(finding: Finding, facts: Facts) -> Episode | None:
     """Return the traceback that begins on the next line."""
     return next((episode for episode in facts.episodes if episode.first == finding.line + 1), None)
@@ -188,6 +223,7 @@ def logged_by_itself(episode: Episode, facts: Facts) -> bool:
     return not grave and sum(_ordinary(entry.text) and not entry.text[:1].isspace() for entry in after) >= LOGGED_AFTER
 
 
+_INTRODUCES = re.compile(r"\b(?:ERROR|WARN(?:ING)?|[Ee]xception|[Ee]rror|[Ff]ailed|[Cc]aught|[Ss]kip\w*)\b")
 _SHELL = re.compile(r": line (\d+): .*(?:command not found|No such file or directory|Permission denied|unbound variable)")
 
 

@@ -24,13 +24,21 @@ from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.last_file import with_last_file
 from assistant.diagnose.opinion import Opinion, doubtful
 from assistant.diagnose.order import with_order
-from assistant.diagnose.outcome import How, Outcome, outcome_of
+from assistant.diagnose.outcome import How, Outcome, outcome_of, tells_failure
 from assistant.diagnose.particulars import with_particulars
 from assistant.diagnose.parts import placed
 from assistant.diagnose.proofread import checked
 from assistant.diagnose.reasoning import ENDINGS, EXTERNAL, symptomatic
 from assistant.diagnose.rivals import in_proportion, rivals
-from assistant.diagnose.survival import lived_through, says_it_goes_on, work_went_on
+from assistant.diagnose.survival import (
+    LOOK_AHEAD,
+    SURVIVED_STEPS,
+    exception_lived_with,
+    lived_through,
+    lived_with,
+    says_it_goes_on,
+    work_went_on,
+)
 from assistant.diagnose.training_tail import with_training_over
 from assistant.diagnose.weighing import best_of, weigh
 from assistant.diagnose.whereabouts import with_places
@@ -44,7 +52,11 @@ CITED = 6
 WORTH_NAMING = 0.5
 """Confidence from which on a rival speaks against a log in which nothing is wrong."""
 FEWEST_LINES = 20
-"""Lines without any sign of work that say something by saying nothing wrong."""
+"""Lines without any sign of work that say enough by saying nothing wrong; of fewer it is less sure."""
+_OF_A_PROGRAM = re.compile(
+    r"\b\d{1,2}:\d{2}\b|\b(?:INFO|DEBUG|WARN(?:ING)?|[Ww]arning)\b|\w+Warning: |^nohup: |^wandb: |\d%|\b\d+/\d+\b"
+)
+"""Times, levels, launchers and counts: what shows that a few lines are a program's log."""
 OUTLIVED_LINES = 40
 """Lines behind a doubtful cause, none of which tells of a failure, that show that the run outlived it."""
 _UNKNOWN = Reason(
@@ -75,15 +87,15 @@ def judge(facts: Facts, knowledge: Knowledge, opinions: Sequence[Opinion] = ()) 
     """Return what `diagnose` returns, for facts that were gathered with the same knowledge."""
     found = conclude(facts, knowledge)
     outcome = outcome_of(facts)
-    if found.reason == "no_failure" and outcome.how is How.FAILED and (outcome.recorded or outcome.raised):
+    if found.reason == "no_failure" and outcome.how is How.FAILED and (outcome.recorded or outcome.raised or _only_worked(found)):
         found = _vetoed(found, outcome, facts, knowledge)
     elif outcome.how is not How.NOTHING_WRONG:
         found = _by_outcome(found, outcome, facts, knowledge)
     for opinion in opinions:
         better = opinion.ask(facts, found) if doubtful(found) else None
-        # that all is well outweighs no doubtful cause where the scheduler saw the job fail
-        if better is not None and not (better.reason == "no_failure" and _ended_badly(facts)):
-            found = better
+        # that all is well outweighs no doubtful cause where the scheduler saw the job fail, and no words of failure at its end
+        if better is not None and not (better.reason == "no_failure" and (_ended_badly(facts) or outcome.how in _BADLY)):
+            found = found if _guess_outlived(better, found, outcome, facts) else better
     if outcome.how is How.NOTHING_WRONG and _says_enough(found, facts):
         found = _by_outcome(found, outcome, facts, knowledge)
     for opinion in opinions:
@@ -107,7 +119,8 @@ _ENDED = {
     How.STOPPED: "cancelled",
     **dict.fromkeys((How.FINISHED, How.GOES_ON, How.NOTHING_WRONG), "no_failure"),
 }
-_SURE = {How.FINISHED: 0.8, How.GOES_ON: 0.7, How.NOTHING_WRONG: 0.6, How.STOPPED: 0.7, How.KILLED: 0.6}
+_BADLY = (How.KILLED, How.FAILED, How.STOPPED)
+_SURE = {How.FINISHED: 0.8, How.GOES_ON: 0.7, How.NOTHING_WRONG: 0.6, How.STOPPED: 0.7, How.KILLED: 0.45}
 
 
 def _by_outcome(found: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Knowledge) -> Diagnosis:
@@ -117,7 +130,7 @@ def _by_outcome(found: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Kno
     """
     if not facts.lines or facts.case.job is not None:
         return found
-    well = outcome.how not in (How.KILLED, How.FAILED, How.STOPPED)
+    well = outcome.how not in _BADLY
     if found.reason == "no_failure" and well:
         return found
     if found.reason not in ("unknown", "no_failure") and not (well and _overruled(found, outcome, facts)):
@@ -129,7 +142,8 @@ def _by_outcome(found: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Kno
         return found
     cited = outcome.citations()
     words = summary(reason, _OUTCOME_WORDS[outcome.how].format(line=facts.lines_total), (), cited, facts, found.step)
-    confidence = _SURE[outcome.how]
+    brief = outcome.how is How.NOTHING_WRONG and len(facts.lines) < FEWEST_LINES
+    confidence = _SURE[outcome.how] - (0.25 if brief else 0.0)
     return replace(
         found,
         reason=reason.name,
@@ -145,17 +159,23 @@ def _by_outcome(found: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Kno
 def _says_enough(found: Diagnosis, facts: Facts) -> bool:
     """Tell whether a log in which nothing is wrong is long enough to say so, and nobody guesses otherwise."""
     guessed = any(rival.confidence >= WORTH_NAMING and not _outlived(rival, facts) for rival in found.rivals)
-    return not guessed and (bool(facts.progress.lines) or len(facts.lines) >= FEWEST_LINES)
+    enough = bool(facts.progress.lines) or len(facts.lines) >= FEWEST_LINES
+    return not guessed and (enough or any(_OF_A_PROGRAM.search(line.text[:400]) for line in facts.lines))
 
 
 def _outlived(rival: Rival, facts: Facts) -> bool:
-    """Tell whether the run lived with the line that speaks for a rival."""
-    line = re.match(r"job\.log:(\d{1,12}): ", rival.speaks_for)
-    return line is not None and _left_behind(Citation("job.log", int(line[1]), "", ""), facts)
+    """Tell whether the run lived with the line that speaks for a rival, or the line has no word of trouble."""
+    match = re.search(r"\bjob\.log:(\d{1,12}): ", rival.speaks_for)
+    line = facts.line(int(match[1])) if match is not None else None
+    return line is not None and (not tells_failure(line.text) or _left_behind(Citation("job.log", line.number, "", ""), facts))
 
 
 def _vetoed(found: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Knowledge) -> Diagnosis:
-    """Return `unknown` in place of `no_failure` for a run whose end shows a failure that nothing explains."""
+    """Return what failed in place of `no_failure` for a run whose end shows a failure; `unknown` where nothing explains it."""
+    errors = [finding for finding in weigh(find(facts, knowledge), facts) if finding.reason not in ENDINGS]
+    cause = best_of(errors)
+    if cause is not None:
+        return _by_cause(cause, errors, errors, facts, knowledge)
     cited = outcome.citations() or found.root_cause
     unknown = _unknown((), facts, knowledge)
     return replace(
@@ -163,11 +183,18 @@ def _vetoed(found: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Knowled
     )
 
 
+def _only_worked(found: Diagnosis) -> bool:
+    """Tell whether nothing but a last step speaks for a good end, behind which words of failure stand."""
+    return all(cited.rule == "last progress" for cited in found.root_cause)
+
+
 def _overruled(found: Diagnosis, outcome: Outcome, facts: Facts) -> bool:
     """Tell whether a run that ended well by all that stands at its end lived with the cause that was found, or never had it."""
     finished = outcome.how is How.FINISHED
     if found.reason == "hang":
-        return finished and (outcome.recorded or outcome.counted)
+        return finished and (outcome.recorded or outcome.counted or outcome.concluded)
+    if finished and found.reason not in ENDINGS and found.root_cause and _lived_with(found.root_cause[0], facts):
+        return True
     if finished and outcome.recorded:
         return not any(_in_traceback(cited, facts) for cited in found.root_cause)
     if found.reason in EXTERNAL or not found.root_cause:
@@ -188,8 +215,28 @@ def _left_behind(cited: Citation, facts: Facts) -> bool:
         return False
     episode = next((e for e in facts.episodes if e.first - 1 <= cited.line <= e.last), None)
     if episode is not None:  # behind an exception that nobody caught much may stand that only tears down
-        return lived_through(episode, facts)
+        long_after = not episode.stream and facts.lines_total - episode.last >= LOOK_AHEAD
+        return long_after or lived_through(episode, facts)
     return facts.lines_total - cited.line >= OUTLIVED_LINES or work_went_on(cited.line, facts)
+
+
+def _guess_outlived(guess: Diagnosis, found: Diagnosis, outcome: Outcome, facts: Facts) -> bool:
+    """Tell whether a guess about lines that no rule knows cites only what the run went on after."""
+    if guess.by is not DecidedBy.MODEL or guess.reason in (found.reason, *ENDINGS):
+        return False
+    well = outcome.how not in _BADLY
+    lines = [cited for cited in guess.root_cause if cited.file == "job.log"]
+    if len(lines) < len(guess.root_cause):
+        return False
+    return all((well and _left_behind(cited, facts)) or facts.later_steps(cited.line) >= SURVIVED_STEPS for cited in lines)
+
+
+def _lived_with(cited: Citation, facts: Facts) -> bool:
+    """Tell whether a line, or the exception of its traceback, is one of many that the run lived with."""
+    episode = next((e for e in facts.episodes if cited.file == "job.log" and e.first <= cited.line <= e.last), None)
+    if episode is not None:
+        return exception_lived_with(episode, facts)
+    return cited.file == "job.log" and lived_with(cited.line, facts)
 
 
 def _in_traceback(cited: Citation, facts: Facts) -> bool:

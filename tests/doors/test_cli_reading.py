@@ -218,3 +218,24 @@ def test_shown_settings_can_be_read_again(cli: Run, home: Path) -> None:
     again = home / "again.toml"
     again.write_text(cli("--config", config, "config", "show", "--manual").out)
     assert "command_timeout_s = 7.5" in cli("--config", again, "config", "show").out
+
+
+@pytest.mark.parametrize(
+    ("files", "given", "name"),
+    [
+        (("run-7.out",), "run-7.out", "{home}/run-7.out"),
+        (("one/train.err",), "one", "train.err"),
+        (("two/job.log",), "two", "job.log"),
+        (("both/a.out", "both/a.err"), "both", "a.out"),
+    ],
+)
+def test_a_diagnosis_names_the_log_as_people_know_it(cli: Run, home: Path, files: tuple[str, ...], given: str, name: str) -> None:
+    for number, file in enumerate(files):
+        path = home / file
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("epoch 1\n" if number else "epoch 1\nKeyError: 'labels'\nTraceback ends here: exit code 1\n")
+    said = cli("diagnose", "--json", home / given)
+    [found] = said.objects
+    wanted = name.format(home=home)
+    assert {cited["file"] for cited in found["root_cause"]} == {wanted}
+    assert f"({wanted}:" in found["summary"]

@@ -75,9 +75,18 @@ def test_curves_that_fall_are_refused(tmp_path: Path, rule: str) -> None:
 def test_written_curves_are_read_again(tmp_path: Path) -> None:
     import tomllib
 
-    text = as_toml(((0.25, 0.5), (0.75, 0.875)), ((0.5, 0.25),), "two cases")
-    read = build(Curves, tomllib.loads(text), tmp_path / "calibration.toml")
-    assert read == Curves(1, "two cases", ((0.25, 0.5), (0.75, 0.875)), ((0.5, 0.25),))
+    table = Curves(1, "two cases", ((0.25, 0.5), (0.75, 0.875)), ((0.5, 0.25),), well=((0.5, 0.75),), well_made_from="one case")
+    assert build(Curves, tomllib.loads(as_toml(table)), tmp_path / "calibration.toml") == table
+
+
+def test_a_good_end_has_a_curve_of_its_own(tmp_path: Path, knowledge: Knowledge) -> None:
+    log = tmp_path / "job.log"
+    log.write_text("".join(f"epoch {number}/30 loss 1.{number}\n" for number in range(1, 31)))
+    raw = diagnose(Case.from_path(log), replace(knowledge, curves=None))
+    table = Curves(1, "a test", ((0.0, 0.33), (1.0, 0.33)), (), well=((0.0, 0.9), (1.0, 0.9)))
+    assert raw.reason == "no_failure"
+    assert calibrated(raw, table).confidence == 0.9
+    assert calibrated(raw, replace(table, well=())).confidence == 0.33
 
 
 def test_only_what_the_rules_said_is_calibrated(tmp_path: Path, knowledge: Knowledge) -> None:

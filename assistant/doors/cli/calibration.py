@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -42,7 +43,7 @@ def calibration(
     comes from curves that were fitted on the other four fifths of the cases. For each tenth of confidence: cases, mean confidence,
     share right; then the mean distance between the two (ECE) and the Brier score.
     """
-    from assistant.diagnose.calibration import fitted
+    from assistant.diagnose.calibration import curves, fitted
     from assistant.diagnose.knowledge import Knowledge
     from assistant.diagnose.labels import read_labels
     from assistant.diagnose.reliability import as_toml, guesses, held_out, reliability, verdicts
@@ -60,7 +61,9 @@ def calibration(
         _show(name, reliability(seen_of), as_json=as_json)
     if write is not None:
         made_from = f"{len(labels)} cases of {', '.join(folder.name for folder in folders)}; wordings hidden: {not seen}".lower()
-        write.write_text(as_toml(fitted(rule), fitted(ranker), made_from, fitted(encoder)), encoding="utf-8")
+        kept = curves(door_of(context).site)  # how sure a good end is has a curve of its own, of raw logs
+        made = replace(kept, made_from=made_from, rule=fitted(rule), ranker=fitted(ranker), encoder=fitted(encoder))
+        write.write_text(as_toml(made), encoding="utf-8")
 
 
 def _encoder(knowledge: Knowledge, labels: Sequence[Label]) -> list[tuple[float, bool]]:

@@ -17,6 +17,7 @@ from assistant.doors.cli.output import narrate, print_json, print_line, print_pa
 from assistant.errors import InputError, Unavailable
 
 if TYPE_CHECKING:
+    from assistant.diagnose.case import Case
     from assistant.diagnose.facts import Facts
     from assistant.diagnose.knowledge import Knowledge
     from assistant.records import Citation, Diagnosis, Recall
@@ -67,7 +68,8 @@ def diagnose(
     unread = 0
     for number, path in enumerate(paths):
         try:
-            found = judge(_facts(path, knowledge), knowledge, opinions)
+            facts = _facts(path, knowledge)
+            found = by_given_name(judge(facts, knowledge, opinions), path, facts.case)
         except (InputError, Unavailable) as error:
             narrate(f"nightshift: error: {error}")
             unread += 1
@@ -92,6 +94,23 @@ def _facts(path: Path, knowledge: Knowledge) -> Facts:
         return gather(Case.from_path(path), knowledge)
     case = within(LOOK_S, partial(Case.from_path, path), str(path))
     return within(READ_S, partial(gather, case, knowledge), str(path))
+
+
+def by_given_name(found: Diagnosis, path: Path, case: Case) -> Diagnosis:
+    """Return the diagnosis with the lines of the job's log given by the name that people know it by.
+
+    That is of a file its path as given, of `-` `stdin`, of a folder the name of the log in it.
+    """
+    from assistant.diagnose.parts import MAIN, placed
+
+    main = case.job_log or (case.logs[0].path if case.logs else None)
+    if str(path) == "-":
+        name = "stdin"
+    elif main is None:
+        name = MAIN
+    else:
+        name = str(path) if main == path else main.name
+    return placed(found, lambda line: (name, line)) if name != MAIN else found
 
 
 def as_object(path: str, found: Diagnosis) -> Mapping[str, Any]:
