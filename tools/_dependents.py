@@ -58,6 +58,25 @@ def move_dependents(context: Context, old: str, new: str) -> DependentMoves:
     return DependentMoves(tuple(moved), tuple(left))
 
 
+def dependents_left(context: Context, old: str, new: str) -> DependentMoves:
+    """Return what an interrupted restart may have left behind: jobs that wait for the old one, with what would move each."""
+    scheduler = context.scheduler
+    if not isinstance(scheduler, Dependents):
+        return DependentMoves((), ())
+    try:
+        waiting = scheduler.dependents(old)
+    except Unavailable as error:
+        return DependentMoves((), (f"whether other jobs wait for {old} is not known: {error}",))
+    return DependentMoves(
+        (),
+        tuple(
+            f"job {one.id} of {one.user} still waits for {old}, which failed, and not for {new}: "
+            + "; ".join(scheduler.command_lines("move_dependent", one.id, old, new))
+            for one in waiting
+        ),
+    )
+
+
 def dependent_lines(context: Context, old: str, new: str) -> tuple[str, ...]:
     """Return the commands that let pending jobs wait for a restart."""
     scheduler = context.scheduler

@@ -33,7 +33,7 @@ from assistant.recover.resume_means import ResumeWay
 from assistant.recover.resume_plan import resume_plan
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
-from assistant.tools._dependents import move_dependents
+from assistant.tools._dependents import dependents_left, move_dependents
 from assistant.tools._meant import is_of_run, must_be_decided_here, must_be_ours_to_restart, must_look_again
 from assistant.tools._suspects import away_from_suspects, without_nodes
 from assistant.tools.checkpoints import choose_checkpoint, resume_of, search_of
@@ -139,6 +139,8 @@ def resubmitted(context: Context, tag: str, job: str, **_: Any) -> dict[str, Any
         spec = submitted.spec if submitted.spec is not None else JobSpec(submitted.name, "", comment=submitted.comment)
         answer = _answer(submitted.id, spec, f"found again by {tag}")
         # without its variables it cannot be told what it was to go on from; the arguments of the call may
+        # it was interrupted before or after it moved those that wait: a look changes nothing, so people are told of them
+        answer = dependents_left(context, job, submitted.id).added_to(answer)
         return answer if submitted.spec is not None else {**answer, "checkpoint": None}
     return None
 

@@ -168,6 +168,19 @@ def test_after_a_crash_the_resubmission_is_found_by_its_tag(world: World) -> Non
     assert find(world.context, "nightshift:teststore:3:1", **arguments) is None
 
 
+def test_after_a_crash_people_hear_of_jobs_that_still_wait_for_the_old_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    resubmit_job(world.context, world.job)  # and then it was killed, before it moved what waits
+    waiting = replace(world.cluster.job(world.job), id="91", user="ada")
+    for name, answer in {"dependents": [waiting], "lost_dependents": []}.items():
+        monkeypatch.setattr(world.cluster, name, lambda _job, answer=answer: answer, raising=False)
+    monkeypatch.setattr(world.cluster, "move_dependent", pytest.fail, raising=False)
+    assert resubmit_job.find is not None
+    found = resubmit_job.find(world.context, TAG, **resubmit_job.checked({"job": world.job}))
+    (sentence,) = found["left_behind"]
+    assert sentence.startswith(f"job 91 of ada still waits for {world.job}, which failed, and not for {found['job']}: ")
+    assert sentence in found["note"]
+
+
 def test_the_preview_names_the_checkpoint_and_changes_nothing(world: World) -> None:
     show = resubmit_job.show
     assert show is not None
