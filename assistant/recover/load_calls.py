@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from assistant.recover.checkpoints.layout import could_be_checkpoint
 from assistant.recover.shell_words import UNRESOLVED
-from assistant.recover.trainer_source import UNKNOWN, SourceCall, TrainerSource
+from assistant.recover.trainer_source import UNKNOWN, SourceCall, TrainerSource, syntax_tree
 
 SAVED_NAMES = re.compile(
     r"ckpt|check_?point|step|iter|epoch|save|resume|latest|last|snapshot|state|get_last|\bout|model_\*|\.ckpt\b", re.IGNORECASE
@@ -46,7 +46,7 @@ def enclosing_functions(source: TrainerSource, line: int) -> list[tuple[str, fro
     """Return the functions that a line stands in, outermost first, each with the names of its parameters."""
     functions = [
         node
-        for node in ast.walk(ast.parse(source.text))
+        for node in ast.walk(syntax_tree(source.text))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.lineno <= line <= (node.end_lineno or node.lineno)
     ]
     parameters = [[*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs] for node in functions]

@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 from assistant.records import Job
 from assistant.recover.job_program import CONFIGS, FileReader, JobProgram, programs_of
 from assistant.recover.joblog import log_lines
-from assistant.recover.trainer_source import TrainerSource, dotted
+from assistant.recover.trainer_source import UNPARSED, TrainerSource, dotted, syntax_tree
 from assistant.schedulers.slurm_spec import OF_SYSTEM, environment_doubt
 
 __all__ = ["lost_variables", "repeat_problem", "variables_in_config", "variables_in_source"]
@@ -93,8 +93,8 @@ def _is_usual(name: str) -> bool:
 def variables_in_source(source: TrainerSource) -> list[str]:
     """Return the variables that a program's text reads from its environment and does not set itself, in their order."""
     try:
-        tree = ast.parse(source.text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = syntax_tree(source.text)
+    except UNPARSED:
         return []
     read: dict[str, None] = {}
     for node in ast.walk(tree):

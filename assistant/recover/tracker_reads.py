@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from assistant.recover.trainer_source import TrainerSource, dotted
+from assistant.recover.trainer_source import UNPARSED, TrainerSource, dotted, syntax_tree
 
 TRACKER_NAME = re.compile(
     r"(?:^|/)(?:latest_checkpointed_iteration(?:\.txt)?|latest(?:\.txt|_step(?:\.txt)?)?|last_checkpoint(?:\.txt)?|checkpoint\.meta\.json)$"
@@ -29,8 +29,8 @@ def reads_tracker(source: TrainerSource) -> bool:
     if not source.parsed or not HINT.search(source.text):
         return False
     try:
-        return _Flow(ast.parse(source.text)).reads()
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return _Flow(syntax_tree(source.text)).reads()
+    except UNPARSED:
         return False
 
 

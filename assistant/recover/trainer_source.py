@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -141,6 +142,25 @@ class TrainerSource:
         return (call for call in self.calls if call.method in methods)
 
 
+UNPARSED = (SyntaxError, ValueError, RecursionError, MemoryError, SystemError)
+"""What `syntax_tree` raises of a text that is no program that can be read."""
+_PARSING = threading.Lock()
+
+
+def syntax_tree(text: str) -> ast.Module:
+    """Return the syntax tree of a program; one thread at a time, and nothing is printed about the text.
+
+    CPython counts the depth of a tree in one place for all threads: two that parse at once get a SystemError
+    (https://github.com/python/cpython/issues/106905), and `warnings` are of the whole process, too.
+
+    Raises:
+        One of UNPARSED: It is no program, or too deep.
+    """
+    with _PARSING, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(text)
+
+
 def parse_source(
     text: str, *, path: str, arguments: Sequence[str] = (), environment: Mapping[str, str] | None = None
 ) -> TrainerSource:
@@ -149,10 +169,8 @@ def parse_source(
     if len(text) > MOST_SOURCE_BYTES:
         return source
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = syntax_tree(text)
+    except UNPARSED:
         return source
     source.parsed = True
     try:

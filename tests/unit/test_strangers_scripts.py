@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import assistant
 from assistant.records import Checkpoint, Job, JobSpec, JobState
 from assistant.recover.batch_script import launches_of
 from assistant.recover.checkpoints.inventory import inventory
@@ -171,3 +172,9 @@ TRACKERS: list[dict[str, Any]] = tomllib.loads((FOLDER / "tracker_reads.toml").r
 @pytest.mark.parametrize("case", TRACKERS, ids=lambda case: case["name"])
 def test_only_a_file_that_is_read_is_a_tracker(case: dict[str, Any]) -> None:
     assert reads_tracker(parse_source(case["program"], path="/work/train.py")) is case["reads"]
+
+
+def test_programs_are_parsed_in_one_place_by_one_thread_at_a_time() -> None:
+    package = Path(assistant.__file__).parent
+    parses = [path.name for path in package.rglob("*.py") if "ast.parse(" in path.read_text(encoding="utf-8")]
+    assert sorted(parses) == ["manual.py", "trainer_source.py"]  # manual.py reads our own settings, for a page
