@@ -32,6 +32,7 @@ from assistant.diagnose.reasoning import ENDINGS, EXTERNAL, symptomatic
 from assistant.diagnose.rivals import in_proportion, rivals
 from assistant.diagnose.survival import (
     LOOK_AHEAD,
+    PYTHON_WARNING,
     SURVIVED_STEPS,
     exception_lived_with,
     lived_through,
@@ -217,7 +218,8 @@ def _left_behind(cited: Citation, facts: Facts) -> bool:
     if episode is not None:  # behind an exception that nobody caught much may stand that only tears down
         long_after = not episode.stream and facts.lines_total - episode.last >= LOOK_AHEAD
         return long_after or lived_through(episode, facts)
-    return facts.lines_total - cited.line >= OUTLIVED_LINES or work_went_on(cited.line, facts)
+    warned = PYTHON_WARNING.match(cited.text) is not None and cited.line < facts.lines_total
+    return warned or facts.lines_total - cited.line >= OUTLIVED_LINES or work_went_on(cited.line, facts)
 
 
 def _guess_outlived(guess: Diagnosis, found: Diagnosis, outcome: Outcome, facts: Facts) -> bool:
