@@ -165,10 +165,13 @@ def _says_enough(found: Diagnosis, facts: Facts) -> bool:
 
 
 def _outlived(rival: Rival, facts: Facts) -> bool:
-    """Tell whether the run lived with the line that speaks for a rival, or the line has no word of trouble."""
+    """Tell whether the run lived with the line that speaks for a rival, or the line is an earlier run's or has no word of trouble."""
     match = re.search(r"\bjob\.log:(\d{1,12}): ", rival.speaks_for)
     line = facts.line(int(match[1])) if match is not None else None
-    return line is not None and (not tells_failure(line.text) or _left_behind(Citation("job.log", line.number, "", ""), facts))
+    if line is None:
+        return False
+    cited = Citation("job.log", line.number, line.text, "")
+    return not tells_failure(line.text) or facts.before_leg(line.number) or _left_behind(cited, facts)
 
 
 def _vetoed(found: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Knowledge) -> Diagnosis:
