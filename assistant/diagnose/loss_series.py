@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
+from typing import NamedTuple
 
+from assistant.diagnose.counters import Rising
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.runs import KEY_LENGTH
 from assistant.logs.lines import Line
 from assistant.logs.spikes import MIN_POINTS, Spike, find_spike
 from assistant.records import MetricPoint
 
-READ_LENGTH, KEYED = 400, 160
+READ_LENGTH, KEYED, MOST_NAME = 400, 160, 80
 FEWEST_ROWS, FEWEST_FINITE, FEWEST_LOST = 6, 3, 2
 FEWEST_UNNAMED, FEWEST_LOST_UNNAMED = 8, 4
 """Rows with a number and then without, of a column that nothing names."""
@@ -29,20 +32,44 @@ FALLEN = 0.9
 """Of the first level, what the last one is at most where an unnamed column fell."""
 RISEN = 1.5
 """Times its level that a loss of an unknown form must reach; learning-rate restarts and new data raise it by less."""
+SWEPT = 10
+"""Times its median that a learning rate ends at where it is only tried out."""
 STEADY = 0.9
 """Share of the pairs of rows between which a step must not fall: it may start again with each fold of a run."""
-_LOST = re.compile(r"(?<![\w.])[-+]?(?:nan|inf(?:inity)?)(?![\w.]*\w)", re.IGNORECASE)
-_NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,15}(?:\.\d{0,20})?(?:[eE][-+]?\d{1,3})?|(?i:nan|inf(?:inity)?))(?![\w.]*\w|%)")
-_STAMP = re.compile(r"\d{1,4}[-/]\d{1,2}[-/]\d{1,4}(?:[T ]+\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?)?|\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?")
-_BLANKS = re.compile(r"\s+")
-_NAME = re.compile(r"([A-Za-z][\w./@ -]{0,40}?)[\s\"'()]{0,6}(?:[:=|]|->)?\s{0,10}[\"'\[(]?(?:tensor\()?$")
-_LOSS = re.compile(r"loss|\bnll\b|\bcost\b|objective|\belbo\b|cross.?entropy|perplexity|\bppl\b", re.IGNORECASE)
-_PLAIN_LOSS = re.compile(r"^(?:.*[ ._/-])?(?:(?:train|training|trn|total|lm|mean|avg|average|running|epoch|batch) ?[ _/-]?)?loss$", re.IGNORECASE)
+_NO_NUMBER = r"(?i:nan|inf(?:inity)?)"
+_LOST = re.compile(rf"(?<![\w.])[-+]?{_NO_NUMBER}(?![\w.]*\w)")
+_NUMBER = re.compile(rf"(?<![\w.])[-+]?(?:\d{{1,15}}(?:\.\d{{0,20}})?(?:[eE][-+]?\d{{1,3}})?|{_NO_NUMBER})(?![\w.]*\w|%)")
+_CLOCK = r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?"
+_STAMP = re.compile(rf"\d{{1,4}}[-/]\d{{1,2}}[-/]\d{{1,4}}(?:[T ]+{_CLOCK})?|{_CLOCK}")
+_UNITS = re.compile(r"[\s\d.]+")
+"""Blanks, and the digits of what is no number: `3.1s`, `40%`."""
+_WORD = re.compile(r"[A-Za-z]")
+_SEPARATOR = re.compile(r"[,;|\t]|\s{2,}")
+_LOSS = re.compile(r"loss|\b(?:nll|cost|xent|ce|elbo|ppl)\b|objective|cross.?entropy|perplexity", re.IGNORECASE)
+_IN_FORM = re.compile(r"xent|cost|nll|entropy|objective|perplexity|ppl|(?<![a-z])ce(?![a-z])", re.IGNORECASE)
+"""The same in the form of a counter, whose words run together."""
+_PLAIN_LOSS = re.compile(
+    r"^(?:.*[ ._/-])?(?:(?:train|training|trn|total|lm|mean|avg|average|running|epoch|batch) ?[ _/-]?)?"
+    r"(?:loss|xent|ce|nll|cross.?entropy)$",
+    re.IGNORECASE,
+)
+_RATE = re.compile(r"\b(?:lr|rate)\b|learning", re.IGNORECASE)
 _HELD_OUT = re.compile(r"val|eval|test|dev\b|held|best|min\b|lowest|previous|last", re.IGNORECASE)
 _MAY_RISE = re.compile(
     r"reward|return|episode|policy|critic|actor|discrim|generator|\b[dg]_?(?:loss|fake|real)|adversar|\bgan\b|elbo|entropy|likelihood",
     re.IGNORECASE,
 )
+
+
+class _Table(NamedTuple):
+    """The numbers of rows of one form."""
+
+    lines: list[int]
+    text: str
+    """Of the first row, without times."""
+    names: list[str]
+    """What stands before the number of each column."""
+    columns: list[list[float]]
 
 
 def spike_in_series(facts: Facts, first: int) -> Spike | None:
@@ -53,24 +80,32 @@ def spike_in_series(facts: Facts, first: int) -> Spike | None:
         first: Line from which on the last leg runs.
     """
     lines = [line for line in facts.lines[-MOST_ROWS:] if line.number >= first]
-    spikes = [spike for rows in _series(lines) if (spike := _spike(rows, facts)) is not None]
+    if not lines:
+        return None
+    spikes = [spike for rows in _series(lines, facts.progress.counters) if (spike := _spike(rows, facts)) is not None]
     return min(spikes, key=lambda spike: spike.line, default=None)
 
 
-def _series(lines: Sequence[Line]) -> list[list[Line]]:
+def _series(lines: Sequence[Line], counters: Sequence[Rising]) -> list[list[Line]]:
     """Return the rows of every form that names a loss, or in which a number was lost."""
-    lost = {line.number for line in lines if _may_be_lost(line.text) and _LOST.search(line.text[:READ_LENGTH])}
-    named = {line.number for line in lines if "oss" in line.text or "OSS" in line.text}
-    if not lost and len(named) < MIN_POINTS:
+    first = lines[0].number
+    without_number = {line.number for line in lines if _may_be_lost(line.text) and _LOST.search(line.text[:READ_LENGTH])}
+    with_loss = {line.number for line in lines if "oss" in line.text or "OSS" in line.text}
+    of_counters = (counter.lines for counter in counters if _IN_FORM.search(counter.form))
+    with_loss.update(number for numbers in of_counters for number in numbers if number >= first)
+    if not without_number and len(with_loss) < MIN_POINTS:
         return []
     forms: dict[str, list[Line]] = {}
-    wanted = [line for line in lines if lost or line.number in named]
-    for line in wanted:
-        form = _BLANKS.sub(" ", _NUMBER.sub("#", line.text[:KEYED]))[:KEY_LENGTH]
-        if "#" in form:
+    for line in lines:
+        if without_number or line.number in with_loss:
+            form = _UNITS.sub("", _NUMBER.sub("#", line.text[:KEYED]))[:KEY_LENGTH]
             forms.setdefault(form, []).append(line)
-    told = lost | named
-    return [group for group in forms.values() if len(group) >= FEWEST_ROWS and any(line.number in told for line in group)]
+    telling = without_number | with_loss
+    return [
+        rows
+        for form, rows in forms.items()
+        if "#" in form and len(rows) >= FEWEST_ROWS and any(row.number in telling for row in rows)
+    ]
 
 
 def _may_be_lost(text: str) -> bool:
@@ -78,35 +113,54 @@ def _may_be_lost(text: str) -> bool:
 
 
 def _spike(rows: Sequence[Line], facts: Facts) -> Spike | None:
-    texts = [_STAMP.sub(" ", row.text[:READ_LENGTH]) for row in rows]
-    found = [list(_NUMBER.finditer(text)) for text in texts]
-    width = max(set(map(len, found)), key=list(map(len, found)).count)
-    kept = [(row, text, numbers) for row, text, numbers in zip(rows, texts, found, strict=True) if len(numbers) == width]
-    if len(kept) < FEWEST_ROWS or facts.progress.after(kept[-1][0].number) > FEWEST_LOST or not width:
+    table = _table(rows)
+    if table is None or facts.progress.after(table.lines[-1]) > FEWEST_LOST:
         return None
-    columns = [[float(numbers[at][0]) for _, _, numbers in kept] for at in range(width)]
-    names = [_name(kept[0][1], kept[0][2][at]) for at in range(width)]
-    steps = next((column for column in columns if _steady(column)), None)
-    for name, column in zip(names, columns, strict=True):
+    steps = next((column for column in table.columns if _steady(column)), None)
+    rate_search = any(_RATE.search(name) and _swept(column) for name, column in zip(table.names, table.columns, strict=True))
+    for name, column in zip(table.names, table.columns, strict=True):
         if column is steps or _HELD_OUT.search(name):
             continue
         points = [
             # what counts may be epochs: nothing that could be compared with the step of a checkpoint
-            MetricPoint(int(steps[at]) if steps else at + 1, value, None, kept[at][0].number, counted=True)
+            MetricPoint(int(steps[at]) if steps else at + 1, value, None, table.lines[at], counted=True)
             for at, value in enumerate(column)
         ]
         spike = _lost(name, column, points, counts=steps is not None)
-        spike = spike or (_risen(name, kept[0][1], points) if steps else None)
+        if spike is None and steps is not None and not rate_search:
+            spike = _risen(name, table.text, points)
         if spike is not None:
             return spike
     return None
 
 
+def _table(rows: Sequence[Line]) -> _Table | None:
+    """Return the numbers of rows of one form; None where too few have equally many."""
+    texts = [_STAMP.sub(" ", row.text[:READ_LENGTH]) for row in rows]
+    numbers = [list(_NUMBER.finditer(text)) for text in texts]
+    width = Counter(map(len, numbers)).most_common(1)[0][0]
+    places = [at for at, matches in enumerate(numbers) if len(matches) == width]
+    if len(places) < FEWEST_ROWS or not width:
+        return None
+    text, matches = texts[places[0]], numbers[places[0]]
+    return _Table(
+        [rows[at].number for at in places],
+        text,
+        [_name(text, match) for match in matches],
+        [[float(numbers[at][column][0]) for at in places] for column in range(width)],
+    )
+
+
 def _name(text: str, number: re.Match[str]) -> str:
     """Return the words right before a number; empty where there are none."""
-    begin = number.start()
-    match = _NAME.search(text[max(0, begin - 60) : begin])
-    return match[1].strip() if match else ""
+    before = _NUMBER.sub("#", text[: number.start()]).rpartition("#")[2]
+    parts = [part for part in _SEPARATOR.split(before[-MOST_NAME:]) if _WORD.search(part)]
+    return parts[-1].replace("tensor(", "").strip(" :=|>-\"'[](){}") if parts else ""
+
+
+def _swept(rates: Sequence[float]) -> bool:
+    """Tell whether a learning rate is raised to the end by factors, as a search for the best one does; a warm-up adds."""
+    return max(rates) == rates[-1] > SWEPT * median(rates)
 
 
 def _steady(column: Sequence[float]) -> bool:
@@ -124,7 +178,8 @@ def _lost(name: str, column: Sequence[float], points: Sequence[MetricPoint], *, 
     if math.isfinite(column[-1]) or len(finite) < FEWEST_FINITE or bad < FEWEST_LOST:
         return None
     unnamed = not name and counts and len(finite) >= FEWEST_UNNAMED and bad >= FEWEST_LOST_UNNAMED and _fell(finite)
-    return find_spike(points) if _LOSS.search(name) or unnamed else None
+    spike = find_spike(points) if _LOSS.search(name) or unnamed else None
+    return spike if spike is not None and math.isnan(spike.height) else None
 
 
 def _fell(values: Sequence[float]) -> bool:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from itertools import pairwise
 
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding
@@ -25,10 +24,10 @@ DAILY_AFTER, RECURRING_AFTER = 3, 20
 LOGGED_AFTER = 2
 """Ordinary lines behind an exception that the program itself wrote down."""
 FEWEST_SCORES = 3
-AROUND, MOST_DRAWN = 10, 20_000
+AROUND, MOST_DRAWN = 20, 20_000
 """Lines beside an exception, and characters of each, in which the bars are looked at."""
-FEWEST_FALLS, BEGUN = 4, 2
-"""Bars that stand lower than the one before them and have begun, which show several programs."""
+MOST_WRITERS, FEWEST_IN_TURN = 16, 8
+"""Programs whose bars may stand in turn, and bars that go on from one before the last, which show several."""
 _DRAWN = re.compile(r"(?<!\d)\d{1,3}%\|[^|\r]{0,200}\| {0,8}(\d{1,15})/(\d{1,15}) \[")
 _WHOLE_WORK = re.compile(
     r"\b(?:train\w*|run|job|main|experiment|script|program|benchmark|pipeline|workflow|process|worker|rank)\b.{0,30}\b(?:fail|error|crash|abort)",
@@ -53,6 +52,11 @@ def weigh_place(finding: Finding, facts: Facts) -> None:
     """Lower what was survived: training went on, or the same rank did."""
     later = facts.later_steps(finding.line)
     if finding.reason in ENDINGS:
+        quoted = finding.episode or _quoted_by(finding, facts)
+        if finding.reason == "loss_spike" and quoted is not None and lived_through(quoted, facts):
+            finding.factor *= 0.15
+            finding.note, finding.survived = "the program caught it and went on", True
+            return
         # a notice comes minutes ahead, and whoever watches prints between the steps
         interrupted = finding.reason == "cancelled" and "Interrupt" in finding.text
         if interrupted and _only_others_speak(finding, facts):
@@ -63,7 +67,9 @@ def weigh_place(finding: Finding, facts: Facts) -> None:
     if facts.before_leg(finding.line):
         finding.factor, finding.note = finding.factor * 0.1, "an earlier attempt in the same log"
         return
-    if later >= SURVIVED_STEPS and not _one_of_several(finding, facts):
+    if _one_of_several(finding, facts):
+        return
+    if later >= SURVIVED_STEPS:
         finding.factor *= 0.15 if not (finding.blames and finding.reason in HARDWARE) else 0.5
         finding.note, finding.survived = f"training went on for {later} steps after it", True
         return
@@ -85,7 +91,7 @@ def weigh_place(finding: Finding, facts: Facts) -> None:
     elif factor := _went_on(finding, facts):
         finding.factor *= factor
         finding.note, finding.survived = "the same process went on after it", True
-    elif reported_after(finding.line, facts) and episode is None and not finding.blames:
+    elif episode is None and not finding.blames and finding.reason not in HARDWARE and reported_after(finding.line, facts):
         finding.factor *= 0.25
         finding.note, finding.survived = "the program reported its results after it", True
     elif episode is None and _QUOTED.search(finding.text) and not finding.orphan:
@@ -196,7 +202,7 @@ def reported_after(line: int, facts: Facts) -> bool:
 def _one_of_several(finding: Finding, facts: Facts) -> bool:
     """Tell whether an exception that nobody caught is of one of several programs that draw into one log: bars prove only theirs.
 
-    Their bars of the same total stand at several places in turn; that of one program goes up, or back to its begin.
+    Their bars go on by one in turn; that of one program goes on from the place that it had last.
     """
     episode = finding.episode
     if episode is None or episode.kind is not Kind.MAIN or finding.stream:
@@ -206,8 +212,12 @@ def _one_of_several(finding: Finding, facts: Facts) -> bool:
         return False
     around = facts.between(episode.first - AROUND, episode.last + AROUND)
     places = [(int(of), int(at)) for entry in around for at, of in _DRAWN.findall(entry.text[:MOST_DRAWN])]
-    falls = [total for (total, at), (later_total, later) in pairwise(places) if total == later_total and BEGUN < later < at]
-    return len(falls) >= FEWEST_FALLS
+    in_turn = [
+        place
+        for at, (total, place) in enumerate(places)
+        if (total, place - 1) in places[max(0, at - MOST_WRITERS) : max(0, at - 1)] and places[at - 1] != (total, place - 1)
+    ]
+    return len(in_turn) >= FEWEST_IN_TURN
 
 
 def work_went_on(line: int, facts: Facts) -> bool:

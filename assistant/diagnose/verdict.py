@@ -165,7 +165,7 @@ def _says_enough(found: Diagnosis, facts: Facts) -> bool:
 
 
 def _outlived(rival: Rival, facts: Facts) -> bool:
-    """Tell whether the run lived with the line that speaks for a rival, or the line is an earlier run's or has no word of trouble."""
+    """Tell whether the run lived with a rival's line, or that is an earlier run's or has no word of trouble."""
     match = re.search(r"\bjob\.log:(\d{1,12}): ", rival.speaks_for)
     line = facts.line(int(match[1])) if match is not None else None
     if line is None:
