@@ -27,7 +27,9 @@ READ_LENGTH, KEYED, MOST_NAME = 400, 160, 80
 FEWEST_ROWS, FEWEST_FINITE, FEWEST_LOST = 6, 3, 2
 FEWEST_UNNAMED, FEWEST_LOST_UNNAMED = 8, 4
 """Rows with a number and then without, of a column that nothing names."""
-MOST_ROWS = 100_000
+AT_END = 2000
+"""Rows at the end of a series that are all read, and about so many of those before."""
+MOST_ROWS = 250_000
 FALLEN = 0.9
 """Of the first level, what the last one is at most where an unnamed column fell."""
 RISEN = 1.5
@@ -41,8 +43,8 @@ _LOST = re.compile(rf"(?<![\w.])[-+]?{_NO_NUMBER}(?![\w.]*\w)")
 _NUMBER = re.compile(rf"(?<![\w.])[-+]?(?:\d{{1,15}}(?:\.\d{{0,20}})?(?:[eE][-+]?\d{{1,3}})?|{_NO_NUMBER})(?![\w.]*\w|%)")
 _CLOCK = r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?"
 _STAMP = re.compile(rf"\d{{1,4}}[-/]\d{{1,2}}[-/]\d{{1,4}}(?:[T ]+{_CLOCK})?|{_CLOCK}")
-_UNITS = re.compile(r"[\s\d.]+")
-"""Blanks, and the digits of what is no number: `3.1s`, `40%`."""
+_NO_WORDS = {ord(character): None for character in "0123456789.+- \t"}
+"""What differs between rows of one form."""
 _WORD = re.compile(r"[A-Za-z]")
 _SEPARATOR = re.compile(r"[,;|\t]|\s{2,}")
 _LOSS = re.compile(r"loss|\b(?:nll|cost|xent|ce|elbo|ppl)\b|objective|cross.?entropy|perplexity", re.IGNORECASE)
@@ -98,14 +100,17 @@ def _series(lines: Sequence[Line], counters: Sequence[Rising]) -> list[list[Line
     forms: dict[str, list[Line]] = {}
     for line in lines:
         if without_number or line.number in with_loss:
-            form = _UNITS.sub("", _NUMBER.sub("#", line.text[:KEYED]))[:KEY_LENGTH]
-            forms.setdefault(form, []).append(line)
+            text = line.text[:KEYED]
+            words = (_LOST.sub("", text) if line.number in without_number else text).translate(_NO_WORDS)[:KEY_LENGTH]
+            forms.setdefault(words, []).append(line)
     telling = without_number | with_loss
-    return [
-        rows
-        for form, rows in forms.items()
-        if "#" in form and len(rows) >= FEWEST_ROWS and any(row.number in telling for row in rows)
-    ]
+    return [rows for rows in forms.values() if len(rows) >= FEWEST_ROWS and any(row.number in telling for row in rows)]
+
+
+def _thinned(rows: Sequence[Line]) -> Sequence[Line]:
+    """Return the last rows, and of those before as many at equal distances."""
+    before = rows[:-AT_END]
+    return [*before[:: max(1, len(before) // AT_END)], *rows[-AT_END:]]
 
 
 def _may_be_lost(text: str) -> bool:
@@ -113,7 +118,7 @@ def _may_be_lost(text: str) -> bool:
 
 
 def _spike(rows: Sequence[Line], facts: Facts) -> Spike | None:
-    table = _table(rows)
+    table = _table(_thinned(rows))
     if table is None or facts.progress.after(table.lines[-1]) > FEWEST_LOST:
         return None
     steps = next((column for column in table.columns if _steady(column)), None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from itertools import pairwise
 
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding
@@ -28,6 +29,8 @@ AROUND, MOST_DRAWN = 20, 20_000
 """Lines beside an exception, and characters of each, in which the bars are looked at."""
 MOST_WRITERS, FEWEST_IN_TURN = 16, 8
 """Programs whose bars may stand in turn, and bars that go on from one before the last, which show several."""
+FEWEST_FALLS, FEWEST_OF_BAR, BEGINNING = 3, 20, 4
+"""Bars that stand lower than the one before them, of so many items at least, and not in their first part."""
 _DRAWN = re.compile(r"(?<!\d)\d{1,3}%\|[^|\r]{0,200}\| {0,8}(\d{1,15})/(\d{1,15}) \[")
 _WHOLE_WORK = re.compile(
     r"\b(?:train\w*|run|job|main|experiment|script|program|benchmark|pipeline|workflow|process|worker|rank)\b.{0,30}\b(?:fail|error|crash|abort)",
@@ -38,6 +41,7 @@ _RESULTS = re.compile(
     r"|\b(?:saved|saving|wrote|written)\b.{0,40}\b(?:results?|metrics|summary|report|predictions|scores)\b",
     re.IGNORECASE,
 )
+_SAVE_WORDS = ("sav", "Sav", "writ", "Writ", "wrote", "Wrote", "stored")
 _SCORE = re.compile(r"\W{0,6}[A-Za-z][\w @./()-]{0,30}\s{0,20}[:=|]\s{0,20}-?\d{1,12}(?:\.\d{1,12})?\s?%?\W{0,3}$")
 _BAD_COUNT = re.compile(r"\W{0,6}(?:\w+ ){0,2}(?:failed|failures?|errors?)\b\D{0,20}[1-9]", re.IGNORECASE)
 NO_WORK = re.compile(
@@ -192,17 +196,18 @@ def reported_after(line: int, facts: Facts) -> bool:
     if own is None or _WHOLE_WORK.search(own.text) or _GRAVE.search(own.text):
         return False
     after = facts.between(line + 1, line + LOOK_AHEAD)
+    if not any(_RESULTS.search(entry.text) for entry in after if any(word in entry.text for word in _SAVE_WORDS)):
+        return False
     if any(_ends(entry.text) or _GRAVE.search(entry.text) or "Traceback" in entry.text for entry in after):
         return False
     scores = [entry for entry in after if _SCORE.match(entry.text)]
-    told = any(_RESULTS.search(entry.text) for entry in after)
-    return told and len(scores) >= FEWEST_SCORES and not any(_BAD_COUNT.match(entry.text) for entry in scores)
+    return len(scores) >= FEWEST_SCORES and not any(_BAD_COUNT.match(entry.text) for entry in scores)
 
 
 def _one_of_several(finding: Finding, facts: Facts) -> bool:
     """Tell whether an exception that nobody caught is of one of several programs that draw into one log: bars prove only theirs.
 
-    Their bars go on by one in turn; that of one program goes on from the place that it had last.
+    Their bars go on by one in turn, or fall back without beginning anew; that of one program goes on from where it was.
     """
     episode = finding.episode
     if episode is None or episode.kind is not Kind.MAIN or finding.stream:
@@ -217,7 +222,12 @@ def _one_of_several(finding: Finding, facts: Facts) -> bool:
         for at, (total, place) in enumerate(places)
         if (total, place - 1) in places[max(0, at - MOST_WRITERS) : max(0, at - 1)] and places[at - 1] != (total, place - 1)
     ]
-    return len(in_turn) >= FEWEST_IN_TURN
+    falls = [
+        total
+        for (total, place), (next_total, later) in pairwise(places)
+        if total == next_total >= FEWEST_OF_BAR and total / BEGINNING <= later < place
+    ]
+    return len(in_turn) >= FEWEST_IN_TURN or len(falls) >= FEWEST_FALLS
 
 
 def work_went_on(line: int, facts: Facts) -> bool:
