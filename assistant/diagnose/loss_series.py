@@ -32,8 +32,8 @@ AT_END = 2000
 MOST_ROWS = 250_000
 FALLEN = 0.9
 """Of the first level, what the last one is at most where an unnamed column fell."""
-RISEN = 1.5
-"""Times its level that a loss of an unknown form must reach; learning-rate restarts and new data raise it by less."""
+RISEN, FEWEST_RISEN = 2.0, 10
+"""Times its level that a loss of an unknown form must reach, and rows that stay there: new data raises it by less."""
 SWEPT = 10
 """Times its median that a learning rate ends at where it is only tried out."""
 STEADY = 0.9
@@ -198,5 +198,8 @@ def _risen(name: str, text: str, points: Sequence[MetricPoint]) -> Spike | None:
     if not _PLAIN_LOSS.match(name) or _MAY_RISE.search(text):
         return None
     spike = find_spike(points)
-    risen = spike is not None and spike.level > 0 and not spike.height <= RISEN * spike.level
-    return spike if risen else None
+    if spike is None or spike.level <= 0 or spike.height <= RISEN * spike.level:
+        return None
+    losses = [point.loss for point in points if point.loss is not None]
+    fell = spike.level <= FALLEN * median(losses[:FEWEST_ROWS])
+    return spike if fell and sum(point.line >= spike.line for point in points) >= FEWEST_RISEN else None

@@ -81,8 +81,8 @@ def weigh_place(finding: Finding, facts: Facts) -> None:
     if _handled(finding, facts):
         finding.factor *= 0.25
         finding.note = "the program says that it goes on"
-    elif _LASTING.search(finding.text):
-        return  # a full disk stays full, whoever prints behind it
+    elif _stays_full(finding.text, episode.last if episode is not None else finding.line, facts):
+        return
     elif _shell_went_on(finding, facts):
         finding.factor *= 0.6
         finding.note, finding.survived = "the shell went on after it", True
@@ -230,6 +230,13 @@ def _one_of_several(finding: Finding, facts: Facts) -> bool:
     return len(in_turn) >= FEWEST_IN_TURN or len(falls) >= FEWEST_FALLS
 
 
+def _stays_full(text: str, line: int, facts: Facts) -> bool:
+    """Tell whether a disk is full and nothing was written since, whoever prints behind that."""
+    if not _LASTING.search(text):
+        return False
+    return not any(_WRITTEN.search(entry.text[-LOOK_AHEAD:]) for entry in facts.between(line + 1, facts.lines_total))
+
+
 def work_went_on(line: int, facts: Facts) -> bool:
     """Tell whether what the log printed over and over before a line goes on after it, with no word of an end.
 
@@ -238,7 +245,7 @@ def work_went_on(line: int, facts: Facts) -> bool:
     """
     own, after = facts.line(line), facts.between(line + 1, line + LOOK_AHEAD)
     # who writes a fatal line is gone, whoever prints behind it
-    if own is not None and (_FATAL.search(own.text) or _LASTING.search(own.text)):
+    if own is not None and (_FATAL.search(own.text) or _stays_full(own.text, line, facts)):
         return False
     if any(_ends(entry.text) or _GRAVE.search(entry.text) for entry in after):
         return False
@@ -330,6 +337,7 @@ _GRAVE = re.compile(r"\[[EF]\d{3,4} |\b[EF]\d{4} |terminate called|CRITICAL|FATA
 _FATAL = re.compile(r"^\W{0,3}F\d{4} \d{2}:\d{2}:|terminate called")
 """What glog and the C++ runtime print before they abort the process."""
 _LASTING = re.compile(r"No space left on device|Disk quota exceeded")
+_WRITTEN = re.compile(r"\b(?:sav(?:ed|ing)|wrote|written|stored|finished|completed?|done)\b", re.IGNORECASE)
 _LAUNCHER = re.compile(r"(?:srun|slurmstepd|mpirun|prterun|torchrun|-{5,}|={5,}|\*{5,}|Primary job|\[entrypoint)")
 _END_WORDS = (
     "ChildFailedError", "closing signal", "Killing subprocess", "exited with", "Exited with", "CANCELLED AT", "failed (exitcode",
