@@ -30,7 +30,7 @@ _STAMP = re.compile(
 _NO_WORK = re.compile(
     r"\b(?:pid|pids|process(?:es)?|subprocess|port|rank|ranks|thread|gpu|cuda|device|attempt|retry|retries|retrying|try|trial|line|seed"
     r"|error|errors|warning|warn|failed|exception|traceback|kill|killing|killed|signal|exit|exited|sleep|wait|waiting|route|shard|shards|NCCL)\b"
-    r"|File \"|Loading|Error",
+    r"|File \"|Loading|Error|\b0x[0-9a-f]{5}",
     re.IGNORECASE,
 )
 """Lines that count something else than work."""

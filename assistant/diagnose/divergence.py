@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from statistics import median
 
 from assistant.diagnose.facts import Facts
-from assistant.logs.spikes import Spike, find_spike
+from assistant.diagnose.loss_series import spike_in_series
+from assistant.logs.spikes import MIN_POINTS, Spike, find_spike
 from assistant.records import EventKind, MetricPoint
 
 SHOWN = 3
@@ -39,10 +40,16 @@ def spike_of(facts: Facts) -> Spike | None:
     points = [point for point in facts.points if facts.metric_file != "job.log" or point.line >= facts.progress.leg]
     measured, seen = find_spike(points), _seen_by_watch(facts, points)
     if measured is None or seen is None:
-        return measured or seen or _never_a_number(facts)
+        return measured or seen or _never_a_number(facts) or _of_unknown_form(facts, points)
     return (
         measured if measured.step <= seen.step else dataclasses.replace(measured, step=seen.step, line=seen.line, lines=seen.lines)
     )
+
+
+def _of_unknown_form(facts: Facts, points: Sequence[MetricPoint]) -> Spike | None:
+    """Return the spike of a loss that no known format reads; None where one that is known shows how training went."""
+    known = sum(point.loss is not None for point in points)
+    return spike_in_series(facts, max(facts.progress.leg, 1)) if known < MIN_POINTS else None
 
 
 def _never_a_number(facts: Facts) -> Spike | None:

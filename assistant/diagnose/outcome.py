@@ -10,12 +10,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.progress import ROUTINE
 from assistant.diagnose.runs import keyed_lines
-from assistant.diagnose.survival import PYTHON_WARNING, exception_lived_with, lived_through, logged_by_itself
+from assistant.diagnose.survival import (
+    NO_WORK,
+    PYTHON_WARNING,
+    exception_lived_with,
+    lived_through,
+    logged_by_itself,
+    reported_after,
+)
+from assistant.diagnose.times import stamp
 from assistant.diagnose.tracebacks import Episode, Kind
 from assistant.logs.lines import Line
 from assistant.records import Citation
@@ -32,6 +41,8 @@ LONG, LONG_HEAD, LONG_END = 480, 160, 240
 """Of a longer line, a text or a table that a program handles, only head and end may tell of its own failure."""
 OUTLIVED = 25
 """Ordinary lines behind the last word of failure that show that the run went on."""
+WORKED = timedelta(minutes=5)
+"""Between ordinary lines of a program that began behind words of failure, which were those of its launcher."""
 _FRAME = re.compile(r"\s+(?:@|at|#\d+)\s|\s*File \"|\s{4,}\S")
 
 
@@ -117,6 +128,8 @@ _CONCLUDED = re.compile(
     r"|\ball done\b",
     re.IGNORECASE,
 )
+_BUILT = re.compile(r"^\W{0,4}Successfully (?:built|tagged|installed)\b")
+"""The last line of a build, whatever its parts complained of."""
 _PREFIX = re.compile(r"^\W{0,3}\d[\d/:., T-]{6,30}\W*(?:\b(?:INFO|DEBUG|NOTICE)\b\W*)?")
 """Time and level that a logger sets before the words."""
 _DONE = re.compile(r"\W{0,6}(?:all )?(?:done|finished|completed?|success)\W{0,6}$", re.IGNORECASE)
@@ -157,7 +170,9 @@ def outcome_of(facts: Facts) -> Outcome:
         if line.number > facts.progress.last_line and tells_failure(line.text) and _seldom(line, facts.progress.forms)
     ]
     failed = [line for line in failed if line.number not in past]
-    if failed and sum(line.number > failed[-1].number for line in lines) >= OUTLIVED:
+    if failed and not _raised(facts, lines[0].number) and lines[-1].number > failed[-1].number and _BUILT.search(lines[-1].text):
+        return Outcome(How.FINISHED, (lines[-1],), concluded=True)
+    if failed and (_went_on_for_long(failed[-1], lines) or all(reported_after(line.number, facts) for line in failed)):
         failed = []
     if failed and apart is not None and not _raised(facts, lines[0].number):
         # an error file without times stands last in the text, whenever it was written: the file that shows the work decides
@@ -194,6 +209,14 @@ def _tail(facts: Facts) -> Iterator[Line]:
     total = facts.lines_total
     first = min(max(facts.progress.last_line, total - MOST), total - TAIL)
     return (line for line in facts.between(max(first, facts.progress.leg, 1), total) if line.text.strip())
+
+
+def _went_on_for_long(failed: Line, lines: Sequence[Line]) -> bool:
+    """Tell whether enough ordinary lines stand behind the last word of failure, or a program that began there worked for long."""
+    after = [line for line in lines if line.number > failed.number]
+    begun = any(stamp(line.text) is not None for line in lines if line.number <= failed.number)
+    times = [at for line in after if not NO_WORK.search(line.text) and (at := stamp(line.text)) is not None]
+    return len(after) >= OUTLIVED or (not begun and len(times) > 1 and times[-1] - times[0] >= WORKED)
 
 
 def _ends_well(line: Line) -> bool:

@@ -6,13 +6,15 @@ A traceback in a log is often no failure: a metrics push that is tried again, an
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
+from itertools import pairwise
 
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding
 from assistant.diagnose.progress import ROUTINE
 from assistant.diagnose.reasoning import ENDINGS, HARDWARE
 from assistant.diagnose.runs import END, keyed_lines
-from assistant.diagnose.tracebacks import Episode
+from assistant.diagnose.tracebacks import Episode, Kind
 
 SURVIVED_STEPS = 3
 """Later steps after which an error counts as survived."""
@@ -22,7 +24,27 @@ DAILY_AFTER, RECURRING_AFTER = 3, 20
 """Lines behind an error whose forms were daily work before it, or had recurred, that show that the work went on."""
 LOGGED_AFTER = 2
 """Ordinary lines behind an exception that the program itself wrote down."""
-_NO_WORK = re.compile(
+FEWEST_SCORES = 3
+AROUND, MOST_DRAWN = 20, 20_000
+"""Lines beside an exception, and characters of each, in which the bars are looked at."""
+MOST_WRITERS, FEWEST_IN_TURN = 16, 8
+"""Programs whose bars may stand in turn, and bars that go on from one before the last, which show several."""
+FEWEST_FALLS, FEWEST_OF_BAR, BEGINNING = 3, 20, 4
+"""Bars that stand lower than the one before them, of so many items at least, and not in their first part."""
+_DRAWN = re.compile(r"(?<!\d)\d{1,3}%\|[^|\r]{0,200}\| {0,8}(\d{1,15})/(\d{1,15}) \[")
+_WHOLE_WORK = re.compile(
+    r"\b(?:train\w*|run|job|main|experiment|script|program|benchmark|pipeline|workflow|process|worker|rank)\b.{0,30}\b(?:fail|error|crash|abort)",
+    re.IGNORECASE,
+)
+_RESULTS = re.compile(
+    r"\b(?:results?|metrics|report|predictions|scores)\b.{0,40}\b(?:saved|written|stored)\b"
+    r"|\b(?:saved|saving|wrote|written)\b.{0,40}\b(?:results?|metrics|summary|report|predictions|scores)\b",
+    re.IGNORECASE,
+)
+_SAVE_WORDS = ("sav", "Sav", "writ", "Writ", "wrote", "Wrote", "stored")
+_SCORE = re.compile(r"\W{0,6}[A-Za-z][\w @./()-]{0,30}\s{0,20}[:=|]\s{0,20}-?\d{1,12}(?:\.\d{1,12})?\s?%?\W{0,3}$")
+_BAD_COUNT = re.compile(r"\W{0,6}(?:\w+ ){0,2}(?:failed|failures?|errors?)\b\D{0,20}[1-9]", re.IGNORECASE)
+NO_WORK = re.compile(
     r"\bwait|heart-?beat|time-?out|watchdog|still (?:alive|running)|barrier|NCCL|retry|error|exception|traceback|fail|warn"
     r"|^\s+File \"",
     re.IGNORECASE,
@@ -34,6 +56,11 @@ def weigh_place(finding: Finding, facts: Facts) -> None:
     """Lower what was survived: training went on, or the same rank did."""
     later = facts.later_steps(finding.line)
     if finding.reason in ENDINGS:
+        quoted = finding.episode or _quoted_by(finding, facts)
+        if finding.reason == "loss_spike" and quoted is not None and lived_through(quoted, facts):
+            finding.factor *= 0.15
+            finding.note, finding.survived = "the program caught it and went on", True
+            return
         # a notice comes minutes ahead, and whoever watches prints between the steps
         interrupted = finding.reason == "cancelled" and "Interrupt" in finding.text
         if interrupted and _only_others_speak(finding, facts):
@@ -44,6 +71,8 @@ def weigh_place(finding: Finding, facts: Facts) -> None:
     if facts.before_leg(finding.line):
         finding.factor, finding.note = finding.factor * 0.1, "an earlier attempt in the same log"
         return
+    if _one_of_several(finding, facts):
+        return
     if later >= SURVIVED_STEPS:
         finding.factor *= 0.15 if not (finding.blames and finding.reason in HARDWARE) else 0.5
         finding.note, finding.survived = f"training went on for {later} steps after it", True
@@ -52,6 +81,8 @@ def weigh_place(finding: Finding, facts: Facts) -> None:
     if _handled(finding, facts):
         finding.factor *= 0.25
         finding.note = "the program says that it goes on"
+    elif _stays_full(finding.text, episode.last if episode is not None else finding.line, facts):
+        return
     elif _shell_went_on(finding, facts):
         finding.factor *= 0.6
         finding.note, finding.survived = "the shell went on after it", True
@@ -64,6 +95,9 @@ def weigh_place(finding: Finding, facts: Facts) -> None:
     elif factor := _went_on(finding, facts):
         finding.factor *= factor
         finding.note, finding.survived = "the same process went on after it", True
+    elif episode is None and not finding.blames and finding.reason not in HARDWARE and reported_after(finding.line, facts):
+        finding.factor *= 0.25
+        finding.note, finding.survived = "the program reported its results after it", True
     elif episode is None and _QUOTED.search(finding.text) and not finding.orphan:
         finding.factor *= 0.5 if not _is_warning(finding.text) else 0.25
         finding.note = "an exception that the program caught and quotes"
@@ -156,19 +190,68 @@ def _went_on(finding: Finding, facts: Facts) -> float:
     return 0.0
 
 
+def reported_after(line: int, facts: Facts) -> bool:
+    """Tell whether a program that could not do one part of its work came to report the results of all of it."""
+    own = facts.line(line)
+    if own is None or _WHOLE_WORK.search(own.text) or _GRAVE.search(own.text):
+        return False
+    after = facts.between(line + 1, line + LOOK_AHEAD)
+    if not any(_RESULTS.search(entry.text) for entry in after if any(word in entry.text for word in _SAVE_WORDS)):
+        return False
+    if any(_ends(entry.text) or _GRAVE.search(entry.text) or "Traceback" in entry.text for entry in after):
+        return False
+    scores = [entry for entry in after if _SCORE.match(entry.text)]
+    return len(scores) >= FEWEST_SCORES and not any(_BAD_COUNT.match(entry.text) for entry in scores)
+
+
+def _one_of_several(finding: Finding, facts: Facts) -> bool:
+    """Tell whether an exception that nobody caught is of one of several programs that draw into one log: bars prove only theirs.
+
+    Their bars go on by one in turn, or fall back without beginning anew; that of one program goes on from where it was.
+    """
+    episode = finding.episode
+    if episode is None or episode.kind is not Kind.MAIN or finding.stream:
+        return False
+    before = facts.line(episode.first - 1)
+    if _quoted_before(episode, facts) or (before is not None and _INTRODUCES.search(before.text[:LOOK_AHEAD])):
+        return False
+    around = facts.between(episode.first - AROUND, episode.last + AROUND)
+    places = [(int(of), int(at)) for entry in around for at, of in _DRAWN.findall(entry.text[:MOST_DRAWN])]
+    in_turn = [
+        place
+        for at, (total, place) in enumerate(places)
+        if (total, place - 1) in places[max(0, at - MOST_WRITERS) : max(0, at - 1)] and places[at - 1] != (total, place - 1)
+    ]
+    falls = [
+        total
+        for (total, place), (next_total, later) in pairwise(places)
+        if total == next_total >= FEWEST_OF_BAR and total / BEGINNING <= later < place
+    ]
+    return len(in_turn) >= FEWEST_IN_TURN or len(falls) >= FEWEST_FALLS
+
+
+def _stays_full(text: str, line: int, facts: Facts) -> bool:
+    """Tell whether a disk is full and nothing was written since, whoever prints behind that."""
+    if not _LASTING.search(text):
+        return False
+    return not any(_WRITTEN.search(entry.text[-LOOK_AHEAD:]) for entry in facts.between(line + 1, facts.lines_total))
+
+
 def work_went_on(line: int, facts: Facts) -> bool:
     """Tell whether what the log printed over and over before a line goes on after it, with no word of an end.
 
     A server answers the next request, another program that writes into the same file goes on with its own lines. What other
     processes print, where lines say whose they are, proves nothing: they may not have noticed yet.
     """
-    after = facts.between(line + 1, line + LOOK_AHEAD)
+    own, after = facts.line(line), facts.between(line + 1, line + LOOK_AHEAD)
+    # who writes a fatal line is gone, whoever prints behind it
+    if own is not None and (_FATAL.search(own.text) or _stays_full(own.text, line, facts)):
+        return False
     if any(_ends(entry.text) or _GRAVE.search(entry.text) for entry in after):
         return False
-    own = facts.line(line)
     stream = facts.streams.body(own.text).stream if own is not None else ""
     lines = keyed_lines([entry for entry in after if facts.streams.body(entry.text).stream == stream])
-    times = [facts.progress.came_before(form, line) for _, form, text in lines if not _NO_WORK.search(text)]
+    times = [facts.progress.came_before(form, line) for _, form, text in lines if not NO_WORK.search(text)]
     as_before = 2 * sum(count > 0 for count in times) >= len(times)
     return as_before and (times.count(ROUTINE) >= DAILY_AFTER or sum(count > 0 for count in times) >= RECURRING_AFTER)
 
@@ -214,16 +297,30 @@ def logged_by_itself(episode: Episode, facts: Facts) -> bool:
     """Tell whether the line before a traceback quotes its exception, as a logger does, and ordinary lines follow to the end."""
     if episode.first < 2:
         return False
-    message = max((raised.message for raised in episode.raised), key=len)[:60]
-    before = facts.between(episode.first - 1, episode.first - 1)
-    if len(message) < 8 or not any(message in entry.text for entry in before):
+    if not _quoted_before(episode, facts):
         return False
-    after = facts.between(episode.last + 1, episode.last + LOOK_AHEAD)
+    behind = facts.episodes[bisect_right(facts.episodes, episode.last, key=lambda other: other.first) :][:LOOK_AHEAD]
+    caught = [other for other in behind if other.first <= episode.last + LOOK_AHEAD and _quoted_before(other, facts)]
+    inside = {number for other in caught for number in range(other.first - 1, other.last + 1)}
+    after = [entry for entry in facts.between(episode.last + 1, episode.last + LOOK_AHEAD) if entry.number not in inside]
     grave = any(_ends(entry.text) or "Traceback" in entry.text for entry in after)
     return not grave and sum(_ordinary(entry.text) and not entry.text[:1].isspace() for entry in after) >= LOGGED_AFTER
 
 
+def _quoted_before(episode: Episode, facts: Facts) -> bool:
+    """Tell whether the line before a traceback quotes its exception, or introduces it on the line with which it begins."""
+    message = max((raised.message for raised in episode.raised), key=len)[:60]
+    before = facts.line(episode.first - 1)
+    first = facts.line(episode.first)
+    if first is not None and not episode.stream and _INTRODUCED.match(first.text) and not _UNCAUGHT.search(first.text):
+        return True
+    return len(message) >= 8 and before is not None and message in before.text
+
+
 _INTRODUCES = re.compile(r"\b(?:ERROR|WARN(?:ING)?|[Ee]xception|[Ee]rror|[Ff]ailed|[Cc]aught|[Ss]kip\w*)\b")
+_INTRODUCED = re.compile(r"\W{0,8}[A-Za-z][\w ]{2,60}: Traceback \(most recent call last\):")
+"""Words of a program before the traceback of another one that it ran."""
+_UNCAUGHT = re.compile(r"uncaught|unhandled|fatal|uncatched|crash", re.IGNORECASE)
 _SHELL = re.compile(r": line (\d+): .*(?:command not found|No such file or directory|Permission denied|unbound variable)")
 
 
@@ -237,6 +334,10 @@ def _shell_went_on(finding: Finding, facts: Facts) -> bool:
 
 
 _GRAVE = re.compile(r"\[[EF]\d{3,4} |\b[EF]\d{4} |terminate called|CRITICAL|FATAL|\b[Aa]borting\b")
+_FATAL = re.compile(r"^\W{0,3}F\d{4} \d{2}:\d{2}:|terminate called")
+"""What glog and the C++ runtime print before they abort the process."""
+_LASTING = re.compile(r"No space left on device|Disk quota exceeded")
+_WRITTEN = re.compile(r"\b(?:sav(?:ed|ing)|wrote|written|stored|finished|completed?|done)\b", re.IGNORECASE)
 _LAUNCHER = re.compile(r"(?:srun|slurmstepd|mpirun|prterun|torchrun|-{5,}|={5,}|\*{5,}|Primary job|\[entrypoint)")
 _END_WORDS = (
     "ChildFailedError", "closing signal", "Killing subprocess", "exited with", "Exited with", "CANCELLED AT", "failed (exitcode",

@@ -32,6 +32,7 @@ from assistant.diagnose.reasoning import ENDINGS, EXTERNAL, symptomatic
 from assistant.diagnose.rivals import in_proportion, rivals
 from assistant.diagnose.survival import (
     LOOK_AHEAD,
+    PYTHON_WARNING,
     SURVIVED_STEPS,
     exception_lived_with,
     lived_through,
@@ -164,10 +165,13 @@ def _says_enough(found: Diagnosis, facts: Facts) -> bool:
 
 
 def _outlived(rival: Rival, facts: Facts) -> bool:
-    """Tell whether the run lived with the line that speaks for a rival, or the line has no word of trouble."""
+    """Tell whether the run lived with a rival's line, or that is an earlier run's or has no word of trouble."""
     match = re.search(r"\bjob\.log:(\d{1,12}): ", rival.speaks_for)
     line = facts.line(int(match[1])) if match is not None else None
-    return line is not None and (not tells_failure(line.text) or _left_behind(Citation("job.log", line.number, "", ""), facts))
+    if line is None:
+        return False
+    cited = Citation("job.log", line.number, line.text, "")
+    return not tells_failure(line.text) or facts.before_leg(line.number) or _left_behind(cited, facts)
 
 
 def _vetoed(found: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Knowledge) -> Diagnosis:
@@ -217,7 +221,8 @@ def _left_behind(cited: Citation, facts: Facts) -> bool:
     if episode is not None:  # behind an exception that nobody caught much may stand that only tears down
         long_after = not episode.stream and facts.lines_total - episode.last >= LOOK_AHEAD
         return long_after or lived_through(episode, facts)
-    return facts.lines_total - cited.line >= OUTLIVED_LINES or work_went_on(cited.line, facts)
+    warned = PYTHON_WARNING.match(cited.text) is not None and cited.line < facts.lines_total
+    return warned or facts.lines_total - cited.line >= OUTLIVED_LINES or work_went_on(cited.line, facts)
 
 
 def _guess_outlived(guess: Diagnosis, found: Diagnosis, outcome: Outcome, facts: Facts) -> bool:
