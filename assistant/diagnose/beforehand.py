@@ -34,9 +34,10 @@ _EMPTY = re.compile(
     rf"(?<![\d.,/:-])0 {_THINGS}\b|\b(?:no|No) {_THINGS} (?:were |was )?(?:found|loaded|left)"
     rf"|(?:[Ll]ength|[Nn]umber|[Nn]um|[Ss]ize|[Cc]ount)\b[^:=]{{0,20}}(?:{_THINGS}|data ?set)[^:=]{{0,20}}[:=]\s*0\s*$"
 )
+_COMPILER = re.compile(r"(?:^|\s)(?:fatal )?error: (?!subprocess|metadata|legacy|command )|CMake Error at|undefined reference to")
 _EXPLAINING = {
+    "called_process_error": (_COMPILER,),
     "import_error": (_SET_UP,),
-    "attribute_error": (_SET_UP,),
     "file_not_found_error": (_SET_UP, _STEP),
     "permission_error": (_STEP,),
     "dataset_loading_error": (_STEP, _EMPTY),
@@ -44,6 +45,11 @@ _EXPLAINING = {
     "zero_division_error": (_EMPTY,),
     "index_error": (_EMPTY,),
     "value_error": (_EMPTY,),
+    "runtime_error": (_EMPTY,),
+    "assertion_error": (_EMPTY,),
+    "type_error": (_EMPTY,),
+    "attribute_error": (_SET_UP, _EMPTY),
+    "key_error": (_EMPTY,),
 }
 """By reason: what may have led to it when it stands before it in the same attempt."""
 
