@@ -18,12 +18,13 @@ FIRST_LINES, LAST_LINES, MOST_OF_LINE = 4000, 400, 4000
 LAST_BAR_LINES = 5000
 _HEAD = r"(?<![\w-])(?P<name>(?:--)?(?:"
 _TAIL = r"))(?:['\"]?\s{0,2}(?:[:=]|\.{3,}|,)\s{0,2}['\"]?|\s)(?P<value>[1-9]\d{0,5})(?![\w.]|/)"
-_BATCH = r"(?!.{0,30}(?:eval|test|val|global|min|max|num))[a-z_-]{0,24}batch[-_]?size(?:[-_]per[-_](?:gpu|device))?|mbs"
+_BATCH = r"(?![\w-]{0,30}(?:eval|test|val|global|min|max|num))[a-z_-]{0,24}batch[-_]?size(?:[-_]per[-_](?:gpu|device))?|mbs"
 _LENGTH = (
     r"[a-z_-]{0,16}(?:seq[-_]?len(?:gth)?|sequence[-_]length)|max[-_](?:model[-_]len|prompt[-_]length|completion[-_]length)"
     r"|cutoff[-_]len|block[-_]size"
 )
 _WORKERS = r"(?:dataloader[-_])?n(?:um)?[-_]workers|loader[-_]workers"
+_SIGN = r"(?:['\"]?\s{0,2}(?:[:=]|\.{3,})\s{0,2}['\"]?)"
 _SAVING = r"save[-_](?:steps|interval|freq)|checkpoint[-_]interval|every[-_]n[-_]train[-_]steps"
 BATCH = re.compile(rf"{_HEAD}{_BATCH}{_TAIL}", re.IGNORECASE)
 LENGTH = re.compile(rf"{_HEAD}{_LENGTH}{_TAIL}", re.IGNORECASE)
@@ -101,8 +102,7 @@ def named_setting(facts: Facts, name: str, before: int) -> Setting | None:
 
 @lru_cache(maxsize=64)
 def _named_pattern(name: str) -> re.Pattern[str]:
-    sign = r"(?:['\"]?\s{0,2}(?:[:=]|\.{3,})\s{0,2}['\"]?)"
-    return re.compile(rf"(?<![\w-])(?P<name>{re.escape(name)}){sign}(?P<value>-?[\w./-]{{1,60}})")
+    return re.compile(rf"(?<![\w-])(?P<name>{re.escape(name)}){_SIGN}(?P<value>-?[\w./-]{{1,60}})")
 
 
 def _start_lines(facts: Facts, before: int) -> Iterator[Line]:

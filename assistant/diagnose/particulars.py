@@ -91,11 +91,18 @@ def with_particulars(found: Diagnosis, facts: Facts, reason: Reason | None, entr
         deed = PREEMPTED if program.trains else PREEMPTED_ANEW
     deed = with_checkpoint(deed, facts, program)
     parts = [deed, words.text if words else "", _place(found, facts, words), standing(found, facts, program)]
-    if not any(parts[1:3]) and found.reason != "preempted" and not (found.reason == "time_limit" and parts[3]):
+    earlier = look_first(found, facts)
+    if not any(parts[1:3]) and not _said_already(found, earlier, parts[3]):
         parts[1] = _remedy(found, facts, reason)
     if found.reason in KILLS and words is not None and action is not Action.FIX_AND_RESUBMIT:
         parts = [*parts[1:], parts[0]]
-    return replace(found, advice=" ".join(_once([*parts, look_first(found, facts)])))
+    return replace(found, advice=" ".join(_once([*parts, earlier])))
+
+
+def _said_already(found: Diagnosis, earlier: str, reached: str) -> bool:
+    """Tell whether the general remedy, or the bare message, adds nothing to what else is said."""
+    told = found.reason == "time_limit" and reached
+    return bool(told or found.reason == "preempted" or (earlier and found.reason in _OF_MESSAGES))
 
 
 def _diverged_early(found: Diagnosis, facts: Facts) -> Diagnosis | None:

@@ -76,7 +76,7 @@ _OWN_NAMES = frozenset(
 """Names that people give to folders and files of their own code."""
 MOST_OF_VALUE = 160
 MOST_NAMES = 4
-_NO_TERMINAL = re.compile(r"EOFError|Bad file descriptor|Inappropriate ioctl|not a TTY|StdinNotImplementedError|BdbQuit")
+_NO_TERMINAL = re.compile(r"EOFError|Bad file descriptor|Inappropriate ioctl|not a TTY|StdinNotImplementedError|BdbQuit|no-tty")
 _ASKS = re.compile(r"\b(?:raw_)?input\(|getpass\(|\bpdb\b|breakpoint\(|set_trace\(|embed\(|click\.(?:confirm|prompt)\(")
 _SETTING_NAME = re.compile(r"\b(?:[a-z][a-z0-9]*_[a-z0-9_]{2,60})\b")
 _REQUIRED = re.compile(r"[Rr]equires?:? [`'\"]?([A-Za-z][\w-]{1,40})[`'\"]?(?![\w-]*[(\[])")
@@ -149,8 +149,9 @@ def _of_questions(text: str, origin: Origin) -> dict[str, str]:
         return {}
     if "hub.load" in origin.code and "hub" in origin.deepest_file:
         return {"trusted": origin.code}
-    asked = next((code for code in (origin.code, origin.deepest) if _ASKS.search(code)), "")
-    return {"prompt": asked} if asked else {}
+    if _ASKS.search(origin.code):
+        return {"prompt": origin.code}
+    return {"asker": origin.library} if _ASKS.search(origin.deepest) or "no-tty" in text else {}
 
 
 def _of_settings(text: str, cited: Citation, facts: Facts) -> dict[str, str]:

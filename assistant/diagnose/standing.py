@@ -191,7 +191,8 @@ def _last_sign(ranks: Sequence[int], before: int, facts: Facts) -> str:
     """Return where one rank spoke last before a line; empty for several, or for one that never spoke."""
     if len(ranks) != 1:
         return ""
-    mark = re.compile(rf"\[rank ?{ranks[0]}\]|\brank[ :=]{{1,2}}{ranks[0]}\b|\bcuda:{ranks[0]}\b", re.IGNORECASE)
+    rank = str(ranks[0])
+    mark = re.compile(rf"(?:\[rank ?|\brank[ :=]{{1,2}}|\bcuda:){re.escape(rank)}\b", re.IGNORECASE)
     spoken = next((line for line in reversed(facts.lines) if line.number < before and mark.search(line.text[:400])), None)
     return f" (its last line: job.log:{spoken.number})" if spoken is not None else ""
 
