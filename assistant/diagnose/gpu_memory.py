@@ -165,7 +165,7 @@ def _relief(cited: Citation, facts: Facts, program: Program) -> str:
             "It was loading the model, so no batch is to blame: shard it over more GPUs, load it in 16 bit or quantised, and see "
             "that no other model or process is on the GPU."
         )
-    if program.kind is ProgramKind.PREPROCESSING:
+    if program.kind is ProgramKind.PREPROCESSING and "forward" not in functions:
         return (
             "It prepares data: give the GPU less of it at once (in pieces, what is sparse kept sparse), or do that step on the CPU."
         )

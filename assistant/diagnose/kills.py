@@ -12,6 +12,7 @@ from assistant.records import Diagnosis
 KILLS = frozenset({"killed", "dataloader_killed"})
 _SHELL = re.compile(r"(?<!\d)(\d{2,8})(?: Done .{0,80}\|)?\s+Killed\b")
 _WORKER = re.compile(r"DataLoader worker \(pid\W{0,5}(\d{2,8})")
+_LAUNCHED = re.compile(r"exitcode: -9\).{0,60}\(pid: (\d{2,8})\)")
 _OF_MEMORY = re.compile(r"signal: Killed|exited unexpectedly")
 
 
@@ -22,7 +23,7 @@ def kill_account(diagnosis: Diagnosis, facts: Facts, program: Program) -> str:
         return ""
     if diagnosis.reason == "dataloader_killed" and not any(_OF_MEMORY.search(text) for text in texts):
         return ""
-    match = next((match for text in texts for pattern in (_WORKER, _SHELL) if (match := pattern.search(text))), None)
+    match = next((match for text in texts for pattern in (_WORKER, _SHELL, _LAUNCHED) if (match := pattern.search(text))), None)
     who = f" of process {match[1]}" if match else ""
     batch_job = f", or sacct -j {facts.job_id} -o State,ExitCode,MaxRSS,ReqMem" if facts.job_id else ""
     words = (

@@ -58,7 +58,7 @@ _ANNOUNCES = re.compile(r"Caught \w{1,60} in |See root cause above|Failed core p
 _OF_KEYS = frozenset({"model_loading_error", "runtime_error", "key_error"})
 _OF_MESSAGES = frozenset(
     "runtime_error type_error value_error key_error attribute_error index_error name_error assertion_error argument_error "
-    "called_process_error syntax_error zero_division_error".split()
+    "syntax_error zero_division_error".split()
 )
 """Reasons of which the general remedy only says that the message is to be read."""
 _NO_PLACE = frozenset(
@@ -102,7 +102,7 @@ def with_particulars(found: Diagnosis, facts: Facts, reason: Reason | None, entr
 def _said_already(found: Diagnosis, earlier: str, reached: str) -> bool:
     """Tell whether the general remedy, or the bare message, adds nothing to what else is said."""
     told = found.reason == "time_limit" and reached
-    return bool(told or found.reason == "preempted" or (earlier and found.reason in _OF_MESSAGES))
+    return bool(told or found.reason == "preempted" or (earlier and found.reason in _OF_MESSAGES | {"called_process_error"}))
 
 
 def _diverged_early(found: Diagnosis, facts: Facts) -> Diagnosis | None:
@@ -155,7 +155,7 @@ def _remedy(found: Diagnosis, facts: Facts, reason: Reason) -> str:
     """Return what is left to say where no template fits: of code and settings the message itself, else the general remedy."""
     if found.reason == "cuda_error" and found.action is Action.FIX_AND_RESUBMIT:
         return "Run it once with CUDA_LAUNCH_BLOCKING=1: then the traceback ends at the call that the device refused."
-    if (found.category is not Category.SCRIPT and found.reason not in _OF_MESSAGES) or not found.root_cause:
+    if found.reason not in _OF_MESSAGES or not found.root_cause:
         return reason.remedy
     cited = _by_origin(found, facts)[0][0]
     message = cut(" ".join(message_of(cited, facts)[:MESSAGE_LINES]), SHOWN_OF_MESSAGE)
