@@ -25,7 +25,8 @@ SHIPPED = "objects calls values tensors files environment storage resources gene
 SLOTS = frozenset(
     "place own code call subject library caller versions successor since import package compiled own_module root path folder "
     "relative foreign base letters left sign right condition exhausted assertion asserted parsed service job environment divisor "
-    "table step method prompt trusted printed installed newer asker inner port_setting unpacked arguments "
+    "table step method prompt trusted printed installed newer asker inner port_setting training serving evaluation workers option "
+    "program unpacked arguments "
     "evaluated importer top".split()
 )
 """What diagnosis may know of a case beside the words of its lines: see `assistant/diagnose/slots.py`."""

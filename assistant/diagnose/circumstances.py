@@ -100,6 +100,18 @@ def named_setting(facts: Facts, name: str, before: int) -> Setting | None:
     return setting(facts, _named_pattern(name), before)
 
 
+def option_with(facts: Facts, value: str, before: int) -> str:
+    """Return the option or setting by which a value was given, with its line; empty where the log shows none."""
+    pattern = re.compile(
+        rf"(?P<option>--[A-Za-z][\w.-]{{0,60}})(?:=|\s)['\"]?{re.escape(value)}(?![\w/])"
+        rf"|(?P<name>[A-Za-z]\w{{0,40}}[_.]\w{{1,40}}){_SIGN}{re.escape(value)}(?![\w/])"
+    )
+    for line in _start_lines(facts, before - 1):
+        if value in line.text and (match := pattern.search(line.text[:MOST_OF_LINE])) and "rror" not in line.text:
+            return f"{match['option'] or match['name']} (job.log:{line.number})"
+    return ""
+
+
 @lru_cache(maxsize=64)
 def _named_pattern(name: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![\w-])(?P<name>{re.escape(name)}){_SIGN}(?P<value>-?[\w./-]{{1,60}})")

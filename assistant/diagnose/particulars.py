@@ -82,7 +82,7 @@ def with_particulars(found: Diagnosis, facts: Facts, reason: Reason | None, entr
     program = program_of(found, facts)
     if found.reason == "loss_spike" and (early := _diverged_early(found, facts)) is not None:
         return early
-    words = _by_reason(found, facts, program) or next(_quoted(found, facts, entries), None)
+    words = _by_reason(found, facts, program) or next(_quoted(found, facts, entries, program), None)
     action = _action(found.action, words)
     if action is not found.action:
         found = replace(found, action=action)
@@ -175,13 +175,13 @@ def with_checkpoint(deed: str, facts: Facts, program: Program) -> str:
     )
 
 
-def _quoted(found: Diagnosis, facts: Facts, entries: Sequence[Advice]) -> Iterator[_Words]:
+def _quoted(found: Diagnosis, facts: Facts, entries: Sequence[Advice], program: Program) -> Iterator[_Words]:
     """Yield what the first cited line that says enough asks for; those with a traceback come first, for they say where."""
     fitting = [entry for entry in entries if found.reason in entry.reasons or not entry.reasons]
     own: dict[str, str] = {}
     for cited, origin in _by_origin(found, facts):
         near = _near(cited, facts)
-        slots = own | slots_of(found, cited, origin, facts, raised_at(cited, facts))
+        slots = own | slots_of(found, cited, origin, facts, raised_at(cited, facts), program)
         own = own or {"own": slots["own"]} if "own" in slots else own
         for line in message_of(cited, facts)[:MESSAGE_LINES]:
             for entry in fitting:

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from assistant.content.renames import package_for, successor_of
-from assistant.diagnose.circumstances import PORT, named_setting, setting, version_of
+from assistant.diagnose.circumstances import PORT, WORKERS, named_setting, option_with, setting, version_of
 from assistant.diagnose.expressions import assigned, called, needs_python_3, receiver, subscripted
 from assistant.diagnose.facts import Facts
+from assistant.diagnose.program import Program, ProgramKind
 from assistant.diagnose.raising import Origin, message_of, source_of
 from assistant.diagnose.tracebacks import Episode, Raised
 from assistant.diagnose.wording import cut
@@ -76,6 +77,9 @@ _OWN_NAMES = frozenset(
 """Names that people give to folders and files of their own code."""
 MOST_OF_VALUE = 160
 MOST_NAMES = 4
+_KINDS = {ProgramKind.TRAINING: "training", ProgramKind.SERVING: "serving", ProgramKind.EVALUATION: "evaluation"}
+_WORDS = {ProgramKind.TRAINING: "training", ProgramKind.SERVING: "server", ProgramKind.EVALUATION: "evaluation"}
+"""By kind of program: the slot that only it fills, and what it is called."""
 _NO_TERMINAL = re.compile(r"EOFError|Bad file descriptor|Inappropriate ioctl|not a TTY|StdinNotImplementedError|BdbQuit|no-tty")
 _ASKS = re.compile(r"\b(?:raw_)?input\(|getpass\(|\bpdb\b|breakpoint\(|set_trace\(|embed\(|click\.(?:confirm|prompt)\(")
 _SETTING_NAME = re.compile(r"\b(?:[a-z][a-z0-9]*_[a-z0-9_]{2,60})\b")
@@ -83,7 +87,7 @@ _REQUIRED = re.compile(r"[Rr]equires?:? [`'\"]?([A-Za-z][\w-]{1,40})[`'\"]?(?![\
 
 
 def slots_of(
-    found: Diagnosis, cited: Citation, origin: Origin | None, facts: Facts, raised: tuple[Episode, Raised] | None
+    found: Diagnosis, cited: Citation, origin: Origin | None, facts: Facts, raised: tuple[Episode, Raised] | None, program: Program
 ) -> dict[str, str]:
     """Return what the case fills for the templates of a cited line."""
     text = " ".join(message_of(cited, facts)[:4])
@@ -101,6 +105,10 @@ def slots_of(
         slots |= {"parsed": origin.place, "newer": origin.code if needs_python_3(origin.code) else ""}
     if not facts.points and not facts.progress.steps:
         slots["service"] = "service"
+    if program.kind in _KINDS:
+        slots[_KINDS[program.kind]] = _WORDS[program.kind]
+    if path := slots.get("path"):
+        slots["option"] = option_with(facts, path, cited.line)
     if facts.job_id:
         slots["job"] = facts.job_id
     if found.step is not None and not facts.progress.learnt:
@@ -163,6 +171,8 @@ def _of_settings(text: str, cited: Citation, facts: Facts) -> dict[str, str]:
     slots = {"printed": "; ".join(str(value) for value in printed)} if printed else {}
     if "ddress already in use" in text and (port := setting(facts, PORT, cited.line)) is not None:
         slots["port_setting"] = str(port)
+    if (workers := setting(facts, WORKERS, cited.line)) is not None:
+        slots["workers"] = str(workers)
     if (match := _REQUIRED.search(text)) and (version := version_of(facts, match[1], cited.line)) is not None:
         slots["installed"] = str(version)
     return slots
@@ -265,6 +275,8 @@ def _of_files(text: str, origin: Origin | None) -> dict[str, str]:
         if theirs and (ours is None or theirs[1] != ours[1]):
             slots["foreign"] = theirs[1]
             slots["base"] = str(PurePosixPath(origin.file).parent)
+    if re.fullmatch(r"[A-Za-z][\w-]{1,40}", path) and origin is not None and "subprocess" in origin.deepest_file:
+        slots["program"] = path
     if not path.isascii() or "\\x" in path:
         slots["letters"] = path
     return slots
