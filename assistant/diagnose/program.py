@@ -53,7 +53,8 @@ _TRAINS = frozenset(
     {"training_step", "_inner_training_loop", "train", "fit", "_fit_impl", "backward", "train_batch", "optimizer_step"}
 )
 _SERVES = re.compile(
-    r"Uvicorn running|Application startup complete|\(APIServer|\(EngineCore|\bvllm serve\b|Starting vLLM (?:API )?server|launch_server"
+    r"Uvicorn running|Application startup complete|\(APIServer|\(EngineCore|\bvllm serve\b"
+    r"|Starting vLLM (?:API )?server|launch_server"
     r"|Running on (?:local URL|http)|FastAPI|Started server process|tritonserver|api_server"
 )
 _BUILDS = re.compile(r"CMake Error|CMakeLists|Building wheel|setup\.py|build_ext|\bninja\b|\bnvcc\b|subprocess-exited-with-error")
