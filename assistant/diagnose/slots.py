@@ -77,6 +77,7 @@ _OWN_NAMES = frozenset(
 """Names that people give to folders and files of their own code."""
 MOST_OF_VALUE = 160
 MOST_NAMES = 4
+_OF_MEMORY = re.compile(r"[Oo]om|OOM|OUT_OF_MEMORY|[Mm]emory")
 _KINDS = {ProgramKind.TRAINING: "training", ProgramKind.SERVING: "serving", ProgramKind.EVALUATION: "evaluation"}
 _WORDS = {ProgramKind.TRAINING: "training", ProgramKind.SERVING: "server", ProgramKind.EVALUATION: "evaluation"}
 """By kind of program: the slot that only it fills, and what it is called."""
@@ -171,7 +172,7 @@ def _of_settings(text: str, cited: Citation, facts: Facts) -> dict[str, str]:
     slots = {"printed": "; ".join(str(value) for value in printed)} if printed else {}
     if "ddress already in use" in text and (port := setting(facts, PORT, cited.line)) is not None:
         slots["port_setting"] = str(port)
-    if (workers := setting(facts, WORKERS, cited.line)) is not None:
+    if _OF_MEMORY.search(text) and (workers := setting(facts, WORKERS, cited.line)) is not None:
         slots["workers"] = str(workers)
     if (match := _REQUIRED.search(text)) and (version := version_of(facts, match[1], cited.line)) is not None:
         slots["installed"] = str(version)
