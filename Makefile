@@ -19,7 +19,7 @@ MODEL_VENV   ?= .venv-model
 MODEL_SEEDS  ?= 1:750:0.5 2:750:0.5
 MODEL_FILES  := $(foreach seed,$(MODEL_SEEDS),$(MODEL_VENV)/seed-$(subst :,-,$(seed)).npz)
 MODEL_LEARNT := $(addprefix training/encoder/,train.py bert.py lines.py sentences.py) \
-  $(wildcard training/encoder/*.toml knowledge/*/*.toml knowledge/intents.toml knowledge/questions.toml)
+  $(filter-out knowledge/advice/%,$(wildcard training/encoder/*.toml knowledge/*/*.toml knowledge/intents.toml knowledge/questions.toml))
 MODEL_PYTHON := PYTHONPATH=.:training/encoder OMP_WAIT_POLICY=passive $(MODEL_VENV)/bin/python
 
 # what llama-cpp-python needs not be built with: 2 minutes instead of 5. pip does not see these in its cache's key.

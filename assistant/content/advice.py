@@ -7,6 +7,7 @@ nothing filled is left out, so that nothing is ever invented.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,12 +20,14 @@ from assistant.linear_patterns import group_names, holds, linear_pattern, named_
 
 LONGEST = 160
 """Characters of one quoted group."""
-SHIPPED = ("code_advice.toml", "advice.toml")
-"""In the order in which they are asked; a site has advice.toml."""
+SHIPPED = "objects calls values tensors files environment storage resources general machines messages".split()
+"""Files of knowledge/advice/ in the order in which they are asked; a site has one file, `knowledge/advice.toml`, asked before."""
 SLOTS = frozenset(
     "place own code call subject library caller versions successor since import package compiled own_module root path folder "
     "relative foreign base letters left sign right condition exhausted assertion asserted parsed service job environment divisor "
-    "table step method unpacked arguments evaluated importer top".split()
+    "table step method prompt trusted printed installed newer asker inner port_setting training serving evaluation workers option "
+    "program unpacked arguments "
+    "evaluated importer top".split()
 )
 """What diagnosis may know of a case beside the words of its lines: see `assistant/diagnose/slots.py`."""
 _GROUP = re.compile(r"\{(\w+)\}")
@@ -58,6 +61,8 @@ class Advice:
     caseless: bool = False
     wall: bool = False
     """Whether a restart would meet the same again, so that a person has to change something first."""
+    quiet: bool = False
+    """Whether nothing has to be mended: a start at a moment when what disturbed it is over does."""
     nearby: bool = False
     """Whether the pattern may as well match a line around the cited one."""
     cited: str = ""
@@ -89,7 +94,11 @@ class Advice:
         if not holds(compiled, line):
             return None
         groups = {name: value.strip() for name, value in named_groups(compiled, line).items()}
-        return {name: value if len(value) <= LONGEST else f"{value[:LONGEST]}…" for name, value in groups.items() if value}
+        return {
+            name: value if len(value) <= LONGEST else f"{value[: LONGEST // 2]}…{value[-LONGEST // 2 :]}"
+            for name, value in groups.items()
+            if value
+        }
 
 
 def _names(clause: str) -> set[str]:
@@ -103,9 +112,11 @@ def advices(site: Path | None = None) -> tuple[Advice, ...]:
     Raises:
         ContentError: A file is malformed; the message names file, line and key.
     """
-    entries = tuple(entry for name in SHIPPED for entry in _read(knowledge_file(name)))
-    path = knowledge_file("advice.toml", site)
-    return (*_read(path), *entries) if path != knowledge_file("advice.toml") else entries
+    entries = tuple(entry for name in SHIPPED for entry in _read(knowledge_file(f"advice/{name}.toml")))
+    own = site / "knowledge" / "advice.toml" if site is not None else None
+    if own is None or not os.path.lexists(own):
+        return entries
+    return (*_read(knowledge_file("advice.toml", site)), *entries)
 
 
 @dataclass(frozen=True)

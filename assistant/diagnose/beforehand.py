@@ -12,8 +12,8 @@ from assistant.diagnose.facts import Facts
 from assistant.records import Citation, Diagnosis
 
 SHOWN = 200
-FARTHEST = 5000
-"""Lines before the cited one that are looked at."""
+FARTHEST, BEHIND = 5000, 200
+"""Lines before the cited one that are looked at; behind it only for what a tool printed."""
 _SET_UP = re.compile(
     r"^ERROR: (?:No matching distribution|Could not find a version|Failed (?:building|to build)|Could not open requirements)"
     r"|^ERROR: Cannot install"
@@ -34,9 +34,10 @@ _EMPTY = re.compile(
     rf"(?<![\d.,/:-])0 {_THINGS}\b|\b(?:no|No) {_THINGS} (?:were |was )?(?:found|loaded|left)"
     rf"|(?:[Ll]ength|[Nn]umber|[Nn]um|[Ss]ize|[Cc]ount)\b[^:=]{{0,20}}(?:{_THINGS}|data ?set)[^:=]{{0,20}}[:=]\s*0\s*$"
 )
+_COMPILER = re.compile(r"(?:^|\s)(?:fatal )?error: (?!subprocess|metadata|legacy|command )|CMake Error at|undefined reference to")
 _EXPLAINING = {
+    "called_process_error": (_COMPILER,),
     "import_error": (_SET_UP,),
-    "attribute_error": (_SET_UP,),
     "file_not_found_error": (_SET_UP, _STEP),
     "permission_error": (_STEP,),
     "dataset_loading_error": (_STEP, _EMPTY),
@@ -44,6 +45,11 @@ _EXPLAINING = {
     "zero_division_error": (_EMPTY,),
     "index_error": (_EMPTY,),
     "value_error": (_EMPTY,),
+    "runtime_error": (_EMPTY,),
+    "assertion_error": (_EMPTY,),
+    "type_error": (_EMPTY,),
+    "attribute_error": (_SET_UP, _EMPTY),
+    "key_error": (_EMPTY,),
 }
 """By reason: what may have led to it when it stands before it in the same attempt."""
 
@@ -58,13 +64,16 @@ def look_first(found: Diagnosis, facts: Facts) -> str:
     if line is None:
         return ""
     text = line[1] if len(line[1]) <= SHOWN else f"{line[1][:SHOWN]}…"
-    return f"Look first at what came before it (job.log:{line[0]}: {text}): it may be why."
+    if line[0] == cited.line:
+        return ""
+    where = "what came before it" if line[0] < cited.line else "what it printed"
+    return f"Look first at {where} (job.log:{line[0]}: {text}): it may be why."
 
 
 def _earliest(patterns: Sequence[re.Pattern[str]], cited: Citation, facts: Facts) -> tuple[int, str] | None:
     inside = {number for episode in facts.episodes for number in episode.lines}
     for line in facts.lines:
-        if line.number >= cited.line:
+        if line.number >= cited.line + (BEHIND if _COMPILER in patterns else 0):
             return None
         if line.number < max(facts.progress.leg, cited.line - FARTHEST) or (
             line.number in inside and "OutOfMemory" not in line.text

@@ -15,25 +15,43 @@ from assistant.diagnose.facts import Facts
 from assistant.logs.lines import Line
 
 FIRST_LINES, LAST_LINES, MOST_OF_LINE = 4000, 400, 4000
+LAST_BAR_LINES = 5000
 _HEAD = r"(?<![\w-])(?P<name>(?:--)?(?:"
 _TAIL = r"))(?:['\"]?\s{0,2}(?:[:=]|\.{3,}|,)\s{0,2}['\"]?|\s)(?P<value>[1-9]\d{0,5})(?![\w.]|/)"
-_BATCH = r"(?!.{0,30}(?:eval|test|val|global|min|max|num))[a-z_-]{0,24}batch[-_]?size(?:[-_]per[-_](?:gpu|device))?|mbs"
+_BATCH = r"(?![\w-]{0,30}(?:eval|test|val|global|min|max|num))[a-z_-]{0,24}batch[-_]?size(?:[-_]per[-_](?:gpu|device))?|mbs"
 _LENGTH = (
     r"[a-z_-]{0,16}(?:seq[-_]?len(?:gth)?|sequence[-_]length)|max[-_](?:model[-_]len|prompt[-_]length|completion[-_]length)"
     r"|cutoff[-_]len|block[-_]size"
 )
+_WORKERS = r"(?:dataloader[-_])?n(?:um)?[-_]workers|loader[-_]workers"
+_SIGN = r"(?:['\"]?\s{0,2}(?:[:=]|\.{3,})\s{0,2}['\"]?)"
 _SAVING = r"save[-_](?:steps|interval|freq)|checkpoint[-_]interval|every[-_]n[-_]train[-_]steps"
 BATCH = re.compile(rf"{_HEAD}{_BATCH}{_TAIL}", re.IGNORECASE)
 LENGTH = re.compile(rf"{_HEAD}{_LENGTH}{_TAIL}", re.IGNORECASE)
 SAVING = re.compile(rf"{_HEAD}{_SAVING}{_TAIL}", re.IGNORECASE)
-"""Settings with their values: batch and sequence of one device, and the steps between two saves."""
+WORKERS = re.compile(rf"{_HEAD}{_WORKERS}{_TAIL}", re.IGNORECASE)
+WORLD = re.compile(rf"{_HEAD}world[-_ ]?size{_TAIL}", re.IGNORECASE)
+PORT = re.compile(rf"{_HEAD}(?:master[-_])?port{_TAIL}", re.IGNORECASE)
+RATE = re.compile(
+    r"(?<![\w-])(?P<name>(?:--)?(?:base_lr|learning[-_]rate|lr))(?:['\"]?\s{0,2}(?:[:=]|\.{3,})\s{0,2}['\"]?|\s)"
+    r"(?P<value>(?:\d{1,3}(?:\.\d{0,12})?|\.\d{1,12})(?:[eE]-?\d{1,3})?)(?![\w.])"
+)
+FOLDER = re.compile(
+    r"(?<![\w-])(?P<name>--(?:train|output|save|ckpt|checkpoint|log|exp|run|model)[-_]?(?:dir|path|folder))(?:=|\s)"
+    r"(?P<value>[\w./~-]{1,200})"
+)
+"""Settings with their values: loader workers, processes, learning rate, and where a program writes.
+
+Before them: batch and sequence of one device, and the steps between two saves."""
 _WHOLE = r"(?:check-?points?|ckpt|models?|weights|state_dict|(?:training|optimizer|trainer) state)"
 _SAVED = re.compile(
     rf"\b(?:sav(?:ed|ing)|wrote|writing|stored)\b.{{0,60}}\b{_WHOLE}\b"
     rf"|\b{_WHOLE}\b.{{0,40}}\b(?:saved|written|stored)\b|[Ss]aving .{{0,40}}checkpoint-\d",
     re.IGNORECASE,
 )
-_NOT_SAVED = re.compile(r"\bnot\b|fail|error|will be|every \d|interval|skip|saved? (?:tensor|variable)|load", re.IGNORECASE)
+_NOT_SAVED = re.compile(
+    r"\bnot\b|fail|error|will be|every \d|interval|skip|every n|\bn train|saved? (?:tensor|variable)|load", re.IGNORECASE
+)
 _NO_MODEL = re.compile(r"sample|generat|result|metric|plot|figure|image|predict|\.(?:csv|png|txt|npy|log)\b", re.IGNORECASE)
 _BAR = re.compile(
     r"(?<!\d)\d{1,3}%\|[^|]{0,400}\| {0,8}(\d{1,15})/(\d{1,15}) \[((?:\d{1,4}:)?\d{1,2}:\d\d)<((?:\d{1,4}:)?\d{1,2}:\d\d)(?:,|\])"
@@ -58,6 +76,7 @@ class Bar(NamedTuple):
     total: int
     spent_s: int
     left_s: int
+    """At the mean rate: what a bar prints is the rate of its last moments."""
     line: int
 
 
@@ -74,6 +93,28 @@ def setting(facts: Facts, pattern: re.Pattern[str], before: int) -> Setting | No
         if match := pattern.search(text):
             return Setting(match["name"].lstrip("-"), match["value"], line.number)
     return None
+
+
+def named_setting(facts: Facts, name: str, before: int) -> Setting | None:
+    """Return the value that the log prints for a setting of a name; None where it prints none."""
+    return setting(facts, _named_pattern(name), before)
+
+
+def option_with(facts: Facts, value: str, before: int) -> str:
+    """Return the option or setting by which a value was given, with its line; empty where the log shows none."""
+    pattern = re.compile(
+        rf"(?P<option>--[A-Za-z][\w.-]{{0,60}})(?:=|\s)['\"]?{re.escape(value)}(?![\w/])"
+        rf"|(?P<name>[A-Za-z]\w{{0,40}}[_.]\w{{1,40}}){_SIGN}{re.escape(value)}(?![\w/])"
+    )
+    for line in _start_lines(facts, before - 1):
+        if value in line.text and (match := pattern.search(line.text[:MOST_OF_LINE])) and "rror" not in line.text:
+            return f"{match['option'] or match['name']} (job.log:{line.number})"
+    return ""
+
+
+@lru_cache(maxsize=64)
+def _named_pattern(name: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w-])(?P<name>{re.escape(name)}){_SIGN}(?P<value>-?[\w./-]{{1,60}})")
 
 
 def _start_lines(facts: Facts, before: int) -> Iterator[Line]:
@@ -109,9 +150,23 @@ def last_bar(facts: Facts) -> Bar | None:
         if "%|" in line.text and (matches := list(_BAR.finditer(line.text[-MOST_OF_LINE:]))):
             done, total, spent, left = matches[-1].groups()
             if int(done) < int(total) and int(done) > 0:
-                return Bar(int(done), int(total), _seconds(spent), _seconds(left), line.number)
+                first, begun_s = _begun(facts, total)
+                rate = (_seconds(spent) - begun_s) / (int(done) - first) if int(done) > first else 0.0
+                left_s = round(rate * (int(total) - int(done))) if rate > 0 else _seconds(left)
+                return Bar(int(done), int(total), _seconds(spent), left_s, line.number)
             return None
     return None
+
+
+def _begun(facts: Facts, total: str) -> tuple[int, int]:
+    """Return where a bar of a total began and after how many seconds: a run that goes on from a save begins in its middle."""
+    for line in facts.lines[-LAST_BAR_LINES:]:
+        if line.number >= facts.progress.leg and f"/{total} [" in line.text and "%|" in line.text:
+            matches = [match for match in _BAR.finditer(line.text[:MOST_OF_LINE]) if match[2] == total]
+            if matches:
+                begun = int(matches[0][1]), _seconds(matches[0][3])
+                return begun if begun[0] > 1 and begun[1] * 20 < begun[0] else (0, 0)
+    return 0, 0
 
 
 def _seconds(clock: str) -> int:
@@ -136,7 +191,8 @@ def version_of(facts: Facts, package: str, before: int) -> Setting | None:
 def _version_pattern(package: str) -> re.Pattern[str]:
     with_hyphen = package.replace("_", "-")
     return re.compile(
-        rf"(?<![\w/.-])(?:{re.escape(package)}|{re.escape(with_hyphen)})(?:==|[ _-]?version\W{{1,3}}| \(v?| v?|: v?|-)"
+        rf"(?<![\w/.-])(?:{re.escape(package)}|{re.escape(with_hyphen)})(?:==|\S{{0,40}} in \S{{1,200}} \("
+        r"|[ _-]?version\W{1,3}| \(v?| v?|: v?|-)"
         r"(\d{1,3}\.\d{1,4}(?:\.\d[\w.+]{0,20})?)",
         re.IGNORECASE,
     )

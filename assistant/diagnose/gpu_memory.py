@@ -10,14 +10,15 @@ import math
 import re
 from typing import NamedTuple
 
-from assistant.diagnose.circumstances import BATCH, LENGTH, setting
+from assistant.diagnose.circumstances import BATCH, LENGTH, Setting, setting
 from assistant.diagnose.facts import Facts
+from assistant.diagnose.program import Program, ProgramKind
 from assistant.diagnose.raising import message_of, raised_at
 from assistant.records import Citation
 
-_UNITS = {"K": 1 / 1024**2, "M": 1 / 1024, "G": 1.0, "T": 1024.0}
+_UNITS = {"b": 1 / 1024**3, "K": 1 / 1024**2, "M": 1 / 1024, "G": 1.0, "T": 1024.0}
 _BYTES = {"float": 4, "float32": 4, "double": 8, "half": 2, "float16": 2, "bfloat16": 2, "int32": 4, "int64": 8}
-_SIZE = r"(\d[\d.]{0,11}) ([KMGT])i?B"
+_SIZE = r"(\d[\d.]{0,16}) ([KMGTb])(?:i?B|ytes)"
 _WANTED = re.compile(rf"[Tt]ried to allocate {_SIZE}")
 _TOTAL = re.compile(rf"total capac\w{{1,4}} of {_SIZE} of which {_SIZE} is free|{_SIZE} total capacity;.{{0,80}}?{_SIZE} free")
 _GPU = re.compile(r"\bGPU (\d{1,3})\b")
@@ -40,37 +41,39 @@ _LOADS = re.compile(
 )
 _GENERATES = re.compile(r"^(?:generate|_?sample|_greedy_search|beam_search)$")
 _EVALUATES = re.compile(r"^(?:evaluat\w{0,12}|evaluation_loop|prediction_step|validat\w{0,12}|_?run_evaluat\w{0,10})$")
+_TRAINER = re.compile(r"[/\\](?:transformers|trl)[/\\](?:\w+[/\\])?\w*trainer\.py$")
+_RECOMPUTES = re.compile(r"[/\\]checkpoint(?:ing)?\.py$")
 LEAST_GIB, LEAST_SHARE = 1.0, 0.03
 """Memory of a GPU that is worth a word: in GiB, and as a share of the whole."""
 
 
-def memory_advice(cited: Citation, facts: Facts) -> str:
+def memory_advice(cited: Citation, facts: Facts, program: Program) -> str:
     """Return what to change where the memory of a device did not suffice; empty where the cited line does not tell of that."""
     text = " ".join(message_of(cited, facts))
     if start := _AT_START.search(text):
         return _at_start(*start.groups())
     if account := _account(text):
         sentence, remedy, enough = account
-        return " ".join(words for words in (sentence, remedy, "" if enough else _relief(cited, facts)) if words)
+        return " ".join(words for words in (sentence, remedy, "" if enough else _relief(cited, facts, program)) if words)
     if tensor := _TENSOR.search(text):
-        return _tensor(tensor[1], tensor[2] or "float", cited, facts)
+        return _tensor(tensor[1], tensor[2] or "float", _relief(cited, facts, program))
     if _DEVICE.search(text) and (plain := _PLAIN.search(text)):
-        return f"{int(plain[1]) / 1024**3:.2f} GiB more were wanted in one piece than the device had. {_relief(cited, facts)}"
+        return f"{int(plain[1]) / 1024**3:.2f} GiB of a device were asked for in one piece. {_relief(cited, facts, program)}"
     if re.search(r"(?:CUDA|HIP|NPU) ?(?:[Ee]rror)?\W{1,3}out of memory|cudaErrorMemoryAllocation|cudaMalloc failed", text):
         return (
             "The message does not say how much was free: nvidia-smi on the node shows whether another process, or another model of "
-            f"this one, holds the GPU; it has to go first. {_relief(cited, facts)}"
+            f"this one, holds the GPU; it has to go first. {_relief(cited, facts, program)}"
         )
     return ""
 
 
-def _tensor(shape: str, kind: str, cited: Citation, facts: Facts) -> str:
+def _tensor(shape: str, kind: str, relief: str) -> str:
     size = math.prod(int(number) for number in shape.split(",") if number) * _BYTES.get(kind, 4) / 1024**3
     if size < SMALL_GIB:
         small = f"A tensor of only {size * 1024:.1f} MiB (shape [{shape}]) found no place: memory was full before it"
         grown = "look at what grows from step to step (graphs, lists of results, other processes)"
-        return f"{small}, so {grown}, and go on from the last checkpoint once that is mended."
-    return f"One tensor of shape [{shape}] ({kind}) wants {size:.2f} GiB. {_relief(cited, facts)}"
+        return f"{small}, so {grown}."
+    return f"One tensor of shape [{shape}] ({kind}) wants {size:.2f} GiB. {relief}"
 
 
 def _at_start(device: str, free: str, total: str, share: str) -> str:
@@ -115,6 +118,7 @@ def _account(text: str) -> _Account | None:
 def _foreign(text: str, whole: float, free: float) -> str:
     """Return the remedy where others than this process's PyTorch hold much of the GPU."""
     own, others = _first(_OWN, text), _OTHER.findall(text)
+    own = 0.0 if own > 2 * whole else own  # below zero, printed without its sign (WSL)
     least = max(LEAST_GIB, whole / 10)
     elsewhere = sum(_gib(*other[1:]) for other in others) or (whole - free - own if own else 0.0)
     if not own and len(others) == 1:  # where no process is called "this", the only one is
@@ -151,37 +155,61 @@ def _unused(text: str, whole: float, free: float, wanted: float) -> str:
     return f"{unused:.2f} GiB are reserved but in pieces too small: set PYTORCH_CUDA_ALLOC_CONF={option} first."
 
 
-def _relief(cited: Citation, facts: Facts) -> str:
-    """Return what to lower, by what the job did when the memory ran out and by the settings that the log prints."""
+def _relief(cited: Citation, facts: Facts, program: Program) -> str:
+    """Return what to lower, by what the program did when the memory ran out and by the settings that the log prints."""
     known = raised_at(cited, facts)
-    functions = [frame.function for frame in known[1].frames] if known is not None else []
-    if any(_GENERATES.match(name) for name in functions):
-        return f"It was generating: {_lower(cited, facts, 'shorten prompt or answer, or generate for fewer at a time')}."
-    if any(_EVALUATES.match(name) for name in functions):
-        return (
-            "It was evaluating: lower the batch of the evaluation, and keep no gradients (torch.no_grad) and no logits of all "
-            "batches on the GPU (eval_accumulation_steps in transformers)."
-        )
+    frames = known[1].frames if known is not None else []
+    functions = [frame.function for frame in frames]
     if any(_LOADS.match(name) for name in functions[-6:]):
         return (
             "It was loading the model, so no batch is to blame: shard it over more GPUs, load it in 16 bit or quantised, and see "
             "that no other model or process is on the GPU."
         )
-    words = _lower(cited, facts, "recompute activations (gradient checkpointing), or shard more")
+    if program.kind is ProgramKind.PREPROCESSING and "forward" not in functions:
+        return (
+            "It prepares data: give the GPU less of it at once (in pieces, what is sparse kept sparse), or do that step on the CPU."
+        )
+    batch, length = setting(facts, BATCH, cited.line), setting(facts, LENGTH, cited.line)
+    if (length is not None and "model" in length.name) or (program.kind is ProgramKind.SERVING and program.text):
+        window = length or "the longest context"
+        return f"Lower {window} or gpu_memory_utilization, or serve it with more GPUs (tensor_parallel_size)."
+    if any(_TRAINER.search(frame.file) for frame in frames) and program.kind is ProgramKind.TRAINING:
+        return _of_transformers(batch, length)
+    parts = [_batch(batch)]
+    if length is not None:
+        parts.append(f"shorten {length}")
+    elif program.text:
+        parts.append("shorten the sequences")
+    if any(_GENERATES.match(name) for name in functions):
+        parts.append("generate fewer or shorter answers at a time")
+    elif program.kind is ProgramKind.EVALUATION or any(_EVALUATES.match(name) for name in functions):
+        parts.append("keep no gradients (torch.no_grad) and no outputs of all batches on the GPU")
+    elif any(_RECOMPUTES.search(frame.file) for frame in frames):
+        parts.append(
+            "take a larger GPU or more of them: activations are recomputed already (torch.utils.checkpoint in the traceback)"
+        )
+    elif program.trains:
+        parts.append("recompute activations (gradient checkpointing)")
+    words = "; then ".join((parts[0], ", or ".join(parts[1:]))) if len(parts) > 1 else parts[0]
     return f"{words[:1].upper()}{words[1:]}."
 
 
-def _lower(cited: Citation, facts: Facts, otherwise: str) -> str:
-    """Return which settings to lower, as the log prints them."""
-    batch, length = setting(facts, BATCH, cited.line), setting(facts, LENGTH, cited.line)
-    if length is not None and "model" in length.name:
-        return f"lower {length} or gpu_memory_utilization, or serve it with more GPUs (tensor_parallel_size)"
-    shorter = f"shorten {length}" if length is not None else "shorten the sequence or make the images smaller"
+def _of_transformers(batch: Setting | None, length: Setting | None) -> str:
+    """Return what to lower in the arguments of the Trainer of transformers."""
+    tiny = batch is not None and batch.value == "1"
+    first = f"{batch} is as low as it goes" if tiny else f"Lower {batch or 'per_device_train_batch_size'}"
+    rest = "" if tiny else ", raise gradient_accumulation_steps by as much"
+    shorter = f", or shorten {length}" if length is not None else ""
+    return f"{first}{rest}; then set gradient_checkpointing=True{shorter}."
+
+
+def _batch(batch: Setting | None) -> str:
+    """Return what to do about the batch, which costs a result least."""
     if batch is None:
-        return f"lower the micro batch; if that does not suffice, {shorter}, {otherwise}"
+        return "lower the batch"
     if batch.value == "1":
-        return f"{batch} is as low as it goes: {shorter}, {otherwise}"
-    return f"lower {batch}; if that does not suffice, {shorter}, {otherwise}"
+        return f"{batch} is as low as it goes"
+    return f"lower {batch}"
 
 
 def _first(pattern: re.Pattern[str], text: str) -> float:

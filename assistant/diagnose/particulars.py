@@ -1,12 +1,13 @@
 """What exactly has to change: a reason's general remedy gives way to what the lines of this case name.
 
-Templates of knowledge/advice.toml and code_advice.toml quote paths, settings, expressions and peers. What wants arithmetic is in
+Templates of knowledge/advice/ quote paths, settings, expressions and peers. What wants arithmetic is in
 `gpu_memory` and `standing`; where the code raised it is in `raising`, what came before in `beforehand`.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -14,13 +15,17 @@ from typing import NamedTuple
 from assistant.content.advice import Advice
 from assistant.content.reasons import Reason
 from assistant.diagnose.beforehand import look_first
+from assistant.diagnose.circumstances import last_save
 from assistant.diagnose.divergence import never_learned, spike_of
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.gpu_memory import memory_advice
+from assistant.diagnose.kills import KILLS, kill_account
+from assistant.diagnose.program import Program, program_of
 from assistant.diagnose.raising import Origin, message_of, origin_of, raised_at
 from assistant.diagnose.slots import slots_of
-from assistant.diagnose.standing import saved, spike_account, standing, waiting_account
-from assistant.diagnose.wording import DEEDS
+from assistant.diagnose.standing import rate_lowered, saved, spike_account, standing, waiting_account
+from assistant.diagnose.state_keys import keys_account
+from assistant.diagnose.wording import DEEDS, cut
 from assistant.records import Action, Category, Citation, Diagnosis
 
 AROUND = 40
@@ -33,19 +38,29 @@ NEVER_FINITE = (
 )
 NEVER_LEARNED = "The loss never fell: {first:.4g} at the first steps, {lowest:.4g} at its lowest behind them."
 OWN_SETTING = (
-    "Neither data nor a checkpoint of this run helps, for each was saved while it diverged: lower the learning rate, warm up "
+    "Neither data nor a checkpoint of this run helps, for each was saved while it diverged: {rate}, warm up "
     "longer, or check precision and loss, before it starts again from its begin."
 )
 PREEMPTED = (
     "The scheduler took its nodes for another job. See first whether it puts the job back into the queue itself; if not, submit it "
     "again with the option that goes on from the last healthy checkpoint, for the same command as before may begin anew."
 )
+PREEMPTED_ANEW = (
+    "The scheduler took its nodes for another job. See first whether it puts the job back into the queue itself; if not, submit "
+    "it again."
+)
 LAST_CHECKPOINT = "from the last healthy checkpoint"
-SHOWN_OF_MESSAGE = 320
+ANEW = "Start it again"
+SHOWN_OF_MESSAGE = 400
 _LATER = ("CUDA error", "HIP error", "NCCL", "KeyboardInterrupt", "Cuda error", "CUDA Error")
 """Words of errors that show at whatever call comes next."""
-_NO_REFUSAL = ("killed", "exited", "onnection", "imed out", "CUDA")
-"""Words of messages by which a library tells of something else than what it was handed."""
+_ANNOUNCES = re.compile(r"Caught \w{1,60} in |See root cause above|Failed core proc")
+_OF_KEYS = frozenset({"model_loading_error", "runtime_error", "key_error"})
+_OF_MESSAGES = frozenset(
+    "runtime_error type_error value_error key_error attribute_error index_error name_error assertion_error argument_error "
+    "syntax_error zero_division_error".split()
+)
+"""Reasons of which the general remedy only says that the message is to be read."""
 _NO_PLACE = frozenset(
     {"cancelled", "time_limit", "preempted", "no_failure", "unknown", "killed", "hang", "loss_spike", "dataloader_killed"}
 )
@@ -55,6 +70,8 @@ class _Words(NamedTuple):
     text: str
     wall: bool = False
     """Whether a restart would meet the same again."""
+    quiet: bool = False
+    """Whether nothing has to be changed, only another moment chosen."""
 
 
 def with_particulars(found: Diagnosis, facts: Facts, reason: Reason | None, entries: Sequence[Advice]) -> Diagnosis:
@@ -62,25 +79,52 @@ def with_particulars(found: Diagnosis, facts: Facts, reason: Reason | None, entr
     if reason is None or not found.advice.endswith(reason.remedy):
         return found
     deed = found.advice.removesuffix(reason.remedy).strip()
-    if found.reason == "loss_spike" and _never_finite(facts):
-        return replace(found, advice=NEVER_FINITE)
-    if (
-        found.reason == "loss_spike"
-        and (spike := spike_of(facts)) is not None
-        and (levels := never_learned(facts, spike)) is not None
-    ):
-        said = NEVER_LEARNED.format(first=levels[0], lowest=levels[1])
-        return replace(found, action=Action.FIX_AND_RESUBMIT, summary=f"{found.summary} {said}", advice=f"{said} {OWN_SETTING}")
-    words = _by_reason(found, facts) or next(_quoted(found, facts, entries), None)
-    if words is not None and words.wall and found.action in (Action.RESTART_SAME_NODES, Action.WAIT_AND_RETRY):
-        found = replace(found, action=Action.FIX_AND_RESUBMIT)
-        deed = DEEDS[found.action]
+    program = program_of(found, facts)
+    if found.reason == "loss_spike" and (early := _diverged_early(found, facts)) is not None:
+        return early
+    words = _by_reason(found, facts, program) or next(_quoted(found, facts, entries, program), None)
+    action = _action(found.action, words)
+    if action is not found.action:
+        found = replace(found, action=action)
+        deed = DEEDS[action]
     if found.reason == "preempted" and facts.case.job is None:
-        deed = PREEMPTED
-    parts = [with_checkpoint(deed, facts), words.text if words else "", _place(found, facts, words), standing(found, facts)]
-    if not any(parts[1:3]) and deed != PREEMPTED and not (found.reason == "time_limit" and parts[3]):
-        parts[1] = _remedy(found, reason)
-    return replace(found, advice=" ".join(_once([*parts, look_first(found, facts)])))
+        deed = PREEMPTED if program.trains else PREEMPTED_ANEW
+    deed = with_checkpoint(deed, facts, program)
+    parts = [deed, words.text if words else "", _place(found, facts, words), standing(found, facts, program)]
+    earlier = look_first(found, facts)
+    if not any(parts[1:3]) and not _said_already(found, earlier, parts[3]):
+        parts[1] = _remedy(found, facts, reason)
+    if found.reason in KILLS and words is not None and action is not Action.FIX_AND_RESUBMIT:
+        parts = [*parts[1:], parts[0]]
+    return replace(found, advice=" ".join(_once([*parts, earlier])))
+
+
+def _said_already(found: Diagnosis, earlier: str, reached: str) -> bool:
+    """Tell whether the general remedy, or the bare message, adds nothing to what else is said."""
+    told = found.reason == "time_limit" and reached
+    return bool(told or found.reason == "preempted" or (earlier and found.reason in _OF_MESSAGES | {"called_process_error"}))
+
+
+def _diverged_early(found: Diagnosis, facts: Facts) -> Diagnosis | None:
+    """Return the diagnosis of a loss that never was a number, or never fell; None for any other."""
+    if _never_finite(facts):
+        return replace(found, advice=NEVER_FINITE)
+    spike = spike_of(facts)
+    levels = never_learned(facts, spike) if spike is not None else None
+    if levels is None:
+        return None
+    known = NEVER_LEARNED.format(first=levels[0], lowest=levels[1])
+    account = spike_account(found, facts) or f"{known} {OWN_SETTING.format(rate=rate_lowered(facts))}"
+    return replace(found, action=Action.FIX_AND_RESUBMIT, summary=f"{found.summary} {known}", advice=account)
+
+
+def _action(action: Action, words: _Words | None) -> Action:
+    """Return the action that fits what is advised: none that meets a wall again, and no mending where only the moment was wrong."""
+    if words is not None and words.wall and action in (Action.RESTART_SAME_NODES, Action.WAIT_AND_RETRY):
+        return Action.FIX_AND_RESUBMIT
+    if words is not None and words.quiet and action is Action.FIX_AND_RESUBMIT:
+        return Action.WAIT_AND_RETRY
+    return action
 
 
 def _once(parts: Sequence[str]) -> Iterator[str]:
@@ -92,44 +136,65 @@ def _once(parts: Sequence[str]) -> Iterator[str]:
             before += part
 
 
-def _by_reason(found: Diagnosis, facts: Facts) -> _Words | None:
+def _by_reason(found: Diagnosis, facts: Facts, program: Program) -> _Words | None:
     """Return what wants arithmetic over the whole case; None where it has nothing to count."""
-    text = ""
+    text = kill_account(found, facts, program)
     if found.reason == "loss_spike":
         text = spike_account(found, facts)
     elif found.reason == "nccl_timeout_error":
         text = waiting_account(facts)
     for cited in found.root_cause[:2]:
-        text = text or memory_advice(cited, facts)
+        text = text or memory_advice(cited, facts, program)
+    for cited in found.root_cause[:2] if found.reason in _OF_KEYS else ():
+        origin = origin_of(cited, facts)
+        text = text or keys_account(message_of(cited, facts), origin.place if origin is not None else "")
     return _Words(text) if text else None
 
 
-def _remedy(found: Diagnosis, reason: Reason) -> str:
-    """Return the general remedy; of a device error that a person has to mend no word about restarts."""
+def _remedy(found: Diagnosis, facts: Facts, reason: Reason) -> str:
+    """Return what is left to say where no template fits: of code and settings the message itself, else the general remedy."""
     if found.reason == "cuda_error" and found.action is Action.FIX_AND_RESUBMIT:
         return "Run it once with CUDA_LAUNCH_BLOCKING=1: then the traceback ends at the call that the device refused."
-    return reason.remedy
+    if found.reason not in _OF_MESSAGES or not found.root_cause:
+        return reason.remedy
+    cited = _by_origin(found, facts)[0][0]
+    message = cut(" ".join(message_of(cited, facts)[:MESSAGE_LINES]), SHOWN_OF_MESSAGE)
+    return f"All that the log says is {cited.file}:{cited.line}: {message}"
 
 
-def with_checkpoint(deed: str, facts: Facts) -> str:
-    """Return the deed with the checkpoint that the log shows, or with the word that it shows none."""
+def with_checkpoint(deed: str, facts: Facts, program: Program) -> str:
+    """Return the deed with the checkpoint that the log shows, or without any where the program has none to go on from."""
     if LAST_CHECKPOINT not in deed or facts.case.job is not None or not facts.lines:
         return deed
-    return f"{deed} {saved(facts)}"
+    if last_save(facts) is not None or (program.trains and program.steps):
+        return f"{deed} {saved(facts)}"
+    return (
+        deed.replace(f"Restart {LAST_CHECKPOINT}", ANEW)
+        .replace(f"restart {LAST_CHECKPOINT}", ANEW.lower())
+        .replace(f"the option that goes on {LAST_CHECKPOINT}", "the option that goes on")
+    )
 
 
-def _quoted(found: Diagnosis, facts: Facts, entries: Sequence[Advice]) -> Iterator[_Words]:
-    """Yield what the first cited line that says enough asks for."""
+def _quoted(found: Diagnosis, facts: Facts, entries: Sequence[Advice], program: Program) -> Iterator[_Words]:
+    """Yield what the first cited line that says enough asks for; those with a traceback come first, for they say where."""
     fitting = [entry for entry in entries if found.reason in entry.reasons or not entry.reasons]
-    for cited in found.root_cause[:3]:
+    own: dict[str, str] = {}
+    for cited, origin in _by_origin(found, facts):
         near = _near(cited, facts)
-        origin = origin_of(cited, facts)
-        slots = slots_of(found, cited, origin, facts, raised_at(cited, facts))
+        slots = own | slots_of(found, cited, origin, facts, raised_at(cited, facts), program)
+        own = own or {"own": slots["own"]} if "own" in slots else own
         for line in message_of(cited, facts)[:MESSAGE_LINES]:
             for entry in fitting:
                 if text := entry.fill(line, near, slots):
-                    yield _Words(text, entry.wall)
+                    yield _Words(text, entry.wall, entry.quiet)
                     return
+
+
+def _by_origin(found: Diagnosis, facts: Facts) -> list[tuple[Citation, Origin | None]]:
+    """Return cited lines with where they were raised: those that only announce another exception, or show no frame, last."""
+    origins = [(cited, origin_of(cited, facts)) for cited in found.root_cause[:3]]
+    built = found.reason == "called_process_error"  # the traceback is of the program that called the tool
+    return sorted(origins, key=lambda pair: (_ANNOUNCES.search(pair[0].text) is not None, pair[1] is None and not built))
 
 
 def _body(text: str, facts: Facts) -> str:
@@ -160,28 +225,22 @@ def _place(found: Diagnosis, facts: Facts, words: _Words | None) -> str:
     """Return where it was raised and what stands there, as far as it is not said; with the message where no remedy is known."""
     if found.category is Category.INFRASTRUCTURE or found.reason in _NO_PLACE or not found.root_cause:
         return ""
-    cited = found.root_cause[0]
-    origin = origin_of(cited, facts)
+    cited, origin = _by_origin(found, facts)[0]
     if origin is None or any(word in cited.text for word in _LATER):
         return ""
     if words is not None:
         return "" if origin.place in words.text or not origin.own else f"{_raised_from(origin)}."
-    message = " ".join(message_of(cited, facts)[:MESSAGE_LINES])
-    message = message if len(message) <= SHOWN_OF_MESSAGE else f"{message[:SHOWN_OF_MESSAGE]}…"
-    return _unknown_message(origin, message.rstrip(".?! "))
+    message = cut(" ".join(message_of(cited, facts)[:MESSAGE_LINES]), SHOWN_OF_MESSAGE).rstrip(".?! ")
+    if origin.own and origin.code.startswith(("raise ", "assert ")):
+        return f"The program's own check at {_place_of(origin)} says what it wants: {message}."
+    return f"{_raised_from(origin)}: {message}."
+
+
+def _place_of(origin: Origin) -> str:
+    return origin.place + (f" in {origin.function}()" if origin.function.isidentifier() else "")
 
 
 def _raised_from(origin: Origin) -> str:
-    where = origin.place + (f" in {origin.function}()" if origin.function.isidentifier() else "")
-    at = f"{where}, where the code says `{origin.code}`" if origin.code and origin.own else where
+    where = _place_of(origin)
+    at = f"{where}, `{origin.code}`" if origin.code and origin.own else where
     return f"Raised from {at}" if origin.own else f"Raised inside {origin.library or 'a library'}, at {at}"
-
-
-def _unknown_message(origin: Origin, message: str) -> str:
-    """Return who refused what, for a message that no template knows."""
-    if origin.own and origin.library and not any(word in message for word in _NO_REFUSAL):
-        refused = f"{origin.library} refuses what the job hands it: {message}."
-        return f"{refused} Change that call or what goes into it. {_raised_from(origin)}."
-    if origin.code.startswith("raise ") and origin.own:
-        return f"The program's own check says what it wants: {message}. Change that; the check is at {origin.place}."
-    return f"No remedy is known for this message; it says: {message}. {_raised_from(origin)}."

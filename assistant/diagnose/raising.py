@@ -25,10 +25,15 @@ LIBRARY = re.compile(
 )
 _WORKPLACE = re.compile(r"/(torch|transformers|accelerate|deepspeed|vllm|sglang|megatron|ray)/\w[\w/]*\.py$")
 _STANDARD = re.compile(r"[/\\][Ll]ib(?:64)?[/\\](?:python3?[\d.]*[/\\])?([a-z_]\w*)")
+FORWARDS = frozenset(
+    {"_call_impl", "_wrapped_call_impl", "__call__", "wrapper", "wrapped_func", "inner", "decorate_context", "_fn"}
+)
+"""Functions of libraries that hand a call on to the function that was meant."""
 MESSAGE_LINES = 4
 _GOES_ON = re.compile(r"(?:Original error|Caused by|Cause|Reason|Details?|Inner (?:error|exception)|Value error)\b", re.IGNORECASE)
 """How a second line begins that says what the first one only announces."""
 _FRAME = re.compile(r'\s+File "([^"]+)", line (\d{1,9})(?:, in (\S+))?')
+_DIGITS = re.compile(r"\d")
 _CLASS = re.compile(r"(?:[A-Za-z_]\w*\.){0,8}[A-Za-z_]\w*(?:Error|Exception|Exit|Interrupt|Failure)\b")
 
 
@@ -47,6 +52,10 @@ class Origin(NamedTuple):
     """Whether it is the job's own code."""
     deepest: str
     """The line of source of the frame that raised it."""
+    deepest_file: str
+    """File of the frame that raised it."""
+    deepest_line: int
+    """1-based; 0 where the frame does not say it."""
     library: str
     """Package whose frame raised it; empty where the job's own code did."""
     caller: str
@@ -60,7 +69,7 @@ class Origin(NamedTuple):
 
 def origin_of(cited: Citation, facts: Facts) -> Origin | None:
     """Return where a cited line was raised; None where the log shows no frame."""
-    frames = _frames(cited, facts)
+    frames = _called(_frames(cited, facts))
     numbered = [frame for frame in frames if frame.line]
     if not numbered:
         return None
@@ -71,7 +80,27 @@ def origin_of(cited: Citation, facts: Facts) -> Origin | None:
     library = packages[-1] if frames[-1] is not own else ""
     caller = next((package for package in reversed(packages) if package != library), "") if library else ""
     deepest = code if frame is frames[-1] else _source(frames[-1], facts)[0]
-    return Origin(frame.file, frame.line, frame.function, code, part, own is not None, deepest, library, caller)
+    return Origin(
+        frame.file,
+        frame.line,
+        frame.function,
+        code,
+        part,
+        own is not None,
+        deepest,
+        frames[-1].file,
+        frames[-1].line,
+        library,
+        caller,
+    )
+
+
+def _called(frames: Sequence[Frame]) -> Sequence[Frame]:
+    """Return the frames without those at the end that only forward a call, such as `__call__` of a module."""
+    last = len(frames)
+    while last > 1 and frames[last - 1].function in FORWARDS and package_of(frames[last - 1].file):
+        last -= 1
+    return frames[:last]
 
 
 def _own(frames: Sequence[Frame]) -> Frame | None:
@@ -111,7 +140,10 @@ def message_of(cited: Citation, facts: Facts) -> list[str]:
     stream = facts.streams.body(cited.text).stream
     behind = [facts.streams.body(line.text) for line in facts.between(cited.line + 1, cited.line + MESSAGE_LINES)]
     own = [body.text.strip() for body in behind if body.stream == stream]
-    return [*lines, *own[: MESSAGE_LINES if own and _GOES_ON.match(own[0]) else 0]]
+    if lines[0].endswith(":") or (own and _GOES_ON.match(own[0])):
+        end = next((place for place, text in enumerate(own) if not text), len(own))
+        return [*lines, *own[:end]]
+    return lines
 
 
 def _frames(cited: Citation, facts: Facts) -> Sequence[Frame]:
@@ -130,13 +162,14 @@ def _logged_frames(cited: Citation, facts: Facts) -> list[Frame]:
     if not prefix.strip():
         return _frames_above(cited, facts)
     frames: list[Frame] = []
+    form = _DIGITS.sub("0", prefix)
     for line in reversed(facts.between(cited.line - LOGGED_BEFORE, cited.line - 1)):
-        body = line.text.removeprefix(prefix)
-        if len(body) == len(line.text):
+        if _DIGITS.sub("0", line.text[: len(prefix)]) != form:
             continue
+        body = line.text[len(prefix) :]
         if body.startswith("Traceback") or _CLASS.match(body):
             break
-        if match := _FRAME.match(body):
+        if match := _FRAME.match(f" {body}"):
             frames.append(Frame(match[1], match[3] or "", int(match[2]), line.number))
     return frames[::-1]
 
@@ -152,16 +185,22 @@ def _frames_above(cited: Citation, facts: Facts) -> list[Frame]:
     return frames[::-1]
 
 
+def source_of(frame: Frame, facts: Facts) -> str:
+    """Return the line of source that a traceback shows behind a frame; empty where it shows none."""
+    return _source(frame, facts)[0]
+
+
 def _source(frame: Frame, facts: Facts) -> tuple[str, str]:
     """Return the line of source that a traceback shows behind a frame, and what is marked of it; empty where it shows none."""
     named, behind = facts.line(frame.at), facts.line(frame.at + 1)
     if named is None or behind is None:
         return "", ""
     prefix = named.text[: max(named.text.find('File "'), 0)].rstrip()
-    text = behind.text.removeprefix(prefix)
-    if not text[:1].isspace() or text.strip().startswith(("File ", "^", "~")) or not behind.text.startswith(prefix):
+    text = behind.text[len(prefix) :]
+    alike = _DIGITS.sub("0", behind.text[: len(prefix)]) == _DIGITS.sub("0", prefix)
+    if not text[:1].isspace() or text.strip().startswith(("File ", "^", "~")) or not alike:
         return "", ""
     below = facts.line(frame.at + 2)
-    part = marked(text, below.text.removeprefix(prefix)) if below is not None else ""
+    part = marked(text, below.text[len(prefix) :]) if below is not None else ""
     source = text.strip()
     return source if len(source) <= MOST_OF_SOURCE else f"{source[:MOST_OF_SOURCE]}…", part

@@ -11,11 +11,13 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from assistant.content.renames import package_for, successor_of
-from assistant.diagnose.circumstances import version_of
-from assistant.diagnose.expressions import assigned, called, receiver, subscripted
+from assistant.diagnose.circumstances import PORT, WORKERS, named_setting, option_with, setting, version_of
+from assistant.diagnose.expressions import assigned, called, needs_python_3, receiver, subscripted
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.raising import Origin, message_of
+from assistant.diagnose.program import Program, ProgramKind
+from assistant.diagnose.raising import Origin, message_of, source_of
 from assistant.diagnose.tracebacks import Episode, Raised
+from assistant.diagnose.wording import cut
 from assistant.records import Citation, Diagnosis
 
 _ATTRIBUTE = re.compile(r"has no attribute '(\w{1,120})'")
@@ -74,14 +76,24 @@ _OWN_NAMES = frozenset(
 )
 """Names that people give to folders and files of their own code."""
 MOST_OF_VALUE = 160
+MOST_NAMES = 4
+_OF_MEMORY = re.compile(r"[Oo]om|OOM|OUT_OF_MEMORY|[Mm]emory")
+_KINDS = {ProgramKind.TRAINING: "training", ProgramKind.SERVING: "serving", ProgramKind.EVALUATION: "evaluation"}
+_WORDS = {ProgramKind.TRAINING: "training", ProgramKind.SERVING: "server", ProgramKind.EVALUATION: "evaluation"}
+"""By kind of program: the slot that only it fills, and what it is called."""
+_NO_TERMINAL = re.compile(r"EOFError|Bad file descriptor|Inappropriate ioctl|not a TTY|StdinNotImplementedError|BdbQuit|no-tty")
+_ASKS = re.compile(r"\b(?:raw_)?input\(|getpass\(|\bpdb\b|breakpoint\(|set_trace\(|embed\(|click\.(?:confirm|prompt)\(")
+_SETTING_NAME = re.compile(r"\b(?:[a-z][a-z0-9]*_[a-z0-9_]{2,60})\b")
+_REQUIRED = re.compile(r"[Rr]equires?:? [`'\"]?([A-Za-z][\w-]{1,40})[`'\"]?(?![\w-]*[(\[])")
 
 
 def slots_of(
-    found: Diagnosis, cited: Citation, origin: Origin | None, facts: Facts, raised: tuple[Episode, Raised] | None
+    found: Diagnosis, cited: Citation, origin: Origin | None, facts: Facts, raised: tuple[Episode, Raised] | None, program: Program
 ) -> dict[str, str]:
     """Return what the case fills for the templates of a cited line."""
     text = " ".join(message_of(cited, facts)[:4])
     slots = {**_of_names(text, origin.code if origin is not None else ""), **_of_files(text, origin), **_of_asserts(cited, facts)}
+    slots |= _of_settings(text, cited, facts)
     if origin is not None:
         slots |= _of_origin(text, origin) | _of_module(text, origin)
         if not (slots["subject"] and origin.own):
@@ -89,13 +101,20 @@ def slots_of(
     if _PARSED.search(text) and raised is not None and raised[1].frames:
         frame = raised[1].frames[-1]
         slots |= {"parsed": f"{frame.file}:{frame.line}"} if not frame.function else {}
+        slots |= {"newer": source_of(frame, facts)} if needs_python_3(source_of(frame, facts)) else {}
+    elif _PARSED.search(text) and origin is not None and not origin.function:
+        slots |= {"parsed": origin.place, "newer": origin.code if needs_python_3(origin.code) else ""}
     if not facts.points and not facts.progress.steps:
         slots["service"] = "service"
+    if program.kind in _KINDS:
+        slots[_KINDS[program.kind]] = _WORDS[program.kind]
+    if path := slots.get("path"):
+        slots["option"] = option_with(facts, path, cited.line)
     if facts.job_id:
         slots["job"] = facts.job_id
     if found.step is not None and not facts.progress.learnt:
         slots["step"] = str(found.step)
-    return {name: value if len(value) <= MOST_OF_VALUE else f"{value[:MOST_OF_VALUE]}…" for name, value in slots.items() if value}
+    return {name: cut(value, MOST_OF_VALUE) for name, value in slots.items() if value}
 
 
 def _of_origin(text: str, origin: Origin) -> dict[str, str]:
@@ -107,6 +126,9 @@ def _of_origin(text: str, origin: Origin) -> dict[str, str]:
     slots |= {"subject": named or subject_of(text, source, origin.part), "call": _call(text, origin)}
     if origin.own:
         slots["own"] = where
+    if origin.library and origin.deepest_line:
+        inner = f"{origin.deepest_file}:{origin.deepest_line}"
+        slots["inner"] = f"{inner}, `{origin.deepest}`" if origin.deepest else inner
     if "next(" in source and "StopIteration" in text:
         slots["exhausted"] = source
     if (match := _ATTRIBUTE.search(text)) and f".{match[1]}(" in origin.code:
@@ -117,14 +139,43 @@ def _of_origin(text: str, origin: Origin) -> dict[str, str]:
         slots["arguments"] = match[0]
     if "NameError" in text and (match := _EVALUATED.search(origin.code)):
         slots["evaluated"] = match[0]
+    slots |= _of_questions(text, origin)
     if "environ" in slots["subject"]:
         slots["environment"] = slots["subject"]
     if "by zero" in text and (match := _DIVISOR.search(source)):
         slots["divisor"] = match[1]
     if match := _COMPARED.match(source):
-        slots |= {"left": match[1], "sign": match[2].strip(), "right": match[3]}
+        whole = match[3].count("(") == match[3].count(")")
+        slots |= {"left": match[1], "sign": match[2].strip(), "right": match[3] if whole else "…"}
     elif source.startswith("assert "):
         slots["condition"] = source.removeprefix("assert ")
+    return slots
+
+
+def _of_questions(text: str, origin: Origin) -> dict[str, str]:
+    """Return what asked a terminal that a batch job does not have."""
+    if not _NO_TERMINAL.search(text):
+        return {}
+    if "hub.load" in origin.code and "hub" in origin.deepest_file:
+        return {"trusted": origin.code}
+    if _ASKS.search(origin.code):
+        return {"prompt": origin.code}
+    return {"asker": origin.library} if _ASKS.search(origin.deepest) or "no-tty" in text else {}
+
+
+def _of_settings(text: str, cited: Citation, facts: Facts) -> dict[str, str]:
+    """Return what the log prints of the settings and packages that a message names, and of ports and workers."""
+    names = list(dict.fromkeys(_SETTING_NAME.findall(text)))[:MOST_NAMES]
+    printed = [
+        value for name in names if (value := named_setting(facts, name, cited.line)) is not None and value.line != cited.line
+    ]
+    slots = {"printed": "; ".join(str(value) for value in printed)} if printed else {}
+    if "ddress already in use" in text and (port := setting(facts, PORT, cited.line)) is not None:
+        slots["port_setting"] = str(port)
+    if _OF_MEMORY.search(text) and (workers := setting(facts, WORKERS, cited.line)) is not None:
+        slots["workers"] = str(workers)
+    if (match := _REQUIRED.search(text)) and (version := version_of(facts, match[1], cited.line)) is not None:
+        slots["installed"] = str(version)
     return slots
 
 
@@ -225,6 +276,8 @@ def _of_files(text: str, origin: Origin | None) -> dict[str, str]:
         if theirs and (ours is None or theirs[1] != ours[1]):
             slots["foreign"] = theirs[1]
             slots["base"] = str(PurePosixPath(origin.file).parent)
+    if re.fullmatch(r"[A-Za-z][\w-]{1,40}", path) and origin is not None and "subprocess" in origin.deepest_file:
+        slots["program"] = path
     if not path.isascii() or "\\x" in path:
         slots["letters"] = path
     return slots

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import insort
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from assistant.diagnose.circumstances import SAVING, Bar, last_bar, last_save, setting
+from assistant.diagnose.circumstances import RATE, SAVING, WORLD, Bar, last_bar, last_save, setting
 from assistant.diagnose.facts import Facts
+from assistant.diagnose.program import Program, ProgramKind
+from assistant.diagnose.wording import cut
 from assistant.records import Diagnosis, MetricPoint
 
 STOPS = frozenset({"cancelled", "time_limit", "preempted", "killed"})
@@ -16,7 +19,9 @@ SHOWN_OF_SAVE = 240
 _WAITED = re.compile(r"SeqNum=(\d{1,12}), OpType=(\w{1,40})")
 _RANK = re.compile(r"\[Rank (\d{1,6})\]|\[rank(\d{1,6})\]")
 _TIMEOUT = re.compile(r"Timeout\(ms\)=(\d{1,12})")
-MOST_RANKS = 8
+MOST_RANKS, MOST_NAMED, MOST_WORLD = 8, 3, 4096
+BLOWN_UP, LEAST_BEFORE = 10.0, 5
+"""Times the median of at least so many points: the loss blew up there, before it was no number."""
 
 
 class _Wait(NamedTuple):
@@ -26,13 +31,13 @@ class _Wait(NamedTuple):
     line: int
 
 
-def standing(found: Diagnosis, facts: Facts) -> str:
+def standing(found: Diagnosis, facts: Facts, program: Program) -> str:
     """Return how far the run came and how long the rest takes, by the last progress bar or step; empty where neither shows."""
     if found.reason not in STOPS or not facts.lines or facts.case.job is not None:
         return ""
     bar = last_bar(facts)
     if found.reason == "time_limit":
-        return _rest(bar, facts)
+        return _rest(bar, facts, program)
     words = ""
     if bar is not None:
         words = f"It stood at {bar.done} of {bar.total} after {clock(bar.spent_s)} (job.log:{bar.line})."
@@ -42,8 +47,10 @@ def standing(found: Diagnosis, facts: Facts) -> str:
     return f"{words} {saved(facts)}" if words and last_save(facts) and not told else words
 
 
-def _rest(bar: Bar | None, facts: Facts) -> str:
+def _rest(bar: Bar | None, facts: Facts, program: Program) -> str:
     """Return what the rest of the work wants of the next time limit."""
+    if program.kind is ProgramKind.SERVING:
+        return "A server has no end of its own: ask for as much time (--time) as it is to serve."
     if bar is None:
         if last_save(facts):
             return "Ask for more time (--time) where the rest does not fit, and start so that it goes on from that save."
@@ -55,7 +62,7 @@ def _rest(bar: Bar | None, facts: Facts) -> str:
 
 
 def _unless_saved(facts: Facts) -> str:
-    return "" if last_save(facts) else ", or let it save and go on from there; under the same limit it ends at the same place"
+    return "" if last_save(facts) else ", or let it save and go on from there"
 
 
 def saved(facts: Facts, before: int | None = None) -> str:
@@ -64,7 +71,7 @@ def saved(facts: Facts, before: int | None = None) -> str:
     if save is not None:
         text = save.text.strip()
         if len(text) > SHOWN_OF_SAVE:
-            text = f"{text[:SHOWN_OF_SAVE]}…"
+            text = cut(text, SHOWN_OF_SAVE)
         return f"The last save that the log shows{' before it' if before else ''}: job.log:{save.number}: {text}."
     interval = setting(facts, SAVING, facts.lines[-1].number) if facts.lines else None
     if interval is not None and facts.progress.steps and 0 < max(facts.progress.steps) < int(interval.value):
@@ -89,12 +96,33 @@ def spike_account(found: Diagnosis, facts: Facts) -> str:
         return ""
     first = points[bad]
     file = facts.metric_file
+    blown = _blown_up(points[:bad])
+    start = blown or first
+    rose = f", after it had risen to {_level(blown):.4g} at step {blown.step} ({file}:{blown.line})" if blown else ""
     words = (
         f"The loss was {_level(good):.4g} at step {good.step} ({file}:{good.line}) and no number from step {first.step} on "
-        f"({file}:{first.line}): lower the learning rate, clip gradients, or use bfloat16 instead of float16, and look at the "
-        "batches in between."
+        f"({file}:{first.line}){rose}: {rate_lowered(facts)}, clip gradients, and let it stop where the loss is no number."
     )
-    return f"{words} {saved(facts, before=first.line)}" if file == "job.log" else words
+    return f"{words} {saved(facts, before=start.line)}" if file == "job.log" else words
+
+
+def rate_lowered(facts: Facts) -> str:
+    """Return what to do about the learning rate, with its value where the log prints it."""
+    rate = setting(facts, RATE, facts.lines[-1].number) if facts.lines else None
+    return f"lower {rate}, by 3 to 10 times" if rate is not None and float(rate.value) > 0 else "lower the learning rate"
+
+
+def _blown_up(points: Sequence[MetricPoint]) -> MetricPoint | None:
+    """Return the first point at `BLOWN_UP` times the median of those before it; None without one."""
+    before: list[float] = []
+    for point in points:
+        level = _level(point)
+        if level is None:
+            continue
+        if len(before) >= LEAST_BEFORE and level > BLOWN_UP * abs(before[len(before) // 2]) > 0:
+            return point
+        insort(before, level)
+    return None
 
 
 def _last_logged(found: Diagnosis, points: Sequence[MetricPoint], facts: Facts) -> str:
@@ -107,8 +135,8 @@ def _last_logged(found: Diagnosis, points: Sequence[MetricPoint], facts: Facts) 
         return ""
     gradient = f", gradient norm {last.grad_norm:.4g}" if last.grad_norm is not None else ""
     return (
-        f"The last step that was logged before is {last.step} with loss {last.loss:.4g}{gradient} (job.log:{last.line}): lower the "
-        f"learning rate or clip gradients before it goes on. {saved(facts, before=cited.line)}"
+        f"The last step that was logged before is {last.step} with loss {last.loss:.4g}{gradient} (job.log:{last.line}): "
+        f"{rate_lowered(facts)} or clip gradients before it goes on. {saved(facts, before=cited.line)}"
     )
 
 
@@ -142,10 +170,31 @@ def waiting_account(facts: Facts) -> str:
             f"At SeqNum {lowest} ranks waited in different collectives ({', '.join(operations)}): the program took different "
             "ways on different ranks (a condition, an early end of data); that is to be mended in the code."
         )
+    waited = f"{_ranks(ranks)} gave up{time} in {operations[0]}, SeqNum {lowest} (job.log:{first.line})"
+    absent = _absent(ranks, facts)
+    if 0 < len(absent) <= MOST_NAMED:
+        which = f"{_ranks(absent)} did not come to it{_last_sign(absent, first.line, facts)}: look there"
+        return f"{waited}; {which} (py-spy dump while it hangs, its node).{_never_stepped(facts)}"
     return (
-        f"{_ranks(ranks)} gave up{time} in {operations[0]}, SeqNum {lowest} (job.log:{first.line}); the rank that held them up is "
-        f"one that does not report that wait{_silent(ranks)}: look at its last lines.{_never_stepped(facts)}"
+        f"{waited}; the rank that held them up is one that does not report that wait{_silent(ranks)}: look at its last lines."
+        f"{_never_stepped(facts)}"
     )
+
+
+def _absent(ranks: Sequence[int], facts: Facts) -> list[int]:
+    """Return the ranks that do not report the wait, where the log prints how many there are."""
+    world = setting(facts, WORLD, facts.lines[-1].number)
+    return sorted(set(range(int(world.value))) - set(ranks)) if world is not None and int(world.value) <= MOST_WORLD else []
+
+
+def _last_sign(ranks: Sequence[int], before: int, facts: Facts) -> str:
+    """Return where one rank spoke last before a line; empty for several, or for one that never spoke."""
+    if len(ranks) != 1:
+        return ""
+    rank = str(ranks[0])
+    mark = re.compile(rf"(?:\[rank ?|\brank[ :=]{{1,2}}|\bcuda:){re.escape(rank)}\b", re.IGNORECASE)
+    spoken = next((line for line in reversed(facts.lines) if line.number < before and mark.search(line.text[:400])), None)
+    return f" (its last line: job.log:{spoken.number})" if spoken is not None else ""
 
 
 def _silent(ranks: Sequence[int]) -> str:

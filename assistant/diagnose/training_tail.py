@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.particulars import with_checkpoint
+from assistant.diagnose.program import program_of
 from assistant.diagnose.raising import LIBRARY
 from assistant.diagnose.reasoning import HARDWARE, SYMPTOMS
 from assistant.diagnose.tracebacks import Episode
@@ -71,7 +72,8 @@ def with_training_over(found: Diagnosis, facts: Facts) -> Diagnosis:
     lies = f"; {RESULT_LIES} {result}" if result else ""
     over = f"The training is over ({end.line.text.strip()[:120]}, {_place(end.line, facts)}){lies}; only the {tail} failed"
     mend = f"{NO_RESTART} Mend what is named here and run the {tail} by itself." if tail != TEARDOWN else NO_RESTART
-    specific = found.advice.removeprefix(with_checkpoint(DEEDS[found.action], facts)).strip()
+    deed = with_checkpoint(DEEDS[found.action], facts, program_of(found, facts))
+    specific = found.advice.replace(deed, "", 1).strip() if deed else found.advice
     return replace(
         found,
         action=Action.FIX_AND_RESUBMIT,

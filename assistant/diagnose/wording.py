@@ -45,3 +45,11 @@ def advice(reason: Reason, action: Action, nodes: Sequence[NodeFinding]) -> str:
             else "Find the node by test first (pairwise collective test, GPU diagnostics), set it aside, then restart."
         )
     return f"{deed} {reason.remedy}".strip()
+
+
+def cut(text: str, most: int) -> str:
+    """Return a text of at most `most` characters: the middle is left out, for the end of a message often says what to do."""
+    if len(text) <= most:
+        return text
+    half = (most - 3) // 2
+    return f"{text[: most - 3 - half].rstrip()} … {text[-half:].lstrip()}"

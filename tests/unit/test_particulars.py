@@ -33,7 +33,7 @@ def advised(folder: Path, knowledge: Knowledge, *lines: str) -> str:
 @pytest.mark.parametrize(
     ("message", "words"),
     [
-        ((OOM + OWN).format(wanted="2.00 GiB", free="1.10 GiB", own="78.01 GiB", loose="0.30 GiB"), "Lower the micro batch"),
+        ((OOM + OWN).format(wanted="2.00 GiB", free="1.10 GiB", own="78.01 GiB", loose="0.30 GiB"), "Lower the batch"),
         ((OOM + OWN).format(wanted="2.00 GiB", free="1.10 GiB", own="78.01 GiB", loose="9.30 GiB"), "expandable_segments"),
         (
             (OOM + OWN).format(wanted="2.00 GiB", free="1.10 GiB", own="20.05 GiB", loose="0.30 GiB"),
@@ -79,9 +79,10 @@ def test_a_run_that_was_never_finite_is_not_sent_back_to_its_own_checkpoint(tmp_
     assert advised(tmp_path, knowledge, *later).startswith("Go back to a checkpoint before the spike")
 
 
-def test_a_line_that_names_nothing_leaves_the_general_remedy(tmp_path: Path, knowledge: Knowledge) -> None:
+def test_a_line_that_names_nothing_is_quoted_and_no_remedy_is_made_up(tmp_path: Path, knowledge: Knowledge) -> None:
     advice = advised(tmp_path, knowledge, "RuntimeError: the flux capacitor is out of phase")
-    assert advice == f"Do not restart: the owner has to change something first. {knowledge.reasons['runtime_error'].remedy}"
+    said = "All that the log says is job.log:1: RuntimeError: the flux capacitor is out of phase."
+    assert advice == f"Do not restart: the owner has to change something first. {said}"
 
 
 @pytest.mark.parametrize(
