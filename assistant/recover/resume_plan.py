@@ -101,9 +101,10 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
 def _beside_others(way: ResumeWay, found: Inventory | None, chosen: Checkpoint) -> ResumePlan | None:
     """Return a refusal where a script may load another run's checkpoint: those are not ours to move; None where it sees none."""
     other = next((one for one in reversed(found.foreign) if way.sees(one.path.name)), None) if found is not None else None
-    if other is None:
+    if found is None or other is None:
         return None
-    return ResumePlan(f"{way.sentence}, {other.path.name} there is another run's, and {chosen.path.name} was chosen; {SETTLE}")
+    why = f" (it {found.strange[other.path]})" if other.path in found.strange else ""
+    return ResumePlan(f"{way.sentence}, {other.path.name} there is another run's{why}, and {chosen.path.name} was chosen; {SETTLE}")
 
 
 def _as_it_is(way: ResumeWay, plan: ResumePlan, chosen: Checkpoint) -> ResumePlan:
