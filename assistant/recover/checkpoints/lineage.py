@@ -62,11 +62,15 @@ def not_its_own(one: Checkpoint, held: Sequence[Checkpoint], attempt: Attempt, h
 
 
 def _by_time(one: Checkpoint, held: Sequence[Checkpoint], attempt: Attempt) -> str:
-    """Compare with a save of a lower step that the attempt itself made: it came from below what lay there before it began."""
-    began = attempt.began
+    """Compare with a save of a lower step that the attempt itself made: it came from below what lay there before it began.
+
+    A save is its own where its log names it or shows that it passed that step: another's file may have been touched since.
+    """
+    began, steps = attempt.began, [point.step for point in attempt.points]
     if began is None or one.saved_at >= began:
         return ""
-    below = [own for own in held if own.step in attempt.saved and own.step < one.step and own.saved_at >= began]
+    lower = [own for own in held if own.step < one.step and own.saved_at >= began]
+    below = [own for own in lower if own.step in attempt.saved or (steps and min(steps) <= own.step <= max(steps))]
     return f"was there before the job began, which saved step {below[-1].step} itself" if below else ""
 
 
