@@ -100,8 +100,18 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
 
 def _beside_others(way: ResumeWay, found: Inventory | None, chosen: Checkpoint) -> ResumePlan | None:
     """Return a refusal where a script may load another run's checkpoint: those are not ours to move; None where it sees none."""
-    other = next((one for one in reversed(found.foreign) if way.sees(one.path.name)), None) if found is not None else None
+    other = (
+        next((one for one in reversed(found.foreign) if _may_be_taken(way, found, one, chosen)), None)
+        if found is not None
+        else None
+    )
     return _of_another(way, found, other, chosen) if found is not None and other is not None else None
+
+
+def _may_be_taken(way: ResumeWay, found: Inventory, other: Checkpoint, chosen: Checkpoint) -> bool:
+    """Tell whether a script may load another run's checkpoint; one of the same form of name that is older in both ways is not."""
+    older = other.step < chosen.step and other.saved_at < chosen.saved_at
+    return way.sees(other.path.name) and not (older and other.path in found.strange)
 
 
 def _of_another(way: ResumeWay, found: Inventory, other: Checkpoint, chosen: Checkpoint) -> ResumePlan:

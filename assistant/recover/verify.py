@@ -310,7 +310,7 @@ def loss_seen(before: Sequence[MetricPoint], after: Sequence[MetricPoint], *, re
 
 
 def _goes_on_without(before: Sequence[MetricPoint], after: Sequence[MetricPoint], restart_step: int) -> int | None:
-    """Return the last step of a job of which neither attempt logs a loss, as of reinforcement learning; None where that is not sure."""
+    """Return the last step where neither attempt logs a loss, as in reinforcement learning; None where that is not sure."""
     past = [point for point in after if point.step > restart_step]
     if len(before) < FEWEST or len(past) < FEWEST or any(point.loss is not None for point in (*before, *after)):
         return None
