@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from assistant.logs.counted import LineCount
 from assistant.logs.lines import Line
-from assistant.logs.pairs import TableReader, pairs_reading
+from assistant.logs.pairs import DONE, TableReader, pairs_reading
 from assistant.logs.prefix import DEFAULT_YEAR, parse
 from assistant.records import MetricPoint
 
@@ -78,7 +78,7 @@ _FORMATS = (
     _Format(
         "oss",
         re.compile(
-            r"\b(?i:steps?|iter|iteration|it|batch|global step|update)(?:[:=\[ ]|\(train\))+(\d{1,15})"
+            rf"\b(?i:(?:(?:{DONE})_)?(?:steps?|iter|iteration)|it|batch|global step|update)(?:[:=\[ ]|\(train\))+(\d{{1,15}})"
             r"(?![\d.]*[:\d]\d|[\d.]*\s?%)",
             re.ASCII,
         ),

@@ -100,10 +100,24 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
 
 def _beside_others(way: ResumeWay, found: Inventory | None, chosen: Checkpoint) -> ResumePlan | None:
     """Return a refusal where a script may load another run's checkpoint: those are not ours to move; None where it sees none."""
-    other = next((one for one in reversed(found.foreign) if way.sees(one.path.name)), None) if found is not None else None
-    if other is None:
-        return None
-    return ResumePlan(f"{way.sentence}, {other.path.name} there is another run's, and {chosen.path.name} was chosen; {SETTLE}")
+    other = (
+        next((one for one in reversed(found.foreign) if _may_be_taken(way, found, one, chosen)), None)
+        if found is not None
+        else None
+    )
+    return _of_another(way, found, other, chosen) if found is not None and other is not None else None
+
+
+def _may_be_taken(way: ResumeWay, found: Inventory, other: Checkpoint, chosen: Checkpoint) -> bool:
+    """Tell whether a script may load another run's checkpoint; one of the same form of name that is older in both ways is not."""
+    older = other.step < chosen.step and other.saved_at < chosen.saved_at
+    return way.sees(other.path.name) and not (older and other.path in found.strange)
+
+
+def _of_another(way: ResumeWay, found: Inventory, other: Checkpoint, chosen: Checkpoint) -> ResumePlan:
+    why = f" (it {found.strange[other.path]})" if other.path in found.strange else ""
+    settle = f"move {other.path.name} to another folder, or {SETTLE}"
+    return ResumePlan(f"{way.sentence}, {other.path.name} there is another run's{why}, and {chosen.path.name} was chosen; {settle}")
 
 
 def _as_it_is(way: ResumeWay, plan: ResumePlan, chosen: Checkpoint) -> ResumePlan:
@@ -156,6 +170,9 @@ def _picked(way: ResumeWay, found: Inventory | None, chosen: Checkpoint) -> Resu
         if chosen.path.name in path.parts and (not path.is_absolute() or Path(pick) in (chosen.path, *_within(chosen.path, path))):
             return ResumePlan(set_aside=tuple(aside))
         entry = _entry_of(path, found)
+        other = next((one for one in found.foreign if one.path.name in path.parts), None) if found is not None else None
+        if entry is None and found is not None and other is not None:
+            return _of_another(way, found, other, chosen)
         if entry is None:
             return ResumePlan(f"{way.sentence}, and that is no checkpoint that is known; {chosen.path.name} was chosen; {SETTLE}")
         refused = any(one.path == entry.path and not one.healthy for one in (found.checkpoints if found is not None else ()))

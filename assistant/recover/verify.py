@@ -51,6 +51,7 @@ NOISE_TIMES = 4.0
 """Or as a multiple of the median absolute deviation before, whichever is wider."""
 BEGINNING = datetime.min.replace(tzinfo=UTC)
 NO_LOSS = "the restarted job logged no loss to compare"
+NEVER_A_LOSS = "its log names no loss, as that of the attempt before"
 
 
 class Look(StrEnum):
@@ -197,7 +198,7 @@ def _running(restart: Restart, step: int | None, goal: int, loss: Seen, *, passe
     where = f"job {job.id} is running again on {len(job.nodes)} nodes, {_at(step)}"
     if awaited:
         return Verdict(Standing.RUNNING_AGAIN, f"{where}; awaits {' and '.join(awaited)}", step, passed=passed)
-    note = loss.note if compared or loss.status is Look.CONTINUES else "its log names no loss, as that of the attempt before"
+    note = loss.note if compared or loss.status is Look.CONTINUES else NEVER_A_LOSS
     return Verdict(Standing.RECOVERED, f"job {job.id} reached step {step}, past step {goal}; {note}", step, passed=True)
 
 
@@ -292,6 +293,8 @@ def loss_seen(before: Sequence[MetricPoint], after: Sequence[MetricPoint], *, re
     broken = next((point.step for point in seen if not _finite(point.loss)), None)
     if broken is not None:
         return Seen(Look.JUMPED, f"the loss at step {broken} is no finite number", broken)
+    if not seen and (step := _goes_on_without(before, after, restart_step)) is not None:
+        return Seen(Look.CONTINUES, f"{NEVER_A_LOSS}; it came to step {step}", step)
     if len(seen) < (1 if ended else FEWEST):
         return Seen(Look.UNKNOWN, NO_LOSS) if ended else Seen(Look.WAITING, "too few losses logged since the restart")
     if restart_step <= 0 or not old:
@@ -304,6 +307,16 @@ def loss_seen(before: Sequence[MetricPoint], after: Sequence[MetricPoint], *, re
     if now > allowed:
         return Seen(Look.JUMPED, f"{numbers}: above the {allowed:.4g} that would be normal", seen[-1].step)
     return Seen(Look.CONTINUES, numbers, seen[-1].step)
+
+
+def _goes_on_without(before: Sequence[MetricPoint], after: Sequence[MetricPoint], restart_step: int) -> int | None:
+    """Return the last step where neither attempt logs a loss, as in reinforcement learning; None where that is not sure."""
+    past = [point for point in after if point.step > restart_step]
+    if len(before) < FEWEST or len(past) < FEWEST or any(point.loss is not None for point in (*before, *after)):
+        return None
+    if all(point.grad_norm is not None and not math.isfinite(point.grad_norm) for point in past[-FEWEST:]):
+        return None
+    return past[-1].step
 
 
 def _finite(loss: float | None) -> bool:

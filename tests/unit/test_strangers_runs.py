@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from dataclasses import replace
@@ -44,13 +45,20 @@ def job(folder: Path, script: str) -> Job:
     return Job("7", "llm", "", JobState.FAILED, "train", ("n1",), None, folder, BEGAN, BEGAN, ENDED, 1, None, spec=spec)
 
 
-def saved(folder: Path, name: str, minutes: float) -> None:
-    """Write a checkpoint that was changed so many minutes after the job began."""
+def saved(folder: Path, name: str, minutes: float, history: list[list[float]] | None = None) -> None:
+    """Write a checkpoint that was changed so many minutes after the job began; with a history a folder of Hugging Face's."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
-    path.write_bytes(b"\x80" + bytes(9000))
+    files = {path: b"\x80" + bytes(9000)}
+    if name.startswith("checkpoint-"):
+        path.mkdir()
+        rows = [{"step": step, "loss": loss} for step, loss in history or ()]
+        state = json.dumps({"global_step": int(name.removeprefix("checkpoint-")), "log_history": rows})
+        files = {path / "model.safetensors": b"\x02" + bytes(7) + b"{}", path / "trainer_state.json": state.encode()}
     at = (BEGAN + timedelta(minutes=minutes)).timestamp()
-    os.utime(path, (at, at))
+    for file, content in files.items():
+        file.write_bytes(content)
+        os.utime(file, (at, at))
 
 
 def test_the_checkpoints_of_a_run_beside_it_are_not_a_jobs_own(tmp_path: Path) -> None:
@@ -70,7 +78,7 @@ def test_the_checkpoints_of_a_run_beside_it_are_not_a_jobs_own(tmp_path: Path) -
 @pytest.mark.parametrize("case", SHARED, ids=lambda case: case["name"])
 def test_of_a_folder_of_several_runs_only_the_jobs_own_count(case: dict[str, Any], tmp_path: Path) -> None:
     for name, minutes in case["files"]:
-        saved(tmp_path / "ckpt", name, minutes)
+        saved(tmp_path / "ckpt", name, minutes, case.get("histories", {}).get(name))
     shown = replace(job(tmp_path, f"#NIGHTSHIFT checkpoints={tmp_path}/ckpt\npython train.py"), attempt=case.get("attempt", 0))
     assert shown.spec is not None
     shown = replace(shown, spec=replace(shown.spec, environment={"NIGHTSHIFT_RESUME_FROM": case.get("from", "")}))
@@ -83,6 +91,10 @@ def test_of_a_folder_of_several_runs_only_the_jobs_own_count(case: dict[str, Any
     assert search.inventory.checkpoints[-1].path.name == case["chosen"]
     assert len(search.inventory.foreign) == case["left"]
     assert [one.path for one in search.inventory.entries] == [one.path for one in search.inventory.checkpoints]
+    if "refused" in case:
+        plan = resume_plan(ResumeWay(ResumeMeans.NEWEST, "max(glob)"), search.inventory, search.inventory.checkpoints[-1])
+        assert (bool(plan.refusal), plan.set_aside) == (case["refused"], ())
+        assert case.get("why", "") in plan.refusal
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,32 @@ def test_a_job_that_is_over_is_judged_by_what_it_logged(after: list[MetricPoint]
     assert loss_seen(curve(1, 60), after, restart_step=40, ended=True).status is status
 
 
+def steps_alone(first: int, last: int, norm: float | None = None) -> list[MetricPoint]:
+    return [MetricPoint(step, None, norm, step) for step in range(first, last + 1)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "status"),
+    [
+        (steps_alone(1, 51, 0.2), steps_alone(41, 160, 0.3), Look.CONTINUES),
+        (steps_alone(1, 51), steps_alone(41, 160), Look.CONTINUES),
+        (steps_alone(1, 51), steps_alone(1, 30), Look.UNKNOWN),
+        (steps_alone(1, 51), steps_alone(40, 40), Look.UNKNOWN),
+        (steps_alone(1, 51, 0.2), steps_alone(41, 160, math.nan), Look.UNKNOWN),
+        (curve(1, 51), steps_alone(41, 160), Look.UNKNOWN),
+        ([], steps_alone(41, 160), Look.UNKNOWN),
+        (steps_alone(1, 51), [], Look.UNKNOWN),
+    ],
+    ids=["norms", "steps", "below", "at it", "no number", "a loss before", "no log before", "no log"],
+)
+def test_a_job_that_never_logs_a_loss_goes_on_by_its_steps(
+    before: list[MetricPoint], after: list[MetricPoint], status: Look
+) -> None:
+    assert loss_seen(before, after, restart_step=40, ended=True).status is status
+    running = loss_seen(before, after, restart_step=40, ended=False).status
+    assert running is (Look.WAITING if status is Look.UNKNOWN else status)
+
+
 def test_from_the_start_there_is_nothing_to_compare() -> None:
     seen = loss_seen(curve(1, 60), curve(1, 5, start=10.0), restart_step=0, ended=False)
     assert (seen.status, seen.note) == (Look.CONTINUES, "there is no earlier loss to compare with; the loss is finite")

@@ -64,7 +64,9 @@ def _inventory(context: typer.Context, target: str) -> tuple[Inventory, bool]:
         door_of(context).say(f"{folder.path}: {note}")
     if folder.foreign:
         names = ", ".join(sorted(path.name for path in folder.foreign))
-        door_of(context).say(f"{folder.path}: not listed, because they are another run's by their names or steps: {names}")
+        door_of(context).say(
+            f"{folder.path}: not listed, because they are another run's by their names, steps, times or contents: {names}"
+        )
         own = tuple(checkpoint for checkpoint in found.checkpoints if checkpoint.path not in folder.foreign)
         found = replace(found, checkpoints=own)
     return found, folder.live

@@ -7,8 +7,8 @@ checkpoint that is about to be loaded.
 from __future__ import annotations
 
 import stat
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -56,6 +56,8 @@ class Inventory:
     """Links in the folder that lead to one of its checkpoints, with where they lead: `latest-rank0.pt`."""
     foreign: tuple[Checkpoint, ...] = ()
     """Checkpoints of other runs in the same folder, as far as they were told apart."""
+    strange: Mapping[Path, str] = field(default_factory=dict)
+    """What shows of some of them that the job did not come to them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,6 +145,11 @@ def number_in(name: str) -> NameNumber | None:
     return NameNumber(plain[-1], Unit.UNNAMED) if plain else None
 
 
+def name_form(name: str) -> str:
+    """Return a name without what its numbers say: those of one run's checkpoints are the same."""
+    return re.sub(r"\d+", "0", name)
+
+
 def is_rolling(name: str) -> bool:
     """Tell whether a name is written again at each save (`epoch_latest.pt`, `last-v1.ckpt`), so that it tells no step."""
     parts = list(_parts(without_suffix(name[:MOST_CHARACTERS])))

@@ -18,6 +18,7 @@ from assistant.errors import InputError, OwnerDenied, ToolError, UnreadableFile
 from assistant.records import Job
 from assistant.recover.checkpoints.inventory import Inventory, inventory
 from assistant.recover.checkpoints.layout import NOT_A_CHECKPOINT, SET_ASIDE, could_be_checkpoint, entries
+from assistant.recover.checkpoints.lineage import histories_of
 from assistant.recover.checkpoints.names import SUFFIXES, Unit, number_in
 from assistant.recover.checkpoints.ownership import own_checkpoints
 from assistant.recover.checkpoints.place import Place, checkpoint_places, last_saved, process_places
@@ -134,7 +135,8 @@ def search_checkpoints(
     search = _search(job, settings, texts, now=now, clock=clock)
     if search.inventory is None:
         return search
-    own = own_checkpoints(search.inventory, job, texts, [text for text in texts if says_saved([text])])
+    saves, histories = [text for text in texts if says_saved([text])], histories_of(search.inventory, job.account)
+    own = own_checkpoints(search.inventory, job, texts, saves, histories)
     if not own.doubt:
         return replace(search, inventory=own.inventory)
     note = f"which checkpoints are of job {job.id} is not known: {own.doubt}"
