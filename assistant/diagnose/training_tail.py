@@ -114,7 +114,8 @@ def ends_of_training(facts: Facts) -> Iterator[TrainingTail]:
 def _said_before(end: Line, lines: Sequence[Line], facts: Facts) -> bool:
     """Tell whether the same was said earlier, and work followed: one round of several is over, not the training."""
     form = _NUMBER.sub("#", end.text)
-    first = next(line.number for line in lines if _NUMBER.sub("#", line.text) == form)
+    same = (line for line in lines if _NUMBER.sub("#", line.text) == form)
+    first = next((line.number for line in same if training_end([line.text]) is not None), end.number)
     return facts.progress.after(first) > facts.progress.after(end.number)
 
 

@@ -167,7 +167,7 @@ def _stands_after_training(engine: Engine, incident: Incident) -> str:
     lost = "nothing is lost by ending it" if end.saved_after else "look whether its last step is saved before it is ended"
     return (
         f"the training of job {job.id} is over ({end.line}), and it still runs and holds {len(job.nodes)} nodes: "
-        f"{lost}; nothing has to be restarted"
+        f"{lost}; nothing of that training has to be restarted"
     )
 
 

@@ -51,7 +51,7 @@ def lasting_spike(points: Sequence[MetricPoint], limits: SpikeLimits) -> Spike |
     spike = find_spike(points)
     if spike is None or not (spike.no_gradients or _tall(spike)):
         return None
-    losses = [point.loss for point in last_run(points) if point.step >= spike.step and point.loss is not None]
+    losses = [point.loss for point in last_run(points) if point.line >= spike.line and point.loss is not None]
     if spike.no_gradients:
         return spike if len(losses) >= limits.persist_steps else None
     if math.isnan(spike.height):

@@ -166,6 +166,8 @@ WORKS = {"programs": {"n1": ["bash", "python3.11", "srun"]}, "gone": ""}
         ("`Trainer.fit` stopped: `max_steps=30` reached.\n", WORKS, "no_failure"),
         ("step 30/30\nsaved checkpoint out/final.pt\n", WORKS, "no_failure"),
         ("step 29/30\nsaved checkpoint out/29.pt\n", WORKS, "hang"),
+        ("".join(f"step {at}/40\n" for at in range(31, 41)) + "saved checkpoint out/final.pt\n", WORKS, "no_failure"),
+        ("step 40/40\nsaved checkpoint out/1.pt\n" + "".join(f"step {at}/40\n" for at in range(1, 41)), WORKS, "hang"),
         ("step 30/30\n", WORKS, "hang"),  # its last step may be lost
         (FINISHED + metric_lines(33), DAEMONS, "hang"),  # the first fold is over
         (FINISHED + "reading shard\n" * 80, WORKS, "hang"),  # something else has begun

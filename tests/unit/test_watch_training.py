@@ -80,7 +80,7 @@ FALLING = [(2.3 * 0.97 ** (step / 5), math.nan) for step in range(60)]
     [
         (LOST * 6, 201),
         (LOST * 3, None),
-        ((LOST + [(2.3, 0.4)]) * 20, None),
+        ([*LOST, (2.3, 0.4)] * 20, None),
         ([(2.1, 0.4), *LOST * 8], 202),
         ([(0.0, 0.4)] * 30, None),
         ([(0.0, 0.0)] * 30, None),
@@ -113,6 +113,13 @@ def test_gradients_that_are_no_numbers_are_a_lost_loss_whatever_the_loss_shows(
     for point in points:
         found = track.add([point]) or found
     assert (found.step if found is not None else None) == step
+
+
+def test_a_run_that_goes_back_and_is_lost_again_is_noticed_before_it_is_as_far_as_it_was() -> None:
+    track = LossTrack(SPIKE)
+    assert track.add(losses([*LEVEL, *[math.nan] * 3])) is None
+    again = [MetricPoint(step, math.nan, 0.4, step + 100) for step in range(150, 160)]
+    assert track.add(again) is not None
 
 
 def test_norms_that_never_were_numbers_say_nothing_of_the_training() -> None:
