@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from assistant.errors import ToolError
+from assistant.logs.spikes import find_spike
 from assistant.records import Checkpoint, Job, Risk
-from assistant.recover.checkpoints.inventory import Choice, before_step, examined, inventory, last, last_healthy
+from assistant.recover.checkpoints.inventory import Choice, Inventory, before_step, examined, inventory, last, last_healthy
 from assistant.recover.checkpoints.place import Place
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, folder_moves, search_checkpoints
 from assistant.recover.gpus import gpu_hours
@@ -22,6 +25,9 @@ from assistant.tooling import Context, tool
 from assistant.untrusted import reading_as
 
 WHICH = ("last", "last_healthy", "before_step")
+FEWEST_LOST = 5
+"""Logged steps without a number that show lost weights; a loss scaler skips one or two."""
+LOST = "the loss of job {job} is no number from step {step} on: what it saved since must not be loaded"
 MOST_PRESENT = 200
 """Newest checkpoints that a choice writes down, so that it can be told later which were written over."""
 
@@ -31,7 +37,7 @@ def list_checkpoints(context: Context, job: str, folder: str = "") -> dict[str, 
     """List a job's checkpoints, oldest first, each with what speaks against loading it; contents are not read.
 
     `foreign` has the paths of those in its folder that are another run's. Where several runs save into one folder and nothing tells
-    whose a checkpoint is, all are listed, and `doubt` says so.
+    whose a checkpoint is, all are listed, and `doubt` says so; also from which step on the job's loss is no number.
 
     Args:
         job: Scheduler job id.
@@ -54,6 +60,9 @@ def list_checkpoints(context: Context, job: str, folder: str = "") -> dict[str, 
             raise ToolError(f"{search.note}; {search.settle or 'there is nothing to list'}; looked at: {_looked(search)}")
         else:
             place, found = search.place, search.inventory
+        lost = lost_from(shown)
+        found = _refused_from(found, lost)
+        doubt = "; ".join(one for one in (doubt, LOST.format(job=job, step=lost) if lost is not None else "") if one)
     return {
         "folder": str(place.folder),
         "found_by": place.how,
@@ -113,6 +122,7 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
         cost = cost_of_beginning(shown, reached, gpu_hours(shown, context.clock.now()), search.programs) if fresh else ""
         words = f"{search.note}. {cost}" if fresh else f"{search.note}; {way.repeats or search.settle}"
         return {**_none(Choice(None, ()), words, fresh=fresh, notes=()), "resumes": way.sentence, "state": str(search.state)}
+    found = _refused_from(found, lost_from(shown))
     now, live = context.clock.now(), not shown.state.ended
     with reading_as(shown.account):
         if which == "last":
@@ -146,6 +156,26 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
         "tracker_text": plan.tracker_text,
         "present": {one.path.name: one.saved_at.isoformat() for one in found.checkpoints[-MOST_PRESENT:]},
     }
+
+
+def lost_from(job: Job) -> int | None:
+    """Return the step from which on a job's own log shows no loss that is a number, to its end; None where it does not."""
+    points = log_points(job)
+    spike = find_spike(points)
+    if spike is None or not math.isnan(spike.height) or spike.counted:
+        return None
+    return spike.step if sum(point.line >= spike.line for point in points) >= FEWEST_LOST else None
+
+
+def _refused_from(found: Inventory, step: int | None) -> Inventory:
+    """Return an inventory in which nothing that was saved from a step on may be loaded: its weights are lost as well."""
+    if step is None:
+        return found
+    problem = f"saved after the loss was no number any more, from step {step} on"
+    judged = [
+        replace(one, healthy=False, problems=(*one.problems, problem)) if one.step >= step else one for one in found.checkpoints
+    ]
+    return replace(found, checkpoints=tuple(judged))
 
 
 def _note(choice: Choice) -> str:

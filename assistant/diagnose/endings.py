@@ -23,6 +23,7 @@ from assistant.diagnose.recorded import OF_THE_JOB, failed_nodes
 from assistant.diagnose.survival import SURVIVED_STEPS, cut_off
 from assistant.diagnose.times import stamp
 from assistant.diagnose.tracebacks import Kind
+from assistant.diagnose.training_tail import ends_of_training
 from assistant.logs.spikes import Spike
 from assistant.records import Citation, EventKind, JobState, NodeFinding
 
@@ -33,6 +34,8 @@ SILENCE = timedelta(minutes=30)
 SIGKILL = 9
 KILLED_CODE = 128 + SIGKILL
 """What a shell returns of a program that SIGKILL ended."""
+FEW_LINES = 60
+"""Lines behind the end of a training after which something else than its end may stand still."""
 SHELL_PROGRAMS = frozenset(("bash", "sh", "dash", "zsh", "ksh", "sleep", "tail", "cat", "tee", "slurmstepd"))
 """What a batch script that only waits runs."""
 QUIET = timedelta(minutes=20)
@@ -100,11 +103,25 @@ def decide(errors: Sequence[Finding], told: Sequence[Finding], spike: Spike | No
         causes = [cause for cause in causes if not _outlived_before(cause, errors, facts)]
     if causes and not still:
         return None
+    if still and (over := _trained_to_its_end(facts)) is not None:
+        return over
     if still and program_gone(facts) and not causes:
         return Ending(
             "unknown", 0.5, _last_progress(facts), "its program has ended without a word of why, and its script still runs"
         )
     return _silent(errors, causes, told, facts, asked=still)
+
+
+def _trained_to_its_end(facts: Facts) -> Ending | None:
+    """Return that the training of a job that stands still is over, as its log says; None where much was said since.
+
+    What stands still then is no training, and a restart would do nothing but train what is trained.
+    """
+    end = next(ends_of_training(facts), None)
+    if end is None or end.since > FEW_LINES:
+        return None
+    cited = (Citation("job.log", end.line.number, end.line.text, "training over"),)
+    return Ending("no_failure", 0.85, cited, "its training is over, and the job still runs", end.line.number)
 
 
 def program_gone(facts: Facts) -> bool:
@@ -116,26 +133,58 @@ def program_gone(facts: Facts) -> bool:
 def program_failed(errors: Sequence[Finding], facts: Facts) -> bool:
     """Tell whether a job that stands still is one whose program has failed while its batch script goes on.
 
-    So it is where its log ends with a traceback that nothing follows, or where its nodes run no program of it any more, and an
-    error stands behind its last step. Where its nodes do run one, the log alone proves no end.
+    So it is where its log ends with a traceback that nothing follows, where its launcher says that the process of a traceback has
+    exited, or where its nodes run no program of it any more, and an error stands behind its last step. Where its nodes do run one,
+    the log alone proves no end.
     """
     event = facts.case.event
     if event is None or event.kind is not EventKind.HANG:
         return False
-    over = program_gone(facts) or (_died(facts) and not (_programs_seen(facts) and _may_work(facts)))
+    over = program_gone(facts) or (_died(facts) and not (_programs_seen(facts) and _may_work(facts))) or _exited(facts)
     return over and any(one.strength >= 0.15 and one.file == "job.log" and one.line > facts.progress.last_line for one in errors)
 
 
 def _may_work(facts: Facts) -> bool:
     """Tell whether the program whose traceback ends the log may still run as another rank; not what only keeps a job alive."""
+    files = _raising_files(facts)
+    busy = {name for name in _programs(facts) if name.split(" ")[0] not in SHELL_PROGRAMS}
+    return not files or any(not name.startswith("python") or " " not in name or _python_file(name) in files for name in busy)
+
+
+def _exited(facts: Facts) -> bool:
+    """Tell whether srun says that a process behind the last step exited by itself, and no rank of what raised there runs on.
+
+    What is left then keeps a cluster of its own up, such as the daemons of Ray, and waits for a program that does not come back.
+    """
+    told = [task.line for task in facts.tasks if task.how.startswith("Exited with exit code") and not task.victim]
+    # the last step of the file that srun's words stand in: of two files without times the order of lines tells nothing
+    stepped: dict[str, int] = {_file_of(line, facts): line for line in facts.progress.lines}
+    told = [line for line in told if line > stepped.get(_file_of(line, facts), 0)]
+    files = _raising_files(facts, behind=facts.progress.last_line)
+    return bool(told and files) and not any(_python_file(name) in files for name in _programs(facts))
+
+
+def _file_of(line: int, facts: Facts) -> str:
+    return facts.combined.place(line)[0] if facts.combined is not None else ""
+
+
+def _programs(facts: Facts) -> set[str]:
+    """Return the names of the programs that the nodes ran when the job stood still."""
     event = facts.case.event
-    programs = (
-        {str(name) for names in (event.detail.get("programs") or {}).values() for name in names} if event is not None else set()
-    )
+    return {str(name) for names in (event.detail.get("programs") or {}).values() for name in names} if event is not None else set()
+
+
+def _raising_files(facts: Facts, *, behind: int = 0) -> set[str]:
+    """Return the names of the files that the last traceback of a program goes through; none where it stands before a line."""
     last = max((one for one in facts.episodes if one.kind is Kind.MAIN), key=lambda one: one.last, default=None)
-    files = {frame.file.rpartition("/")[2] for raised in (last.raised if last is not None else ()) for frame in raised.frames}
-    busy = {name for name in programs if name.split(" ")[0] not in SHELL_PROGRAMS}
-    return not files or any(not name.startswith("python") or " " not in name or name.split(" ", 1)[1] in files for name in busy)
+    raised = last.raised if last is not None and last.first > behind else ()
+    return {frame.file.rpartition("/")[2] for one in raised for frame in one.frames}
+
+
+def _python_file(name: str) -> str:
+    """Return the file of a program that Python runs, also of one that is named as a module: `python3 verl.trainer.main_ppo`."""
+    program = name.partition(" ")[2]
+    return program if program.endswith(".py") else f"{program.rpartition('.')[2]}.py"
 
 
 def _programs_seen(facts: Facts) -> bool:
@@ -168,6 +217,9 @@ def _spiked(spike: Spike | None, told: Sequence[Finding], facts: Facts) -> Endin
             measured = [Citation(facts.metric_file, line, "", "spike") for line in spike.lines]
         citations = [*measured, *citations]
         where = f"step {spike.step}" if not spike.counted else f"line {spike.line}"
+        if spike.no_gradients:
+            why = f"each gradient norm is NaN from {where} on, so nothing is learned any more (loss {spike.height:.3g})"
+            return Ending("loss_spike", spike.weight, tuple(citations), why, spike.line)
         why = (
             f"the loss left {spike.level:.3g} at {where} and did not come back (last {spike.height:.3g})"
             if not math.isnan(spike.level)

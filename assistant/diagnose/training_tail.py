@@ -7,7 +7,7 @@ word of its end counts only where a save is told of behind it: what fails there 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -51,10 +51,14 @@ _RESULT = re.compile(
 )
 
 
-class _End(NamedTuple):
+class TrainingTail(NamedTuple):
+    """Where a log says that the training is over."""
+
     line: Line
     sure: bool
     """Whether nothing of the training can be lost by what failed behind it."""
+    since: int
+    """Lines behind it in its file."""
 
 
 def with_training_over(found: Diagnosis, facts: Facts) -> Diagnosis:
@@ -85,29 +89,35 @@ def with_training_over(found: Diagnosis, facts: Facts) -> Diagnosis:
     )
 
 
-def _end_before(cited: Citation, facts: Facts) -> _End | None:
+def _end_before(cited: Citation, facts: Facts) -> TrainingTail | None:
     """Return the line that says that the training is over, where a failure does not stand before it."""
+    for end in ends_of_training(facts):
+        behind = cited.file != "job.log" or cited.line > end.line.number
+        apart = facts.combined is not None and not facts.combined.comparable(cited.line, end.line.number)
+        if behind or apart:
+            return end
+    return None
+
+
+def ends_of_training(facts: Facts) -> Iterator[TrainingTail]:
+    """Yield of each file the line that says that the training is over; none behind which a step stands, or another round of it."""
     files: dict[str, list[Line]] = {}
     for line in facts.lines[-MOST_LINES:]:
         files.setdefault(facts.combined.place(line.number)[0] if facts.combined is not None else "", []).append(line)
     for lines in files.values():
         end = training_end(line.text for line in lines)
-        if end is None:
+        if end is None or not (end.said or end.saved_after):
             continue
         at = next(line for line in reversed(lines) if line.text.strip()[:200] == end.line or end.line in line.text[:2000])
-        if facts.progress.after(at.number) or _said_before(at, lines, facts):
-            continue
-        behind = cited.file != "job.log" or cited.line > at.number
-        apart = facts.combined is not None and not facts.combined.comparable(cited.line, at.number)
-        if (behind or apart) and (end.said or end.saved_after):
-            return _End(at, end.saved_after)
-    return None
+        if not facts.progress.after(at.number) and not _said_before(at, lines, facts):
+            yield TrainingTail(at, end.saved_after, sum(line.number > at.number for line in lines))
 
 
 def _said_before(end: Line, lines: Sequence[Line], facts: Facts) -> bool:
     """Tell whether the same was said earlier, and work followed: one round of several is over, not the training."""
     form = _NUMBER.sub("#", end.text)
-    first = next(line.number for line in lines if _NUMBER.sub("#", line.text) == form)
+    same = (line for line in lines if _NUMBER.sub("#", line.text) == form)
+    first = next((line.number for line in same if training_end([line.text]) is not None), end.number)
     return facts.progress.after(first) > facts.progress.after(end.number)
 
 

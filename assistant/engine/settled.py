@@ -164,9 +164,10 @@ def _stands_after_training(engine: Engine, incident: Incident) -> str:
     end = training_end(line.text for line in log_lines(job)) if not job.state.ended else None
     if end is None:
         return ""
+    lost = "nothing is lost by ending it" if end.saved_after else "look whether its last step is saved before it is ended"
     return (
         f"the training of job {job.id} is over ({end.line}), and it still runs and holds {len(job.nodes)} nodes: "
-        "nothing is lost by ending it, and nothing has to be restarted"
+        f"{lost}; nothing of that training has to be restarted"
     )
 
 

@@ -3,14 +3,14 @@
 The level is the median of the steps before; noise is the median absolute deviation from a running median. A jump that comes back
 is no spike (BLOOM and PaLM report many). A slow drift has no sharp edge, so what counts is not the jump but that the end of the
 log lies well above the best level reached and stayed there; a gradient norm that rises along makes it surer. NaN at the end is
-the plainest spike.
+the plainest spike. Gradients that are no numbers, step after step, teach nothing any more, though a loss of old weights stays.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from assistant.records import MetricPoint
@@ -19,6 +19,10 @@ MIN_POINTS = 12
 """Fewer steps give no level to leave."""
 FEWEST_BAD, FEWEST_FROM_START = 2, 4
 """Steps without a number at the end that count: after steps with one, and where there never was one."""
+NO_GRADIENTS = 20
+"""Steps in a row whose gradient norm is NaN: a loss scaler skips fewer on its way down to a scale that fits."""
+LEARNING = 0.97
+"""Share of its level that a loss must come below to show that it is learning, whatever its norms say."""
 LEVEL = 40
 """Steps whose median is the level before."""
 
@@ -39,10 +43,14 @@ class Spike:
     grad_norm_rose: bool
     counted: bool = False
     """Whether the step was only counted, so that no checkpoint is before or behind it."""
+    no_gradients: bool = False
+    """Whether it is not the loss that went off, but every gradient norm from here on that is NaN."""
 
     @property
     def weight(self) -> float:
         """How sure it is, 0..1."""
+        if self.no_gradients:
+            return 0.85
         if math.isnan(self.height) or self.height > 1.5 * self.level:
             return 0.93
         return 0.85 if self.grad_norm_rose else 0.75
@@ -51,7 +59,10 @@ class Spike:
 def find_spike(points: Sequence[MetricPoint]) -> Spike | None:
     """Return the spike that lasts to the end of the points, None when there is none."""
     points = [point for point in points if point.loss is not None]
-    return _not_a_number(points) or (_above_level(last_run(points)) if len(points) >= MIN_POINTS else None)
+    if (lost := _not_a_number(points)) is not None or len(points) < MIN_POINTS:
+        return lost
+    run = last_run(points)
+    return _without_gradients(run) or _above_level(run)
 
 
 def last_run(points: Sequence[MetricPoint]) -> Sequence[MetricPoint]:
@@ -70,7 +81,7 @@ def _not_a_number(points: Sequence[MetricPoint]) -> Spike | None:
     bad: list[bool] = []
     for point in points:
         # the last line may be cut off behind its loss
-        bad.append(_is_no_number(point) or (point.loss == 0.0 and point.grad_norm is None and bool(bad) and bad[-1]))
+        bad.append(is_no_number(point) or (point.loss == 0.0 and point.grad_norm is None and bool(bad) and bad[-1]))
     start = len(bad)
     while start > 0 and bad[start - 1]:
         start -= 1
@@ -81,11 +92,25 @@ def _not_a_number(points: Sequence[MetricPoint]) -> Spike | None:
     return _spike(points, start, median(finite[-LEVEL:]) if finite else math.nan, math.nan)
 
 
-def _is_no_number(point: MetricPoint) -> bool:
+def is_no_number(point: MetricPoint) -> bool:
     """Tell whether a step shows that the numbers are lost; a loss of exactly 0 beside a gradient that is NaN is no loss."""
     if point.loss is None or not math.isfinite(point.loss):
         return True
     return point.loss == 0.0 and point.grad_norm is not None and math.isnan(point.grad_norm)
+
+
+def _without_gradients(points: Sequence[MetricPoint]) -> Spike | None:
+    """Return from where on every gradient norm is NaN behind norms that were numbers, where the loss falls no further."""
+    start = len(points)
+    while start > 0 and math.isnan(points[start - 1].grad_norm or 0.0):
+        start -= 1
+    losses = [point.loss for point in points if point.loss is not None and math.isfinite(point.loss)]
+    if len(points) - start < NO_GRADIENTS or len(losses) < len(points) or len(_norms(points[:start])) < MIN_POINTS:
+        return None
+    level, now = median(losses[max(0, start - 5) : start]), median(losses[-5:])
+    if now < level - (1 - LEARNING) * abs(level):
+        return None
+    return replace(_spike(points, start, level, now), no_gradients=True)
 
 
 def _above_level(points: Sequence[MetricPoint]) -> Spike | None:

@@ -1,7 +1,8 @@
 """Tell from the end of a log that its training is over: nothing is left to be restarted. Pure.
 
 Sources: transformers trainer.py (`train_runtime`, "Training completed."), Lightning fit_loop.py (`Trainer.fit` stopped), torchtitan
-train.py ("Training completed"), Megatron-LM training.py (`iteration        500/     500`).
+train.py ("Training completed"), Megatron-LM training.py (`iteration        500/     500`), verl ray_trainer.py ("Final validation
+metrics", behind its last step and the save of it).
 """
 
 from __future__ import annotations
@@ -10,11 +11,15 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from assistant.logs.lines import Line
+from assistant.logs.metrics import metric_points
+
 __all__ = ["TrainingEnd", "training_end"]
 
 _FINISHED = re.compile(
     r"['\"]?train_runtime['\"]?\s{0,8}[:=]|Training completed\. Do not forget to share"
     r"|`?Trainer\.fit`? stopped: `max_(?:steps|epochs)|\btraining (?:is |has )?(?:complete[d]?|finished|done)\b"
+    r"|\bfinal (?:validation|evaluation|test) (?:metrics|results)\b\s{0,3}[:=]"
     r"|\b(?:finished|completed|done) training(?: in [\d.]{1,12} ?\w{1,10})?[.!]{0,3}\s{0,8}$",
     re.IGNORECASE,
 )
@@ -53,13 +58,15 @@ def training_end(texts: Iterable[str]) -> TrainingEnd | None:
         texts: Lines of one attempt, in order.
     """
     line, saved, said = "", False, False
-    for text in (one[:2000] for one in list(texts)[-MOST_LINES:]):
+    lines = [Line(number, text[:2000]) for number, text in enumerate(list(texts)[-MOST_LINES:], 1)]
+    stepped = {point.line for point in metric_points(lines)}
+    for number, text in lines:
         counts = {match.group(1).lower()[:4]: (int(match.group(2)), int(match.group(3))) for match in _OF.finditer(text)}
         steps = {name: count for name, count in counts.items() if name != "epoc"}
         last = bool(steps) and all(done == most for done, most in counts.values())
         said_over = bool(_FINISHED.search(text)) and all(done == most for done, most in counts.values())
         over = last or said_over
-        if (steps or _LOSS.search(text)) and not (over and not steps):
+        if (steps or number in stepped or _LOSS.search(text)) and not (over and not steps):
             saved = False  # what was saved before it does not hold this step
             line, said = ("", False) if not last else (line, said)
         if over:

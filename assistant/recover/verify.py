@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from statistics import median
 
+from assistant.logs.spikes import is_no_number
 from assistant.nodeset import fold
 from assistant.records import Job, JobState, MetricPoint
 
@@ -290,7 +291,7 @@ def loss_seen(before: Sequence[MetricPoint], after: Sequence[MetricPoint], *, re
     """
     old = [point.loss for point in before if point.step <= restart_step and _finite(point.loss)][-SAMPLE:]
     seen = [point for point in after if point.loss is not None and point.step >= restart_step]
-    broken = next((point.step for point in seen if not _finite(point.loss)), None)
+    broken = next((point.step for point in seen if is_no_number(point)), None)
     if broken is not None:
         return Seen(Look.JUMPED, f"the loss at step {broken} is no finite number", broken)
     if not seen and (step := _goes_on_without(before, after, restart_step)) is not None:

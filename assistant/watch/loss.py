@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from assistant.logs.spikes import LEVEL, MIN_POINTS, Spike, find_spike, last_run
+from assistant.logs.spikes import LEVEL, MIN_POINTS, NO_GRADIENTS, Spike, find_spike, is_no_number, last_run
 from assistant.records import MetricPoint
 
 KEPT_POINTS = 300
@@ -27,6 +27,8 @@ RAISED, LEAST_RAISED = 0.1, 0.05
 """A loss that is higher than its best by such a share, and a little, is looked at closely."""
 RETURNING = 0.5
 """Share of the peak's height below which a loss counts as on its way back."""
+NO_NORM = -1.0
+"""In place of a norm that was not logged: NaN is one that was."""
 MOST_PATIENCE = 4
 """Times the patience that a loss gets which is on its way back."""
 
@@ -47,9 +49,11 @@ def lasting_spike(points: Sequence[MetricPoint], limits: SpikeLimits) -> Spike |
         limits: The site's limits.
     """
     spike = find_spike(points)
-    if spike is None or not _tall(spike):
+    if spike is None or not (spike.no_gradients or _tall(spike)):
         return None
-    losses = [point.loss for point in last_run(points) if point.step >= spike.step and point.loss is not None]
+    losses = [point.loss for point in last_run(points) if point.line >= spike.line and point.loss is not None]
+    if spike.no_gradients:
+        return spike if len(losses) >= limits.persist_steps else None
     if math.isnan(spike.height):
         return spike if len(losses) >= min(NOT_A_NUMBER_STEPS, limits.persist_steps) else None
     patience = limits.persist_steps * (MOST_PATIENCE if _returning(losses, spike.level) else 1)
@@ -83,19 +87,19 @@ class LossTrack:
         self._steps, self._lines = array("q"), array("q")
         self._losses, self._norms = array("d"), array("d")
         self._best = math.inf
-        self._raised = 0
+        self._raised = self._no_gradients = 0
 
     def add(self, points: Iterable[MetricPoint]) -> Spike | None:
         """Take new points and return the spike that has lasted long enough, None while all is well or may still be."""
         for point in points:
             if point.loss is not None:
-                self._take(point, point.loss)
+                self._take(point, math.nan if is_no_number(point) else point.loss)
         if len(self._losses) > KEPT_POINTS + LEVEL:
             for kept in (self._steps, self._lines, self._losses, self._norms):
                 del kept[:-KEPT_POINTS]
         if self._raised > KEPT_POINTS:
             self._best, self._raised = median(self._losses[-LEVEL:]), 0  # that is its level now
-        if not self._raised or len(self._losses) < MIN_POINTS:
+        if not (self._raised or self._no_gradients >= NO_GRADIENTS) or len(self._losses) < MIN_POINTS:
             return None
         return lasting_spike(self._points(), self._limits)
 
@@ -103,7 +107,8 @@ class LossTrack:
         self._steps.append(point.step)
         self._lines.append(point.line)
         self._losses.append(loss)
-        self._norms.append(point.grad_norm if point.grad_norm is not None else math.nan)
+        self._norms.append(point.grad_norm if point.grad_norm is not None else NO_NORM)
+        self._no_gradients = self._no_gradients + 1 if math.isnan(self._norms[-1]) else 0
         usual = median(self._losses[-SMOOTH:])
         if math.isfinite(usual) and len(self._losses) >= SMOOTH:
             self._best = min(self._best, usual)
@@ -112,4 +117,4 @@ class LossTrack:
 
     def _points(self) -> list[MetricPoint]:
         rows = zip(self._steps, self._losses, self._norms, self._lines, strict=True)
-        return [MetricPoint(step, loss, None if math.isnan(norm) else norm, line) for step, loss, norm, line in rows]
+        return [MetricPoint(step, loss, None if norm == NO_NORM else norm, line) for step, loss, norm, line in rows]

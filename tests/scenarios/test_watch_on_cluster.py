@@ -116,6 +116,22 @@ def test_a_hang_that_gpus_and_stacks_confirm_is_called_at_once_and_names_the_odd
     assert [one.source for one in scene.engine.store.evidence(incident.id) if "dataloader" in one.text] == ["second look"]
 
 
+@pytest.mark.parametrize(
+    ("end", "ended"),
+    [("Final validation metrics: {'val-core/acc/mean@1': 0.71}", False), ("Validation metrics: {'acc': 0.71}", True)],
+)
+def test_a_job_that_stands_still_behind_its_training_is_told_of_and_not_started_again(
+    tmp_path: Path, end: str, *, ended: bool
+) -> None:
+    run = Run(steps=1000, hangs_at=60, says_at=60, lines=(end,))
+    scene = Scene(tmp_path, run=run)
+    job = scene.cluster.submit(scene.spec)
+    stacks(scene, job, moves=False)
+    incident = scene.watch(3000, every=20)[0]
+    assert (f"cancel {job}" in scene.cluster.changes) is ended
+    assert (incident.state is IncidentState.ESCALATED and "still runs and holds 2 nodes" in incident.note) is not ended
+
+
 def test_a_watch_that_goes_on_does_not_wait_for_the_second_look(tmp_path: Path) -> None:
     scene = Scene(tmp_path, run=Run(steps=1000, hangs_at=60))
     number = scene.cluster.submit(scene.spec)

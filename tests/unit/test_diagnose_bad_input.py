@@ -135,6 +135,9 @@ CAUGHT = """Traceback (most recent call last):
     raise OSError(5, "Input/output error")
 OSError: [Errno 5] Input/output error
 """
+EXITED = "srun: error: n1: task 0: Exited with exit code 1\n"
+DAEMONS = {"programs": {"n1": ["bash", "gcs_server", "python3.11", "python3.11 ray", "raylet", "srun"]}, "gone": ""}
+FINISHED = "(TaskRunner pid=7) Final validation metrics: {'val-core/acc/mean@1': 0.71}\n"
 WAITS = {"programs": {"n1": ["bash", "sleep"]}, "gone": "yes"}
 WORKS = {"programs": {"n1": ["bash", "python3.11", "srun"]}, "gone": ""}
 
@@ -152,6 +155,23 @@ WORKS = {"programs": {"n1": ["bash", "python3.11", "srun"]}, "gone": ""}
         ("Training completed\n", WAITS, "no_failure"),
         (CAUGHT + metric_lines(33) + CAUGHT, WORKS, "hang"),  # it has caught that error before
         (CAUGHT + metric_lines(33) + CAUGHT, WAITS, "s3_storage_error"),
+        (DEAD + EXITED, DAEMONS, "nccl_remote_error"),  # what is left keeps a cluster of its own up
+        (DEAD + "ncclSystemError: socket\n" + EXITED, {"programs": {"n1": ["dask-worker", "srun"]}}, "nccl_remote_error"),
+        (DEAD + EXITED, {"programs": {"n1": ["python3.11 train.py", "srun"]}}, "hang"),  # other ranks wait for the one that died
+        (DEAD + EXITED, {"programs": {"n1": ["python3.11 exp.train", "srun"]}}, "hang"),  # the same, run as a module
+        (DEAD + EXITED.replace("Exited with exit code 1", "Terminated"), DAEMONS, "hang"),
+        (EXITED, DAEMONS, "hang"),  # no program has said why
+        (DEAD + EXITED + metric_lines(33), DAEMONS, "hang"),  # it has trained on since
+        (FINISHED, DAEMONS, "no_failure"),
+        ("`Trainer.fit` stopped: `max_steps=30` reached.\n", WORKS, "no_failure"),
+        ("step 30/30\nsaved checkpoint out/final.pt\n", WORKS, "no_failure"),
+        ("step 29/30\nsaved checkpoint out/29.pt\n", WORKS, "hang"),
+        ("".join(f"step {at}/40\n" for at in range(31, 41)) + "saved checkpoint out/final.pt\n", WORKS, "no_failure"),
+        ("step 40/40\nsaved checkpoint out/1.pt\n" + "".join(f"step {at}/40\n" for at in range(1, 41)), WORKS, "hang"),
+        ("step 30/30\n", WORKS, "hang"),  # its last step may be lost
+        (FINISHED + metric_lines(33), DAEMONS, "hang"),  # the first fold is over
+        (FINISHED + "reading shard\n" * 80, WORKS, "hang"),  # something else has begun
+        (FINISHED + CAUGHT, WORKS, "s3_storage_error"),  # something failed behind it
     ],
 )
 def test_whether_a_silent_job_hangs_or_has_failed_is_told_by_what_runs_on_its_nodes(

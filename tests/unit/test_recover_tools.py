@@ -76,6 +76,31 @@ def test_a_cut_newest_checkpoint_is_refused_with_the_reason(tmp_path: Path) -> N
     assert chosen["fallback"] == chosen["path"]
 
 
+@pytest.mark.parametrize(
+    ("first", "loss", "norm", "step", "said"),
+    [
+        (25, "0.0", "nan", 20, True),
+        (25, "nan", "0.3", 20, True),
+        (45, "nan", "nan", 40, True),
+        (25, "0.0", "0.3", 40, False),
+        (49, "nan", "nan", 40, False),  # a loss scaler may have skipped two
+        (60, "nan", "nan", 40, False),
+    ],
+)
+def test_what_was_saved_after_the_loss_was_lost_is_refused_whatever_ended_the_job(
+    world: World, first: int, loss: str, norm: str, step: int, *, said: bool
+) -> None:
+    log = world.cluster.job(world.job).log
+    assert log is not None
+    shown = [(2.0, "0.3") if at < first else (loss, norm) for at in range(1, 51)]
+    log.write_text("".join(f"step {at} loss {one} grad_norm {two}\n" for at, (one, two) in enumerate(shown, 1)))
+    chosen = choose_checkpoint(world.context, world.job)
+    assert (chosen["step"], len(chosen["refused"])) == (step, step == 20)
+    listed = list_checkpoints(world.context, world.job)
+    assert [one["healthy"] for one in listed["checkpoints"]] == [True, step == 40]
+    assert ("is no number from step" in listed["doubt"]) is said
+
+
 def test_a_job_that_never_saved_begins_at_the_start(tmp_path: Path) -> None:
     world = World(tmp_path, Run(fails_at=10), Run()).passes(30)
     assert choose_checkpoint(world.context, world.job)["restart_from"] == "none"

@@ -97,6 +97,10 @@ def test_a_short_job_is_confirmed_within_a_share_of_its_limit() -> None:
         ("Training completed", True, False),
         ("will say training is done when the training ends\nstep 3/9", False, False),
         ("step 3 loss 2.0", False, False),
+        ("step:160 - actor/pg_loss:0.004 - actor/grad_norm:0.26\nFinal validation metrics: {'acc': 0.71}", True, False),
+        ("Final validation metrics: {'acc': 0.7}\nstep:41 - actor/pg_loss:0.004 - actor/grad_norm:0.26", False, False),
+        ("Final test results: 0.71", True, False),
+        ("the final validation metrics are written at the end", False, False),
         ("", False, False),
     ],
 )

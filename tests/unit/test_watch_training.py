@@ -70,6 +70,62 @@ def test_a_loss_that_fell_fast_and_came_half_back_is_lost_however_the_steps_are_
     assert found[-1].step == 67
 
 
+LOST = [(0.0, math.nan)]
+"""What Hugging Face's Trainer logs of a loss that is no number: its filter shows 0."""
+FALLING = [(2.3 * 0.97 ** (step / 5), math.nan) for step in range(60)]
+
+
+@pytest.mark.parametrize(
+    ("later", "step"),
+    [
+        (LOST * 6, 201),
+        (LOST * 3, None),
+        ([*LOST, (2.3, 0.4)] * 20, None),
+        ([(2.1, 0.4), *LOST * 8], 202),
+        ([(0.0, 0.4)] * 30, None),
+        ([(0.0, 0.0)] * 30, None),
+        ([(0.0, None)] * 30, None),
+        ([(2.3, math.nan)] * 30, 201),
+        ([(2.4, math.nan)] * 15 + [(2.3, 0.4)] * 30, None),
+        ([(2.3, math.nan), (2.3, 0.4)] * 30, None),
+        ([(2.3, math.inf)] * 30, None),
+        ([(2.3, None)] * 30, None),
+        (FALLING, None),
+    ],
+    ids=[
+        *(
+            "shown_as_zero",
+            "zero_thrice",
+            "zero_between",
+            "zero_after_a_step",
+            "a_loss_of_zero",
+            "nothing_to_learn",
+            "no_norm_logged",
+        ),
+        *("no_gradients", "scaler_settles", "every_second", "overflow", "norms_end", "still_falling"),
+    ],
+)
+def test_gradients_that_are_no_numbers_are_a_lost_loss_whatever_the_loss_shows(
+    later: list[tuple[float, float | None]], step: int | None
+) -> None:
+    track, found = LossTrack(SPIKE), None
+    points = losses(LEVEL) + [MetricPoint(at, loss, norm, at) for at, (loss, norm) in enumerate(later, len(LEVEL) + 1)]
+    for point in points:
+        found = track.add([point]) or found
+    assert (found.step if found is not None else None) == step
+
+
+def test_a_run_that_goes_back_and_is_lost_again_is_noticed_before_it_is_as_far_as_it_was() -> None:
+    track = LossTrack(SPIKE)
+    assert track.add(losses([*LEVEL, *[math.nan] * 3])) is None
+    again = [MetricPoint(step, math.nan, 0.4, step + 100) for step in range(150, 160)]
+    assert track.add(again) is not None
+
+
+def test_norms_that_never_were_numbers_say_nothing_of_the_training() -> None:
+    assert LossTrack(SPIKE).add(losses(LEVEL, norm=math.nan)) is None
+
+
 def test_a_loss_that_grows_little_with_its_gradient_norm_is_lost() -> None:
     track = LossTrack(SPIKE)
     track.add(losses(LEVEL))
