@@ -29,7 +29,7 @@ Loop = ast.For | ast.comprehension
 
 
 def newest_picks(program: JobProgram) -> list[tuple[TrainerSource, SourceCall]]:
-    """Return the calls by which a program lists its own folder, matches names with a form of checkpoints and goes on from the newest.
+    """Return the calls by which a program lists its own folder, matches names of checkpoints and goes on from the newest.
 
     A listing of another folder than it saves to, or of which anything is deleted afterwards, counts for nothing.
     """
