@@ -9,7 +9,7 @@ from pathlib import Path
 
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.job_program import JobProgram
-from assistant.recover.load_calls import BASE_NAMES, enclosing_functions
+from assistant.recover.load_calls import BASE_NAMES, enclosing_functions, in_loop
 from assistant.recover.shell_words import UNRESOLVED
 from assistant.recover.trainer_source import SourceCall, TrainerSource, dotted
 
@@ -43,7 +43,7 @@ def newest_picks(program: JobProgram) -> list[tuple[TrainerSource, SourceCall]]:
 
 
 def _picks_newest(program: JobProgram, source: TrainerSource, call: SourceCall, folders: Sequence[Path]) -> bool:
-    if not source.parsed or any(TIDIES.search(name) for name, _ in enclosing_functions(source, call.line)):
+    if is_repeated(source, call):
         return False
     tree = ast.parse(source.text)
     for holder in ast.walk(tree):
@@ -53,6 +53,19 @@ def _picks_newest(program: JobProgram, source: TrainerSource, call: SourceCall, 
                 names = _collected(tree, loop, holder)
                 return not _deletes(tree, holder, names) and _goes_on_there(tree, _newest_of(tree, holder, names))
     return False
+
+
+def is_repeated(source: TrainerSource, call: SourceCall) -> bool:
+    """Tell whether a call is made while the training runs, or to tidy up: it does not look for where to begin."""
+    if not source.parsed:
+        return True
+    functions = [name for name, _ in enclosing_functions(source, call.line)]
+    uses = list(source.called(functions[-1])) if functions else []
+    if any(TIDIES.search(name) for name in functions) or (uses and all(in_loop(source, use.line) for use in uses)):
+        return True
+    loops = (node for node in ast.walk(ast.parse(source.text)) if isinstance(node, ast.For | ast.While))
+    around = (node for node in loops if node.lineno <= call.line <= (node.end_lineno or node.lineno))
+    return any(_listing(node.iter if isinstance(node, ast.For) else node.test, call) is None for node in around)
 
 
 def _own_folder(program: JobProgram, source: TrainerSource, listing: ast.Call, folders: Sequence[Path]) -> bool:

@@ -20,7 +20,7 @@ from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.directives import read_directives
 from assistant.recover.installed_trainers import installed_trainer
 from assistant.recover.job_program import JobProgram
-from assistant.recover.listings import LISTS, newest_picks
+from assistant.recover.listings import LISTS, is_repeated, newest_picks
 from assistant.recover.load_calls import (
     about_saves,
     enclosing_functions,
@@ -370,7 +370,8 @@ def _by_source(program: JobProgram) -> ResumeWay:
     """Return what the source of a plain training loop does: list, choose and load, or none of it."""
     loads = [(source, call) for source in program.sources for call in source.calls if call.method in LOADS]
     picks = newest_picks(program)
-    lists = [(source, call) for source in program.sources for call in source.called(*LISTS) if about_saves(source, call)] + picks
+    looks = [(source, call) for source in program.sources for call in source.called(*LISTS) if not is_repeated(source, call)]
+    lists = [(source, call) for source, call in looks if about_saves(source, call)] + picks
     asked = next((way for source, call in [*lists, *loads] if (way := _switched(program, source, call)) is not None), None)
     if asked is not None:
         return asked
