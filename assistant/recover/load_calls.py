@@ -14,6 +14,7 @@ SAVED_NAMES = re.compile(
     r"ckpt|check_?point|step|iter|epoch|save|resume|latest|last|snapshot|state|get_last|\bout|model_\*|\.ckpt\b", re.IGNORECASE
 )
 BASE_NAMES = re.compile(r"pretrain|base_model|init_weights|teacher|vocab|token|dataset", re.IGNORECASE)
+SETTINGS = re.compile(r"conf|cfg|settings|hparams|hyperparam", re.IGNORECASE)
 
 
 def only_file(source: TrainerSource, call: SourceCall) -> str:
@@ -53,9 +54,24 @@ def enclosing_functions(source: TrainerSource, line: int) -> list[tuple[str, fro
     return [(node.name, frozenset(one.arg for one in own)) for node, own in zip(functions, parameters, strict=True)]
 
 
+def in_loop(source: TrainerSource, line: int) -> bool:
+    """Tell whether a line stands in a loop."""
+    loops = (node for node in ast.walk(ast.parse(source.text)) if isinstance(node, ast.For | ast.While))
+    return any(node.lineno <= line <= (node.end_lineno or node.lineno) for node in loops)
+
+
 def known_at_run_only(source: TrainerSource, call: SourceCall) -> bool:
     """Tell whether what a call loads is chosen while it runs; weights of a model that are put in place are no load of their own."""
     if call.method == "load_state_dict":
         return False
     values = [source.value(node) for node in call.positional[:1] or list(call.keywords.values())[:1]]
     return not values or values[0] is UNKNOWN or (isinstance(values[0], str) and UNRESOLVED in values[0])
+
+
+def reads_settings(source: TrainerSource, call: SourceCall) -> bool:
+    """Tell whether a call loads a configuration: TOML and YAML hold no weights, and of JSON the words tell it."""
+    library = call.name.partition(".")[0]
+    written = " ".join([call.name, *(source.text_of(node) for node in call.positional)])
+    return library in ("tomllib", "tomli", "toml", "yaml", "OmegaConf") or (
+        library == "json" and SETTINGS.search(written) is not None
+    )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
@@ -21,16 +20,36 @@ from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.directives import read_directives
 from assistant.recover.installed_trainers import installed_trainer
 from assistant.recover.job_program import JobProgram
-from assistant.recover.load_calls import about_saves, enclosing_functions, has_another_source, known_at_run_only, only_file
+from assistant.recover.listings import LISTS, is_repeated, newest_picks
+from assistant.recover.load_calls import (
+    about_saves,
+    enclosing_functions,
+    has_another_source,
+    known_at_run_only,
+    only_file,
+    reads_settings,
+)
 from assistant.recover.loaded import LoadedCheckpoint, LoadLine, own_load
 from assistant.recover.resume_means import NO, ResumeMeans, ResumeWay, by_text
 from assistant.recover.shell_folders import normal
 from assistant.recover.shell_words import UNRESOLVED
 from assistant.recover.stages import Stage, Stages
 from assistant.recover.tracker_reads import reads_tracker
-from assistant.recover.trainer_options import argued, file_name, imports, megatron, nanogpt, nemo_or_composer, torchtitan
+from assistant.recover.trainer_options import (
+    argued,
+    file_name,
+    foreign_library,
+    imports,
+    keras,
+    megatron,
+    nanogpt,
+    nemo_or_composer,
+    torchtitan,
+)
 from assistant.recover.trainer_source import UNKNOWN, SourceCall, TrainerSource
 
+METADATA = ".metadata"
+"""The file that torch.distributed.checkpoint writes last; a program that never names it does not look for it."""
 OWN_VARIABLES = re.compile(r"\bNIGHTSHIFT_(?:RESUME_FROM|ARGS|STEP)\b")
 LATEST = re.compile(
     r"get_last_checkpoint|latest|last_?(?:ckpt|checkpoint|step)|\bglob\b|listdir|iterdir|scandir|rglob|find_(?:last|latest|newest)",
@@ -45,7 +64,6 @@ FILE_READS = frozenset(("open", "read_text", "read_bytes", "loadtxt", "fromfile"
 LOADS = frozenset(
     "load load_checkpoint load_state_dict load_state restore restore_checkpoint load_file loads load_model unpickle".split()
 )
-LISTS = frozenset("glob rglob iglob listdir iterdir scandir get_last_checkpoint latest_step latest_checkpoint".split())
 RESUME_OPTIONS = tuple(
     (
         "resume_from_checkpoint resume_from resume auto_resume autoresume resume_path resume_ckpt load load_dir "
@@ -54,12 +72,6 @@ RESUME_OPTIONS = tuple(
 )
 SAYS_NEWEST = frozenset(("latest", "last", "newest", "auto", "auto_resume", "autoresume", "resume_from_checkpoint"))
 """Options and values that say themselves what they mean, also of a program that nobody knows; the last is transformers'."""
-PLAIN_LIBRARIES = frozenset(
-    "torch numpy torchvision torchaudio datasets tokenizers tqdm wandb tensorboard matplotlib pandas scipy yaml safetensors "
-    "packaging psutil einops sentencepiece tiktoken transformers accelerate lightning pytorch_lightning peft deepspeed jax flax "
-    "optax mpi4py rich omegaconf hydra absl sklearn PIL requests".split()
-)
-"""Libraries that resume nothing unless the program asks them to."""
 
 
 def resume_way(
@@ -268,6 +280,7 @@ def _way_now(program: JobProgram) -> ResumeWay:
         _lightning,
         _accelerate,
         _deepspeed,
+        keras,
         nanogpt,
     ):
         way = known(program)
@@ -356,11 +369,13 @@ def _deepspeed(program: JobProgram) -> ResumeWay | None:
 def _by_source(program: JobProgram) -> ResumeWay:
     """Return what the source of a plain training loop does: list, choose and load, or none of it."""
     loads = [(source, call) for source in program.sources for call in source.calls if call.method in LOADS]
-    lists = [(source, call) for source in program.sources for call in source.called(*LISTS) if about_saves(source, call)]
+    picks = newest_picks(program)
+    looks = [(source, call) for source in program.sources for call in source.called(*LISTS) if not is_repeated(source, call)]
+    lists = [(source, call) for source, call in looks if about_saves(source, call)] + picks
     asked = next((way for source, call in [*lists, *loads] if (way := _switched(program, source, call)) is not None), None)
     if asked is not None:
         return asked
-    free = [call for source, call in loads if known_at_run_only(source, call)]
+    free = [call for source, call in loads if known_at_run_only(source, call) and not reads_settings(source, call)]
     tracker = next((source for source in program.sources if reads_tracker(source)), None)
     guard = next((way for source in program.sources if (way := _guard(source)) is not None), None)
     if guard is not None and (loads or tracker is not None or guard.means is ResumeMeans.NONE) and not lists:
@@ -374,25 +389,27 @@ def _by_source(program: JobProgram) -> ResumeWay:
         return ResumeWay(ResumeMeans.TRACKER, f"{guard.by}: it reads a tracker file", guard.path)
     if tracker is not None:
         return ResumeWay(ResumeMeans.TRACKER, f"{file_name(tracker)} reads a tracker file")
-    if lists and (free or (not loads and any(call.method in FILE_READS for call in program.calls))):
+    if picks or (lists and (free or (not loads and any(call.method in FILE_READS for call in program.calls)))):
         source, call = lists[-1]
-        return ResumeWay(ResumeMeans.NEWEST, f"{call.method}() in {file_name(source)}, line {call.line}")
+        by = f"{call.method}() in {file_name(source)}, line {call.line}"
+        return ResumeWay(ResumeMeans.NEWEST, by, takes_unfinished=METADATA not in source.text)
     present = next(((source, call) for source, call in loads if PRESENT.search(source.text) and about_saves(source, call)), None)
     if present is not None:
         by = f"{file_name(present[0])} loads a checkpoint that is there"
-        return ResumeWay(ResumeMeans.NEWEST, by, prefix=only_file(*present))
+        unsafe = METADATA not in present[0].text
+        return ResumeWay(ResumeMeans.NEWEST, by, prefix=only_file(*present), takes_unfinished=unsafe)
     if loads or any(re.search(r"\bresum(?:e|ed|es|ing)\b", source.text, re.IGNORECASE) for source in program.sources):
         return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} loads something, and what is known only when it runs")
     if program.starts_others:
         return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} starts other programs, which cannot be read")
-    foreign = _foreign(program)
+    foreign = foreign_library(program)
     if foreign:
         return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} leaves its training to {foreign}")
     return ResumeWay(ResumeMeans.NONE, f"{program.name} loads nothing")
 
 
 SWITCH = re.compile(
-    r"resum|restart|restore|continue|reload|auto_?load|load_(?:ckpt|checkpoint|latest|last)|from_(?:ckpt|checkpoint|latest)",
+    r"resum|restart|restore|continue|reload|auto_?load|enable_(?:ckpt|checkpoint)|load_(?:ckpt|checkpoint|latest|last)|from_(?:ckpt|checkpoint|latest)",
     re.IGNORECASE,
 )
 """Names of options that make a program go on."""
@@ -437,23 +454,6 @@ def _passed(program: JobProgram, source: TrainerSource, call: SourceCall, name: 
             return None
         ways.append(_switched(program, one, other, depth + 1) or _by_value(program, one, other.keywords[name], by))
     return ways[0] if len({(way.means, way.path) for way in ways}) == 1 else None
-
-
-def _foreign(program: JobProgram) -> str:
-    """Return a library that a program imports and that may resume by itself; empty where there is none."""
-    own = {PurePosixPath(source.path).stem for source in program.sources}
-    for source in program.sources:
-        for module in source.modules:
-            top = module.lstrip(".").partition(".")[0]
-            if (
-                top
-                and top not in own
-                and top not in PLAIN_LIBRARIES
-                and top not in sys.stdlib_module_names
-                and not module.startswith(".")
-            ):
-                return top
-    return ""
 
 
 def _guard(source: TrainerSource) -> ResumeWay | None:

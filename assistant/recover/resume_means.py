@@ -43,13 +43,16 @@ class ResumeWay:
     removed: tuple[str, ...] = ()
     """Absolute paths and patterns that the script deletes or moves away when it starts."""
     ending: str = ""
-    """With NEWEST: how the names end, without `.ckpt`, among which it takes the newest; others it does not see."""
+    """With NEWEST: how the names end, without `.ckpt`, among which NeMo takes the newest; others, and those that its marker calls
+    unfinished, it does not see."""
     destroys: str = ""
     """What its framework deletes or writes over at such a start, in words; empty where nothing is known."""
     steered: bool = True
     """Whether renaming checkpoints and writing the tracker makes it load another one than it would by itself."""
     argument: str = ""
     """With ARGUMENT: what Nightshift puts behind the command line by itself, where the script says no template."""
+    takes_unfinished: bool = False
+    """With NEWEST: whether it may take a folder without the file that its layout's library writes last."""
     repeats: str = ""
     """What a restart would do to stages of a pipeline that are finished; empty where it harms none."""
 

@@ -94,7 +94,7 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
     untold = _untold(found, chosen)
     if untold is not None:
         return ResumePlan(f"{untold} tells no step, and this script may load it instead of {chosen.path.name}; {SETTLE}")
-    newer = _newer(found, chosen)
+    newer = _newer(way, found, chosen)
     return _as_it_is(way, _linked(found, chosen, newer, exact=False) or ResumePlan(set_aside=newer), chosen)
 
 
@@ -197,7 +197,11 @@ def _entry_of(path: PurePosixPath, found: Inventory | None) -> Entry | None:
 
 def _prefixed(way: ResumeWay, found: Inventory | None, chosen: Checkpoint) -> ResumePlan:
     """Return what is needed where a program sees only names of one form: with the last one moved away it starts at 0."""
-    seen = [one for one in found.checkpoints if way.sees(one.path.name)] if found is not None else []
+    visible = [one for one in found.entries if way.sees(one.path.name) and not (way.ending and one.marked)] if found else []
+    files = [one.path.name for one in visible if way.ending and one.path.name in one.files]
+    if len(files) > 1:  # NVIDIA/NeMo, utils/exp_manager.py, check_resume(): "Multiple checkpoints … that matches *last.ckpt"
+        return ResumePlan(f"{way.sentence}, and stops where it finds several, now {' and '.join(files)}: move the others away")
+    seen = [one for one in found.checkpoints if one.path in {entry.path for entry in visible}] if found else []
     newest = max(seen, key=lambda one: one.saved_at, default=None)
     if newest is not None and newest.healthy and newest.step == chosen.step:
         return ResumePlan()
@@ -205,13 +209,13 @@ def _prefixed(way: ResumeWay, found: Inventory | None, chosen: Checkpoint) -> Re
     return ResumePlan(f"{way.sentence}, {lies}, and {chosen.path.name} was chosen; {SETTLE}")
 
 
-def _newer(found: Inventory | None, chosen: Checkpoint) -> tuple[Path, ...]:
+def _newer(way: ResumeWay, found: Inventory | None, chosen: Checkpoint) -> tuple[Path, ...]:
     """Return the checkpoints that a program which takes the newest would take instead, newest first."""
     if found is None:
         return ()
     refused = {held.path for held in found.checkpoints if not held.healthy}
     others = [entry for entry in reversed(found.entries) if entry.path != chosen.path]
-    return tuple(entry.path for entry in others if _taken_before(entry, chosen, refused=entry.path in refused))
+    return tuple(entry.path for entry in others if _taken_before(way, entry, chosen, refused=entry.path in refused))
 
 
 FREE_FORM = (Format.PLAIN, Format.EPOCHS, Format.NEMO)
@@ -227,10 +231,11 @@ def _untold(found: Inventory | None, chosen: Checkpoint) -> Path | None:
     return next((one.path for one in others if step_in_name(one.path.name) != UNKNOWN_STEP or one.path in refused), None)
 
 
-def _taken_before(entry: Entry, chosen: Checkpoint, *, refused: bool) -> bool:
+def _taken_before(way: ResumeWay, entry: Entry, chosen: Checkpoint, *, refused: bool) -> bool:
     if entry.temporary or (refused and entry.format in OWN_CHOICE):
         return False
-    if entry.format in NEED_METADATA and ".metadata" not in entry.files and not entry.unreadable:
+    unfinished = entry.format in NEED_METADATA and ".metadata" not in entry.files and not entry.unreadable
+    if unfinished and not way.takes_unfinished:
         return False
     return entry.step > chosen.step
 

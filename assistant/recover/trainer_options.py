@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
+from assistant.recover.checkpoints.layout import KERAS_WEIGHTS
 from assistant.recover.checkpoints.save_options import is_torchtitan
 from assistant.recover.job_program import JobProgram
+from assistant.recover.load_calls import in_loop
 from assistant.recover.restart import takes_arguments
 from assistant.recover.resume_means import NO, ResumeMeans, ResumeWay
+from assistant.recover.shell_words import UNRESOLVED
 from assistant.recover.trainer_source import UNKNOWN, SourceCall, TrainerSource
 
 MEGATRON_PROGRAM = re.compile(r"pretrain_(?:gpt|bert|t5|mamba|vlm|retro|ict|vision_\w+)\.py")
@@ -20,6 +24,12 @@ COUNTS_ANEW = ("finetune", "reset_iteration")
 
 Source: NVIDIA/Megatron-LM, training/checkpointing.py, load_checkpoint(): `if args.finetune or release: iteration = 0`.
 """
+PLAIN_LIBRARIES = frozenset(
+    "torch numpy torchvision torchaudio datasets tokenizers tqdm wandb tensorboard matplotlib pandas scipy yaml safetensors "
+    "packaging psutil einops sentencepiece tiktoken transformers accelerate lightning pytorch_lightning peft deepspeed jax flax "
+    "optax mpi4py rich omegaconf hydra absl sklearn PIL requests".split()
+)
+"""Libraries that resume nothing unless the program asks them to."""
 RESUMES_NANOGPT = "--init_from=resume"
 OVER_ITSELF = "its old checkpoints and the tracker are written over"
 
@@ -123,3 +133,42 @@ def nanogpt(program: JobProgram) -> ResumeWay | None:
         return None
     by = option.where if option is not None else f"init_from in {program.name}"
     return ResumeWay(ResumeMeans.NEWEST if value == "resume" else ResumeMeans.NONE, f"{by} is {value}")
+
+
+def foreign_library(program: JobProgram) -> str:
+    """Return a library that a program imports and that may resume by itself; empty where there is none."""
+    own = {PurePosixPath(source.path).stem for source in program.sources}
+    for source in program.sources:
+        for module in source.modules:
+            top = module.lstrip(".").partition(".")[0]
+            if (
+                top
+                and top not in own
+                and top not in PLAIN_LIBRARIES
+                and top not in sys.stdlib_module_names
+                and not module.startswith(".")
+            ):
+                return top
+    return ""
+
+
+def keras(program: JobProgram) -> ResumeWay | None:
+    """Return that Keras goes on from its backup; None where `fit()` is not handed one.
+
+    Source: keras-team/keras, callbacks/backup_and_restore.py, on_train_begin(): it loads weights and epoch that lie in backup_dir.
+    """
+    if not any(imports(program, library) for library in ("keras", "tensorflow", "tf_keras")):
+        return None
+    for source in program.sources:
+        backup = next(source.called("BackupAndRestore"), None)
+        fits = [call for call in source.called("fit") if "callbacks" in call.keywords]
+        if backup is None or not fits:
+            continue
+        where = f"{backup.method}() in {file_name(source)}, line {backup.line}"
+        handed = any(backup.method in source.text_of(call.keywords["callbacks"]) for call in fits)
+        folder = source.value(backup.keywords.get("backup_dir") or next(iter(backup.positional), None))
+        several = len(list(source.called("fit", "BackupAndRestore"))) > 2 or any(in_loop(source, call.line) for call in fits)
+        if backup.conditions or not handed or several or not isinstance(folder, str) or UNRESOLVED in folder:
+            return ResumeWay(ResumeMeans.UNKNOWN, f"{where}, and whether each fit() takes it is known only when it runs")
+        return ResumeWay(ResumeMeans.NEWEST, where, prefix=KERAS_WEIGHTS)
+    return None

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from assistant.recover.checkpoints.files import file_problem
 from assistant.recover.checkpoints.inventory import Inventory, inventory
 from assistant.recover.resume_means import ResumeMeans, ResumeWay
 from assistant.recover.resume_plan import resume_plan
@@ -21,11 +22,23 @@ CASES: list[dict[str, Any]] = tomllib.loads(
 NOW = datetime(2030, 3, 1, 3, 0, tzinfo=UTC)
 
 
+def hdf5(size: int, version: int = 0) -> bytes:
+    """Return the bytes of an HDF5 file of a size, as its superblock says it."""
+    place, width = {0: (40, 13), 1: (44, 13), 2: (28, 9), 3: (28, 9)}[version]
+    raw = bytearray(b"\x89HDF\r\n\x1a\n" + bytes([version]) + bytes(size - 9))
+    raw[width] = 8
+    raw[place : place + 8] = size.to_bytes(8, "little")
+    return bytes(raw)
+
+
 def lay_out(case: dict[str, Any], folder: Path) -> Inventory:
     for name, text in case["files"].items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        if text or path.suffix not in (".pt", ".pth", ".safetensors"):
+        if path.suffix == ".h5":
+            path.write_bytes(hdf5(200)[: int(text or 200)])
+            continue
+        if text or path.suffix not in (".pt", ".pth", ".ckpt", ".safetensors"):
             path.write_text(text or "x")
             continue
         if path.suffix == ".safetensors":
@@ -49,7 +62,7 @@ def test_the_folder_of_a_framework_is_understood(case: dict[str, Any], tmp_path:
 @pytest.mark.parametrize("case", [case for case in CASES if "means" in case], ids=lambda case: case["name"])
 def test_a_restart_over_it_loads_what_was_chosen_or_is_refused(case: dict[str, Any], tmp_path: Path) -> None:
     held = lay_out(case, tmp_path)
-    facts = {name: case[name] for name in ("path", "ending", "steered", "destroys") if name in case}
+    facts = {name: case[name] for name in ("path", "prefix", "ending", "steered", "destroys", "takes_unfinished") if name in case}
     way = ResumeWay(ResumeMeans(case["means"]), "its options", **facts)
     plan = resume_plan(way, held, next(one for one in held.checkpoints if one.step == case["chosen"]))
     assert case.get("refusal", "") in plan.refusal
@@ -59,3 +72,32 @@ def test_a_restart_over_it_loads_what_was_chosen_or_is_refused(case: dict[str, A
     assert [path.name for path in plan.set_aside] == case.get("aside", [])
     if "tracker_file" in case:
         assert plan.tracker == tmp_path / case["tracker_file"]
+
+
+@pytest.mark.parametrize("version", range(4))
+@pytest.mark.parametrize(
+    ("left", "part"), [(0, ""), (7, "does not begin"), (40, "cannot hold"), (64, "needs 4,096"), (4095, "needs 4,096")]
+)
+def test_a_torn_hdf5_file_is_told_by_its_superblock(version: int, left: int, part: str, tmp_path: Path) -> None:
+    path = tmp_path / "latest.weights.h5"
+    path.write_bytes(hdf5(4096, version)[: left or 4096])
+    problem = file_problem(path) or ""
+    assert part in problem
+    assert bool(problem) == bool(part)
+
+
+def test_an_hdf5_file_of_an_unknown_version_is_not_accused(tmp_path: Path) -> None:
+    path = tmp_path / "latest.weights.h5"
+    path.write_bytes(hdf5(4096)[:8] + b"\x09" + bytes(80))
+    assert file_problem(path) is None
+
+
+@pytest.mark.parametrize("name", ["ckpt.pt", "last.ckpt", "model_latest.pth"])
+def test_of_a_torn_file_its_damage_is_said_first(name: str, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / name, "w") as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps({"iter_num": 60}))
+        archive.writestr("archive/data/0", bytes(5000))
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:3000])
+    (torn,) = inventory(tmp_path, now=NOW).checkpoints
+    assert "was cut short" in torn.problems[0]
+    assert "tells its step neither" in torn.problems[-1]

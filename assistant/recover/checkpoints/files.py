@@ -15,10 +15,14 @@ from pathlib import Path
 
 from assistant.errors import MalformedContent
 from assistant.recover.checkpoints.zipsource import ZipSource
-from assistant.untrusted import MOST_ENTRIES, open_regular, parse_json, read_start, read_whole, whole_number
+from assistant.untrusted import MOST_ENTRIES, open_regular, parse_json, read_start, read_whole, status_of, whole_number
 
 ZIP_HEAD = b"PK\x03\x04"
 PICKLE_HEAD = b"\x80"
+HDF5_HEAD = b"\x89HDF\r\n\x1a\n"
+HDF5_END = {0: (40, 13), 1: (44, 13), 2: (28, 9), 3: (28, 9)}
+"""By the version of the superblock: where the end of the file stands, and where the width of an offset."""
+UNDEFINED = (1 << 64) - 1
 ZIPPED = frozenset((".pt", ".pth", ".ckpt", ".npz"))
 """Written as a zip by PyTorch 1.6 and newer, and by NumPy."""
 PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -45,11 +49,31 @@ def file_problem(path: Path, *, read_bytes: int = 0) -> str | None:
             return _torch_problem(path, read_bytes)
         if path.suffix == ".safetensors":
             return safetensors_problem(path)
+        if path.suffix in (".h5", ".hdf5"):
+            return _hdf5_problem(path)
         if path.suffix == ".json":
             return _json_problem(path)
     except OSError as error:
         return f"cannot be read: {error.strerror or error}"
     return None
+
+
+def _hdf5_problem(path: Path) -> str | None:
+    """Return what is wrong with an HDF5 file: its superblock says where the file ends.
+
+    Source: the HDF5 file format specification, level 0A: versions 0 to 3, with offsets of eight bytes.
+    """
+    head = read_start(path, 64)
+    if not head.startswith(HDF5_HEAD):
+        return "is no HDF5 file: it does not begin like one"
+    if len(head) < 64:
+        return f"was cut short: {len(head)} bytes cannot hold an HDF5 superblock"
+    place, width = HDF5_END.get(head[8], (0, 0))
+    if not place or head[width] != 8:
+        return None  # of a version or width that is not known: nothing speaks against it
+    (end,) = struct.unpack_from("<Q", head, place)
+    size = status_of(path).st_size
+    return f"was cut short: its superblock needs {end:,} bytes, the file has {size:,}" if size < end < UNDEFINED else None
 
 
 def _torch_problem(path: Path, read_bytes: int) -> str | None:

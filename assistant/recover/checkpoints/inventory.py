@@ -19,7 +19,7 @@ from assistant.recover.checkpoints.arrays import array_problems
 from assistant.recover.checkpoints.dcp import shard_content_problems
 from assistant.recover.checkpoints.files import file_problem
 from assistant.recover.checkpoints.layout import Entry, Format, Tracker, entries, entry_of, links, tracker
-from assistant.recover.checkpoints.shards import missing_problems
+from assistant.recover.checkpoints.shards import UNTOLD, missing_problems
 from assistant.recover.checkpoints.sizes import shard_count_problem, size_problems
 from assistant.untrusted import LOOK_S, READ_S, is_folder, status_of, within
 
@@ -164,6 +164,7 @@ def _judge(entry: Entry, found: Sequence[Entry], names: Tracker | None, *, now: 
         if entry.format is not Format.NIGHTSHIFT:
             problems += shard_count_problem(entry, found)
             problems += _content_problems(entry, read)
+            problems.sort(key=lambda problem: problem.endswith(UNTOLD))  # of a damaged file that follows from its damage
     except OSError as error:
         problems = [f"cannot be read: {error.strerror or error}"]
     if names is not None and names.step is not None and entry.step > names.step and _waits_for_tracker(entry, found, names):

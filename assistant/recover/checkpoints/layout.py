@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from assistant.errors import OwnerDenied, UnreadableFile
+from assistant.errors import InputError, OwnerDenied, UnreadableFile
 from assistant.recover.checkpoints.names import SUFFIXES, Unit, is_rolling, number_in, says_epoch, without_suffix
 from assistant.recover.checkpoints.pickles import epoch_inside, step_inside
-from assistant.untrusted import is_folder, list_folder, read_start, status_of, walk_files
+from assistant.untrusted import is_folder, is_regular, list_folder, read_json, read_start, status_of, walk_files
 
 
 class Format(StrEnum):
@@ -63,6 +63,8 @@ class Entry:
     """Whether its name marks it as not finished: `tmp-checkpoint-500`."""
     unreadable: str = ""
     """Why its files could not be listed; then `files` is empty."""
+    marked: bool = False
+    """Whether NeMo's marker of a save that did not finish lies beside it."""
 
     def file(self, name: str) -> Path:
         """Return where one of its files lies."""
@@ -93,6 +95,9 @@ DIRECTORY_STEPS = {
 }
 LAST_NUMBER = re.compile(r"(?<!\d)(\d{1,18})(?!.{0,255}\d)")
 DISTCP = re.compile(r"(?:^|/)__\d+_\d+\.distcp$")
+KERAS_WEIGHTS = "latest.weights.h5"
+KERAS_STATE = "training_metadata.json"
+"""The two files of Keras's backup, which it writes over at each save: weights, and the epoch that comes next."""
 NOT_A_CHECKPOINT = re.compile(
     r"^(?:optim|opt_|sched|rng|random_states|tokenizer|dataset|train_|val_|tokens|shard|embed)|-of-\d+", re.IGNORECASE
 )
@@ -105,6 +110,7 @@ UNNUMBERED = re.compile(
 COMPOSER_FILE = re.compile(r"ep\d{1,18}-ba\d{1,18}(?:-rank\d{1,9})?(?:\.pt)?$")
 ORBAX_FILE = re.compile(r"(?:^|/)(?:_CHECKPOINT_METADATA|_METADATA|manifest\.ocdbt|_sharding|commit_success\.txt)$")
 UNKNOWN_STEP = 0
+MOST_EPOCHS = 10**9
 MOST_SLOTS = 4
 """Numbers below it in a name may be those of files that are written in turn, and then count no steps."""
 SLOT = re.compile(r"[A-Da-d0-3]|even|odd|ping|pong|prev|previous|old|new|first|second|left|right|main|alt", re.IGNORECASE)
@@ -162,6 +168,8 @@ def counts_steps(checkpoint_format: str, name: str) -> bool:
 def could_be_checkpoint(name: str, *, folder: bool) -> bool:
     """Tell whether a name alone lets an entry of a folder be a checkpoint; nothing is read."""
     stem = TEMPORARY.sub("", name)
+    if name == KERAS_WEIGHTS:
+        return not folder
     if folder:
         return stem.endswith(".ckpt") or stem.isdecimal() or "step=" in stem or PLAIN_FOLDER.fullmatch(stem) is not None
     if not stem.endswith(SUFFIXES) or NOT_A_CHECKPOINT.search(stem):
@@ -204,6 +212,13 @@ def entries(folder: Path, *, depth: int = 3) -> list[Entry]:
         # epochs and steps cannot be put in one order
         found = [replace(entry, step=UNKNOWN_STEP) if entry.format is Format.EPOCHS else entry for entry in found]
     return sorted(found, key=lambda entry: (entry.step, entry.temporary, "-last" not in entry.path.name, entry.path.name))
+
+
+def _marked(path: Path) -> bool:
+    """Tell whether NeMo's marker lies beside a checkpoint: NVIDIA/NeMo, format_checkpoint_unfinished_marker_path()."""
+    stems = {path.name, path.name.removesuffix(".ckpt").removesuffix("-EMA")}
+    markers = [path.with_name(f"{stem}-unfinished") for stem in stems]
+    return any(is_regular(marker) or is_folder(marker) for marker in markers)
 
 
 def _torn_slots(children: Sequence[Path], found: Sequence[Entry]) -> list[Entry]:
@@ -285,10 +300,25 @@ def entry_of(path: Path) -> Entry | None:
     recognised = _directory_format(name, files)
     if recognised is None:
         return None
-    return Entry(path, recognised[1], recognised[0], files, temporary=name != path.name, unreadable=unreadable)
+    marked = recognised[0] is Format.NEMO and _marked(path)
+    return Entry(path, recognised[1], recognised[0], files, name != path.name, unreadable, marked)
+
+
+def _keras_entry(path: Path) -> Entry:
+    """Return Keras's backup: its epoch stands beside the weights, and where it does not Keras counts from 0."""
+    state = path.with_name(KERAS_STATE)
+    try:
+        epoch = read_json(state).get("epoch")
+    except (OSError, ValueError, AttributeError, InputError):
+        epoch = None
+    known = isinstance(epoch, int) and not isinstance(epoch, bool) and 0 < epoch <= MOST_EPOCHS
+    files = {path.name: _stat(path)} | ({state.name: _stat(state)} if is_regular(state) else {})
+    return Entry(path, epoch, Format.EPOCHS, files) if known else Entry(path, UNKNOWN_STEP, Format.PLAIN, files)
 
 
 def _file_entry(path: Path, name: str) -> Entry | None:
+    if path.name == KERAS_WEIGHTS:
+        return _keras_entry(path)
     if not name.endswith(SUFFIXES):
         return None
     if name.endswith(".ckpt"):
@@ -312,7 +342,8 @@ def _file_entry(path: Path, name: str) -> Entry | None:
     if step is None and numbered is not None and layout is Format.PLAIN and says_epoch(name):
         layout = Format.EPOCHS
     step = step if step is not None else numbered if numbered is not None else UNKNOWN_STEP
-    return Entry(path, step, layout, {path.name: _stat(path)}, temporary=name != path.name)
+    marked = layout is Format.NEMO and _marked(path)
+    return Entry(path, step, layout, {path.name: _stat(path)}, temporary=name != path.name, marked=marked)
 
 
 def _directory_format(name: str, files: Mapping[str, FileStat]) -> tuple[Format, int] | None:

@@ -40,6 +40,8 @@ class _Part:
 
 
 SUFFIXES = (".pth.tar", ".pt.tar", ".pt", ".pth", ".npz", ".bin", ".safetensors", ".pkl", ".msgpack", ".ckpt")
+OTHER_WEIGHTS = (".h5", ".hdf5", ".keras", ".index")
+"""Suffixes of weights of Keras and TensorFlow, whose folders are mostly of no layout that is known."""
 STEP_WORDS = frozenset(
     ("step steps gstep gs iter iters iteration iterations it its itr update updates upd nupdates batch batches ba ntoken").split()
 )

@@ -92,6 +92,12 @@ FOLDER_ARGUMENTS = {
     "CheckpointSaver": ("folder", 0),
 }
 """Arguments of classes, by the end of the class's name: keyword and place."""
+KERAS_ARGUMENTS = {
+    "BackupAndRestore": ("backup_dir", 0),
+    "ModelCheckpoint": ("filepath", 0),
+    "CheckpointManager": ("directory", 1),
+}
+"""The same of Keras and TensorFlow, whose classes are named like Lightning's and Orbax's."""
 FILE_ARGUMENTS = {
     "save_state": ("output_dir", 0),
     "save_checkpoint": ("filepath", 0),
@@ -171,7 +177,11 @@ def _how(option: Option | None, program: JobProgram, default: str = "") -> str:
 def _without_file(path: str) -> str:
     """Return the folder of a path that names a file or holds a pattern: `out/model_{epoch}.pt`."""
     pure = PurePosixPath(path)
-    while pure.suffix in (".pt", ".pth", ".ckpt", ".bin", ".npz", ".safetensors") or "{" in pure.name or "%" in pure.name:
+    while (
+        pure.suffix in (".pt", ".pth", ".ckpt", ".bin", ".npz", ".safetensors", ".h5", ".keras")
+        or "{" in pure.name
+        or "%" in pure.name
+    ):
         pure = pure.parent
     return str(pure)
 
@@ -188,6 +198,13 @@ def _of_source(source: TrainerSource) -> Iterator[tuple[str, str]]:
 
 
 def _of_call(source: TrainerSource, call: SourceCall) -> Iterator[tuple[str, str]]:
+    if any(module.partition(".")[0] in ("tensorflow", "keras", "tf_keras") for module in source.modules):
+        keyword, place = KERAS_ARGUMENTS.get(call.method, ("", None))
+        value = _argument(source, call, keyword, place) if keyword else None
+        if isinstance(value, str):  # else Lightning's or Orbax's, in a program that imports TensorFlow as well
+            if UNRESOLVED not in value:
+                yield _without_file(value), f"{keyword}="
+            return
     for ending, (keyword, place) in FOLDER_ARGUMENTS.items():
         if call.method.endswith(ending):
             value = _argument(source, call, keyword, place)

@@ -19,7 +19,7 @@ from assistant.records import Job
 from assistant.recover.checkpoints.inventory import Inventory, inventory
 from assistant.recover.checkpoints.layout import NOT_A_CHECKPOINT, SET_ASIDE, could_be_checkpoint, entries
 from assistant.recover.checkpoints.lineage import histories_of
-from assistant.recover.checkpoints.names import SUFFIXES, Unit, number_in
+from assistant.recover.checkpoints.names import OTHER_WEIGHTS, SUFFIXES, Unit, number_in
 from assistant.recover.checkpoints.ownership import own_checkpoints
 from assistant.recover.checkpoints.place import Place, checkpoint_places, last_saved, process_places
 from assistant.recover.checkpoints.save_options import save_folders
@@ -60,7 +60,6 @@ SAVE_CALLS = re.compile(
     r"(?:async_)?save\w*|save|write_checkpoint|dump|savez\w*|tofile|write_bytes|fit|train|checkpoint\w*|Trainer|\w+Trainer"
 )
 """Calls by which a program may save; a program without any of them saves nothing."""
-
 
 PART_OF_RUN = re.compile(
     r"check_?points?|ckpts?|models?|weights?|saves?|states?|best|last|latest|final|top_?\d*|ema|rank[-_]?\d+|(?:epoch|step|iter)[-_=]?\d+",
@@ -266,11 +265,13 @@ def _of_unknown_layout(folder: Path, since: datetime | None) -> str:
     if since is None:
         return ""
     oldest = (since - CLOCKS_APART).timestamp()
-    for child in list_folder(folder, WALK_ENTRIES):
+    children = list_folder(folder, WALK_ENTRIES)
+    # TensorFlow saves into a folder of that name below the one that it is told
+    for child in [*children, *(one for inner in children if inner.name == "chief" for one in list_folder(inner, WALK_ENTRIES))]:
         named = number_in(child.name)
         # weights in a folder of checkpoints are what the training leaves behind, by whatever name
         numbered = (named is not None and named.unit is not Unit.UNNAMED) or (
-            child.name.endswith(SUFFIXES) and not NOT_A_CHECKPOINT.search(child.name)
+            child.name.endswith((*SUFFIXES, *OTHER_WEIGHTS)) and not NOT_A_CHECKPOINT.search(child.name)
         )
         noise = child.suffix in NO_SAVE_SUFFIXES or "tfevents" in child.name or could_be_checkpoint(child.name, folder=False)
         if numbered and not noise and not is_folder(child) and _changed(child, False) >= oldest:

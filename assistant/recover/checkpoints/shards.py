@@ -25,6 +25,7 @@ WRITTEN_LAST = (
     (re.compile(r"/\.zarray$"), "metadata.json"),  # stanford-crfm/levanter, checkpoint.py, is_checkpoint_dir(); and Megatron-Core
 )
 """What tells a framework's layout, and the file without which that framework passes over a checkpoint."""
+UNTOLD = "its step neither by its name nor inside"
 MOST_PARTS = 100_000
 """Ranks or layers of one checkpoint: a name that counts further is not believed."""
 
@@ -187,7 +188,7 @@ def _ranks_of_one_step(entry: Entry) -> list[str]:
     problems = [f"files of rank {named([str(gap) for gap in gaps])} are missing"] if gaps else []
     if entry.step == UNKNOWN_STEP and step_in_name(entry.path.name) != UNKNOWN_STEP:
         counted = "only its epoch, beside others that tell their step" if entry.format is Format.EPOCHS else ""
-        problems.append(f"tells {counted or 'its step neither by its name nor inside'}")
+        problems.append(f"tells {counted or UNTOLD}")
     return problems
 
 
@@ -237,10 +238,7 @@ def _internevo(entry: Entry) -> list[str]:
 
 
 def _nemo(entry: Entry) -> list[str]:
-    marker = entry.path.with_name(f"{entry.path.stem}-unfinished")
-    other = entry.path.with_name(f"{entry.path.name}-unfinished")
-    unfinished = any(is_regular(path) or is_folder(path) for path in (marker, other))
-    problems = ["its -unfinished marker is still there: the save did not finish"] if unfinished else []
+    problems = ["its -unfinished marker is still there: the save did not finish"] if entry.marked else []
     if not is_folder(entry.path):
         return problems + _ranks_of_one_step(entry)
     if any(DISTCP.search(name) or name.endswith(".metadata") for name in entry.files):
