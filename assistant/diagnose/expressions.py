@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 import re
 
+from assistant.recover.trainer_source import UNPARSED, syntax_tree
+
 LONGEST = 100
 """Characters of an expression that is worth a quotation."""
 _OPENING = {")": "(", "]": "[", "}": "{"}
@@ -40,8 +42,8 @@ def needs_python_3(source: str) -> bool:
     """Tell whether a line is valid as it stands and has what only Python 3 knows: annotations, f-strings, `:=`, `async`."""
     for body in (source, f"{source}\n    pass"):
         try:
-            tree = ast.parse(body)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            tree = syntax_tree(body)
+        except UNPARSED:
             continue
         return any(
             isinstance(node, _NEWER) or getattr(node, "returns", None) or getattr(node, "annotation", None)

@@ -11,7 +11,7 @@ from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.job_program import JobProgram
 from assistant.recover.load_calls import BASE_NAMES, enclosing_functions, in_loop
 from assistant.recover.shell_words import UNRESOLVED
-from assistant.recover.trainer_source import SourceCall, TrainerSource, dotted
+from assistant.recover.trainer_source import SourceCall, TrainerSource, dotted, syntax_tree
 
 LISTS = frozenset("glob rglob iglob listdir iterdir scandir get_last_checkpoint latest_step latest_checkpoint".split())
 NAME_TESTS = frozenset("match fullmatch search findall startswith endswith removeprefix removesuffix split rsplit".split())
@@ -45,7 +45,7 @@ def newest_picks(program: JobProgram) -> list[tuple[TrainerSource, SourceCall]]:
 def _picks_newest(program: JobProgram, source: TrainerSource, call: SourceCall, folders: Sequence[Path]) -> bool:
     if is_repeated(source, call):
         return False
-    tree = ast.parse(source.text)
+    tree = syntax_tree(source.text)
     for holder in ast.walk(tree):
         for loop in _loops(holder):
             listing = _listing(loop.iter, call)
@@ -63,7 +63,7 @@ def is_repeated(source: TrainerSource, call: SourceCall) -> bool:
     uses = list(source.called(functions[-1])) if functions else []
     if any(TIDIES.search(name) for name in functions) or (uses and all(in_loop(source, use.line) for use in uses)):
         return True
-    loops = (node for node in ast.walk(ast.parse(source.text)) if isinstance(node, ast.For | ast.While))
+    loops = (node for node in ast.walk(syntax_tree(source.text)) if isinstance(node, ast.For | ast.While))
     around = (node for node in loops if node.lineno <= call.line <= (node.end_lineno or node.lineno))
     return any(_listing(node.iter if isinstance(node, ast.For) else node.test, call) is None for node in around)
 

@@ -56,7 +56,7 @@ def enclosing_functions(source: TrainerSource, line: int) -> list[tuple[str, fro
 
 def in_loop(source: TrainerSource, line: int) -> bool:
     """Tell whether a line stands in a loop."""
-    loops = (node for node in ast.walk(ast.parse(source.text)) if isinstance(node, ast.For | ast.While))
+    loops = (node for node in ast.walk(syntax_tree(source.text)) if isinstance(node, ast.For | ast.While))
     return any(node.lineno <= line <= (node.end_lineno or node.lineno) for node in loops)
 
 
