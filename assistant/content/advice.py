@@ -23,8 +23,8 @@ SHIPPED = ("code_advice.toml", "advice.toml")
 """In the order in which they are asked; a site has advice.toml."""
 SLOTS = frozenset(
     "place own code call subject library caller versions successor since import package compiled own_module root path folder "
-    "relative foreign base letters left sign right condition exhausted assertion asserted parsed service job environment divisor "
-    "table step method unpacked arguments evaluated importer top".split()
+    "gone saved relative foreign base letters left sign right condition exhausted assertion asserted parsed service job "
+    "environment divisor table step method unpacked arguments evaluated importer top".split()
 )
 """What diagnosis may know of a case beside the words of its lines: see `assistant/diagnose/slots.py`."""
 _GROUP = re.compile(r"\{(\w+)\}")
