@@ -17,9 +17,10 @@ MOST_NODES = 4
 MOST_PATHS = 8
 _PROGRAM = (
     'printf "mounts\\n"; cat /proc/mounts; for p; do printf "path %s\\n" "$p"; r=$(timeout -k 1 2 readlink -m -- "$p") || r=$p; '
-    'printf "real %s\\n" "$r"; '
-    'while [ "$r" != / ]; do timeout -k 1 2 stat -- "$r" >/dev/null 2>&1; [ $? = 1 ] || break; r=${r%/*}; r=${r:-/}; done; '
-    'printf "stands %s\\n" "$r"; timeout -k 1 2 stat -f -c "answer %S %b %a %c %d" -- "$r" || printf "status %s\\n" "$?"; done'
+    'printf "real %s\\n" "$r"; s=stands; '
+    'while [ "$r" != / ]; do e=$(LC_ALL=C timeout -k 1 2 stat -- "$r" 2>&1 >/dev/null); [ $? = 1 ] || break; '
+    'case $e in *"No such file"*) ;; *) s=hidden ;; esac; r=${r%/*}; r=${r:-/}; done; '
+    'printf "%s %s\\n" "$s" "$r"; timeout -k 1 2 stat -f -c "answer %S %b %a %c %d" -- "$r" || printf "status %s\\n" "$?"; done'
 )
 _ANSWER = re.compile(r"answer (\d+) (\d+) (\d+) (\d+) (\d+)")
 SILENT = "124"
@@ -30,7 +31,8 @@ def storage_state(context: Context, nodes: list[str], paths: list[str] | None = 
     """Show the file systems on which paths lie: under `states` one row for each node and path, under `unknown` who did not answer.
 
     A row has `place` (the mount point), `kind`, `source`, `options`, `used_percent`, `inodes_percent` and `free_bytes`, None
-    where the file system did not say, and `silent` where it did not answer within two seconds.
+    where the file system did not say, and `silent` where it did not answer within two seconds. Of a path that was asked for,
+    `real` is where its links lead and `stands` how far down it is there, empty where that may not be seen.
 
     Args:
         nodes: Names of nodes; four are asked.
@@ -66,13 +68,15 @@ def _rows(reply: Reply) -> list[dict[str, Any]]:
             words = line.split(" ")
             mounts += [words] if len(words) >= 4 else []
         elif word == "real":
-            rows[-1].update(_mount_of(rest, mounts))
+            rows[-1].update(real=rest, **_mount_of(rest, mounts))
+        elif word == "stands":
+            rows[-1]["stands"] = rest
         elif word == "status":
             rows[-1]["silent"] = rest == SILENT
         elif match := _ANSWER.match(line):
             rows[-1].update(_fill(*(int(number) for number in match.groups())))
     empty = {"place": "", "kind": "", "source": "", "options": "", "used_percent": None, "inodes_percent": None, "free_bytes": None}
-    return [{**empty, "silent": False, **row} for row in rows]
+    return [{**empty, "real": "", "stands": "", "silent": False, **row} for row in rows]
 
 
 def _all_rows(reply: Reply) -> list[dict[str, Any]]:
@@ -88,6 +92,8 @@ def _all_rows(reply: Reply) -> list[dict[str, Any]]:
             "used_percent": mount.used_percent,
             "inodes_percent": mount.inodes_percent,
             "free_bytes": None,
+            "real": "",
+            "stands": "",
             "silent": mount.stopped,
         }
         for mount in (reading.mounts if reading is not None else ())

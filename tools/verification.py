@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from assistant.accounts import Account, account_of, as_account
-from assistant.errors import ToolError, Unavailable
+from assistant.errors import ToolError, Unavailable, UnreadableFile
 from assistant.records import IncidentState, Job, MetricPoint, Risk
 from assistant.recover.checkpoints.place import checkpoint_place
+from assistant.recover.checkpoints.search import SaveState
 from assistant.recover.job_program import programs_of
 from assistant.recover.joblog import log_lines, log_points, marks_before
 from assistant.recover.restart import live_double
@@ -22,13 +23,16 @@ from assistant.recover.verify import Look, Seen, loss_seen, progress_seen
 from assistant.tooling import Context, tool
 from assistant.tools._meant import is_of_run, must_be_the_same_job
 from assistant.tools.checkpoints import choose_checkpoint, search_of
-from assistant.untrusted import read_start
+from assistant.untrusted import list_folder, read_start, reading_as, status_of, within
 
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 15.0
 MOST_WAITING = 500
 LONGEST_TURN_S = 120.0
 """An older incident that has its answer and does not restart for so long has lost its turn."""
+HIGHEST_PARTS = 2
+"""`/` and the folders in it may hold mounts: that one of them stands says nothing of what was mounted below it."""
+MOST_NAMES = 10_000
 DOWN_MARKER = "storage_down_until"
 """A file of this name in the checkpoint folder says until when (seconds since 1970) the storage is to be left alone."""
 
@@ -228,10 +232,41 @@ def _folder(context: Context, job_id: str) -> Path:
     place = checkpoint_place(job, context.checkpoint_folders, texts)
     place = place or checkpoint_place(job, context.checkpoint_folders, texts, programs_of(job))
     if place is not None:
-        return place.folder
+        try:
+            with reading_as(job.account):
+                return within(context.command_timeout_s, lambda: _standing(context, job, place.folder), f"{place.folder}")
+        except (ToolError, Unavailable, OSError):
+            return place.folder  # the probe says what is wrong with it
     if job.work_dir is None:
         raise ToolError(f"where job {job_id} saves is not known; name the folder")
     return job.work_dir
+
+
+def _standing(context: Context, job: Job, folder: Path) -> Path:
+    """Return the lowest folder that stands of the path of one that a job has proven never to have made; any other as it is.
+
+    A folder that saves lie in and that is missing is storage that is away, and so is one above it that holds nothing.
+    """
+    missing = [folder, *folder.parents][: next(at for at, one in enumerate([folder, *folder.parents]) if _is_there(one))]
+    above = missing[-1].parent if missing else folder
+    if not missing or len(above.parts) <= HIGHEST_PARTS or not _holds_something(above):
+        return folder
+    return above if search_of(context, job).state is SaveState.NEVER_SAVED else folder
+
+
+def _holds_something(folder: Path) -> bool:
+    try:
+        return bool(list_folder(folder, MOST_NAMES))
+    except UnreadableFile:
+        return True  # too much to be listed
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        status_of(path)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _storage_problem(context: Context, folder: Path, account: Account | None) -> str:

@@ -24,7 +24,7 @@ SHIPPED = "objects calls values tensors files environment storage resources gene
 """Files of knowledge/advice/ in the order in which they are asked; a site has one file, `knowledge/advice.toml`, asked before."""
 SLOTS = frozenset(
     "place own code call subject library caller versions successor since import package compiled own_module root path folder "
-    "relative foreign base letters left sign right condition exhausted assertion asserted parsed service job environment divisor "
+    "gone saved relative foreign base letters left sign right condition exhausted assertion asserted parsed service job environment divisor "
     "table step method prompt trusted printed installed newer asker inner port_setting training serving evaluation workers option "
     "program unpacked arguments "
     "evaluated importer top".split()

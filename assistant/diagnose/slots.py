@@ -19,6 +19,7 @@ from assistant.diagnose.raising import Origin, message_of, source_of
 from assistant.diagnose.tracebacks import Episode, Raised
 from assistant.diagnose.wording import cut
 from assistant.records import Citation, Diagnosis
+from assistant.recover.saved_into import saved_into
 
 _ATTRIBUTE = re.compile(r"has no attribute '(\w{1,120})'")
 _KEY = re.compile(r"^(?:builtins\.)?KeyError: ['\"]?([^'\"]{1,120})")
@@ -92,8 +93,8 @@ def slots_of(
 ) -> dict[str, str]:
     """Return what the case fills for the templates of a cited line."""
     text = " ".join(message_of(cited, facts)[:4])
-    slots = {**_of_names(text, origin.code if origin is not None else ""), **_of_files(text, origin), **_of_asserts(cited, facts)}
-    slots |= _of_settings(text, cited, facts)
+    slots = {**_of_names(text, origin.code if origin is not None else ""), **_of_files(text, origin, cited, facts)}
+    slots |= _of_asserts(cited, facts) | _of_settings(text, cited, facts)
     if origin is not None:
         slots |= _of_origin(text, origin) | _of_module(text, origin)
         if not (slots["subject"] and origin.own):
@@ -259,7 +260,7 @@ def _of_names(text: str, source: str) -> dict[str, str]:
     return slots
 
 
-def _of_files(text: str, origin: Origin | None) -> dict[str, str]:
+def _of_files(text: str, origin: Origin | None, cited: Citation, facts: Facts) -> dict[str, str]:
     match = _MISSING.search(text)
     if match is None:
         return {}
@@ -268,7 +269,9 @@ def _of_files(text: str, origin: Origin | None) -> dict[str, str]:
     folder = str(PurePosixPath(path).parent) if "/" in path else ""
     source = f"{origin.code} {origin.deepest}" if origin is not None else ""
     if folder and (_CREATES.search(text) or (_WRITES.search(source) and "load" not in source)):
-        slots["folder"] = folder
+        before = [line.text for line in facts.lines if cited.file != "job.log" or line.number < cited.line]
+        said = saved_into(before, folder, path)
+        slots |= {"gone": folder, "saved": said} if said else {"folder": folder}
     if not path.startswith(("/", "~")) and path[1:2] != ":":
         slots["relative"] = path
     elif origin is not None and origin.own:

@@ -43,6 +43,8 @@ _TAILS = (
 _SAVES = re.compile(
     r"save_checkpoint|save_model|save_state|save_pretrained|torch\.save|_save\b|dist_checkpointing|\.save\(", re.IGNORECASE
 )
+_RAISED = re.compile(r"^\W{0,3}(?:[A-Za-z_][\w.]{0,100}(?:Error|Exception)|ERROR|CRITICAL)\b")
+MOST_AROUND = 3
 _NUMBER = re.compile(r"\d+")
 _RESULT = re.compile(
     r"(?:\b(?:sav(?:ed|ing)|wr(?:ote|itten|iting)|stored)\b.{0,80}?\b(?:in|to|at|as|into)\b|checkpoint saved:?)[ :'\"`]{1,4}"
@@ -69,7 +71,7 @@ def with_training_over(found: Diagnosis, facts: Facts) -> Diagnosis:
     end = _end_before(cited, facts)
     if end is None:
         return found
-    saves, tail = _kind(cited, facts)
+    saves, tail = _kind(found.root_cause, facts)
     if not tail or (not end.sure and (saves or found.reason in HARDWARE | SYMPTOMS)):
         return found
     result = _result(facts)
@@ -121,10 +123,12 @@ def _said_before(end: Line, lines: Sequence[Line], facts: Facts) -> bool:
     return facts.progress.after(first) > facts.progress.after(end.number)
 
 
-def _kind(cited: Citation, facts: Facts) -> tuple[bool, str]:
+def _kind(proofs: Sequence[Citation], facts: Facts) -> tuple[bool, str]:
     """Return whether a save failed, and the kind of what failed behind a training; empty for what may belong to another one."""
+    cited = proofs[0]
     episode = next((one for one in facts.episodes if cited.file == "job.log" and one.first - 1 <= cited.line <= one.last), None)
-    said = " ".join([cited.text, *_own_words(episode, facts)] if episode is not None else [cited.text])
+    words = [*_own_words(episode, facts), *_words_around(episode, facts)] if episode is not None else []
+    said = " ".join([*(proof.text for proof in proofs), *words])
     return _SAVES.search(said) is not None, next((kind for kind, words in _TAILS if re.search(words, said, re.IGNORECASE)), "")
 
 
@@ -138,6 +142,13 @@ def _own_words(episode: Episode, facts: Facts) -> Sequence[str]:
             if not LIBRARY.search(frame.file):
                 words += [frame.file.rpartition("/")[2], frame.function, source.text[:300] if source is not None else ""]
     return words
+
+
+def _words_around(episode: Episode, facts: Facts) -> Sequence[str]:
+    """Return the error that was logged with a traceback, and what was raised of it further up, where that has no traceback."""
+    around = [episode.first - 1, *range(episode.last + 1, episode.last + 1 + MOST_AROUND)]
+    lines = [line.text[:300] for number in around if (line := facts.line(number)) is not None]
+    return [text for text in lines if _RAISED.search(text)]
 
 
 def _result(facts: Facts) -> str:

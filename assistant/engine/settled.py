@@ -388,14 +388,15 @@ def settled_elsewhere(engine: Engine, incident: Incident, diagnosis: Diagnosis |
 def finished_training(engine: Engine, incident: Incident, job: Job | None, diagnosis: Diagnosis) -> str:
     """Return that the training of a job is over and saved, so that nothing is left to be restarted; empty where it is not.
 
-    What failed behind it, an upload or an export, is its owner's to do again: they are told.
+    What failed behind it, an upload or an export, is its owner's to do again; nobody but a person closes the incident of a job
+    that failed.
     """
     if diagnosis.tail or engine.replays or job is None or not job.state.ended or incident.kind is EventKind.REQUESTED:
         return ""
     why = "is there anything left to train?"
     outcome = engine.gate.call("training_finished", {"job": job.id}, why=why, by="engine", incident=incident.id)
     value = outcome.value if outcome.ok and isinstance(outcome.value, Mapping) else {}
-    return f"settled: {value.get('note')}; nothing is left to be restarted" if value.get("finished") else ""
+    return f"{value.get('note')}; nothing is left to be restarted" if value.get("finished") else ""
 
 
 def _as_another_job(engine: Engine, incident: Incident, job: Job) -> str:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from assistant.diagnose.classes import network_disk
 from assistant.diagnose.wording import DEEDS
 from assistant.engine.gather import ask
-from assistant.records import Action, Diagnosis, Incident, Job
+from assistant.errors import NightshiftError
+from assistant.records import Action, Category, Diagnosis, Incident, Job
+from assistant.recover.joblog import log_lines
+from assistant.recover.saved_into import saved_into
 from assistant.watch.outages import paths_of
 
 if TYPE_CHECKING:
@@ -44,7 +48,47 @@ def with_storage(engine: Engine, incident: Incident, found: Diagnosis, job: Job 
     states = (answer or {}).get("states") or ()
     said = full_words(states) if not paths else storage_words(states[0], error) if states else ""
     found = replace(found, summary=f"{found.summary} {said}") if said else found
+    if paths and states and (gone := _gone(states[0], job)):
+        return _lost(found, gone)
     return _without_restart(found, said) if paths and states and still_read_only(states[0], error) else found
+
+
+def _gone(state: Mapping[str, Any], job: Job) -> str:
+    """Return that a folder into which a job had saved is not there now, seen from a node; empty where that is not proven."""
+    folder = missing_folder(state)
+    if not folder or state.get("silent"):
+        return ""
+    try:
+        said = saved_into((line.text for line in log_lines(job)), folder, str(state["path"]))
+    except (NightshiftError, OSError):
+        return ""
+    stands = f"The folder {folder} is gone on {state['node']}, where no more than {state['stands']} stands"
+    return f"{stands}; the job had saved into it: {said}." if said else ""
+
+
+def missing_folder(state: Mapping[str, Any]) -> str:
+    """Return the highest folder of a path that does not stand; empty where only its last part is missing, or that is not known.
+
+    Args:
+        state: A row of `storage_state`.
+    """
+    path, real, stands = (PurePosixPath(str(state.get(name) or "")) for name in ("path", "real", "stands"))
+    if not path.is_absolute() or not stands.is_absolute() or not real.is_relative_to(stands):
+        return ""
+    missing = min(len(real.parts) - len(stands.parts), len(path.parts) - 1)
+    return str(PurePosixPath(*path.parts[: len(path.parts) - missing + 1])) if missing > 1 else ""
+
+
+def _lost(found: Diagnosis, gone: str) -> Diagnosis:
+    """Return a diagnosis of storage that was there and is gone: nothing is made or started by anybody before it is back."""
+    advice = (
+        f"Do not restart yet, and make no folder. {gone} Look whether its file system is still mounted there and what may have "
+        "removed it, and bring it back first: a start now would begin at step 0 in an empty folder."
+    )
+    if found.action is Action.WAIT_AND_RETRY:
+        return replace(found, summary=f"{found.summary} {gone}")
+    summary = f"{found.summary} {gone}"
+    return replace(found, category=Category.INFRASTRUCTURE, action=Action.FIX_AND_RESUBMIT, summary=summary, advice=advice)
 
 
 def still_read_only(state: Mapping[str, Any], error: str) -> bool:

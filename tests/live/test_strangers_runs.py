@@ -167,7 +167,7 @@ def test_the_run_beside_it_lends_a_job_no_checkpoint(engine: Engine, devcluster:
     assert not [one for one in engine.scheduler.jobs() if one.id not in (failed, other) and one.name in ("run-a", "run-b")]
 
 
-def test_a_training_that_was_over_is_closed_although_its_teardown_failed(engine: Engine, devcluster: DevCluster) -> None:
+def test_a_training_that_was_over_goes_to_a_person_where_its_teardown_failed(engine: Engine, devcluster: DevCluster) -> None:
     folder = devcluster.shared / "teardown"
     folder.mkdir()
     source = trainer("'ckpt', ''", NEWEST, line="[step={step}/80,epoch=1]\\n    train/CE loss={2 + 1 / step:.4f}")
@@ -181,7 +181,7 @@ def test_a_training_that_was_over_is_closed_although_its_teardown_failed(engine:
     job = engine.scheduler.submit(JobSpec("teardown", script, nodes=1, work_dir=folder))
     until(lambda: engine.scheduler.job(job).state.ended, 60)
     incident = worked(engine, job)
-    assert incident.state is IncidentState.CLOSED, incident.note
+    assert incident.state is IncidentState.ESCALATED, incident.note
     assert "its training is over" in incident.note
     assert [one.id for one in engine.scheduler.jobs() if one.name == "teardown"] == [job]
 

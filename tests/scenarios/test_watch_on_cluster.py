@@ -20,6 +20,7 @@ from assistant.records import Event, EventKind, IncidentState, JobState
 from assistant.schedulers.simulated_run import Run
 from assistant.tools import _stacks
 from assistant.tools._gpu_activity import COMMAND, QUERY
+from assistant.tools.storage import _PROGRAM
 from assistant.watch.hang import Still, Suspicion
 from assistant.watch.witness import Vote
 from tests.scenarios.scene import ECC, Scene
@@ -254,3 +255,81 @@ def test_a_job_that_fails_after_advice_about_it_is_a_case_of_its_own(tmp_path: P
         scene.engine.tick(owner="watch")
     states = {one.kind: one.state for one in scene.engine.store.incidents()}
     assert states == {kind: IncidentState.ESCALATED, EventKind.JOB_ENDED: IncidentState.RECOVERED}
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [("terminate called without an active exception",), ("OSError: [Errno 28] No space left on device: '/archive/run7'",), ()],
+)
+def test_a_job_that_failed_behind_its_training_is_left_to_a_person_and_not_closed(tmp_path: Path, behind: tuple[str, ...]) -> None:
+    over = ("saved checkpoint to checkpoints/iter_0000060", "Training completed. Do not forget to share your model")
+    scene = Scene(tmp_path, run=Run(steps=60, fails_at=60, lines=(*over, *behind)))
+    scene.cluster.submit(scene.spec)
+    (incident,) = scene.watch(600)
+    assert incident.state is IncidentState.ESCALATED, incident.note
+    assert "its training is over" in incident.note
+    assert restarts(scene) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "looks"),
+    [
+        ("RuntimeError: [../gloo/transport/tcp/pair.cc:525] Read error [10.60.1.9]:31244: Connection reset by peer", False),
+        (
+            "torch.distributed.DistNetworkError: The client socket has failed to connect to any network address of (gpu-1, 29400).",
+            False,
+        ),
+        ("ConnectionRefusedError: [Errno 111] Connection refused", False),
+        (
+            "huggingface_hub.errors.HfHubHTTPError: 503 Server Error: Service Unavailable for url: https://huggingface.co/api/x",
+            True,
+        ),
+        ("wandb.errors.CommError: Run initialization has timed out after 90.0 sec.", True),
+    ],
+)
+def test_a_lost_connection_waits_for_no_folder_that_was_never_made(tmp_path: Path, line: str, looks: bool) -> None:
+    scene = Scene(tmp_path)
+    scene.cluster.plan("llm", Run(fails_at=15, lines=(line,)), Run())
+    job = scene.cluster.submit(scene.spec)
+    incidents = scene.watch(1200)
+    assert [(one.job, one.state) for one in incidents] == [(job, IncidentState.RECOVERED)], incidents[0].note
+    assert ("wait_storage" in {call.tool for call in scene.engine.store.calls()}) is looks
+
+
+@pytest.mark.parametrize(("stands", "gone"), [("{}", True), ("{}/checkpoints", False)])
+def test_of_storage_that_was_there_and_is_gone_a_person_is_told_and_no_folder_is_asked_for(
+    tmp_path: Path, stands: str, gone: bool
+) -> None:
+    saved = tmp_path / "checkpoints" / "run"
+    path = f"{saved}/step_60.pt"
+    missing = (
+        f"saved checkpoint to {saved}/step_40.pt",
+        "Traceback (most recent call last):",
+        '  File "/opt/train/pretrain.py", line 88, in save',
+        "    torch.save(state, path)",
+        f"FileNotFoundError: [Errno 2] No such file or directory: '{path}'",
+    )
+    scene = Scene(tmp_path, run=Run(fails_at=50, lines=missing))
+    said = f"mounts\n/dev/sda1 / ext4 rw 0 0\nlus /lus lustre rw 0 0\npath {path}\nreal {path}\nstands {stands.format(tmp_path)}\n"
+    scene.cluster.answers[shlex.join(("sh", "-c", _PROGRAM, "sh", path))] = lambda node: Reply(node, True, 0, said, "")
+    scene.cluster.submit(scene.spec)
+    (incident,) = scene.watch(600)
+    assert (incident.state, restarts(scene)) == (IncidentState.ESCALATED, [])
+    lost = tmp_path / "checkpoints" if gone else saved
+    assert f"The folder {lost} is gone on node01" in incident.note, incident.note
+    assert "Make the folder" not in incident.note
+
+
+def test_of_a_folder_that_stands_again_only_the_log_is_told(tmp_path: Path) -> None:
+    path = f"{tmp_path}/checkpoints/step_60.pt"
+    missing = (
+        f"saved checkpoint to {tmp_path}/checkpoints/step_40.pt",
+        f"FileNotFoundError: [Errno 2] No such file or directory: '{path}'",
+    )
+    scene = Scene(tmp_path, run=Run(fails_at=50, lines=missing))
+    said = f"mounts\n/dev/sda1 / ext4 rw 0 0\npath {path}\nreal {path}\nstands {tmp_path}/checkpoints\n"
+    scene.cluster.answers[shlex.join(("sh", "-c", _PROGRAM, "sh", path))] = lambda node: Reply(node, True, 0, said, "")
+    scene.cluster.submit(scene.spec)
+    (incident,) = scene.watch(600)
+    assert incident.state is IncidentState.ESCALATED
+    assert "is gone on" not in incident.note

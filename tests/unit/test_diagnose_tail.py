@@ -82,6 +82,26 @@ def test_the_end_of_an_epoch_or_of_a_round_is_not_the_end_of_the_training(
     assert (found.reason, found.tail) == ("connection_error", tail), found.summary
 
 
+BEHIND = "Saving model checkpoint to out/checkpoint-40\n{'train_runtime': 812.4}\n"
+WORKER = (
+    "ERROR:composer.loggers.remote_uploader_downloader:Failed to upload a.pt\nTraceback (most recent call last):\n"
+    '  File "/e/lib/python3.11/site-packages/composer/loggers/remote_uploader_downloader.py", line 566, in _upload_worker\n'
+    "    remote_backend.upload_object(object_name=name)\n"
+    'botocore.exceptions.EndpointConnectionError: Could not connect to the endpoint URL: "http://minio.lab:9000/a/a.pt"\n'
+    "The above exception was the direct cause of the following exception:\nRuntimeError: Worker was unable to upload a.pt\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("log", "tail"), [(f"{STEPS}{BEHIND}{WORKER}", "upload"), (f"{STEPS}saved checkpoint to a.pt\n{WORKER}", "")]
+)
+def test_what_a_worker_of_a_library_says_last_tells_of_an_upload(log: str, tail: str, tmp_path: Path, knowledge: Knowledge) -> None:
+    (tmp_path / "job.log").write_text(log)
+    found = diagnose(Case.from_path(tmp_path), knowledge)
+    assert (found.reason, found.tail) == ("s3_storage_error", tail), found.summary
+    assert ("minio.lab:9000" in found.summary, "out/checkpoint-40" in found.summary) == (True, bool(tail))
+
+
 TORN = 'Traceback (most recent call last):\n  File "/w/d.py", line 9, in __iter__\n    f.read()\n{}\n'
 
 

@@ -365,6 +365,34 @@ def test_a_missing_folder_is_storage_that_does_not_answer(world: World, tmp_path
     assert (seen["status"], "No such file" in seen["note"]) == ("waiting", True)
 
 
+def never_made(folder: Path, lines: tuple[str, ...] = ()) -> World:
+    """Return a job that failed and whose checkpoint folder, below `lus`, is not there."""
+    (folder / "lus").mkdir()
+    missing = folder / "lus" / "run" / "ckpt"
+    script = f"#NIGHTSHIFT checkpoints={missing}\nsrun python t.py $NIGHTSHIFT_ARGS\n"
+    return World(folder, Run(fails_at=10, lines=lines), Run(), script=script).passes(30)
+
+
+@pytest.mark.parametrize(
+    ("holds", "lines", "status"),
+    [
+        (("others",), (), "storage_answers"),
+        ((), (), "waiting"),  # an empty mount point
+        (("others",), ("saved checkpoint to {}/step_5.pt",), "waiting"),  # it was there
+        (("others", "run"), (), "waiting"),  # what stands lowest may be the mount point
+    ],
+)
+def test_a_folder_that_a_job_never_made_is_no_storage_that_is_away(
+    tmp_path: Path, holds: tuple[str, ...], lines: tuple[str, ...], status: str
+) -> None:
+    world = never_made(tmp_path, tuple(line.format(tmp_path / "lus" / "run" / "ckpt") for line in lines))
+    for name in holds:
+        (tmp_path / "lus" / name).mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    assert wait_storage(world.context, world.job, timeout_s=0)["status"] == status
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_the_owner_gets_the_line_and_the_advice(world: World) -> None:
     said = tell_owner(world.context, world.job, "type_error", "divide by the count", root_line="job.log:9: TypeError", owner="#llm")
     assert said["text"].splitlines() == [

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from assistant.engine.storage import full_words, still_read_only, storage_words
+from assistant.engine.storage import full_words, missing_folder, still_read_only, storage_words
 from assistant.ports import Reply
+from assistant.recover.saved_into import saved_into
 from assistant.tools.storage import _PROGRAM, _all_rows, _rows
 
 MOUNTS = """\
@@ -113,3 +116,56 @@ def test_the_program_shows_a_folder_that_stands_and_a_file_that_does_not(tmp_pat
     shown = _rows(Reply("here", True, done.returncode, done.stdout, done.stderr))
     assert [row["path"] for row in shown] == asked
     assert all(row["place"] and row["used_percent"] is not None and not row["silent"] for row in shown)
+    assert [(row["real"], row["stands"]) for row in shown] == [(str(folder), str(folder)), (asked[1], str(folder))]
+
+
+def test_what_stands_below_a_folder_that_may_not_be_read_is_unknown(tmp_path: Path) -> None:
+    seen = tmp_path / "stat"
+    seen.write_text('#!/bin/sh\n[ "$1" = -f ] || { echo "stat: cannot statx: Permission denied" >&2; exit 1; }\n')
+    seen.chmod(0o755)
+    search = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["sh", "-c", _PROGRAM, "sh", "/squashed/run/ckpt"], capture_output=True, text=True, check=False, timeout=30, env=search
+    )
+    (row,) = _rows(Reply("here", True, done.returncode, done.stdout, done.stderr))
+    assert (row["stands"], missing_folder(row)) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("path", "real", "stands", "missing"),
+    [
+        ("/lus/ada/run/ckpt/60/x", "", "/lus", "/lus/ada"),  # an empty mount point
+        ("/lus/ada/run/ckpt/60", "", "/lus/ada/run", "/lus/ada/run/ckpt"),
+        ("/lus/ada/run/ckpt/60", "", "/lus/ada/run/ckpt", ""),  # the folder stands, what it was to hold is not there
+        ("/lus/ada/run/ckpt/60", "", "/lus/ada/run/ckpt/60", ""),
+        ("/work/run/60", "/vol/a/b/run/60", "/vol/a/b", "/work/run"),  # a link
+        ("/work/run/60", "/vol/a/b/c/d/60", "/vol", "/work"),
+        ("/lus/ada/run/ckpt/60", "", "", ""),
+    ],
+)
+def test_the_highest_folder_that_is_missing_is_named(path: str, real: str, stands: str, missing: str) -> None:
+    assert missing_folder({"path": path, "real": real or path, "stands": stands}) == missing
+
+
+@pytest.mark.parametrize(
+    ("lines", "folder", "missing", "proof"),
+    [
+        (["Started async saving checkpoint to /l/c/20.", "saving checkpoint to /l/c/60."], "/l/c", "/l/c/60.tmp-17952460", 0),
+        (["Saved checkpoint to /l/ada/c/20.pt"], "/l/ada", "/l/ada/c/60.pt", 0),
+        (["successfully saved checkpoint from iteration      40 to /l/c", "saving checkpoint at iteration 60 to /l/c"],
+         "/l/c", "/l/c/iter_0000060", 0),
+        (["Saving checkpoint to /l/c/epoch_1.pt", "Saving checkpoint to /l/c/epoch_2.pt"], "/l/c", "/l/c/best.pt", 0),
+        (["Saving checkpoint to /l/c/epoch_1.pt"], "/l/c", "/l/c/best.pt", None),
+        (["Started async saving checkpoint to /l/c/20.", "step 25 loss 2.1"], "/l/c", "/l/c/20.tmp-17952460", None),
+        (["Saving checkpoint to /l/c/ep0-ba60-rank1.pt"], "/l/c", "/l/c/ep0-ba60-rank0.pt", None),
+        (["Saved checkpoint to /l/c2/20.pt"], "/l/c", "/l/c/40.pt", None),
+        (["Saving model checkpoint to out/checkpoint-20", "Saving model checkpoint to out/checkpoint-40"],
+         "out/checkpoint-40", "out/checkpoint-40/model.safetensors", None),
+        (["ERROR failed saving checkpoint to /l/c/20"], "/l/c", "/l/c/40", None),
+        (["Loading checkpoint from /l/c/20"], "/l/c", "/l/c/40", None),
+    ],
+)  # fmt: skip
+def test_only_a_save_of_another_step_proves_that_a_folder_stood(
+    lines: list[str], folder: str, missing: str, proof: int | None
+) -> None:
+    assert saved_into(lines, folder, missing) == (lines[proof] if proof is not None else "")
