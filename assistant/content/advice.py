@@ -23,11 +23,10 @@ LONGEST = 160
 SHIPPED = "objects calls values tensors files environment storage resources general machines messages".split()
 """Files of knowledge/advice/ in the order in which they are asked; a site has one file, `knowledge/advice.toml`, asked before."""
 SLOTS = frozenset(
-    "place own code call subject library caller versions successor since import package compiled own_module root path folder "
-    "gone saved relative foreign base letters left sign right condition exhausted assertion asserted parsed service job environment divisor "
-    "table step method prompt trusted printed installed newer asker inner port_setting training serving evaluation workers option "
-    "program unpacked arguments "
-    "evaluated importer top".split()
+    "place own code call subject library caller versions successor since import package compiled own_module root path "
+    "folder gone saved relative foreign base letters left sign right condition exhausted assertion asserted parsed service "
+    "job environment divisor table step method prompt trusted printed installed newer asker inner port_setting training "
+    "serving evaluation workers option program unpacked arguments evaluated importer top".split()
 )
 """What diagnosis may know of a case beside the words of its lines: see `assistant/diagnose/slots.py`."""
 _GROUP = re.compile(r"\{(\w+)\}")
