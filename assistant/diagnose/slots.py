@@ -94,7 +94,8 @@ def slots_of(
     """Return what the case fills for the templates of a cited line."""
     text = " ".join(message_of(cited, facts)[:4])
     slots = {**_of_names(text, origin.code if origin is not None else ""), **_of_files(text, origin, cited, facts)}
-    slots |= _of_asserts(cited, facts) | _of_settings(text, cited, facts)
+    slots |= _of_asserts(cited, facts)
+    slots |= _of_settings(text, cited, facts)
     if origin is not None:
         slots |= _of_origin(text, origin) | _of_module(text, origin)
         if not (slots["subject"] and origin.own):

@@ -420,11 +420,12 @@ async def chatted(world: World, folder: Path, part: str) -> dict[str, str]:
         await until(pilot, lambda: "job_ended" in drawn(app) and "scontrol" in drawn(app), "the first look")
         for panel in PANELS if part == "panels" else ():
             app.action_panel(panel)
+            await until(pilot, lambda: ways_near(drawn(app)), f"what stands in panel {panel}")
             views[f"panel {panel}"] = await drawn_at_rest(pilot, app)
         for title, keys in SCREENS.items() if part == "screens" else ():
             before = app.screen
             app.post_message(messages[title]())
-            await until(pilot, lambda before=before: app.screen is not before, title)  # type: ignore[misc]
+            await until(pilot, lambda before=before: app.screen is not before and ways_near(drawn(app)), title)  # type: ignore[misc]
             views[f"screen {title}"] = await drawn_at_rest(pilot, app)
             for key in keys:
                 await pilot.press(key)

@@ -42,6 +42,7 @@ def test_with_words_alone_most_tasks_are_done() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(360)
 @pytest.mark.skipif(encoder() is None, reason="the embedded encoder does not run here")
 def test_with_the_encoder_nearly_all_tasks_are_done() -> None:
     done = scored(chooser_for())
