@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from pathlib import PurePosixPath
 
 from assistant.recover.checkpoints.layout import could_be_checkpoint
+from assistant.recover.job_program import JobProgram
 from assistant.recover.shell_words import UNRESOLVED
 from assistant.recover.trainer_source import UNKNOWN, SourceCall, TrainerSource
 
@@ -14,6 +16,13 @@ SAVED_NAMES = re.compile(
     r"ckpt|check_?point|step|iter|epoch|save|resume|latest|last|snapshot|state|get_last|\bout|model_\*|\.ckpt\b", re.IGNORECASE
 )
 BASE_NAMES = re.compile(r"pretrain|base_model|init_weights|teacher|vocab|token|dataset", re.IGNORECASE)
+
+PLAIN_LIBRARIES = frozenset(
+    "torch numpy torchvision torchaudio datasets tokenizers tqdm wandb tensorboard matplotlib pandas scipy yaml safetensors "
+    "packaging psutil einops sentencepiece tiktoken transformers accelerate lightning pytorch_lightning peft deepspeed jax flax "
+    "optax mpi4py rich omegaconf hydra absl sklearn PIL requests".split()
+)
+"""Libraries that resume nothing unless the program asks them to."""
 
 
 def only_file(source: TrainerSource, call: SourceCall) -> str:
@@ -59,3 +68,20 @@ def known_at_run_only(source: TrainerSource, call: SourceCall) -> bool:
         return False
     values = [source.value(node) for node in call.positional[:1] or list(call.keywords.values())[:1]]
     return not values or values[0] is UNKNOWN or (isinstance(values[0], str) and UNRESOLVED in values[0])
+
+
+def foreign_library(program: JobProgram) -> str:
+    """Return a library that a program imports and that may resume by itself; empty where there is none."""
+    own = {PurePosixPath(source.path).stem for source in program.sources}
+    for source in program.sources:
+        for module in source.modules:
+            top = module.lstrip(".").partition(".")[0]
+            if (
+                top
+                and top not in own
+                and top not in PLAIN_LIBRARIES
+                and top not in sys.stdlib_module_names
+                and not module.startswith(".")
+            ):
+                return top
+    return ""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
@@ -21,8 +20,16 @@ from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.directives import read_directives
 from assistant.recover.installed_trainers import installed_trainer
 from assistant.recover.job_program import JobProgram
-from assistant.recover.load_calls import about_saves, enclosing_functions, has_another_source, known_at_run_only, only_file
+from assistant.recover.load_calls import (
+    about_saves,
+    enclosing_functions,
+    foreign_library,
+    has_another_source,
+    known_at_run_only,
+    only_file,
+)
 from assistant.recover.loaded import LoadedCheckpoint, LoadLine, own_load
+from assistant.recover.newest_choice import newest_choice
 from assistant.recover.resume_means import NO, ResumeMeans, ResumeWay, by_text
 from assistant.recover.shell_folders import normal
 from assistant.recover.shell_words import UNRESOLVED
@@ -54,12 +61,6 @@ RESUME_OPTIONS = tuple(
 )
 SAYS_NEWEST = frozenset(("latest", "last", "newest", "auto", "auto_resume", "autoresume", "resume_from_checkpoint"))
 """Options and values that say themselves what they mean, also of a program that nobody knows; the last is transformers'."""
-PLAIN_LIBRARIES = frozenset(
-    "torch numpy torchvision torchaudio datasets tokenizers tqdm wandb tensorboard matplotlib pandas scipy yaml safetensors "
-    "packaging psutil einops sentencepiece tiktoken transformers accelerate lightning pytorch_lightning peft deepspeed jax flax "
-    "optax mpi4py rich omegaconf hydra absl sklearn PIL requests".split()
-)
-"""Libraries that resume nothing unless the program asks them to."""
 
 
 def resume_way(
@@ -329,9 +330,11 @@ def _accelerate(program: JobProgram) -> ResumeWay | None:
             node = call.keywords.get("input_dir") or (call.positional[0] if call.positional else None)
             where = f"load_state() in {file_name(source)}, line {call.line}"
             guard = _guard(source)
-            if guard is not None:
-                return guard
+            if (way := guard or _switched(program, source, call)) is not None:
+                return way
             return ResumeWay(ResumeMeans.NEWEST, where) if node is None else _by_value(program, source, node, where)
+    if any(call.method in LOADS and known_at_run_only(source, call) for source in program.sources for call in source.calls):
+        return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} saves by save_state() and loads something else than by load_state()")
     return ResumeWay(ResumeMeans.NONE, f"{program.name} never calls load_state()")
 
 
@@ -385,7 +388,7 @@ def _by_source(program: JobProgram) -> ResumeWay:
         return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} loads something, and what is known only when it runs")
     if program.starts_others:
         return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} starts other programs, which cannot be read")
-    foreign = _foreign(program)
+    foreign = foreign_library(program)
     if foreign:
         return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} leaves its training to {foreign}")
     return ResumeWay(ResumeMeans.NONE, f"{program.name} loads nothing")
@@ -439,23 +442,6 @@ def _passed(program: JobProgram, source: TrainerSource, call: SourceCall, name: 
     return ways[0] if len({(way.means, way.path) for way in ways}) == 1 else None
 
 
-def _foreign(program: JobProgram) -> str:
-    """Return a library that a program imports and that may resume by itself; empty where there is none."""
-    own = {PurePosixPath(source.path).stem for source in program.sources}
-    for source in program.sources:
-        for module in source.modules:
-            top = module.lstrip(".").partition(".")[0]
-            if (
-                top
-                and top not in own
-                and top not in PLAIN_LIBRARIES
-                and top not in sys.stdlib_module_names
-                and not module.startswith(".")
-            ):
-                return top
-    return ""
-
-
 def _guard(source: TrainerSource) -> ResumeWay | None:
     """Return what the program's own option says that makes it resume; None where it declares none."""
     for name in RESUME_OPTIONS:
@@ -478,6 +464,9 @@ def _by_value(program: JobProgram, source: TrainerSource, node: ast.expr, by: st
     written = source.text_of(node)
     if LATEST.search(written) or PRESENT.search(written):
         return ResumeWay(ResumeMeans.NEWEST, by)
+    newest = newest_choice(program, source, node)
+    if newest is not None:
+        return ResumeWay(ResumeMeans.NEWEST, by, prefix=newest.prefix)
     option = program.option("resume_from_checkpoint", "resume", "ckpt_path")
     if option is not None:
         return by_text(option.value, option.where)

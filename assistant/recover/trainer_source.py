@@ -56,6 +56,8 @@ class TrainerSource:
     calls: list[SourceCall] = field(default_factory=list)
     names: dict[str, list[ast.expr]] = field(default_factory=dict)
     """The expressions that each plain name is given somewhere."""
+    functions: dict[str, list[ast.FunctionDef | ast.AsyncFunctionDef]] = field(default_factory=dict)
+    """Its functions and methods by their plain names."""
     modules: list[str] = field(default_factory=list)
     """Modules that it imports, dotted."""
     options: dict[str, Any] = field(default_factory=dict)
@@ -192,6 +194,8 @@ def _collect(source: TrainerSource, tree: ast.Module) -> None:
         elif isinstance(node, ast.ImportFrom):
             base = "." * node.level + (node.module or "")
             source.modules += [base, *(f"{base}.{one.name}" for one in node.names)]
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            source.functions.setdefault(node.name, []).append(node)
         elif isinstance(node, ast.Assign):
             for name, value in (pair for target in node.targets for pair in _named_values(target, node.value)):
                 source.names.setdefault(name, []).append(value)
