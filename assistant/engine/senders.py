@@ -9,7 +9,7 @@ from assistant.schedulers.slurm_controller import killer_in
 
 
 def with_sender(found: Diagnosis, job: Job | None) -> Diagnosis:
-    """Return the diagnosis of a job that was cancelled with who did it; as it is where no line of the controller that it cites says so."""
+    """Return the diagnosis of a cancelled job with who did it; as it is where no cited line of the controller says so."""
     sender = _sender(found, job)
     if not sender or job is None:
         return found

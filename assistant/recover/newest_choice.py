@@ -1,4 +1,4 @@
-"""Tell whether an expression of a training program is the newest of what it saved: a listing that is ordered and of which one is taken.
+"""Tell whether an expression of a training program is the newest of what it saved: one taken out of an ordered listing.
 
 Followed through assignments, list comprehensions and functions of the same file. What is not proven is no newest: the first of an
 ascending order, the best by a loss, text order of numbers that are not padded, a folder that nothing is saved to.
@@ -290,7 +290,7 @@ def _made_from(name: str, node: ast.expr) -> bool:
 
 
 def _filter_prefix(test: ast.expr) -> str | None:
-    """Return with what the names must begin that a filter lets through, empty where it does not say; None where it may choose one."""
+    """Return how the names begin that a filter lets through, empty where it does not say; None where it may choose one."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return ""
     if isinstance(test, ast.BoolOp):
