@@ -21,8 +21,9 @@ from assistant.recover.shell_folders import normal
 from assistant.recover.shell_words import UNRESOLVED
 from assistant.recover.trainer_source import MOST_DEPTH, TrainerSource, dotted
 
-BY_AGE = re.compile(r"\b(?:int|getmtime|getctime|st_mtime|st_ctime|st_mtime_ns)\b")
-"""Keys that order saves by their step or time."""
+BY_AGE = re.compile(r"int|getmtime|getctime|st_mtime|st_ctime|st_mtime_ns")
+"""Functions and fields that give the step or the time of a save."""
+MUTATIONS = frozenset("pop reverse append appendleft insert remove extend clear".split())
 BY_QUALITY = re.compile(r"loss|metric|score|best|\bacc|eval|float", re.IGNORECASE)
 ONE_ONLY = re.compile(r"best|final|ema|\binit|base|pretrain", re.IGNORECASE)
 """Parts of names that are no step of a run."""
@@ -107,7 +108,9 @@ class _Reader:
         if name in bound:
             return self.read(bound[name], {}, depth + 1)
         values = self._source.names.get(name, [])
-        if not values or name in self._open or len(values) > 8:
+        if not values or name in self._open or len(values) > 8 or name in self._source.rebound:
+            return None
+        if any(call.name.rpartition(".")[0] == name and call.method in MUTATIONS for call in self._source.calls):
             return None
         self._open.append(name)
         read = [self.read(one, bound, depth + 1) for one in values if not _made_from(name, one)]
@@ -204,9 +207,6 @@ class _Reader:
             default = keywords.get("default")
             empty = default is None or self.read(default, bound, depth + 1) == NONE_CHOSEN
             return replace(ordered, kind=Kind.NEWEST) if ordered.kind is Kind.ASCENDING and empty else None
-        if method == "pop" and isinstance(node.func, ast.Attribute) and not node.args:
-            listed = self.read(node.func.value, bound, depth + 1)
-            return replace(listed, kind=Kind.NEWEST) if listed is not None and listed.kind is Kind.ASCENDING else None
         return self._function(node, keywords, bound, depth)
 
     def _listing(self, node: ast.Call, method: str, bound: Bound) -> Choice | None:
@@ -229,11 +229,12 @@ class _Reader:
 
     def _function(self, node: ast.Call, keywords: Mapping[str, ast.expr], bound: Bound, depth: int) -> Choice | None:
         """Return what a function of the same file returns, wherever it does."""
-        functions = self._source.functions.get(node.func.id, []) if isinstance(node.func, ast.Name) else []
+        called = node.func.id if isinstance(node.func, ast.Name) else node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        functions = self._source.functions.get(called, [])
         if len(functions) != 1 or f"{functions[0].name}()" in self._open:
             return None
         function = functions[0]
-        names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+        names = [one.arg for one in (*function.args.posonlyargs, *function.args.args) if one.arg not in ("self", "cls")]
         given = {**dict(zip(names, node.args, strict=False)), **keywords}
         inner = {name: _with(value, bound) for name, value in given.items()}
         returns = [one.value for one in ast.walk(function) if isinstance(one, ast.Return)]
@@ -253,18 +254,15 @@ class _Reader:
                 return None
         else:
             functions = self._source.functions.get(key.id, []) if isinstance(key, ast.Name) else []
+            written = ast.unparse(functions[0] if len(functions) == 1 else key)
             if len(functions) == 1:
-                written = ast.unparse(functions[0])
                 results = [one.value for one in ast.walk(functions[0]) if isinstance(one, ast.Return)]
             else:
-                written = ast.unparse(key)
-                results = [key.body] if isinstance(key, ast.Lambda) else []
-            if not BY_AGE.search(written) or BY_QUALITY.search(written):
+                results = [key.body] if isinstance(key, ast.Lambda) else [ast.Call(key, [], [])]
+            directions = {_direction(one) for one in results if one is not None}
+            if BY_QUALITY.search(written) or None in results or directions not in ({1}, {-1}):
                 return None
-            turned = {isinstance(one, ast.UnaryOp) and isinstance(one.op, ast.USub) for one in results}
-            if len(turned) > 1:
-                return None
-            down = down != (True in turned)
+            down = down != (directions == {-1})
         return replace(listed, kind=Kind.DESCENDING if down else Kind.ASCENDING)
 
     def _folders(self, parts: Sequence[ast.expr], bound: Bound) -> tuple[str, ...] | None:
@@ -282,6 +280,20 @@ def _agreed(choices: Collection[Choice | None]) -> Choice | None:
     if None in choices or len(made) > 1:
         return None
     return made.pop() if made else NONE_CHOSEN
+
+
+def _direction(key: ast.expr) -> int | None:
+    """Return 1 for the value of a key that grows with step or time, -1 for one that falls; None where that is not proven."""
+    if isinstance(key, ast.IfExp):
+        branches = [one for one in (key.body, key.orelse) if not isinstance(one, ast.Constant | ast.UnaryOp)]
+        return _direction(branches[0]) if len(branches) == 1 else None
+    if isinstance(key, ast.Tuple):
+        return _direction(key.elts[0]) if key.elts else None
+    if isinstance(key, ast.UnaryOp) and isinstance(key.op, ast.USub):
+        inner = _direction(key.operand)
+        return -inner if inner is not None else None
+    name = dotted(key.func) if isinstance(key, ast.Call) else key.attr if isinstance(key, ast.Attribute) else ""
+    return 1 if BY_AGE.fullmatch(name.rpartition(".")[2]) else None
 
 
 def _made_from(name: str, node: ast.expr) -> bool:
