@@ -55,18 +55,26 @@ class Choice:
     numbers: bool = False
     """Whether its elements are numbers: steps taken out of the names."""
 
+    @property
+    def placed(self) -> bool:
+        """Whether all folders are known."""
+        return UNRESOLVED not in self.folders
+
 
 NONE_CHOSEN = Choice(Kind.NOTHING)
 Bound = Mapping[str, ast.expr]
 
 
 def newest_choice(program: JobProgram, source: TrainerSource, node: ast.expr) -> Choice | None:
-    """Return the choice that an expression makes where it is surely the newest of a folder that the program saves to; else None."""
+    """Return the choice that an expression makes where it is surely the newest of a listing; else None.
+
+    Each folder that is known is one that the program saves to; whether all are known says `Choice.placed`.
+    """
     choice = _Reader(source).read(node, {})
     if choice is None or choice.kind is not Kind.NEWEST or not choice.folders:
         return None
     saved = {Path(normal(str(one.folder))) for one in save_folders([program])}
-    outside = [program.launch.outside(one) for one in choice.folders]
+    outside = [program.launch.outside(one) for one in choice.folders if one != UNRESOLVED]
     if any(one is None or Path(normal(str(one))) not in saved for one in outside):
         return None
     return None if any(BASE_NAMES.search(one) for one in choice.folders) else choice
@@ -146,10 +154,7 @@ class _Reader:
             listed = replace(listed, prefix=prefix or listed.prefix)
         numbers = listed.numbers or (isinstance(element, ast.Call) and dotted(element.func) == "int")
         if isinstance(element, ast.Call) and dotted(element.func).endswith("join"):
-            folders = self._folders(element.args[:-1], bound)
-            if folders is None:
-                return None
-            listed = replace(listed, folders=(*listed.folders, *folders))
+            listed = replace(listed, folders=(*listed.folders, *self._folders(element.args[:-1], bound)))
         return replace(listed, numbers=numbers)
 
     def _element(self, node: ast.Subscript, bound: Bound, depth: int) -> Choice | None:
@@ -170,8 +175,7 @@ class _Reader:
             choice = self.read(part, bound, depth + 1)
             if choice is None or choice.kind is not Kind.NEWEST:
                 continue
-            folders = self._folders(parts[:place], bound) if place else ()
-            return None if folders is None else replace(choice, folders=(*choice.folders, *folders))
+            return replace(choice, folders=(*choice.folders, *(self._folders(parts[:place], bound) if place else ())))
         return None
 
     def _formatted(self, node: ast.JoinedStr, bound: Bound, depth: int) -> Choice | None:
@@ -183,8 +187,10 @@ class _Reader:
             return None
         before = self._text(ast.JoinedStr(node.values[: chosen[0]]), bound)
         choice = choices[chosen[0]]
-        if choice is None or before is None:
+        if choice is None:
             return None
+        if before is None:
+            return replace(choice, folders=(*choice.folders, UNRESOLVED)) if chosen[0] else choice
         folder = before.rpartition("/")[0]
         return replace(choice, folders=(*choice.folders, folder)) if folder else choice
 
@@ -218,7 +224,7 @@ class _Reader:
         else:
             path = self._text(node.args[0], bound) if node.args else "."
         if not path:
-            return None
+            return Choice(Kind.LISTING, (UNRESOLVED,)) if node.args or of_path else None
         if method in ("listdir", "iterdir", "scandir"):
             return Choice(Kind.LISTING, (path,))
         above, _, last = path.rstrip("/").rpartition("/")
@@ -265,9 +271,9 @@ class _Reader:
             down = down != (directions == {-1})
         return replace(listed, kind=Kind.DESCENDING if down else Kind.ASCENDING)
 
-    def _folders(self, parts: Sequence[ast.expr], bound: Bound) -> tuple[str, ...] | None:
+    def _folders(self, parts: Sequence[ast.expr], bound: Bound) -> tuple[str, ...]:
         texts = [self._text(one, bound) for one in parts]
-        return ("/".join(one.rstrip("/") or "/" for one in texts if one),) if all(texts) else None
+        return ("/".join(one.rstrip("/") or "/" for one in texts if one) if all(texts) else UNRESOLVED,)
 
     def _text(self, node: ast.expr, bound: Bound) -> str | None:
         value = self._source.value(_with(node, bound))

@@ -44,6 +44,8 @@ LATEST = re.compile(
     re.IGNORECASE,
 )
 """Words by which a program looks for the newest checkpoint."""
+LISTING = re.compile(r"\b(?:r?glob|listdir|iterdir|scandir)\b")
+"""Words that only list: which of a listing is taken has to be proven."""
 MOST_PASSES = 3
 """Functions through which a value is followed to where it comes from."""
 PRESENT = re.compile(r"\b(?:exists|isdir|isfile|is_dir|is_file)\b")
@@ -461,12 +463,12 @@ def _by_value(program: JobProgram, source: TrainerSource, node: ast.expr, by: st
         return ResumeWay(ResumeMeans.NEWEST, by)
     if isinstance(value, str) and UNRESOLVED not in value:
         return by_text(value, by)
-    written = source.text_of(node)
-    if LATEST.search(written) or PRESENT.search(written):
-        return ResumeWay(ResumeMeans.NEWEST, by)
     newest = newest_choice(program, source, node)
-    if newest is not None:
+    written = source.text_of(node)
+    if newest is not None and (newest.placed or LISTING.search(written)):
         return ResumeWay(ResumeMeans.NEWEST, by, prefix=newest.prefix)
+    if LATEST.search(LISTING.sub("", written)) or PRESENT.search(written):
+        return ResumeWay(ResumeMeans.NEWEST, by)
     option = program.option("resume_from_checkpoint", "resume", "ckpt_path")
     if option is not None:
         return by_text(option.value, option.where)

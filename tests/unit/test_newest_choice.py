@@ -70,6 +70,28 @@ CASES = {
         UNKNOWN,
     ),
     "the one before the last": (f"{SCAN}order = sorted(dirs, {BY_STEP})\npath = order[-2]\n{LOAD}{TAIL}", UNKNOWN),
+    "a folder that only a run knows": (
+        f'cfg = read_settings()\naccelerator.load_state(max(glob.glob(f"{{cfg.out}}/step_*"), key=os.path.getmtime)){TAIL}',
+        NEWEST,
+    ),
+    "a method, by time": (
+        "class Run:\n    def newest(self):\n        saved = glob.glob(args.output_dir + '/step_*')\n"
+        "        return max(saved, key=os.path.getmtime) if saved else None\n"
+        f"path = Run().newest()\nif path:\n    accelerator.load_state(path){TAIL}",
+        NEWEST,
+    ),
+    "a loop that binds the name again": (
+        f"{SCAN}path = max(dirs, {BY_STEP})\nfor path in dirs:\n    break\n{LOAD}{TAIL}",
+        UNKNOWN,
+    ),
+    "turned round in place": (f"{SCAN}order = sorted(dirs, {BY_STEP})\norder.reverse()\npath = order[-1]\n{LOAD}{TAIL}", UNKNOWN),
+    "the newest taken away": (f"{SCAN}order = sorted(dirs, {BY_STEP})\norder.pop()\npath = order[-1]\n{LOAD}{TAIL}", UNKNOWN),
+    "a key that is no step": (f'{SCAN}path = max(dirs, key=lambda d: int(d.split("_")[1]) % 100)\n{LOAD}{TAIL}', UNKNOWN),
+    "any of them": (
+        "import random\nall_of_them = os.listdir(args.output_dir)\n"
+        f"accelerator.load_state(os.path.join(args.output_dir, random.choice(all_of_them))){TAIL}",
+        UNKNOWN,
+    ),
     "all but the last are left": (
         f"{SCAN}dirs = sorted(dirs, {BY_STEP})\ndirs = dirs[:-1]\npath = dirs[-1]\n{LOAD}{TAIL}",
         UNKNOWN,
