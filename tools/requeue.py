@@ -21,6 +21,7 @@ from assistant.recover.checkpoints.layout import step_in_name
 from assistant.recover.checkpoints.search import SaveState
 from assistant.recover.directives import read_directives
 from assistant.recover.identity import HELD_UNKNOWN, is_held_by
+from assistant.recover.lost_environment import repeat_problem
 from assistant.recover.restart import ARGS, RESUME_FROM, SKIP_FROM, STEP, attempt_of, elsewhere, too_few_nodes
 from assistant.recover.resume_means import ResumeMeans
 from assistant.recover.resume_plan import resume_plan
@@ -81,11 +82,23 @@ def requeue_ended_job(
     problem = too_few_nodes(spec, scheduler.nodes())
     if problem:
         raise ToolError(f"job {job} was not queued again: {without_nodes(context, spec, problem)}")
-    scheduler.requeue(job, exclude=spec.exclude, comment=spec.comment, hold=True)
+    try:
+        scheduler.requeue(job, exclude=spec.exclude, comment=spec.comment, hold=True)
+    except ToolError as error:
+        raise ToolError(_by_hand(before, chosen, error)) from error
     wait_until_alone(context, before)
     waiting = move_dependents(context, job, job)
     scheduler.release(job)
     return waiting.added_to(_answer(before, spec, checkpoint, chosen))
+
+
+def _by_hand(job: Job, chosen: Chosen | None, error: ToolError) -> str:
+    """Return why a job comes back in neither way, what is missing first, and how its owner brings it back."""
+    missing = repeat_problem(job)
+    if not missing:
+        return str(error)
+    newest = f"; its checkpoint is {chosen.path}" if chosen is not None else ""
+    return f"{missing}; submit it again by hand as the first time{newest}. Under its own id it cannot come back: {error}"
 
 
 def _chosen(context: Context, job: Job, checkpoint: str) -> Chosen | None:

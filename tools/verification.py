@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from assistant.recover.checkpoints.place import checkpoint_place
 from assistant.recover.checkpoints.search import SaveState
 from assistant.recover.job_program import programs_of
 from assistant.recover.joblog import log_lines, log_points, marks_before
+from assistant.recover.lost_environment import repeat_problem
 from assistant.recover.restart import live_double
 from assistant.recover.stages import behind_training
 from assistant.recover.training_end import training_end
@@ -177,6 +179,9 @@ def wait_storage(
 ) -> dict[str, Any]:
     """Tell whether a job's checkpoint folder can be written and read; a small file is written there and removed.
 
+    Where a job's script takes its folder from a shell that is gone, that may be another run's: it is only listed, and the file is
+    written beside the job's log.
+
     `status` is storage_answers or waiting. Of several incidents that wait each gets its turn, the oldest first, so that the jobs
     do not all load their checkpoints at once when the storage is back.
 
@@ -186,12 +191,12 @@ def wait_storage(
         timeout_s: How long to wait for it to answer.
         apart_s: Seconds between the restarts of two incidents that waited.
     """
-    target = Path(folder) if folder else _folder(context, job)
+    target, listed = (Path(folder), None) if folder else _folder(context, job)
     # a job names its folder itself: as root its owner's rights must count, also for the probe that is written there
     account = account_of(context.scheduler.job(job).account) if job else None
 
     def look() -> Seen:
-        problem = _storage_problem(context, target, account) or before_me(context, apart_s)
+        problem = _storage_problem(context, target, account, listed) or before_me(context, apart_s)
         return Seen(Look.WAITING, problem) if problem else Seen(Look.STORAGE_ANSWERS, f"{target} can be written and read")
 
     return _until(context, look, timeout_s)
@@ -224,22 +229,31 @@ def before_me(context: Context, apart_s: float) -> str:
     return ""
 
 
-def _folder(context: Context, job_id: str) -> Path:
+def _folder(context: Context, job_id: str) -> tuple[Path, Path | None]:
+    """Return the folder of a job to write into, and one that may not be its own and is only to be listed."""
     if not job_id:
         raise ToolError("wait_storage needs a job or a folder")
     job = context.scheduler.job(job_id)
     texts = [line.text for line in log_lines(job)]
     place = checkpoint_place(job, context.checkpoint_folders, texts)
-    place = place or checkpoint_place(job, context.checkpoint_folders, texts, programs_of(job))
     if place is not None:
-        try:
-            with reading_as(job.account):
-                return within(context.command_timeout_s, lambda: _standing(context, job, place.folder), f"{place.folder}")
-        except (ToolError, Unavailable, OSError):
-            return place.folder  # the probe says what is wrong with it
-    if job.work_dir is None:
+        return _lowest(context, job, place.folder), None
+    place = checkpoint_place(job, context.checkpoint_folders, texts, programs_of(job))
+    if place is not None and (place.stated or not repeat_problem(job)):
+        return _lowest(context, job, place.folder), None
+    own = job.log.parent if job.log is not None and place is not None else job.work_dir
+    if own is None:
         raise ToolError(f"where job {job_id} saves is not known; name the folder")
-    return job.work_dir
+    return own, place.folder if place is not None else None
+
+
+def _lowest(context: Context, job: Job, folder: Path) -> Path:
+    """Return the folder that a probe is to use, as `_standing` finds it; of storage that does not answer the probe tells."""
+    try:
+        with reading_as(job.account):
+            return within(context.command_timeout_s, lambda: _standing(context, job, folder), f"{folder}")
+    except (ToolError, Unavailable, OSError):
+        return folder
 
 
 def _standing(context: Context, job: Job, folder: Path) -> Path:
@@ -269,11 +283,14 @@ def _is_there(path: Path) -> bool:
     return True
 
 
-def _storage_problem(context: Context, folder: Path, account: Account | None) -> str:
+def _storage_problem(context: Context, folder: Path, account: Account | None, listed: Path | None = None) -> str:
     """Return why a folder cannot be used now, empty when it can."""
     found: list[str] = []
 
     def write_and_read() -> str:
+        if listed is not None:
+            with suppress(FileNotFoundError):
+                next(listed.iterdir(), None)
         until = folder / DOWN_MARKER
         said = read_start(until, 64).decode("utf-8", "replace").strip() if until.is_file() else ""
         if float(said or 0) > context.clock.now().timestamp():

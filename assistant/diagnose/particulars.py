@@ -223,6 +223,8 @@ def _never_finite(facts: Facts) -> bool:
 
 def _place(found: Diagnosis, facts: Facts, words: _Words | None) -> str:
     """Return where it was raised and what stands there, as far as it is not said; with the message where no remedy is known."""
+    if found.reason == "cuda_error" and not found.nodes and found.root_cause:
+        return _noticed_at(found.root_cause[0], facts)
     if found.category is Category.INFRASTRUCTURE or found.reason in _NO_PLACE or not found.root_cause:
         return ""
     cited, origin = _by_origin(found, facts)[0]
@@ -238,6 +240,15 @@ def _place(found: Diagnosis, facts: Facts, words: _Words | None) -> str:
 
 def _place_of(origin: Origin) -> str:
     return origin.place + (f" in {origin.function}()" if origin.function.isidentifier() else "")
+
+
+def _noticed_at(cited: Citation, facts: Facts) -> str:
+    """Return the job's own call at which a device error showed: the kernel that made it is that call's, or of one before."""
+    origin = origin_of(cited, facts)
+    if origin is None or not origin.own:
+        return ""
+    where = origin.place + (f" in {origin.function}()" if origin.function.isidentifier() else "")
+    return f"It showed at {where}; the call that made it is this one or one before."
 
 
 def _raised_from(origin: Origin) -> str:

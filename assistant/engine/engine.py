@@ -31,9 +31,11 @@ from assistant.engine.gather import (
 from assistant.engine.lease import kept_lease
 from assistant.engine.leases import WATCH, Leases, Settled
 from assistant.engine.left_open import outlives_incident, tidy_left_open
+from assistant.engine.looked_again import AskedIncidents
 from assistant.engine.outages import Outages, Turn, tried_by_restart
 from assistant.engine.process_looks import ProcessLooks
 from assistant.engine.requeues import RequeueRecords
+from assistant.engine.senders import in_spite_of_its_end
 from assistant.engine.settled import as_proven, finished_training, settled_elsewhere
 from assistant.engine.surroundings import with_surroundings
 from assistant.engine.wrong_starts import stopped_here
@@ -91,6 +93,7 @@ class Engine:
     """Asked where the rules are silent or doubtful."""
     embedder: Embedder | None = None
     """Finds past incidents again; None: nothing is remembered."""
+    asked: AskedIncidents = field(default_factory=AskedIncidents)
     good_runs: routine.GoodRuns = field(default_factory=routine.GoodRuns)
     completed: CompletedJobs = field(default_factory=CompletedJobs)
     process_looks: ProcessLooks = field(default_factory=ProcessLooks)
@@ -165,6 +168,7 @@ class Engine:
         ends = self.resume(owner=owner)
         self.outages.look(self)
         self.good_runs.look(self)
+        self.asked.look(self, self.watcher.jobs)
         self.process_looks.look(self, self.watcher.jobs)
         try:
             settled = self.settle_leases()
@@ -339,7 +343,7 @@ class Engine:
             return None, interactive_note(job)
         if job is not None and job.ended_badly and not chosen.step and str(chosen.ends) == str(IncidentState.CLOSED):
             # whatever its log says: nobody but a person closes the incident of a job that failed
-            return None, f"the scheduler says that job {job.id} {job.state}; {diagnosis.reason} does not explain that"
+            return None, in_spite_of_its_end(diagnosis, job)
         if not chosen.restarts:
             return chosen, ""
         budget = self.budget(chosen, diagnosis, job)

@@ -6,7 +6,7 @@ Whatever a playbook's own looks said, an incident is recovered only when `judge_
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -349,11 +349,19 @@ def cost_in_words(job: Job, steps: int | None, minutes: float) -> str:
     return ", ".join(words)
 
 
-def settled_elsewhere(engine: Engine, incident: Incident, diagnosis: Diagnosis | None) -> str:
+def settled_elsewhere(
+    engine: Engine, incident: Incident, diagnosis: Diagnosis | None, *, among: Collection[str] | None = None
+) -> str:
     """Return how others have settled what an incident is about, and that nothing is left to be done; empty where they have not.
 
     Settled is a job that Slurm or somebody queued again, that completed, or whose run goes on as another job that was submitted or
     begun since, unless this store itself restarted it for the incident.
+
+    Args:
+        engine: Everything.
+        incident: About a job.
+        diagnosis: Of it.
+        among: Ids of the only jobs as which the run may go on; None for any, also one that has not begun.
 
     Raises:
         Unavailable: The scheduler did not answer.
@@ -382,7 +390,7 @@ def settled_elsewhere(engine: Engine, incident: Incident, diagnosis: Diagnosis |
         return f"settled elsewhere: job {job.id} completed meanwhile"
     if not job.state.ended:
         return ""
-    return _as_another_job(engine, incident, job)
+    return _as_another_job(engine, incident, job, among)
 
 
 def finished_training(engine: Engine, incident: Incident, job: Job | None, diagnosis: Diagnosis) -> str:
@@ -399,11 +407,12 @@ def finished_training(engine: Engine, incident: Incident, job: Job | None, diagn
     return f"{value.get('note')}; nothing is left to be restarted" if value.get("finished") else ""
 
 
-def _as_another_job(engine: Engine, incident: Incident, job: Job) -> str:
-    # a restart of this store is watched by another incident
-    for other in successor_of(
-        engine.scheduler, engine.checkpoint_folders, job, passed_over=lambda one: restart_of(engine.store, one) is not None
-    ):
+def _as_another_job(engine: Engine, incident: Incident, job: Job, among: Collection[str] | None) -> str:
+    def passed_over(other: Job) -> bool:
+        # a restart of this store is watched by another incident
+        return (among is not None and other.id not in among) or restart_of(engine.store, other) is not None
+
+    for other in successor_of(engine.scheduler, engine.checkpoint_folders, job, passed_over=passed_over):
         if other.state.ended and other.state is not JobState.COMPLETED and incident.id > _last_incident(engine, other):
             continue  # it did not bring the run further, and nobody was told of it
         who = "another Nightshift" if other_store(engine.store, other.comment) and tags_in(other.comment) else "its owner"

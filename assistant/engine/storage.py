@@ -12,10 +12,14 @@ from assistant.diagnose.classes import network_disk
 from assistant.diagnose.wording import DEEDS
 from assistant.engine.gather import ask
 from assistant.errors import NightshiftError
-from assistant.records import Action, Category, Diagnosis, Incident, Job
+from assistant.records import Action, Category, Diagnosis, Incident, Job, Whereabouts
 from assistant.recover.joblog import log_lines
+from assistant.recover.runs import SaveFolders
 from assistant.recover.saved_into import saved_into
+from assistant.recover.situation import FULL_DISK
+from assistant.untrusted import reading_as
 from assistant.watch.outages import paths_of
+from assistant.watch.unseen import Remark
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
@@ -28,6 +32,8 @@ REASONS = frozenset(
 )  # fmt: skip
 """Reasons whose lines may name a path that could not be used."""
 FULL_PERCENT = 99.0
+MOST_OTHERS = 4
+"""Other nodes of the job that are asked whether their disk is full, too."""
 LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "overlay", "tmpfs", "f2fs"})
 _SPACE = re.compile(r"No space left|Errno 28\b|ENOSPC|os error 28\b|code: 28\b", re.IGNORECASE)
 _QUOTA = re.compile(r"quota|Errno 122\b|EDQUOT", re.IGNORECASE)
@@ -50,7 +56,65 @@ def with_storage(engine: Engine, incident: Incident, found: Diagnosis, job: Job 
     found = replace(found, summary=f"{found.summary} {said}") if said else found
     if paths and states and (gone := _gone(states[0], job)):
         return _lost(found, gone)
+    if (full := full_disk(states, job, error, named=bool(paths))) is not None and _is_only_there(engine, incident, full, job):
+        return _moved(engine, found, full, job, said)
     return _without_restart(found, said) if paths and states and still_read_only(states[0], error) else found
+
+
+def full_disk(states: Sequence[Mapping[str, Any]], job: Job, error: str, *, named: bool) -> Mapping[str, Any] | None:
+    """Return the one full file system that a write met, where it is the disk of one node and the job is known to use it.
+
+    Args:
+        states: Rows of `storage_state` of one node.
+        job: Whose write was refused.
+        error: The lines that prove it.
+        named: Whether they name the path of the first row; else the job's script has to name the mount point.
+    """
+    if not _SPACE.search(error) or _QUOTA.search(error):
+        return None
+    full = [state for state in (states[:1] if named else states) if _is_full(state)]
+    if len(full) != 1 or full[0]["kind"] not in LOCAL or full[0].get("silent") or full[0]["place"] == "/":
+        return None  # `/` holds the system, too, and paths of mounts that are missing
+    script = job.spec.script if job.spec is not None else ""
+    return full[0] if named or re.search(rf"(?<![\w/.]){re.escape(str(full[0]['place']))}(?![\w.-])", script) else None
+
+
+def _is_only_there(engine: Engine, incident: Incident, full: Mapping[str, Any], job: Job) -> bool:
+    """Tell whether nothing that the job keeps lies on a full disk, and that disk is full on no other of its nodes."""
+    place = str(full["place"])
+    with reading_as(job.account):
+        try:
+            folders = SaveFolders(job, engine.checkpoint_folders)
+            own = {*folders.named, folders.certain, job.work_dir, job.log}
+        except (NightshiftError, OSError):
+            return False
+    if not folders.named and folders.certain is None:
+        return False
+    if any(one is not None and one.is_relative_to(place) for one in own):
+        return False
+    others = [node for node in job.nodes if node != full["node"]][:MOST_OTHERS]
+    if not others:
+        return True
+    answer = ask(engine.store, engine.gate, incident, "storage_state", {"nodes": others, "paths": [place]}) or {}
+    rows = [row for row in answer.get("states") or () if row.get("place") == place]
+    return {row["node"] for row in rows} == set(others) and not any(_is_full(row) or row.get("silent") for row in rows)
+
+
+def _moved(engine: Engine, found: Diagnosis, full: Mapping[str, Any], job: Job, said: str) -> Diagnosis:
+    """Return a diagnosis by which the job goes on elsewhere: the node is left out and not blamed, and people hear of its disk."""
+    node, place = str(full["node"]), str(full["place"])
+    who = f"job {job.id} of {job.user}" if job.user else f"job {job.id}"
+    text = f"{place} of {node} is full, and {who} failed by that: free space there, other jobs will meet it"
+    engine.good_runs.remarks.append(Remark(f"full disk {place} of {node}", text))
+    advice = f"Restart from the last healthy checkpoint on other nodes than {node}: {said or f'{place} is full there.'} "
+    advice += f"That is a disk of {node} alone, and nothing that the job keeps lies on it. Somebody has to free space there."
+    where = (*found.where, Whereabouts(f"{FULL_DISK} {place}", node))
+    return replace(found, category=Category.INFRASTRUCTURE, action=Action.RESTART_SAME_NODES, advice=advice, where=where)
+
+
+def _is_full(state: Mapping[str, Any]) -> bool:
+    fullest = max(state.get("used_percent") or 0.0, state.get("inodes_percent") or 0.0)
+    return fullest >= FULL_PERCENT and "ro" not in str(state.get("options", "")).split(",")
 
 
 def _gone(state: Mapping[str, Any], job: Job) -> str:
@@ -108,7 +172,7 @@ def full_words(states: Sequence[Mapping[str, Any]]) -> str:
     full: list[str] = []
     for state in states:
         used, inodes = state.get("used_percent") or 0.0, state.get("inodes_percent") or 0.0
-        if max(used, inodes) >= FULL_PERCENT and "ro" not in str(state.get("options", "")).split(","):
+        if _is_full(state):
             what = f"{used:.0f} % in use" if used >= FULL_PERCENT else f"{inodes:.0f} % of its inodes in use"
             full.append(f"{state['place']} ({state['kind']}) of {state['node']}, {what}")
     return f"The error names no path; full is {'; '.join(full)}." if full else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from assistant.engine.gather import with_no_checkpoint
+from assistant.engine.senders import with_sender
 from assistant.engine.siblings import with_own_divergence
 from assistant.engine.storage import with_storage
 from assistant.records import Diagnosis, Incident, Job
@@ -18,6 +19,6 @@ def with_surroundings(engine: Engine, incident: Incident, found: Diagnosis, job:
     """Return a diagnosis with what siblings, saves and storage of its job add; as it is in a replay, where none of them lives."""
     if engine.replays:
         return found
-    found = with_storage(engine, incident, with_own_divergence(engine, found, job), job)
+    found = with_sender(with_storage(engine, incident, with_own_divergence(engine, found, job), job), job)
     with reading_as(job.account if job is not None else ""):
         return with_no_checkpoint(found, job, engine.checkpoint_folders, engine.clock.now())

@@ -30,6 +30,7 @@ from assistant.recover.load_calls import (
     reads_settings,
 )
 from assistant.recover.loaded import LoadedCheckpoint, LoadLine, own_load
+from assistant.recover.newest_choice import newest_choice
 from assistant.recover.resume_means import NO, ResumeMeans, ResumeWay, by_text
 from assistant.recover.shell_folders import normal
 from assistant.recover.shell_words import UNRESOLVED
@@ -56,6 +57,8 @@ LATEST = re.compile(
     re.IGNORECASE,
 )
 """Words by which a program looks for the newest checkpoint."""
+LISTING = re.compile(r"\b(?:r?glob|listdir|iterdir|scandir)\b")
+"""Words that only list: which of a listing is taken has to be proven."""
 MOST_PASSES = 3
 """Functions through which a value is followed to where it comes from."""
 PRESENT = re.compile(r"\b(?:exists|isdir|isfile|is_dir|is_file)\b")
@@ -342,9 +345,11 @@ def _accelerate(program: JobProgram) -> ResumeWay | None:
             node = call.keywords.get("input_dir") or (call.positional[0] if call.positional else None)
             where = f"load_state() in {file_name(source)}, line {call.line}"
             guard = _guard(source)
-            if guard is not None:
-                return guard
+            if (way := guard or _switched(program, source, call)) is not None:
+                return way
             return ResumeWay(ResumeMeans.NEWEST, where) if node is None else _by_value(program, source, node, where)
+    if any(call.method in LOADS and known_at_run_only(source, call) for source in program.sources for call in source.calls):
+        return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} saves by save_state() and loads something else than by load_state()")
     return ResumeWay(ResumeMeans.NONE, f"{program.name} never calls load_state()")
 
 
@@ -475,8 +480,11 @@ def _by_value(program: JobProgram, source: TrainerSource, node: ast.expr, by: st
         return ResumeWay(ResumeMeans.NEWEST, by)
     if isinstance(value, str) and UNRESOLVED not in value:
         return by_text(value, by)
+    newest = newest_choice(program, source, node)
     written = source.text_of(node)
-    if LATEST.search(written) or PRESENT.search(written):
+    if newest is not None and (newest.placed or LISTING.search(written)):
+        return ResumeWay(ResumeMeans.NEWEST, by, prefix=newest.prefix)
+    if LATEST.search(LISTING.sub("", written)) or PRESENT.search(written):
         return ResumeWay(ResumeMeans.NEWEST, by)
     option = program.option("resume_from_checkpoint", "resume", "ckpt_path")
     if option is not None:

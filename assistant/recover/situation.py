@@ -11,6 +11,8 @@ from assistant.recover.directives import directives_of
 from assistant.recover.restart import attempt_of
 from assistant.recover.signals import accused, proven
 
+FULL_DISK = "a disk of its own is full:"
+"""How a place of a diagnosis begins whose node a restart is to stay away from, though nothing there is broken."""
 LONG_STEPS = 500
 """A run that trained for so many steps has shown its data, memory and checkpoints to work: what ended it may be the machine."""
 LONG_MIN = 30.0
@@ -63,6 +65,7 @@ def _about(diagnosis: Diagnosis) -> Mapping[str, Any]:
         "faulty_nodes": list(diagnosis.faulty_nodes),
         "proven_nodes": proven(diagnosis),
         "accused_nodes": accused(diagnosis),
+        "full_nodes": [one.node for one in diagnosis.where if one.node is not None and one.why.startswith(FULL_DISK)],
         "summary": diagnosis.summary,
         "advice": diagnosis.advice,
         "step": diagnosis.step,

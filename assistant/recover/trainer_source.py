@@ -57,6 +57,10 @@ class TrainerSource:
     calls: list[SourceCall] = field(default_factory=list)
     names: dict[str, list[ast.expr]] = field(default_factory=dict)
     """The expressions that each plain name is given somewhere."""
+    functions: dict[str, list[ast.FunctionDef | ast.AsyncFunctionDef]] = field(default_factory=dict)
+    """Its functions and methods by their plain names."""
+    rebound: set[str] = field(default_factory=set)
+    """Plain names that a loop, a `with`, `+=` or `del` gives values that `names` does not hold."""
     modules: list[str] = field(default_factory=list)
     """Modules that it imports, dotted."""
     options: dict[str, Any] = field(default_factory=dict)
@@ -199,6 +203,17 @@ def _named_values(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.
                 yield name.id, one
 
 
+def _bound_by(node: ast.For | ast.AsyncFor | ast.AugAssign | ast.withitem | ast.Delete) -> set[str]:
+    """Return the names that a loop, a `with`, `+=` or `del` changes, also where it changes an element of them."""
+    if isinstance(node, ast.Delete):
+        targets = node.targets
+    elif isinstance(node, ast.withitem):
+        targets = [node.optional_vars] if node.optional_vars is not None else []
+    else:
+        targets = [node.target]
+    return {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}
+
+
 def _collect(source: TrainerSource, tree: ast.Module) -> None:
     positional: list[str] = []
     flags: dict[str, tuple[str, bool]] = {}
@@ -210,6 +225,12 @@ def _collect(source: TrainerSource, tree: ast.Module) -> None:
         elif isinstance(node, ast.ImportFrom):
             base = "." * node.level + (node.module or "")
             source.modules += [base, *(f"{base}.{one.name}" for one in node.names)]
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            source.functions.setdefault(node.name, []).append(node)
+        elif isinstance(node, ast.For | ast.AsyncFor | ast.AugAssign | ast.withitem | ast.Delete):
+            source.rebound |= _bound_by(node)
+        elif isinstance(node, ast.NamedExpr):
+            source.names.setdefault(node.target.id, []).append(node.value)
         elif isinstance(node, ast.Assign):
             for name, value in (pair for target in node.targets for pair in _named_values(target, node.value)):
                 source.names.setdefault(name, []).append(value)

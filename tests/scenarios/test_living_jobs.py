@@ -6,13 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from assistant.engine.process_looks import AFTER, ProcessLooks
+from assistant.policy import Mode
 from assistant.ports import Reply
 from assistant.records import IncidentState, JobState
 from assistant.recover.joblog import logs_of
 from assistant.recover.verify import Restart, Standing, judge_restart
 from assistant.schedulers.simulated_run import Run
-from tests.scenarios.scene import ECC, Scene
+from tests.scenarios.scene import ECC, XID, Scene
 
 
 def test_a_job_that_logs_only_to_a_file_of_its_own_is_diagnosed_by_it(tmp_path: Path) -> None:
@@ -138,3 +141,51 @@ def test_lines_of_a_file_that_two_jobs_write_prove_nothing_of_either(tmp_path: P
         (file,) = [one for one in logs_of(scene.cluster.job(job)).readable if one.path == shared]
         assert not file.sure
         assert file.note == "another job writes to it, too"
+
+
+BUG = (
+    "Traceback (most recent call last):",
+    '  File "/opt/train/pretrain.py", line 88, in main',
+    "    loss = model(batch) + None",
+    "TypeError: unsupported operand type(s) for +: 'float' and 'NoneType'",
+)
+ANSWERED = "settled elsewhere: its owner submitted the run of job 1 again as job 2"
+
+
+@pytest.mark.parametrize(
+    ("case", "first", "second", "closed"),
+    [
+        ("the owner's own job makes steps", Run(fails_at=50, lines=BUG), Run(steps=1000), True),
+        ("the owner's own job is over", Run(fails_at=50, lines=BUG), Run(steps=60, step_s=0.1), True),
+        ("it fails as well", Run(fails_at=50, lines=BUG), Run(fails_at=0, lines=BUG, launch_s=1.0), False),
+        ("it makes no step yet", Run(fails_at=50, lines=BUG), Run(launch_s=9000.0), False),
+        ("a person has taken it", Run(fails_at=50, lines=BUG), Run(steps=1000), False),
+        ("it is another run", Run(fails_at=50, lines=BUG), Run(steps=1000), False),
+        ("it comes two days later", Run(fails_at=50, lines=BUG), Run(steps=1000), False),
+        ("a machine may be at fault", Run(fails_at=50, lines=ECC, kernel={"node02": XID}), Run(steps=1000), False),
+    ],
+)
+def test_a_question_is_answered_by_the_owner_who_submits_the_run_again(
+    tmp_path: Path, case: str, first: Run, second: Run, closed: bool
+) -> None:
+    scene = Scene(tmp_path, run=first, mode=Mode.OBSERVE)
+    folder = tmp_path / "checkpoints"
+    scene.cluster.plan("llm", replace(first, checkpoints=folder), replace(second, checkpoints=folder))
+    other = tmp_path / "other"
+    scene.cluster.plan("other", replace(second, checkpoints=other))
+    scene.cluster.submit(scene.spec)
+    scene.watch(300)
+    (incident,) = scene.engine.store.incidents()
+    assert incident.state is IncidentState.ESCALATED, incident.note
+    if case == "a person has taken it":
+        scene.engine.store.acknowledge(incident.id, by="cli:ada")
+    scene.clock.sleep(48 * 3600 if case == "it comes two days later" else 70)
+    again = replace(scene.spec, name="other", script=scene.spec.script.replace(str(folder), str(other)))
+    scene.cluster.submit(again if case == "it is another run" else scene.spec)
+    for _ in range(12):
+        scene.clock.sleep(10)
+        scene.engine.tick(owner="watch")
+    after = scene.engine.store.incident(incident.id)
+    assert (after.state is IncidentState.CLOSED) is closed, after.note
+    assert after.note.startswith(ANSWERED) is closed
+    assert (incident.note in after.note) or not closed

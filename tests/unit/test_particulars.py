@@ -70,6 +70,27 @@ def test_the_place_is_the_innermost_frame_of_the_jobs_own_code(tmp_path: Path, k
     assert advice.endswith("It is on the way from /home/ada/run/train.py:41 in main(). The line is `loss = model(batch)`.")
 
 
+@pytest.mark.parametrize(
+    ("frame", "named"),
+    [
+        ("/home/ada/run/fused_rope.py", True),
+        ("/opt/env/lib/python3.11/site-packages/torch/nn/functional.py", False),
+    ],
+)
+def test_a_device_error_names_the_jobs_own_call_at_which_it_showed(
+    tmp_path: Path, knowledge: Knowledge, frame: str, named: bool
+) -> None:
+    own = '  File "/home/ada/run/train.py", line 41, in <module>'
+    last = f'  File "{frame}", line 6, in forward'
+    error = "RuntimeError: CUDA error: an illegal memory access was encountered"
+    advice = advised(
+        tmp_path, knowledge, "Traceback (most recent call last):", own, "    loss = model(x)", last, "    y = f(x)", error
+    )
+    assert ("It showed at /home/ada/run/fused_rope.py:6 in forward(); " in advice) is named
+    assert frame in advice or not named
+    assert "site-packages" not in advice
+
+
 def test_a_run_that_was_never_finite_is_not_sent_back_to_its_own_checkpoint(tmp_path: Path, knowledge: Knowledge) -> None:
     assert "no checkpoint of this run helps" in advised(
         tmp_path, knowledge, *(f"{{'loss': 0.0, 'grad_norm': nan, 'step': {step}}}" for step in range(1, 40))

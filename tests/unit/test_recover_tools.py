@@ -354,6 +354,21 @@ def test_storage_that_answers_is_seen_and_left_as_it_was(world: World) -> None:
     assert sorted(world.saved.rglob("*")) == before
 
 
+@pytest.mark.parametrize(
+    ("doubt", "written"), [("its script takes RUN from the shell", "{folder} can"), ("", "{folder}/runs/debug can")]
+)
+def test_no_file_is_written_into_a_folder_that_may_be_another_runs(tmp_path: Path, doubt: str, written: str) -> None:
+    script = "OUT=runs/${RUN:-debug}\nsrun python t.py --output_dir $OUT\n"
+    world = World(tmp_path, script=script)
+    other = tmp_path / "runs" / "debug"
+    other.mkdir(parents=True)
+    spec = replace(world.spec, doubt=doubt)
+    world.cluster._jobs[world.job] = replace(world.cluster.job(world.job), spec=spec, log=tmp_path / "job.log")
+    os.utime(other, (0, 0))
+    assert written.format(folder=tmp_path) in wait_storage(world.context, world.job, timeout_s=0)["note"]
+    assert (other.stat().st_mtime == 0) is bool(doubt)
+
+
 def test_storage_that_is_said_to_be_down_is_waited_for(world: World) -> None:
     (world.saved / "storage_down_until").write_text(str(world.clock.now().timestamp() + 30))
     assert wait_storage(world.context, world.job, timeout_s=5)["status"] == "waiting"

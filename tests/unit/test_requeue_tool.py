@@ -87,6 +87,25 @@ def test_a_job_that_would_load_something_else_stays_where_it_is(tmp_path: Path, 
     assert world.cluster.job(world.job).state is JobState.FAILED
 
 
+@pytest.mark.parametrize("doubt", ["its script takes RUN, DROPOUT from the shell of its submission", ""])
+def test_a_refusal_says_first_what_a_new_submission_lacks(tmp_path: Path, doubt: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path)
+    shown = world.cluster.job(world.job)
+    assert shown.spec is not None
+    world.cluster._jobs[world.job] = replace(shown, spec=replace(shown.spec, doubt=doubt))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ToolError("Requested operation is presently disabled for job 1")
+
+    monkeypatch.setattr(world.cluster, "requeue", refuse)
+    with pytest.raises(ToolError) as raised:
+        requeue_ended_job(world.context, world.job, checkpoint="last_healthy")
+    said = str(raised.value)
+    assert said.startswith(doubt or "Requested operation")
+    assert said.endswith("Requested operation is presently disabled for job 1")
+    assert ("iter_0000040" in said) is bool(doubt)
+
+
 def test_a_job_that_never_saved_is_queued_again(tmp_path: Path) -> None:
     world = World(tmp_path, saves=False)
     assert requeue_ended_job(world.context, world.job, checkpoint="none")["step"] == 0

@@ -148,6 +148,7 @@ class Watchdog:
         self._fly("leases", self.engine.settle_leases)
         self._fly("outages", lambda: self.engine.outages.look(self.engine))
         self._fly("good runs", self._learn)
+        self._fly("asked", lambda: self.engine.asked.look(self.engine, self.engine.watcher.jobs))
         self._fly("processes", lambda: self.engine.process_looks.look(self.engine, self.engine.watcher.jobs))
         wait(list(self._flying.values()), self.patience_s)
         self._flying = {what: flight for what, flight in self._flying.items() if not flight.done()}
