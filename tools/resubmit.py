@@ -124,7 +124,6 @@ def resubmit_job(
             f"job {job} was not submitted again: job {made.id} ({made.state}) of the same run carries the tag of this very call "
             f"({context.tag}), so it was made already; a store that was restored from an older copy does not know of it"
         )
-    must_be_unwritten(context, plan.job)
     new_job = claim.id if claim is not None else context.scheduler.submit(plan.spec)
     new_job = _must_win(context, folders, new_job, {one.id for one in listed})
     _must_be_the_same(context, plan, new_job)
@@ -370,6 +369,7 @@ def _plan(
     if not job.state.ended:
         raise ToolError(f"job {job_id} is {job.state}: cancel it first, or leave it alone")
     must_be_ours_to_restart(context, job)
+    must_be_unwritten(context, job)
     if job.spec is None:
         raise ToolError(f"the scheduler does not keep the script of job {job_id}, so it cannot be submitted again; ask {job.user}")
     if problem := repeat_problem(job):

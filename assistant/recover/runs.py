@@ -18,7 +18,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from assistant.accounts import may_be_shared, may_write
-from assistant.errors import ToolError
+from assistant.errors import ToolError, Unavailable
 from assistant.ports import Dependents, Scheduler
 from assistant.records import Job, JobState
 from assistant.recover.checkpoints.place import checkpoint_place, checkpoint_places
@@ -65,7 +65,7 @@ class SaveFolders:
         """Where it saves, or may, and what these folders allow; of one that is not there yet, what the one above it allows."""
         work = (self.job.work_dir,) if self.job.work_dir is not None else ()
         folders = (self.certain,) if self.certain is not None else (*self.named, *work)
-        return tuple(within(LOOK_S, partial(_nearest, one), f"folder {one}") for one in folders)
+        return tuple(_looked_at(one) for one in folders)
 
     @cached_property
     def shared(self) -> bool:
@@ -75,6 +75,13 @@ class SaveFolders:
     def open_to(self, user: str) -> bool:
         """Tell whether an account may write where the job saves; where that cannot be told, it may."""
         return any(status is None or may_write(user, folder, status) for folder, status in self._existing)
+
+
+def _looked_at(folder: Path) -> tuple[Path, os.stat_result | None]:
+    try:
+        return within(LOOK_S, partial(_nearest, folder), f"folder {folder}")
+    except Unavailable:
+        return folder, None
 
 
 def _nearest(folder: Path) -> tuple[Path, os.stat_result | None]:
@@ -92,7 +99,7 @@ def jobs_beside(scheduler: Scheduler, own: SaveFolders) -> list[Job]:
     """Return the jobs that may write where a job saves: those of its user, and those of others to whom the folder is open.
 
     Raises:
-        Unavailable: The scheduler, or a storage, did not answer.
+        Unavailable: The scheduler did not answer.
     """
     listed = list(scheduler.user_jobs(own.job.user))
     if not own.shared:
