@@ -47,7 +47,7 @@ class SaveFolders:
         """The folder that owner or site state, or that the job's log tells of; None where neither does."""
         lines = (line.text for line in log_lines(self.job, most_bytes=LOG_BYTES))
         place = checkpoint_place(self.job, self.settings, lines)
-        return None if place is None or UNKNOWN_PART.search(str(place.folder)) else place.folder
+        return None if place is None or UNKNOWN_PART.search(str(place.folder)) else _real(place.folder)
 
     @cached_property
     def programs(self) -> tuple[JobProgram, ...]:
@@ -58,7 +58,7 @@ class SaveFolders:
     def named(self) -> frozenset[Path]:
         """The folders that options, configurations and sources of the job's programs name."""
         places = checkpoint_places(self.job, self.settings, (), self.programs)
-        return frozenset(place.folder for place in places if not UNKNOWN_PART.search(str(place.folder)))
+        return frozenset(_real(place.folder) for place in places if not UNKNOWN_PART.search(str(place.folder)))
 
     @cached_property
     def _existing(self) -> tuple[tuple[Path, os.stat_result | None], ...]:
@@ -75,6 +75,14 @@ class SaveFolders:
     def open_to(self, user: str) -> bool:
         """Tell whether an account may write where the job saves; where that cannot be told, it may."""
         return any(status is None or may_write(user, folder, status) for folder, status in self._existing)
+
+
+def _real(folder: Path) -> Path:
+    """Return a folder as it is without links: two jobs may go to it by different ways."""
+    try:
+        return within(LOOK_S, partial(Path.resolve, folder), f"folder {folder}")
+    except (Unavailable, OSError, RuntimeError):
+        return folder
 
 
 def _looked_at(folder: Path) -> tuple[Path, os.stat_result | None]:
@@ -139,7 +147,10 @@ def is_of_run(scheduler: Scheduler, settings: Mapping[str, Path], job: Job, othe
         others = SaveFolders(_with_spec(scheduler, other), settings)
     except ToolError:
         return same_run(job, replace(other, user=job.user))
-    return save_into_one_folder(own or SaveFolders(job, settings), others)
+    own = own or SaveFolders(job, settings)
+    if job.user != other.user and others.certain is None and own.certain in others.named:
+        return True  # of a colleague's program nothing more is known than that it is told to write there: that is enough to ask
+    return save_into_one_folder(own, others)
 
 
 def _with_spec(scheduler: Scheduler, job: Job) -> Job:

@@ -212,7 +212,7 @@ def test_a_folder_that_somebody_writes_whom_the_scheduler_does_not_show_is_left_
     first = owner.sbatch("run.sh")
     ended(engine, first)
     again = (
-        "import os, time\\nwhile True: time.sleep(0.2); [os.utime('ckpt/step_20/' + name) for name in os.listdir('ckpt/step_20')]"
+        "import os, time\nwhile True: time.sleep(0.2); [os.utime('ckpt/step_20/' + name) for name in os.listdir('ckpt/step_20')]"
     )
     with subprocess.Popen(["python3", "-c", again], cwd=owner.folder) as by_hand:
         time.sleep(2)

@@ -139,7 +139,9 @@ COLLEAGUE = "srun python3 train.py --lr 1e-4 --out {top}/ckpt"
         (COLLEAGUE, "{top}/elsewhere", 0o2775, "bob", False, False),
         (COLLEAGUE, "", 0o755, "nobody", False, False),  # he cannot write there
         ("srun python3 train.py --out {top}/other --load {top}/ckpt", "", 0o2775, "bob", False, False),
-        ("srun python3 eval.py --out {top}/ckpt", "", 0o2775, "bob", False, False),
+        ("srun python3 {top}/renamed.py --out {top}/ckpt", "", 0o2775, "bob", False, True),
+        ("srun python3 train.py --out {top}/link", "", 0o2775, "bob", True, True),
+        ("srun python3 train.py --out {top}/runs/b", "", 0o2775, "bob", False, False),
     ],
 )
 def test_a_colleague_goes_on_with_a_run_where_he_is_known_to_save_into_its_folder(
@@ -149,6 +151,8 @@ def test_a_colleague_goes_on_with_a_run_where_he_is_known_to_save_into_its_folde
     failed = replace(failed, user="root")
     (tmp_path / "ckpt").mkdir()
     (tmp_path / "ckpt").chmod(mode)
+    (tmp_path / "link").symlink_to("ckpt")
+    (tmp_path / "renamed.py").write_text(TRAINER)
     other = job(tmp_path, 7, "exp-bob", line.format(top=tmp_path), state=JobState.RUNNING, user=user)
     if log:
         saved(other, log.format(top=tmp_path))
@@ -181,12 +185,8 @@ def test_who_saves_into_the_folder_at_the_same_time_is_a_second_writer(
     over = START + timedelta(minutes=ended) if ended is not None else None
     state = JobState.COMPLETED if ended is not None else JobState.RUNNING
     other = job(tmp_path, 7, "bobs", CHAIN, state=state, user="bob", started=START + timedelta(minutes=begun), ended=over)
-    found = writer_beside(
-        Queue(restart, saved(other, f"{tmp_path}/ckpt")),
-        {},
-        restart,
-        now=START + timedelta(hours=1),  # type: ignore[arg-type]
-    )
+    queue = Queue(restart, saved(other, f"{tmp_path}/ckpt"))
+    found = writer_beside(queue, {}, restart, now=START + timedelta(hours=1))  # type: ignore[arg-type]
     assert (found is not None) is beside
 
 
