@@ -95,6 +95,40 @@ def _library() -> Any:
     return library
 
 
+def may_write(name: str, path: Path, status: os.stat_result) -> bool:
+    """Tell whether an account may write a file or folder, as far as its mode tells; an account that is not known may.
+
+    Root is left out: it may write everywhere, and does not train in the folders of others.
+    """
+    account = _known(name)
+    if status.st_mode & stat.S_IWOTH or status.st_uid == account.uid:
+        return True
+    if account.uid == NOBODY and status.st_mode & stat.S_IWGRP:
+        return True
+    if status.st_mode & stat.S_IWGRP and status.st_gid in (account.gid, *account.groups):
+        return True
+    return _has_access_list(path)
+
+
+def may_be_shared(name: str, path: Path, status: os.stat_result) -> bool:
+    """Tell whether any other account than one may write a file or folder, root left out."""
+    return bool(status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)) or status.st_uid != uid_of(name) or _has_access_list(path)
+
+
+def uid_of(name: str) -> int | None:
+    """Return the number of an account; None where this machine does not know it."""
+    uid = _known(name).uid if name else NOBODY
+    return uid if uid != NOBODY else None
+
+
+def name_of(uid: int) -> str:
+    """Return the name of an account by its number, else the number."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except (KeyError, OverflowError):
+        return f"uid {uid}"
+
+
 def may_read(account: Account, path: Path, status: os.stat_result) -> bool:
     """Tell whether an account may read a file by its mode; where an access list stands beside the mode, it may.
 
@@ -104,6 +138,10 @@ def may_read(account: Account, path: Path, status: os.stat_result) -> bool:
         return True
     if status.st_mode & stat.S_IRGRP and status.st_gid in (account.gid, *account.groups):
         return True
+    return _has_access_list(path)
+
+
+def _has_access_list(path: Path) -> bool:
     try:
         return any(name in _ACCESS_LISTS for name in os.listxattr(path))
     except OSError:

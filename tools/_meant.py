@@ -10,7 +10,10 @@ from assistant.errors import RestartPending, ToolError
 from assistant.records import CallStatus, EventKind, Incident, Job, JobState, run_of
 from assistant.recover import runs
 from assistant.recover.identity import HELD_UNKNOWN, is_claim, is_held_by, is_watchs, other_keeper, restart_of
+from assistant.recover.second_writer import save_after
 from assistant.tooling import Context
+from assistant.tools.checkpoints import search_of
+from assistant.untrusted import reading_as
 
 LOOK_S = 1.0
 HELD_AT_MOST_S = 120.0
@@ -107,11 +110,12 @@ def must_be_alone_of_its_run(context: Context, job: Job, *, by_name: bool = Fals
     Raises:
         ToolError: One is: two would write over each other's checkpoints.
     """
-    for other in context.scheduler.user_jobs(job.user):
+    own = runs.SaveFolders(job, context.checkpoint_folders)
+    for other in runs.jobs_beside(context.scheduler, own):
         if other.id == job.id or other.state.ended:
             continue
         alike = by_name and (other.name, other.work_dir) == (job.name, job.work_dir) and not _saves_elsewhere(context, job, other)
-        if alike or is_of_run(context, job, other):
+        if alike or is_of_run(context, job, other, own):
             raise ToolError(
                 f"job {other.id} ({other.state}) is of the same run as job {job.id}: a second one would write over its "
                 "checkpoints; end one of the two first"
@@ -159,12 +163,13 @@ def wait_until_alone(context: Context, before: Job) -> None:
         RestartPending: A held one stays, and a watch looks again; the job stays held.
     """
     ends = context.clock.ticks() + HELD_AT_MOST_S
+    folders = runs.SaveFolders(before, context.checkpoint_folders)
     while True:
-        listed = {one.id: one for one in context.scheduler.user_jobs(before.user)}
+        listed = {one.id: one for one in runs.jobs_beside(context.scheduler, folders)}
         own = listed.pop(before.id, before)
         if own.state.ended and (own.attempt > before.attempt or before.requeued_held):
             raise ToolError(f"job {before.id} was queued again and ended before it was released: somebody ended it")
-        others = [one for one in listed.values() if not one.state.ended and is_of_run(context, before, one)]
+        others = [one for one in listed.values() if not one.state.ended and is_of_run(context, before, one, folders)]
         first = next((one for one in others if not is_claim(one)), None) or next(iter(others), None)
         if own.held and not is_held_by(own, context.tag):
             raise ToolError(HELD_UNKNOWN.format(job=before.id))
@@ -186,18 +191,43 @@ def _submitted_since(context: Context, job: Job, since: datetime) -> Job | None:
     return next(runs.successor_of(context.scheduler, context.checkpoint_folders, over), None)
 
 
-def is_of_run(context: Context, job: Job, other: Job) -> bool:
-    """Return whether another job of the user is of the same run; `assistant.recover.runs.is_of_run` says by what.
+def is_of_run(context: Context, job: Job, other: Job, own: runs.SaveFolders | None = None) -> bool:
+    """Return whether another job is of the same run; `assistant.recover.runs.is_of_run` says by what.
 
     Args:
         context: Of the call.
         job: The attempt that the call is about, with its spec where there is one.
         other: As a list of jobs shows it.
+        own: Of the first job, where it is compared with several.
 
     Raises:
         Unavailable: The scheduler did not answer.
     """
-    return runs.is_of_run(context.scheduler, context.checkpoint_folders, job, other)
+    return runs.is_of_run(context.scheduler, context.checkpoint_folders, job, other, own=own)
+
+
+def must_be_unwritten(context: Context, job: Job) -> None:
+    """Make sure that nobody has saved where an attempt did since it ended, whoever that is and whatever the scheduler shows.
+
+    Raises:
+        ToolError: Somebody has: a restart might be a second writer.
+        Unavailable: The storage did not answer.
+    """
+    incident = _incident(context, job)
+    ended = job.ended or (incident.failed_at or incident.opened if incident is not None else None)
+    if incident is not None and incident.kind is EventKind.REQUESTED and ended is not None:
+        ended = max(ended, incident.opened)  # whoever asks for a restart knows what was written before
+    search = search_of(context, job)
+    folder = search.inventory.folder if search.inventory is not None else search.place.folder if search.place is not None else None
+    if ended is None or folder is None:
+        return
+    with reading_as(job.account):
+        save = save_after(job, folder, ended=ended, now=context.clock.now())
+    if save:
+        raise ToolError(
+            f"job {job.id} is not started again: {save}. Who writes there? A restart beside it would be a second writer; when "
+            "nobody does any more, start it by hand"
+        )
 
 
 def _saves_elsewhere(context: Context, job: Job, other: Job) -> bool:

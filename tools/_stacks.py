@@ -1,7 +1,8 @@
 """Read the stacks of all ranks: the script that finds and dumps them on a node, the parser of `py-spy dump`, and the classes.
 
-The script finds the job's ranks by their environment, dumps each twice and prints frames; what it cannot see it says. The parser is
-pure. Ranks whose main threads stand at the same functions make one class; what stays the same in both dumps does not move.
+The script finds the job's ranks by their environment, dumps each twice and prints frames; what it cannot see it says. Beside the
+dumps it reads the CPU time of all processes of the job: one that works needs no GPU and no word. The parser is pure. Ranks whose
+main threads stand at the same functions make one class; what stays the same in both dumps does not move.
 """
 
 from __future__ import annotations
@@ -12,31 +13,46 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
+from assistant.watch.witness import BUSY_SHARE
+
 BEGIN = "#nightshift rank"
 LISTED = "#nightshift ranks"
 MISSING = "#nightshift missing"
+CPU = "#nightshift cpu"
 DUMP_S = 8
 """A dump takes a tenth of a second; one of a process that hangs in the kernel may never end."""
 KEPT_BYTES = 32_768
 """Of one dump: the main thread stands at its front."""
 AGAIN_S = 2
 """Between the two dumps of a rank."""
+TICKS_A_SECOND = 100
+"""USER_HZ of Linux."""
 
 _SCRIPT = (
     "LC_ALL=C; export LC_ALL; PATH=$PATH:/usr/local/bin:/usr/bin:/bin; exec 2>/dev/null; "
     'spy() {{ timeout -k 1 {dump_s} {py_spy} dump --nonblocking --pid "$1" | head -c {kept}; }}; '
     "found=$(grep -lszxF {mark} /proc/[0-9]*/environ | cut -d/ -f3); ranks=; "
     'env_of() {{ tr "\\0" "\\n" <"/proc/$1/environ" | sed -n "s/^$2=//p" | head -n 1; }}; '
-    'for p in $found; do {also} r=$(env_of $p RANK); [ -n "$r" ] || continue; '
+    # programs of plain srun, of MPI and of PMI have no RANK; the launcher of ranks has such a variable, too, so RANK goes first
+    "by=; for v in RANK OMPI_COMM_WORLD_RANK PMIX_RANK PMI_RANK SLURM_STEP_NUM_TASKS SLURM_PROCID; do "
+    "for p in $(grep -lszE \"^$v=\" $(printf '/proc/%s/environ ' $found) /dev/null | cut -d/ -f3); do "
+    'case $(tr "\\0" " " <"/proc/$p/cmdline") in *python*) by=$v; break 2 ;; esac; done; done; '
+    "name=$by; case $by in RANK) size=WORLD_SIZE ;; OMPI*) size=OMPI_COMM_WORLD_SIZE ;; PM*) size=PMI_SIZE ;; "
+    "*) name=SLURM_PROCID; size=SLURM_STEP_NUM_TASKS ;; esac; jobs=; "
+    'for p in $found; do {also} jobs="$jobs $p"; [ -n "$by" ] && [ -n "$(env_of $p $by)" ] || continue; r=$(env_of $p $name); '
+    '[ -n "$r" ] || continue; '
     "case $(tr '\\0' ' ' <\"/proc/$p/cmdline\") in *python*) ;; *) continue ;; esac; "
     "u=$(sed -n 's/^PPid:[^0-9]*//p' \"/proc/$p/status\"); "
-    '[ "$(env_of $u RANK)" = "$r" ] && case $(tr "\\0" " " <"/proc/$u/cmdline") in *python*) continue ;; esac; '
-    'ranks="$ranks $p:$r:$(env_of $p WORLD_SIZE):$(env_of $p SLURMD_NODENAME)"; done; '
+    '[ "$(env_of $u $name)" = "$r" ] && case $(tr "\\0" " " <"/proc/$u/cmdline") in *python*) continue ;; esac; '
+    'ranks="$ranks $p:$r:$(env_of $p $size):$(env_of $p SLURMD_NODENAME)"; done; '
     "echo; echo '{listed}' $ranks; "
-    "command -v {py_spy_name} >/dev/null || {{ echo '{missing} {py_spy_name}'; exit 0; }}; "
+    'cpu() {{ [ -n "$jobs" ] && {{ cat /proc/uptime; cat $(printf "/proc/%s/stat " $jobs); }} | '
+    "sed 's/^\\([0-9]*\\) (.*) /\\1 /' | awk -v n=$1 '{{ if (NF < 9) print \"{cpu}\", n, $1; "
+    'else printf "{cpu} %s %s %.0f\\n", n, $1, $13 + $14 }}\'; }}; echo; '
+    "command -v {py_spy_name} >/dev/null || {{ cpu 1; sleep {again_s}; cpu 2; echo '{missing} {py_spy_name}'; exit 0; }}; cpu 1; "
     "d=$(mktemp -d /dev/shm/nightshift.XXXXXX || mktemp -d) || exit 98; trap 'rm -rf \"$d\"' EXIT; "
     'for n in 1 2; do for one in $ranks; do p=${{one%%:*}}; spy $p >"$d/$p.$n" & done; wait; '
-    "[ $n = 1 ] && sleep {again_s}; done; "
+    "[ $n = 1 ] && sleep {again_s}; done; cpu 2; "
     'for one in $ranks; do p=${{one%%:*}}; t=${{one#*:}}; s=$(sed -n "s/^State:[^A-Z]*\\([A-Z]\\).*/\\1/p" "/proc/$p/status"); '
     'for n in 1 2; do echo; echo "{begin} ${{t%%:*}} $p $n $s"; cat "$d/$p.$n"; done; done; exit 0'
 )
@@ -66,6 +82,8 @@ class RankStack:
     """Of the process: R, S, D …"""
     home: str = ""
     """The node that its environment names; tells apart nodes that are one machine."""
+    busy: bool = False
+    """Whether its process used CPU time between the two dumps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +96,8 @@ class NodeStacks:
     world: int | None = None
     why: str = ""
     """Why nothing can be said of it; empty where something is."""
+    cpu_share: float | None = None
+    """Of one core, by the process of the job that used most between two looks; None where none was seen twice."""
 
 
 @dataclass
@@ -100,7 +120,15 @@ def command(job_id: str, py_spy: Sequence[str] = ("py-spy",)) -> tuple[str, ...]
     number = job_id.partition("+")[0]
     mark = f"SLURM_ARRAY_JOB_ID={array}" if task else f"SLURM_JOB_ID={number}"
     also = f'[ "$(env_of $p SLURM_ARRAY_TASK_ID)" = {shlex.quote(task)} ] || continue;' if task else ""
-    values = {"dump_s": DUMP_S, "kept": KEPT_BYTES, "again_s": AGAIN_S, "begin": BEGIN, "listed": LISTED, "missing": MISSING}
+    values = {
+        "dump_s": DUMP_S,
+        "kept": KEPT_BYTES,
+        "again_s": AGAIN_S,
+        "begin": BEGIN,
+        "listed": LISTED,
+        "missing": MISSING,
+        "cpu": CPU,
+    }
     script = _SCRIPT.format(
         mark=shlex.quote(mark), also=also, py_spy=shlex.join(py_spy), py_spy_name=shlex.quote(py_spy[-1]), **values
     )
@@ -122,10 +150,13 @@ def node_stacks(node: str, text: str) -> NodeStacks:
     world = max(worlds, default=None)
     numbers = [int(one[1]) for one in ranks if one[1].isdecimal()]
     homes = {one[1]: one[3] for one in ranks if len(one) > 3}
+    pids = {int(one[1]): int(one[0]) for one in ranks if one[0].isdecimal() and one[1].isdecimal()}
+    shares = cpu_shares(text)
+    most = max(shares.values(), default=None)
     if missing := re.search(rf"^{MISSING} (.*)$", text, re.MULTILINE):
-        return NodeStacks((), tuple(numbers), world, f"{missing[1]} is not there; install it (pip install py-spy)")
+        return NodeStacks((), tuple(numbers), world, f"{missing[1]} is not there; install it (pip install py-spy)", most)
     if not numbers:
-        return NodeStacks((), why="no rank of the job was found, or its processes may not be looked at")
+        return NodeStacks((), why="no rank of the job was found, or its processes may not be looked at", cpu_share=most)
     dumps: dict[tuple[int, int], tuple[str, list[str]]] = {}
     lines: list[str] = []
     for line in text.splitlines():
@@ -141,11 +172,30 @@ def node_stacks(node: str, text: str) -> NodeStacks:
         frames, again = main_thread(first), main_thread(second)
         if frames or again:
             moved = bool(frames and again and frames != again)
-            stacks.append(RankStack(rank, node, again or frames, moved, state, homes.get(str(rank), "")))
+            busy = shares.get(pids.get(rank, 0), 0.0) >= BUSY_SHARE
+            stacks.append(RankStack(rank, node, again or frames, moved, state, homes.get(str(rank), ""), busy))
         else:
             unseen.append(rank)
     why = "" if stacks else "py-spy could not look at any rank: it needs the job's user, or root"
-    return NodeStacks(tuple(stacks), tuple(unseen), world, why)
+    return NodeStacks(tuple(stacks), tuple(unseen), world, why, most)
+
+
+_CPU = re.compile(rf"^{CPU} ([12]) ([\d.]{{1,20}})(?: (\d{{1,18}}))?$", re.MULTILINE)
+
+
+def cpu_shares(text: str) -> dict[int, float]:
+    """Return which share of one core each process of a job used between the two looks, by process id."""
+    at: dict[str, float] = {}
+    ticks: dict[str, dict[int, int]] = {"1": {}, "2": {}}
+    for look, word, used in _CPU.findall(text):
+        if used and word.isdecimal():
+            ticks[look][int(word)] = int(used)
+        elif not used and re.fullmatch(r"\d+(?:\.\d+)?", word):
+            at[look] = float(word)
+    seconds = at.get("2", 0.0) - at.get("1", 0.0)
+    if seconds <= 0:
+        return {}
+    return {pid: (used - ticks["1"][pid]) / TICKS_A_SECOND / seconds for pid, used in ticks["2"].items() if pid in ticks["1"]}
 
 
 def main_thread(lines: Iterable[str]) -> tuple[Frame, ...]:

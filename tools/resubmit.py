@@ -31,10 +31,17 @@ from assistant.recover.restart import (
 )
 from assistant.recover.resume_means import ResumeWay
 from assistant.recover.resume_plan import resume_plan
+from assistant.recover.runs import SaveFolders, jobs_beside
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
 from assistant.tools._dependents import dependents_left, move_dependents
-from assistant.tools._meant import is_of_run, must_be_decided_here, must_be_ours_to_restart, must_look_again
+from assistant.tools._meant import (
+    is_of_run,
+    must_be_decided_here,
+    must_be_ours_to_restart,
+    must_be_unwritten,
+    must_look_again,
+)
 from assistant.tools._suspects import away_from_suspects, without_nodes
 from assistant.tools.checkpoints import choose_checkpoint, resume_of, search_of
 from assistant.untrusted import reading_as
@@ -91,7 +98,8 @@ def resubmit_job(
     """
     skip = SkipWish(skip_from_step, skip_to_step, skip_around_step, skip_steps)
     plan = _plan(context, job, checkpoint=checkpoint, exclude=exclude or (), skip=skip, not_all_of=not_all_of or ())
-    listed = context.scheduler.user_jobs(plan.job.user)
+    folders = SaveFolders(plan.job, context.checkpoint_folders)
+    listed = jobs_beside(context.scheduler, folders)
     claim = _first_of_call(context, listed)
     if claim is not None and not is_claim(claim):
         return _answer(claim.id, plan.spec, f"{plan.note}, submitted and released by this call before")
@@ -104,7 +112,7 @@ def resubmit_job(
         checkpoint=plan.checkpoint,
         blamed=blamed or (),
         reached_step=plan.reached_step,
-        same=partial(is_of_run, context),
+        same=partial(is_of_run, context, own=folders),
     )
     if first is not None:
         _look_again(context, claim, first, f"job {job} is not submitted again yet: job {first.id} of the same run waits held")
@@ -117,8 +125,9 @@ def resubmit_job(
             f"({context.tag}), so it was made already; a store that was restored from an older copy does not know of it"
         )
     new_job = claim.id if claim is not None else context.scheduler.submit(plan.spec)
-    new_job = _must_win(context, plan.job, new_job, {one.id for one in listed})
+    new_job = _must_win(context, folders, new_job, {one.id for one in listed})
     _must_be_the_same(context, plan, new_job)
+    must_be_unwritten(context, plan.job)
     context.scheduler.release(new_job)
     return move_dependents(context, job, new_job).added_to(_answer(new_job, plan.spec, plan.note))
 
@@ -214,7 +223,7 @@ def _first_of_call(context: Context, jobs: Sequence[Job]) -> Job | None:
     return first
 
 
-def _must_win(context: Context, old: Job, claim: str, known: Collection[str]) -> str:
+def _must_win(context: Context, folders: SaveFolders, claim: str, known: Collection[str]) -> str:
     """Return the held job that may be released: no other of its run is alive or has run, and no older claim waits.
 
     It is the claim, or the older one that another process has submitted for the same call; the claim is withdrawn then.
@@ -224,14 +233,15 @@ def _must_win(context: Context, old: Job, claim: str, known: Collection[str]) ->
 
     Args:
         context: Of the call.
-        old: The attempt that failed.
+        folders: Of the attempt that failed.
         claim: Id of the held job.
         known: Ids of the jobs that were there before it was submitted; of those only what is alive counts.
 
     Raises:
         ToolError: It must give way. The gate withdraws it then.
     """
-    listed = {one.id: one for one in context.scheduler.user_jobs(old.user)}
+    old = folders.job
+    listed = {one.id: one for one in jobs_beside(context.scheduler, folders)}
     own = listed.get(claim)
     if own is None or own.state.ended:
         raise ToolError(f"job {claim} was submitted again for job {old.id} and ended before it was released: somebody withdrew it")
@@ -250,7 +260,7 @@ def _must_win(context: Context, old: Job, claim: str, known: Collection[str]) ->
     for other in listed.values():
         if other.id in (old.id, claim) or is_withdrawn_claim(other) or (other.state.ended and other.id in known):
             continue
-        if not _gives_way(other, claim) and is_of_run(context, old, other):
+        if not _gives_way(other, claim) and is_of_run(context, old, other, folders):
             if is_claim(other):
                 _look_again(context, own, other, f"job {other.id} of the same run came before job {claim} and waits held")
             raise ToolError(
@@ -359,6 +369,7 @@ def _plan(
     if not job.state.ended:
         raise ToolError(f"job {job_id} is {job.state}: cancel it first, or leave it alone")
     must_be_ours_to_restart(context, job)
+    must_be_unwritten(context, job)
     if job.spec is None:
         raise ToolError(f"the scheduler does not keep the script of job {job_id}, so it cannot be submitted again; ask {job.user}")
     if problem := repeat_problem(job):

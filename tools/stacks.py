@@ -10,6 +10,7 @@ from assistant.records import Risk
 from assistant.tooling import Context, tool
 from assistant.tools import _stacks
 from assistant.tools._stacks import NodeStacks, RankStack, StackClass
+from assistant.watch.witness import BUSY_SHARE
 
 LONGEST_S = 40.0
 """Two dumps of up to eight seconds each, and the pause between them."""
@@ -20,8 +21,10 @@ SHOWN_FRAMES = 8
 def stack_classes(context: Context, job: str) -> dict[str, Any]:
     """Dump the Python stacks of all ranks of a running job, merged: `classes` of ranks at one place, and `odd` ranks apart.
 
-    `text` says it in a sentence; `moved` counts ranks that went on between two dumps; `unknown` says why a node shows nothing. It
-    needs py-spy on the nodes and the job's user or root there (commands.py_spy in the settings names another program).
+    `text` says it in a sentence; `moved` counts ranks that went on between two dumps, `busy` those that used the CPU meanwhile at
+    a place where nobody waits; `cpu` is the largest share of a core that a process of the job used, by node, also where no rank
+    was found; `unknown` says why a node shows no rank. It needs py-spy on the nodes and the job's user or root there
+    (commands.py_spy in the settings names another program).
 
     Args:
         job: Scheduler job id.
@@ -55,6 +58,10 @@ def merged(nodes: dict[str, NodeStacks]) -> dict[str, Any]:
     known = {stack.rank for stack in stacks} | {rank for one in nodes.values() for rank in one.unseen}
     absent = sorted(set(range(expected or 0)) - known) if not unknown else []
     text = _stacks.sentence(classes, odd, unseen=unknown)
+    cpu = {node: round(one.cpu_share, 3) for node, one in nodes.items() if one.cpu_share is not None}
+    working = {node: share for node, share in cpu.items() if share >= BUSY_SHARE}
+    if working and len(stacks) < max(expected or 0, 1):
+        text = ", ".join(filter(None, (text, f"a process of the job works on the CPU of {fold(sorted(working))}")))
     if absent:
         text = ", ".join(filter(None, (text, f"rank {_stacks.numbers(absent)} has no process")))
     return {
@@ -62,6 +69,8 @@ def merged(nodes: dict[str, NodeStacks]) -> dict[str, Any]:
         "seen": len(stacks),
         "expected": expected,
         "moved": sum(stack.moved for stack in stacks),
+        "busy": sum(stack.busy and not _stacks.place_of(stack.frames)[1] for stack in stacks),
+        "cpu": cpu,
         "classes": [_told(one) for one in classes],
         "odd": [_rank(stack) for stack in odd],
         "absent": absent,

@@ -37,10 +37,12 @@ from assistant.recover.identity import LEFT_BEHIND, RESTARTS, other_store, resta
 from assistant.recover.joblog import log_lines, log_points, marks_before, whole_lines
 from assistant.recover.loaded import compare_loaded, loaded_checkpoint
 from assistant.recover.playbook import Ended
-from assistant.recover.runs import successor_of
+from assistant.recover.runs import SaveFolders, successor_of, writer_beside
+from assistant.recover.second_writer import save_beside
 from assistant.recover.training_end import training_end
 from assistant.recover.verify import Restart, Standing, Verdict, judge_restart
 from assistant.recover.wrong_start import proof_of_wrong_start
+from assistant.untrusted import reading_as
 from assistant.watch.known import ADVICE
 from assistant.watch.unseen import Remark
 
@@ -106,6 +108,9 @@ def as_proven(engine: Engine, incident: Incident, diagnosis: Diagnosis, ended: E
             return replace(ended, note=f"{verdict.note}{lost}{_left_behind(engine, restarted)}")
         case Standing.CANCELLED if restarted.call is not None and (cancelled := _cancelled_by_owner(engine, restarted)):
             return replace(ended, state=IncidentState.CLOSED, note=cancelled)
+        case Standing.TWO_WRITERS:
+            note = f"not recovered: {verdict.note}; end one of the two, and see which of the saves are whole"
+            return replace(ended, state=IncidentState.ESCALATED, note=note)
         case Standing.CANCELLED | Standing.WRONG_START:
             return replace(ended, state=IncidentState.ESCALATED, note=f"not recovered: {verdict.note}")
         case Standing.ENDED_AGAIN:
@@ -214,8 +219,28 @@ def _verdict(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted
             finished=end.line if end is not None else "",
             load_problem=_load_problem(restarted, lines, later=later),
             proof=_proof(engine, incident, restarted, lines, points, before, reached) if not later else "",
+            beside=_beside(engine, incident, restarted, job),
         )
     )
+
+
+def _beside(engine: Engine, incident: Incident, restarted: _Restarted, job: Job) -> str:
+    """Return who else saves into the folder of a restart since that began, by the other jobs and by what lies there."""
+    if job.state not in (JobState.RUNNING, JobState.COMPLETED):
+        return ""
+    now, folders = engine.clock.now(), engine.checkpoint_folders
+    other = writer_beside(engine.scheduler, folders, job, now=now)
+    if other is not None:
+        return f"job {other.id} of {other.user} ({other.state}) saves where job {job.id} does, at the same time"
+    folder = Path(restarted.checkpoint).parent if restarted.checkpoint else SaveFolders(job, folders).certain
+    if folder is None:
+        return ""
+    try:
+        failed = engine.scheduler.job(incident.job) if incident.job is not None else None
+    except ToolError:
+        failed = None
+    with reading_as(job.account):
+        return save_beside(job, folder, before=failed, now=now)
 
 
 def _counted(engine: Engine, incident: Incident, job: Job, lines: Lines | None) -> tuple[list[MetricPoint], int] | None:
@@ -415,7 +440,8 @@ def _as_another_job(engine: Engine, incident: Incident, job: Job, among: Collect
     for other in successor_of(engine.scheduler, engine.checkpoint_folders, job, passed_over=passed_over):
         if other.state.ended and other.state is not JobState.COMPLETED and incident.id > _last_incident(engine, other):
             continue  # it did not bring the run further, and nobody was told of it
-        who = "another Nightshift" if other_store(engine.store, other.comment) and tags_in(other.comment) else "its owner"
+        owner = "its owner" if other.user == job.user else other.user
+        who = "another Nightshift" if other_store(engine.store, other.comment) and tags_in(other.comment) else owner
         if job.ended is not None and other.submitted is not None and other.submitted <= job.ended:
             return f"settled elsewhere: the run of job {job.id} goes on as job {other.id} ({other.state}), submitted before"
         return f"settled elsewhere: {who} submitted the run of job {job.id} again as job {other.id} ({other.state})"

@@ -1,5 +1,7 @@
 """Whether two jobs are attempts of one training run, by where they save and by what they run; and what goes on with a run.
 
+A colleague may go on with a run, where the folder is open to them: the jobs of others count where they may write there.
+
 A chain of jobs that its owner submitted at once (`--dependency=afternotok`), an edited script under another name and a plain second
 submission have one thing in common: they write into the folder of the job that failed. A restart beside them would be a second
 writer.
@@ -7,13 +9,16 @@ writer.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from datetime import datetime
+from functools import cached_property, partial
 from pathlib import Path
 
-from assistant.errors import ToolError
+from assistant.accounts import may_be_shared, may_write
+from assistant.errors import ToolError, Unavailable
 from assistant.ports import Dependents, Scheduler
 from assistant.records import Job, JobState
 from assistant.recover.checkpoints.place import checkpoint_place, checkpoint_places
@@ -21,6 +26,7 @@ from assistant.recover.identity import is_claim, is_withdrawn_claim
 from assistant.recover.job_program import JobProgram, programs_of
 from assistant.recover.joblog import log_lines
 from assistant.recover.restart import same_run
+from assistant.untrusted import LOOK_S, status_of, within
 
 LOG_BYTES = 1 << 20
 """Of the end of a log, for the folder of the checkpoints that it tells of."""
@@ -41,7 +47,7 @@ class SaveFolders:
         """The folder that owner or site state, or that the job's log tells of; None where neither does."""
         lines = (line.text for line in log_lines(self.job, most_bytes=LOG_BYTES))
         place = checkpoint_place(self.job, self.settings, lines)
-        return None if place is None or UNKNOWN_PART.search(str(place.folder)) else place.folder
+        return None if place is None or UNKNOWN_PART.search(str(place.folder)) else _real(place.folder)
 
     @cached_property
     def programs(self) -> tuple[JobProgram, ...]:
@@ -52,13 +58,74 @@ class SaveFolders:
     def named(self) -> frozenset[Path]:
         """The folders that options, configurations and sources of the job's programs name."""
         places = checkpoint_places(self.job, self.settings, (), self.programs)
-        return frozenset(place.folder for place in places if not UNKNOWN_PART.search(str(place.folder)))
+        return frozenset(_real(place.folder) for place in places if not UNKNOWN_PART.search(str(place.folder)))
+
+    @cached_property
+    def _existing(self) -> tuple[tuple[Path, os.stat_result | None], ...]:
+        """Where it saves, or may, and what these folders allow; of one that is not there yet, what the one above it allows."""
+        work = (self.job.work_dir,) if self.job.work_dir is not None else ()
+        folders = (self.certain,) if self.certain is not None else (*self.named, *work)
+        return tuple(_looked_at(one) for one in folders)
+
+    @cached_property
+    def shared(self) -> bool:
+        """Whether anybody else may write where the job saves; where that cannot be told, somebody may."""
+        return any(status is None or may_be_shared(self.job.user, folder, status) for folder, status in self._existing)
+
+    def open_to(self, user: str) -> bool:
+        """Tell whether an account may write where the job saves; where that cannot be told, it may."""
+        return any(status is None or may_write(user, folder, status) for folder, status in self._existing)
+
+
+def _real(folder: Path) -> Path:
+    """Return a folder as it is without links: two jobs may go to it by different ways."""
+    try:
+        return within(LOOK_S, partial(Path.resolve, folder), f"folder {folder}")
+    except (Unavailable, OSError, RuntimeError):
+        return folder
+
+
+def _looked_at(folder: Path) -> tuple[Path, os.stat_result | None]:
+    try:
+        return within(LOOK_S, partial(_nearest, folder), f"folder {folder}")
+    except Unavailable:
+        return folder, None
+
+
+def _nearest(folder: Path) -> tuple[Path, os.stat_result | None]:
+    for path in (folder, *folder.parents):
+        try:
+            return path, status_of(path)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:
+            break
+    return folder, None
+
+
+def jobs_beside(scheduler: Scheduler, own: SaveFolders) -> list[Job]:
+    """Return the jobs that may write where a job saves: those of its user, and those of others to whom the folder is open.
+
+    Raises:
+        Unavailable: The scheduler did not answer.
+    """
+    listed = list(scheduler.user_jobs(own.job.user))
+    if not own.shared:
+        return listed
+    users: dict[str, bool] = {own.job.user: False}
+    for other in scheduler.jobs():
+        if other.user not in users:
+            users[other.user] = own.open_to(other.user)
+        if users[other.user]:
+            listed.append(other)
+    return listed
 
 
 def is_of_run(scheduler: Scheduler, settings: Mapping[str, Path], job: Job, other: Job, *, own: SaveFolders | None = None) -> bool:
     """Return whether another job is of the same run, by what the scheduler keeps of both and where they save.
 
-    Where something of it cannot be read, jobs of one name and work folder count as one run: two would write over each other.
+    Where something of it cannot be read, jobs of one name and work folder count as one run: two would write over each other. Whose
+    jobs they are does not matter.
 
     Args:
         scheduler: Of both.
@@ -70,8 +137,6 @@ def is_of_run(scheduler: Scheduler, settings: Mapping[str, Path], job: Job, othe
     Raises:
         Unavailable: The scheduler, or a storage, did not answer.
     """
-    if job.user != other.user:
-        return False
     if waits_for_another(job, other):
         return False
     if other.state is JobState.PENDING and isinstance(scheduler, Dependents):
@@ -79,10 +144,17 @@ def is_of_run(scheduler: Scheduler, settings: Mapping[str, Path], job: Job, othe
         if any(one.id == other.id for one in waiting):
             return False  # the next of a chain: it begins only when this one has ended well
     try:
-        shown = other if other.spec is not None else replace(scheduler.job(other.id), id=other.id)
+        others = SaveFolders(_with_spec(scheduler, other), settings)
     except ToolError:
-        return same_run(job, other)
-    return save_into_one_folder(own or SaveFolders(job, settings), SaveFolders(shown, settings))
+        return same_run(job, replace(other, user=job.user))
+    own = own or SaveFolders(job, settings)
+    if job.user != other.user and others.certain is None and own.certain in others.named:
+        return True  # of a colleague's program nothing more is known than that it is told to write there: that is enough to ask
+    return save_into_one_folder(own, others)
+
+
+def _with_spec(scheduler: Scheduler, job: Job) -> Job:
+    return job if job.spec is not None else replace(scheduler.job(job.id), id=job.id)
 
 
 def waits_for_another(job: Job, other: Job) -> bool:
@@ -99,7 +171,13 @@ def waits_for_another(job: Job, other: Job) -> bool:
 
 
 def save_into_one_folder(own: SaveFolders, others: SaveFolders) -> bool:
-    """Return whether two jobs save into one folder; where that is not known of both, whether they run the same.
+    """Return whether two jobs save into one folder; where that is not known of both, whether they run the same."""
+    known = one_folder(own, others)
+    return known if known is not None else same_run(own.job, replace(others.job, user=own.job.user))
+
+
+def one_folder(own: SaveFolders, others: SaveFolders) -> bool | None:
+    """Return whether two jobs are known to save into one folder; None where that is not known of both.
 
     A folder that is only named by an option may hold a folder for each run of a sweep, or be where an evaluation reads. So it
     counts where the other job has really saved into that very folder, and both start a program of the same name.
@@ -112,7 +190,7 @@ def save_into_one_folder(own: SaveFolders, others: SaveFolders) -> bool:
         silent = own if own.certain is None else others
         if {one.name for one in own.programs} & {one.name for one in others.programs} and known in silent.named:
             return True
-    return same_run(job, other)
+    return None
 
 
 def _tasks_of_one_array(job: Job, other: Job) -> bool:
@@ -125,7 +203,8 @@ def successor_of(
     """Return the jobs with which the run of an ended job went on, or will by itself; those that began come before those that wait.
 
     A job that was submitted or begun after the end counts, also when it has ended since, unless it never began. One that was
-    submitted before counts while it waits: the next link of a chain begins because this one has ended.
+    submitted before counts while it waits: the next link of a chain begins because this one has ended. One of another user counts
+    only when it has begun and is known to save where the ended one did.
 
     Args:
         scheduler: Of all of them.
@@ -137,12 +216,45 @@ def successor_of(
         Unavailable: The scheduler, or a storage, did not answer.
     """
     own = SaveFolders(job, settings)
-    listed = [*reversed(scheduler.user_jobs(job.user))]
+    listed = [*reversed(jobs_beside(scheduler, own))]
     for other in sorted(listed, key=lambda one: one.state is JobState.PENDING):  # what runs, or ran, goes before what waits
         if other.id == job.id or is_claim(other) or is_withdrawn_claim(other) or not _after(other, job):
             continue
-        if not passed_over(other) and is_of_run(scheduler, settings, job, other, own=own):
+        if passed_over(other):
+            continue
+        if other.user == job.user:
+            goes_on = is_of_run(scheduler, settings, job, other, own=own)
+        else:
+            goes_on = other.started is not None and _saves_there(scheduler, settings, own, other)
+        if goes_on:
             yield other
+
+
+def writer_beside(scheduler: Scheduler, settings: Mapping[str, Path], job: Job, *, now: datetime) -> Job | None:
+    """Return another job that runs, or ran, at the same time as a job and is known to save where that does.
+
+    Raises:
+        Unavailable: The scheduler, or a storage, did not answer.
+    """
+    own = SaveFolders(job, settings)
+    begun, over = job.started, job.ended or now
+    if begun is None:
+        return None
+    for other in jobs_beside(scheduler, own):
+        if other.id == job.id or other.started is None or other.started >= over or other.state is JobState.PENDING:
+            continue
+        after = other.ended > begun if other.ended is not None else not other.state.ended
+        if after and _saves_there(scheduler, settings, own, other):
+            return other
+    return None
+
+
+def _saves_there(scheduler: Scheduler, settings: Mapping[str, Path], own: SaveFolders, other: Job) -> bool:
+    """Return whether another job is known to save where a job does."""
+    try:
+        return one_folder(own, SaveFolders(_with_spec(scheduler, other), settings)) is True
+    except ToolError:
+        return False
 
 
 def _after(other: Job, job: Job) -> bool:

@@ -100,6 +100,8 @@ class Standing(StrEnum):
     """It runs, from another checkpoint than the one chosen or with a loss that jumped."""
     CANCELLED = "cancelled"
     """A person ended it."""
+    TWO_WRITERS = "two_writers"
+    """Somebody else saves into its folder at the same time."""
     ENDED_AGAIN = "ended_again"
     """It failed, ran into its limit, or completed without showing that it trained."""
     UNKNOWN = "unknown"
@@ -129,6 +131,8 @@ class Restart:
     """How what it loaded differs from the checkpoint that was chosen; empty where it does not, or the log does not tell."""
     proof: str = ""
     """What proves that it is at a wrong start, from `proof_of_wrong_start`; empty where it is only doubted."""
+    beside: str = ""
+    """Who else saves into its folder since it began; empty where nobody is known to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +168,8 @@ def judge_restart(restart: Restart) -> Verdict:
         return Verdict(Standing.CANCELLED, f"job {job.id} was cancelled{who} before it was proven to go on: {_at(step)}", step)
     if job.state.ended and (job.state is not JobState.COMPLETED or job.exit_code not in (None, 0) or job.signal):
         return Verdict(Standing.ENDED_AGAIN, f"job {job.id} {job.state} before it was proven to go on: {_at(step)}", step)
+    if restart.beside:
+        return Verdict(Standing.TWO_WRITERS, f"two write over each other's checkpoints: {restart.beside}", step, passed)
     if restart.load_problem:
         complete = len({point.step for point in restart.points}) >= STEPS_OF_A_START
         return Verdict(Standing.WRONG_START, f"job {job.id} {restart.load_problem}", step, passed, restart.proof, complete)

@@ -34,6 +34,10 @@ COLLECTIVE = "NIGHTSHIFT-COLLECTIVE"
 """What the program of a collective test holds, and its answer begins with."""
 PROCESSES = "#nightshift processes"
 """What the script of the tool `job_processes` prints first."""
+STACKS = "#nightshift ranks"
+"""What the script of the tool `stack_classes` prints first."""
+ASLEEP = f"{STACKS}\n#nightshift cpu 1 100.0\n#nightshift cpu 1 4100 50\n#nightshift cpu 2 102.0\n#nightshift cpu 2 4100 50\n"
+"""Its answer on a node of a job that hangs: a process that uses no CPU time, and no stacks."""
 LONG_AGO_S = 10 * 365 * 86_400.0
 IDLE_GPU = "# gpu pwr sm mem rxpci txpci\n    0 71 0 0 1 0\n"
 """What `nvidia-smi dmon` prints on a node of a job that hangs."""
@@ -230,6 +234,8 @@ class SimulatedCluster:
             return self._collective(node, json.loads(shlex.split(typed)[-1]))
         if typed.startswith("nvidia-smi dmon") and (progress := self._progress.get(self._busy.get(node, ""))) and progress.hangs:
             return Reply(node, True, 0, IDLE_GPU, "")
+        if STACKS in typed and (progress := self._progress.get(self._busy.get(node, ""))) and progress.hangs:
+            return Reply(node, True, 0, ASLEEP, "")
         if "dmesg" in typed or "kernel.log" in typed:
             return Reply(node, True, 0, "".join(f"{line}\n" for line in self.kernel.get(node, ())), "")
         return Reply(node, True, 127, "", f"{shlex.split(typed)[0]}: No such file or directory")

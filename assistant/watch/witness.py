@@ -47,6 +47,8 @@ class SecondLook(Protocol):
         ...
 
 
+BUSY_SHARE = 0.03
+"""Of one core, from which on a process of a job works: threads that only look at a clock take less."""
 SLOW_WORK = ("checkpoint save", "checkpoint load", "evaluation", "compiling", "start-up", "data preparation")
 """Places in which one rank may be for long while all others wait for it, in a job that is well."""
 
@@ -71,7 +73,7 @@ def stack_vote(stacks: Mapping[str, Any]) -> Vote:
     at_work = any(one.get("where") in SLOW_WORK for one in classes)
     if 2 * moved > seen or (moved and at_work):
         return Vote.WORKING
-    if at_work or moved:
+    if at_work or moved or int(stacks.get("busy", 0)):
         return Vote.UNKNOWN
     waiting = sum(int(one["ranks"]) for one in classes if one.get("waits"))
     return Vote.HUNG if 2 * waiting >= seen else Vote.UNKNOWN
@@ -95,10 +97,22 @@ def _at_work(stacks: Mapping[str, Any]) -> bool:
     return any(one.get("where") in SLOW_WORK for one in stacks.get("classes", ()))
 
 
+def _works(stacks: Mapping[str, Any]) -> bool:
+    """Tell whether a process of the job used the CPU between two looks."""
+    return bool(stacks.get("busy")) or any(float(share) >= BUSY_SHARE for share in stacks.get("cpu", {}).values())
+
+
+def _quiet(gpus: Mapping[str, Any], stacks: Mapping[str, Any]) -> bool:
+    """Tell whether the job's processes were found on each node whose GPUs were seen, and none of them works."""
+    looked = set(stacks.get("cpu", {}))
+    return bool(looked) and looked >= set(gpus.get("nodes", {})) and not _works(stacks)
+
+
 def proofs_of_hang(suspicion: Suspicion, witness: Witness | None) -> tuple[str, ...]:
     """Return what speaks for a hang beside the silence; nothing where nothing does, or where anything speaks against it.
 
-    GPUs that do nothing and stacks that stand prove nothing in a phase that may take that long.
+    GPUs that do nothing and stacks that stand prove nothing in a phase that may take that long. Neither do they while a process of
+    the job uses the CPU, and idle GPUs prove nothing where its processes were not found.
     """
     seen = witness.facts if witness is not None else {}
     gpus, stacks = seen.get("gpus") or {}, seen.get("stacks") or {}
@@ -109,8 +123,8 @@ def proofs_of_hang(suspicion: Suspicion, witness: Witness | None) -> tuple[str, 
     said = {
         "GPUs spin in a kernel that waits": votes[0] is Vote.HUNG,
         "ranks wait for others": votes[1] is Vote.HUNG,
-        "GPUs do nothing": weighs and _idle(gpus),
-        "no rank moves": weighs and votes[1] is not Vote.HUNG and _stand(stacks),
+        "GPUs do nothing": weighs and _idle(gpus) and _quiet(gpus, stacks),
+        "no rank moves": weighs and votes[1] is not Vote.HUNG and _stand(stacks) and not _works(stacks),
         "no program of it runs": bool(seen.get("gone")),
         "its heartbeat says that it trains, and stands still": suspicion.beat_stopped,
     }

@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from assistant.engine import Engine
 from assistant.policy import Mode, load_policy
 from assistant.ports import SystemClock
 from assistant.records import IncidentState, JobState
-from assistant.recover import verify
+from assistant.recover import second_writer, verify
 from assistant.wiring import build
 from tests.live.conftest import DevCluster, until
 from tests.live.test_strangers_submission import Owner, ended, over, restarted, watched
@@ -195,6 +196,49 @@ def test_an_edited_script_of_another_name_that_saves_into_the_same_folder_goes_o
     incident = watched(engine, first, over)
     assert (incident.state, fixed in incident.note) == (IncidentState.CLOSED, True), incident.note
     assert writers(owner) == [first, fixed]
+
+
+def test_a_run_with_which_a_colleague_goes_on_in_the_shared_folder_is_his(engine: Engine, owner: Owner) -> None:
+    first, colleagues = colleague_goes_on(owner)
+    incident = watched(engine, first, over)
+    assert (incident.state, colleagues in incident.note) == (IncidentState.CLOSED, True), incident.note
+    assert writers(owner) == [first, colleagues]
+
+
+def test_a_folder_that_somebody_writes_whom_the_scheduler_does_not_show_is_left_alone(
+    engine: Engine, owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(second_writer, "TEAR_DOWN", timedelta(seconds=1))
+    first = owner.sbatch("run.sh")
+    ended(engine, first)
+    again = (
+        "import os, time\nwhile True: time.sleep(0.2); [os.utime('ckpt/step_20/' + name) for name in os.listdir('ckpt/step_20')]"
+    )
+    with subprocess.Popen(["python3", "-c", again], cwd=owner.folder) as by_hand:
+        time.sleep(2)
+        incident = watched(engine, first, over)
+        by_hand.terminate()
+    assert incident.state is IncidentState.ESCALATED, incident.note
+    assert "step_20 was saved" in incident.note
+    assert writers(owner) == [first]
+
+
+def colleague_goes_on(owner: Owner) -> tuple[str, str]:
+    """Let a job fail and another account submit its script again under another name; return the ids of both."""
+    owner.script("run.sh", f"srun python3 -u x.py --steps 400 --out {owner.folder}/ckpt")
+    (owner.folder / "ckpt").mkdir()
+    for path in owner.folder.parents:
+        path.chmod(path.stat().st_mode | 0o111)
+    for path in (owner.folder, owner.folder / "ckpt"):
+        path.chmod(0o2777)
+    first = owner.sbatch("run.sh")
+    until(lambda: (owner.folder / "failed").exists(), 60)
+    (owner.folder / "writers.log").chmod(0o666)
+    until(lambda: owner.cluster.run("squeue", "-h", "-j", first, check=False) == "", 30)
+    line = f"cd {owner.folder} && sbatch --parsable -J mine-now run.sh"
+    second = owner.cluster.on(owner.cluster.nodes[0], "runuser", "-u", "trainer", "--", "sh", "-c", line).strip()
+    until(lambda: second in writers(owner), 30)
+    return first, second
 
 
 def test_a_job_that_wants_the_node_that_failed_comes_back_on_another(engine: Engine, owner: Owner) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path
 
 import pytest
 
 from assistant.errors import Unavailable
 from assistant.policy import Mode
-from assistant.records import CallStatus, IncidentState, JobState, Verdict
+from assistant.ports import Reply
+from assistant.records import CallStatus, IncidentState, JobSpec, JobState, Verdict
 from assistant.schedulers.simulated_run import Run
+from assistant.tools import _stacks
 from tests.scenarios.scene import ECC, XID, Scene
 
 BUG = (
@@ -143,6 +146,69 @@ def test_a_hung_job_is_cancelled_and_goes_on(tmp_path: Path) -> None:
     assert diagnosis is not None
     assert (diagnosis.reason, incident.state) == ("hang", IncidentState.RECOVERED)
     assert scene.cluster.changes == ["submit 1", "cancel 1", "submit 2"]
+
+
+@pytest.mark.parametrize(
+    "ticks",
+    [
+        "#nightshift cpu 1 100.0\n#nightshift cpu 1 4100 50\n#nightshift cpu 2 102.5\n#nightshift cpu 2 4100 125\n",  # it shuffles
+        "",  # no process of it was found
+    ],
+    ids=["works", "not_found"],
+)
+def test_a_silent_job_with_idle_gpus_is_not_ended_while_it_works_or_may_work_on_the_cpu(ticks: str, tmp_path: Path) -> None:
+    scene = Scene(tmp_path, run=Run(hangs_at=50))
+    scene.cluster.submit(scene.spec)
+    typed = shlex.join(_stacks.command("1"))
+    scene.cluster.answers[typed] = lambda node: Reply(node, True, 0, f"{_stacks.LISTED}\n{ticks}", "")
+    (incident,) = scene.watch(3600)
+    assert (incident.state, scene.cluster.changes) == (IncidentState.ESCALATED, ["submit 1"])
+    assert scene.cluster.job("1").state is JobState.RUNNING
+    assert "is not proven" in incident.note
+
+
+BOBS = "#NIGHTSHIFT checkpoints={folder}\nsrun python train.py --lr 1e-4\n"
+
+
+def shared_scene(tmp_path: Path) -> Scene:
+    """Return a scene whose checkpoint folder is open to colleagues."""
+    scene = Scene(tmp_path, run=Run(fails_at=50, lines=TIMEOUT))
+    folder = tmp_path / "checkpoints"
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o2777)
+    scene.cluster.plan("bobs", Run(checkpoints=folder))
+    scene.cluster.plan("llm", Run(fails_at=50, lines=TIMEOUT, checkpoints=folder), Run(checkpoints=folder))
+    return scene
+
+
+def bobs(scene: Scene, tmp_path: Path) -> JobSpec:
+    script = BOBS.format(folder=tmp_path / "checkpoints")
+    return JobSpec("bobs", script, nodes=1, work_dir=tmp_path, log="bob-%j.log", user="bob")
+
+
+def test_a_run_with_which_a_colleague_goes_on_in_the_shared_folder_is_left_to_him(tmp_path: Path) -> None:
+    scene = shared_scene(tmp_path)
+    scene.cluster.submit(scene.spec)
+    scene.clock.sleep(70)
+    assert scene.cluster.job("1").state.ended
+    scene.cluster.submit(bobs(scene, tmp_path))
+    (incident,) = scene.watch(600)
+    assert (incident.state, scene.cluster.changes) == (IncidentState.CLOSED, ["submit 1", "submit 2"])
+    assert "bob submitted the run of job 1 again as job 2" in incident.note
+
+
+def test_a_restart_beside_which_a_colleague_begins_in_its_folder_is_not_recovered(tmp_path: Path) -> None:
+    scene = shared_scene(tmp_path)
+    scene.cluster.submit(scene.spec)
+    for _ in range(60):
+        scene.watch(10)
+        if "submit 2" in scene.cluster.changes:
+            break
+    scene.cluster.submit(bobs(scene, tmp_path))
+    (incident,) = scene.watch(900)
+    assert incident.state is IncidentState.ESCALATED, incident.note
+    assert "job 3 of bob (running) saves where job 2 does" in incident.note
+    assert scene.cluster.changes == ["submit 1", "submit 2", "submit 3"]
 
 
 def test_a_person_who_cancels_a_job_is_left_alone(tmp_path: Path) -> None:

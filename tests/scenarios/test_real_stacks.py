@@ -98,5 +98,7 @@ def test_ranks_of_a_real_job_are_merged_into_classes_and_the_odd_one_is_named(ha
     assert loops["stack"][0] == "next_batch (data/dataloader.py:2)"
     (odd,) = found["odd"]
     assert (odd["rank"], odd["node"], odd["state"]) == (3, "node02", "R")
-    assert stack_vote(found) is Vote.HUNG
+    assert (found["busy"], max(found["cpu"].values()) > 0.03) == (1, True)
+    assert stack_vote(found) is Vote.UNKNOWN  # a loop without end, or long work: its stack cannot tell
+    assert stack_vote({**found, "busy": 0}) is Vote.HUNG
     assert witness_of(None, found).suspects == ("node02",)

@@ -27,10 +27,11 @@ def test_only_what_was_seen_proves_a_hang(case: dict[str, Any]) -> None:
     if "gpus" in case:
         nodes = {node: {"gpus": [{"state": state} for state in states]} for node, states in case["gpus"].items()}
         gpus = {"text": "", "nodes": nodes, "unknown": case.get("gpus_unknown", {})}
-    if "ranks" in case or "stacks_unknown" in case:
+    if {"ranks", "stacks_unknown", "cpu"} & set(case):
         classes = [{"where": where, "ranks": ranks, "waits": waits} for where, ranks, waits in case.get("ranks", ())]
         seen = sum(one["ranks"] for one in classes)
         stacks = {"seen": seen, "expected": seen, "moved": case.get("moved", 0), "classes": classes}
+        stacks |= {"busy": case.get("busy", 0), "cpu": case.get("cpu", {})}
         stacks["unknown"] = case.get("stacks_unknown", {})
     if "gone" in case:
         processes = {"programs": {"node01": ["sleep"]}, "gone": case["gone"]}

@@ -293,6 +293,38 @@ def test_the_window_of_data_to_leave_out(
     assert (skip.first, skip.end) == left_out
 
 
+@pytest.mark.parametrize(("after_s", "refused"), [(20, False), (90, True)], ids=["tear_down", "somebody_writes"])
+def test_nothing_is_started_beside_whoever_saves_after_the_job_has_ended(after_s: float, refused: bool, world: World) -> None:
+    ended = world.cluster.job(world.job).ended
+    assert ended is not None
+    for file in world.saved.rglob("*"):
+        os.utime(file, (ended.timestamp() + after_s,) * 2)
+    world.passes(200)
+    if not refused:
+        assert resubmit_job(world.context, world.job)["job"] == "2"
+        return
+    with pytest.raises(ToolError, match=r"was saved at .* after job 1 had ended"):
+        resubmit_job(world.context, world.job)
+    assert world.cluster.changes == ["submit 1"]
+
+
+def test_a_save_that_appears_while_the_restart_waits_held_withdraws_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = world.cluster.job(world.job).ended
+    assert ended is not None
+    world.passes(200)
+    submit = world.cluster.submit
+
+    def submitted(spec: JobSpec) -> str:
+        for file in world.saved.rglob("*"):
+            os.utime(file, (ended.timestamp() + 150,) * 2)
+        return submit(spec)
+
+    monkeypatch.setattr(world.cluster, "submit", submitted)
+    with pytest.raises(ToolError, match="was saved at"):
+        resubmit_job(world.context, world.job)
+    assert [one.held for one in world.cluster.jobs() if one.id != world.job] == [True]
+
+
 def test_progress_is_seen_once_the_restart_step_is_passed(world: World) -> None:
     made = resubmit_job(world.context, world.job)
     assert job_progress(world.context, made["job"], restart_step=40, timeout_s=0)["status"] == "waiting"

@@ -13,7 +13,15 @@ from assistant.recover.checkpoints.search import SaveState, search_checkpoints
 from assistant.recover.job_program import programs_of
 from assistant.recover.resume import resume_way
 from assistant.recover.resume_means import ResumeMeans
-from assistant.recover.runs import SaveFolders, save_into_one_folder, successor_of, waits_for_another
+from assistant.recover.runs import (
+    SaveFolders,
+    is_of_run,
+    jobs_beside,
+    save_into_one_folder,
+    successor_of,
+    waits_for_another,
+    writer_beside,
+)
 from assistant.schedulers.slurm_spec import without_lost_nodes
 
 START = datetime(2026, 3, 10, tzinfo=UTC)
@@ -30,13 +38,16 @@ def save(step):
 
 
 class Queue:
-    """A scheduler that knows some jobs of one user."""
+    """A scheduler that knows some jobs."""
 
     def __init__(self, *jobs: Job) -> None:
         self.listed = list(jobs)
 
     def user_jobs(self, user: str) -> list[Job]:
         return [job for job in self.listed if job.user == user]
+
+    def jobs(self) -> list[Job]:
+        return self.listed
 
     def job(self, job_id: str) -> Job:
         return next(job for job in self.listed if job.id == job_id)
@@ -115,6 +126,68 @@ def test_a_later_job_counts_when_it_has_ended_and_not_when_it_never_began(tmp_pa
     never = job(tmp_path, 13, "exp", CHAIN, state=JobState.CANCELLED, started=None)
     held = job(tmp_path, 14, "exp", CHAIN, state=JobState.PENDING, started=None, reason="JobHeldUser")
     assert [one.id for one in successor_of(Queue(failed, done, never, held), {}, failed)] == ["12"]  # type: ignore[arg-type]
+
+
+COLLEAGUE = "srun python3 train.py --lr 1e-4 --out {top}/ckpt"
+
+
+@pytest.mark.parametrize(
+    ("line", "log", "mode", "user", "goes_on", "of_run"),
+    [
+        (COLLEAGUE, "", 0o2775, "bob", True, True),  # his first save is still to come
+        (COLLEAGUE, "{top}/ckpt", 0o2775, "bob", True, True),
+        (COLLEAGUE, "{top}/elsewhere", 0o2775, "bob", False, False),
+        (COLLEAGUE, "", 0o755, "nobody", False, False),  # he cannot write there
+        ("srun python3 train.py --out {top}/other --load {top}/ckpt", "", 0o2775, "bob", False, False),
+        ("srun python3 {top}/renamed.py --out {top}/ckpt", "", 0o2775, "bob", False, True),
+        ("srun python3 train.py --out {top}/link", "", 0o2775, "bob", True, True),
+        ("srun python3 train.py --out {top}/runs/b", "", 0o2775, "bob", False, False),
+    ],
+)
+def test_a_colleague_goes_on_with_a_run_where_he_is_known_to_save_into_its_folder(
+    line: str, log: str, mode: int, user: str, goes_on: bool, of_run: bool, tmp_path: Path
+) -> None:
+    failed = saved(job(tmp_path, 1, "exp", f"srun python3 train.py --out {tmp_path}/ckpt"), f"{tmp_path}/ckpt")
+    failed = replace(failed, user="root")
+    (tmp_path / "ckpt").mkdir()
+    (tmp_path / "ckpt").chmod(mode)
+    (tmp_path / "link").symlink_to("ckpt")
+    (tmp_path / "renamed.py").write_text(TRAINER)
+    other = job(tmp_path, 7, "exp-bob", line.format(top=tmp_path), state=JobState.RUNNING, user=user)
+    if log:
+        saved(other, log.format(top=tmp_path))
+    queue = Queue(failed, other)
+    assert [one.id for one in successor_of(queue, {}, failed)] == ["7"] * goes_on  # type: ignore[arg-type]
+    own = SaveFolders(failed, {})
+    alive = [one for one in jobs_beside(queue, own) if one.id != "1" and is_of_run(queue, {}, failed, one)]  # type: ignore[arg-type]
+    assert [one.id for one in alive] == ["7"] * of_run
+
+
+def test_a_colleague_who_waits_or_runs_the_same_by_name_keeps_a_restart_back_and_settles_nothing(tmp_path: Path) -> None:
+    failed = job(tmp_path, 1, "exp", CHAIN)  # neither says where it saves
+    same = job(tmp_path, 7, "exp", CHAIN, state=JobState.RUNNING, user="bob")
+    waits = job(tmp_path, 8, "exp", CHAIN, state=JobState.PENDING, user="bob", started=None)
+    queue = Queue(failed, same, waits)
+    assert not [*successor_of(queue, {}, failed)]  # type: ignore[arg-type]
+    assert [is_of_run(queue, {}, failed, one) for one in (same, waits)] == [True, True]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("begun", "ended", "beside"),
+    [(7, None, True), (2, 8, True), (2, 5, False), (20, None, False)],
+    ids=["beside", "ended_meanwhile", "ended_before", "begun_after"],
+)
+def test_who_saves_into_the_folder_at_the_same_time_is_a_second_writer(
+    begun: int, ended: int | None, beside: bool, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o2775)
+    restart = saved(job(tmp_path, 6, "exp", CHAIN, state=JobState.COMPLETED), f"{tmp_path}/ckpt")
+    over = START + timedelta(minutes=ended) if ended is not None else None
+    state = JobState.COMPLETED if ended is not None else JobState.RUNNING
+    other = job(tmp_path, 7, "bobs", CHAIN, state=state, user="bob", started=START + timedelta(minutes=begun), ended=over)
+    queue = Queue(restart, saved(other, f"{tmp_path}/ckpt"))
+    found = writer_beside(queue, {}, restart, now=START + timedelta(hours=1))  # type: ignore[arg-type]
+    assert (found is not None) is beside
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 from assistant.tools import _stacks
 from assistant.tools._stacks import NodeStacks, node_stacks
 from assistant.tools.stacks import merged
-from assistant.watch.witness import Vote, stack_vote
+from assistant.watch.witness import BUSY_SHARE, Vote, stack_vote
 
 CASES = sorted((Path(__file__).parents[1] / "cases" / "stacks").glob("*.toml"))
 
@@ -89,6 +89,42 @@ def test_the_script_finds_the_ranks_and_not_their_workers(ranks: list[subprocess
     assert [stack.rank for stack in found.stacks] == [0, 1]
     assert (found.world, found.why) == (2, "")
     assert {_stacks.place_of(stack.frames) for stack in found.stacks} == {("all_reduce", True)}
+
+
+SHUFFLES = "import time\nwhile True: sum(n * n for n in range(200000)); time.sleep(0.02)"
+SLEEPS = "import time; time.sleep(30)"
+
+
+@pytest.fixture
+def tasks() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Tasks of srun and of MPI alone: one of job 781 works on the CPU; a helper of its batch script sleeps beside it."""
+    started = []
+    for code, variables in (
+        (SHUFFLES, {"SLURM_JOB_ID": "781", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}),
+        (SLEEPS, {"SLURM_JOB_ID": "781", "SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2"}),
+        (SLEEPS, {"SLURM_JOB_ID": "781", "SLURM_PROCID": "0"}),
+        (SLEEPS, {"SLURM_JOB_ID": "782", "SLURM_PROCID": "0", "OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "8"}),
+    ):
+        kept = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
+        started.append(subprocess.Popen([sys.executable, "-c", code], env={**kept, **variables}, start_new_session=True))
+    yield started
+    for process in started:
+        os.killpg(process.pid, 9)
+        process.wait()
+
+
+@pytest.mark.parametrize(("job", "numbers", "world", "works"), [("781", (0, 1), 2, True), ("782", (5,), 8, False)])
+def test_ranks_of_srun_and_mpi_are_found_and_their_cpu_time_is_read_without_py_spy(
+    tasks: list[subprocess.Popen[bytes]], job: str, numbers: tuple[int, ...], world: int, works: bool
+) -> None:
+    found = NodeStacks(())
+    for _ in range(10):  # the processes may still be on their way to their environment
+        found = _run(job, ("no-such-py-spy",))
+        if found.unseen == numbers and found.cpu_share is not None and (found.cpu_share >= BUSY_SHARE) is works:
+            break
+    assert (found.unseen, found.world) == (numbers, world)
+    assert found.cpu_share is not None
+    assert (found.cpu_share >= BUSY_SHARE) is works
 
 
 def test_a_node_without_py_spy_says_so(ranks: list[subprocess.Popen[bytes]]) -> None:
