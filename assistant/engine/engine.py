@@ -213,11 +213,7 @@ class Engine:
         return taken
 
     def _must_be_writable(self) -> None:
-        """Tell what befalls one event from what befalls all.
-
-        Raises:
-            StoreError: The store cannot be written at all.
-        """
+        """Raise StoreError where the store cannot be written at all: that befalls all events, and not this one."""
         with self.store.transaction() as connection:
             connection.execute("UPDATE properties SET value = value WHERE name = 'store_id'")
 

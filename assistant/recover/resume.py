@@ -31,7 +31,7 @@ from assistant.recover.load_calls import (
 )
 from assistant.recover.loaded import LoadedCheckpoint, LoadLine, own_load
 from assistant.recover.newest_choice import newest_choice
-from assistant.recover.resume_means import NO, ResumeMeans, ResumeWay, by_text
+from assistant.recover.resume_means import NO, RESUME_OPTIONS, SAYS_NEWEST, ResumeMeans, ResumeWay, by_text
 from assistant.recover.shell_folders import normal
 from assistant.recover.shell_words import UNRESOLVED
 from assistant.recover.stages import Stage, Stages
@@ -67,14 +67,6 @@ FILE_READS = frozenset(("open", "read_text", "read_bytes", "loadtxt", "fromfile"
 LOADS = frozenset(
     "load load_checkpoint load_state_dict load_state restore restore_checkpoint load_file loads load_model unpickle".split()
 )
-RESUME_OPTIONS = tuple(
-    (
-        "resume_from_checkpoint resume_from resume auto_resume autoresume resume_path resume_ckpt load load_dir "
-        "load_checkpoint load_path load_from restore_from restore ckpt_path checkpoint_to_load start_from init_from"
-    ).split()
-)
-SAYS_NEWEST = frozenset(("latest", "last", "newest", "auto", "auto_resume", "autoresume", "resume_from_checkpoint"))
-"""Options and values that say themselves what they mean, also of a program that nobody knows; the last is transformers'."""
 
 
 def resume_way(

@@ -10,6 +10,15 @@ from assistant.recover.shell_words import UNRESOLVED
 NO = frozenset(("", "false", "none", "null", "no", "0", "scratch", "never"))
 NEWEST_WORDS = frozenset(("true", "yes", "1", "auto", "last", "latest", "newest", "resume", "hpc", "allow", "must"))
 
+RESUME_OPTIONS = tuple(
+    (
+        "resume_from_checkpoint resume_from resume auto_resume autoresume resume_path resume_ckpt load load_dir "
+        "load_checkpoint load_path load_from restore_from restore ckpt_path checkpoint_to_load start_from init_from"
+    ).split()
+)
+SAYS_NEWEST = frozenset(("latest", "last", "newest", "auto", "auto_resume", "autoresume", "resume_from_checkpoint"))
+"""Options and values that say themselves what they mean, also of a program that nobody knows; the last is transformers'."""
+
 
 class ResumeMeans(StrEnum):
     """By what a script goes on."""
