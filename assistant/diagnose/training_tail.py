@@ -67,12 +67,9 @@ def with_training_over(found: Diagnosis, facts: Facts) -> Diagnosis:
     """Return a diagnosis that says that the training is over, where and what failed behind it; as it is for any other failure."""
     if not found.root_cause or (found.category is Category.NONE and found.reason != "unknown"):
         return found
-    cited = found.root_cause[0]
-    end = _end_before(cited, facts)
-    if end is None:
-        return found
     saves, tail = _kind(found.root_cause, facts)
-    if not tail or (not end.sure and (saves or found.reason in HARDWARE | SYMPTOMS)):
+    end = _end_before(found.root_cause[0], facts) if tail else None
+    if end is None or (not end.sure and (saves or found.reason in HARDWARE | SYMPTOMS)):
         return found
     result = _result(facts)
     lies = f"; {RESULT_LIES} {result}" if result else ""
