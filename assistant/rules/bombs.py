@@ -155,14 +155,26 @@ def _check_rounds(body: Sequence[Any], part: _Part) -> None:
     """Refuse a repeat of which one text can be several numbers of rounds."""
     parts = [inner for op, value in body for inner in _parts(op, value)]
     moving = [inner for inner in parts if inner.least != inner.most]
-    if all(inner.least == 0 for inner in parts):
+    if all(inner.least == 0 for inner in parts) or _repeats_empty(body):
         raise Refused("it repeats what may be empty")
     taken = 0
     for inner in moving:
         taken |= inner.every
-    marked = any(inner.least == inner.most == 1 and inner.single and not inner.every & taken for inner in parts)
-    if (moving and not marked) or _forks(body):
+    marks = [at for at, inner in enumerate(parts) if inner.least == inner.most == 1 and inner.single and not inner.every & taken]
+    if (moving and not marks) or _forks(body):
         raise Refused("it repeats a repeat and nothing tells where a round ends, as in (a+)+")
+    # from mark to mark, over the border of two rounds: in (a?ba?)* an `a` between two `b` is of the one or of the other
+    ring = [*parts[marks[0] + 1 :], *parts[: marks[0] + 1]] if marks else []
+    if any(inner.least != inner.most and not _settled(inner, ring[at + 1 :]) for at, inner in enumerate(ring)):
+        raise Refused("it repeats parts that can take the same text, as in (a?ba?)*")
+
+
+def _repeats_empty(body: Iterable[Any]) -> bool:
+    """Tell whether a repeat inside is of what may be empty, so that there are several ways to take nothing."""
+    return any(
+        (str(op) in ("MAX_REPEAT", "MIN_REPEAT") and _may_be_empty(value[2])) or any(map(_repeats_empty, _bodies(op, value)))
+        for op, value in body
+    )
 
 
 def _forks(body: Iterable[Any]) -> bool:

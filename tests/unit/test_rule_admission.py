@@ -76,6 +76,8 @@ _PATTERNS = st.recursive(
 @settings(max_examples=300, deadline=4000)
 @given(_PATTERNS)
 @example("(?:a*b)*c")
+@example("(?:a?ba?)*")
+@example("(?:a?a?b)+")
 def test_what_is_not_refused_ends_soon(pattern: str) -> None:
     try:
         shape_of(f"^{pattern}c(?:$)")
