@@ -119,12 +119,15 @@ def _report(engine: Engine, restart: Call, job: Job) -> str:
     """Return what the job saved, over what, and what became of the chosen checkpoint."""
     try:
         lines = (line.text for line in log_lines(job))
-        found = search_checkpoints(job, engine.checkpoint_folders, lines, now=engine.clock.now()).inventory
+        search = search_checkpoints(job, engine.checkpoint_folders, lines, now=engine.clock.now())
     except (ToolError, Unavailable) as error:
         return f"what it saved is not known: {error}"
-    if found is None:
-        return "what it saved is not known: its checkpoint folder is not known"
-    return f"{saves_since(_present(engine, restart), found.checkpoints, job.started).sentence} (in {found.folder})"
+    # a start from scratch writes over whatever has the name: whose each is does not matter here
+    held = search.inventory if search.inventory is not None else search.unsorted[1] if search.unsorted is not None else None
+    if held is None:
+        return f"what it saved is not known: {search.note}"
+    saves = saves_since(_present(engine, restart), (*held.checkpoints, *held.foreign), job.started)
+    return f"{saves.sentence} (in {held.folder})"
 
 
 def _present(engine: Engine, restart: Call) -> Mapping[str, str] | None:
