@@ -418,7 +418,7 @@ async def chatted(world: World, folder: Path, part: str) -> dict[str, str]:
         await until(pilot, lambda: "job_ended" in drawn(app) and "scontrol" in drawn(app), "the first look")
         for panel in PANELS if part == "panels" else ():
             app.action_panel(panel)
-            await until(pilot, lambda: ways_near(drawn(app)), f"what stands in panel {panel}")
+            await until(pilot, lambda: ways_in(text := drawn(app)) or "[redacted]" in text, f"what stands in panel {panel}")
             views[f"panel {panel}"] = await drawn_at_rest(pilot, app)
         for title, keys in SCREENS.items() if part == "screens" else ():
             before = app.screen
