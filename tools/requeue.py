@@ -94,6 +94,27 @@ def requeue_ended_job(
     return waiting.added_to(_answer(before, spec, checkpoint, chosen))
 
 
+def refusal_of_requeue(
+    context: Context, job: Job, checkpoint: str, *, exclude: Sequence[str], not_all_of: Sequence[str]
+) -> str:
+    """Return why a job that still runs could not be queued again under its own id once it had ended; empty if it could.
+
+    Raises:
+        Unavailable: The scheduler or the storage did not answer.
+    """
+    if not isinstance(context.scheduler, Requeues):
+        return f"the {context.scheduler.name} scheduler cannot queue a job again under its own id"
+    missing = f"; {problem}" if (problem := repeat_problem(job)) else ""
+    if job.never_requeued:
+        return f"job {job.id} may not be queued again (--no-requeue){missing}"
+    try:
+        _must_be_startable(context, job, checkpoint)
+        spec = _spec(context, job, exclude, not_all_of)
+    except ToolError as error:
+        return f"{error}{missing}"
+    return too_few_nodes(spec, context.scheduler.nodes()) or ""
+
+
 def _by_hand(job: Job, chosen: Chosen | None, error: ToolError) -> str:
     """Return why a job comes back in neither way, what is missing first, and how its owner brings it back."""
     missing = repeat_problem(job)
@@ -153,11 +174,15 @@ def _must_be_possible(context: Context, job: Job, checkpoint: str) -> None:
     Raises:
         ToolError: One of these does not hold.
     """
+    if not job.state.ended and not job.requeued_held:
+        raise ToolError(f"job {job.id} is {job.state}: cancel it first, or leave it alone")
+    _must_be_startable(context, job, checkpoint)
+
+
+def _must_be_startable(context: Context, job: Job, checkpoint: str) -> None:
     must_be_ours_to_restart(context, job)
     if job.requeued_held:
         raise ToolError(HELD_UNKNOWN.format(job=job.id))
-    if not job.state.ended:
-        raise ToolError(f"job {job.id} is {job.state}: cancel it first, or leave it alone")
     must_be_alone_of_its_run(context, job)
     _must_load(context, job, checkpoint)
 

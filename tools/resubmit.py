@@ -97,7 +97,7 @@ def resubmit_job(
         not_all_of: Nodes of which one is at fault and nobody knows which: it must not run on all of them again.
     """
     skip = SkipWish(skip_from_step, skip_to_step, skip_around_step, skip_steps)
-    plan = _plan(context, job, checkpoint=checkpoint, exclude=exclude or (), skip=skip, not_all_of=not_all_of or ())
+    plan = plan_submission(context, job, checkpoint=checkpoint, exclude=exclude or (), skip=skip, not_all_of=not_all_of or ())
     folders = SaveFolders(plan.job, context.checkpoint_folders)
     listed = jobs_beside(context.scheduler, folders)
     claim = _first_of_call(context, listed)
@@ -343,7 +343,7 @@ def planned(
 ) -> RenderedChange:
     """Return the submission, and the moves of pending jobs that wait for the old job."""
     skip = SkipWish(skip_from_step, skip_to_step, skip_around_step, skip_steps)
-    plan = _plan(context, job, checkpoint=checkpoint, exclude=exclude or (), skip=skip, not_all_of=not_all_of or (), read=False)
+    plan = plan_submission(context, job, checkpoint=checkpoint, exclude=exclude or (), skip=skip, not_all_of=not_all_of or (), read=False)
     spec, scheduler = plan.spec, context.scheduler
     words = [f"{spec.name} ({spec.nodes} nodes) of {spec.user or plan.job.user} again"]
     words.append(f"from {plan.checkpoint.path} (step {plan.checkpoint.step})" if plan.checkpoint else "from the start")
@@ -354,7 +354,7 @@ def planned(
     return RenderedChange(submission_lines(scheduler, job, spec), " ".join(words))
 
 
-def _plan(
+def plan_submission(
     context: Context,
     job_id: str,
     *,
@@ -363,13 +363,21 @@ def _plan(
     skip: SkipWish,
     not_all_of: Sequence[str] = (),
     read: bool = True,
+    standing: bool = False,
 ) -> Plan:
+    """Return what a restart would submit; with `standing` of a job that still runs, as if it had ended.
+
+    Raises:
+        ToolError: It is refused, with the reason.
+        Unavailable: The scheduler or the storage did not answer.
+    """
     job = context.scheduler.job(job_id)
     must_be_decided_here(context, job)
-    if not job.state.ended:
+    if not job.state.ended and not standing:
         raise ToolError(f"job {job_id} is {job.state}: cancel it first, or leave it alone")
     must_be_ours_to_restart(context, job)
-    must_be_unwritten(context, job)
+    if not standing:
+        must_be_unwritten(context, job)
     if job.spec is None:
         raise ToolError(f"the scheduler does not keep the script of job {job_id}, so it cannot be submitted again; ask {job.user}")
     if problem := repeat_problem(job):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -25,7 +25,7 @@ from assistant.records import Call, CallStatus, Decision, Outcome, Risk, Verdict
 from assistant.redact import MASK, redact, redact_value
 from assistant.rendering import RenderedChange
 from assistant.store import Store
-from assistant.store.calls import STANDS, command_digest
+from assistant.store.calls import STANDS, PastCall, command_digest
 from assistant.tooling import PENDING_TAG, Context, Tool, find_tool, to_json
 
 __all__ = ["Gate"]
@@ -193,6 +193,38 @@ class Gate(CallRunner):
             return self.preview(tool_name, arguments, by=by, incident=incident).decision.verdict is Verdict.ASK
         except ToolError:
             return False
+
+    def forecast(
+        self, tool_name: str, arguments: Mapping[str, Any], *, by: str, incident: int, after: Sequence[str] = ()
+    ) -> Decision:
+        """Return what the policy would say now to a change; nothing runs, nothing is written, no command is made up.
+
+        Args:
+            tool_name: Which tool.
+            arguments: Those that name its job or node; others may be left out.
+            by: Who would ask.
+            incident: The incident that it would be made for.
+            after: Tools that would change the same things right before it: they count for the limits.
+
+        Raises:
+            ToolError: What it names does not exist.
+            Unavailable: The scheduler did not answer.
+        """
+        tool = self._find(tool_name)
+        reach = reach_of(arguments, self._context_for(incident, PENDING_TAG).scheduler)
+        request = request_of(tool, by, reach, None, self._cause_of(tool, incident))
+        made = [PastCall(0, self._find(name).kind, reach.counted(), self._now(), by) for name in after]
+        return self._decide(request, reach, 0, made=made)
+
+    def refusal_of(self, incident: int, step: str) -> str | None:
+        """Return by which rule of the policy the call of a step was refused, and why; None where no call of it was."""
+        call = next(iter(self._store.calls(incident, step=step)), None)
+        last = self._store.decisions(call.id)[-1:] if call is not None and call.status is CallStatus.DENIED else []
+        return f"{last[0].rule}: {last[0].why}" if last and last[0].by == "policy" else None
+
+    def is_begun(self, incident: int, step: str) -> bool:
+        """Return whether a step of an incident has a call."""
+        return bool(self._store.calls(incident, step=step))
 
     def was_passed(self, incident: int, step: str) -> bool:
         """Return whether a later change of an incident was made while the call of a step waited."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -18,6 +18,7 @@ from assistant.policy import Limits, Policy, PolicyInForce, Request, Situation, 
 from assistant.records import Call, CallStatus, Decision, Outcome, Risk, Verdict, tag_of
 from assistant.store import Store
 from assistant.store.breaker import why_open
+from assistant.store.calls import PastCall
 from assistant.tooling import Context, Tool, to_json
 from assistant.watch.outages import shared_by
 
@@ -212,7 +213,9 @@ class CallRunner:
         past = self._store.changes_since(now - timedelta(days=1))
         return hourly_hard_limit(kind, self.policy, Situation(now, past=past))
 
-    def _decide(self, request: Request, reach: Reach | None, own: int, *, before: datetime | None = None) -> Decision:
+    def _decide(
+        self, request: Request, reach: Reach | None, own: int, *, before: datetime | None = None, made: Sequence[PastCall] = ()
+    ) -> Decision:
         """Ask the policy that is in force now about a call.
 
         Args:
@@ -220,6 +223,7 @@ class CallRunner:
             reach: What the call names; None for a reading one.
             own: Id of the call, which does not count for its own limits.
             before: Changes that were allowed later do not count: they were decided with this call counted.
+            made: Changes that count as made right now, on top of those that were.
         """
         standing, now = self.in_force.look(), self._now()
         past = [change for change in self._store.changes_since(now - timedelta(days=1)) if change.call != own]
@@ -227,7 +231,7 @@ class CallRunner:
         situation = Situation(
             now,
             reach.fleet if reach else (),
-            past,
+            [*past, *made],
             stopped_by(standing.policy.kill_switch),
             why_open(self._store),
             reach.racks if reach else {},

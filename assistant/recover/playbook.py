@@ -15,12 +15,15 @@ from typing import Any, NamedTuple, Protocol
 from assistant.content.playbooks import Ending, Playbook, Step, Verify
 from assistant.errors import ChangesStopped, Denied, Parked, ToolError, Unavailable, UsageError
 from assistant.ports import Clock
-from assistant.records import Incident, IncidentState, Outcome
+from assistant.records import Decision, Incident, IncidentState, Outcome, Verdict
+from assistant.recover.identity import RESTARTS
 from assistant.recover.pace import Pace
 from assistant.recover.values import SKIPPED, filled, holds, look_up, text
 
 LOOK_S = 60.0
 """How long one look of a verify may wait inside its tool."""
+ENDS_JOB = ("cancel_job",)
+"""Tools that end a job which a later step is to start again."""
 STATES = {
     Ending.RECOVERED: IncidentState.RECOVERED,
     Ending.ESCALATED: IncidentState.ESCALATED,
@@ -52,6 +55,20 @@ class Gate(Protocol):
         """Return whether a later change of the incident was made while the call of a step waited."""
         ...
 
+    def forecast(
+        self, tool_name: str, arguments: Mapping[str, Any], *, by: str, incident: int, after: Sequence[str] = ()
+    ) -> Decision:
+        """Return what the policy would say now to a change that follows others."""
+        ...
+
+    def refusal_of(self, incident: int, step: str) -> str | None:
+        """Return why the policy refused the call of a step; None where it did not."""
+        ...
+
+    def is_begun(self, incident: int, step: str) -> bool:
+        """Return whether a step of an incident has a call."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -68,6 +85,8 @@ class Wanted:
     """Whether it is a look of a step, before the verifies."""
     await_answer: bool = True
     """Whether the playbook waits where the policy asks a person about it."""
+    restarts_by: str = ""
+    """Tool of the later step that starts the job again; empty where no later step does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +125,7 @@ def play(playbook: Playbook, values: Mapping[str, Any], *, look_s: float = LOOK_
                 looked = yield from _look(step, known, latest, look_s)
                 problem, known[step.name], latest = looked.problem, looked.value, looked.at
             else:
-                outcomes = yield from _take(step, known)
+                outcomes = yield from _take(step, known, _restart_behind(playbook, step))
                 problem = next((f"({step.use}) failed: {outcome.error}" for outcome in outcomes if not outcome.ok), "")
                 latest = max((outcome.at for outcome in outcomes), default=latest)
                 found = [outcome.value for outcome in outcomes if outcome.ok]
@@ -144,7 +163,13 @@ def _verified(
     return Ended(STATES[playbook.ends], note, known)
 
 
-def _take(step: Step, known: Mapping[str, Any]) -> Generator[Wanted, Outcome, list[Outcome]]:
+def _restart_behind(playbook: Playbook, step: Step) -> str:
+    """Return the tool of the first step behind one that starts a job again; empty where there is none."""
+    behind = playbook.step[playbook.step.index(step) + 1 :]
+    return next((later.use for later in behind if later.use in RESTARTS), "")
+
+
+def _take(step: Step, known: Mapping[str, Any], restarts_by: str) -> Generator[Wanted, Outcome, list[Outcome]]:
     """Make a step's call, or one for each of its items."""
     items = look_up(step.each[1:-1], known) if step.each else [None]
     outcomes: list[Outcome] = []
@@ -152,7 +177,9 @@ def _take(step: Step, known: Mapping[str, Any]) -> Generator[Wanted, Outcome, li
         here = {**known, "item": item}
         key = f"{step.name}[{item}]" if step.each else step.name
         why = text(step.why, here) or f"step {step.name} of the playbook"
-        outcome = yield Wanted(key, step.use, filled(step.with_, here), why, await_answer=step.await_answer)
+        outcome = yield Wanted(
+            key, step.use, filled(step.with_, here), why, await_answer=step.await_answer, restarts_by=restarts_by
+        )
         outcomes.append(outcome)
         if not outcome.ok and not step.optional:
             break
@@ -246,7 +273,7 @@ def run_playbook(
         wanted = next(running)
         while True:
             wanted = way(wanted)
-            outcome = _made(gate, incident.id, wanted, by, clock, unanswered)
+            outcome = _made(gate, incident, wanted, by, clock, unanswered)
             before, wanted = wanted, running.send(outcome)
             if not (before.looks and wanted.looks and before.tool == wanted.tool):
                 pace.other()
@@ -268,8 +295,11 @@ def run_playbook(
         running.close()
 
 
-def _made(gate: Gate, incident: int, wanted: Wanted, by: str, clock: Clock, unanswered: list[Parked]) -> Outcome:
+def _made(gate: Gate, incident: Incident, wanted: Wanted, by: str, clock: Clock, unanswered: list[Parked]) -> Outcome:
     """Make a call; one whose step does not await its answer counts as failed while a person is asked.
+
+    A job is not ended where the policy would not let it be started again by itself. A step that does not await its answer and is
+    refused counts as failed as well where the job may be started again without it.
 
     Args:
         gate: Makes it.
@@ -283,19 +313,49 @@ def _made(gate: Gate, incident: int, wanted: Wanted, by: str, clock: Clock, unan
         Parked: A person is asked, and nothing may be done before the answer. Of two questions only the first is put.
         Denied: It was refused. What a person refuses after the playbook went on behind it ends nothing.
     """
-    if unanswered and gate.would_ask(wanted.tool, wanted.arguments, by=by, incident=incident, step=wanted.key):
+    if unanswered and gate.would_ask(wanted.tool, wanted.arguments, by=by, incident=incident.id, step=wanted.key):
         raise unanswered[0]
+    if wanted.tool in ENDS_JOB and (problem := _restart_problem(gate, incident, wanted, by)):
+        raise Denied(problem)
+    refusal = gate.refusal_of(incident.id, wanted.key) if not wanted.await_answer else None
+    if refusal is not None and _may_restart(gate, incident, wanted, by):
+        return Outcome(0, False, None, refusal, clock.now())
     try:
-        return gate.call(wanted.tool, wanted.arguments, why=wanted.why, by=by, incident=incident, step=wanted.key)
+        return gate.call(wanted.tool, wanted.arguments, why=wanted.why, by=by, incident=incident.id, step=wanted.key)
     except Parked as parked:
         if wanted.await_answer:
             raise
         unanswered.append(parked)
         return Outcome(0, False, None, str(parked), clock.now())
     except Denied as error:
-        if wanted.await_answer or isinstance(error, ChangesStopped) or not gate.was_passed(incident, wanted.key):
+        if wanted.await_answer or isinstance(error, ChangesStopped):
+            raise
+        refused = gate.refusal_of(incident.id, wanted.key) is not None and _may_restart(gate, incident, wanted, by)
+        if not refused and not gate.was_passed(incident.id, wanted.key):
             raise
         return Outcome(0, False, None, str(error), clock.now())
+
+
+def _restart_problem(gate: Gate, incident: Incident, wanted: Wanted, by: str) -> str:
+    """Return why a job is not to be ended: the policy would end it now and not let it be started again by itself."""
+    if not wanted.restarts_by or incident.job is None or gate.is_begun(incident.id, wanted.key):
+        return ""
+    about = {"job": incident.job}
+    if gate.forecast(wanted.tool, about, by=by, incident=incident.id).verdict is not Verdict.ALLOW:
+        return ""  # whoever refuses or is asked says so
+    restart = gate.forecast(wanted.restarts_by, about, by=by, incident=incident.id, after=[wanted.tool])
+    if restart.verdict is Verdict.ALLOW:
+        return ""
+    word = "would be refused" if restart.verdict is Verdict.DENY else "would wait for a person"
+    return f"job {incident.job} was not ended, for its restart {word} now ({restart.rule}: {restart.why})"
+
+
+def _may_restart(gate: Gate, incident: Incident, wanted: Wanted, by: str) -> bool:
+    """Tell whether a later step may start the job again, by itself or with a yes."""
+    if not wanted.restarts_by or incident.job is None:
+        return False
+    decision = gate.forecast(wanted.restarts_by, {"job": incident.job}, by=by, incident=incident.id)
+    return decision.verdict is not Verdict.DENY
 
 
 def _key(wanted: Wanted | None) -> str:

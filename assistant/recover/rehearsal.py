@@ -22,7 +22,8 @@ from assistant.records import (
     Outcome,
     Risk,
 )
-from assistant.recover.playbook import STATES, Ended, play
+from assistant.recover.identity import RESTARTS
+from assistant.recover.playbook import ENDS_JOB, STATES, Ended, play
 from assistant.recover.situation import situation
 from assistant.tooling import Tool
 
@@ -74,11 +75,33 @@ def check_playbook(playbook: Playbook, tools: Mapping[str, Tool], reasons: Seque
     changing = [step.name for step in playbook.step if step.use in tools and tools[step.use].risk > Risk.READ]
     if changing and not playbook.verify:
         problems.append(f"{playbook.path}: verify: step {changing[-1]} changes something and nothing verifies it")
+    problems += _blind_ends(playbook)
     problems += [
         f"{playbook.path}: fixture {fixture.name!r}: reason {fixture.reason!r} is unknown"
         for fixture in playbook.fixture
         if fixture.reason not in reasons
     ]
+    return problems
+
+
+def _blind_ends(playbook: Playbook) -> list[str]:
+    """Return the steps that end a job before anything has asked whether it could be started again."""
+    restart = next((number for number, step in enumerate(playbook.step) if step.use in RESTARTS), None)
+    problems: list[str] = []
+    for number, step in enumerate(playbook.step):
+        if step.use not in ENDS_JOB or restart is None or number > restart:
+            continue
+        asked = [earlier.name for earlier in playbook.step[:number] if earlier.use == "restart_prospect" and not earlier.optional]
+        left = [
+            earlier
+            for earlier in playbook.step[:number]
+            if earlier.then is not None and earlier.unless in [f"{{{name}.restart_from}}" for name in asked]
+        ]
+        if not left:
+            problems.append(
+                f"{playbook.path}:{playbook.line(number)}: use: {step.use} ends a job before it is known that it could be started "
+                'again; before it belong a step of restart_prospect and one with unless = "{….restart_from}" and `then`'
+            )
     return problems
 
 

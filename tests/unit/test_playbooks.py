@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,6 +18,7 @@ from assistant.records import (
     Category,
     Citation,
     DecidedBy,
+    Decision,
     Diagnosis,
     EventKind,
     Incident,
@@ -27,6 +28,7 @@ from assistant.records import (
     JobState,
     NodeFinding,
     Outcome,
+    Verdict,
 )
 from assistant.recover.playbook import Ended, run_playbook
 from assistant.recover.rehearsal import check_playbook
@@ -58,6 +60,10 @@ def book(tmp_path: Path, body: str, head: str = HEAD) -> Playbook:
 FIXTURE = '[[fixture]]\nname = "f"\nreason = "hang"\nends = "recovered"\n'
 ON_CLUSTER = f"{FIXTURE}[fixture.cluster]\n"
 RUNS = "[[fixture.cluster.runs]]\n"
+ENDS = '[[step]]\nuse = "cancel_job"\nwith = { job = "7" }\n'
+AGAIN = '[[step]]\nuse = "resubmit_job"\nwith = { job = "7" }\n'
+ASKS = '[[step]]\nuse = "restart_prospect"\nwith = { job = "7" }\n'
+LEAVES = '[[step]]\nuse = "escalate"\nunless = "{restart_prospect.note}"\nwith = { why = "w" }\nthen = "escalated"\n'
 HAPPENS = "changes = []\nruns = [{}]\n[[fixture.cluster.happens]]\n"
 
 
@@ -129,6 +135,9 @@ def test_a_mistake_names_file_line_and_key(body: str, message: str, tmp_path: Pa
         (HEAD, '[[verify]]\nuse = "cancel_job"\nexpect = "x"\nwith = { job = "7" }', "only a reading tool can be looked at"),
         (HEAD, '[[verify]]\nuse = "tail_log"\nexpect = "x"\nwith = { job = "7" }', "tail_log has no timeout_s"),
         (HEAD, "", "fixture: there is none"),
+        (HEAD, f"{ENDS}{AGAIN}", "one.toml:3: use: cancel_job ends a job before it is known that it could be started again"),
+        (HEAD, f"{ENDS}{ASKS}{LEAVES}{AGAIN}", "one.toml:3: use: cancel_job ends a job before it is known"),
+        (HEAD, f"{ASKS}{ENDS}{AGAIN}", "one.toml:6: use: cancel_job ends a job before it is known"),
         (HEAD, '[[fixture]]\nname = "f"\nreason = "ecc"\ncalls = []\nends = "recovered"', "reason 'ecc' is unknown"),
     ],
 )
@@ -261,6 +270,8 @@ class ScriptedGate:
         self.made: list[str] = []
         self.arguments: dict[str, Mapping[str, Any]] = {}
         self.outcomes: dict[str, Outcome] = {}
+        self.verdicts: dict[str, Verdict] = {}
+        self.denied: set[str] = set()
 
     def call(
         self,
@@ -280,6 +291,7 @@ class ScriptedGate:
         if isinstance(answer, list):
             answer = answer.pop(0) if len(answer) > 1 else answer[0]
         if isinstance(answer, Exception) and not isinstance(answer, ToolError):
+            self.denied |= {step} if isinstance(answer, Denied) else set()
             raise answer
         self.made.append(step)
         self.arguments[step] = arguments
@@ -294,6 +306,17 @@ class ScriptedGate:
 
     def was_passed(self, incident: int, step: str) -> bool:
         return False
+
+    def forecast(
+        self, tool_name: str, arguments: Mapping[str, Any], *, by: str, incident: int, after: Sequence[str] = ()
+    ) -> Decision:
+        return Decision(self.verdicts.get(tool_name, Verdict.ALLOW), "kind.resubmit.hard.per_hour", "policy", self.clock.now(), "full")
+
+    def refusal_of(self, incident: int, step: str) -> str | None:
+        return str(self.answers[step.split("[")[0]]) if step in self.denied else None
+
+    def is_begun(self, incident: int, step: str) -> bool:
+        return step in self.outcomes
 
 
 STEPS = """
@@ -414,6 +437,69 @@ def test_the_time_of_a_verify_counts_from_the_restart_over_all_runs(tmp_path: Pa
     assert run(playbook, gate, "node02", look_s=0, patience_s=0).state is IncidentState.VERIFYING
     clock.sleep(301)
     assert run(playbook, gate, "node02", look_s=0, patience_s=0).state is IncidentState.ESCALATED
+
+
+STANDS = """
+[[step]]
+name = "stop"
+use = "cancel_job"
+with = { job = "{incident.job}" }
+[[step]]
+name = "isolate"
+use = "cordon_node"
+each = "{diagnosis.faulty_nodes}"
+with = { node = "{item}", reason = "incident {incident.id}" }
+optional = true
+await_answer = false
+[[step]]
+name = "again"
+use = "resubmit_job"
+with = { job = "{incident.job}", exclude = "{diagnosis.faulty_nodes}" }
+"""
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "made", "words"),
+    [
+        ({}, ["stop", "again"], ""),
+        ({"resubmit_job": Verdict.DENY}, [], "job 7 was not ended, for its restart would be refused now (kind.resubmit.hard.per_hour"),
+        ({"resubmit_job": Verdict.ASK}, [], "job 7 was not ended, for its restart would wait for a person now"),
+        ({"resubmit_job": Verdict.DENY, "cancel_job": Verdict.ASK}, ["stop", "again"], ""),  # whoever says yes sees what for
+        ({"resubmit_job": Verdict.DENY, "cancel_job": Verdict.DENY}, ["stop", "again"], ""),  # its own refusal says why
+    ],
+)
+def test_a_job_is_not_ended_that_the_policy_would_not_let_start_again(
+    verdicts: dict[str, Verdict], made: list[str], words: str, tmp_path: Path, clock: JumpingClock
+) -> None:
+    gate = ScriptedGate(clock, again={"job": "8"})
+    gate.verdicts = verdicts
+    ended = run(book(tmp_path, STANDS), gate)
+    assert gate.made == made
+    assert words in ended.note
+
+
+def test_a_job_that_was_ended_already_is_started_again_whatever_the_policy_says_of_the_end_by_now(
+    tmp_path: Path, clock: JumpingClock
+) -> None:
+    gate = ScriptedGate(clock, again=Unavailable("no answer"))
+    assert run(book(tmp_path, STANDS), gate).state is IncidentState.RECOVERING
+    gate.verdicts, gate.answers["again"] = {"resubmit_job": Verdict.ASK}, {"job": "8"}
+    assert run(book(tmp_path, STANDS), gate).state is IncidentState.RECOVERED
+
+
+@pytest.mark.parametrize(("restart", "made"), [(Verdict.ALLOW, True), (Verdict.ASK, True), (Verdict.DENY, False)])
+def test_a_drain_that_a_limit_refuses_keeps_no_restart_away_that_may_be_made(
+    restart: Verdict, *, made: bool, tmp_path: Path, clock: JumpingClock
+) -> None:
+    gate = ScriptedGate(clock, isolate=Denied("2 of 4 nodes would stay usable"), again={"job": "8"})
+    gate.outcomes["stop"] = Outcome(1, True, {}, "", NOW)
+    gate.verdicts = {"resubmit_job": restart}
+    for _ in range(2):
+        ended = run(book(tmp_path, STANDS), gate, "node02")
+    assert ended.state is (IncidentState.RECOVERED if made else IncidentState.ESCALATED), ended.note
+    assert gate.made == ["again"] * made
+    assert not made or gate.arguments["again"]["exclude"] == ["node02"]
+    assert made or "step isolate[node02] was refused: 2 of 4 nodes would stay usable" in ended.note
 
 
 @pytest.mark.parametrize(
