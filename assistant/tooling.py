@@ -35,7 +35,7 @@ from assistant.counting import Kept, Reading
 from assistant.errors import ToolError, UsageError
 from assistant.ports import Clock, Reply, Scheduler, Transport
 from assistant.probing import Circumstances, Finding
-from assistant.records import Call, Decision, Diagnosis, Evidence, Incident, Outcome, Risk, Sighting
+from assistant.records import Call, Decision, Diagnosis, Event, Evidence, Incident, Outcome, Risk, Sighting
 from assistant.rendering import RenderedChange
 
 __all__ = [
@@ -86,6 +86,10 @@ class History(Protocol):
 
     def diagnosis(self, incident: int, /) -> Diagnosis | None:
         """Return the newest diagnosis of an incident."""
+        ...
+
+    def events(self, incident: int, /) -> Sequence[Event]:
+        """Return the events of an incident, oldest first."""
         ...
 
     def evidence(self, incident: int, /) -> Sequence[Evidence]:

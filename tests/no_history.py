@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from assistant.errors import UsageError
-from assistant.records import Call, CallStatus, Decision, Diagnosis, Evidence, Incident, Outcome, Sighting, Verdict
+from assistant.records import Call, CallStatus, Decision, Diagnosis, Event, Evidence, Incident, Outcome, Sighting, Verdict
 from assistant.tooling import Question
 
 
@@ -31,6 +31,9 @@ class NoHistory:
 
     def diagnosis(self, incident: int, /) -> Diagnosis | None:
         return None
+
+    def events(self, incident: int, /) -> Sequence[Event]:
+        return ()
 
     def evidence(self, incident: int, /) -> Sequence[Evidence]:
         return ()

@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from assistant.errors import RestartPending, ToolError
+from assistant.errors import RestartPending, ToolError, Unavailable
 from assistant.records import CallStatus, EventKind, Incident, Job, JobState, run_of
 from assistant.recover import runs
 from assistant.recover.identity import HELD_UNKNOWN, is_claim, is_held_by, is_watchs, other_keeper, restart_of
 from assistant.recover.second_writer import save_after
 from assistant.tooling import Context
 from assistant.tools.checkpoints import search_of
-from assistant.untrusted import reading_as
+from assistant.untrusted import LOOK_S as CANCEL_LOOK_S
+from assistant.untrusted import reading_as, within
+from assistant.watch.moved import motion_since
 
 LOOK_S = 1.0
 HELD_AT_MOST_S = 120.0
@@ -96,6 +98,29 @@ def must_be_ours_to_restart(context: Context, job: Job) -> None:
     later = _submitted_since(context, job, job.ended or incident.opened)
     if later is not None:
         raise ToolError(f"the run of job {job.id} went on as job {later.id} since: from there it is another matter")
+
+
+def must_stand_still(context: Context, job: Job) -> None:
+    """Make sure that a job which is to be ended for standing still has made no step since; any other call passes.
+
+    Raises:
+        ToolError: It has.
+        Unavailable: Its logs cannot be read, so nobody can tell.
+    """
+    incident = _incident(context, job)
+    if incident is None or incident.kind is not EventKind.HANG or job.state.ended:
+        return
+    events = context.history.events(incident.id)
+    if not is_watchs(context) and any(event.kind is EventKind.REQUESTED for event in events):
+        return  # whoever asks for it by hand has looked
+    try:
+        with reading_as(job.account):
+            moved = within(CANCEL_LOOK_S, lambda: motion_since(job, events), f"the logs of job {job.id}")
+    except OSError as error:
+        raise Unavailable(f"whether job {job.id} still stands cannot be told: {error}") from error
+    if moved.goes_on or moved.steps_shown:
+        at = f", step {moved.step}" if moved.step is not None else ""
+        raise ToolError(f"job {job.id} has written steps since it was seen to stand still{at}: it is not ended")
 
 
 def must_be_alone_of_its_run(context: Context, job: Job, *, by_name: bool = False) -> None:

@@ -11,7 +11,7 @@ from assistant.records import Job, JobState, Risk, hold_comment, hold_mark
 from assistant.recover.identity import HELD_UNKNOWN, is_held_by
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
-from assistant.tools._meant import must_be_alone_of_its_run, must_be_meant, must_be_the_same_job, wait_until_alone
+from assistant.tools._meant import must_be_alone_of_its_run, must_be_meant, must_be_the_same_job, must_stand_still, wait_until_alone
 
 CLOCKS_APART = timedelta(seconds=60)
 TAKES_AT_MOST = timedelta(minutes=2)
@@ -79,6 +79,7 @@ def cancel_job(context: Context, job: str) -> dict[str, Any]:
     """
     before = context.scheduler.job(job)
     must_be_meant(context, before)
+    must_stand_still(context, before)
     if not before.state.ended:
         context.scheduler.cancel(job)
     return {"job": job, "state_before": before.state.value, "cancelled": not before.state.ended}
@@ -107,10 +108,11 @@ def cancel_stands(context: Context, job: str) -> dict[str, Any] | None:
     """Return the answer when the job has ended already.
 
     Raises:
-        ToolError: Its id belongs to another attempt now.
+        ToolError: Its id belongs to another attempt now, or it goes on by itself.
     """
     now = context.scheduler.job(job)
     must_be_meant(context, now)
+    must_stand_still(context, now)
     return {"job": job, "state_before": now.state.value, "cancelled": False} if now.state.ended else None
 
 

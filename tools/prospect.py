@@ -47,7 +47,7 @@ def restart_prospect(
     shown = context.scheduler.job(job)
     if shown.interactive:
         return _refused({}, interactive_note(shown))
-    choice = choose_checkpoint(context, job, which=which, step=step, margin=margin)
+    choice: dict[str, Any] = choose_checkpoint(context, job, which=which, step=step, margin=margin)
     if not choice["restart_from"]:
         return choice
     scheduler, away, apart = context.scheduler, exclude or [], not_all_of or []

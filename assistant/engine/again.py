@@ -11,8 +11,8 @@ from assistant.records import Diagnosis, Event, EventKind, Incident, IncidentSta
 from assistant.recover.budget import Budget, failing_step, fingerprint, made_progress, refuted
 from assistant.recover.lost_environment import repeat_problem
 from assistant.recover.playbook import Wanted
-from assistant.store import Store
-from assistant.watch.known import Known
+from assistant.store import WENT_ON, Store
+from assistant.watch.known import STANDING, Known
 
 __all__ = [
     "MOVED",
@@ -71,7 +71,12 @@ def known_incidents(store: Store) -> Known:
     """Return which attempts have an incident already, and of which hangs a proof is still awaited."""
     incidents = store.incidents(limit=100_000)
     asked = [one for one in incidents if one.kind is EventKind.HANG and one.state is IncidentState.ESCALATED and not one.playbook]
-    return Known.of(incidents, unproven=frozenset(one.id for one in asked if UNPROVEN in store.stages(one.id)))
+    closed = [one for one in incidents if one.kind in STANDING and one.state is IncidentState.CLOSED]
+    return Known.of(
+        incidents,
+        unproven=frozenset(one.id for one in asked if UNPROVEN in store.stages(one.id)),
+        went_on=frozenset(one.id for one in closed if WENT_ON in store.stages(one.id)),
+    )
 
 
 def proven_since(store: Store, incident: Incident, event: Event) -> Incident:

@@ -38,6 +38,7 @@ from assistant.engine.requeues import RequeueRecords
 from assistant.engine.senders import in_spite_of_its_end
 from assistant.engine.settled import as_proven, finished_training, settled_elsewhere
 from assistant.engine.surroundings import with_surroundings
+from assistant.engine.went_on import close_if_it_goes_on, close_what_went_on
 from assistant.engine.wrong_starts import stopped_here
 from assistant.errors import (
     Denied,
@@ -189,6 +190,7 @@ class Engine:
         if self._unopened and not seen:
             self._must_be_writable()
         self.requeues.look(self, self.watcher.jobs)
+        close_what_went_on(self)
         open_if_due(self.store, self.gate.policy)
         return list({incident.id: incident for incident in seen if incident.id not in before}.values())
 
@@ -357,7 +359,7 @@ class Engine:
             return False  # its members are worked on
         if incident.state is IncidentState.OPEN:
             return self._diagnosed(incident)
-        if not incident.state.ended and self._stopped(incident, by):
+        if not incident.state.ended and (self._stopped(incident, by) or close_if_it_goes_on(self, incident)):
             return False
         if incident.state is IncidentState.DIAGNOSED:
             return self._planned(incident, by)
@@ -381,8 +383,7 @@ class Engine:
             else:
                 self.store.set_state(incident.id, state, note=note)
             return True
-        note = held_by(self.store, incident)
-        if note:
+        if note := held_by(self.store, incident):
             self.store.mark_stage(incident.id, HELD)
             self._note_state(incident, incident.state, note)
         return bool(note)
@@ -450,15 +451,15 @@ class Engine:
         except Parked as parked:
             self._note_state(incident, IncidentState.WAITING, str(parked))
             return False
-        self._settle(incident, diagnosis, job, ended)
+        if ended.state is not IncidentState.ESCALATED or not close_if_it_goes_on(self, incident):
+            self._settle(incident, diagnosis, job, ended)
         return False
 
     def _settle(self, incident: Incident, diagnosis: Diagnosis, job: Job | None, ended: Ended) -> None:
         """Write down where a playbook stands or how it ended."""
-        cause = again.cause_key(diagnosis, job)
         if any(call.tool in RESTARTS and call.status == "done" for call in self.store.calls(incident.id)):
             self.store.mark_stage(incident.id, "restarted")
-            self.store.add_attempt(cause, incident=incident.id, step=failing_step(diagnosis))
+            self.store.add_attempt(again.cause_key(diagnosis, job), incident=incident.id, step=failing_step(diagnosis))
         if ended.state is IncidentState.RECOVERED:
             self.store.mark_stage(incident.id, "recovered")
             confirm_recovered(self, incident, diagnosis)

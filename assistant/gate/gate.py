@@ -220,7 +220,8 @@ class Gate(CallRunner):
         """Return by which rule of the policy the call of a step was refused, and why; None where no call of it was."""
         call = next(iter(self._store.calls(incident, step=step)), None)
         last = self._store.decisions(call.id)[-1:] if call is not None and call.status is CallStatus.DENIED else []
-        return f"{last[0].rule}: {last[0].why}" if last and last[0].by == "policy" else None
+        by_policy = bool(last) and last[0].by == "policy" and last[0].verdict is Verdict.DENY
+        return f"{last[0].rule}: {last[0].why}" if by_policy else None
 
     def is_begun(self, incident: int, step: str) -> bool:
         """Return whether a step of an incident has a call."""

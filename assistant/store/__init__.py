@@ -10,7 +10,7 @@ from assistant.store.audit import AuditHead, AuditRow
 from assistant.store.budgets import Attempt, BudgetRows
 from assistant.store.calls import PastCall
 from assistant.store.evaluations import EvaluationRows, EvaluationRun
-from assistant.store.incidents import IncidentRows
+from assistant.store.incidents import WENT_ON, IncidentRows
 from assistant.store.leaders import LeaderRows, Leadership
 from assistant.store.ledger import LedgerRows
 from assistant.store.memories import Memory, MemoryRows, Near
@@ -26,6 +26,7 @@ from assistant.store.verification import Broken
 from assistant.store.watches import PassingWatch, WatchRows
 
 __all__ = [
+    "WENT_ON",
     "Approval",
     "Attempt",
     "AuditHead",

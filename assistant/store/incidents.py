@@ -22,9 +22,11 @@ from assistant.store.rows import (
     time_text,
 )
 
-__all__ = ["Acknowledgement", "IncidentRows"]
+__all__ = ["WENT_ON", "Acknowledgement", "IncidentRows"]
 
 ACKNOWLEDGED = "acknowledged"
+WENT_ON = "went_on"
+"""Stage of an incident that was closed since its job went on by itself: if it stands still once more, that is another one."""
 
 _ENDED = tuple(str(state) for state in IncidentState if state.ended)
 _OPEN_SQL = f"state NOT IN ({', '.join(repr(state) for state in _ENDED)})"
@@ -116,6 +118,8 @@ class IncidentRows(AuditRows):
 
     def _is_old_news(self, ended: Incident, event: Event) -> bool:
         known = self.events(ended.id)
+        if WENT_ON in self.stages(ended.id):
+            return False
         if event.kind is EventKind.JOB_ENDED and ended.state is IncidentState.RECOVERED:
             return True
         return event.kind in {earlier.kind for earlier in known}

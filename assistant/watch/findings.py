@@ -8,6 +8,7 @@ from typing import Any
 
 from assistant.records import Event, EventKind, Job, JobState
 from assistant.watch.hang import Suspicion
+from assistant.watch.moved import READ_UP_TO
 from assistant.watch.pace import Slow
 from assistant.watch.queue import about
 from assistant.watch.saves import SaveLimits
@@ -49,6 +50,9 @@ def hang_of(view: View, suspicion: Suspicion, witness: Witness | None) -> Event:
         "limit_s": round(suspicion.limit_s, 1),
         "longest_s": dict(view.cadence.told()),
     }
+    detail |= {READ_UP_TO: view.read_up_to()}
+    if view.beat is not None and view.heart is not None:
+        detail |= {"heartbeat": str(view.heart), "beat_step": view.beat.step}
     detail |= {"proofs": list(proofs_of_hang(suspicion, witness)), "unseen": unseen(witness)}
     if witness is not None:
         detail |= {"vote": str(witness.vote), "witness": witness.text, "suspects": list(witness.suspects), **witness.facts}
@@ -85,6 +89,7 @@ def slowness_of(view: View, now: datetime, peers: Sequence[float], remarks: list
     detail = {
         **about(job),
         "ratio": round(slow.ratio, 2),
+        "usual_s": slow.usual_s,
         "against": slow.against,
         "since": slow.since.isoformat(),
         "lost_s": round(slow.lost_s),

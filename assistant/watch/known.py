@@ -13,6 +13,9 @@ Attempt = tuple[str, int]
 
 ADVICE = frozenset({EventKind.SLOW_JOB, EventKind.CHECKPOINTS_LATE})
 """About a job that goes on: it may still fail, and that is another matter."""
+STANDING = frozenset({EventKind.HANG, EventKind.SLOW_JOB})
+"""About a job that may go on by itself."""
+OVER = (IncidentState.CLOSED, IncidentState.RECOVERED)
 
 
 @dataclass(frozen=True)
@@ -25,14 +28,17 @@ class Known:
     unproven: Collection[int] = field(default=())
     """Incidents about hangs of which a person was asked since nothing proved them: a proof is news."""
 
+    went_on: Collection[int] = field(default=())
+    """Incidents that were closed since their job went on by itself: whatever happens to it later is news."""
+
     @classmethod
-    def of(cls, incidents: Iterable[Incident], *, unproven: Collection[int] = ()) -> Known:
+    def of(cls, incidents: Iterable[Incident], *, unproven: Collection[int] = (), went_on: Collection[int] = ()) -> Known:
         """Return what is known by incidents, in any order."""
         found: dict[Attempt, list[Incident]] = {}
         for incident in incidents:
             if incident.job is not None:
                 found.setdefault((incident.job, incident.attempt), []).append(incident)
-        return cls({attempt: tuple(those) for attempt, those in found.items()}, unproven=unproven)
+        return cls({attempt: tuple(those) for attempt, those in found.items()}, unproven=unproven, went_on=went_on)
 
     def awaits_proof(self, job: Job) -> bool:
         """Tell whether a person was asked about the hang of an attempt, so that only what proves it is news."""
@@ -49,7 +55,17 @@ class Known:
         attempt = (job.id, job.attempt)
         if attempt in self.closed_to_all:
             return True
-        return any(_covers(incident, job, kind) for incident in self.by_attempt.get(attempt, ()))
+        of_attempt = self.by_attempt.get(attempt, ())
+        return any(_covers(incident, job, kind) for incident in of_attempt if incident.id not in self.went_on)
+
+    def has_gone_on(self, job: Job) -> int:
+        """Return how many incidents of an attempt were closed since it went on by itself."""
+        return sum(incident.id in self.went_on for incident in self.by_attempt.get((job.id, job.attempt), ()))
+
+    def may_go_on(self, job: Job) -> bool:
+        """Tell whether an incident about an attempt stands that is closed once the job goes on by itself."""
+        of_attempt = self.by_attempt.get((job.id, job.attempt), ())
+        return any(one.kind in STANDING and one.state not in OVER and _covers(one, job, EventKind.HANG) for one in of_attempt)
 
 
 def _covers(incident: Incident, job: Job, kind: EventKind) -> bool:

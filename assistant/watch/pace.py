@@ -112,6 +112,17 @@ class PaceTrack:
             return None
         return median(sorted(self._blocks)[:REFERENCE_BLOCKS])
 
+    def is_usual_again(self, usual_s: float, *, since: datetime) -> bool:
+        """Tell whether its last blocks since a time were all as fast as usual.
+
+        Args:
+            usual_s: Seconds of a step that are usual, from `Slow`.
+            since: Blocks that ended before do not count; as many are needed as make a job slow.
+        """
+        ends, blocks = self._ends[-self._limits.blocks :], self._blocks[-self._limits.blocks :]
+        enough = len(blocks) >= self._limits.blocks and all(end > since.timestamp() for end in ends)
+        return enough and all(seconds <= self._limits.ratio * usual_s for seconds in blocks)
+
     def slow(self, now: datetime, peers_s: Sequence[float] = ()) -> Slow | None:
         """Return what it lost when it is slow now, None otherwise.
 

@@ -183,6 +183,11 @@ class View:
         """Return how far the log was read; None while it was not."""
         return (self._follower.path, self._follower.position) if self._follower is not None else None
 
+    def read_up_to(self) -> dict[str, int]:
+        """Return how many bytes of each log were read, by path."""
+        followers = [self._follower, self.metrics, *(source.follower for source in self._beside.values())]
+        return {str(follower.path): follower.position.offset for follower in followers if follower is not None}
+
     def _read_log(self, now: datetime) -> None:
         follower = self._opened()
         status = _status(follower.path) if self.job.log is not None or self.job.error_log is not None else None

@@ -105,6 +105,7 @@ class Watcher:
         self._views: dict[Attempt, View] = {}
         self._raised: dict[Attempt, set[EventKind]] = {}
         self._proven: set[Attempt] = set()
+        self._gone_on: dict[Attempt, int] = {}
         self._nodes, self._nodes_at = NodeTrack(), since - NODES_EVERY
         self._nodes_unseen: list[Trouble] = []
         self._runs = _Runs()
@@ -216,6 +217,7 @@ class Watcher:
             if (usual := view.pace.usual_s) is not None:
                 self._runs.keep(_task(view.job), usual)
         self._tries = {attempt: tries for attempt, tries in self._tries.items() if attempt in running or attempt[0] in unsure}
+        self._gone_on = {attempt: count for attempt, count in self._gone_on.items() if attempt in running or attempt[0] in unsure}
         self._proven = {attempt for attempt in self._proven if attempt in running or attempt[0] in unsure}
         self._raised = {attempt: kinds for attempt, kinds in self._raised.items() if attempt in running or attempt[0] in unsure}
 
@@ -223,7 +225,8 @@ class Watcher:
         folders = Counter(job.work_dir for job in running.values())
         due: list[Readable] = []
         for attempt, job in running.items():
-            if attempt in known.closed_to_all or (known.covers(job, EventKind.HANG) and not known.awaits_proof(job)):
+            told = known.covers(job, EventKind.HANG) and not known.awaits_proof(job) and not known.may_go_on(job)
+            if attempt in known.closed_to_all or told:
                 continue
             view = self._views.get(attempt)
             if view is None or view.job.submitted != job.submitted or view.job.log != job.log:
@@ -267,6 +270,9 @@ class Watcher:
         self, view: View, known: Known, now: datetime, by_task: dict[Task, list[tuple[View, float]]], remarks: list[Remark]
     ) -> Iterator[Event]:
         job = view.job
+        if known.has_gone_on(job) != self._gone_on.get((job.id, job.attempt), 0):
+            self._gone_on[job.id, job.attempt] = known.has_gone_on(job)
+            self._raised.pop((job.id, job.attempt), None)
         raised = self._raised.setdefault((job.id, job.attempt), set())
         if known.awaits_proof(job):
             proof = self._still(view, now, remarks, again_s=self._limits.hang.told_s)
@@ -274,6 +280,8 @@ class Watcher:
                 yield proof
                 self._proven.add((job.id, job.attempt))
             return
+        if known.covers(job, EventKind.HANG):
+            return  # it is read on only to see whether it moves again
         found = [self._still(view, now, remarks), spike_of(view, now)]
         if found == [None, None]:
             task = _task(job)

@@ -1,0 +1,97 @@
+"""Tell whether a job that was seen to stand still has moved since: by what it wrote behind the place up to which it was read then.
+
+Only what was written since counts, so that the answer is the same after a restart of the watch and right before a change is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assistant.errors import MalformedContent
+from assistant.logs.lines import Line, clean
+from assistant.logs.metrics import metric_points
+from assistant.records import Event, EventKind, Job
+from assistant.untrusted import read_end_from, status_of, whole_number
+from assistant.watch.heartbeat import last_beat
+
+__all__ = ["READ_UP_TO", "Motion", "motion_since"]
+
+READ_UP_TO = "read_up_to"
+"""Key of an event's detail: bytes of each log that had been read when it was raised, by path."""
+MOST_BYTES = 4 << 20
+"""Of one log, from its end: newer lines tell more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Motion:
+    """What a job did since it was seen to stand still."""
+
+    goes_on: bool = False
+    """Whether it makes steps again."""
+    step: int | None = None
+    """The newest step beyond the one at which it stood; None where none is known by its number."""
+    steps_shown: bool = False
+    """Whether it wrote lines with steps since, be it of steps that it had made before."""
+
+
+def motion_since(job: Job, events: Sequence[Event]) -> Motion:
+    """Return what a job has done since the last event of a hang; nothing where that cannot be told.
+
+    A step that it had shown before counts as nothing: another rank may have written it late.
+
+    Args:
+        job: As the scheduler shows it.
+        events: Of the incident, oldest first.
+
+    Raises:
+        OSError: A log cannot be read now.
+        Unavailable: Its storage does not answer.
+    """
+    hang = next((event for event in reversed(events) if event.kind is EventKind.HANG and event.attempt == job.attempt), None)
+    if hang is None:
+        return Motion()
+    stood_at = _number(hang.detail.get("step"))
+    marks: Any = hang.detail.get(READ_UP_TO)
+    found = _beaten(job, hang.detail, stood_at)
+    for path, begin in marks.items() if isinstance(marks, Mapping) else ():
+        found = _joined(found, _written(Path(str(path)), _number(begin), stood_at))
+    return found
+
+
+def _joined(first: Motion, other: Motion) -> Motion:
+    steps = [one.step for one in (first, other) if one.step is not None]
+    return Motion(first.goes_on or other.goes_on, max(steps, default=None), first.steps_shown or other.steps_shown)
+
+
+def _written(path: Path, begin: int | None, stood_at: int | None) -> Motion:
+    """Return what was written to a log behind a place; nothing where it is shorter now, so that it is another file."""
+    try:
+        size = status_of(path).st_size
+    except (FileNotFoundError, NotADirectoryError):
+        return Motion()
+    if begin is None or size <= begin:
+        return Motion()
+    texts = [clean(one) for one in read_end_from(path, begin, MOST_BYTES).raw.split(b"\n")[:-1]]
+    points = metric_points(Line(number, text) for number, text in enumerate(texts, 1))
+    newer = [point.step for point in points if not point.counted and (stood_at is None or point.step > stood_at)]
+    counted = stood_at is None and any(point.counted for point in points)
+    return Motion(bool(newer) or counted, max(newer, default=None), bool(points))
+
+
+def _beaten(job: Job, detail: Mapping[str, Any], stood_at: int | None) -> Motion:
+    """Return whether the heartbeat has gone on; nothing where there is none."""
+    stood, path = _number(detail.get("beat_step")), detail.get("heartbeat")
+    beat = last_beat(Path(str(path)), job) if path and stood is not None else None
+    if beat is None or stood is None or beat.step <= max(stood, stood_at or 0):
+        return Motion()
+    return Motion(goes_on=True, step=beat.step, steps_shown=True)
+
+
+def _number(value: object) -> int | None:
+    try:
+        return whole_number(value)
+    except (MalformedContent, TypeError, ValueError):
+        return None

@@ -1,0 +1,120 @@
+"""A job that stood still or was slow and goes on by itself: its incident ends, what was asked is withdrawn, nothing is done."""
+
+from __future__ import annotations
+
+import shlex
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from assistant.policy import Mode
+from assistant.ports import Reply
+from assistant.records import EventKind, IncidentState, JobState, Verdict
+from assistant.schedulers.simulated_run import Run
+from tests.scenarios.scene import Scene
+from tests.scenarios.test_watch_on_cluster import COMMAND, stacks
+
+LINE = " [{at:%Y-%m-%d %H:%M:%S}] iteration {step:8d}/    1000 | consumed samples: 1 | lm loss: 1.5E+00 | grad norm: 0.151 |"
+
+
+def standing(tmp_path: Path, mode: Mode, *, proven: bool = True) -> tuple[Scene, str]:
+    """Return a cluster with a job that stands still at step 60, and the watch as it has told of it."""
+    scene = Scene(tmp_path, mode=mode, run=Run(steps=1000, hangs_at=60))
+    job = scene.cluster.submit(scene.spec)
+    if proven:
+        stacks(scene, job, moves=False)
+    else:
+        scene.cluster.answers[shlex.join(COMMAND)] = lambda node: Reply(node, True, 127, "", "")
+    passes(scene, 900 if not proven else 300)
+    return scene, job
+
+
+def passes(scene: Scene, seconds: float) -> None:
+    for _ in range(round(seconds / 20)):
+        scene.clock.sleep(20)
+        scene.engine.tick(owner="watch")
+
+
+def writes(scene: Scene, job: str, *texts: str) -> None:
+    log = scene.cluster.job(job).log
+    assert log is not None
+    with log.open("a", encoding="utf-8") as file:
+        file.writelines(f"{text}\n" for text in texts)
+
+
+def step(number: int, at: datetime) -> str:
+    return LINE.format(step=number, at=at)
+
+
+def test_what_was_asked_about_a_hung_job_is_withdrawn_once_it_goes_on(tmp_path: Path) -> None:
+    scene, job = standing(tmp_path, Mode.PROPOSE)
+    (asked,) = scene.engine.store.approvals()
+    assert scene.engine.store.call(asked.call).tool == "cancel_job"
+    writes(scene, job, step(61, scene.clock.now()))
+    passes(scene, 20)
+    (incident,) = scene.engine.store.incidents()
+    assert incident.state is IncidentState.CLOSED
+    assert incident.note.startswith("went on by itself: it is at step 61, and had stood at step 60 since 02:01 UTC")
+    assert scene.engine.store.approvals() == []
+    assert scene.cluster.changes == ["submit 1"]
+
+
+def test_an_unproven_hang_that_a_person_was_asked_about_is_closed_and_the_next_one_is_told_anew(tmp_path: Path) -> None:
+    scene, job = standing(tmp_path, Mode.ACT, proven=False)
+    (incident,) = scene.engine.store.incidents()
+    assert incident.state is IncidentState.ESCALATED
+    for number in range(61, 70):
+        writes(scene, job, step(number, scene.clock.now()))
+        passes(scene, 20)
+    (incident,) = scene.engine.store.incidents()
+    assert incident.state is IncidentState.CLOSED
+    passes(scene, 6000)
+    second, first = scene.engine.store.incidents()
+    assert (second.kind, second.state, first.id) == (EventKind.HANG, IncidentState.ESCALATED, incident.id)
+    assert scene.engine.store.events(second.id)[0].detail["step"] == 69
+
+
+def test_a_yes_that_comes_when_the_job_goes_on_already_ends_nothing(tmp_path: Path) -> None:
+    scene, job = standing(tmp_path, Mode.PROPOSE)
+    (asked,) = scene.engine.store.approvals()
+    scene.engine.store.answer(asked.id, Verdict.ALLOW, "ada")
+    writes(scene, job, step(61, scene.clock.now()))
+    outcome = scene.engine.gate.go_on(asked.call)  # before any pass of the watch
+    assert not outcome.ok
+    assert "has written steps since it was seen to stand still, step 61: it is not ended" in outcome.error
+    passes(scene, 40)
+    assert scene.cluster.job(job).state is JobState.RUNNING
+    assert scene.engine.store.incidents()[0].state is IncidentState.CLOSED
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["[rank1]:[W] ProcessGroupNCCL: waited 600 s for ALLREDUCE SeqNum=61"],
+        [LINE.format(step=60, at=datetime(2026, 1, 5, 2, 1))],  # another rank writes it late
+        [LINE.format(step=60, at=datetime(2026, 1, 5, 2, 1)).removesuffix("|")[:40]],
+        ["last progress: iteration 60 of 1000, loss 1.5"],
+        ["GPU 3 memory 61/80 GiB, 61% used"],
+        ["heartbeat of the launcher: alive, 3 workers"],
+        ["saving checkpoint at iteration 60 to /ckpt"],
+        ["eval loss 1.2 at step 65"],
+    ],
+)
+def test_what_a_standing_job_prints_beside_its_steps_closes_nothing(texts: list[str], tmp_path: Path) -> None:
+    scene, job = standing(tmp_path, Mode.PROPOSE)
+    writes(scene, job, *texts)
+    passes(scene, 60)
+    assert scene.engine.store.incidents()[0].state is not IncidentState.CLOSED
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_job_that_was_ended_for_a_hang_is_never_said_to_go_on(tmp_path: Path, *, restarted: bool) -> None:
+    scene, job = standing(tmp_path, Mode.ACT)
+    assert f"cancel {job}" in scene.cluster.changes
+    if restarted:
+        scene.started()
+    writes(scene, job, step(61, scene.clock.now()))
+    passes(scene, 60)
+    incident = scene.engine.store.incidents()[-1]
+    assert incident.state is not IncidentState.CLOSED
