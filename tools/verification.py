@@ -15,8 +15,8 @@ from assistant.errors import ToolError, Unavailable, UnreadableFile
 from assistant.records import IncidentState, Job, MetricPoint, Risk
 from assistant.recover.checkpoints.place import checkpoint_place
 from assistant.recover.checkpoints.search import SaveState
-from assistant.recover.job_program import programs_of
-from assistant.recover.joblog import log_lines, log_points, marks_before
+from assistant.recover.counted import Comparison, compared_by_count
+from assistant.recover.joblog import log_lines, log_points, marks_before, whole_lines
 from assistant.recover.lost_environment import repeat_problem
 from assistant.recover.restart import live_double
 from assistant.recover.stages import behind_training
@@ -53,9 +53,11 @@ def job_progress(context: Context, job: str, restart_step: int = 0, past_step: i
     def look() -> Seen:
         shown = context.scheduler.job(job)
         end = training_end(line.text for line in log_lines(shown)) if shown.state.ended else None
-        return progress_seen(
-            shown, max(restart_step, past_step), own_points(context, shown), finished=end.line if end is not None else ""
-        )
+        finished = end.line if end is not None else ""
+        points = own_points(context, shown)
+        if not points and (count := _by_count(context, shown, _failed_job(context), resumed=restart_step > 0)) is not None:
+            return progress_seen(shown, count.began, count.after, finished=finished)
+        return progress_seen(shown, max(restart_step, past_step), points, finished=finished)
 
     return {**_until(context, look, timeout_s), "job": job}
 
@@ -63,6 +65,24 @@ def job_progress(context: Context, job: str, restart_step: int = 0, past_step: i
 def own_points(context: Context, job: Job) -> list[MetricPoint]:
     """Return the metrics that a restarted job itself logged: none of the attempt before it, whose file may have the same name."""
     return log_points(job, marks=marks_before(context.history, job), sure=True)
+
+
+def _failed_job(context: Context) -> str:
+    """Return the job that the call's incident is about; empty for none."""
+    incidents = [one for one in context.history.incidents(limit=MOST_WAITING) if one.id == context.incident]
+    return incidents[0].job or "" if incidents else ""
+
+
+def _by_count(context: Context, shown: Job, before_job: str, *, resumed: bool) -> Comparison | None:
+    """Return epochs, samples or tokens that a restarted job and the one before count alike; None where one numbers its steps."""
+    if not before_job or before_job == shown.id:
+        return None
+    try:
+        before = context.scheduler.job(before_job)
+    except ToolError:
+        return None
+    lines = whole_lines(shown, marks_before(context.history, shown))
+    return compared_by_count(log_lines(before), lines, resumed=resumed) if lines is not None and not log_points(before) else None
 
 
 @tool(risk=Risk.READ)
@@ -115,7 +135,12 @@ def loss_continues(context: Context, job: str, before_job: str, restart_step: in
 
     def look() -> Seen:
         shown = context.scheduler.job(job)
-        seen = loss_seen(before, own_points(context, shown), restart_step=restart_step, ended=shown.state.ended)
+        own = own_points(context, shown)
+        count = _by_count(context, shown, before_job, resumed=restart_step > 0) if not own and not before else None
+        if count is not None:
+            seen = loss_seen(count.before, count.after, restart_step=count.began, ended=shown.state.ended)
+        else:
+            seen = loss_seen(before, own, restart_step=restart_step, ended=shown.state.ended)
         if shown.state.failed:
             return Seen(Look.FAILED, f"job {job} {shown.state} under verification; {seen.note}", seen.step)
         if seen.status is Look.UNKNOWN and (end := training_end(line.text for line in log_lines(shown))) is not None:

@@ -32,6 +32,7 @@ from assistant.records import (
     tags_in,
 )
 from assistant.recover.checkpoints.layout import step_in_name
+from assistant.recover.counted import Comparison, compared_by_count
 from assistant.recover.gpus import gpus_of
 from assistant.recover.identity import LEFT_BEHIND, RESTARTS, other_store, restart_of
 from assistant.recover.joblog import log_lines, log_points, marks_before, whole_lines
@@ -199,9 +200,13 @@ def _verdict(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted
             before = []  # forgotten: its diagnosis has the step
     reached = diagnosis.step if diagnosis.step is not None else max((point.step for point in before), default=None)
     first_step = restarted.step
-    if not points and not before and (counted := _counted(engine, incident, job, whole_lines(job, marks))) is not None:
-        points, reached = counted
-        first_step = 0  # the step of the checkpoint may count something else
+    if not points and not before:
+        lines = whole_lines(job, marks)
+        if (count := _by_count(engine, incident, restarted, lines)) is not None:
+            points, before, first_step, reached = list(count.after), list(count.before), count.began, count.reached
+        elif (counted := _counted(engine, incident, job, lines)) is not None:
+            points, reached = counted
+            first_step = 0  # the step of the checkpoint may count something else
     if diagnosis.spike_step is not None:
         before = [point for point in before if point.step < diagnosis.spike_step]
     end = training_end(line.text for line in log_lines(job)) if job.state.ended else None
@@ -241,6 +246,17 @@ def _beside(engine: Engine, incident: Incident, restarted: _Restarted, job: Job)
         failed = None
     with reading_as(job.account):
         return save_beside(job, folder, before=failed, now=now)
+
+
+def _by_count(engine: Engine, incident: Incident, restarted: _Restarted, lines: Lines | None) -> Comparison | None:
+    """Return epochs, samples or tokens that a job and the failed one count alike, where neither numbers a step."""
+    if lines is None or incident.job is None or incident.job == restarted.job:
+        return None
+    try:
+        failed = engine.scheduler.job(incident.job)
+    except ToolError:
+        return None
+    return compared_by_count(log_lines(failed), lines, resumed=restarted.step > 0)
 
 
 def _counted(engine: Engine, incident: Incident, job: Job, lines: Lines | None) -> tuple[list[MetricPoint], int] | None:

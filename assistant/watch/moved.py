@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from assistant.errors import MalformedContent
+from assistant.logs.epochs import counts_of
 from assistant.logs.lines import Line, clean
 from assistant.logs.metrics import metric_points
 from assistant.records import Event, EventKind, Job
@@ -74,8 +75,10 @@ def _written(path: Path, begin: int | None, stood_at: int | None) -> Motion:
         return Motion()
     if begin is None or size <= begin:
         return Motion()
-    texts = [clean(one) for one in read_end_from(path, begin, MOST_BYTES).raw.split(b"\n")[:-1]]
-    points = metric_points(Line(number, text) for number, text in enumerate(texts, 1))
+    lines = [Line(number, clean(one)) for number, one in enumerate(read_end_from(path, begin, MOST_BYTES).raw.split(b"\n")[:-1], 1)]
+    points = metric_points(lines)
+    if not points and stood_at is None and counts_of(lines) is not None:
+        return Motion(goes_on=True, steps_shown=True)
     newer = [point.step for point in points if not point.counted and (stood_at is None or point.step > stood_at)]
     counted = stood_at is None and any(point.counted for point in points)
     return Motion(bool(newer) or counted, max(newer, default=None), bool(points))
