@@ -1,7 +1,7 @@
 r"""Lines of a log as people see them, and a store of those that are worth keeping.
 
 A line ends with `\n`; numbers are 1-based. Text is UTF-8 with what is broken replaced, without ANSI codes and control characters;
-of a progress bar that redraws itself with `\r` the last state is left, and whatever else was printed in between.
+of each progress bar that redraws itself with `\r` the last state is left, and whatever else was printed in between.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,2000}(?:\x07|\x1
 """Escape sequences of terminals: colours, cursor moves, titles."""
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028-\u202e\u2066-\u2069\ufeff]")
-_WORDS = re.compile("[A-Za-z_]{2,}")
+_WORDS = re.compile(r"[A-Za-z_]{2,}|/\d{1,15}(?= \[)")
+"""Words of a state, and the total of a bar: several programs may draw into one line, and each bar has its own."""
 
 
 class Line(NamedTuple):

@@ -108,6 +108,11 @@ _BAR = re.compile(
     r"\b\d{1,3}%\|[^|]{0,400}\|\s{0,8}(?P<at>\d{1,15})/(?P<of>\d{1,15}) \["
 )
 _BAR_LOSS = _after(r"[ ,\[](?:train_|step_|reduced_train_)?[lL]oss(?:_step)?=")
+_BAR_END = re.compile(r"[^][]{0,400}\]")
+"""What a bar says of itself; behind it stands what somebody else has written into the same line."""
+_OTHER_LOOP = re.compile(r"alid|[Ee]val|[Tt]est|[Pp]redict|[Ii]nfer")
+_DRAWN_BACK = 2
+"""A bar that stands at less than one part in so many of where it stood has begun again: an evaluation's, an epoch's."""
 _BLOCK_STEP = re.compile(r"\[(?:batch|step)=(\d{1,15})/")
 _BLOCK_LOSS = _after(r"(?:Train (?:metrics/)?loss/train/total:|train/CrossEntropyLoss=|train/CE loss=|Train LossBreakdown/total:)")
 _BLOCK_NORM = _after(r"(?:l2_norm/grad/global:|optim/total[_ ]grad[_ ]norm=)")
@@ -134,6 +139,46 @@ def metric_points(lines: Iterable[Line]) -> list[MetricPoint]:
     return reader.points
 
 
+class _Bars:
+    """The bars without a name that a log shows, by how much each has before it: which of them is the training loop's?
+
+    Ranks, an evaluation and other programs draw into one log in any order. The training loop's goes on from one loss to the next and
+    never begins again; where several do, none is believed.
+    """
+
+    def __init__(self) -> None:
+        self._at: dict[int, int] = {}
+        self._read_at: dict[int, int] = {}
+        self._began_again: set[int] = set()
+        self._believed = 0
+
+    def draw(self, at: int, of: int) -> None:
+        """Note where a bar stands; ranks that draw the same one may be a little behind."""
+        before = self._at.get(of, 0)
+        if at * _DRAWN_BACK < before:
+            self._began_again.add(of)
+        self._at[of] = at if at * _DRAWN_BACK < before else max(at, before)
+
+    @property
+    def drawn(self) -> bool:
+        """Whether any was drawn."""
+        return bool(self._at)
+
+    def leads(self, of: int) -> bool:
+        """Tell whether a bar is the training loop's as far as is known: the one that losses went by, or the only one so far."""
+        return of == self._believed if self._believed else {*self._at} - self._began_again == {of}
+
+    def step(self) -> int | None:
+        """Return where the training loop's bar stands at a loss; None where none has moved since the last one, or several have."""
+        moved = {of: at for of, at in self._at.items() if at > self._read_at.get(of, -1)}
+        self._read_at = dict(self._at)
+        left = {of: at for of, at in moved.items() if of not in self._began_again and (at < of or of == self._believed)} or moved
+        if len(left) > 1:
+            return None
+        self._believed = next(iter(left), self._believed)
+        return left.get(self._believed)
+
+
 class MetricReader:
     """Reads on as a log grows: what must be remembered from line to line is remembered from look to look."""
 
@@ -141,7 +186,7 @@ class MetricReader:
         """Begin with a log of which nothing has been read."""
         self.points: list[MetricPoint] = []
         """All points since the beginning, or since the last call of `news`, with the last one before it."""
-        self._bar: tuple[int, int] = (0, 0)
+        self._bars = _Bars()
         self._block: int | None = None
         self._leader: int | None = None
         self._table = TableReader()
@@ -177,8 +222,11 @@ class MetricReader:
     def take(self, line: Line) -> None:
         """Read one line; what it says is added to `points`."""
         text = line.text
-        if "%|" in text and self._take_bar(line):
-            return
+        if "%|" in text:
+            if self._take_bar(line):
+                return
+            text = _beside_bars(text)
+            line = Line(line.number, text)
         if self._run.take(text):
             self.settle()
             self._run, self._run_begin = self._run.next_run(), len(self.points) if self._run_begin >= 0 else -1
@@ -232,15 +280,20 @@ class MetricReader:
         bars = list(_BAR.finditer(line.text))
         if not bars:
             return False
+        for bar in bars:
+            at, of = int(bar["at"]), int(bar["of"])
+            named = bool(bar[1].rpartition("]")[2].strip(" :"))  # behind "]" where an earlier state of it stands before
+            if named:
+                continue
+            self._bars.draw(at, of)
+            if self._bars.leads(of):
+                self._run.bar = (len(self._run.epochs), at)
+                self._number_again(at)
         bar = bars[-1]
         at, of = int(bar["at"]), int(bar["of"])
-        named = bool(bar[1].rpartition("]")[2].strip(" :"))  # behind "]" where an earlier state of it stands before
-        if not named and of >= self._bar[1]:  # a shorter bar is that of an evaluation
-            self._bar = (at, of)
-            self._run.bar = (len(self._run.epochs), at)
-            self._number_again(at)
-        loss = _BAR_LOSS.search(line.text, bar.end()) if "{'" not in line.text else None
-        if loss is None or "alid" in bar[1]:
+        own = _BAR_END.match(line.text, bar.end())
+        loss = _BAR_LOSS.search(line.text[: own.end()], bar.end()) if own is not None and "{'" not in line.text else None
+        if loss is None or _OTHER_LOOP.search(bar[1]):
             return False
         step = re.search(r"global_step=(\d{1,15})", line.text)
         epoch = bar["epoch"] or next(reversed(re.findall(r"\bEpoch (\d{1,9})", bar[1])), "0")  # behind an earlier state of it
@@ -266,13 +319,14 @@ class MetricReader:
             return True  # the average over a training that is over
         if step is None:
             last = self.points[-1].step if self.points else 0
-            moved = self._bar[0] > last
-            step = self._bar[0] if moved else last + 1
+            at = self._bars.step()
+            moved = at is not None and at > last
+            step = at if at is not None and moved else last + 1
             self.anchored += moved
-            self.counted_on += not moved and self._bar != (0, 0)
-            self._counted += self._bar == (0, 0)
+            self.counted_on += not moved and self._bars.drawn
+            self._counted += not self._bars.drawn
             self._run.epochs.append(_number(values, ("epoch",)))
-            if self._bar != (0, 0):  # bar and lines stand in one log, and the count before the bar may rest on it
+            if self._bars.drawn and moved:  # bar and lines stand in one log, and the count before the bar may rest on it
                 self.points[: self._led] = [replace(point, counted=False) for point in self.points[: self._led]]
                 self._led = 0
             self._add(line, int(step), loss, _number(values, _NORM_KEYS), counted=not moved)
@@ -315,6 +369,18 @@ class MetricReader:
                 counted,
             )
         )
+
+
+def _beside_bars(text: str) -> str:
+    """Return a line without the bars in it: what others have written before or behind them."""
+    kept, end = [], 0
+    for bar in _BAR.finditer(text):
+        own = _BAR_END.match(text, bar.end())
+        percent = text.rfind("%|", 0, bar.end())
+        start = len(text[:percent].rstrip("0123456789")) if percent >= end else bar.start()
+        kept.append(text[end:start])
+        end = own.end() if own is not None else bar.end()
+    return " ".join([*kept, text[end:]]) if end else text
 
 
 def _number(values: Mapping[str, str], keys: Sequence[str]) -> float | None:

@@ -112,7 +112,8 @@ class Follower:
         appended = os.pread(descriptor, self._at_most, here.offset)
         complete = appended.rfind(b"\n") + 1
         if not complete and len(appended) >= min(self._at_most, LONGEST_LINE):
-            complete = len(appended)  # no newline in sight: deliver it in pieces
+            # no newline in sight: deliver it in pieces, whole states of what is drawn over where it is
+            complete = appended.rfind(b"\r") if appended.rfind(b"\r") > 0 else len(appended)
         raw = appended[:complete]
         texts = raw.removesuffix(b"\n").split(b"\n") if raw else []
         offset = here.offset + complete
