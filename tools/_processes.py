@@ -193,6 +193,8 @@ def node_processes(node: str, text: str, at: datetime) -> NodeProcesses:
 def _program_name(link: str, words: Sequence[str]) -> str:
     """Return the name of the file that a process runs, and of Python's program; Python alone where that cannot be told."""
     name = PurePosixPath(link.removesuffix(" (deleted)")).name
+    if words and (titled := re.match(r"ray::[\w.:-]{1,80}", words[0])) is not None:
+        return titled[0]  # what a worker of Ray calls itself: `ray::IDLE` has nothing to do
     if not name.startswith("python"):
         return name
     arguments = list(words[1:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assistant.errors import ToolError
@@ -16,6 +17,19 @@ LOOK_S = 30.0
 MOST_NODES = 16
 WAITING = frozenset(("bash", "sh", "dash", "zsh", "ksh", "sleep", "tail", "cat", "tee", "busybox", "coreutils", "slurmstepd"))
 """What runs where a batch script only waits: none of these trains or starts a rank."""
+DAEMONS = {
+    "Ray": r"raylet|gcs_server|plasma_store\w*|redis-server|ray::IDLE\w*|ray|python[\d.]* (?:ray|raylet|dashboard\.py|log_monitor\.py|monitor\.py|agent\.py"
+    r"|default_worker\.py|main\.py|reporter\.py|ray\..*)",
+    "Dask": r"dask[-_]\w+|python[\d.]* (?:dask\S*|distributed\.\S+)",
+    "MPI": r"orted|prted|prte|pmixd?|hydra_\w+|mpirun|mpiexec(?:\.hydra)?|orterun|prun",
+    "Spark": r"python[\d.]* pyspark\S*daemon\S*",
+    "Slurm": r"slurmstepd|srun|sattach",
+    "SSH": r"sshd|ssh",
+}
+"""Programs of a framework that carry others and train nothing themselves.
+
+Sources: ray-project/ray (python/ray/_private/services.py), dask/distributed (cli), openpmix/prrte, Open MPI, MPICH (hydra).
+"""
 ACCOUNT = re.compile(r"[A-Za-z0-9_][\w.@-]{0,63}\$?", re.ASCII)
 
 
@@ -24,7 +38,7 @@ def job_processes(context: Context, job: str, most_nodes: int = 2) -> dict[str, 
     """Look at the processes of a running job on its first and last nodes: working folders, open files, variables that name folders.
 
     `files` are those open for writing; each entry names node, process and time. `unknown` says why a node shows nothing: it needs
-    the job's user or root there. `programs` names what runs by node; `gone` is "yes" where no more than a waiting shell is left.
+    the job's user or root there. `programs` names what runs by node; `gone` is "yes" where no more than a waiting shell is left, and `left` says so of daemons.
     No file of the job is read, and of its environment only variables such as OUTPUT_DIR.
 
     Args:
@@ -51,7 +65,20 @@ def job_processes(context: Context, job: str, most_nodes: int = 2) -> dict[str, 
             answers[node] = _processes.NodeProcesses(why=why)
     programs = {node: list(answer.programs) for node, answer in answers.items() if not answer.why}
     gone = "yes" if len(programs) == len(chosen) >= min(MOST_NODES, len(shown.nodes)) and _only_waits(programs) else ""
-    return {**to_json(_report(answers, at)), "programs": programs, "gone": gone, "text": _text(answers)}
+    left = daemons_left(programs) if len(programs) == len(chosen) and not gone else ""
+    text = f"{_text(answers)}; {left}" if left else _text(answers)
+    return {**to_json(_report(answers, at)), "programs": programs, "gone": gone, "left": left, "text": text}
+
+
+def daemons_left(programs: Mapping[str, Sequence[str]]) -> str:
+    """Return that nothing but daemons of a framework runs, with their names; empty where anything else does, or nothing."""
+    names = sorted({name for those in programs.values() for name in those} - WAITING)
+    of = {name: next((kind for kind, form in DAEMONS.items() if re.fullmatch(form, name)), "") for name in names}
+    if not names or not all(of.values()):
+        return ""
+    kinds = dict.fromkeys(of.values())
+    parts = [f"{kind} ({', '.join(name for name in names if of[name] == kind)})" for kind in kinds]
+    return f"only daemons live of it, none of its own programs: those of {' and '.join(parts)}"
 
 
 def _only_waits(programs: dict[str, list[str]]) -> bool:

@@ -16,6 +16,7 @@ from assistant.watch.known import STANDING, Known
 
 __all__ = [
     "MOVED",
+    "UNPROVEN",
     "as_the_same_job",
     "back_off",
     "cause_key",
@@ -74,9 +75,13 @@ def known_incidents(store: Store) -> Known:
     closed = [one for one in incidents if one.kind in STANDING and one.state is IncidentState.CLOSED]
     return Known.of(
         incidents,
-        unproven=frozenset(one.id for one in asked if UNPROVEN in store.stages(one.id)),
+        unproven=frozenset(one.id for one in asked if UNPROVEN in store.stages(one.id) and not _has_ended(store, one)),
         went_on=frozenset(one.id for one in closed if WENT_ON in store.stages(one.id)),
     )
+
+
+def _has_ended(store: Store, incident: Incident) -> bool:
+    return any(event.kind is EventKind.JOB_ENDED for event in store.events(incident.id))
 
 
 def proven_since(store: Store, incident: Incident, event: Event) -> Incident:

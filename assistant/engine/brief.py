@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from assistant.display import line
+from assistant.engine.page_facts import advice_left, facts_of_page
 from assistant.engine.times import times_of
-from assistant.records import Diagnosis, IncidentState, Risk
+from assistant.records import Diagnosis, Risk
 from assistant.redact import redact
 from assistant.store import Store
 from assistant.tooling import found
@@ -49,8 +50,10 @@ def _facts(store: Store, incident_id: int, diagnosis: Diagnosis) -> Iterator[str
     if times.steps_lost is not None:
         yield f"restart from step {times.restart_step}, {times.steps_lost} steps lost"
     yield f"state: {incident.state}" + (f", {incident.note}" if incident.note else "")
-    if incident.state is not IncidentState.RECOVERED and diagnosis.advice:
-        yield f"advice: {diagnosis.advice}"
+    facts = facts_of_page(store, incident_id)
+    yield from facts.undrained
+    if advice := advice_left(diagnosis.advice, facts, incident, store):
+        yield f"advice: {advice}"
 
 
 def _short(text: str) -> str:

@@ -35,6 +35,7 @@ from assistant.engine.looked_again import AskedIncidents
 from assistant.engine.outages import Outages, Turn, tried_by_restart
 from assistant.engine.process_looks import ProcessLooks
 from assistant.engine.requeues import RequeueRecords
+from assistant.engine.same_cause import open_or_join
 from assistant.engine.senders import in_spite_of_its_end
 from assistant.engine.settled import as_proven, finished_training, settled_elsewhere
 from assistant.engine.surroundings import with_surroundings
@@ -138,7 +139,7 @@ class Engine:
     def open(self, event: Event) -> Incident:
         """Return the incident of an event: a new one, or the one that it joins."""
         job = self._job(event.job)
-        incident, new = self.store.open_incident(event, parent=self.parents(self.store, job))
+        incident, new = open_or_join(self.store, event, job, parent=self.parents(self.store, job))
         if not new:
             return again.proven_since(self.store, incident, event)
         self.store.mark_stage(incident.id, "opened")

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from assistant.display import markdown, markdown_code, shorten
 from assistant.engine.brief import opening, told_lines
+from assistant.engine.page_facts import advice_left, facts_of_page
 from assistant.engine.times import times_of
-from assistant.records import Call, CallStatus, Diagnosis, Event, IncidentState, Outcome, Risk
+from assistant.records import Call, CallStatus, Diagnosis, Event, Outcome, Risk
 from assistant.redact import redact
 from assistant.store import Store
 from assistant.tooling import found
@@ -85,8 +86,11 @@ def _lines(store: Store, incident_id: int) -> Iterator[str]:
     yield from _why(diagnosis)
     yield from _done(store, incident_id)
     yield from _figures(store, incident_id)
-    if incident.state is not IncidentState.RECOVERED and diagnosis.advice:
-        yield f"\n## What to do\n\n{_plain(diagnosis.advice)}"
+    facts = facts_of_page(store, incident_id)
+    left = [*facts.undrained, *filter(None, [advice_left(diagnosis.advice, facts, incident, store)])]
+    if left:
+        yield "\n## What to do\n"
+        yield from (f"{_plain(one)}\n" for one in left)
 
 
 def _why(diagnosis: Diagnosis) -> Iterator[str]:

@@ -26,7 +26,7 @@ class Known:
     closed_to_all: Collection[Attempt] = field(default=())
     """Attempts of which nothing at all is news."""
     unproven: Collection[int] = field(default=())
-    """Incidents about hangs of which a person was asked since nothing proved them: a proof is news."""
+    """Incidents about hangs of which a person was asked since nothing proved them: a proof is news, and so is the end of the job."""
 
     went_on: Collection[int] = field(default=())
     """Incidents that were closed since their job went on by itself: whatever happens to it later is news."""
@@ -56,6 +56,8 @@ class Known:
         if attempt in self.closed_to_all:
             return True
         of_attempt = self.by_attempt.get(attempt, ())
+        if kind is EventKind.JOB_ENDED:
+            of_attempt = tuple(one for one in of_attempt if one.id not in self.unproven)
         return any(_covers(incident, job, kind) for incident in of_attempt if incident.id not in self.went_on)
 
     def has_gone_on(self, job: Job) -> int:

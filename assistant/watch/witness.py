@@ -160,8 +160,9 @@ def witness_of(
     """
     votes = {"gpus": gpu_vote(activity or {}), "stacks": stack_vote(stacks or {})}
     parts = [str(said.get("text", "")) for said in (activity, stacks) if said is not None]
+    parts += [str((processes or {}).get("left", ""))]
     odd = [str(one.get("node", "")) for one in (stacks or {}).get("odd", ())]
-    running = {name: processes[name] for name in ("programs", "gone") if name in processes} if processes is not None else {}
+    running = {name: processes[name] for name in ("programs", "gone", "left") if name in processes} if processes is not None else {}
     facts = {"votes": {name: str(vote) for name, vote in votes.items()}, "gpus": activity, "stacks": stacks, **running}
     text = "; ".join(part for part in parts if part) or "neither GPUs nor stacks could be looked at"
     vote = joined(votes)

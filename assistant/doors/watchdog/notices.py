@@ -12,10 +12,12 @@ from datetime import timedelta
 
 from assistant.config.outward import About, Severity
 from assistant.display import notice_line, unambiguous
+from assistant.engine.advice import note_of
+from assistant.engine.page_facts import advice_left, facts_of_page
 from assistant.errors import UsageError
 from assistant.records import Call, Diagnosis, EventKind, Incident, IncidentState
 from assistant.redact import redact
-from assistant.store import AuditRow, Store
+from assistant.store import WENT_ON, AuditRow, Store
 from assistant.tooling import found as tools
 from assistant.watch.outages import FEWEST_JOBS, SETTLING, shared_by
 
@@ -174,25 +176,30 @@ def _opened(row: AuditRow, store: Store) -> Notice | None:
     title = f"{_subject(incident, store)}: {reason} (incident {incident.id})"
     now = f"now: {incident.state}" + (f", {incident.note}" if incident.note else "")
     return _notice(
-        row, About.OPENED, Severity.WARNING, title, [*_finding(diagnosis), now, _more(incident)], incident, reason, store
+        row, About.OPENED, Severity.WARNING, title, [*_finding(diagnosis), *_symptoms(incident, store), now, _more(incident)], incident, reason, store
     )
 
 
 def _state(row: AuditRow, store: Store) -> Notice | None:
     state = IncidentState(row.outcome)
-    if state not in (IncidentState.ESCALATED, IncidentState.RECOVERED):
-        return None
     incident = store.incident(row.incident or 0)
+    went_on = state is IncidentState.CLOSED and WENT_ON in store.stages(incident.id)
+    if state not in (IncidentState.ESCALATED, IncidentState.RECOVERED) and not went_on:
+        return None
     if incident.kind is EventKind.OUTAGE:
         return _shared(row, incident, store)
     diagnosis = store.diagnosis(incident.id)
     reason = diagnosis.reason if diagnosis is not None else str(incident.kind)
     about = About.ESCALATED if state is IncidentState.ESCALATED else About.RECOVERED
     severity = Severity.CRITICAL if state is IncidentState.ESCALATED else Severity.INFO
-    word = "needs a person" if state is IncidentState.ESCALATED else "recovered"
+    facts = facts_of_page(store, incident.id)
+    if facts.undrained and severity is Severity.INFO:
+        severity = Severity.WARNING  # the job is well, and a node that broke it still takes others
+    word = "needs a person" if state is IncidentState.ESCALATED else "went on by itself" if went_on else "recovered"
     title = f"{_subject(incident, store)} {word}: {reason} (incident {incident.id})"
-    advice = [f"to do: {diagnosis.advice}"] if diagnosis is not None and diagnosis.advice and about is About.ESCALATED else []
-    lines = [row.why or incident.note, *_finding(diagnosis), *advice, _more(incident)]
+    left = advice_left(diagnosis.advice, facts, incident, store) if diagnosis is not None and about is About.ESCALATED else ""
+    advice = [f"to do: {left}"] if left else []
+    lines = [row.why or incident.note, *facts.undrained, *_finding(diagnosis), *_symptoms(incident, store), *advice, _more(incident)]
     return _notice(row, about, severity, title, lines, incident, reason, store)
 
 
@@ -331,6 +338,13 @@ def _finding(diagnosis: Diagnosis | None) -> list[str]:
     lines += [f"nodes: {', '.join(diagnosis.faulty_nodes)}"] if diagnosis.faulty_nodes else []
     lines += [f"line: {cited.file}:{cited.line}: {cited.text}" for cited in diagnosis.root_cause[:1]]
     return lines
+
+
+def _symptoms(incident: Incident, store: Store) -> list[str]:
+    """Return what joined an incident since it was opened: nodes that went away."""
+    if incident.job is None:
+        return []
+    return [f"also: {note_of(event)}" for event in store.events(incident.id) if event.kind is EventKind.NODE_DOWN]
 
 
 def _more(incident: Incident) -> str:
