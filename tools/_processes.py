@@ -203,6 +203,9 @@ def _program_name(link: str, words: Sequence[str]) -> str:
     if arguments[:1] == ["-m"]:
         arguments = arguments[1:]
     program = PurePosixPath(arguments[0]).name if arguments and not arguments[0].startswith("-") else ""
+    if re.search(r"/ray/(?:\w{1,40}/){0,6}[\w.]{1,60}$", arguments[0] if arguments else ""):
+        program = f"ray/{program}"  # of its package: others have an agent.py, too
+        return f"{name} {program}" if re.fullmatch(r"ray/[\w.+-]{1,100}", program) else name
     return f"{name} {program}" if re.fullmatch(r"[\w.+-]{1,100}", program) else name
 
 

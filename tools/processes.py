@@ -18,9 +18,9 @@ MOST_NODES = 16
 WAITING = frozenset(("bash", "sh", "dash", "zsh", "ksh", "sleep", "tail", "cat", "tee", "busybox", "coreutils", "slurmstepd"))
 """What runs where a batch script only waits: none of these trains or starts a rank."""
 DAEMONS = {
-    "Ray": r"raylet|gcs_server|plasma_store\w*|redis-server|ray::IDLE\w*|ray|python[\d.]* (?:ray|raylet|dashboard\.py|log_monitor\.py|monitor\.py|agent\.py"
-    r"|default_worker\.py|main\.py|reporter\.py|ray\..*)",
-    "Dask": r"dask[-_]\w+|python[\d.]* (?:dask\S*|distributed\.\S+)",
+    "Ray": r"raylet|gcs_server|plasma_store\w*|ray|ray::(?:IDLE|Dashboard|RuntimeEnv)\w*"
+    r"|python[\d.]* ray/(?!default_worker)\S+\.py",
+    "Dask": r"(?:python[\d.]* )?dask[-_](?:scheduler|ssh)",
     "MPI": r"orted|prted|prte|pmixd?|hydra_\w+|mpirun|mpiexec(?:\.hydra)?|orterun|prun",
     "Spark": r"python[\d.]* pyspark\S*daemon\S*",
     "Slurm": r"slurmstepd|srun|sattach",
@@ -38,8 +38,8 @@ def job_processes(context: Context, job: str, most_nodes: int = 2) -> dict[str, 
     """Look at the processes of a running job on its first and last nodes: working folders, open files, variables that name folders.
 
     `files` are those open for writing; each entry names node, process and time. `unknown` says why a node shows nothing: it needs
-    the job's user or root there. `programs` names what runs by node; `gone` is "yes" where no more than a waiting shell is left, and `left` says so of daemons.
-    No file of the job is read, and of its environment only variables such as OUTPUT_DIR.
+    the job's user or root there. `programs` names what runs by node; `gone` is "yes" where no more than a waiting shell is left;
+    `left` says so of daemons. No file of the job is read, and of its environment only variables such as OUTPUT_DIR.
 
     Args:
         job: Scheduler job id.
@@ -64,8 +64,9 @@ def job_processes(context: Context, job: str, most_nodes: int = 2) -> dict[str, 
             why = reply.err.strip()[:200] or f"ended with status {reply.status}"
             answers[node] = _processes.NodeProcesses(why=why)
     programs = {node: list(answer.programs) for node, answer in answers.items() if not answer.why}
-    gone = "yes" if len(programs) == len(chosen) >= min(MOST_NODES, len(shown.nodes)) and _only_waits(programs) else ""
-    left = daemons_left(programs) if len(programs) == len(chosen) and not gone else ""
+    everywhere = len(programs) == len(chosen) >= min(MOST_NODES, len(shown.nodes))
+    gone = "yes" if everywhere and _only_waits(programs) else ""
+    left = daemons_left(programs) if everywhere and not gone else ""
     text = f"{_text(answers)}; {left}" if left else _text(answers)
     return {**to_json(_report(answers, at)), "programs": programs, "gone": gone, "left": left, "text": text}
 

@@ -9,8 +9,8 @@ from typing import Any
 from assistant.errors import ToolError
 from assistant.ports import LimitsSubmissions, Requeues
 from assistant.records import Job, Risk
-from assistant.recover.lost_environment import repeat_problem
 from assistant.recover.joblog import SkipWish
+from assistant.recover.lost_environment import repeat_problem
 from assistant.recover.restart import interactive_note, restart_problem
 from assistant.recover.runs import SaveFolders, jobs_beside
 from assistant.tooling import Context, tool

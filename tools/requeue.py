@@ -94,9 +94,7 @@ def requeue_ended_job(
     return waiting.added_to(_answer(before, spec, checkpoint, chosen))
 
 
-def refusal_of_requeue(
-    context: Context, job: Job, checkpoint: str, *, exclude: Sequence[str], not_all_of: Sequence[str]
-) -> str:
+def refusal_of_requeue(context: Context, job: Job, checkpoint: str, *, exclude: Sequence[str], not_all_of: Sequence[str]) -> str:
     """Return why a job that still runs could not be queued again under its own id once it had ended; empty if it could.
 
     Raises:

@@ -343,7 +343,9 @@ def planned(
 ) -> RenderedChange:
     """Return the submission, and the moves of pending jobs that wait for the old job."""
     skip = SkipWish(skip_from_step, skip_to_step, skip_around_step, skip_steps)
-    plan = plan_submission(context, job, checkpoint=checkpoint, exclude=exclude or (), skip=skip, not_all_of=not_all_of or (), read=False)
+    plan = plan_submission(
+        context, job, checkpoint=checkpoint, exclude=exclude or (), skip=skip, not_all_of=not_all_of or (), read=False
+    )
     spec, scheduler = plan.spec, context.scheduler
     words = [f"{spec.name} ({spec.nodes} nodes) of {spec.user or plan.job.user} again"]
     words.append(f"from {plan.checkpoint.path} (step {plan.checkpoint.step})" if plan.checkpoint else "from the start")

@@ -16,6 +16,7 @@ from assistant.records import IncidentState, Job, MetricPoint, Risk
 from assistant.recover.checkpoints.place import checkpoint_place
 from assistant.recover.checkpoints.search import SaveState
 from assistant.recover.counted import Comparison, compared_by_count
+from assistant.recover.job_program import programs_of
 from assistant.recover.joblog import log_lines, log_points, marks_before, whole_lines
 from assistant.recover.lost_environment import repeat_problem
 from assistant.recover.restart import live_double

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from assistant.display import line
-from assistant.engine.page_facts import advice_left, facts_of_page
 from assistant.engine.times import times_of
 from assistant.records import Diagnosis, Risk
+from assistant.recover.page_facts import advice_left, facts_of_page
 from assistant.redact import redact
 from assistant.store import Store
 from assistant.tooling import found

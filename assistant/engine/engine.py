@@ -138,8 +138,7 @@ class Engine:
 
     def open(self, event: Event) -> Incident:
         """Return the incident of an event: a new one, or the one that it joins."""
-        job = self._job(event.job)
-        incident, new = open_or_join(self.store, event, job, parent=self.parents(self.store, job))
+        incident, new = open_or_join(self.store, event, job := self._job(event.job), parent=self.parents(self.store, job))
         if not new:
             return again.proven_since(self.store, incident, event)
         self.store.mark_stage(incident.id, "opened")

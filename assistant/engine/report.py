@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from assistant.display import markdown, markdown_code, shorten
 from assistant.engine.brief import opening, told_lines
-from assistant.engine.page_facts import advice_left, facts_of_page
 from assistant.engine.times import times_of
 from assistant.records import Call, CallStatus, Diagnosis, Event, Outcome, Risk
+from assistant.recover.page_facts import advice_left, facts_of_page
 from assistant.redact import redact
 from assistant.store import Store
 from assistant.tooling import found

@@ -1,7 +1,7 @@
 """Make one incident of what several detectors see of one cause: a node that goes away, and jobs on it that hang or end.
 
-What comes later joins what stands: a node that is down joins the incidents of the jobs on it, an incident about a node alone becomes
-part of that of its job, and the end of a job joins the hang that a person was asked about.
+What comes later joins what stands: a node that is down joins the incidents of the jobs on it, an incident about a node alone
+becomes part of that of its job, and the end of a job joins the hang that a person was asked about.
 """
 
 from __future__ import annotations

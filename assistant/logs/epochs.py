@@ -20,12 +20,14 @@ __all__ = ["Counts", "counts_of"]
 LONGEST = 2_000
 """Characters of a line that are read."""
 _LOSS = re.compile(
-    rf"(?<![\w/-])(?:(?:train(?:ing)?|avg|average|mean|total|epoch)[ _/-]{{1,2}})?loss(?:es)?['\"]?\s{{0,4}}(?:is\b|[:=])?\s{{0,8}}({NUMBER})(?![\w.]{{0,64}}\w)",
+    rf"(?<![\w/-])(?:(?:train(?:ing)?|avg|average|mean|total|epoch)[ _/-]{{1,2}})?loss(?:es)?['\"]?\s{{0,4}}(?:is\b|[:=])?"
+    rf"\s{{0,8}}({NUMBER})(?![\w.]{{0,64}}\w)",
     re.IGNORECASE,
 )
 _OTHER_LOSS = re.compile(r"\b(?:val|valid|validation|test|eval)(?:uation)?[ _/-]{0,2}$", re.IGNORECASE)
 _EPOCH = re.compile(
-    r"(?<![\w.-])epochs?['\"]?\s{0,4}[:=#\[(]{0,2}\s{0,4}(\d{1,7})(?!\d|\.\d|\s?%)(?:\s{0,4}(?:/|of)\s{0,4}(\d{1,7}))?", re.IGNORECASE
+    r"(?<![\w.-])epochs?['\"]?\s{0,4}[:=#\[(]{0,2}\s{0,4}(\d{1,7})(?!\d|\.\d|\s?%)(?:\s{0,4}(?:/|of)\s{0,4}(\d{1,7}))?",
+    re.IGNORECASE,
 )
 _WITHIN = re.compile(r"\[\s{0,12}(\d{1,12})\s{0,4}/\s{0,4}(\d{1,12})\b")
 """Behind the number of an epoch: how much of it is done. Source: pytorch/examples, mnist/main.py."""

@@ -142,8 +142,8 @@ def metric_points(lines: Iterable[Line]) -> list[MetricPoint]:
 class _Bars:
     """The bars without a name that a log shows, by how much each has before it: which of them is the training loop's?
 
-    Ranks, an evaluation and other programs draw into one log in any order. The training loop's goes on from one loss to the next and
-    never begins again; where several do, none is believed.
+    Ranks, an evaluation and other programs draw into one log in any order. The training loop's goes on from one loss to the next
+    and never begins again; where several do, none is believed.
     """
 
     def __init__(self) -> None:

@@ -190,10 +190,15 @@ def _completed(restart: Restart, step: int | None, goal: int, *, passed: bool) -
         known = f"the last step that its lines show is {step}" if step is not None and step >= restart.restart_step else ""
         said = known or "which step it came to is not known"
         return Verdict(
-            Standing.RECOVERED, f"job {job.id} completed, and its log says that its training is over: {restart.finished}; {said}", step, passed=True
+            Standing.RECOVERED,
+            f"job {job.id} completed, and its log says that its training is over: {restart.finished}; {said}",
+            step,
+            passed=True,
         )
     if step is not None and step >= goal:
-        return Verdict(Standing.RECOVERED, f"job {job.id} completed; the last step that its lines show is {step}", step, passed=True)
+        return Verdict(
+            Standing.RECOVERED, f"job {job.id} completed; the last step that its lines show is {step}", step, passed=True
+        )
     if step is None and (not restart.before or (restart.reached_step is not None and restart.restart_step >= restart.reached_step)):
         return Verdict(Standing.RECOVERED, f"job {job.id} completed; its log names no step, as that of the attempt before", step)
     awaited = f"step {goal}, where the attempt before ended, is not among its lines ({_at(step)})"

@@ -26,7 +26,7 @@ class Known:
     closed_to_all: Collection[Attempt] = field(default=())
     """Attempts of which nothing at all is news."""
     unproven: Collection[int] = field(default=())
-    """Incidents about hangs of which a person was asked since nothing proved them: a proof is news, and so is the end of the job."""
+    """Incidents about hangs of which a person was asked since nothing proved them: a proof is news, and so is the job's end."""
 
     went_on: Collection[int] = field(default=())
     """Incidents that were closed since their job went on by itself: whatever happens to it later is news."""

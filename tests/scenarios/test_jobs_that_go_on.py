@@ -12,8 +12,9 @@ from assistant.policy import Mode
 from assistant.ports import Reply
 from assistant.records import EventKind, IncidentState, JobState, Verdict
 from assistant.schedulers.simulated_run import Run
+from assistant.tools._gpu_activity import COMMAND
 from tests.scenarios.scene import Scene
-from tests.scenarios.test_watch_on_cluster import COMMAND, stacks
+from tests.scenarios.test_watch_on_cluster import stacks
 
 LINE = " [{at:%Y-%m-%d %H:%M:%S}] iteration {step:8d}/    1000 | consumed samples: 1 | lm loss: 1.5E+00 | grad norm: 0.151 |"
 

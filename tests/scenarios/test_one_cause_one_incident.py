@@ -14,8 +14,8 @@ from assistant.policy import Mode
 from assistant.ports import Reply
 from assistant.records import Event, EventKind, IncidentState
 from assistant.schedulers.simulated_run import Run
+from assistant.tools._gpu_activity import COMMAND
 from tests.scenarios.scene import Scene
-from tests.scenarios.test_watch_on_cluster import COMMAND
 
 
 @pytest.fixture
@@ -27,7 +27,13 @@ def scene(tmp_path: Path) -> Scene:
 
 
 def down(scene: Scene, *jobs: str) -> Event:
-    return Event(EventKind.NODE_DOWN, None, "node02", scene.clock.now(), {"nodes": ["node02"], "jobs": list(jobs), "reason": "Not responding"})
+    return Event(
+        EventKind.NODE_DOWN,
+        None,
+        "node02",
+        scene.clock.now(),
+        {"nodes": ["node02"], "jobs": list(jobs), "reason": "Not responding"},
+    )
 
 
 def hang(scene: Scene, job: str = "1") -> Event:
@@ -105,7 +111,9 @@ def test_a_job_that_ends_after_a_person_was_asked_about_its_hang_is_brought_back
     scene.cluster.plan("llm", Run(steps=1000, checkpoints=tmp_path / "checkpoints"))
     scene.cluster.set_down("node02")
     scene.engine.open(
-        Event(EventKind.JOB_ENDED, job, None, scene.clock.now() - timedelta(seconds=5), {"state": str(scene.cluster.job(job).state)})
+        Event(
+            EventKind.JOB_ENDED, job, None, scene.clock.now() - timedelta(seconds=5), {"state": str(scene.cluster.job(job).state)}
+        )
     )
     assert scene.engine.store.incident(asked.id).state is IncidentState.OPEN
     for _ in range(4):

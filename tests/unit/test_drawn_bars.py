@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -102,7 +103,7 @@ def test_a_log_reads_the_same_in_any_pieces(other: str, seed: int, tmp_path: Pat
     cuts = [0, *sorted(chosen.sample(range(1, len(raw)), 25)), len(raw)]
     path, reader, found = tmp_path / "job.log", MetricReader(), []
     follower = Follower(path)
-    for begin, end in zip(cuts, cuts[1:], strict=False):
+    for begin, end in pairwise(cuts):
         with path.open("ab") as file:
             file.write(raw[begin:end])
         found += reader.news(follower.news().lines)

@@ -12,7 +12,10 @@ from assistant.recover.verify import Look, loss_seen
 KERAS = "1875/1875 [==============================] - 5s 3ms/step - loss: {:.4f} - accuracy: 0.9152 - val_loss: 9.9"
 SHAPES = {
     "keras": ("Epoch {0}/9", KERAS.replace("{:.4f}", "{1:.4f}")),
-    "keras 3": ("Epoch {0}/9", "\x1b[1m1875/1875\x1b[0m \x1b[32m━━━━━━━━\x1b[0m \x1b[1m5s\x1b[0m 3ms/step - accuracy: 0.91 - loss: {1:.4f}"),
+    "keras 3": (
+        "Epoch {0}/9",
+        "\x1b[1m1875/1875\x1b[0m \x1b[32m━━━━━━━━\x1b[0m \x1b[1m5s\x1b[0m 3ms/step - accuracy: 0.91 - loss: {1:.4f}",
+    ),
     "keras, drawn": ("Epoch {0}/9", "  10/1875 - loss: 5.0\r 900/1875 - loss: 4.0\r1875/1875 - 5s - loss: {1:.4f} - 5s/epoch"),
     "plain": ("Epoch {0}: loss {1:.4f}",),
     "keys": ("epoch={0} val_loss=7.7 train_loss={1:.4f}",),
@@ -42,7 +45,11 @@ def test_epochs_are_read_with_their_training_loss(shape: tuple[str, ...]) -> Non
 @pytest.mark.parametrize(
     ("found", "unit", "counted"),
     [
-        (["Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.1", "Train Epoch: 1 [1280/60000 (2%)]\tLoss: 1.9"], "samples of an epoch", [60640, 61280]),
+        (
+            ["Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.1", "Train Epoch: 1 [1280/60000 (2%)]\tLoss: 1.9"],
+            "samples of an epoch",
+            [60640, 61280],
+        ),
         (["tokens 1048576 loss 3.2", "tokens 2097152 loss 3.1"], "tokens", [1048576, 2097152]),
         (["samples=51200 loss=3.2 lr=1e-4", "samples=102400 loss=3.1 lr=1e-4"], "samples", [51200, 102400]),
         (["epoch 1 tokens seen: 100 loss 2", "epoch 1 tokens seen: 200 loss 1.9"], "tokens", [100, 200]),

@@ -310,10 +310,12 @@ class ScriptedGate:
     def forecast(
         self, tool_name: str, arguments: Mapping[str, Any], *, by: str, incident: int, after: Sequence[str] = ()
     ) -> Decision:
-        return Decision(self.verdicts.get(tool_name, Verdict.ALLOW), "kind.resubmit.hard.per_hour", "policy", self.clock.now(), "full")
+        return Decision(
+            self.verdicts.get(tool_name, Verdict.ALLOW), "kind.resubmit.hard.per_hour", "policy", self.clock.now(), "full"
+        )
 
     def refusal_of(self, incident: int, step: str) -> str | None:
-        return str(self.answers[step.split("[")[0]]) if step in self.denied else None
+        return str(self.answers[step.split("[", maxsplit=1)[0]]) if step in self.denied else None
 
     def is_begun(self, incident: int, step: str) -> bool:
         return step in self.outcomes
@@ -462,7 +464,11 @@ with = { job = "{incident.job}", exclude = "{diagnosis.faulty_nodes}" }
     ("verdicts", "made", "words"),
     [
         ({}, ["stop", "again"], ""),
-        ({"resubmit_job": Verdict.DENY}, [], "job 7 was not ended, for its restart would be refused now (kind.resubmit.hard.per_hour"),
+        (
+            {"resubmit_job": Verdict.DENY},
+            [],
+            "job 7 was not ended, for its restart would be refused now (kind.resubmit.hard.per_hour",
+        ),
         ({"resubmit_job": Verdict.ASK}, [], "job 7 was not ended, for its restart would wait for a person now"),
         ({"resubmit_job": Verdict.DENY, "cancel_job": Verdict.ASK}, ["stop", "again"], ""),  # whoever says yes sees what for
         ({"resubmit_job": Verdict.DENY, "cancel_job": Verdict.DENY}, ["stop", "again"], ""),  # its own refusal says why

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,12 +102,16 @@ def read_incident(engine: Engine, incident_id: int, known: Mapping[str, Job], no
     from assistant.doors.chat.playing import play_of
     from assistant.engine.report import timeline
     from assistant.engine.times import times_of
+    from assistant.recover.page_facts import advice_left, facts_of_page
 
     store = engine.store
     incident = store.incident(incident_id)
     job, unknown = job_of(engine, incident.job, known)
     with store.snapshot():
         incident, diagnosis = store.incident(incident_id), store.diagnosis(incident_id)
+        if diagnosis is not None:
+            left = advice_left(diagnosis.advice, facts_of_page(store, incident_id), incident, store)
+            diagnosis = replace(diagnosis, advice=left)
         calls = tuple(seen_call(store, call) for call in store.calls(incident_id))
         own = {one.call.id for one in calls}
         return IncidentSeen(

@@ -79,7 +79,10 @@ def _reason(store: Store, incident: Incident) -> str:
 )
 def show_incident(context: typer.Context, incident: Id, as_json: Json = False) -> None:
     """Show one incident with its diagnosis, timeline and calls."""
+    from dataclasses import replace
+
     from assistant.engine.report import timeline
+    from assistant.recover.page_facts import advice_left, facts_of_page
     from assistant.watch.outages import shared_by
 
     store = door_of(context).store
@@ -119,8 +122,11 @@ def show_incident(context: typer.Context, incident: Id, as_json: Json = False) -
     if found is not None:
         from assistant.doors.cli.diagnose import show
 
+        facts = facts_of_page(store, incident)
         print_line()
-        show("diagnosis", found)
+        show("diagnosis", replace(found, advice=advice_left(found.advice, facts, one, store)))
+        for text in facts.undrained:
+            print_line(text)
     print_line()
     print_line("timeline", colour="bold")
     for moment in timeline(store, incident):

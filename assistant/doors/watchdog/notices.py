@@ -13,9 +13,9 @@ from datetime import timedelta
 from assistant.config.outward import About, Severity
 from assistant.display import notice_line, unambiguous
 from assistant.engine.advice import note_of
-from assistant.engine.page_facts import advice_left, facts_of_page
 from assistant.errors import UsageError
 from assistant.records import Call, Diagnosis, EventKind, Incident, IncidentState
+from assistant.recover.page_facts import advice_left, facts_of_page
 from assistant.redact import redact
 from assistant.store import WENT_ON, AuditRow, Store
 from assistant.tooling import found as tools
@@ -176,7 +176,14 @@ def _opened(row: AuditRow, store: Store) -> Notice | None:
     title = f"{_subject(incident, store)}: {reason} (incident {incident.id})"
     now = f"now: {incident.state}" + (f", {incident.note}" if incident.note else "")
     return _notice(
-        row, About.OPENED, Severity.WARNING, title, [*_finding(diagnosis), *_symptoms(incident, store), now, _more(incident)], incident, reason, store
+        row,
+        About.OPENED,
+        Severity.WARNING,
+        title,
+        [*_finding(diagnosis), *_symptoms(incident, store), now, _more(incident)],
+        incident,
+        reason,
+        store,
     )
 
 
@@ -186,6 +193,8 @@ def _state(row: AuditRow, store: Store) -> Notice | None:
     went_on = state is IncidentState.CLOSED and WENT_ON in store.stages(incident.id)
     if state not in (IncidentState.ESCALATED, IncidentState.RECOVERED) and not went_on:
         return None
+    if state is IncidentState.ESCALATED and WENT_ON in store.stages(incident.id):
+        return None  # nobody is called for what is over
     if incident.kind is EventKind.OUTAGE:
         return _shared(row, incident, store)
     diagnosis = store.diagnosis(incident.id)
@@ -199,7 +208,14 @@ def _state(row: AuditRow, store: Store) -> Notice | None:
     title = f"{_subject(incident, store)} {word}: {reason} (incident {incident.id})"
     left = advice_left(diagnosis.advice, facts, incident, store) if diagnosis is not None and about is About.ESCALATED else ""
     advice = [f"to do: {left}"] if left else []
-    lines = [row.why or incident.note, *facts.undrained, *_finding(diagnosis), *_symptoms(incident, store), *advice, _more(incident)]
+    lines = [
+        row.why or incident.note,
+        *facts.undrained,
+        *_finding(diagnosis),
+        *_symptoms(incident, store),
+        *advice,
+        _more(incident),
+    ]
     return _notice(row, about, severity, title, lines, incident, reason, store)
 
 

@@ -6,16 +6,19 @@ A diagnosis gives its advice before anything is done. What was done meanwhile, o
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from assistant.records import Call, CallStatus, Incident, IncidentState
 from assistant.recover.identity import RESTARTS
-from assistant.store import WENT_ON, Store
+from assistant.store import WENT_ON
+from assistant.tooling import History
 
 __all__ = ["PageFacts", "advice_left", "facts_of_page"]
 
-_RESTARTS = re.compile(r"\b(?:re-?start|re-?submit|start(?:s|ed)? (?:it )?again|submit(?:s|ted)? (?:it )?again|begin (?:it )?again)", re.I)
+_RESTARTS = re.compile(
+    r"\b(?:re-?start|re-?submit|start(?:s|ed)? (?:it )?again|submit(?:s|ted)? (?:it )?again|begin (?:it )?again)", re.I
+)
 _OF_A_LIVING_JOB = re.compile(r"\bbefore (?:the job|it) is (?:cancelled|ended|killed)|\bwhile it (?:hangs|runs|stands)", re.I)
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])")
 ASKED = ("restart_prospect", "choose_checkpoint")
@@ -35,7 +38,7 @@ class PageFacts:
     """Sentences about nodes that were to be taken out of service and were not."""
 
 
-def facts_of_page(store: Store, incident: int) -> PageFacts:
+def facts_of_page(store: History, incident: int) -> PageFacts:
     """Return what was done about an incident."""
     calls = store.calls(incident)
     done = [(call, _value(store, call)) for call in calls if call.status is CallStatus.DONE]
@@ -47,7 +50,7 @@ def facts_of_page(store: Store, incident: int) -> PageFacts:
     return PageFacts(ended, restarts[-1] if restarts else "", refused and not restarts, tuple(_undrained(store, calls)))
 
 
-def advice_left(advice: str, facts: PageFacts, incident: Incident, store: Store) -> str:
+def advice_left(advice: str, facts: PageFacts, incident: Incident, store: History) -> str:
     """Return what of a diagnosis' advice is left to do; empty where nothing is.
 
     Nobody is told to start a job that Nightshift has started, is at work on, or could not start for a reason that is given.
@@ -64,7 +67,7 @@ def advice_left(advice: str, facts: PageFacts, incident: Incident, store: Store)
     return " ".join(kept).strip()
 
 
-def _undrained(store: Store, calls: list[Call]) -> list[str]:
+def _undrained(store: History, calls: Sequence[Call]) -> list[str]:
     """Return a sentence for each node whose drain was refused, failed or waits, and that no later call took out."""
     said: dict[str, str] = {}
     for call in calls:
@@ -76,13 +79,15 @@ def _undrained(store: Store, calls: list[Call]) -> list[str]:
         elif call.status is CallStatus.DENIED:
             last = store.decisions(call.id)[-1:]
             why = f" ({last[0].rule}: {last[0].why})" if last else ""
-            said[node] = f"node {node} is NOT drained{why}: other jobs may land on it; to take it out: nightshift nodes cordon {node}"
+            said[node] = (
+                f"node {node} is NOT drained{why}: other jobs may land on it; to take it out: nightshift nodes cordon {node}"
+            )
         elif call.status is CallStatus.FAILED:
             outcome = store.outcome(call.id)
             said[node] = f"node {node} is NOT drained ({outcome.error if outcome is not None else 'the call failed'})"
     return list(said.values())
 
 
-def _value(store: Store, call: Call) -> Mapping[str, object]:
+def _value(store: History, call: Call) -> Mapping[str, object]:
     outcome = store.outcome(call.id)
     return outcome.value if outcome is not None and outcome.ok and isinstance(outcome.value, Mapping) else {}
