@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from assistant.diagnose.counters import same_counter
 from assistant.engine.again import MOVED
 from assistant.engine.outages import PASSED
+from assistant.engine.times import COUNTED_OTHERWISE
 from assistant.engine.wrong_starts import is_being_stopped, stop_wrong_start
 from assistant.errors import ToolError
 from assistant.logs.lines import Lines
@@ -199,11 +200,13 @@ def _verdict(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted
         except ToolError:
             before = []  # forgotten: its diagnosis has the step
     reached = diagnosis.step if diagnosis.step is not None else max((point.step for point in before), default=None)
-    first_step = restarted.step
+    first_step, unit = restarted.step, "step"
     if not points and not before:
         lines = whole_lines(job, marks)
         if (count := _by_count(engine, incident, restarted, lines)) is not None:
             points, before, first_step, reached = list(count.after), list(count.before), count.began, count.reached
+            unit = count.unit.partition(" ")[0].removesuffix("s")
+            engine.store.mark_stage(incident.id, COUNTED_OTHERWISE)
         elif (counted := _counted(engine, incident, job, lines)) is not None:
             points, reached = counted
             first_step = 0  # the step of the checkpoint may count something else
@@ -225,6 +228,7 @@ def _verdict(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted
             load_problem=_load_problem(restarted, lines, later=later),
             proof=_proof(engine, incident, restarted, lines, points, before, reached) if not later else "",
             beside=_beside(engine, incident, restarted, job),
+            unit=unit,
         )
     )
 
@@ -370,7 +374,8 @@ def _lost(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted: _
         job = engine.scheduler.job(restarted.job)
     except ToolError:
         return ""
-    steps = max(0, diagnosis.step - restarted.step) if diagnosis.step is not None else None
+    otherwise = COUNTED_OTHERWISE in engine.store.stages(incident.id)
+    steps = max(0, diagnosis.step - restarted.step) if diagnosis.step is not None and not otherwise else None
     until = engine.store.stages(incident.id).get(PASSED) or engine.clock.now()
     minutes = max(0.0, (until - (incident.failed_at or incident.opened)).total_seconds() / 60)
     return f"; lost: {cost_in_words(job, steps, minutes)}"

@@ -11,6 +11,9 @@ from assistant.records import CallStatus
 from assistant.recover.identity import RESTARTS
 from assistant.store import Store
 
+COUNTED_OTHERWISE = "counted_otherwise"
+"""Stage of an incident whose job numbers no step: what its log counts and the step of a checkpoint are not compared."""
+
 
 @dataclass(frozen=True, slots=True)
 class Times:
@@ -37,7 +40,7 @@ def times_of(store: Store, incident_id: int) -> Times:
     failed = incident.failed_at or incident.opened
     lost = None
     if diagnosis is not None and diagnosis.step is not None and restart_step is not None:
-        lost = max(0, diagnosis.step - restart_step)
+        lost = max(0, diagnosis.step - restart_step) if COUNTED_OTHERWISE not in stages else None
     return Times(
         detect_s=_seconds(failed, incident.opened),
         diagnose_s=_seconds(incident.opened, stages.get("diagnosed")),

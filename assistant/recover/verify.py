@@ -133,6 +133,8 @@ class Restart:
     """What proves that it is at a wrong start, from `proof_of_wrong_start`; empty where it is only doubted."""
     beside: str = ""
     """Who else saves into its folder since it began; empty where nobody is known to."""
+    unit: str = "step"
+    """What its points count, where its log numbers no step: epoch, sample, token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +186,12 @@ def judge_restart(restart: Restart) -> Verdict:
 def _completed(restart: Restart, step: int | None, goal: int, *, passed: bool) -> Verdict:
     job = restart.job
     if passed or (step is not None and step >= goal > 0):
-        return Verdict(Standing.RECOVERED, f"job {job.id} completed at {_at(step)}", step, passed=True)
+        return Verdict(Standing.RECOVERED, f"job {job.id} completed at {_at(step, restart.unit)}", step, passed=True)
     if restart.finished:
         # steps below the one that it began at count something else: epochs, batches, those of another program
-        known = f"the last step that its lines show is {step}" if step is not None and step >= restart.restart_step else ""
+        known = (
+            f"the last {restart.unit} that its lines show is {step}" if step is not None and step >= restart.restart_step else ""
+        )
         said = known or "which step it came to is not known"
         return Verdict(
             Standing.RECOVERED,
@@ -197,17 +201,17 @@ def _completed(restart: Restart, step: int | None, goal: int, *, passed: bool) -
         )
     if step is not None and step >= goal:
         return Verdict(
-            Standing.RECOVERED, f"job {job.id} completed; the last step that its lines show is {step}", step, passed=True
+            Standing.RECOVERED, f"job {job.id} completed; the last {restart.unit} that its lines show is {step}", step, passed=True
         )
     if step is None and (not restart.before or (restart.reached_step is not None and restart.restart_step >= restart.reached_step)):
         return Verdict(Standing.RECOVERED, f"job {job.id} completed; its log names no step, as that of the attempt before", step)
-    awaited = f"step {goal}, where the attempt before ended, is not among its lines ({_at(step)})"
+    awaited = f"{restart.unit} {goal}, where the attempt before ended, is not among its lines ({_at(step, restart.unit)})"
     return Verdict(Standing.ENDED_AGAIN, f"job {job.id} completed, and {awaited}", step)
 
 
 def _running(restart: Restart, step: int | None, goal: int, loss: Seen, *, passed: bool) -> Verdict:
     job = restart.job
-    awaited = [] if passed else [f"step {goal + 1}"]
+    awaited = [] if passed else [f"{restart.unit} {goal + 1}"]
     compared = any(point.loss is not None for point in restart.before)
     awaited += ["a loss to compare"] if loss.status is not Look.CONTINUES and compared else []
     limit_s = job.spec.time_limit_s if job.spec is not None else None
@@ -215,15 +219,17 @@ def _running(restart: Restart, step: int | None, goal: int, loss: Seen, *, passe
     left_s -= (restart.now - restart.passed_at).total_seconds() if restart.passed_at is not None else 0.0
     if not awaited and (restart.passed_at is None or left_s > 0):
         awaited = [f"that it is still there in {left_s:.0f} s"]
-    where = f"job {job.id} is running again on {len(job.nodes)} nodes, {_at(step)}"
+    where = f"job {job.id} is running again on {len(job.nodes)} nodes, {_at(step, restart.unit)}"
     if awaited:
         return Verdict(Standing.RUNNING_AGAIN, f"{where}; awaits {' and '.join(awaited)}", step, passed=passed)
     note = loss.note if compared or loss.status is Look.CONTINUES else NEVER_A_LOSS
-    return Verdict(Standing.RECOVERED, f"job {job.id} reached step {step}, past step {goal}; {note}", step, passed=True)
+    return Verdict(
+        Standing.RECOVERED, f"job {job.id} reached {restart.unit} {step}, past {restart.unit} {goal}; {note}", step, passed=True
+    )
 
 
-def _at(step: int | None) -> str:
-    return f"step {step}" if step is not None else "no step logged"
+def _at(step: int | None, unit: str = "step") -> str:
+    return f"{unit} {step}" if step is not None else f"no {unit} logged"
 
 
 _WAITS = tuple(
