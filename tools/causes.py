@@ -241,13 +241,15 @@ def _path_on_nodes(context: Context, nodes: Sequence[str], asked: PathsAsked) ->
             again = cause not in asked.wanted and _has_entries(context, node, cause)
             again = again and (not asked.missed or _stat(context, [node], asked.missed)[node].status == 0)
             answers.append(Answer(again, f"{node}: {said[-1]}" if not again else f"{cause} can be read on {node}"))
+        elif reply.reached and reply.status == SILENT:
+            answers.append(Answer(False, f"{cause} does not answer on {node}"))
         else:
             answers.append(Answer(None, f"{node} could not be asked: {said[-1] if said else f'status {reply.status}'}"))
     return answers
 
 
 def _stat(context: Context, nodes: Sequence[str], paths: Sequence[str]) -> Mapping[str, Reply]:
-    command = ("stat", "-L", "-c", "%F", "--", *paths)
+    command = ("timeout", "-k", "1", "5", "stat", "-L", "-c", "%F", "--", *paths)
     return context.transport.run(nodes, command, timeout_s=min(LOOK_S, context.command_timeout_s))
 
 

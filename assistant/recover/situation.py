@@ -12,8 +12,8 @@ from assistant.recover.restart import attempt_of
 from assistant.recover.signals import accused, proven
 from assistant.watch.outages import Awaited, awaited_by
 
-FULL_DISK = "a disk of its own is full:"
-"""How a place of a diagnosis begins whose node a restart is to stay away from, though nothing there is broken."""
+FULL_DISK = "a disk of its own cannot be used:"
+"""How a place of a diagnosis begins whose node a restart is to stay away from, though nobody is sure that it is broken."""
 AWAY = "a file system is away:"
 """How a place of a diagnosis begins that names the mount point which has to be there again before a restart."""
 LONG_STEPS = 500
