@@ -222,6 +222,8 @@ class Context:
     """Where counters are kept between checks; None where nothing is kept."""
     pipeline: Pipeline | None = None
     """Diagnosis, plans and the ledger of nodes; None where there is no engine around."""
+    services: Sequence[str] = ()
+    """Services that the policy lets be connected to: `HOST` or `HOST:PORT`, with `*` for parts of names."""
     asked: datetime | None = None
     """When the call was written down; None outside of a call. What a command says of time counts from here: see `began`."""
     confirm: Callable[[str], None] = field(default=lambda _: None)

@@ -97,6 +97,7 @@ def build(
             site=settings.content,
             readings=store,
             pipeline=pipeline[0] if pipeline else None,
+            services=gate.policy.services,
         )
 
     asked = approver(store) if approver is not None else Park(store, expires_after_s=settings.approval_expires_h * 3600)

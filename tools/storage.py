@@ -13,7 +13,7 @@ from assistant.tooling import Context, tool
 from assistant.tools.probes._mounts import read
 from assistant.tools.probes._shell import MOUNTS
 
-MOST_NODES = 4
+MOST_NODES = 32
 MOST_PATHS = 8
 _PROGRAM = (
     'printf "mounts\\n"; cat /proc/mounts; for p; do printf "path %s\\n" "$p"; r=$(timeout -k 1 2 readlink -m -- "$p") || r=$p; '
@@ -24,6 +24,8 @@ _PROGRAM = (
 )
 _ANSWER = re.compile(r"answer (\d+) (\d+) (\d+) (\d+) (\d+)")
 SILENT = "124"
+_GONE = re.compile(r"Stale|Input/output|not connected|Host is down|shutdown|Remote I/O", re.IGNORECASE)
+"""What the kernel says of a file system that is mounted and cannot be used."""
 
 
 @tool(risk=Risk.READ)
@@ -31,11 +33,12 @@ def storage_state(context: Context, nodes: list[str], paths: list[str] | None = 
     """Show the file systems on which paths lie: under `states` one row for each node and path, under `unknown` who did not answer.
 
     A row has `place` (the mount point), `kind`, `source`, `options`, `used_percent`, `inodes_percent` and `free_bytes`, None
-    where the file system did not say, and `silent` where it did not answer within two seconds. Of a path that was asked for,
-    `real` is where its links lead and `stands` how far down it is there, empty where that may not be seen.
+    where the file system did not say, and `silent` where it did not answer within two seconds, or said that it is gone. Of a
+    path that was asked for, `real` is where its links lead and `stands` how far down it is there, empty where that may not be
+    seen.
 
     Args:
-        nodes: Names of nodes; four are asked.
+        nodes: Names of nodes; 32 are asked.
         paths: Absolute paths; eight are looked at. What does not exist is looked at by the folder above it. All file systems of
             the nodes that hold files when not given.
     """
@@ -94,7 +97,7 @@ def _all_rows(reply: Reply) -> list[dict[str, Any]]:
             "free_bytes": None,
             "real": "",
             "stands": "",
-            "silent": mount.stopped,
+            "silent": mount.stopped or _GONE.search(mount.error) is not None,
         }
         for mount in (reading.mounts if reading is not None else ())
     ]

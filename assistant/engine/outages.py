@@ -35,6 +35,7 @@ from assistant.watch.outages import (
     members_of,
     outages,
     paths_of,
+    probe_pause_s,
     service_of,
     shared_by,
 )
@@ -57,10 +58,6 @@ LONGEST_SETTLES = 5
 SAMPLE = 5
 """Members whose own paths a probe asks for."""
 LINE_SHOWN = 300
-FIRST_PROBE_S = 15.0
-PROBE_SHARE = 0.05
-"""Of the time waited so far: the longer it lasts the rarer it is asked."""
-RAREST_PROBE_S = 300.0
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(minutes=1), timedelta(minutes=30)
 """After a restart that failed of a cause that nobody can ask about."""
 PASSED, RESTARTED = "passed", "restarted"
@@ -289,8 +286,7 @@ class Outages:
             return
         waited_s = (now - parent.opened).total_seconds()
         asked = datetime.fromisoformat(about["asked"]) if "asked" in about else None
-        pause_s = min(max(FIRST_PROBE_S, waited_s * PROBE_SHARE), RAREST_PROBE_S)
-        if asked is not None and (now - asked).total_seconds() < pause_s:
+        if asked is not None and (now - asked).total_seconds() < probe_pause_s(waited_s):
             return
         many = len(members_of(store.events(parent.id)))
         if cause.kind in (CauseKind.ERROR, CauseKind.NODE):
@@ -298,10 +294,14 @@ class Outages:
         else:
             said, text = self._asked(engine, parent, cause)
         detail: dict[str, Any] = {"asked": now.isoformat(), "probe": text, "answers": said in (ANSWERED, NOT_ASKED)}
+        detail["unasked"] = said == NOT_ASKED
         if not detail["answers"] and waited_s >= self.limits.patience_s:
             detail["over"] = f"{cause.title} has not answered for {waited_s / 60:.0f} min: {text}"
         if not detail["answers"]:
             self._state(engine, parent, f"{_headline(engine, parent)}; {self._plan(cause)}; {text}")
+        elif said == NOT_ASKED and cause.kind is CauseKind.SERVICE:
+            plan = f"what may be restarted is, one job first, then {self.limits.apart_s:g} s apart"
+            self._state(engine, parent, f"{_headline(engine, parent)}; {text}; {plan}")
         elif said == ANSWERED:
             self._state(engine, parent, f"{cause.title} answers again; {many} jobs restart, {self.limits.apart_s:g} s apart")
         store.add_evidence(parent.id, PROBED, text, detail)
@@ -350,7 +350,7 @@ def _waits_for_the_first(engine: Engine, parent: Incident, now: datetime) -> str
 
     One member restarts and shows it to the others. Where it fails of the same, the next one tries after a pause that doubles.
     """
-    if not tried_by_restart(parent):
+    if not tried_by_restart(parent) and not _about(engine, parent).get("unasked"):
         return ""
     failed: list[datetime] = []
     for number in members_of(engine.store.events(parent.id)):

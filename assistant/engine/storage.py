@@ -5,18 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from assistant.diagnose.classes import network_disk
 from assistant.diagnose.wording import DEEDS
 from assistant.engine.gather import ask
+from assistant.engine.unnamed_storage import FULL_PERCENT, LOCAL, DiskFault, is_full, mount_of, paths_used, unnamed_disk
 from assistant.errors import NightshiftError
 from assistant.records import Action, Category, Diagnosis, Incident, Job, Whereabouts
 from assistant.recover.joblog import log_lines
 from assistant.recover.runs import SaveFolders
 from assistant.recover.saved_into import saved_into
-from assistant.recover.situation import FULL_DISK
+from assistant.recover.situation import AWAY, FULL_DISK
 from assistant.untrusted import reading_as
 from assistant.watch.outages import paths_of
 from assistant.watch.unseen import Remark
@@ -31,14 +32,18 @@ REASONS = frozenset(
     }
 )  # fmt: skip
 """Reasons whose lines may name a path that could not be used."""
-FULL_PERCENT = 99.0
+MOST_ASKED = 32
+"""Nodes of the job that are asked about all their file systems."""
 MOST_OTHERS = 4
 """Other nodes of the job that are asked whether their disk is full, too."""
-LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "overlay", "tmpfs", "f2fs"})
 _SPACE = re.compile(r"No space left|Errno 28\b|ENOSPC|os error 28\b|code: 28\b", re.IGNORECASE)
 _QUOTA = re.compile(r"quota|Errno 122\b|EDQUOT", re.IGNORECASE)
 _ABSENT = re.compile(r"No such file|not found|does not exist|Permission denied", re.IGNORECASE)
-_WALL = re.compile(f"{_SPACE.pattern}|{_QUOTA.pattern}", re.IGNORECASE)
+_SILENT = re.compile(
+    r"Input/output error|Stale (?:NFS )?file handle|Transport endpoint|Host is down|Remote I/O error|os error (?:5|107|116)\b"
+    r"|Errno (?:5|107|108|112|116|121)\b|\b(?:EIO|ESTALE)\b",
+    re.IGNORECASE,
+)
 _READ_ONLY = re.compile(r"Read-only file system|Errno 30\b|EROFS", re.IGNORECASE)
 
 
@@ -47,74 +52,105 @@ def with_storage(engine: Engine, incident: Incident, found: Diagnosis, job: Job 
     texts = [cited.text for cited in found.root_cause]
     error = " ".join(texts)
     paths = paths_of(found.reason, texts) if found.reason in REASONS else ()
-    if job is None or not job.nodes or (not paths and not _WALL.search(error)):
+    if job is None or not job.nodes:
         return found
+    if not paths:
+        return _with_unnamed(engine, incident, found, job, error)
     first = next((place.node for place in found.where if place.node in job.nodes), job.nodes[0])
     answer = ask(engine.store, engine.gate, incident, "storage_state", {"nodes": [first], "paths": list(paths[:1])})
     states = (answer or {}).get("states") or ()
-    said = full_words(states) if not paths else storage_words(states[0], error) if states else ""
+    said = storage_words(states[0], error) if states else ""
     found = replace(found, summary=f"{found.summary} {said}") if said else found
-    if paths and states and (gone := _gone(states[0], job)):
+    if states and (gone := _gone(states[0], job)):
         return _lost(found, gone)
-    if (full := full_disk(states, job, error, named=bool(paths))) is not None and _is_only_there(engine, incident, full, job):
-        return _moved(engine, found, full, job, said)
-    return _without_restart(found, said) if paths and states and still_read_only(states[0], error) else found
+    if states and _met_full_disk(states[0], error) and _is_only_there(engine, incident, states[0], job):
+        return _moved(engine, found, (str(states[0]["place"]), first, DiskFault.FULL), job, said)
+    return _without_restart(found, said) if states and still_read_only(states[0], error) else found
 
 
-def full_disk(states: Sequence[Mapping[str, Any]], job: Job, error: str, *, named: bool) -> Mapping[str, Any] | None:
-    """Return the one full file system that a write met, where it is the disk of one node and the job is known to use it.
+def _with_unnamed(engine: Engine, incident: Incident, found: Diagnosis, job: Job, error: str) -> Diagnosis:
+    """Return a diagnosis with the file system that an error without a path met, as the nodes of the job show it."""
+    fault = fault_of(error)
+    if fault is None and not _QUOTA.search(error):
+        return found
+    first = [place.node for place in found.where if place.node in job.nodes]
+    nodes = list(dict.fromkeys(node for node in (*first, *job.nodes) if node is not None))[:MOST_ASKED]
+    answer = ask(engine.store, engine.gate, incident, "storage_state", {"nodes": nodes}) or {}
+    states = answer.get("states") or ()
+    if fault in (None, DiskFault.FULL):
+        said = full_words(states)
+        found = replace(found, summary=f"{found.summary} {said}") if said else found
+    kept = _kept(engine, job)
+    disk = unnamed_disk(fault, states, paths_used(job, map(str, kept))) if fault is not None else None
+    if fault is None or disk is None:
+        return found
+    said = f"The error names no path; of what the job uses {disk.place} ({disk.kind}) {fault} on {', '.join(disk.nodes)}"
+    said += f", and not on {', '.join(disk.fine[:4])}." if disk.fine else "."
+    if fault is not DiskFault.FULL:
+        found = replace(found, summary=f"{found.summary} {said}")
+    mounts = {str(state["place"]) for state in states if state["node"] == disk.nodes[0]}
+    stays = bool(kept) and not any(mount_of(str(path), mounts) == disk.place for path in kept)
+    alone = len(disk.nodes) == 1 and len(disk.fine) + 1 == len(nodes)
+    if alone and ((disk.local and stays) or (not disk.local and disk.fine and fault is not DiskFault.FULL)):
+        return _moved(engine, found, (disk.place, disk.nodes[0], fault), job, said)
+    if not disk.local and fault is DiskFault.SILENT and not alone:
+        where = (*found.where, Whereabouts(f"{AWAY} {disk.place}"))
+        advice = f"Start again when {disk.place} answers on {', '.join(disk.nodes)}. {said}"
+        return replace(found, category=Category.INFRASTRUCTURE, action=Action.WAIT_AND_RETRY, advice=advice, where=where)
+    return _without_restart(found, said) if fault is not DiskFault.FULL else found
 
-    Args:
-        states: Rows of `storage_state` of one node.
-        job: Whose write was refused.
-        error: The lines that prove it.
-        named: Whether they name the path of the first row; else the job's script has to name the mount point.
-    """
-    if not _SPACE.search(error) or _QUOTA.search(error):
+
+def fault_of(error: str) -> DiskFault | None:
+    """Return what an error says of the file system that it met; None where it says nothing of one, or of a quota."""
+    if _QUOTA.search(error):
         return None
-    full = [state for state in (states[:1] if named else states) if _is_full(state)]
-    if len(full) != 1 or full[0]["kind"] not in LOCAL or full[0].get("silent") or full[0]["place"] == "/":
-        return None  # `/` holds the system, too, and paths of mounts that are missing
-    script = job.spec.script if job.spec is not None else ""
-    return full[0] if named or re.search(rf"(?<![\w/.]){re.escape(str(full[0]['place']))}(?![\w.-])", script) else None
+    forms = ((_SPACE, DiskFault.FULL), (_READ_ONLY, DiskFault.READ_ONLY), (_SILENT, DiskFault.SILENT))
+    return next((fault for form, fault in forms if form.search(error)), None)
+
+
+def _kept(engine: Engine, job: Job) -> frozenset[Path]:
+    """Return where the job keeps what a restart needs; empty where it is not known where it saves."""
+    with reading_as(job.account):
+        try:
+            folders = SaveFolders(job, engine.checkpoint_folders)
+            saves = {*folders.named, folders.certain} - {None}
+        except (NightshiftError, OSError):
+            return frozenset()
+    own = {*saves, job.work_dir, job.log} if saves else ()
+    return frozenset(path for path in own if path is not None)
+
+
+def _met_full_disk(state: Mapping[str, Any], error: str) -> bool:
+    """Tell whether the file system of a path is full and a node's own, as a write says that it is."""
+    if fault_of(error) is not DiskFault.FULL or not is_full(state) or state.get("silent"):
+        return False
+    return state["kind"] in LOCAL and state["place"] != "/"  # `/` holds the system, too, and paths of mounts that are missing
 
 
 def _is_only_there(engine: Engine, incident: Incident, full: Mapping[str, Any], job: Job) -> bool:
     """Tell whether nothing that the job keeps lies on a full disk, and that disk is full on no other of its nodes."""
-    place = str(full["place"])
-    with reading_as(job.account):
-        try:
-            folders = SaveFolders(job, engine.checkpoint_folders)
-            own = {*folders.named, folders.certain, job.work_dir, job.log}
-        except (NightshiftError, OSError):
-            return False
-    if not folders.named and folders.certain is None:
-        return False
-    if any(one is not None and one.is_relative_to(place) for one in own):
+    place, kept = str(full["place"]), _kept(engine, job)
+    if not kept or any(path.is_relative_to(place) for path in kept):
         return False
     others = [node for node in job.nodes if node != full["node"]][:MOST_OTHERS]
     if not others:
         return True
     answer = ask(engine.store, engine.gate, incident, "storage_state", {"nodes": others, "paths": [place]}) or {}
     rows = [row for row in answer.get("states") or () if row.get("place") == place]
-    return {row["node"] for row in rows} == set(others) and not any(_is_full(row) or row.get("silent") for row in rows)
+    return {row["node"] for row in rows} == set(others) and not any(is_full(row) or row.get("silent") for row in rows)
 
 
-def _moved(engine: Engine, found: Diagnosis, full: Mapping[str, Any], job: Job, said: str) -> Diagnosis:
+def _moved(engine: Engine, found: Diagnosis, disk: tuple[str, str, DiskFault], job: Job, said: str) -> Diagnosis:
     """Return a diagnosis by which the job goes on elsewhere: the node is left out and not blamed, and people hear of its disk."""
-    node, place = str(full["node"]), str(full["place"])
+    place, node, fault = disk
     who = f"job {job.id} of {job.user}" if job.user else f"job {job.id}"
-    text = f"{place} of {node} is full, and {who} failed by that: free space there, other jobs will meet it"
-    engine.good_runs.remarks.append(Remark(f"full disk {place} of {node}", text))
-    advice = f"Restart from the last healthy checkpoint on other nodes than {node}: {said or f'{place} is full there.'} "
-    advice += f"That is a disk of {node} alone, and nothing that the job keeps lies on it. Somebody has to free space there."
+    todo = "free space" if fault is DiskFault.FULL else "see to it"
+    text = f"{place} of {node} {fault}, and {who} failed by that: {todo} there, other jobs will meet it"
+    engine.good_runs.remarks.append(Remark(f"{'full' if fault is DiskFault.FULL else 'lost'} disk {place} of {node}", text))
+    advice = f"Restart from the last healthy checkpoint on other nodes than {node}: {said or f'{place} {fault} there.'} "
+    advice += f"That is so on {node} alone, and the job needs nothing of it elsewhere. Somebody has to {todo} there."
     where = (*found.where, Whereabouts(f"{FULL_DISK} {place}", node))
     return replace(found, category=Category.INFRASTRUCTURE, action=Action.RESTART_SAME_NODES, advice=advice, where=where)
-
-
-def _is_full(state: Mapping[str, Any]) -> bool:
-    fullest = max(state.get("used_percent") or 0.0, state.get("inodes_percent") or 0.0)
-    return fullest >= FULL_PERCENT and "ro" not in str(state.get("options", "")).split(",")
 
 
 def _gone(state: Mapping[str, Any], job: Job) -> str:
@@ -172,7 +208,7 @@ def full_words(states: Sequence[Mapping[str, Any]]) -> str:
     full: list[str] = []
     for state in states:
         used, inodes = state.get("used_percent") or 0.0, state.get("inodes_percent") or 0.0
-        if _is_full(state):
+        if is_full(state):
             what = f"{used:.0f} % in use" if used >= FULL_PERCENT else f"{inodes:.0f} % of its inodes in use"
             full.append(f"{state['place']} ({state['kind']}) of {state['node']}, {what}")
     return f"The error names no path; full is {'; '.join(full)}." if full else ""

@@ -27,7 +27,7 @@ MOST_BYTES = 1 << 20
 """Of one file of a policy."""
 MOST_FILES = 8
 """In one chain of `extends`."""
-_LISTS = ("kill_switch", "protected", "window")
+_LISTS = ("kill_switch", "protected", "window", "services")
 """Lists that an overlay adds to; other lists and values are replaced."""
 _DIRECTIVES = ("extends", "replace", "end")
 """Keys that say how a file is to be read, and are no terms."""

@@ -27,6 +27,8 @@ _LONGEST_COOLDOWN_MIN = 7 * 24 * 60
 _NAME_PATTERN = re.compile(r"(?:[A-Za-z0-9._*?-]|\[[0-9,/!-]*\]|\[|\])+")
 """A name, glob or set; brackets that are not closed, or hold no numbers, are refused by `nodeset` with what is wrong."""
 
+_SERVICE_PATTERN = re.compile(r"[A-Za-z0-9*][A-Za-z0-9_.*-]{0,252}(?::\d{1,5})?")
+
 
 class Mode(StrEnum):
     """How far Nightshift goes by itself."""
@@ -248,9 +250,14 @@ class Policy:
     protected: tuple[Protected, ...] = ()
     window: tuple[Window, ...] = ()
     breaker: Breaker = field(default_factory=Breaker)
+    services: tuple[str, ...] = ()
+    """Services outside of jobs that may be connected to, to see whether they answer: `HOST` (its web ports) or `HOST:PORT`."""
 
     def __post_init__(self) -> None:
         _check_share("min_healthy_share", self.min_healthy_share)
+        for service in self.services:
+            if not _SERVICE_PATTERN.fullmatch(service):
+                raise ValueError(f"services: {service!r} is no HOST or HOST:PORT; a `*` stands for parts of a name")
         _check_cooldown(self.cooldown_min)
 
     @cached_property

@@ -10,9 +10,12 @@ from assistant.records import Action, Diagnosis, Incident, Job
 from assistant.recover.directives import directives_of
 from assistant.recover.restart import attempt_of
 from assistant.recover.signals import accused, proven
+from assistant.watch.outages import Awaited, awaited_by
 
-FULL_DISK = "a disk of its own is full:"
-"""How a place of a diagnosis begins whose node a restart is to stay away from, though nothing there is broken."""
+FULL_DISK = "a disk of its own cannot be used:"
+"""How a place of a diagnosis begins whose node a restart is to stay away from, though nobody is sure that it is broken."""
+AWAY = "a file system is away:"
+"""How a place of a diagnosis begins that names the mount point which has to be there again before a restart."""
 LONG_STEPS = 500
 """A run that trained for so many steps has shown its data, memory and checkpoints to work: what ended it may be the machine."""
 LONG_MIN = 30.0
@@ -56,6 +59,7 @@ def situation(incident: Incident, diagnosis: Diagnosis, job: Job | None, *, now:
 
 def _about(diagnosis: Diagnosis) -> Mapping[str, Any]:
     first = diagnosis.root_cause[0] if diagnosis.root_cause else None
+    awaited = _awaited(diagnosis)
     return {
         "reason": diagnosis.reason,
         "category": str(diagnosis.category),
@@ -66,12 +70,21 @@ def _about(diagnosis: Diagnosis) -> Mapping[str, Any]:
         "proven_nodes": proven(diagnosis),
         "accused_nodes": accused(diagnosis),
         "full_nodes": [one.node for one in diagnosis.where if one.node is not None and one.why.startswith(FULL_DISK)],
+        "awaited": awaited.cause,
+        "awaited_paths": list(awaited.paths),
+        "awaited_answered": "yes" if awaited.answered else "",
         "summary": diagnosis.summary,
         "advice": diagnosis.advice,
         "step": diagnosis.step,
         "spike_step": diagnosis.spike_step,
         "root_line": f"{first.file}:{first.line}: {first.text}" if first else "no line proves it",
     }
+
+
+def _awaited(diagnosis: Diagnosis) -> Awaited:
+    """Return what has to be there again before a restart: a file system that the nodes showed to be away, else what lines name."""
+    away = next((one.why.removeprefix(AWAY).strip() for one in diagnosis.where if one.why.startswith(AWAY)), "")
+    return Awaited(away) if away else awaited_by(diagnosis.reason, [cited.text for cited in diagnosis.root_cause])
 
 
 def _job(incident: Incident, job: Job | None) -> Mapping[str, Any]:

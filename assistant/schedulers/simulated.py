@@ -30,6 +30,7 @@ from assistant.schedulers.cordons import HELD_BY_USER, must_cordon, must_uncordo
 from assistant.schedulers.simulated_run import Progress, Run, process_answer
 from assistant.schedulers.slurm_words import controller_line, how_ended, job_cancelled, step_cancelled
 
+CONNECTS = "/dev/tcp/"
 COLLECTIVE = "NIGHTSHIFT-COLLECTIVE"
 """What the program of a collective test holds, and its answer begins with."""
 PROCESSES = "#nightshift processes"
@@ -41,6 +42,12 @@ ASLEEP = f"{STACKS}\n#nightshift cpu 1 100.0\n#nightshift cpu 1 4100 50\n#nights
 LONG_AGO_S = 10 * 365 * 86_400.0
 IDLE_GPU = "# gpu pwr sm mem rxpci txpci\n    0 71 0 0 1 0\n"
 """What `nvidia-smi dmon` prints on a node of a job that hangs."""
+
+
+def _service_of(words: Sequence[str]) -> str:
+    """Return the `HOST:PORT` that a command connects to."""
+    host, port = words[words.index("-c") + 2 :][:2]
+    return f"{host}:{port}"
 
 
 class SimulatedCluster:
@@ -71,6 +78,8 @@ class SimulatedCluster:
         """Lines of each node's kernel log."""
         self.answers: dict[str, Callable[[str], Reply]] = {}
         """What nodes answer to a command, by its text as typed."""
+        self.services: dict[str, Callable[[str], Reply]] = {}
+        """What nodes answer to a connection, by `HOST:PORT`."""
         self.unfit: set[str] | None = set()
         """Nodes that fail every collective; None when no node has the program for one."""
         self.controller: list[str] = []
@@ -228,6 +237,8 @@ class SimulatedCluster:
             return Reply(node, False, None, "", f"ssh: connect to host {node} port 22: No route to host")
         if typed in self.answers:
             return self.answers[typed](node)
+        if CONNECTS in typed and (answer := self.services.get(_service_of(shlex.split(typed)))) is not None:
+            return answer(node)
         if PROCESSES in typed and (progress := self._progress.get(self._busy.get(node, ""))) is not None:
             return Reply(node, True, 0, process_answer(progress, progress.spec.work_dir, 4000 + self._names.index(node)), "")
         if COLLECTIVE in typed and self.unfit is not None:

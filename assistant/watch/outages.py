@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 from assistant.records import Event, EventKind
 
@@ -28,21 +29,37 @@ FEWEST_ON_A_NODE = 2
 MOST_CHARACTERS = 2_000
 """Of one line: what a user writes is read in bounded time."""
 FEWEST_TASKS = 2
+FEWEST_PARTS = 3
+"""Of a folder by which a file system is asked for: `/` and the folders in it may hold others."""
+FIRST_PROBE_S = 15.0
+PROBE_SHARE = 0.05
+"""Of the time waited so far: the longer it lasts the rarer it is asked."""
+RAREST_PROBE_S = 300.0
 
 _REACHED = re.compile(
     r"connect|resolv|refused|timed? ?out|retries|unreachable|unavailable|endpoint|reset by peer|no route|HTTP ?Error|\b50[0-4]\b"
-    r"|name or service not known|(?:Get|Put|Head|List|Upload)\w*Objects?\b|Errno 11[013]",
+    r"|name (?:or service not known|resolution)|(?:Get|Put|Head|List|Upload)\w*Objects?\b|Errno 11[013]",
     re.IGNORECASE,
 )
+_HTTP_STATUS = re.compile(r"\b(?:429|50[0-4])\b|HTTP ?Error", re.IGNORECASE)
 _MANUAL = re.compile(
     r"\b(?:see|visit|docs?|documentation|refer to|more info(?:rmation)?|report (?:it|this)|help)\b[^'\"]{0,40}https?://", re.I
 )
 _URL = re.compile(r"\b(?:https?|s3|gs|tcp|nfs|ssh|redis|grpc)://([^\s/'\":,)\]@]{1,255}(?::\d{1,5})?)", re.IGNORECASE)
+_NAME = r"[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}"
 _HOST_WORD = re.compile(
     r"\bhost='([^'\s]{1,255})'(?:, port=(\d{1,5}))?"
-    r"|(?:connect(?:ion)? to|resolve host|reach)[: ]+\[?([\w-]{1,63}(?:\.[\w-]{1,63}){1,8}(?::\d{1,5})?)",
+    r"|\bserver at \"([\w.-]{1,255})\"(?: \([^)]{1,64}\))?,? port (\d{1,5})"
+    rf"|(?:connect(?:ion)? to|resolve host|reach)[: ]+(?:(?:remote )?host |server )?['\"\[]?({_NAME})"
+    r"(?::(\d{1,5})|['\"]? port (\d{1,5}))?"
+    rf"|(?:name resolution|name or service not known)[^'\"]{{0,20}}['\"]({_NAME})['\"]"
+    rf"|\bmysql server on ['\"]({_NAME})(?::(\d{{1,5}}))?",
     re.IGNORECASE,
 )
+_LICENCE_SERVER = re.compile(r"\b(\d{2,5})@([\w-]{1,63}(?:\.[\w-]{1,63}){0,8})")
+"""As FlexLM names one; an address of mail has no number before its sign."""
+_PORTS = {"https": "443", "http": "80", "redis": "6379", "nfs": "2049", "ssh": "22", "s3": "443", "gs": "443"}
+"""The port of a URL that names none."""
 _ADDRESS = re.compile(r"(?<![\d.])(\d{1,3}(?:\.\d{1,3}){3}:\d{1,5})\b")
 _S3_CODE = re.compile(r"\((SlowDown|ServiceUnavailable|InternalError|RequestTimeout|503)\)")
 _OWN_HOST = re.compile(r"^(?:localhost|127\.|0\.0\.0\.0|\[?::1)")
@@ -172,17 +189,56 @@ def service_of(reason: str, texts: Sequence[str]) -> str:
         text = line[:MOST_CHARACTERS]
         if _FRAME.match(text) or not _REACHED.search(text) or _MANUAL.search(text):
             continue
-        for pattern in (_URL, _HOST_WORD, _ADDRESS):
+        for pattern in (_URL, _HOST_WORD, _LICENCE_SERVER, _ADDRESS):
             if match := pattern.search(text):
-                first = next(filter(None, match.groups())).lower()
-                port = f":{match[2]}" if pattern is _HOST_WORD and match[1] and match[2] else ""
-                if not _OWN_HOST.match(first):
-                    return f"{first}{port}"
+                words = [word.lower() for word in match.groups() if word]
+                if pattern is _LICENCE_SERVER:
+                    words.reverse()
+                if not _OWN_HOST.match(words[0]):
+                    return ":".join(words[:2])
     return (
         OBJECT_STORAGE
         if reason == "s3_storage_error" and _S3_CODE.search("\n".join(line[:MOST_CHARACTERS] for line in texts))
         else ""
     )
+
+
+def port_of(texts: Sequence[str], host: str) -> str:
+    """Return the port of a host that lines name by a URL without one; empty where nothing tells it."""
+    for text in (line[:MOST_CHARACTERS] for line in texts):
+        for scheme in re.findall(rf"\b([a-z0-9]{{2,8}})://{re.escape(host)}(?![\w.:-])", text.lower()):
+            if scheme in _PORTS:
+                return _PORTS[scheme]
+    return ""
+
+
+class Awaited(NamedTuple):
+    """What a restart of one job would meet again while it is away."""
+
+    cause: str = ""
+    """A path, or `HOST:PORT`, or `HOST` where nothing tells the port; empty where the lines name nothing."""
+    paths: tuple[str, ...] = ()
+    """Of a path: those that the lines name at or below it."""
+    answered: bool = False
+    """Whether lines show an answer of the service, such as HTTP 503."""
+
+
+def awaited_by(reason: str, texts: Sequence[str]) -> Awaited:
+    """Return what lines that prove the failure of one job say was away: a service, or a file system by a path in it."""
+    service = service_of(reason, texts)
+    if service and service != OBJECT_STORAGE:
+        answered = any(_HTTP_STATUS.search(text[:MOST_CHARACTERS]) for text in texts)
+        return Awaited(service if ":" in service else ":".join(filter(None, (service, port_of(texts, service)))), answered=answered)
+    for text in texts:
+        if (named := paths_of(reason, (text,))) and _STORAGE_FAILED.search(text[:MOST_CHARACTERS]):
+            folder = PurePosixPath(named[0]).parent
+            return Awaited(named[0] if len(folder.parts) < FEWEST_PARTS else str(folder), named[:1])
+    return Awaited()
+
+
+def probe_pause_s(waited_s: float) -> float:
+    """Return how many seconds to leave between two questions whether something is back: the longer it lasts the rarer."""
+    return min(max(FIRST_PROBE_S, waited_s * PROBE_SHARE), RAREST_PROBE_S)
 
 
 def paths_of(reason: str, texts: Sequence[str]) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ ENOSPC = (
     "Traceback (most recent call last):",
     '  File "/opt/train/pretrain.py", line 88, in save',
     "    torch.save(state, staged)",
-    "OSError: [Errno 28] No space left on device{named}",
+    "OSError: {error}{named}",
 )
 FULL, ROOMY = "4096 1000 0 100 50", "4096 1000 900 100 50"
 
@@ -36,8 +36,14 @@ class Disk:
     script: str = "--stage /scratch/ada"
     named: str = ""
     restarts: bool = False
+    error: str = "[Errno 28] No space left on device"
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Of the mount, by node; `rw` on the others."""
+    remark: str = "is full"
 
 
+GONE = "1 stat: cannot read file system information: Stale file handle"
+EIO, EROFS, ESTALE = "[Errno 5] Input/output error", "[Errno 30] Read-only file system", "[Errno 116] Stale file handle"
 CASES = {
     "one node alone, used by the script": Disk(restarts=True),
     "one node alone, named by the error": Disk(script="", named=": '/scratch/ada/step_40.pt'", restarts=True),
@@ -48,17 +54,26 @@ CASES = {
     "the script does not use it": Disk(script="--stage /scratchpad/ada"),
     "the disk of the system": Disk(place="/", script="--stage /"),
     "space was freed since": Disk(answers={}),
+    "the second node of the job alone, by a variable": Disk(script="", answers={"node02": FULL}, restarts=True, place="/nvme"),
+    "the folder for temporary files, which nobody names": Disk(kind="tmpfs", place="/dev/shm", script="", restarts=True),
+    "its own disk went read-only": Disk(error=EROFS, options={"node01": "ro"}, answers={}, restarts=True, remark="read-only"),
+    "read-only on all nodes": Disk(error=EROFS, options={"node01": "ro", "node02": "ro"}, answers={}),
+    "its own disk is gone": Disk(error=EIO, answers={"node01": GONE}, restarts=True, remark="does not answer"),
+    "a share is stale on one node": Disk(
+        "nfs4", "/data", {"node01": GONE}, "--data /data/pile", restarts=True, error=ESTALE, remark="does not answer"
+    ),
     "what the job keeps lies there": Disk(place="{folder}", script="--stage {folder}/stage"),
 }
 
 
 def answering(disk: Disk, place: str, *, mounts: bool) -> Callable[[str], Reply]:
     def answer(node: str) -> Reply:
-        numbers = disk.answers.get(node, ROOMY)
+        numbers, options = disk.answers.get(node, ROOMY), disk.options.get(node, "rw")
         if not numbers:
             return Reply(node, False, None, "", "no route to host")
+        said = numbers if numbers == GONE else f"0 {numbers}"
         if mounts:
-            return Reply(node, True, 0, f"mount {disk.kind} {place} rw\nanswer {place} 0 {numbers}\nend\n", "")
+            return Reply(node, True, 0, f"mount {disk.kind} {place} {options}\nanswer {place} {said}\nend\n", "")
         path = disk.named.strip(": '") or place
         shown = f"mounts\ndev {place} {disk.kind} rw 0 0\npath {path}\nreal {path}\nstands {place}\nanswer {numbers}\n"
         return Reply(node, True, 0, shown, "")
@@ -70,24 +85,28 @@ def answering(disk: Disk, place: str, *, mounts: bool) -> Callable[[str], Reply]
 def test_a_job_goes_on_without_the_node_whose_own_disk_is_full(name: str, tmp_path: Path) -> None:
     disk = CASES[name]
     place = disk.place.format(folder=tmp_path)
-    lines = tuple(line.format(named=disk.named) for line in ENOSPC)
-    scene = Scene(tmp_path, run=Run(fails_at=50, lines=lines, only_on="node01"))
+    lines = tuple(line.format(named=disk.named, error=disk.error) for line in ENOSPC)
+    scene = Scene(tmp_path, run=Run(fails_at=50, lines=lines, only_on=next(iter({**disk.answers, **disk.options}), "node01")))
     asked = [place, disk.named.strip(": '")]
     scene.cluster.answers[shlex.join(MOUNTS)] = answering(disk, place, mounts=True)
     for path in filter(None, asked):
         words = ("sh", "-c", _PROGRAM, "sh", path)
         scene.cluster.answers[shlex.join(words)] = answering(disk, place, mounts=False)
     script = scene.spec.script.replace("train.py", f"train.py {disk.script.format(folder=tmp_path)}")
-    scene.cluster.submit(replace(scene.spec, script=script))
+    environment = {**scene.spec.environment, "SPILL_DIR": "/nvme/ada"}
+    scene.cluster.submit(replace(scene.spec, script=script, environment=environment))
     scene.watch(600)
     (incident,) = scene.engine.store.incidents()
     found = scene.engine.store.diagnosis(incident.id)
     assert found is not None
-    assert found.reason == "os_error"
+    assert found.reason in ("os_error", "s3_storage_error")
     assert found.faulty_nodes == ()
     assert scene.cluster.changes == (["submit 1", "submit 2"] if disk.restarts else ["submit 1"]), found.advice
     assert incident.state is (IncidentState.RECOVERED if disk.restarts else IncidentState.ESCALATED), incident.note
     remarks = [remark.text for remark in scene.engine.good_runs.taken_remarks()]
     if disk.restarts:
-        assert "node01" not in scene.cluster.job("2").nodes
-        assert any(f"{place} of node01 is full" in text for text in remarks), remarks
+        bad = next(iter({**disk.answers, **disk.options}), "")
+        assert bad not in scene.cluster.job("2").nodes
+        assert any(f"{place} of {bad} {disk.remark}" in text for text in remarks if disk.remark != "read-only") or any(
+            f"{place} of {bad} is mounted read-only" in text for text in remarks
+        ), remarks

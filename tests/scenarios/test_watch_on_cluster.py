@@ -35,7 +35,9 @@ def submitted(scene: Scene, name: str, run: Run) -> str:
     folder.mkdir(exist_ok=True)
     checkpoints = folder / "checkpoints"
     scene.cluster.plan(name, dataclasses.replace(run, checkpoints=checkpoints), Run(checkpoints=checkpoints))
-    script = scene.spec.script.replace(str(scene.folder / "checkpoints"), str(checkpoints))
+    script = (
+        scene.spec.script.replace(str(scene.folder / "checkpoints"), str(checkpoints)) + "export S3_ENDPOINT=minio.local:9000\n"
+    )
     return scene.cluster.submit(dataclasses.replace(scene.spec, name=name, script=script, work_dir=folder))
 
 
@@ -52,7 +54,7 @@ def test_one_outage_has_one_incident_and_its_jobs_restart_one_after_the_other(tm
     scene = Scene(tmp_path)
     for number, name in enumerate(("llm", "vision", "speech", "music")):
         submitted(scene, name, Run(fails_at=50 + number, lines=(S3.format("minio.local:9000"),)))
-    scene.cluster.answers[shlex.join(("bash", "-c", 'exec 3<>"/dev/tcp/$0/$1"', "minio.local", "9000"))] = answering
+    scene.cluster.services["minio.local:9000"] = answering
     incidents = scene.watch(900)
     (outage,) = [one for one in incidents if one.kind is EventKind.OUTAGE]
     members = [one for one in incidents if one.kind is EventKind.JOB_ENDED]

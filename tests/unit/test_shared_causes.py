@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from assistant.engine.outages import _waits_for_the_first
+from assistant.engine.outages import PROBED, _waits_for_the_first
 from assistant.records import Event, EventKind, IncidentState
 from assistant.watch.outages import CauseKind, Failure, SharedCause, causes_of, files_missed, joins, outages, paths_of
 
@@ -192,13 +192,18 @@ def test_of_a_cause_that_nobody_can_ask_about_one_member_restarts_first(
         events=lambda _: events,
         incident=lambda number: incident if number == 1 else other,
         stages=lambda number: stages if number == 1 else {},
+        evidence=lambda _: probes,
     )
+    probes: list[SimpleNamespace] = []
     engine: Any = SimpleNamespace(store=store)
     parent: Any = SimpleNamespace(id=9, service="error refused", subject="error refused")
     said = _waits_for_the_first(engine, parent, NOON + timedelta(seconds=20))
     assert (waits in said) if waits else said == ""
     service: Any = SimpleNamespace(id=9, service="minio:9000", subject="minio:9000")
     assert _waits_for_the_first(engine, service, NOON) == ""
+    probes.append(SimpleNamespace(source=PROBED, facts={"answers": True, "unasked": True}))
+    said = _waits_for_the_first(engine, service, NOON + timedelta(seconds=20))
+    assert (waits.replace("error refused", "minio:9000") in said) if waits else said == ""
 
 
 def test_different_files_of_an_emptied_folder_are_one_cause() -> None:

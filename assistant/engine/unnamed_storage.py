@@ -1,0 +1,113 @@
+"""Find the file system that an error without a path met: by what the nodes of the job say of those that the job uses. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+from assistant.records import Job
+
+__all__ = ["DiskFault", "FaultyDisk", "is_full", "mount_of", "paths_used", "unnamed_disk"]
+
+FULL_PERCENT = 99.0
+LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "overlay", "tmpfs", "f2fs"})
+SPOOLS = ("/tmp", "/var/tmp", "/dev/shm")
+"""Where programs write that were told nothing."""
+_PATH = re.compile(r"(?<![\w./:@-])/[\w.+@%~-]{1,255}(?:/[\w.+@%~-]{1,255}){0,40}")
+_SEARCHED = re.compile(
+    r"^(?:(?:LD_|MAN|INFO|PYTHON|C|CPLUS_INCLUDE_|LIBRARY_)?PATH|LD_LIBRARY_PATH|SHELL|_|MODULE.*|LOADEDMODULES)$"
+)
+"""Variables whose paths are read and not written."""
+
+
+class DiskFault(StrEnum):
+    """What keeps a file system from being used."""
+
+    FULL = "is full"
+    READ_ONLY = "is mounted read-only"
+    SILENT = "does not answer"
+
+
+class FaultyDisk(NamedTuple):
+    """A file system that a job uses and that cannot be used."""
+
+    place: str
+    kind: str
+    nodes: tuple[str, ...]
+    """Nodes of the job on which it cannot be used."""
+    fine: tuple[str, ...]
+    """Nodes of the job that answered and on which nothing is wrong with it."""
+
+    @property
+    def local(self) -> bool:
+        """Whether it is a node's own."""
+        return self.kind in LOCAL
+
+
+def is_full(state: Mapping[str, Any]) -> bool:
+    """Tell whether a file system that can be written has neither space nor inodes left."""
+    fullest = max(state.get("used_percent") or 0.0, state.get("inodes_percent") or 0.0)
+    return fullest >= FULL_PERCENT and not _is_read_only(state)
+
+
+def _is_read_only(state: Mapping[str, Any]) -> bool:
+    return "ro" in str(state.get("options", "")).split(",")
+
+
+def paths_used(job: Job, more: Iterable[str]) -> tuple[str, ...]:
+    """Return absolute paths that a job may write below: of script and variables, its folders, and where programs spool by default.
+
+    Args:
+        job: With its spec.
+        more: Further ones, such as the folders that it saves into.
+    """
+    spec = job.spec
+    texts = [spec.script, *spec.arguments] if spec is not None else []
+    variables = spec.environment.items() if spec is not None else ()
+    texts += [value for name, value in variables if not _SEARCHED.fullmatch(name)]
+    folders = [str(folder.path) for folder in (job.processes.folders if job.processes is not None else ())]
+    own = [str(path) for path in (job.work_dir, job.log, job.error_log) if path is not None]
+    named = [match for text in texts for match in _PATH.findall(text)]
+    return tuple(dict.fromkeys([*named, *folders, *own, *more, *SPOOLS]))
+
+
+def mount_of(path: str, places: Iterable[str]) -> str:
+    """Return the longest of mount points above a path; empty where none is."""
+    return max((place for place in places if PurePosixPath(path).is_relative_to(place)), key=len, default="")
+
+
+def unnamed_disk(fault: DiskFault, states: Sequence[Mapping[str, Any]], used: Sequence[str]) -> FaultyDisk | None:
+    """Return the one file system with a fault that a job uses; None where there is none, or several may be meant.
+
+    A share that is mounted read-only counts only where another node of the job has it mounted for writing: many always are.
+
+    Args:
+        fault: What the error says.
+        states: Rows of `storage_state` of the job's nodes, of all their file systems.
+        used: From `paths_used`.
+    """
+    nodes = tuple(dict.fromkeys(str(state["node"]) for state in states))
+    shown = {(str(state["node"]), str(state["place"])): state for state in states}
+    faulty: dict[str, list[str]] = {}
+    for node in nodes:
+        places = [place for one, place in shown if one == node]
+        for place in dict.fromkeys(mount_of(path, places) for path in used):
+            if place and _has(fault, shown[node, place]):
+                faulty.setdefault(place, []).append(node)
+    found = []
+    for place, on in faulty.items():
+        fine = tuple(node for node in nodes if node not in on)
+        kind = str(shown[on[0], place]["kind"])
+        compared = any((node, place) in shown and not _is_read_only(shown[node, place]) for node in fine)
+        if fault is not DiskFault.READ_ONLY or compared or kind in LOCAL:
+            found.append(FaultyDisk(place, kind, tuple(on), fine))
+    return found[0] if len(found) == 1 else None
+
+
+def _has(fault: DiskFault, state: Mapping[str, Any]) -> bool:
+    if fault is DiskFault.FULL:
+        return is_full(state) and not state.get("silent")
+    return bool(state.get("silent")) if fault is DiskFault.SILENT else _is_read_only(state)

@@ -1,0 +1,80 @@
+"""Tell whether a service that a log names may be connected to: what the policy lists, and what the job's own configuration names.
+
+A log is text of strangers: data that a job prints could name any host. A job's configuration is what it was submitted with, and
+from its own nodes nothing is reached that the job itself could not reach.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from fnmatch import fnmatchcase
+
+from assistant.records import Job
+from assistant.recover.job_program import FileReader, programs_of
+
+__all__ = ["ServiceRight", "configured_texts", "service_right"]
+
+WEB_PORTS = frozenset({"80", "443"})
+"""Ports that a URL need not name."""
+MOST_CHARACTERS = 1 << 20
+"""Of one text of a job's configuration."""
+
+
+class ServiceRight(StrEnum):
+    """By what a service may be connected to."""
+
+    POLICY = "policy"
+    """From anywhere."""
+    JOB = "job"
+    """From the nodes of the job alone: it could do so itself."""
+    NONE = "none"
+
+
+def configured_texts(job: Job) -> list[str]:
+    """Return what a job was submitted with: script, arguments, variables, and the sources and configurations that it reads.
+
+    Raises:
+        Unavailable: The storage did not answer.
+    """
+    if job.spec is None:
+        return []
+    reader = FileReader(job.account)
+    programs_of(job, reader)
+    environment = "\n".join(f"{name}={value}" for name, value in job.spec.environment.items())
+    texts = [job.spec.script, " ".join(job.spec.arguments), environment, *(text for text in reader.texts.values() if text)]
+    return [text[:MOST_CHARACTERS] for text in texts if text]
+
+
+def service_right(host: str, port: str, *, listed: Sequence[str], configured: Iterable[str]) -> ServiceRight:
+    """Return by what a service may be connected to.
+
+    Args:
+        host: Name or address, in lower case.
+        port: Its number; empty where nobody knows it, and then nothing is connected to.
+        listed: The policy's `services`: `HOST` for its web ports, or `HOST:PORT`; `*` stands for any part of a name.
+        configured: From `configured_texts`. One of them has to name the host as a whole word, and a port that no URL may leave out.
+    """
+    if _is_own(host):
+        return ServiceRight.NONE
+    for entry in listed:
+        name, _, number = entry.lower().partition(":")
+        if fnmatchcase(host, name) and (port == number if number else port in WEB_PORTS):
+            return ServiceRight.POLICY
+    word = re.compile(rf"(?<![\w.-]){re.escape(host)}(?![\w-]|\.\w)", re.IGNORECASE)
+    number_word = re.compile(rf"(?<![\d.]){re.escape(port)}(?![\d.])") if port and port not in WEB_PORTS else None
+    for text in configured:
+        if word.search(text) and (number_word is None or number_word.search(text)):
+            return ServiceRight.JOB
+    return ServiceRight.NONE
+
+
+def _is_own(host: str) -> bool:
+    """Tell whether an address is never a service of others: of the machine itself, of its link (metadata of clouds), of many."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost") or not host.strip("0123456789.xabcdef")
+    return address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified

@@ -1,0 +1,88 @@
+"""Which file system an error without a path met, as nodes of the job show those that it uses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assistant.engine.storage import fault_of
+from assistant.engine.unnamed_storage import DiskFault, paths_used, unnamed_disk
+from assistant.records import Job, JobSpec, JobState
+
+FULL, RO, SILENT = DiskFault.FULL, DiskFault.READ_ONLY, DiskFault.SILENT
+
+Row = dict[str, Any]
+
+
+def job(script: str = "", **variables: str) -> Job:
+    spec = JobSpec("llm", script, work_dir=Path("/home/ada"), environment=variables)
+    return Job("7", "llm", "ada", JobState.FAILED, "", ("n1", "n2"), Path("/home/ada/7.out"), Path("/home/ada"), None, None, None,
+               1, None, spec=spec)  # fmt: skip
+
+
+def row(node: str, place: str, kind: str = "xfs", *, used: float = 10.0, options: str = "rw", silent: bool = False) -> Row:
+    return {
+        "node": node,
+        "place": place,
+        "kind": kind,
+        "used_percent": used,
+        "inodes_percent": 1.0,
+        "options": options,
+        "silent": silent,
+    }
+
+
+def on_both(*rows: Row) -> list[Row]:
+    """Return file systems of two nodes: those given, and sound ones for the second node where nothing is given."""
+    shown = {(one["node"], one["place"]) for one in rows}
+    more = [row("n2", one["place"], one["kind"]) for one in rows if ("n2", one["place"]) not in shown]
+    return [*rows, *more, row("n1", "/", "ext4"), row("n2", "/", "ext4"), row("n1", "/home", "nfs4"), row("n2", "/home", "nfs4")]
+
+
+@pytest.mark.parametrize(
+    ("fault", "script", "variables", "rows", "place"),
+    [
+        (FULL, "", {"TMPDIR": "/local/ada"}, [row("n1", "/local", used=100)], "/local"),
+        (FULL, "export TRITON_CACHE_DIR=/nvme/triton", {}, [row("n1", "/nvme", used=100)], "/nvme"),
+        (FULL, "export HF_HOME=/raid/$USER/hf", {}, [row("n1", "/raid", used=100)], "/raid"),
+        (FULL, "train --spill=/spill/x", {}, [row("n1", "/spill", used=100)], "/spill"),
+        (FULL, "", {}, [row("n1", "/tmp", "tmpfs", used=100)], "/tmp"),
+        (FULL, "", {}, [row("n1", "/dev/shm", "tmpfs", used=100)], "/dev/shm"),
+        (FULL, "", {"PATH": "/nvme/bin", "LD_LIBRARY_PATH": "/nvme/lib"}, [row("n1", "/nvme", used=100)], None),  # only read
+        (FULL, "", {}, [row("n1", "/nvme", used=100)], None),  # nothing of the job goes there
+        (FULL, "x=/local/a", {}, [row("n1", "/local", used=100), row("n1", "/tmp", "tmpfs", used=100)], None),  # which of two
+        (FULL, "x=/local/a", {}, [row("n1", "/local", used=98)], None),
+        (FULL, "x=/local/a", {}, [row("n1", "/local", used=100, options="ro")], None),
+        (FULL, "curl http://nvme/local/a", {}, [row("n1", "/local", used=100)], None),  # of a URL
+        (RO, "x=/local/a", {}, [row("n1", "/local", options="ro,errors=remount-ro")], "/local"),
+        (RO, "x=/sw/a", {}, [row("n1", "/sw", "nfs4", options="ro"), row("n2", "/sw", "nfs4", options="ro")], None),  # as meant
+        (RO, "x=/data/a", {}, [row("n1", "/data", "nfs4", options="ro")], "/data"),  # and for writing on the other node
+        (SILENT, "x=/data/a", {}, [row("n1", "/data", "lustre", silent=True)], "/data"),
+        (SILENT, "x=/data/a", {}, [row("n1", "/data", "lustre")], None),
+        (SILENT, "x=/data/a", {}, [row("n1", "/other", "lustre", silent=True)], None),
+    ],
+)  # fmt: skip
+def test_of_an_error_without_a_path_the_file_system_is_told_that_the_job_uses(
+    fault: DiskFault, script: str, variables: dict[str, str], rows: list[Row], place: str | None
+) -> None:
+    disk = unnamed_disk(fault, on_both(*rows), paths_used(job(script, **variables), ()))
+    assert (disk.place if disk is not None else None) == place
+    assert disk is None or (disk.nodes, disk.fine) == (("n1",), ("n2",))
+
+
+@pytest.mark.parametrize(
+    ("error", "fault"),
+    [
+        ("OSError: [Errno 28] No space left on device", FULL),
+        ("OSError: [Errno 122] Disk quota exceeded", None),
+        ("OSError: [Errno 30] Read-only file system", RO),
+        ("OSError: [Errno 5] Input/output error", SILENT),
+        ("OSError: [Errno 116] Stale file handle", SILENT),
+        ("OSError: [Errno 107] Transport endpoint is not connected", SILENT),
+        ("RuntimeError: step 5 of 116", None),
+    ],
+)
+def test_an_error_says_what_is_wrong_with_its_file_system(error: str, fault: DiskFault | None) -> None:
+    assert fault_of(error) is fault
