@@ -130,7 +130,7 @@ def scene_of(kind: str, folder: Path, *, name: str = "llm") -> Scene:
     checkpoints = folder / "ckpt"
     checkpoints.mkdir()
     recorder = Recorder(clock, folder / "logs")
-    script = f"#!/bin/sh\n#NIGHTSHIFT checkpoints={checkpoints}\nsrun train ${{NIGHTSHIFT_ARGS:-}}\n"
+    script = f"#!/bin/sh\n#NIGHTSHIFT checkpoints={checkpoints}\nsrun train ${{NIGHTSHIFT_RESUME_FROM:-}} ${{NIGHTSHIFT_ARGS:-}}\n"
     recorder.plan(name, Run(fails_at=50, checkpoints=checkpoints), Run(steps=10**6))
     spec = JobSpec(name, script, nodes=1, work_dir=folder, user="root", comment="run 7", environment={"TOKEN": "hunter2"})
     jobs = {"failed": recorder.submit(spec)}
