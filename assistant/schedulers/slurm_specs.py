@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from assistant.errors import InputError, Unavailable
-from assistant.records import Job, JobSpec
+from assistant.records import Job, JobSpec, JobState
 from assistant.schedulers.slurm_compare import (
     accounted_differences,
     record_differences,
@@ -78,7 +78,7 @@ class Specs:
             job = replace(job, log=job.work_dir / path)
         job = self._with_error_log(job, row, known.script, typed)
         # one that Slurm preempts and queues again is pending at once: what the controller shows as PREEMPTED is cancelled
-        cancelled = details.get("JobState") == "PREEMPTED"
+        cancelled = bool(details) and job.state is JobState.PREEMPTED
         never = cancelled or (details.get("Requeue") == "0" if details else spec is not None and "--no-requeue" in spec.options)
         return replace(job, spec=spec, appends=self._appends(known, typed), never_requeued=never)
 

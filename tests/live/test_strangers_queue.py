@@ -168,7 +168,7 @@ def test_a_job_that_slurm_cancels_for_a_stronger_one_is_submitted_again_at_once(
     until(lambda: bool(writers(owner)), 30)
     strong = owner.sbatch("-p", "train", "--exclusive", "-w", "gpu002", "--wrap", "sleep 10")
     until(lambda: engine.scheduler.job(first).state is JobState.PREEMPTED, 60)
-    incident = watched(engine, first, lambda one: any(call.tool == "resubmit_job" for call in engine.store.calls(one.id)), 60)
+    watched(engine, first, lambda one: any(call.tool == "resubmit_job" for call in engine.store.calls(one.id)), 20)
     engine.scheduler.cancel(strong)
     incident = watched(engine, first, over)
     owner.cluster.run("scontrol", "update", "PartitionName=eval", "PreemptMode=REQUEUE")
