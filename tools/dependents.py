@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from assistant.errors import ToolError, Unavailable, UsageError
+from assistant.errors import ToolError, Unavailable
 from assistant.ports import Dependents
 from assistant.records import JobState, Risk
-from assistant.recover.identity import LEFT_BEHIND, RESTARTS
+from assistant.recover.identity import LEFT_BEHIND, restart_of
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
 
@@ -145,18 +145,9 @@ def _must_be_own(context: Context, job: str, restart: str) -> None:
     Raises:
         ToolError: None did, or what would wait for the restart could not begin either.
     """
-    state = context.scheduler.job(restart).state
-    if state.ended and state is not JobState.COMPLETED:
-        raise ToolError(f"job {restart} is {state}: nothing is let wait for it")
-    try:
-        calls = context.history.calls(context.incident) if context.incident is not None else ()
-    except UsageError:
-        calls = ()
-    for call in calls:
-        outcome = context.history.outcome(call.id) if call.tool in RESTARTS and call.arguments.get("job") == job else None
-        value = outcome.value if outcome is not None and outcome.ok and isinstance(outcome.value, Mapping) else {}
-        if value.get("job") == restart:
-            return
-    raise ToolError(
-        f"job {restart} is not known as a restart of job {job} by this Nightshift, so what waits for {job} is left alone"
-    )
+    shown = context.scheduler.job(restart)
+    if shown.state.ended and shown.state is not JobState.COMPLETED:
+        raise ToolError(f"job {restart} is {shown.state}: nothing is let wait for it")
+    call = restart_of(context.history, shown)
+    if call is None or call.arguments.get("job") != job or (context.incident is not None and call.incident != context.incident):
+        raise ToolError(f"job {restart} is no restart of job {job} by this Nightshift: what waits for {job} is left alone")

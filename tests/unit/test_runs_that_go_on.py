@@ -112,12 +112,22 @@ def test_the_next_link_of_a_chain_is_of_the_run_whatever_its_name(tmp_path: Path
 )
 def test_a_link_that_waits_for_another_job_has_no_turn_yet(dependency: str, later: bool, tmp_path: Path) -> None:
     failed = job(tmp_path, 1, "run", CHAIN)
-    waits = {"state": JobState.PENDING, "reason": "Dependency", "started": None}
-    link = job(tmp_path, 30, "run", CHAIN, dependency=dependency, **waits)
+    link = job(tmp_path, 30, "run", CHAIN, dependency=dependency, state=JobState.PENDING, reason="Dependency", started=None)
     data = job(tmp_path, 20, "data", "srun tokenize", state=JobState.RUNNING)
-    next_link = job(tmp_path, 21, "next", CHAIN, dependency="afterok:1(failed)", **waits)
+    next_link = job(
+        tmp_path, 21, "next", CHAIN, dependency="afterok:1(failed)", state=JobState.PENDING, reason="Dependency", started=None
+    )
     lost = job(tmp_path, 22, "lost", "srun tokenize", state=JobState.CANCELLED)
-    queued = job(tmp_path, 23, "queued", "srun tokenize", dependency="afterok:20(unfulfilled)", **waits)
+    queued = job(
+        tmp_path,
+        23,
+        "queued",
+        "srun tokenize",
+        dependency="afterok:20(unfulfilled)",
+        state=JobState.PENDING,
+        reason="Dependency",
+        started=None,
+    )
     queue = Queue(failed, data, next_link, lost, queued, link)
     assert waits_for_another(queue, {}, failed, link) is later  # type: ignore[arg-type]
     assert [one.id for one in successor_of(queue, {}, failed)] == ([] if later else ["30"])  # type: ignore[arg-type]
