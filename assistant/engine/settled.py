@@ -255,16 +255,18 @@ def _beside(engine: Engine, incident: Incident, restarted: _Restarted, job: Job)
     if job.state not in (JobState.RUNNING, JobState.COMPLETED):
         return ""
     now, folders = engine.clock.now(), engine.checkpoint_folders
+    try:
+        failed = engine.scheduler.job(incident.job) if incident.job is not None else None
+    except ToolError:
+        failed = None
+    if failed is not None and failed.id != job.id and not failed.state.ended and failed.attempt > incident.attempt:
+        return f"job {failed.id} was queued again under its own id meanwhile ({failed.state}), and saves where job {job.id} does"
     other = writer_beside(engine.scheduler, folders, job, now=now)
     if other is not None:
         return f"job {other.id} of {other.user} ({other.state}) saves where job {job.id} does, at the same time"
     folder = Path(restarted.checkpoint).parent if restarted.checkpoint else SaveFolders(job, folders).certain
     if folder is None:
         return ""
-    try:
-        failed = engine.scheduler.job(incident.job) if incident.job is not None else None
-    except ToolError:
-        failed = None
     with reading_as(job.account):
         return save_beside(job, folder, before=failed, now=now)
 
