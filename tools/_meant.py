@@ -10,7 +10,7 @@ from assistant.errors import RestartPending, ToolError, Unavailable
 from assistant.records import CallStatus, EventKind, Incident, Job, JobState, run_of
 from assistant.recover import runs
 from assistant.recover.identity import HELD_UNKNOWN, is_claim, is_held_by, is_watchs, other_keeper, restart_of
-from assistant.recover.second_writer import save_after
+from assistant.recover.second_writer import TEAR_DOWN, Files, change_between, files_in, lock_after, open_in, save_after
 from assistant.tooling import Context
 from assistant.tools.checkpoints import search_of
 from assistant.untrusted import LOOK_S as CANCEL_LOOK_S
@@ -231,11 +231,22 @@ def is_of_run(context: Context, job: Job, other: Job, own: runs.SaveFolders | No
     return runs.is_of_run(context.scheduler, context.checkpoint_folders, job, other, own=own)
 
 
-def must_be_unwritten(context: Context, job: Job) -> None:
+def must_be_unwritten(context: Context, job: Job, before: Files | None = None) -> Files:
     """Make sure that nobody has saved where an attempt did since it ended, whoever that is and whatever the scheduler shows.
+
+    What processes of the attempt itself may have written last is no proof: within `TEAR_DOWN` of its end a watch looks again later.
+
+    Args:
+        context: Of the call.
+        job: The attempt.
+        before: What an earlier look of the same call returned; None at the first.
+
+    Returns:
+        What lies in its folder now, for the next look.
 
     Raises:
         ToolError: Somebody has: a restart might be a second writer.
+        RestartPending: Something is written there so shortly after its end that it may be its own.
         Unavailable: The storage did not answer.
     """
     incident = _incident(context, job)
@@ -245,14 +256,41 @@ def must_be_unwritten(context: Context, job: Job) -> None:
     search = search_of(context, job)
     folder = search.inventory.folder if search.inventory is not None else search.place.folder if search.place is not None else None
     if ended is None or folder is None:
-        return
+        return {}
+    now = context.clock.now()
+    saves = search.inventory.checkpoints if search.inventory is not None else ()
     with reading_as(job.account):
-        save = save_after(job, folder, ended=ended, now=context.clock.now())
-    if save:
+        save = save_after(job, folder, ended=ended, now=now)
+        files = files_in(folder, saves) if job.dated_logs else {}
+    change = change_between(before or {}, files)
+    lately = job.dated_logs and now < ended + TEAR_DOWN and is_watchs(context)
+    if change and lately and not save:
+        raise RestartPending(f"job {job.id} is not started again yet: {change}, {now - ended} after its end; it is looked at again")
+    sign = save or change or lock_after(files, ended=ended, now=now) or (open_in(folder, saves) if job.dated_logs else "")
+    sign = sign or (_by_hand(context, job, ended) if incident is not None and incident.kind is not EventKind.REQUESTED else "")
+    if sign:
         raise ToolError(
-            f"job {job.id} is not started again: {save}. Who writes there? A restart beside it would be a second writer; when "
+            f"job {job.id} is not started again: {sign}. Who writes there? A restart beside it would be a second writer; when "
             "nobody does any more, start it by hand"
         )
+    return files
+
+
+def _by_hand(context: Context, job: Job, ended: datetime) -> str:
+    """Return which allocation of salloc or srun its owner began in the work folder of an attempt since that ended; empty: none.
+
+    What runs in it the scheduler does not show.
+    """
+    for other in context.scheduler.user_jobs(job.user):
+        begun = other.state is JobState.RUNNING and other.started is not None and other.started >= ended
+        if not begun or other.id == job.id or job.work_dir is None or other.work_dir != job.work_dir:
+            continue
+        try:
+            if context.scheduler.job(other.id).interactive:
+                return f"{job.user} works in {job.work_dir} by hand since, in the allocation {other.id} ({other.name})"
+        except ToolError:
+            continue
+    return ""
 
 
 def _saves_elsewhere(context: Context, job: Job, other: Job) -> bool:

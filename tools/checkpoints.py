@@ -140,7 +140,8 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
     refused = [about(checkpoint) for checkpoint in choice.refused]
     plan = resume_plan(way, found, choice.checkpoint, moves=folder_moves(shown, search))
     stage = search.stages.sentence if search.stages is not None else ""
-    note = "; ".join(one for one in (_note(choice), stage, plan.refusal or way.sentence) if one)
+    doubts = [one for one in found.notes if one.startswith(f"{choice.checkpoint.path.name} ")]
+    note = "; ".join(one for one in (_note(choice), *doubts, stage, plan.refusal or way.sentence) if one)
     return {
         **chosen,
         "restart_from": "" if plan.refusal else chosen["path"],

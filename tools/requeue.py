@@ -27,10 +27,10 @@ from assistant.recover.resume_means import ResumeMeans
 from assistant.recover.resume_plan import resume_plan
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
-from assistant.tools._dependents import dependent_lines, move_dependents
 from assistant.tools._meant import must_be_alone_of_its_run, must_be_ours_to_restart, must_be_unwritten, wait_until_alone
 from assistant.tools._suspects import away_from_suspects, without_nodes
 from assistant.tools.checkpoints import choose_checkpoint, resume_of, search_of
+from assistant.tools.dependents import dependent_lines, move_dependents
 from assistant.untrusted import is_folder, reading_as
 
 NEWEST = ("last", "last_healthy")
@@ -82,13 +82,13 @@ def requeue_ended_job(
     problem = too_few_nodes(spec, scheduler.nodes())
     if problem:
         raise ToolError(f"job {job} was not queued again: {without_nodes(context, spec, problem)}")
-    must_be_unwritten(context, before)
+    files = must_be_unwritten(context, before)
     try:
         scheduler.requeue(job, exclude=spec.exclude, comment=spec.comment, hold=True)
     except ToolError as error:
         raise ToolError(_by_hand(before, chosen, error)) from error
     wait_until_alone(context, before)
-    must_be_unwritten(context, before)
+    must_be_unwritten(context, before, files)
     waiting = move_dependents(context, job, job)
     scheduler.release(job)
     return waiting.added_to(_answer(before, spec, checkpoint, chosen))

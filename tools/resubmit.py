@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,9 +32,9 @@ from assistant.recover.restart import (
 from assistant.recover.resume_means import ResumeWay
 from assistant.recover.resume_plan import resume_plan
 from assistant.recover.runs import SaveFolders, jobs_beside
+from assistant.recover.second_writer import Files
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
-from assistant.tools._dependents import dependents_left, move_dependents
 from assistant.tools._meant import (
     is_of_run,
     must_be_decided_here,
@@ -44,6 +44,7 @@ from assistant.tools._meant import (
 )
 from assistant.tools._suspects import away_from_suspects, without_nodes
 from assistant.tools.checkpoints import choose_checkpoint, resume_of, search_of
+from assistant.tools.dependents import dependents_left, move_dependents
 from assistant.untrusted import reading_as
 
 NEWEST = ("last", "last_healthy")
@@ -65,6 +66,8 @@ class Plan:
     note: str
     resumes: str = ""
     """How the script goes on, for people; empty where it begins at the start."""
+    files: Files = field(default_factory=dict)
+    """What lay where it saves when this was planned."""
 
 
 @tool(risk=Risk.CHANGE, kind="resubmit", undo="cancel_job")
@@ -127,7 +130,11 @@ def resubmit_job(
     new_job = claim.id if claim is not None else context.scheduler.submit(plan.spec)
     new_job = _must_win(context, folders, new_job, {one.id for one in listed})
     _must_be_the_same(context, plan, new_job)
-    must_be_unwritten(context, plan.job)
+    try:
+        must_be_unwritten(context, plan.job, plan.files)
+    except RestartPending:
+        context.scheduler.withdraw(new_job)
+        raise
     context.scheduler.release(new_job)
     return move_dependents(context, job, new_job).added_to(_answer(new_job, plan.spec, plan.note))
 
@@ -378,8 +385,7 @@ def plan_submission(
     if not job.state.ended and not standing:
         raise ToolError(f"job {job_id} is {job.state}: cancel it first, or leave it alone")
     must_be_ours_to_restart(context, job)
-    if not standing:
-        must_be_unwritten(context, job)
+    files = {} if standing else must_be_unwritten(context, job)
     if job.spec is None:
         raise ToolError(f"the scheduler does not keep the script of job {job_id}, so it cannot be submitted again; ask {job.user}")
     if problem := repeat_problem(job):
@@ -405,7 +411,7 @@ def plan_submission(
         spec = replace(spec, exclude=(*spec.exclude, *elsewhere(spec, not_all_of, context.scheduler.nodes())))
     begin = f"from step {chosen.step}" if chosen is not None else "from the start"
     blind = "; it has no way to skip data and will see the same again" if left_out and not can_skip(job.spec) else ""
-    return Plan(job, spec, chosen, left_out, reached, f"{begin}{blind}; {way}" if way else f"{begin}{blind}", way)
+    return Plan(job, spec, chosen, left_out, reached, f"{begin}{blind}; {way}" if way else f"{begin}{blind}", way, files)
 
 
 def _must_load(context: Context, job: Job, chosen: Checkpoint | None, *, read: bool) -> ResumeWay | None:

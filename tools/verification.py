@@ -12,7 +12,7 @@ from typing import Any
 
 from assistant.accounts import Account, account_of, as_account
 from assistant.errors import ToolError, Unavailable, UnreadableFile
-from assistant.records import IncidentState, Job, MetricPoint, Risk
+from assistant.records import IncidentState, Job, JobState, MetricPoint, Risk
 from assistant.recover.checkpoints.place import checkpoint_place
 from assistant.recover.checkpoints.search import SaveState
 from assistant.recover.counted import Comparison, compared_by_count
@@ -166,8 +166,11 @@ def live_run(context: Context, job: str, timeout_s: float = 0.0) -> dict[str, An
         alive = _alive(context, job)
         if alive is not None:
             return Seen(Look.ALIVE, f"job {alive.id} is {alive.state}")
-        if context.scheduler.job(job).never_requeued:
-            return Seen(Look.GONE, f"job {job} does not come back by itself: it may not be requeued (--no-requeue)")
+        shown = context.scheduler.job(job)
+        if shown.never_requeued:
+            why = "Slurm cancelled it for another and did not queue it again (PreemptMode=CANCEL, or --no-requeue)"
+            why = why if shown.state is JobState.PREEMPTED else "it may not be requeued (--no-requeue)"
+            return Seen(Look.GONE, f"job {job} does not come back by itself: {why}")
         return Seen(Look.WAITING, f"job {job} has not come back")
 
     found = _until(context, look, timeout_s)

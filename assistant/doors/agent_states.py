@@ -159,7 +159,10 @@ def _job(row: JobRow, folder: Path, now: datetime) -> Job:
 
     place = folder / row.id
     log = place / "job.log" if row.started_h is not None else None
-    script = f"#NIGHTSHIFT checkpoints={place}/checkpoints format=nightshift\nsrun python train.py ${{NIGHTSHIFT_ARGS:-}}\n"
+    script = (
+        f"#NIGHTSHIFT checkpoints={place}/checkpoints format=nightshift\n"
+        f"srun python train.py ${{NIGHTSHIFT_RESUME_FROM:-}} ${{NIGHTSHIFT_ARGS:-}}\n"
+    )
     if log is not None:
         log.parent.mkdir(parents=True)
         log.write_text("".join(f"{line}\n" for line in _log(row, place / "checkpoints", now)), encoding="utf-8")

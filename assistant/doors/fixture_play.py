@@ -104,7 +104,7 @@ class _Stage:
             self.engine.shipped = knowledge
         self.to_come = sorted(told.happens, key=lambda happening: happening.after_s)
         words = f'checkpoints={self.saved} skip="--skip {{from}}:{{to}}" {told.directives}'
-        script = f"#NIGHTSHIFT {words}\nsrun python train.py ${{NIGHTSHIFT_ARGS:-}}\n"
+        script = f"#NIGHTSHIFT {words}\nsrun python train.py ${{NIGHTSHIFT_RESUME_FROM:-}} ${{NIGHTSHIFT_ARGS:-}}\n"
         spec = JobSpec("llm", script, nodes=told.job_nodes, work_dir=folder, user="ada", log="job-%j.log")
         self.spec = dataclasses.replace(spec, time_limit_s=told.time_limit_s)
         self.cluster.submit(self.spec)

@@ -60,6 +60,7 @@ from assistant.policy import sits_at_a_door
 from assistant.ports import Clock, Embedder, Scheduler
 from assistant.records import CallStatus, Diagnosis, Event, EventKind, Incident, IncidentState, Job, Outcome, Risk, Verdict
 from assistant.recover.budget import Budget, failing_step, restart_budget
+from assistant.recover.dependencies import never_begin
 from assistant.recover.directives import directives_of
 from assistant.recover.identity import RESTARTS
 from assistant.recover.playbook import Ended, run_playbook
@@ -470,7 +471,7 @@ class Engine:
 
     def _escalate(self, incident: Incident, why: str) -> None:
         self.store.mark_stage(incident.id, "escalated")
-        self.store.set_state(incident.id, IncidentState.ESCALATED, note=why)
+        self.store.set_state(incident.id, IncidentState.ESCALATED, note=f"{why}{never_begin(self.scheduler, incident.job)}")
         logger.error("incident=%s needs a person: %s", incident.id, why)
 
     def _note_state(self, incident: Incident, state: IncidentState, note: str) -> None:

@@ -17,7 +17,7 @@ from assistant.engine.again import MOVED
 from assistant.engine.outages import PASSED
 from assistant.engine.times import COUNTED_OTHERWISE
 from assistant.engine.wrong_starts import is_being_stopped, stop_wrong_start
-from assistant.errors import ToolError
+from assistant.errors import Denied, Parked, ToolError
 from assistant.logs.lines import Lines
 from assistant.records import (
     Call,
@@ -34,6 +34,7 @@ from assistant.records import (
 )
 from assistant.recover.checkpoints.layout import step_in_name
 from assistant.recover.counted import Comparison, compared_by_count
+from assistant.recover.dependencies import never_begin
 from assistant.recover.gpus import gpus_of
 from assistant.recover.identity import LEFT_BEHIND, RESTARTS, other_store, restart_of
 from assistant.recover.joblog import log_lines, log_points, marks_before, whole_lines
@@ -56,6 +57,8 @@ __all__ = ["as_proven", "cost_in_words", "finished_training", "settled_elsewhere
 logger = logging.getLogger(__name__)
 
 CLOCKS_APART = timedelta(seconds=60)
+MOVE = "let_dependents_wait"
+"""The tool that takes up what an interrupted restart left, and its step."""
 
 
 class _Restarted(NamedTuple):
@@ -70,7 +73,8 @@ class _Restarted(NamedTuple):
 def as_proven(engine: Engine, incident: Incident, diagnosis: Diagnosis, ended: Ended, *, by: str = "engine") -> Ended:
     """Return how a playbook ended: as recovered only where the restarted job shows it, as closed where others have settled it.
 
-    A restart that is proven to be at a wrong start is stopped, wherever the playbook stands.
+    A restart that is proven to be at a wrong start is stopped, wherever the playbook stands. An escalation names the jobs that wait
+    for the failed one and never begin.
 
     Args:
         engine: Everything.
@@ -83,6 +87,13 @@ def as_proven(engine: Engine, incident: Incident, diagnosis: Diagnosis, ended: E
         Parked: A person is asked whether the restart is to be stopped.
         Unavailable: The scheduler did not answer.
     """
+    proven = _as_proven(engine, incident, diagnosis, ended, by)
+    if proven.state is not IncidentState.ESCALATED:
+        return proven
+    return replace(proven, note=f"{proven.note}{never_begin(engine.scheduler, incident.job)}")
+
+
+def _as_proven(engine: Engine, incident: Incident, diagnosis: Diagnosis, ended: Ended, by: str) -> Ended:
     restarted = _restarted(engine, incident, ended) if not engine.replays else None
     if restarted is not None and restarted.call is not None:
         if (stopped := _stopped_if_wrong(engine, incident, diagnosis, ended, restarted, by)) is not None:
@@ -93,6 +104,8 @@ def as_proven(engine: Engine, incident: Incident, diagnosis: Diagnosis, ended: E
         return replace(ended, state=IncidentState.CLOSED, note=settled)
     if ended.state is IncidentState.CLOSED and (standing := _stands_after_training(engine, incident)):
         return replace(ended, state=IncidentState.ESCALATED, note=standing)
+    moving = restarted is not None and ended.state in (IncidentState.VERIFYING, IncidentState.RECOVERED)
+    left = _left_behind(engine, incident, restarted, by) if restarted is not None and moving else []
     if ended.state is not IncidentState.RECOVERED or restarted is None:
         return ended
     engine.store.mark_stage(incident.id, MOVED)
@@ -107,7 +120,8 @@ def as_proven(engine: Engine, incident: Incident, diagnosis: Diagnosis, ended: E
     match verdict.standing:
         case Standing.RECOVERED:
             lost = _lost(engine, incident, diagnosis, restarted)
-            return replace(ended, note=f"{verdict.note}{lost}{_left_behind(engine, restarted)}")
+            engine.good_runs.remarks += [Remark(f"dependents of job {restarted.job}", one) for one in left]
+            return replace(ended, note="; ".join([f"{verdict.note}{lost}", *left]))
         case Standing.CANCELLED if restarted.call is not None and (cancelled := _cancelled_by_owner(engine, restarted)):
             return replace(ended, state=IncidentState.CLOSED, note=cancelled)
         case Standing.TWO_WRITERS:
@@ -154,13 +168,25 @@ def _cancelled_by_owner(engine: Engine, restarted: _Restarted) -> str:
     return f"settled: {note}"
 
 
-def _left_behind(engine: Engine, restarted: _Restarted) -> str:
-    """Return which jobs wait for the failed attempt and could not be moved to its restart; a remark tells of them, too."""
-    outcome = engine.store.outcome(restarted.call.id) if restarted.call is not None else None
+def _left_behind(engine: Engine, incident: Incident, restarted: _Restarted, by: str) -> list[str]:
+    """Return which jobs wait for the failed attempt and not for its restart, also after a call of its own was to move them."""
+    left = _told_left(engine, restarted.call)
+    if left and restarted.call is not None and restarted.job != incident.job:
+        arguments = {"job": str(restarted.call.arguments.get("job")), "restart": restarted.job}
+        why = f"call {restarted.call.id} was interrupted, or could not move them, when it had started job {restarted.job}"
+        try:
+            moved = engine.gate.call(MOVE, arguments, why=why, by=by, incident=incident.id, step=MOVE)
+            value = moved.value if isinstance(moved.value, Mapping) else {}
+            left = [str(one) for one in value.get(LEFT_BEHIND, ())] if moved.ok else left
+        except (Denied, Parked, ToolError) as error:
+            logger.warning("incident=%s what waits for job %s is not moved: %s", incident.id, arguments["job"], error)
+    return left
+
+
+def _told_left(engine: Engine, call: Call | None) -> list[str]:
+    outcome = engine.store.outcome(call.id) if call is not None else None
     value = outcome.value if outcome is not None and isinstance(outcome.value, Mapping) else {}
-    left = [str(one) for one in value.get(LEFT_BEHIND, ())]
-    engine.good_runs.remarks += [Remark(f"dependents of job {restarted.job}", one) for one in left]
-    return "".join(f"; {one}" for one in left)
+    return [str(one) for one in value.get(LEFT_BEHIND, ())]
 
 
 def _stands_after_training(engine: Engine, incident: Incident) -> str:
@@ -238,16 +264,18 @@ def _beside(engine: Engine, incident: Incident, restarted: _Restarted, job: Job)
     if job.state not in (JobState.RUNNING, JobState.COMPLETED):
         return ""
     now, folders = engine.clock.now(), engine.checkpoint_folders
+    try:
+        failed = engine.scheduler.job(incident.job) if incident.job is not None else None
+    except ToolError:
+        failed = None
+    if failed is not None and failed.id != job.id and not failed.state.ended and failed.attempt > incident.attempt:
+        return f"job {failed.id} was queued again under its own id meanwhile ({failed.state}), and saves where job {job.id} does"
     other = writer_beside(engine.scheduler, folders, job, now=now)
     if other is not None:
         return f"job {other.id} of {other.user} ({other.state}) saves where job {job.id} does, at the same time"
     folder = Path(restarted.checkpoint).parent if restarted.checkpoint else SaveFolders(job, folders).certain
     if folder is None:
         return ""
-    try:
-        failed = engine.scheduler.job(incident.job) if incident.job is not None else None
-    except ToolError:
-        failed = None
     with reading_as(job.account):
         return save_beside(job, folder, before=failed, now=now)
 
@@ -463,9 +491,12 @@ def _as_another_job(engine: Engine, incident: Incident, job: Job, among: Collect
             continue  # it did not bring the run further, and nobody was told of it
         owner = "its owner" if other.user == job.user else other.user
         who = "another Nightshift" if other_store(engine.store, other.comment) and tags_in(other.comment) else owner
+        waiting = never_begin(engine.scheduler, job.id, other.id)
         if job.ended is not None and other.submitted is not None and other.submitted <= job.ended:
-            return f"settled elsewhere: the run of job {job.id} goes on as job {other.id} ({other.state}), submitted before"
-        return f"settled elsewhere: {who} submitted the run of job {job.id} again as job {other.id} ({other.state})"
+            return (
+                f"settled elsewhere: the run of job {job.id} goes on as job {other.id} ({other.state}), submitted before{waiting}"
+            )
+        return f"settled elsewhere: {who} submitted the run of job {job.id} again as job {other.id} ({other.state}){waiting}"
     return ""
 
 

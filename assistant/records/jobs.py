@@ -109,7 +109,7 @@ class Job:
     processes: ProcessReport | None = None
     """What its processes were seen to write in this attempt, as the store keeps it; None where no look was taken."""
     never_requeued: bool = False
-    """Whether the scheduler says that it never queues it again by itself (`--no-requeue`); False also where it says nothing."""
+    """Whether the scheduler never queues it again by itself: `--no-requeue`, or preempted for good; False where it does not say."""
     ended_by: str = ""
     """Who cancelled it, as the scheduler names them: an account, or `uid 2001`; empty where it does not say."""
 

@@ -18,6 +18,7 @@ from assistant.recover.batch_script import absolute
 from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.directives import read_directives
+from assistant.recover.handed_on import OWN_VARIABLES, SAVES, is_handed_on
 from assistant.recover.installed_trainers import installed_trainer
 from assistant.recover.job_program import JobProgram
 from assistant.recover.listings import LISTS, is_repeated, newest_picks
@@ -51,7 +52,6 @@ from assistant.recover.trainer_source import UNKNOWN, SourceCall, TrainerSource
 
 METADATA = ".metadata"
 """The file that torch.distributed.checkpoint writes last; a program that never names it does not look for it."""
-OWN_VARIABLES = re.compile(r"\bNIGHTSHIFT_(?:RESUME_FROM|ARGS|STEP)\b")
 LATEST = re.compile(
     r"get_last_checkpoint|latest|last_?(?:ckpt|checkpoint|step)|\bglob\b|listdir|iterdir|scandir|rglob|find_(?:last|latest|newest)",
     re.IGNORECASE,
@@ -96,7 +96,7 @@ def resume_way(
     if way is not None and not directives.resume and stages is None:
         # of a restart of ours: the script was given the variable with the argument
         own = argued(_unaided(code, programs, None), job.spec.script, programs)
-        way = replace(own, removed=_all_removed(programs)) if own.argument else way
+        way = replace(own, removed=_all_removed(programs)) if own.argument else way if is_handed_on(job, programs) else None
     if way is None and (unread := next((program.unread_behind for program in programs if program.unread_behind), "")):
         return ResumeWay(ResumeMeans.UNKNOWN, f"{unread}; what its script does behind that is not known")
     if stages is not None:
@@ -184,12 +184,6 @@ def _unaided(code: str, programs: Sequence[JobProgram], load: LoadLine | None, *
         return ResumeWay(ResumeMeans.NEWEST, "its script looks for the newest")
     unknown = next((way for way in ways if way.means is ResumeMeans.UNKNOWN), None)
     return unknown or ResumeWay(ResumeMeans.UNKNOWN, "it starts no program that can be read")
-
-
-SAVES = frozenset(
-    ("save", "save_checkpoint", "save_state", "save_pretrained", "save_model", "save_file", "save_weights", "async_save", "fit")
-)
-"""Calls of programs that leave something behind which a second run would write over."""
 
 
 def _begins_anew(ways: Sequence[ResumeWay], programs: Sequence[JobProgram]) -> ResumeWay | None:

@@ -19,9 +19,10 @@ from pathlib import Path
 
 from assistant.accounts import may_be_shared, may_write
 from assistant.errors import ToolError, Unavailable
-from assistant.ports import Dependents, Scheduler
+from assistant.ports import Scheduler
 from assistant.records import Job, JobState
 from assistant.recover.checkpoints.place import checkpoint_place, checkpoint_places
+from assistant.recover.dependencies import Turn, is_behind, turn_of
 from assistant.recover.identity import is_claim, is_withdrawn_claim
 from assistant.recover.job_program import JobProgram, programs_of
 from assistant.recover.joblog import log_lines
@@ -137,12 +138,8 @@ def is_of_run(scheduler: Scheduler, settings: Mapping[str, Path], job: Job, othe
     Raises:
         Unavailable: The scheduler, or a storage, did not answer.
     """
-    if waits_for_another(job, other):
+    if waits_for_another(scheduler, settings, job, other):
         return False
-    if other.state is JobState.PENDING and isinstance(scheduler, Dependents):
-        waiting = scheduler.dependents(job.id.partition("+")[0])
-        if any(one.id == other.id for one in waiting):
-            return False  # the next of a chain: it begins only when this one has ended well
     try:
         others = SaveFolders(_with_spec(scheduler, other), settings)
     except ToolError:
@@ -157,17 +154,43 @@ def _with_spec(scheduler: Scheduler, job: Job) -> Job:
     return job if job.spec is not None else replace(scheduler.job(job.id), id=job.id)
 
 
-def waits_for_another(job: Job, other: Job) -> bool:
-    """Return whether a job waits by a dependency, and not only for a job that has ended, in whatever way, or has failed.
+def waits_for_another(scheduler: Scheduler, settings: Mapping[str, Path], job: Job, other: Job) -> bool:
+    """Return whether a pending job is no second writer beside the restart of a job that has ended, by its dependency.
 
-    A later link of a chain is no second writer: `afterok` of a job that failed, or any dependency on a job in between. The link
-    behind `afternotok`, `afterany` or `singleton` has its turn now, though the scheduler may not have noticed yet.
+    Such are a later link of a chain, `afterok` of the job that ended, and what never begins as it is. The link that has its turn
+    now is one, though the scheduler may not have noticed yet, and so is what begins by itself once something else is done that has
+    nothing to do with the run: data that are prepared, a build.
     """
-    if other.state is not JobState.PENDING or "Dependency" not in other.reason:
+    if other.state is not JobState.PENDING or not other.dependency:
         return False
-    if "singleton" in other.dependency:
-        return other.name != job.name
-    return re.search(rf"after(?:notok|any):{re.escape(job.id)}(?!\d)", other.dependency) is None
+    listed = {one.id: one for one in scheduler.user_jobs(other.user)}
+
+    def job_of(job_id: str) -> Job | None:
+        if job_id not in listed:
+            try:
+                listed[job_id] = scheduler.job(job_id)
+            except ToolError:
+                return None
+        return listed[job_id]
+
+    turn = turn_of(other, job, job_of, tuple(listed.values()))
+    if turn.turn is not Turn.LATER:
+        return turn.turn is Turn.NEVER
+    return any(_is_link(scheduler, settings, job, job_of(one), job_of) for one in turn.awaited)
+
+
+def _is_link(
+    scheduler: Scheduler, settings: Mapping[str, Path], job: Job, awaited: Job | None, job_of: Callable[[str], Job | None]
+) -> bool:
+    """Return whether a job that another waits for belongs to the run of an ended one, or waits for that; an unknown one may."""
+    if awaited is None or is_behind(awaited, job, job_of):
+        return True
+    if awaited.state is JobState.PENDING and awaited.dependency:
+        return False
+    try:
+        return save_into_one_folder(SaveFolders(job, settings), SaveFolders(_with_spec(scheduler, awaited), settings))
+    except ToolError:
+        return same_run(job, replace(awaited, user=job.user))
 
 
 def save_into_one_folder(own: SaveFolders, others: SaveFolders) -> bool:

@@ -1,28 +1,38 @@
 """Whether somebody else saves into the checkpoint folder of a run: by the times and the owners of what lies there.
 
-Whatever is known of other jobs: where saves appear that cannot be those of the attempt, somebody writes there.
+Whatever is known of other jobs: where saves appear that cannot be those of the attempt, somebody writes there. A writer without
+a job (a login node, tmux, another cluster) is seen by what changes between two looks, by files that processes of this machine hold
+open, and by a lock that is newer than the end of the attempt.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from assistant.accounts import name_of, uid_of
-from assistant.errors import ToolError
+from assistant.errors import ToolError, Unavailable, UnreadableFile
 from assistant.records import Checkpoint, Job
 from assistant.recover.checkpoints.inventory import inventory
-from assistant.untrusted import is_folder, status_of
+from assistant.untrusted import LOOK_S, is_folder, status_of, walk_files, within
 
-__all__ = ["save_after", "save_beside"]
+__all__ = ["TEAR_DOWN", "change_between", "files_in", "is_of_saves", "lock_after", "open_in", "save_after", "save_beside"]
 
 TEAR_DOWN = timedelta(seconds=60)
 """For which processes of a job may still save after the scheduler called it ended: KillWait, background saves, clocks apart."""
 AHEAD = timedelta(minutes=5)
 """A file from further ahead than that tells of a clock, not of a writer."""
 DIGITS = re.compile(r"\d+")
+LOCK = re.compile(r"(?i)(?:.*[._-])?(?:lock|lck|pid)(?:file)?")
+"""Names of files by which programs say that they are at work."""
+MOST_FILES = 20_000
+"""Of a folder with more nothing is compared."""
+
+Files = Mapping[Path, tuple[int, int]]
+"""Time of the last change (ns) and size (bytes) of each file of a folder."""
 
 
 def save_after(job: Job, folder: Path, *, ended: datetime, now: datetime) -> str:
@@ -80,6 +90,80 @@ def save_beside(restart: Job, folder: Path, *, before: Job | None, now: datetime
             continue
         return f"{one.path} was saved by {name_of(uid)} at {_changed(one):%H:%M:%S} UTC, and job {restart.id} is of {restart.user}"
     return ""
+
+
+def is_of_saves(path: Path, folder: Path, saves: Sequence[Checkpoint]) -> bool:
+    """Return whether a file lies where an attempt saves: in what is named as its checkpoints are, finished or not, or as a lock.
+
+    A folder may hold logs, and what other runs save under other names.
+    """
+    top = path.relative_to(folder).parts[0] if path.is_relative_to(folder) and path != folder else ""
+    if not top:
+        return False
+    return LOCK.fullmatch(path.name) is not None or any(DIGITS.sub("#", top).startswith(_form(one)) for one in saves)
+
+
+def files_in(folder: Path, saves: Sequence[Checkpoint]) -> Files:
+    """Return the files of a folder that `is_of_saves` holds for, as they are now.
+
+    Nothing is returned where the folder cannot be listed in time, or is too large to be compared.
+    """
+
+    def listed() -> Files:
+        found = walk_files(folder, MOST_FILES)
+        known = [(one.path, one.status) for one in found if one.status is not None and is_of_saves(one.path, folder, saves)]
+        return {path: (status.st_mtime_ns, status.st_size) for path, status in known}
+
+    try:
+        return within(LOOK_S, listed, f"folder {folder}") if is_folder(folder) else {}
+    except (ToolError, Unavailable, UnreadableFile, OSError):
+        return {}
+
+
+def change_between(before: Files, after: Files) -> str:
+    """Return a file that was written between two looks; empty where none was, or of one look nothing is known."""
+    if not before or not after:
+        return ""
+    changed = next((path for path, state in after.items() if before.get(path) != state), None)
+    return f"{changed} was written between two looks at its folder" if changed is not None else ""
+
+
+def lock_after(files: Files, *, ended: datetime, now: datetime) -> str:
+    """Return a lock file that is later than the end of an attempt; empty where there is none."""
+    for path, (changed_ns, _) in files.items():
+        at = datetime.fromtimestamp(changed_ns / 1e9, UTC)
+        if LOCK.fullmatch(path.name) and ended < at < now + AHEAD:
+            return f"the lock {path} was written at {at:%H:%M:%S} UTC, after the attempt had ended ({ended:%H:%M:%S})"
+    return ""
+
+
+def open_in(folder: Path, saves: Sequence[Checkpoint], proc: Path = Path("/proc")) -> str:
+    """Return which process of this machine holds a file open for writing that `is_of_saves` holds for; empty where none is seen."""
+    real = Path(os.path.realpath(folder))
+    for pid in _names(proc):
+        if not pid.isdecimal() or int(pid) == os.getpid():
+            continue
+        for number in _names(proc / pid / "fd"):
+            try:
+                target = (proc / pid / "fd" / number).readlink()
+                if not is_of_saves(target, real, saves):
+                    continue
+                info = (proc / pid / "fdinfo" / number).read_text()
+                flags = next((line.split()[1] for line in info.splitlines() if line.startswith("flags:")), "0")
+                name = (proc / pid / "comm").read_text().strip()
+            except (OSError, ValueError, IndexError):
+                continue
+            if int(flags, 8) & os.O_ACCMODE in (os.O_WRONLY, os.O_RDWR):
+                return f"process {pid} ({name}) of this machine holds {target} open for writing"
+    return ""
+
+
+def _names(folder: Path) -> Iterator[str]:
+    try:
+        with os.scandir(folder) as entries:
+            yield from [entry.name for entry in entries]
+    except OSError:
+        return
 
 
 def _saves(folder: Path, now: datetime) -> Sequence[Checkpoint]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from assistant.errors import InputError, Unavailable
-from assistant.records import Job, JobSpec
+from assistant.records import Job, JobSpec, JobState
 from assistant.schedulers.slurm_compare import (
     accounted_differences,
     record_differences,
@@ -77,7 +77,9 @@ class Specs:
             path = log_path(default, raw_id=row.raw_id, job_id=job.id, name=job.name, user=job.user, node=node)
             job = replace(job, log=job.work_dir / path)
         job = self._with_error_log(job, row, known.script, typed)
-        never = details.get("Requeue") == "0" if details else spec is not None and "--no-requeue" in spec.options
+        # one that Slurm preempts and queues again is pending at once: what the controller shows as PREEMPTED is cancelled
+        cancelled = bool(details) and job.state is JobState.PREEMPTED
+        never = cancelled or (details.get("Requeue") == "0" if details else spec is not None and "--no-requeue" in spec.options)
         return replace(job, spec=spec, appends=self._appends(known, typed), never_requeued=never)
 
     def _with_error_log(self, job: Job, row: Row, script: str, typed: Typed) -> Job:

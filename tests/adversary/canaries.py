@@ -89,7 +89,7 @@ def planted(folder: Path) -> Scene:
     script = (
         f"#NIGHTSHIFT checkpoints={checkpoints} format=nightshift owner=#{text('directive')}\n"
         f'#NIGHTSHIFT resume="--load {{checkpoint}} --note near-options --api-key {canary("options")}"\n'
-        f"# {text('script')}\nsrun python train.py ${{NIGHTSHIFT_ARGS:-}}\n"
+        f"# {text('script')}\nsrun python train.py ${{NIGHTSHIFT_RESUME_FROM:-}} ${{NIGHTSHIFT_ARGS:-}}\n"
     )
     spec = dataclasses.replace(
         scene.spec,

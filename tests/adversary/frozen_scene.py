@@ -130,7 +130,7 @@ def scene_of(kind: str, folder: Path, *, name: str = "llm") -> Scene:
     checkpoints = folder / "ckpt"
     checkpoints.mkdir()
     recorder = Recorder(clock, folder / "logs")
-    script = f"#!/bin/sh\n#NIGHTSHIFT checkpoints={checkpoints}\nsrun train ${{NIGHTSHIFT_ARGS:-}}\n"
+    script = f"#!/bin/sh\n#NIGHTSHIFT checkpoints={checkpoints}\nsrun train ${{NIGHTSHIFT_RESUME_FROM:-}} ${{NIGHTSHIFT_ARGS:-}}\n"
     recorder.plan(name, Run(fails_at=50, checkpoints=checkpoints), Run(steps=10**6))
     spec = JobSpec(name, script, nodes=1, work_dir=folder, user="root", comment="run 7", environment={"TOKEN": "hunter2"})
     jobs = {"failed": recorder.submit(spec)}
@@ -279,6 +279,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     "evaluate": ("submit_evaluation_job", {"run": "{folder}/run9", "number": 1}),
     "stop restart": ("stop_restart", {"job": "{restart}", "attempt": 0}),
     "stop requeued": ("stop_restart", {"job": "{restart}", "attempt": 1}),
+    "move dependents": ("let_dependents_wait", {"job": "{failed}", "restart": "{restart}"}),
     "end evaluation": ("end_evaluation_job", {"run": "{folder}/run9", "number": 1}),
     "test": ("two_round_test", {"nodes": ["node04", "node06"], "program": "ring"}),
 }
@@ -292,10 +293,10 @@ ON_FILES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 """Changes of files, which no scheduler sees: what runs is told by what the folder holds before and after."""
-RESTARTS = {"stop restart": "from the start", "stop requeued": "requeue ended"}
+RESTARTS = {"stop restart": "from the start", "move dependents": "from the start", "stop requeued": "requeue ended"}
 """The change by which this Nightshift has started the job before that another one is about."""
 _REQUEUES = {"requeue", "requeue ended", "stop requeued"}
-NOT_ON = {"local": {*_REQUEUES, "resubmit", "test"}, "slurm": {*_REQUEUES, "resubmit"}}
+NOT_ON = {"local": {*_REQUEUES, "resubmit", "test", "move dependents"}, "slurm": {*_REQUEUES, "resubmit", "move dependents"}}
 """What a kind of cluster here cannot do: no requeue (tests/live/test_slurm.py has it), no checkpoints of its own, no answers of
 nodes."""
 
@@ -353,6 +354,9 @@ def arguments_of(scene: Scene, name: str) -> tuple[str, dict[str, Any]]:
         log = scene.scheduler.job(scene.jobs["failed"]).log
         if log is not None:
             log.unlink(missing_ok=True)
+    if name == "move dependents":
+        assert isinstance(scene.scheduler, Recorder)
+        scene.scheduler.waiting.append(scene.jobs["running"])
     known = {"folder": str(scene.folder), **scene.jobs}
     return tool, {
         key: text.format(**known) if isinstance(text, str) and "$" not in text else text for key, text in arguments.items()

@@ -30,7 +30,10 @@ def submit(world: World, *runs: Run, name: str = "llm") -> str:
     """Submit a job of two nodes that does as the runs say."""
     checkpoints = world.folder / "checkpoints" / name
     world.cluster.plan(name, *(replace(run, checkpoints=checkpoints) for run in runs))
-    script = f"#NIGHTSHIFT checkpoints={checkpoints} format=nightshift\nsrun python train.py ${{NIGHTSHIFT_ARGS:-}}\n"
+    script = (
+        f"#NIGHTSHIFT checkpoints={checkpoints} format=nightshift\n"
+        f"srun python train.py ${{NIGHTSHIFT_RESUME_FROM:-}} ${{NIGHTSHIFT_ARGS:-}}\n"
+    )
     spec = JobSpec(name, script, nodes=2, ranks_per_node=2, work_dir=world.folder / name, log="job-%j.log")
     return world.cluster.submit_by_hand(spec)
 

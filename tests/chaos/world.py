@@ -259,7 +259,10 @@ class World:
         name = f"run{number % NAMES}"
         checkpoints = self.folder / "checkpoints" / name
         self.cluster.plan(name, *runs_of(kind, self.random, self.names, checkpoints))
-        script = f"#NIGHTSHIFT checkpoints={checkpoints} format=nightshift {said}\nsrun python train.py ${{NIGHTSHIFT_ARGS:-}}\n"
+        script = (
+            f"#NIGHTSHIFT checkpoints={checkpoints} format=nightshift {said}\n"
+            f"srun python train.py ${{NIGHTSHIFT_RESUME_FROM:-}} ${{NIGHTSHIFT_ARGS:-}}\n"
+        )
         work_dir = self.folder / name
         spec = JobSpec(name, script, nodes=nodes, ranks_per_node=2, work_dir=work_dir, log="job-%j.log")
 

@@ -20,6 +20,7 @@ from assistant.policy import Mode, load_policy
 from assistant.ports import SystemClock
 from assistant.records import IncidentState, JobState
 from assistant.recover import second_writer, verify
+from assistant.tools import resubmit
 from assistant.wiring import build
 from tests.live.conftest import DevCluster, until
 from tests.live.test_strangers_submission import Owner, ended, over, restarted, watched
@@ -98,6 +99,81 @@ def test_a_link_that_takes_over_a_failed_job_is_left_alone(engine: Engine, owner
     until(lambda: second in writers(owner), 90)
     assert writers(owner) == [first, second]
     assert engine.scheduler.job(third).reason == "Dependency"
+
+
+CONTINUATIONS = ["singleton", "afterburstbuffer:{}", "afterok:{}?afternotok:{}", "afterany:{},afterok:{data}"]
+
+
+@pytest.mark.parametrize("dependency", CONTINUATIONS)
+def test_whatever_lets_the_same_run_begin_after_a_failed_job_is_its_recovery(engine: Engine, owner: Owner, dependency: str) -> None:
+    first = owner.sbatch("-J", "chain", "run.sh")
+    data = owner.sbatch("-J", "tokenize", "--wrap", "sleep 25")  # it still runs when the first job has failed
+    second = owner.sbatch("-J", "chain", f"--dependency={dependency.replace('{data}', data).replace('{}', first)}", "run.sh")
+    ended(engine, first)
+    incident = watched(engine, first, over)
+    assert (incident.state, second in incident.note) == (IncidentState.CLOSED, True), incident.note
+    until(lambda: second in writers(owner), 90)
+    assert writers(owner) == [first, second]
+
+
+def test_what_never_begins_since_nobody_restarts_the_job_is_told_with_the_incident(engine: Engine, owner: Owner) -> None:
+    first = owner.sbatch("--wrap", "sleep 2; no-such-trainer --config x.yaml")
+    waiting = owner.sbatch("-J", "export", f"--dependency=afterok:{first}", "--kill-on-invalid-dep=no", "--wrap", "sleep 1")
+    ended(engine, first)
+    incident = watched(engine, first, over)
+    assert incident.state is IncidentState.ESCALATED, incident.note
+    assert f"{waiting} (export of root) wait for job {first} to end well and never begin" in incident.note
+
+
+def test_what_waits_is_told_of_when_its_owner_submits_the_run_again(engine: Engine, owner: Owner) -> None:
+    first = owner.sbatch("run.sh")
+    waiting = owner.sbatch("-J", "export", f"--dependency=afterok:{first}", "--kill-on-invalid-dep=no", "--wrap", "sleep 1")
+    ended(engine, first)
+    second = owner.sbatch("run.sh")
+    incident = watched(engine, first, over)
+    assert (incident.state, f"JobId={waiting} Dependency=afterok:{second}" in incident.note) == (IncidentState.CLOSED, True), (
+        incident.note
+    )
+    assert writers(owner) == [first, second]
+
+
+def test_a_restart_that_was_killed_behind_the_release_still_moves_what_waits(
+    engine: Engine, owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = owner.sbatch("run.sh")
+    waiting = owner.sbatch(f"--dependency=afterok:{first}", "--kill-on-invalid-dep=no", "--wrap", "sleep 1")
+    ended(engine, first)
+    with monkeypatch.context() as killed:
+        killed.setattr(resubmit, "move_dependents", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            watched(engine, first, over)
+    incident = watched(engine, first, over)
+    assert incident.state is IncidentState.RECOVERED, incident.note
+    new = restarted(engine, first)
+    assert (writers(owner), f"afterok:{new}" in engine.scheduler.job(waiting).dependency) == ([first, new], True), incident.note
+    assert "still waits" not in incident.note
+
+
+def _killed(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("words", [(), ("--no-requeue",)])
+def test_a_job_that_slurm_cancels_for_a_stronger_one_is_submitted_again_at_once(
+    engine: Engine, owner: Owner, words: tuple[str, ...]
+) -> None:
+    (owner.folder / "failed").touch()
+    owner.cluster.run("scontrol", "update", "PartitionName=eval", "PreemptMode=CANCEL")
+    first = owner.sbatch("-p", "eval", "--requeue", *words, "--exclusive", "-w", "gpu002", "run.sh")
+    until(lambda: bool(writers(owner)), 30)
+    strong = owner.sbatch("-p", "train", "--exclusive", "-w", "gpu002", "--wrap", "sleep 10")
+    until(lambda: engine.scheduler.job(first).state is JobState.PREEMPTED, 60)
+    watched(engine, first, lambda one: any(call.tool == "resubmit_job" for call in engine.store.calls(one.id)), 20)
+    engine.scheduler.cancel(strong)
+    incident = watched(engine, first, over)
+    owner.cluster.run("scontrol", "update", "PartitionName=eval", "PreemptMode=REQUEUE")
+    assert incident.state is IncidentState.RECOVERED, incident.note
+    assert writers(owner) == [first, restarted(engine, first)]
 
 
 def test_an_afterok_chain_of_three_does_not_keep_the_first_from_coming_back(engine: Engine, owner: Owner) -> None:

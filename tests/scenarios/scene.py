@@ -76,7 +76,10 @@ class Scene:
         checkpoints = folder / "checkpoints"
         failing = run or Run(fails_at=50, lines=ECC, kernel={"node02": XID}, only_on="node02", checkpoints=checkpoints, cut=(40,))
         self.cluster.plan("llm", dataclasses.replace(failing, checkpoints=checkpoints))
-        script = f"#NIGHTSHIFT checkpoints={checkpoints} format=nightshift\nsrun python train.py ${{NIGHTSHIFT_ARGS:-}}\n"
+        script = (
+            f"#NIGHTSHIFT checkpoints={checkpoints} format=nightshift\n"
+            f"srun python train.py ${{NIGHTSHIFT_RESUME_FROM:-}} ${{NIGHTSHIFT_ARGS:-}}\n"
+        )
         self.spec = JobSpec("llm", script, nodes=2, ranks_per_node=2, work_dir=folder, log="job-%j.log")
         with Store(folder / "nightshift.db", self.clock) as store, store.transaction() as connection:
             # tags stand in pictures and words of the tests: the same on each run

@@ -37,7 +37,10 @@ class Lab:
         name = f"job{self.count}"
         saved = self.folder / name
         self.scene.cluster.plan(name, Run(fails_at=50, lines=(*lines, EXIT), checkpoints=saved), Run(checkpoints=saved))
-        script = f"#NIGHTSHIFT checkpoints={saved} format=nightshift\nsrun python train.py ${{NIGHTSHIFT_ARGS:-}}\n"
+        script = (
+            f"#NIGHTSHIFT checkpoints={saved} format=nightshift\n"
+            f"srun python train.py ${{NIGHTSHIFT_RESUME_FROM:-}} ${{NIGHTSHIFT_ARGS:-}}\n"
+        )
         self.scene.cluster.submit(dataclasses.replace(self.scene.spec, name=name, script=script))
         known = {incident.id for incident in self.scene.engine.store.incidents()}
         for _ in range(120):

@@ -211,6 +211,20 @@ def test_a_restart_beside_which_a_colleague_begins_in_its_folder_is_not_recovere
     assert scene.cluster.changes == ["submit 1", "submit 2", "submit 3"]
 
 
+def test_a_restart_beside_which_the_owner_queues_the_failed_job_again_is_not_recovered(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.cluster.submit(scene.spec)
+    for _ in range(60):
+        scene.watch(10)
+        if "submit 2" in scene.cluster.changes:
+            break
+    scene.cluster.set_requeued("1")
+    found = [one for one in scene.watch(900) if one.attempt == 0]
+    assert [one.state for one in found] == [IncidentState.ESCALATED], found
+    assert "job 1 was queued again under its own id meanwhile" in found[0].note
+    assert [one for one in scene.cluster.changes if one.startswith("submit")] == ["submit 1", "submit 2"]
+
+
 def test_a_person_who_cancels_a_job_is_left_alone(tmp_path: Path) -> None:
     scene = Scene(tmp_path, run=Run())
     scene.cluster.submit(scene.spec)

@@ -142,9 +142,8 @@ class World:
         self.saved = folder / "ckpt"
         self.saved.mkdir()
         self.cluster.plan("llm", *(replace(run, checkpoints=self.saved) for run in case.runs))
-        script = (
-            f'#NIGHTSHIFT checkpoints={self.saved} skip="--skip {{from}}:{{to}}" {case.directives}\npython t.py $NIGHTSHIFT_ARGS\n'
-        )
+        stated = f'checkpoints={self.saved} skip="--skip {{from}}:{{to}}" {case.directives}'
+        script = f"#NIGHTSHIFT {stated}\npython t.py $NIGHTSHIFT_RESUME_FROM $NIGHTSHIFT_ARGS\n"
         spec = JobSpec("llm", script, nodes=2, work_dir=folder, user="ada", log="job-%j.log")
         self.job = self.cluster.submit(spec)
         self.clock.sleep(case.after_s)

@@ -38,7 +38,7 @@ class World:
         self.saved = folder / "ckpt"
         self.saved.mkdir()
         self.cluster.plan("llm", *(replace(run, checkpoints=self.saved) for run in runs or (Run(fails_at=50), Run())))
-        script = script or f"#NIGHTSHIFT checkpoints={self.saved}\nsrun python t.py $NIGHTSHIFT_ARGS\n"
+        script = script or f"#NIGHTSHIFT checkpoints={self.saved}\nsrun python t.py $NIGHTSHIFT_RESUME_FROM $NIGHTSHIFT_ARGS\n"
         self.spec = JobSpec("llm", script, nodes=2, work_dir=folder, comment="run 7")
         self.job = self.cluster.submit(self.spec)
         self.context = Context(self.cluster, self.cluster, self.clock, random.Random(1), self.history(), incident=3, tag=TAG)
@@ -71,7 +71,7 @@ def test_a_cut_newest_checkpoint_is_refused_with_the_reason(tmp_path: Path) -> N
     assert chosen["step"] == 20
     assert chosen["note"] == (
         "checkpoint of step 20; iter_0000040 refused: has no manifest.json: the save did not finish, it is written last; "
-        "this script resumes from the checkpoint that it is given, by $NIGHTSHIFT_ARGS"
+        "this script resumes from the checkpoint that it is given, by $NIGHTSHIFT_RESUME_FROM"
     )
     assert chosen["fallback"] == chosen["path"]
 
@@ -257,7 +257,8 @@ def test_too_few_nodes_left_is_said_before_anything_is_submitted(world: World) -
 
 
 def test_data_around_a_spike_is_left_out_in_samples(tmp_path: Path) -> None:
-    script = f'#NIGHTSHIFT checkpoints={tmp_path / "ckpt"} skip="--skip {{from}}:{{to}}"\npython t.py $NIGHTSHIFT_ARGS\n'
+    stated = f'checkpoints={tmp_path / "ckpt"} skip="--skip {{from}}:{{to}}"'
+    script = f"#NIGHTSHIFT {stated}\npython t.py $NIGHTSHIFT_RESUME_FROM $NIGHTSHIFT_ARGS\n"
     world = World(tmp_path, Run(spikes_at=67), script=script).passes(90)
     world.cluster.cancel(world.job)
     chosen = choose_checkpoint(world.context, world.job, which="before_step", step=67, margin=5)
@@ -416,7 +417,7 @@ def never_made(folder: Path, lines: tuple[str, ...] = ()) -> World:
     """Return a job that failed and whose checkpoint folder, below `lus`, is not there."""
     (folder / "lus").mkdir()
     missing = folder / "lus" / "run" / "ckpt"
-    script = f"#NIGHTSHIFT checkpoints={missing}\nsrun python t.py $NIGHTSHIFT_ARGS\n"
+    script = f"#NIGHTSHIFT checkpoints={missing}\nsrun python t.py $NIGHTSHIFT_RESUME_FROM $NIGHTSHIFT_ARGS\n"
     return World(folder, Run(fails_at=10, lines=lines), Run(), script=script).passes(30)
 
 

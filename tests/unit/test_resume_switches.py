@@ -151,3 +151,45 @@ def test_a_program_before_it_that_saves_and_begins_anew_is_not_passed_over(tmp_p
 def test_variables_of_the_submission_that_slurm_did_not_keep_are_named(script: str, named: str) -> None:
     doubt = environment_doubt(f"#!/bin/bash\n{script}\n")
     assert (f"takes {named} " in doubt) if named else doubt == ""
+
+
+BY_PATH = """\
+import argparse, sys, torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--resume", default=None)
+args, others = parser.parse_known_args()
+step = torch.load(args.resume)["step"] if args.resume else torch.load(others[0])["step"] if others else 0
+torch.save({"step": step}, f"ckpt/step_{step}.pt")
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "resumes"),
+    [
+        ("python train.py ${NIGHTSHIFT_ARGS:-}", False),  # no template fills it
+        ("python train.py $NIGHTSHIFT_ARGS", False),
+        ("NIGHTSHIFT_ARGS=\npython train.py $NIGHTSHIFT_ARGS", False),
+        ("echo from $NIGHTSHIFT_RESUME_FROM\npython train.py", False),
+        ("echo step $NIGHTSHIFT_STEP\npython train.py", False),
+        ("# python train.py --resume $NIGHTSHIFT_RESUME_FROM\npython train.py", False),
+        ("python report.py $NIGHTSHIFT_RESUME_FROM\npython train.py", False),
+        ("NIGHTSHIFT_RESUME_FROM=\npython train.py ${NIGHTSHIFT_RESUME_FROM:+--resume $NIGHTSHIFT_RESUME_FROM}", False),
+        ("python train.py ${RESUME:+--resume $RESUME}", False),
+        ('python train.py --resume "${1:-}"', False),
+        ('python train.py "$@"', False),
+        ("python train.py ${NIGHTSHIFT_RESUME_FROM:+--resume $NIGHTSHIFT_RESUME_FROM}", True),
+        ('R=()\n[ -n "$NIGHTSHIFT_RESUME_FROM" ] && R+=(--resume "$NIGHTSHIFT_RESUME_FROM")\npython train.py "${R[@]}"', True),
+        ("export CKPT=$NIGHTSHIFT_RESUME_FROM\npython train.py --resume $CKPT", True),
+        ('go() { python train.py "$@"; }\ngo ${NIGHTSHIFT_RESUME_FROM:+--resume $NIGHTSHIFT_RESUME_FROM}', True),
+        ("python train.py --resume ${NIGHTSHIFT_RESUME_FROM:-ckpt/last.pt}", True),
+        ("python train.py --resume ckpt/step_$NIGHTSHIFT_STEP.pt", True),
+        ("python report.py\npython train.py --resume=$NIGHTSHIFT_RESUME_FROM", True),
+        ('#NIGHTSHIFT resume="--resume {checkpoint}"\npython train.py ${NIGHTSHIFT_ARGS:-}', True),
+        ("srun bash -c 'python train.py --resume $NIGHTSHIFT_RESUME_FROM'", True),
+    ],
+)
+def test_a_variable_of_a_restart_counts_where_it_reaches_what_trains(lines: str, resumes: bool, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(BY_PATH)
+    (tmp_path / "report.py").write_text("import sys\nprint(sys.argv)\n")
+    one = job(tmp_path, lines)
+    assert (resume_way(one, programs_of(one)).means is ResumeMeans.ARGUMENT) is resumes

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from assistant.errors import ToolError
 from assistant.records import Job, JobSpec, JobState
 from assistant.recover.checkpoints.search import SaveState, search_checkpoints
 from assistant.recover.job_program import programs_of
@@ -50,7 +51,10 @@ class Queue:
         return self.listed
 
     def job(self, job_id: str) -> Job:
-        return next(job for job in self.listed if job.id == job_id)
+        for job in self.listed:
+            if job.id == job_id:
+                return job
+        raise ToolError(f"job {job_id} is unknown")
 
 
 def job(folder: Path, number: int, name: str, line: str, *, state: JobState = JobState.FAILED, **more: object) -> Job:
@@ -87,17 +91,61 @@ def test_the_next_link_of_a_chain_is_of_the_run_whatever_its_name(tmp_path: Path
     [
         ("afternotok:1(unfulfilled)", False),  # its turn has come, and the scheduler has not noticed yet
         ("afterany:1(unfulfilled)", False),
+        ("afterburstbuffer:1(unfulfilled)", False),
+        ("after:1+60(unfulfilled)", False),  # it begins by the clock, whatever becomes of the other
         ("afternotok:12(unfulfilled)", True),
         ("afterok:1(failed)", True),
+        ("afterok:1(unfulfilled),afterany:20(unfulfilled)", True),
         ("afterok:2(unfulfilled)", True),
         ("singleton(unfulfilled)", False),
+        ("singleton(unfulfilled),afterok:1(failed)", True),  # it never begins as it is
+        ("afterok:1(failed)?afternotok:1(unfulfilled)", False),
+        ("afterok:1(failed)?afterok:20(unfulfilled)", False),  # it begins when the data are there
+        ("afterany:20(unfulfilled)", False),
+        ("afterok:20(unfulfilled),afterany:1(unfulfilled)", False),
+        ("afterok:22(unfulfilled),afterany:1(unfulfilled)", True),  # the data could not be prepared: it never begins
+        ("afterok:23(unfulfilled)", False),
+        ("afterany:21(unfulfilled)", True),  # behind another link of the chain
+        ("afterok:21(unfulfilled),singleton(unfulfilled)", True),
+        ("afterany:1_*(unfulfilled)", True),
     ],
 )
 def test_a_link_that_waits_for_another_job_has_no_turn_yet(dependency: str, later: bool, tmp_path: Path) -> None:
     failed = job(tmp_path, 1, "run", CHAIN)
-    link = job(tmp_path, 3, "run", CHAIN, state=JobState.PENDING, reason="Dependency", dependency=dependency, started=None)
-    assert waits_for_another(failed, link) is later
-    assert [one.id for one in successor_of(Queue(failed, link), {}, failed)] == ([] if later else ["3"])  # type: ignore[arg-type]
+    link = job(tmp_path, 30, "run", CHAIN, dependency=dependency, state=JobState.PENDING, reason="Dependency", started=None)
+    data = job(tmp_path, 20, "data", "srun tokenize", state=JobState.RUNNING)
+    next_link = job(
+        tmp_path, 21, "next", CHAIN, dependency="afterok:1(failed)", state=JobState.PENDING, reason="Dependency", started=None
+    )
+    lost = job(tmp_path, 22, "lost", "srun tokenize", state=JobState.CANCELLED)
+    queued = job(
+        tmp_path,
+        23,
+        "queued",
+        "srun tokenize",
+        dependency="afterok:20(unfulfilled)",
+        state=JobState.PENDING,
+        reason="Dependency",
+        started=None,
+    )
+    queue = Queue(failed, data, next_link, lost, queued, link)
+    assert waits_for_another(queue, {}, failed, link) is later  # type: ignore[arg-type]
+    assert [one.id for one in successor_of(queue, {}, failed)] == ([] if later else ["30"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "later"),
+    [("run", JobState.RUNNING, True), ("other", JobState.RUNNING, False), ("run", JobState.FAILED, False)],
+)
+def test_a_singleton_has_its_turn_when_no_other_of_its_name_is_there(
+    name: str, state: JobState, later: bool, tmp_path: Path
+) -> None:
+    failed = job(tmp_path, 1, "run", CHAIN)
+    link = job(
+        tmp_path, 30, "run", CHAIN, state=JobState.PENDING, reason="Dependency", dependency="singleton(unfulfilled)", started=None
+    )
+    between = job(tmp_path, 2, name, CHAIN, state=state, submitted=START, started=START)
+    assert waits_for_another(Queue(failed, between, link), {}, failed, link) is later  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import tomllib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from assistant.records import Job, JobState
+from assistant.records import Checkpoint, Job, JobState
 from assistant.recover import second_writer
-from assistant.recover.second_writer import save_after, save_beside
+from assistant.recover.second_writer import change_between, files_in, lock_after, open_in, save_after, save_beside
 
 START = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 ALICE, BOB = 2101, 2102
@@ -43,3 +44,58 @@ def test_a_save_of_somebody_else_is_seen(case: dict[str, Any], tmp_path: Path, m
     beside = save_beside(restart, tmp_path, before=failed, now=at(800))
     found = [text.partition(" was saved ")[0].rpartition("/")[2] for text in (after, beside)]
     assert found == [case["after"], case["beside"]]
+
+
+def _save(folder: Path, name: str) -> Checkpoint:
+    return Checkpoint(folder / name, 10, "torch", 64, at(0), healthy=True, problems=())
+
+
+@pytest.mark.parametrize(
+    ("name", "seen"),
+    [
+        ("step_40/model.pt", True),
+        ("step_40.tmp/model.pt", True),
+        ("step_20/optimizer.pt", True),
+        (".lock", True),
+        ("train.lock", True),
+        ("run.pid", True),
+        ("locked.pt", False),
+        ("slurm-99.out", False),
+        ("eval_results.json", False),
+        ("other-run_step_40/model.pt", False),  # another run's names, in a folder that several share
+    ],
+)
+def test_what_a_writer_without_a_job_leaves_is_seen_between_two_looks(name: str, seen: bool, tmp_path: Path) -> None:
+    saves = [_save(tmp_path, "step_10"), _save(tmp_path, "step_20")]
+    for one in ("step_10", "step_20"):
+        (tmp_path / one).mkdir()
+        (tmp_path / one / "model.pt").write_bytes(b"x")
+    before = files_in(tmp_path, saves)
+    assert not change_between(before, files_in(tmp_path, saves))
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    with (tmp_path / name).open("wb") as file:
+        file.write(b"y" * 9)
+        change = change_between(before, files_in(tmp_path, saves))
+        assert (str(tmp_path / name) in change) is seen
+        # the process that holds it is this one, which counts for nothing: another one inherits it
+        with subprocess.Popen(["sleep", "60"], pass_fds=[file.fileno()], stdout=subprocess.DEVNULL) as other:
+            held = open_in(tmp_path, saves)
+            other.kill()
+        assert (f"process {other.pid} (sleep)" in held) is seen
+    assert not open_in(tmp_path, saves)
+
+
+def test_a_file_that_is_only_read_is_no_sign_of_a_writer(tmp_path: Path) -> None:
+    saves = [_save(tmp_path, "step_10")]
+    (tmp_path / "step_10").write_bytes(b"x")
+    with (tmp_path / "step_10").open("rb") as file, subprocess.Popen(["sleep", "60"], pass_fds=[file.fileno()]) as other:
+        held = open_in(tmp_path, saves)
+        other.kill()
+    assert not held
+
+
+@pytest.mark.parametrize(("changed", "seen"), [(590, False), (610, True), (90_000, False)])
+def test_a_lock_counts_when_it_is_later_than_the_end_of_the_attempt(changed: int, seen: bool, tmp_path: Path) -> None:
+    (tmp_path / "train.lock").touch()
+    os.utime(tmp_path / "train.lock", (at(changed).timestamp(),) * 2)
+    assert bool(lock_after(files_in(tmp_path, []), ended=at(600), now=at(700))) is seen

@@ -75,7 +75,10 @@ class Shift:
         """Submit a job whose runs are told in advance."""
         checkpoints = self.folder / "checkpoints" / name
         self.cluster.plan(name, *(dataclasses.replace(run, checkpoints=checkpoints) for run in runs))
-        script = f"#NIGHTSHIFT checkpoints={checkpoints} format=nightshift {said}\nsrun python train.py ${{NIGHTSHIFT_ARGS:-}}\n"
+        script = (
+            f"#NIGHTSHIFT checkpoints={checkpoints} format=nightshift {said}\n"
+            f"srun python train.py ${{NIGHTSHIFT_RESUME_FROM:-}} ${{NIGHTSHIFT_ARGS:-}}\n"
+        )
         return self.cluster.submit(
             JobSpec(name, script, nodes=nodes, ranks_per_node=2, work_dir=self.folder / name, log="job-%j.log")
         )

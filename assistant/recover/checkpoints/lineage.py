@@ -83,8 +83,28 @@ def _by_interval(one: Checkpoint, held: Sequence[Checkpoint], attempt: Attempt) 
         return ""
     every = math.gcd(*saved)
     if one.step % every == 0:
-        return ""
+        after = next((step for step in saved if step > one.step), None)
+        before = max(step for step in saved if step < one.step)
+        if after is None:
+            return ""  # it may have been killed between the save and the line about it
+        return f"is of step {one.step}, and its log tells of saves at steps {before} and {after}, and of none between"
     return f"is of step {one.step}, and its log tells of saves every {every} steps, and of none there"
+
+
+def unnamed_newest(held: Sequence[Checkpoint], attempt: Attempt) -> str:
+    """Return that the log of an attempt names its saves, and not the newest checkpoint that lies there; empty where it does.
+
+    It may have been killed between the save and the line about it, or the checkpoint was copied there.
+    """
+    newest, saved = (held[-1] if held else None), sorted(attempt.saved)
+    if newest is None or len(saved) < FEWEST_SAVES or newest.step <= saved[-1] or not counts_steps(newest.format, newest.path.name):
+        return ""
+    if not any(one.step in attempt.saved for one in held):
+        return ""
+    return (
+        f"{newest.path.name} is named by no line of its log, which tells of saves up to step {saved[-1]}: the job was killed right "
+        "after that save, or another run's was copied there"
+    )
 
 
 def _by_history(one: Checkpoint, attempt: Attempt, histories: Histories) -> str:

@@ -18,7 +18,7 @@ from assistant.logs.metrics import MetricReader
 from assistant.records import Checkpoint, Job, MetricPoint
 from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.checkpoints.layout import counts_steps
-from assistant.recover.checkpoints.lineage import Attempt, Histories, not_its_own
+from assistant.recover.checkpoints.lineage import Attempt, Histories, not_its_own, unnamed_newest
 from assistant.recover.checkpoints.names import name_form, number_in, run_prefix
 from assistant.recover.loaded import names_own_step
 from assistant.recover.restart import RESUME_FROM, attempt_of
@@ -77,6 +77,8 @@ def own_checkpoints(
     if past and not (told or steps & {one.step for one in own}):
         beyond = f"{foreign[-1].path.name} lies behind step {end}, as far as its log shows that it came"
         return OwnCheckpoints(held, f"{beyond}: another run's, or counted otherwise; and the log names no save of its own")
+    unnamed = unnamed_newest(own, attempt)
+    held = replace(held, notes=(*held.notes, unnamed)) if unnamed else held
     if not foreign:
         return OwnCheckpoints(held)
     if not own:
