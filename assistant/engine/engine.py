@@ -37,7 +37,8 @@ from assistant.engine.process_looks import ProcessLooks
 from assistant.engine.requeues import RequeueRecords
 from assistant.engine.same_cause import open_or_join
 from assistant.engine.senders import in_spite_of_its_end
-from assistant.engine.settled import as_proven, finished_training, settled_elsewhere
+from assistant.engine.settled import as_proven
+from assistant.engine.settlement import finished_training, settled_elsewhere
 from assistant.engine.surroundings import with_surroundings
 from assistant.engine.went_on import close_if_it_goes_on, close_what_went_on
 from assistant.engine.wrong_starts import stopped_here

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from assistant.engine.settled import settled_elsewhere
+from assistant.engine.settlement import settled_elsewhere
 from assistant.errors import NightshiftError
 from assistant.records import Category, Diagnosis, EventKind, Incident, IncidentState, Job, JobState
 

@@ -6,7 +6,7 @@ Whatever a playbook's own looks said, an incident is recovered only when `judge_
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from assistant.diagnose.counters import same_counter
 from assistant.engine.again import MOVED
 from assistant.engine.outages import PASSED
+from assistant.engine.settlement import settled_elsewhere
 from assistant.engine.times import COUNTED_OTHERWISE
 from assistant.engine.wrong_starts import is_being_stopped, stop_wrong_start
 from assistant.errors import Denied, Parked, ToolError
@@ -30,17 +31,16 @@ from assistant.records import (
     Job,
     JobState,
     MetricPoint,
-    tags_in,
 )
 from assistant.recover.checkpoints.layout import step_in_name
 from assistant.recover.counted import Comparison, compared_by_count
 from assistant.recover.dependencies import never_begin
 from assistant.recover.gpus import gpus_of
-from assistant.recover.identity import LEFT_BEHIND, RESTARTS, other_store, restart_of
+from assistant.recover.identity import LEFT_BEHIND, RESTARTS
 from assistant.recover.joblog import log_lines, log_points, marks_before, whole_lines
 from assistant.recover.loaded import compare_loaded, loaded_checkpoint
 from assistant.recover.playbook import Ended
-from assistant.recover.runs import SaveFolders, successor_of, writer_beside
+from assistant.recover.runs import SaveFolders, writer_beside
 from assistant.recover.second_writer import save_beside
 from assistant.recover.training_end import training_end
 from assistant.recover.verify import Restart, Standing, Verdict, judge_restart
@@ -52,7 +52,7 @@ from assistant.watch.unseen import Remark
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
 
-__all__ = ["as_proven", "cost_in_words", "finished_training", "settled_elsewhere"]
+__all__ = ["as_proven", "cost_in_words"]
 
 logger = logging.getLogger(__name__)
 
@@ -421,89 +421,3 @@ def cost_in_words(job: Job, steps: int | None, minutes: float) -> str:
     words = [f"{steps} steps" if steps is not None else "an unknown number of steps", f"{minutes:.1f} min"]
     words.append(f"{minutes / 60 * gpus:.1f} GPU hours" if gpus else f"{minutes / 60 * len(job.nodes):.1f} node hours")
     return ", ".join(words)
-
-
-def settled_elsewhere(
-    engine: Engine, incident: Incident, diagnosis: Diagnosis | None, *, among: Collection[str] | None = None
-) -> str:
-    """Return how others have settled what an incident is about, and that nothing is left to be done; empty where they have not.
-
-    Settled is a job that Slurm or somebody queued again, that completed, or whose run goes on as another job that was submitted or
-    begun since, unless this store itself restarted it for the incident.
-
-    Args:
-        engine: Everything.
-        incident: About a job.
-        diagnosis: Of it.
-        among: Ids of the only jobs as which the run may go on; None for any, also one that has not begun.
-
-    Raises:
-        Unavailable: The scheduler did not answer.
-    """
-    if engine.replays or incident.job is None or incident.kind in (EventKind.REQUESTED, EventKind.OUTAGE):
-        return ""
-    calls = engine.store.calls(incident.id)
-    if any(call.tool in RESTARTS and call.status is CallStatus.DONE and _worked(engine, call.id) for call in calls):
-        return ""
-    try:
-        job = engine.scheduler.job(incident.job)
-    except ToolError:
-        return ""
-    if job.attempt > incident.attempt and any(
-        (tag.store, tag.incident) == (engine.store.store_id, incident.id) for tag in tags_in(job.comment)
-    ):
-        return ""  # its own call queued it again, and did not finish
-    if job.attempt > incident.attempt:
-        failed = ", ".join(diagnosis.faulty_nodes) if diagnosis is not None else ""
-        steps = f"; its last step was {diagnosis.step}" if diagnosis is not None and diagnosis.step is not None else ""
-        why = f" after {diagnosis.reason}" if diagnosis is not None else ""
-        on = f" on {failed}" if failed else ""
-        where = f"job {job.id} was queued again under its own id{why}{on}"
-        return f"settled elsewhere: {where} (attempt {job.attempt}, {job.state}){steps}"
-    if job.state is JobState.COMPLETED and not job.exit_code and job.ended is not None and job.ended > incident.opened:
-        return f"settled elsewhere: job {job.id} completed meanwhile"
-    if not job.state.ended:
-        return ""
-    return _as_another_job(engine, incident, job, among)
-
-
-def finished_training(engine: Engine, incident: Incident, job: Job | None, diagnosis: Diagnosis) -> str:
-    """Return that the training of a job is over and saved, so that nothing is left to be restarted; empty where it is not.
-
-    What failed behind it, an upload or an export, is its owner's to do again; nobody but a person closes the incident of a job
-    that failed.
-    """
-    if diagnosis.tail or engine.replays or job is None or not job.state.ended or incident.kind is EventKind.REQUESTED:
-        return ""
-    why = "is there anything left to train?"
-    outcome = engine.gate.call("training_finished", {"job": job.id}, why=why, by="engine", incident=incident.id)
-    value = outcome.value if outcome.ok and isinstance(outcome.value, Mapping) else {}
-    return f"{value.get('note')}; nothing is left to be restarted" if value.get("finished") else ""
-
-
-def _as_another_job(engine: Engine, incident: Incident, job: Job, among: Collection[str] | None) -> str:
-    def passed_over(other: Job) -> bool:
-        # a restart of this store is watched by another incident
-        return (among is not None and other.id not in among) or restart_of(engine.store, other) is not None
-
-    for other in successor_of(engine.scheduler, engine.checkpoint_folders, job, passed_over=passed_over):
-        if other.state.ended and other.state is not JobState.COMPLETED and incident.id > _last_incident(engine, other):
-            continue  # it did not bring the run further, and nobody was told of it
-        owner = "its owner" if other.user == job.user else other.user
-        who = "another Nightshift" if other_store(engine.store, other.comment) and tags_in(other.comment) else owner
-        waiting = never_begin(engine.scheduler, job.id, other.id)
-        if job.ended is not None and other.submitted is not None and other.submitted <= job.ended:
-            return (
-                f"settled elsewhere: the run of job {job.id} goes on as job {other.id} ({other.state}), submitted before{waiting}"
-            )
-        return f"settled elsewhere: {who} submitted the run of job {job.id} again as job {other.id} ({other.state}){waiting}"
-    return ""
-
-
-def _last_incident(engine: Engine, job: Job) -> int:
-    return max((one.id for one in engine.store.incidents(job=job.id)), default=0)
-
-
-def _worked(engine: Engine, call: int) -> bool:
-    outcome = engine.store.outcome(call)
-    return outcome is not None and outcome.ok

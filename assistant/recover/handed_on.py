@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from assistant.records import Job
 from assistant.recover.job_program import JobProgram, programs_of
+from assistant.recover.load_calls import SAVES
 from assistant.recover.restart import ARGS, RESUME_FROM, STEP
 from assistant.recover.shell_words import UNRESOLVED
 
@@ -19,12 +20,6 @@ OWN_VARIABLES = re.compile(r"\bNIGHTSHIFT_(?:RESUME_FROM|ARGS|STEP)\b")
 _PATH_VARIABLES = re.compile(rf"\b(?:{RESUME_FROM}|{STEP})\b")
 _PROBE, _PROBE_STEP = "/nightshift-probe/step_7654321", "7654321"
 """A checkpoint and its step that no script has of its own."""
-
-
-SAVES = frozenset(
-    ("save", "save_checkpoint", "save_state", "save_pretrained", "save_model", "save_file", "save_weights", "async_save", "fit")
-)
-"""Calls of programs that leave something behind which a second run would write over."""
 
 
 def is_handed_on(job: Job, programs: Sequence[JobProgram]) -> bool:

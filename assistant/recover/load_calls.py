@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import PurePosixPath
 
 from assistant.recover.checkpoints.layout import could_be_checkpoint
+from assistant.recover.job_program import JobProgram
 from assistant.recover.shell_words import UNRESOLVED
-from assistant.recover.trainer_source import UNKNOWN, SourceCall, TrainerSource, syntax_tree
+from assistant.recover.trainer_source import UNKNOWN, SourceCall, TrainerSource, dotted, syntax_tree
 
 SAVED_NAMES = re.compile(
     r"ckpt|check_?point|step|iter|epoch|save|resume|latest|last|snapshot|state|get_last|\bout|model_\*|\.ckpt\b", re.IGNORECASE
 )
 BASE_NAMES = re.compile(r"pretrain|base_model|init_weights|teacher|vocab|token|dataset", re.IGNORECASE)
+PRESENT = re.compile(r"\b(?:exists|isdir|isfile|is_dir|is_file)\b")
+"""Tests of what lies in a folder."""
 SETTINGS = re.compile(r"conf|cfg|settings|hparams|hyperparam", re.IGNORECASE)
 
 
@@ -54,10 +58,123 @@ def enclosing_functions(source: TrainerSource, line: int) -> list[tuple[str, fro
     return [(node.name, frozenset(one.arg for one in own)) for node, own in zip(functions, parameters, strict=True)]
 
 
+def only_if_there(source: TrainerSource, call: SourceCall) -> bool:
+    """Tell whether a load is made where what it loads is there: by a test around it, before it, or of a name that it uses."""
+    if any(PRESENT.search(source.text_of(test)) for test in call.conditions):
+        return True
+    tree = syntax_tree(source.text)
+    function = _innermost(tree, call.line)
+    names = {
+        inner.id if isinstance(inner, ast.Name) else inner.attr
+        for node in (*call.positional, *call.keywords.values(), *call.conditions)
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Name | ast.Attribute)
+    } - {"self", "args", "cfg", "config", "os", "path"}
+    for test in ast.walk(function or tree):
+        if not isinstance(test, ast.If) or test.lineno > call.line or not PRESENT.search(ast.unparse(test.test)):
+            continue
+        about = {
+            one.id if isinstance(one, ast.Name) else one.attr for one in ast.walk(test) if isinstance(one, ast.Name | ast.Attribute)
+        }
+        last = test.body[-1]
+        if isinstance(last, ast.Return | ast.Raise | ast.Continue) and names & about:
+            return True  # it leaves where nothing is there
+        given = {one.id for one in ast.walk(test) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+        if names & given:
+            return True
+    return False
+
+
 def in_loop(source: TrainerSource, line: int) -> bool:
     """Tell whether a line stands in a loop."""
     loops = (node for node in ast.walk(syntax_tree(source.text)) if isinstance(node, ast.For | ast.While))
     return any(node.lineno <= line <= (node.end_lineno or node.lineno) for node in loops)
+
+
+MOST_CALLERS = 4
+"""Functions through which a call is followed to where the program begins."""
+STEPS = frozenset(("backward", "fit", "learn", "train_one_epoch"))
+"""Calls that train, or go through one round of it."""
+
+
+def is_after_training(program: JobProgram, source: TrainerSource, line: int, training: Collection[str], depth: int = 0) -> bool:
+    """Tell whether a line is run only once the training is over: what it lists or loads is the result, and not where it begins.
+
+    Proven where the training stands earlier in the same function, not within one loop with the line, or where each call of the
+    function that the line stands in is.
+
+    Args:
+        program: That the source belongs to.
+        source: That the line stands in.
+        line: 1-based.
+        training: From `training_functions`.
+        depth: Callers that were followed.
+    """
+    if depth > MOST_CALLERS or not source.parsed:
+        return False
+    tree = syntax_tree(source.text)
+    function = _innermost(tree, line)
+    if _trained_before(tree.body if function is None else function.body, line, training):
+        return True
+    if function is None:
+        return False
+    uses = [(one, call) for one in program.sources for call in one.called(function.name)]
+    return bool(uses) and all(is_after_training(program, one, call.line, training, depth + 1) for one, call in uses)
+
+
+def training_functions(program: JobProgram) -> frozenset[str]:
+    """Return the names of the functions of a program that surely train; one of which there are two by that name is none."""
+    functions: dict[str, list[ast.FunctionDef | ast.AsyncFunctionDef]] = {}
+    for source in program.sources:
+        for name, nodes in source.functions.items():
+            functions.setdefault(name, []).extend(nodes)
+    single = {name: nodes[0] for name, nodes in functions.items() if len(nodes) == 1 and name != "forward"}
+    steps = frozenset(name for name, node in single.items() if any(_called(one) & STEPS for one in node.body)) | STEPS
+    training: frozenset[str] = frozenset()
+    for _ in range(MOST_CALLERS):
+        found = frozenset(name for name, node in single.items() if any(_trains(one, training, steps) for one in node.body))
+        if found == training:
+            break
+        training = found
+    return training
+
+
+def _innermost(tree: ast.Module, line: int) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    functions = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.lineno <= line <= (node.end_lineno or node.lineno)
+    ]
+    return max(functions, key=lambda node: node.lineno, default=None)
+
+
+def _trained_before(body: Sequence[ast.stmt], line: int, training: Collection[str]) -> bool:
+    """Tell whether a block trains before a line of it, in a statement of its own or of a block around the line."""
+    for statement in body:
+        if statement.lineno > line:
+            return False
+        if line > (statement.end_lineno or statement.lineno):
+            if _trains(statement, training, STEPS):
+                return True
+            continue
+        if isinstance(statement, ast.For | ast.AsyncFor | ast.While):
+            return False  # the next round begins after what stands below the line
+        blocks = [getattr(statement, name, []) for name in ("body", "orelse", "finalbody")]
+        return any(_trained_before(block, line, training) for block in blocks if isinstance(block, list))
+    return False
+
+
+def _trains(statement: ast.stmt, training: Collection[str], steps: Collection[str]) -> bool:
+    """Tell whether a statement surely trains: a loop with steps, or a call of a function that does; no branch of an `if`."""
+    if isinstance(statement, ast.If | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Match):
+        return False
+    called = _called(statement)
+    looped = isinstance(statement, ast.For | ast.AsyncFor | ast.While)
+    return bool(called & {"fit", "learn"}) or bool(called & set(training)) or (looped and bool(called & set(steps)))
+
+
+def _called(node: ast.AST) -> set[str]:
+    return {dotted(one.func).rpartition(".")[2] for one in ast.walk(node) if isinstance(one, ast.Call)}
 
 
 def known_at_run_only(source: TrainerSource, call: SourceCall) -> bool:
@@ -75,3 +192,38 @@ def reads_settings(source: TrainerSource, call: SourceCall) -> bool:
     return library in ("tomllib", "tomli", "toml", "yaml", "OmegaConf") or (
         library == "json" and SETTINGS.search(written) is not None
     )
+
+
+TRAINS = frozenset("backward step fit learn train train_step train_epoch minimize update apply_gradients save_checkpoint".split())
+"""Calls of which a program that trains has one at least: an evaluation loads checkpoints and has none."""
+SAVES = frozenset(
+    ("save", "save_checkpoint", "save_state", "save_pretrained", "save_model", "save_file", "save_weights", "async_save", "fit")
+)
+"""Calls of programs that leave something behind which a second run would write over."""
+BEGINS = re.compile(r"load|resum|restor|latest|last|newest|continue|\bmain\b|train", re.IGNORECASE)
+"""Names of functions in which a program looks for where to begin."""
+
+
+def is_for_beginning(source: TrainerSource, call: SourceCall) -> bool:
+    """Tell whether the function that a listing stands in is one that looks for where to begin, and no test or tool beside it."""
+    return any(BEGINS.search(name) for name, _ in enclosing_functions(source, call.line))
+
+
+def removed_by(program: JobProgram) -> Iterator[str]:
+    """Yield the folders that a program itself deletes with all in them, as far as its arguments tell them."""
+    for source in program.sources:
+        for call in source.called("rmtree"):
+            node = call.keywords.get("path") or (call.positional[0] if call.positional else None)
+            value = source.value(node)
+            path = program.launch.outside(value) if isinstance(value, str) and value else None
+            if path is not None and UNRESOLVED not in str(path):
+                yield str(path)
+
+
+def free_words(program: JobProgram) -> list[str]:
+    """Return the words behind a program that are no value of an option or of a setting in capitals: they may be options."""
+    words = program.launch.arguments
+    before = ("=", *words)
+    return [
+        word for word, other in zip(words, before, strict=False) if "=" in other or not (other.startswith("-") or other.isupper())
+    ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
@@ -18,17 +18,26 @@ from assistant.recover.batch_script import absolute
 from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.directives import read_directives
-from assistant.recover.handed_on import OWN_VARIABLES, SAVES, is_handed_on
+from assistant.recover.handed_on import OWN_VARIABLES, is_handed_on
 from assistant.recover.installed_trainers import installed_trainer
 from assistant.recover.job_program import JobProgram
 from assistant.recover.listings import LISTS, is_repeated, newest_picks
 from assistant.recover.load_calls import (
+    PRESENT,
+    SAVES,
+    TRAINS,
     about_saves,
     enclosing_functions,
+    free_words,
     has_another_source,
+    is_after_training,
+    is_for_beginning,
     known_at_run_only,
     only_file,
+    only_if_there,
     reads_settings,
+    removed_by,
+    training_functions,
 )
 from assistant.recover.loaded import LoadedCheckpoint, LoadLine, own_load
 from assistant.recover.newest_choice import newest_choice
@@ -50,6 +59,7 @@ from assistant.recover.trainer_options import (
 )
 from assistant.recover.trainer_source import UNKNOWN, SourceCall, TrainerSource
 
+Found = tuple[TrainerSource, SourceCall]
 METADATA = ".metadata"
 """The file that torch.distributed.checkpoint writes last; a program that never names it does not look for it."""
 LATEST = re.compile(
@@ -61,7 +71,6 @@ LISTING = re.compile(r"\b(?:r?glob|listdir|iterdir|scandir)\b")
 """Words that only list: which of a listing is taken has to be proven."""
 MOST_PASSES = 3
 """Functions through which a value is followed to where it comes from."""
-PRESENT = re.compile(r"\b(?:exists|isdir|isfile|is_dir|is_file)\b")
 FILE_READS = frozenset(("open", "read_text", "read_bytes", "loadtxt", "fromfile", "memmap"))
 """Calls that read a file of any kind."""
 LOADS = frozenset(
@@ -138,7 +147,7 @@ def _given(template: str, code: str, programs: Sequence[JobProgram]) -> ResumeWa
 
 
 def _all_removed(programs: Sequence[JobProgram]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(path for program in programs for path in (*program.removed, *_removed_by(program))))
+    return tuple(dict.fromkeys(path for program in programs for path in (*program.removed, *removed_by(program))))
 
 
 def stage_way(code: str, stage: Stage) -> ResumeWay:
@@ -201,17 +210,6 @@ def _begins_anew(ways: Sequence[ResumeWay], programs: Sequence[JobProgram]) -> R
     return None
 
 
-def _removed_by(program: JobProgram) -> Iterator[str]:
-    """Yield the folders that a program itself deletes with all in them, as far as its arguments tell them."""
-    for source in program.sources:
-        for call in source.called("rmtree"):
-            node = call.keywords.get("path") or (call.positional[0] if call.positional else None)
-            value = source.value(node)
-            path = program.launch.outside(value) if isinstance(value, str) and value else None
-            if path is not None and UNRESOLVED not in str(path):
-                yield str(path)
-
-
 def _shell_looks_for_newest(code: str) -> bool:
     return (
         re.search(r"\bls\b[^\n|]*\|[^\n]*\b(?:tail|head|sort)\b|latest_checkpointed_iteration|\bcat\b[^\n]*/latest\b", code)
@@ -223,7 +221,7 @@ def _way_of(program: JobProgram) -> ResumeWay:
     """Return how one program resumes; what its script chose by looking into folders is no fixed checkpoint."""
     way = _seen_on_host(program, _way_now(program))
     fed = PurePosixPath(program.launch.words[0]).name in ("xargs", "parallel")  # its last arguments come from elsewhere
-    if way.means is ResumeMeans.NONE and (fed or any(word.startswith(UNRESOLVED) for word in _free_words(program))):
+    if way.means is ResumeMeans.NONE and (fed or any(word.startswith(UNRESOLVED) for word in free_words(program))):
         return ResumeWay(ResumeMeans.UNKNOWN, f"the command line of {program.name} holds what only a run can tell")
     if way.means is not ResumeMeans.FIXED or not program.rounds:
         return way
@@ -233,15 +231,6 @@ def _way_of(program: JobProgram) -> ResumeWay:
     if len(paths) == 1 and len(fixed) == len(later):
         return way
     return ResumeWay(ResumeMeans.NEWEST, f"{way.by}, found by its script", picks=tuple(_on_host(program, path) for path in paths))
-
-
-def _free_words(program: JobProgram) -> list[str]:
-    """Return the words behind a program that are no value of an option or of a setting in capitals: they may be options."""
-    words = program.launch.arguments
-    before = ("=", *words)
-    return [
-        word for word, other in zip(words, before, strict=False) if "=" in other or not (other.startswith("-") or other.isupper())
-    ]
 
 
 def _on_host(program: JobProgram, path: str) -> str:
@@ -359,10 +348,20 @@ def _deepspeed(program: JobProgram) -> ResumeWay | None:
 
 def _by_source(program: JobProgram) -> ResumeWay:
     """Return what the source of a plain training loop does: list, choose and load, or none of it."""
-    loads = [(source, call) for source in program.sources for call in source.calls if call.method in LOADS]
-    picks = newest_picks(program)
-    looks = [(source, call) for source in program.sources for call in source.called(*LISTS) if not is_repeated(source, call)]
-    lists = [(source, call) for source, call in looks if about_saves(source, call)] + picks
+    training = training_functions(program)
+
+    def before_training(calls: Iterable[Found]) -> list[Found]:
+        return [(source, call) for source, call in calls if not is_after_training(program, source, call.line, training)]
+
+    loads = before_training((source, call) for source in program.sources for call in source.called(*LOADS))
+    picks = before_training(newest_picks(program))
+    looks = before_training((source, call) for source in program.sources for call in source.called(*LISTS))
+    looks = [(source, call) for source, call in looks if not is_repeated(source, call)]
+    lists = [
+        (source, call)
+        for source, call in looks
+        if about_saves(source, call) and (source is program.source or is_for_beginning(source, call))
+    ] + picks
     asked = next((way for source, call in [*lists, *loads] if (way := _switched(program, source, call)) is not None), None)
     if asked is not None:
         return asked
@@ -384,7 +383,12 @@ def _by_source(program: JobProgram) -> ResumeWay:
         source, call = lists[-1]
         by = f"{call.method}() in {file_name(source)}, line {call.line}"
         return ResumeWay(ResumeMeans.NEWEST, by, takes_unfinished=METADATA not in source.text)
-    present = next(((source, call) for source, call in loads if PRESENT.search(source.text) and about_saves(source, call)), None)
+    present = next(
+        ((source, call) for source, call in loads if about_saves(source, call) and only_if_there(source, call)),
+        None,
+    )
+    if present is not None and not any(call.method in TRAINS | SAVES for call in program.calls):
+        return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} loads a checkpoint, and nothing of it that can be read trains")
     if present is not None:
         by = f"{file_name(present[0])} loads a checkpoint that is there"
         unsafe = METADATA not in present[0].text

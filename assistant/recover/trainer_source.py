@@ -7,6 +7,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -65,6 +66,8 @@ class TrainerSource:
     """Modules that it imports, dotted."""
     options: dict[str, Any] = field(default_factory=dict)
     """Of argparse: by destination, as given on the command line, else the default."""
+    open_names: set[str] = field(default_factory=set)
+    """Names whose value is being worked out: one that is made from itself is not known."""
     parsed: bool = False
     """False where the text is no Python."""
 
@@ -101,7 +104,13 @@ class TrainerSource:
         given = self.names.get(name)
         if not given:
             return self.options.get(name, UNKNOWN)
-        values = [self.value(one, depth + 1) for one in given[:8]]
+        if name in self.open_names:
+            return UNKNOWN
+        self.open_names.add(name)
+        try:
+            values = [self.value(one, depth + 1) for one in given[:8]]
+        finally:
+            self.open_names.discard(name)
         return values[0] if all(type(one) is type(values[0]) and one == values[0] for one in values) else UNKNOWN
 
     def _subscript(self, node: ast.Subscript, depth: int) -> Any:
@@ -149,6 +158,9 @@ class TrainerSource:
 UNPARSED = (SyntaxError, ValueError, RecursionError, MemoryError, SystemError)
 """What `syntax_tree` raises of a text that is no program that can be read."""
 _PARSING = threading.Lock()
+MOST_KEPT_BYTES = 200_000
+MOST_TREES_KEPT = 32
+"""Trees that are kept, of files of at most that size: a program is asked many things."""
 
 
 def syntax_tree(text: str) -> ast.Module:
@@ -160,6 +172,11 @@ def syntax_tree(text: str) -> ast.Module:
     Raises:
         One of UNPARSED: It is no program, or too deep.
     """
+    return _parsed(text) if len(text) <= MOST_KEPT_BYTES else _parsed.__wrapped__(text)
+
+
+@lru_cache(maxsize=MOST_TREES_KEPT)
+def _parsed(text: str) -> ast.Module:
     with _PARSING, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(text)

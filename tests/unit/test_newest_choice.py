@@ -162,3 +162,54 @@ def test_a_trainer_of_transformers_is_given_the_choice_of_a_function(tmp_path: P
     shown = job(tmp_path, "python train.py")
     way = resume_way(shown, programs_of(shown))
     assert (way.means, way.prefix) == (NEWEST, "checkpoint-")
+
+
+TRAINED = """
+import torch
+from pathlib import Path
+
+def mean_of(paths, model):
+    for path in paths:
+        model.load_state_dict(torch.load(path))
+
+def main():
+    folder = Path("kept")
+    for step in range(900):
+        loss = model(batch)
+        loss.backward()
+        if step % 50 == 0:
+            torch.save(model.state_dict(), folder / f"ckpt_{step:05d}.pt")
+    last = sorted(folder.glob("ckpt_*.pt"))[-3:]
+    mean_of(last, model)
+
+main()
+"""
+
+
+def test_what_is_loaded_once_the_training_is_over_is_not_where_it_begins() -> None:
+    from assistant.recover.load_calls import is_after_training, training_functions
+    from assistant.recover.trainer_source import parse_source
+
+    class Program:
+        sources = (parse_source(TRAINED, path="/w/train.py"),)
+
+    source = Program.sources[0]
+    training = training_functions(Program)  # type: ignore[arg-type]
+    lines = {call.name: call.line for call in source.calls}
+    assert is_after_training(Program, source, lines["folder.glob"], training)  # type: ignore[arg-type]
+    assert is_after_training(Program, source, lines["torch.load"], training)  # type: ignore[arg-type]
+    assert not is_after_training(Program, source, lines["torch.save"], training)  # type: ignore[arg-type]
+    loads_first = TRAINED.replace("    for step", "    mean_of(folder.glob('ckpt_*.pt'), model)\n    for step")
+    before = parse_source(loads_first, path="/w/train.py")
+    Program.sources = (before,)
+    first = next(call.line for call in before.calls if call.name == "torch.load")
+    assert not is_after_training(Program, before, first, training)  # type: ignore[arg-type]
+
+
+def test_names_made_from_each_other_are_worked_out_in_a_moment() -> None:
+    from assistant.recover.trainer_source import UNKNOWN, parse_source
+
+    lines = [f"a{i} = os.path.join(a{(i + 1) % 6}, a{(i + 2) % 6}, a{(i + 3) % 6}, a{i})" for i in range(6) for _ in range(4)]
+    text = "\n".join(lines)
+    source = parse_source(text, path="/w/train.py")
+    assert source.named("a0") is UNKNOWN
