@@ -39,6 +39,8 @@ _EMPTY = re.compile(
     r"|[Ss]teps(?:/| per |_per_)epoch\W{0,4}0\b|across ranks is zero"
 )
 _COMPILER = re.compile(r"(?:^|\s)(?:fatal )?error: (?!subprocess|metadata|legacy|command )|CMake Error at|undefined reference to")
+ANNOUNCES = re.compile(r"Caught \w{1,60} in |See root cause above|Failed core proc")
+"""Exceptions that only tell of another one."""
 _CONTROL = frozenset(
     {"KeyError", "StopIteration", "AttributeError", "IndexError", "LookupError", "ImportError", "ModuleNotFoundError", "Empty"}
 )
@@ -72,7 +74,7 @@ def handled_before(found: Diagnosis, facts: Facts) -> str:
         return ""
     first = known[0].raised[0]
     words = first.message.strip() or first.short
-    if first.short in QUOTING or not first.message.strip():
+    if first.short in QUOTING or not first.message.strip() or ANNOUNCES.search(first.text):
         return ""
     shown = any(other.line == first.line or words[:SAME] in other.text for other in found.root_cause[:1])
     if shown or first.line >= cited.line or first.short in _CONTROL:

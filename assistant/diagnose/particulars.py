@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from assistant.content.advice import Advice
 from assistant.content.reasons import Reason
-from assistant.diagnose.beforehand import handled_before, look_first
+from assistant.diagnose.beforehand import ANNOUNCES, handled_before, look_first
 from assistant.diagnose.circumstances import last_save
 from assistant.diagnose.demands import demand_of, nearest_option, printed_remedy
 from assistant.diagnose.divergence import never_learned, spike_of
@@ -65,8 +65,9 @@ SHOWN_OF_MESSAGE = 400
 _LATER = ("CUDA error", "HIP error", "NCCL", "KeyboardInterrupt", "Cuda error", "CUDA Error")
 """Words of errors that show at whatever call comes next."""
 _REFUSED = re.compile(r"(?:unrecognized arguments|Unrecognized options|No such option|unrecognized option):? (.{1,200})")
+_TWO_STOPS = re.compile(r"(?<![./])\.\.(?=\s|$)")
+"""A sentence that was quoted with its stop at the end of another one."""
 _ASSERTS = re.compile(r"assert (.{3,120}?)(?:, ?f?['\"(].*)?$")
-_ANNOUNCES = re.compile(r"Caught \w{1,60} in |See root cause above|Failed core proc")
 _OF_KEYS = frozenset({"model_loading_error", "runtime_error", "key_error"})
 _OF_MESSAGES = frozenset(
     "runtime_error type_error value_error key_error attribute_error index_error name_error assertion_error argument_error "
@@ -78,6 +79,9 @@ _ASKS = frozenset(
     "s3_storage_error connection_error out_of_memory_error".split()
 )
 """Reasons of which the message may say more than the general remedy."""
+_OF_SERVICES = frozenset({"connection_error", "s3_storage_error"})
+_HTTP = frozenset("requests urllib3 httpx httpcore aiohttp botocore boto3 s3fs fsspec huggingface_hub urllib http".split())
+"""Packages by which a program asks a service."""
 _NO_PLACE = frozenset(
     {"cancelled", "time_limit", "preempted", "no_failure", "unknown", "killed", "hang", "loss_spike", "dataloader_killed"}
 )
@@ -102,7 +106,7 @@ def with_particulars(found: Diagnosis, facts: Facts, reason: Reason | None, entr
     if found.reason == "no_failure":
         return replace(found, advice=f"{end_account(found, facts)} {found.advice}".strip())
     if found.reason == "unknown" and facts.lines and facts.case.job is None:
-        return replace(found, advice=f"{found.advice} {last_words(found, facts)}".strip())
+        return replace(found, advice=f"{last_words(found, facts)} {found.advice}".strip())
     if found.reason == "loss_spike" and (early := _diverged_early(found, facts)) is not None:
         return early
     quoted = next(_quoted(found, facts, entries, program), None) if found.reason == "hang" else None
@@ -159,7 +163,8 @@ def _once(parts: Sequence[str]) -> Iterator[str]:
     before = ""
     for part in parts:
         if part and part not in before:
-            yield part if part.endswith((".", "…", "!", "?")) else f"{part}."
+            ended = _TWO_STOPS.sub(".", part)
+            yield ended if ended.endswith((".", "…", "!", "?")) else f"{ended}."
             before += part
 
 
@@ -186,8 +191,10 @@ def _remedy(found: Diagnosis, facts: Facts, reason: Reason) -> str:
         return "Test its GPUs (dcgmi diag -r 3) and reset them, or the host, before it comes back; what fails again is replaced."
     if found.reason == "cuda_error" and found.action is Action.FIX_AND_RESUBMIT:
         return "Run it once with CUDA_LAUNCH_BLOCKING=1: then the traceback ends at the call that the device refused."
-    if found.reason in _ASKS and found.action is Action.FIX_AND_RESUBMIT and (named := demand_of(found.root_cause[0], facts)):
-        return f"{named.rstrip('.?! ')} ({found.root_cause[0].file}:{found.root_cause[0].line})."
+    cited = found.root_cause[0] if found.root_cause else None
+    asks = cited is not None and found.reason in _ASKS and found.action is Action.FIX_AND_RESUBMIT
+    if cited is not None and asks and (named := demand_of(cited, facts)):
+        return f"{named.rstrip('.?! ')} ({cited.file}:{cited.line})."
     if found.reason not in _OF_MESSAGES or not found.root_cause:
         return reason.remedy
     cited = _by_origin(found, facts)[0][0]
@@ -241,7 +248,7 @@ def _by_origin(found: Diagnosis, facts: Facts) -> list[tuple[Citation, Origin | 
     """Return cited lines with where they were raised: those that only announce another exception, or show no frame, last."""
     origins = [(cited, origin_of(cited, facts)) for cited in found.root_cause[:3]]
     built = found.reason == "called_process_error"  # the traceback is of the program that called the tool
-    return sorted(origins, key=lambda pair: (_ANNOUNCES.search(pair[0].text) is not None, pair[1] is None and not built))
+    return sorted(origins, key=lambda pair: (ANNOUNCES.search(pair[0].text) is not None, pair[1] is None and not built))
 
 
 def _body(text: str, facts: Facts) -> str:
@@ -272,6 +279,8 @@ def _place(found: Diagnosis, facts: Facts, words: _Words | None) -> str:
     """Return where it was raised and what stands there, as far as it is not said; with the message where no remedy is known."""
     if found.reason == "cuda_error" and not found.nodes and found.root_cause:
         return _noticed_at(found.root_cause[0], facts)
+    if found.reason in _OF_SERVICES and found.root_cause:
+        return _asked_at(found, facts, words)
     if found.category is Category.INFRASTRUCTURE or found.reason in _NO_PLACE or not found.root_cause:
         return ""
     cited, origin = _by_origin(found, facts)[0]
@@ -290,6 +299,15 @@ def _place(found: Diagnosis, facts: Facts, words: _Words | None) -> str:
     if origin.own and origin.library and origin.code:
         return f"{asked}`{origin.code}` at {_place_of(origin)} hands {origin.library} what it refuses: {message}."
     return f"{asked}{_raised_from(origin)}: {message}."
+
+
+def _asked_at(found: Diagnosis, facts: Facts, words: _Words | None) -> str:
+    """Return the job's own line that asked a service over HTTP; empty where no such library speaks, or the line is named."""
+    origin = _by_origin(found, facts)[0][1]
+    if origin is None or not origin.own or origin.library not in _HTTP or (words is not None and origin.place in words.text):
+        return ""
+    code = f", `{origin.code}`" if origin.code else ""
+    return f"It is asked for at {_place_of(origin)}{code}: a few more tries with a pause there outlive such a break."
 
 
 def _without(demand: str, message: str) -> str:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from assistant.diagnose.circumstances import RATE, SAVING, WORLD, Bar, last_bar, last_save, setting
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.outcome import How, outcome_of
+from assistant.diagnose.outcome import How, outcome_of, tells_failure
 from assistant.diagnose.program import Program, ProgramKind
 from assistant.diagnose.raising import LIBRARY
 from assistant.diagnose.wording import cut
@@ -21,6 +21,8 @@ SHOWN_OF_SAVE = 240
 _WAITED = re.compile(r"SeqNum=(\d{1,12}), OpType=(\w{1,40})")
 _RANK = re.compile(r"\[Rank (\d{1,6})\]|\[rank(\d{1,6})\]")
 _TIMEOUT = re.compile(r"Timeout\(ms\)=(\d{1,12})")
+MOST_BEFORE, MOST_OF_LINE = 2000, 400
+"""Lines before a stop, and characters of each, in which words of failure are looked for."""
 MOST_FRAMES = 60
 _PYSPY = re.compile(r"\s+(?P<function>[\w.<>]{1,120}) \((?P<file>[^():]{1,300}):(?P<line>\d{1,9})\)")
 _DUMPED = re.compile(r'\s+File "(?P<file>[^"]{1,300})", line (?P<line>\d{1,9}) in (?P<function>\S{1,120})')
@@ -50,7 +52,7 @@ def standing(found: Diagnosis, facts: Facts, program: Program) -> str:
     if found.reason == "time_limit":
         return _rest(bar, facts, program)
     words = ""
-    if found.reason == "cancelled" and not found.rivals and not any(e.first >= facts.progress.leg for e in facts.episodes):
+    if found.reason == "cancelled" and not found.rivals and _untroubled(found, facts):
         words = "Nothing before it tells of a failure. "
     if bar is not None:
         words += f"It stood at {bar.done} of {bar.total} after {clock(bar.spent_s)} (job.log:{bar.line})."
@@ -59,6 +61,14 @@ def standing(found: Diagnosis, facts: Facts, program: Program) -> str:
     told = found.reason in ("killed", "preempted")
     words = words.strip()
     return f"{words} {saved(facts)}" if words and last_save(facts) and not told else words
+
+
+def _untroubled(found: Diagnosis, facts: Facts) -> bool:
+    """Tell whether no line of the last attempt before the first cited one has a word of failure."""
+    first = min((cited.line for cited in found.root_cause if cited.file == "job.log"), default=0)
+    lines = [line for line in facts.lines if facts.progress.leg <= line.number < first]
+    early = any(facts.progress.leg <= episode.first < first for episode in facts.episodes)
+    return bool(lines) and not early and not any(tells_failure(line.text[:MOST_OF_LINE]) for line in lines[-MOST_BEFORE:])
 
 
 def end_account(found: Diagnosis, facts: Facts) -> str:
