@@ -26,7 +26,7 @@ SLOTS = frozenset(
     "place own code call subject library caller versions successor since import package compiled own_module root path "
     "folder gone saved relative foreign base letters left sign right condition exhausted assertion asserted parsed service "
     "job environment divisor table step method prompt trusted printed installed newer asker inner port_setting training "
-    "serving evaluation workers option program unpacked arguments evaluated importer top".split()
+    "serving evaluation workers option program refused start temporary unpacked arguments evaluated importer top".split()
 )
 """What diagnosis may know of a case beside the words of its lines: see `assistant/diagnose/slots.py`."""
 _GROUP = re.compile(r"\{(\w+)\}")
@@ -60,6 +60,8 @@ class Advice:
     caseless: bool = False
     wall: bool = False
     """Whether a restart would meet the same again, so that a person has to change something first."""
+    whole: bool = False
+    """Whether it says what to do about the run, too, so that the sentence of the action would say something else."""
     quiet: bool = False
     """Whether nothing has to be mended: a start at a moment when what disturbed it is over does."""
     nearby: bool = False

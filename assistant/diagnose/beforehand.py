@@ -9,6 +9,8 @@ import re
 from collections.abc import Sequence
 
 from assistant.diagnose.facts import Facts
+from assistant.diagnose.raising import raised_at
+from assistant.diagnose.tracebacks import QUOTING
 from assistant.records import Citation, Diagnosis
 
 SHOWN = 200
@@ -28,13 +30,23 @@ _STEP = re.compile(
     r"|No space left on device|[Dd]isk quota exceeded|: line \d{1,5}:\s+\d+ Killed"
 )
 _THINGS = (
-    r"(?:samples|images|files|records|rows|examples|items|time series|sequences|batches|documents|videos|graphs|pairs|entries)"
+    r"(?:samples|images|files|records|rows|examples|items|time series|sequences|batches|documents|videos|graphs|pairs|entries|steps"
+    r"|training data)"
 )
 _EMPTY = re.compile(
     rf"(?<![\d.,/:-])0 {_THINGS}\b|\b(?:no|No) {_THINGS} (?:were |was )?(?:found|loaded|left)"
     rf"|(?:[Ll]ength|[Nn]umber|[Nn]um|[Ss]ize|[Cc]ount)\b[^:=]{{0,20}}(?:{_THINGS}|data ?set)[^:=]{{0,20}}[:=]\s*0\s*$"
+    r"|[Ss]teps(?:/| per |_per_)epoch\W{0,4}0\b|across ranks is zero"
 )
 _COMPILER = re.compile(r"(?:^|\s)(?:fatal )?error: (?!subprocess|metadata|legacy|command )|CMake Error at|undefined reference to")
+ANNOUNCES = re.compile(r"Caught \w{1,60} in |See root cause above|Failed core proc")
+"""Exceptions that only tell of another one."""
+_CONTROL = frozenset(
+    {"KeyError", "StopIteration", "AttributeError", "IndexError", "LookupError", "ImportError", "ModuleNotFoundError", "Empty"}
+)
+"""Exceptions by which programs look whether something is there; what is raised while they are handled tells more."""
+SAME = 40
+"""Characters of a message by which another one repeats it."""
 _EXPLAINING = {
     "called_process_error": (_COMPILER,),
     "import_error": (_SET_UP,),
@@ -52,6 +64,25 @@ _EXPLAINING = {
     "key_error": (_EMPTY,),
 }
 """By reason: what may have led to it when it stands before it in the same attempt."""
+
+
+def handled_before(found: Diagnosis, facts: Facts) -> str:
+    """Return a sentence about the first exception of the chain that the cited one ends; empty where the cited one is the first."""
+    cited = found.root_cause[0] if found.root_cause else None
+    known = raised_at(cited, facts) if cited is not None else None
+    if cited is None or known is None:
+        return ""
+    first = known[0].raised[0]
+    words = first.message.strip() or first.short
+    if first.short in QUOTING or not first.message.strip() or ANNOUNCES.search(first.text):
+        return ""
+    shown = any(other.line == first.line or words[:SAME] in other.text for other in found.root_cause[:1])
+    if shown or first.line >= cited.line or first.short in _CONTROL:
+        return ""
+    text = facts.streams.body(first.text).text.strip()
+    text = text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+    said = f"job.log:{first.line}: {text.rstrip('.')}"
+    return f"It was raised while another error was handled, which came first ({said}): mend that one."
 
 
 def look_first(found: Diagnosis, facts: Facts) -> str:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from assistant.diagnose.circumstances import BATCH, LENGTH, Setting, setting
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.program import Program, ProgramKind
-from assistant.diagnose.raising import message_of, raised_at
+from assistant.diagnose.raising import message_of, origin_of, raised_at
 from assistant.records import Citation
 
 _UNITS = {"b": 1 / 1024**3, "K": 1 / 1024**2, "M": 1 / 1024, "G": 1.0, "T": 1024.0}
@@ -28,7 +28,7 @@ _UNUSED = re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated")
 _ALLOCATED = re.compile(rf"{_SIZE} (?:is allocated by PyTorch|already allocated)")
 _HELD = re.compile(rf"{_SIZE} reserved in total by PyTorch")
 _AT_START = re.compile(
-    r"Free memory on device (\S{1,20}) \(([\d.]{1,8})/([\d.]{1,8}) GiB\) on startup is less than desired GPU memory utilization "
+    r"Free memory on device (\S{1,20} )?\(([\d.]{1,8})/([\d.]{1,8}) GiB\) on startup is less than desired GPU memory utilization "
     r"\(([\d.]{1,6})"
 )
 _TENSOR = re.compile(r"OOM when allocating tensor with shape\[([\d,]{1,120})\](?: and type (\w{1,12}))?")
@@ -37,12 +37,17 @@ SMALL_GIB = 0.05
 _PLAIN = re.compile(r"(?:allocat\w{1,4}|requested) (\d{6,16}) ?(?:bytes|B\b)", re.IGNORECASE)
 _DEVICE = re.compile(r"CUDA|cuda|HIP|NPU|GPU|hbm|RESOURCE_EXHAUSTED|torch\.OutOfMemoryError|ResourceExhausted", re.IGNORECASE)
 _LOADS = re.compile(
-    r"^(?:from_pretrained|load_(?:model|weights|state_dict|checkpoint).{0,20}|_load_.{0,40}|to|cuda|_apply|create_weights|process_weights_.{0,30})$"
+    r"^(?:from_pretrained|load_(?:model|weights|state_dict|checkpoint).{0,20}|_load_.{0,40}|to|cuda|_apply|create_weights|"
+    r"process_weights_.{0,30})$"
 )
 _GENERATES = re.compile(r"^(?:generate|_?sample|_greedy_search|beam_search)$")
 _EVALUATES = re.compile(r"^(?:evaluat\w{0,12}|evaluation_loop|prediction_step|validat\w{0,12}|_?run_evaluat\w{0,10})$")
 _TRAINER = re.compile(r"[/\\](?:transformers|trl)[/\\](?:\w+[/\\])?\w*trainer\.py$")
 _RECOMPUTES = re.compile(r"[/\\]checkpoint(?:ing)?\.py$")
+LOADING = 6
+"""Innermost frames that tell whether a model was being loaded."""
+NEARLY_ALL = 0.8
+"""Share of a GPU from which on the process itself is what fills it."""
 LEAST_GIB, LEAST_SHARE = 1.0, 0.03
 """Memory of a GPU that is worth a word: in GiB, and as a share of the whole."""
 
@@ -54,7 +59,11 @@ def memory_advice(cited: Citation, facts: Facts, program: Program) -> str:
         return _at_start(*start.groups())
     if account := _account(text):
         sentence, remedy, enough = account
-        return " ".join(words for words in (sentence, remedy, "" if enough else _relief(cited, facts, program)) if words)
+        if not enough and not remedy and (left := _left_before(cited, text, facts)):
+            return f"{sentence} {left}"
+        pieces = _in_pieces(cited, facts) if "in one piece" in sentence else ""
+        relief = "" if enough else pieces or _relief(cited, facts, program)
+        return " ".join(words for words in (sentence, remedy, relief) if words)
     if tensor := _TENSOR.search(text):
         return _tensor(tensor[1], tensor[2] or "float", _relief(cited, facts, program))
     if _DEVICE.search(text) and (plain := _PLAIN.search(text)):
@@ -76,11 +85,38 @@ def _tensor(shape: str, kind: str, relief: str) -> str:
     return f"One tensor of shape [{shape}] ({kind}) wants {size:.2f} GiB. {relief}"
 
 
-def _at_start(device: str, free: str, total: str, share: str) -> str:
+def _at_start(device: str | None, free: str, total: str, share: str) -> str:
     most = math.floor(float(free) / float(total) * 100) / 100 if float(total) else 0.0
     return (
-        f"{device} had {free} of {total} GiB free at the start, less than the share of {share} asks for: end what else runs there "
+        f"{(device or 'The GPU').strip()} had {free} of {total} GiB free at the start, less than the share of {share} asks "
+        f"for: end what else runs there "
         f"(nvidia-smi), or set gpu_memory_utilization to at most {most:.2f}, if the model still fits into that."
+    )
+
+
+def _in_pieces(cited: Citation, facts: Facts) -> str:
+    """Return the job's own line that makes one tensor larger than the GPU; empty where a library makes it."""
+    origin = origin_of(cited, facts)
+    if origin is None or not origin.own or origin.library or not origin.code:
+        return ""
+    return f"Do `{origin.code}` at {origin.place} in smaller pieces (fewer rows at a time), or on the CPU."
+
+
+def _left_before(cited: Citation, text: str, facts: Facts) -> str:
+    """Return a word about a model that is loaded into a process whose earlier work still fills the GPU; empty where none shows."""
+    known, total = raised_at(cited, facts), _TOTAL.search(text)
+    if known is None or total is None or not any(_LOADS.match(frame.function) for frame in known[1].frames[-LOADING:]):
+        return ""
+    sizes = [group for group in total.groups() if group is not None]
+    own, whole = _first(_OWN, text) or _first(_ALLOCATED, text), _gib(*sizes[:2])
+    worked = facts.progress.before(cited.line) > facts.progress.before(facts.progress.leg - 1)
+    earlier = any(e.first < known[0].first and any("OutOfMemory" in r.name for r in e.raised) for e in facts.episodes)
+    if own < whole * NEARLY_ALL or own > 2 * whole or not (worked or earlier):
+        return ""
+    return (
+        f"This process itself holds {own:.1f} GiB of it already, from the work that it did before: free the earlier model "
+        f"before the "
+        "next is loaded (del, gc.collect(), torch.cuda.empty_cache()), or give each run a process of its own."
     )
 
 
@@ -160,7 +196,7 @@ def _relief(cited: Citation, facts: Facts, program: Program) -> str:
     known = raised_at(cited, facts)
     frames = known[1].frames if known is not None else []
     functions = [frame.function for frame in frames]
-    if any(_LOADS.match(name) for name in functions[-6:]):
+    if any(_LOADS.match(name) for name in functions[-LOADING:]):
         return (
             "It was loading the model, so no batch is to blame: shard it over more GPUs, load it in 16 bit or quantised, and see "
             "that no other model or process is on the GPU."

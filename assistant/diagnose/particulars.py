@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from assistant.content.advice import Advice
 from assistant.content.reasons import Reason
-from assistant.diagnose.beforehand import look_first
+from assistant.diagnose.beforehand import ANNOUNCES, handled_before, look_first
 from assistant.diagnose.circumstances import last_save
+from assistant.diagnose.demands import demand_of, nearest_option, printed_remedy
 from assistant.diagnose.divergence import never_learned, spike_of
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.gpu_memory import memory_advice
@@ -23,7 +24,16 @@ from assistant.diagnose.kills import KILLS, kill_account
 from assistant.diagnose.program import Program, program_of
 from assistant.diagnose.raising import Origin, message_of, origin_of, raised_at
 from assistant.diagnose.slots import slots_of
-from assistant.diagnose.standing import rate_lowered, saved, spike_account, standing, waiting_account
+from assistant.diagnose.standing import (
+    end_account,
+    last_words,
+    rate_lowered,
+    saved,
+    spike_account,
+    stack_account,
+    standing,
+    waiting_account,
+)
 from assistant.diagnose.state_keys import keys_account
 from assistant.diagnose.wording import DEEDS, cut
 from assistant.records import Action, Category, Citation, Diagnosis
@@ -54,13 +64,24 @@ ANEW = "Start it again"
 SHOWN_OF_MESSAGE = 400
 _LATER = ("CUDA error", "HIP error", "NCCL", "KeyboardInterrupt", "Cuda error", "CUDA Error")
 """Words of errors that show at whatever call comes next."""
-_ANNOUNCES = re.compile(r"Caught \w{1,60} in |See root cause above|Failed core proc")
+_REFUSED = re.compile(r"(?:unrecognized arguments|Unrecognized options|No such option|unrecognized option):? (.{1,200})")
+_TWO_STOPS = re.compile(r"(?<![./])\.\.(?=\s|$)")
+"""A sentence that was quoted with its stop at the end of another one."""
+_ASSERTS = re.compile(r"assert (.{3,120}?)(?:, ?f?['\"(].*)?$")
 _OF_KEYS = frozenset({"model_loading_error", "runtime_error", "key_error"})
 _OF_MESSAGES = frozenset(
     "runtime_error type_error value_error key_error attribute_error index_error name_error assertion_error argument_error "
     "syntax_error zero_division_error".split()
 )
 """Reasons of which the general remedy only says that the message is to be read."""
+_ASKS = frozenset(
+    "file_not_found_error permission_error dataset_loading_error model_loading_error os_error import_error output_file_error "
+    "s3_storage_error connection_error out_of_memory_error".split()
+)
+"""Reasons of which the message may say more than the general remedy."""
+_OF_SERVICES = frozenset({"connection_error", "s3_storage_error"})
+_HTTP = frozenset("requests urllib3 httpx httpcore aiohttp botocore boto3 s3fs fsspec huggingface_hub urllib http".split())
+"""Packages by which a program asks a service."""
 _NO_PLACE = frozenset(
     {"cancelled", "time_limit", "preempted", "no_failure", "unknown", "killed", "hang", "loss_spike", "dataloader_killed"}
 )
@@ -68,6 +89,8 @@ _NO_PLACE = frozenset(
 
 class _Words(NamedTuple):
     text: str
+    whole: bool = False
+    """Whether it says what to do about the run, too, so that no sentence of the action goes before it."""
     wall: bool = False
     """Whether a restart would meet the same again."""
     quiet: bool = False
@@ -80,23 +103,30 @@ def with_particulars(found: Diagnosis, facts: Facts, reason: Reason | None, entr
         return found
     deed = found.advice.removesuffix(reason.remedy).strip()
     program = program_of(found, facts)
+    if found.reason == "no_failure":
+        return replace(found, advice=f"{end_account(found, facts)} {found.advice}".strip())
+    if found.reason == "unknown" and facts.lines and facts.case.job is None:
+        return replace(found, advice=f"{last_words(found, facts)} {found.advice}".strip())
     if found.reason == "loss_spike" and (early := _diverged_early(found, facts)) is not None:
         return early
-    words = _by_reason(found, facts, program) or next(_quoted(found, facts, entries, program), None)
-    action = _action(found.action, words)
+    quoted = next(_quoted(found, facts, entries, program), None) if found.reason == "hang" else None
+    words = quoted or _by_reason(found, facts, program) or next(_quoted(found, facts, entries, program), None)
+    action = _action(found.action, words, nodes=bool(found.nodes))
     if action is not found.action:
         found = replace(found, action=action)
         deed = DEEDS[action]
     if found.reason == "preempted" and facts.case.job is None:
         deed = PREEMPTED if program.trains else PREEMPTED_ANEW
-    deed = with_checkpoint(deed, facts, program)
+    deed = "" if words is not None and words.whole else with_checkpoint(deed, facts, program)
     parts = [deed, words.text if words else "", _place(found, facts, words), standing(found, facts, program)]
-    earlier = look_first(found, facts)
+    earlier = " ".join(words for words in (handled_before(found, facts), look_first(found, facts)) if words)
     if not any(parts[1:3]) and not _said_already(found, earlier, parts[3]):
         parts[1] = _remedy(found, facts, reason)
-    if found.reason in KILLS and words is not None and action is not Action.FIX_AND_RESUBMIT:
+    if (found.reason == "hang" or (found.reason in KILLS and words is not None)) and action is not Action.FIX_AND_RESUBMIT:
         parts = [*parts[1:], parts[0]]
-    return replace(found, advice=" ".join(_once([*parts, earlier])))
+    return replace(
+        found, advice=" ".join(_once([*parts, earlier, _printed(found, [*parts, earlier], facts, understood=words is not None)]))
+    )
 
 
 def _said_already(found: Diagnosis, earlier: str, reached: str) -> bool:
@@ -118,9 +148,10 @@ def _diverged_early(found: Diagnosis, facts: Facts) -> Diagnosis | None:
     return replace(found, action=Action.FIX_AND_RESUBMIT, summary=f"{found.summary} {known}", advice=account)
 
 
-def _action(action: Action, words: _Words | None) -> Action:
+def _action(action: Action, words: _Words | None, *, nodes: bool) -> Action:
     """Return the action that fits what is advised: none that meets a wall again, and no mending where only the moment was wrong."""
-    if words is not None and words.wall and action in (Action.RESTART_SAME_NODES, Action.WAIT_AND_RETRY):
+    avoidable = (Action.RESTART_SAME_NODES, Action.WAIT_AND_RETRY) if nodes else (*DEEDS,)
+    if words is not None and words.wall and action in avoidable:
         return Action.FIX_AND_RESUBMIT
     if words is not None and words.quiet and action is Action.FIX_AND_RESUBMIT:
         return Action.WAIT_AND_RETRY
@@ -132,7 +163,8 @@ def _once(parts: Sequence[str]) -> Iterator[str]:
     before = ""
     for part in parts:
         if part and part not in before:
-            yield part if part.endswith((".", "…", "!", "?")) else f"{part}."
+            ended = _TWO_STOPS.sub(".", part)
+            yield ended if ended.endswith((".", "…", "!", "?")) else f"{ended}."
             before += part
 
 
@@ -143,6 +175,8 @@ def _by_reason(found: Diagnosis, facts: Facts, program: Program) -> _Words | Non
         text = spike_account(found, facts)
     elif found.reason == "nccl_timeout_error":
         text = waiting_account(facts)
+    elif found.reason == "hang":
+        text = stack_account(found, facts)
     for cited in found.root_cause[:2]:
         text = text or memory_advice(cited, facts, program)
     for cited in found.root_cause[:2] if found.reason in _OF_KEYS else ():
@@ -153,26 +187,46 @@ def _by_reason(found: Diagnosis, facts: Facts, program: Program) -> _Words | Non
 
 def _remedy(found: Diagnosis, facts: Facts, reason: Reason) -> str:
     """Return what is left to say where no template fits: of code and settings the message itself, else the general remedy."""
+    if found.reason == "cuda_error" and found.action is Action.CORDON_AND_RESTART:
+        return "Test its GPUs (dcgmi diag -r 3) and reset them, or the host, before it comes back; what fails again is replaced."
     if found.reason == "cuda_error" and found.action is Action.FIX_AND_RESUBMIT:
         return "Run it once with CUDA_LAUNCH_BLOCKING=1: then the traceback ends at the call that the device refused."
+    cited = found.root_cause[0] if found.root_cause else None
+    asks = cited is not None and found.reason in _ASKS and found.action is Action.FIX_AND_RESUBMIT
+    if cited is not None and asks and (named := demand_of(cited, facts)):
+        return f"{named.rstrip('.?! ')} ({cited.file}:{cited.line})."
     if found.reason not in _OF_MESSAGES or not found.root_cause:
         return reason.remedy
     cited = _by_origin(found, facts)[0][0]
     message = cut(" ".join(message_of(cited, facts)[:MESSAGE_LINES]), SHOWN_OF_MESSAGE)
-    return f"All that the log says is {cited.file}:{cited.line}: {message}"
+    demand = demand_of(cited, facts)
+    where = f"{cited.file}:{cited.line}: {message}"
+    return f"{demand} ({where.rstrip('.')})." if demand else f"All that the log says is {where}"
+
+
+def _printed(found: Diagnosis, parts: Sequence[str], facts: Facts, *, understood: bool) -> str:
+    """Return what the log itself says about the remedy, as far as it is not said; empty where nothing is to be mended."""
+    if found.action is not Action.FIX_AND_RESUBMIT or not found.root_cause:
+        return ""
+    cited = _by_origin(found, facts)[0][0]
+    refused = _REFUSED.search(cited.text)
+    if found.reason == "argument_error" and refused is not None:
+        return nearest_option(cited, [name for name in refused[1].split() if name.startswith("-")], facts)
+    return printed_remedy(cited, " ".join(parts), facts, message=not understood)
 
 
 def with_checkpoint(deed: str, facts: Facts, program: Program) -> str:
     """Return the deed with the checkpoint that the log shows, or without any where the program has none to go on from."""
     if LAST_CHECKPOINT not in deed or facts.case.job is not None or not facts.lines:
         return deed
-    if last_save(facts) is not None or (program.trains and program.steps):
+    if last_save(facts) is not None:
         return f"{deed} {saved(facts)}"
-    return (
+    anew = (
         deed.replace(f"Restart {LAST_CHECKPOINT}", ANEW)
         .replace(f"restart {LAST_CHECKPOINT}", ANEW.lower())
         .replace(f"the option that goes on {LAST_CHECKPOINT}", "the option that goes on")
     )
+    return f"{anew} {saved(facts)}" if program.trains and program.steps else anew
 
 
 def _quoted(found: Diagnosis, facts: Facts, entries: Sequence[Advice], program: Program) -> Iterator[_Words]:
@@ -186,7 +240,7 @@ def _quoted(found: Diagnosis, facts: Facts, entries: Sequence[Advice], program: 
         for line in message_of(cited, facts)[:MESSAGE_LINES]:
             for entry in fitting:
                 if text := entry.fill(line, near, slots):
-                    yield _Words(text, entry.wall, entry.quiet)
+                    yield _Words(text, entry.whole, entry.wall, entry.quiet)
                     return
 
 
@@ -194,7 +248,7 @@ def _by_origin(found: Diagnosis, facts: Facts) -> list[tuple[Citation, Origin | 
     """Return cited lines with where they were raised: those that only announce another exception, or show no frame, last."""
     origins = [(cited, origin_of(cited, facts)) for cited in found.root_cause[:3]]
     built = found.reason == "called_process_error"  # the traceback is of the program that called the tool
-    return sorted(origins, key=lambda pair: (_ANNOUNCES.search(pair[0].text) is not None, pair[1] is None and not built))
+    return sorted(origins, key=lambda pair: (ANNOUNCES.search(pair[0].text) is not None, pair[1] is None and not built))
 
 
 def _body(text: str, facts: Facts) -> str:
@@ -225,17 +279,41 @@ def _place(found: Diagnosis, facts: Facts, words: _Words | None) -> str:
     """Return where it was raised and what stands there, as far as it is not said; with the message where no remedy is known."""
     if found.reason == "cuda_error" and not found.nodes and found.root_cause:
         return _noticed_at(found.root_cause[0], facts)
+    if found.reason in _OF_SERVICES and found.root_cause:
+        return _asked_at(found, facts, words)
     if found.category is Category.INFRASTRUCTURE or found.reason in _NO_PLACE or not found.root_cause:
         return ""
     cited, origin = _by_origin(found, facts)[0]
-    if origin is None or any(word in cited.text for word in _LATER):
+    later = found.reason != "out_of_memory_error" and any(word in cited.text for word in _LATER)
+    if origin is None or later:
         return ""
     if words is not None:
         return "" if origin.place in words.text or not origin.own else f"{_raised_from(origin)}."
-    message = cut(" ".join(message_of(cited, facts)[:MESSAGE_LINES]), SHOWN_OF_MESSAGE).rstrip(".?! ")
+    demand = demand_of(cited, facts)
+    message = cut(_without(demand, " ".join(message_of(cited, facts)[:MESSAGE_LINES])), SHOWN_OF_MESSAGE).rstrip(".?! ")
+    asked = f"{demand.rstrip('.?! ')}. " if demand else ""
+    if origin.own and (match := _ASSERTS.match(origin.code)):
+        return f"{asked}`{match[1]}` has to hold at {_place_of(origin)} and does not: {message}."
     if origin.own and origin.code.startswith(("raise ", "assert ")):
-        return f"The program's own check at {_place_of(origin)} says what it wants: {message}."
-    return f"{_raised_from(origin)}: {message}."
+        return f"{asked}The program's own check at {_place_of(origin)} refuses it: {message}."
+    if origin.own and origin.library and origin.code:
+        return f"{asked}`{origin.code}` at {_place_of(origin)} hands {origin.library} what it refuses: {message}."
+    return f"{asked}{_raised_from(origin)}: {message}."
+
+
+def _asked_at(found: Diagnosis, facts: Facts, words: _Words | None) -> str:
+    """Return the job's own line that asked a service over HTTP; empty where no such library speaks, or the line is named."""
+    origin = _by_origin(found, facts)[0][1]
+    if origin is None or not origin.own or origin.library not in _HTTP or (words is not None and origin.place in words.text):
+        return ""
+    code = f", `{origin.code}`" if origin.code else ""
+    return f"It is asked for at {_place_of(origin)}{code}: a few more tries with a pause there outlive such a break."
+
+
+def _without(demand: str, message: str) -> str:
+    """Return a message without the words that were quoted of it as its demand."""
+    asked = demand.partition("Do what the message asks: ")[2]
+    return message.replace(asked, "").rstrip(" ,;.") if asked else message
 
 
 def _place_of(origin: Origin) -> str:

@@ -22,6 +22,7 @@ LIBRARY = re.compile(
     r"(?:^|[/\\])(?:site|dist)-packages[/\\]|[/\\][Ll]ib(?:64)?[/\\](?:python)?3?|^<|\.p(?:yx|xi|xd)$|importlib|(?:^|/)(?:uvloop|asyncio)/"
     r"|/(?:torch|transformers|accelerate|deepspeed|vllm|sglang|megatron|pytorch_lightning)/\w[\w/]*\.py$"
     r"|/ray/(?:_private|train|tune|actor|rllib|data|util)\b|^/(?:opt/[\w.-]+|usr)/bin/"
+    r"|/(?:envs?|\.?venvs?)/(?:[\w.-]+/)?bin/[\w.-]+$"
 )
 _WORKPLACE = re.compile(r"/(torch|transformers|accelerate|deepspeed|vllm|sglang|megatron|ray)/\w[\w/]*\.py$")
 _STANDARD = re.compile(r"[/\\][Ll]ib(?:64)?[/\\](?:python3?[\d.]*[/\\])?([a-z_]\w*)")

@@ -43,7 +43,25 @@ _WRITES = re.compile(
 _MISSING = re.compile(r"(?:No such file or directory: |name = )['\"]([^'\"]{1,300})['\"]")
 _CREATES = re.compile(r"create file|o_flags = \w*[1-9a-f]42|flags = 1[3-9]", re.IGNORECASE)
 _HOME = re.compile(r"^(/(?:home|Users|users|root|u)/[^/]{1,60}/|[A-Z]:[\\/])")
+_TEMPORARY = re.compile(r"No space left on device.{0,20}?['\"](/(?:var/)?tmp)/")
 _ASSERTION = re.compile(r"Assertion `(.{1,160}?)`? failed")
+_CHECKS = (
+    (re.compile(r"srcSelectDimSize|indexSelect|[Ee]mbedding"), "an id (token, position, class) beyond the rows of its embedding"),
+    (
+        re.compile(r"input_val >= zero|BinaryCrossEntropy|BCECriterion|>= 0\.? && \S{1,40} <= 1\.?"),
+        "a value outside 0 to 1, or NaN, where a binary cross entropy wants a probability",
+    ),
+    (
+        re.compile(r"multinomial|cumdist|probability|Distributions"),
+        "probabilities that are NaN, negative or all zero, to sample from",
+    ),
+    (re.compile(r"n_classes|nll_loss|NLLLoss|cur_target|\bLoss\.cu"), "a label outside 0 to the number of classes"),
+    (
+        re.compile(r"ScatterGather|[Ii]ndex(?:Kernel|ing)|idx_dim|index out of bounds|sizes\[i\]"),
+        "an index beyond the size of its dimension",
+    ),
+)
+"""By the text of a failed check of PyTorch's kernels (aten/src/ATen/native/cuda): what it refuses."""
 _COMPARED = re.compile(r"^assert\s+(.{1,80}?)\s*(==|!=|<=|>=|<|>| in | is )\s*(.{1,80}?)(?:,\s*f?['\"].*)?$")
 _UNPACKING = re.compile(r"\*\*([A-Za-z_][\w.]{0,80})")
 _ARGUMENTS = re.compile(r"sys\.argv\[[^\]]{1,20}\]")
@@ -96,6 +114,8 @@ def slots_of(
     slots = {**_of_names(text, origin.code if origin is not None else ""), **_of_files(text, origin, cited, facts)}
     slots |= _of_asserts(cited, facts)
     slots |= _of_settings(text, cited, facts)
+    if match := _TEMPORARY.search(text):
+        slots["temporary"] = match[1]
     if origin is not None:
         slots |= _of_origin(text, origin) | _of_module(text, origin)
         if not (slots["subject"] and origin.own):
@@ -107,7 +127,7 @@ def slots_of(
     elif _PARSED.search(text) and origin is not None and not origin.function:
         slots |= {"parsed": origin.place, "newer": origin.code if needs_python_3(origin.code) else ""}
     if not facts.points and not facts.progress.steps:
-        slots["service"] = "service"
+        slots |= {"service": "service", "start": "before the first step"}
     if program.kind in _KINDS:
         slots[_KINDS[program.kind]] = _WORDS[program.kind]
     if path := slots.get("path"):
@@ -303,11 +323,18 @@ def _of_module(text: str, origin: Origin) -> dict[str, str]:
 
 def _of_asserts(cited: Citation, facts: Facts) -> Mapping[str, str]:
     """Return the first check that failed on a device, which a later error tells of without saying which."""
+    if "Assertion `" in cited.text and (match := _ASSERTION.search(cited.text)):
+        return {"assertion": match[1], "asserted": f"{cited.file}:{cited.line}", "refused": _refused(cited.text)}
     if "device-side assert" not in cited.text:
         return {}
     for line in facts.lines:
         if line.number >= cited.line:
             break
         if "Assertion `" in line.text and line.number >= facts.progress.leg and (match := _ASSERTION.search(line.text)):
-            return {"assertion": match[1], "asserted": f"job.log:{line.number}"}
+            return {"assertion": match[1], "asserted": f"job.log:{line.number}", "refused": _refused(line.text)}
     return {}
+
+
+def _refused(text: str) -> str:
+    """Return what a kernel of PyTorch refuses by a check, from its file, its name and the condition."""
+    return next((words for pattern, words in _CHECKS if pattern.search(text)), "an index or value out of its range")

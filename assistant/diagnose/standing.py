@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 from assistant.diagnose.circumstances import RATE, SAVING, WORLD, Bar, last_bar, last_save, setting
 from assistant.diagnose.facts import Facts
+from assistant.diagnose.outcome import How, outcome_of, tells_failure
 from assistant.diagnose.program import Program, ProgramKind
+from assistant.diagnose.raising import LIBRARY
 from assistant.diagnose.wording import cut
 from assistant.records import Diagnosis, MetricPoint
 
@@ -19,7 +21,18 @@ SHOWN_OF_SAVE = 240
 _WAITED = re.compile(r"SeqNum=(\d{1,12}), OpType=(\w{1,40})")
 _RANK = re.compile(r"\[Rank (\d{1,6})\]|\[rank(\d{1,6})\]")
 _TIMEOUT = re.compile(r"Timeout\(ms\)=(\d{1,12})")
+MOST_BEFORE, MOST_OF_LINE = 2000, 400
+"""Lines before a stop, and characters of each, in which words of failure are looked for."""
+MOST_FRAMES = 60
+_PYSPY = re.compile(r"\s+(?P<function>[\w.<>]{1,120}) \((?P<file>[^():]{1,300}):(?P<line>\d{1,9})\)")
+_DUMPED = re.compile(r'\s+File "(?P<file>[^"]{1,300})", line (?P<line>\d{1,9}) in (?P<function>\S{1,120})')
+"""Frames as py-spy prints them, and as faulthandler does: the innermost first."""
 MOST_RANKS, MOST_NAMED, MOST_WORLD = 8, 3, 4096
+LEAST_LOST = 3
+"""Steps with a gradient that is no number that are more than one skipped step of a loss scaler."""
+_GRADIENT = re.compile(
+    r"grad(?:ient)?[-_ ]?norm['\"]?\s{0,3}[:=]\s{0,3}(nan|inf|-?\d[\d.]{0,20}(?:[eE][+-]?\d{1,3})?)\b", re.IGNORECASE
+)
 BLOWN_UP, LEAST_BEFORE = 10.0, 5
 """Times the median of at least so many points: the loss blew up there, before it was no number."""
 
@@ -39,30 +52,80 @@ def standing(found: Diagnosis, facts: Facts, program: Program) -> str:
     if found.reason == "time_limit":
         return _rest(bar, facts, program)
     words = ""
+    if found.reason == "cancelled" and not found.rivals and _untroubled(found, facts):
+        words = "Nothing before it tells of a failure. "
     if bar is not None:
-        words = f"It stood at {bar.done} of {bar.total} after {clock(bar.spent_s)} (job.log:{bar.line})."
-    elif found.step is not None and not facts.progress.learnt:
-        words = f"It had made step {found.step}."
+        words += f"It stood at {bar.done} of {bar.total} after {clock(bar.spent_s)} (job.log:{bar.line})."
+    elif found.step and not facts.progress.learnt:
+        words += f"It had made step {found.step}."
     told = found.reason in ("killed", "preempted")
+    words = words.strip()
     return f"{words} {saved(facts)}" if words and last_save(facts) and not told else words
+
+
+def _untroubled(found: Diagnosis, facts: Facts) -> bool:
+    """Tell whether no line of the last attempt before the first cited one has a word of failure."""
+    first = min((cited.line for cited in found.root_cause if cited.file == "job.log"), default=0)
+    lines = [line for line in facts.lines if facts.progress.leg <= line.number < first]
+    early = any(facts.progress.leg <= episode.first < first for episode in facts.episodes)
+    return bool(lines) and not early and not any(tells_failure(line.text[:MOST_OF_LINE]) for line in lines[-MOST_BEFORE:])
+
+
+def end_account(found: Diagnosis, facts: Facts) -> str:
+    """Return how a run in which nothing failed stands at the end of its log; empty where the scheduler knows it better."""
+    if not facts.lines or facts.case.job is not None or not found.root_cause:
+        return ""
+    outcome, cited = outcome_of(facts), found.root_cause[0]
+    ended = outcome.how is How.FINISHED and (outcome.recorded or outcome.concluded)
+    if ended or cited.rule.startswith("no_failure.") or cited.rule == How.FINISHED:
+        return f"It is over and came to its end ({cited.file}:{cited.line})."
+    bar, last = last_bar(facts), facts.lines[-1].number
+    if outcome.counted and bar is None:
+        counted = f"Its last count came to its end (job.log:{outcome.lines[0].number})"
+        return f"{counted}, and nothing is wrong up to the last line, job.log:{last}."
+    if bar is not None:
+        rest = f"the rest takes about {clock(bar.left_s)} at that rate (job.log:{bar.line})"
+        reached = f": it stood at {bar.done} of {bar.total}, and {rest}"
+    elif facts.progress.steps and not facts.progress.learnt and (step := int(facts.progress.steps[-1])):
+        reached = f"; its last step is {step} (job.log:{facts.progress.lines[-1]})"
+    else:
+        reached = ""
+    return f"Nothing is wrong up to the last line, job.log:{last}{reached}."
+
+
+def last_words(found: Diagnosis, facts: Facts) -> str:
+    """Return what a log in which nothing tells why it ended says last, and what would decide it."""
+    last = next((line for line in reversed(facts.lines) if line.text.strip()), None)
+    if last is None:
+        return ""
+    step = f", the last step {found.step}" if found.step and not facts.progress.learnt else ""
+    who = (
+        f"sacct -j {facts.job_id} -o State,ExitCode,End"
+        if facts.job_id
+        else "The exit status (sacct -o State,ExitCode,End, or the shell)"
+    )
+    text = facts.streams.body(last.text).text.strip()
+    return f"Its last line is job.log:{last.number} ({cut(text, SHOWN_OF_SAVE)}){step}. {who} says whether it failed at all."
 
 
 def _rest(bar: Bar | None, facts: Facts, program: Program) -> str:
     """Return what the rest of the work wants of the next time limit."""
     if program.kind is ProgramKind.SERVING:
         return "A server has no end of its own: ask for as much time (--time) as it is to serve."
+    save = last_save(facts)
+    if bar is None and save is not None:
+        return "Ask for more time (--time) where the rest does not fit, and start so that it goes on from that save."
     if bar is None:
-        if last_save(facts):
-            return "Ask for more time (--time) where the rest does not fit, and start so that it goes on from that save."
         return "Under the same limit it ends at the same place: ask for more time (--time), or let it save and go on from there."
+    stood = f"It stood at {bar.done} of {bar.total} after {clock(bar.spent_s)} (job.log:{bar.line})"
+    if save is not None:
+        rest = f"the rest takes about {clock(bar.left_s)} at that rate"
+        return f"{stood}, and {rest}: ask for that much (--time), and start from that save."
     return (
-        f"It stood at {bar.done} of {bar.total} after {clock(bar.spent_s)} (job.log:{bar.line}), and the rest takes about "
-        f"{clock(bar.left_s)} at that rate: ask for that much more (--time){_unless_saved(facts)}."
+        f"{stood}, and the rest takes about {clock(bar.left_s)} at that rate: from the start it wants "
+        f"{clock(bar.spent_s + bar.left_s)} "
+        "(--time), unless it saves on the way and goes on from there."
     )
-
-
-def _unless_saved(facts: Facts) -> str:
-    return "" if last_save(facts) else ", or let it save and go on from there"
 
 
 def saved(facts: Facts, before: int | None = None) -> str:
@@ -93,7 +156,7 @@ def spike_account(found: Diagnosis, facts: Facts) -> str:
     if bad is None and points and facts.metric_file == "job.log":
         return _last_logged(found, points, facts)
     if bad is None or good is None:
-        return ""
+        return _of_gradients(facts)
     first = points[bad]
     file = facts.metric_file
     blown = _blown_up(points[:bad])
@@ -104,6 +167,30 @@ def spike_account(found: Diagnosis, facts: Facts) -> str:
         f"({file}:{first.line}){rose}: {rate_lowered(facts)}, clip gradients, and let it stop where the loss is no number."
     )
     return f"{words} {saved(facts, before=start.line)}" if file == "job.log" else words
+
+
+def _of_gradients(facts: Facts) -> str:
+    """Return from which line on the gradient norm is no number, and the last before it that was one; empty where none shows."""
+    good = first = last = None
+    count = 0
+    for line in facts.lines:
+        match = _GRADIENT.search(line.text) if line.number >= facts.progress.leg and "grad" in line.text else None
+        if match is None:
+            continue
+        if math.isfinite(float(match[1])):
+            good, first, count = (line, None, 0)
+        else:
+            first, last, count = first or line, line, count + 1
+    if first is None or last is None or count < LEAST_LOST:
+        return ""
+    before = f", after the last that was one (job.log:{good.number})" if good is not None else ", and the log shows none before"
+    rest = f" {saved(facts, before=first.number)}" if last_save(facts, first.number) is not None else ""
+    return (
+        f"The gradient norm is no number in all of the last {count} steps that were logged, from job.log:{first.number} to "
+        f"job.log:{last.number}{before}; so what was saved behind that holds NaN, too: go back to a save before it, "
+        f"{rate_lowered(facts)}, "
+        f"and check precision and loss scale.{rest}"
+    )
 
 
 def rate_lowered(facts: Facts) -> str:
@@ -179,6 +266,32 @@ def waiting_account(facts: Facts) -> str:
         f"{waited}; the rank that held them up is one that does not report that wait{_silent(ranks)}: look at its last lines."
         f"{_never_stepped(facts)}"
     )
+
+
+def stack_account(found: Diagnosis, facts: Facts) -> str:
+    """Return where the stack that the log holds says that it waits, and from which line of its own code; empty without a stack."""
+    for cited in found.root_cause[:2]:
+        if cited.file != "job.log":
+            continue
+        frames: list[tuple[str, str]] = []
+        for line in facts.between(cited.line + 1, cited.line + MOST_FRAMES):
+            body = facts.streams.body(line.text).text
+            match = _PYSPY.match(body) or _DUMPED.match(body)
+            if match is None:
+                break
+            frames.append((match["function"], f"{match['file']}:{match['line']}"))
+        if frames:
+            programs = {file.rpartition(":")[0] for function, file in frames if function == "<module>"}
+            files = [(function, file, file.rpartition(":")[0]) for function, file in frames[1:]]
+            own = next((f for f in files if f[2] in programs or (f[2].startswith("/") and not LIBRARY.search(f[2]))), None)
+            called = f", called from {own[0]}() at {own[1]}" if own is not None else ""
+            return (
+                f"Its stack in the log stands in {frames[0][0]}() at {frames[0][1]}{called} (job.log:{cited.line}): that is "
+                f"what it waits "
+                "for. Compare the stacks of the other ranks (py-spy dump) before it is ended: the one that stands elsewhere "
+                "holds them up."
+            )
+    return ""
 
 
 def _absent(ranks: Sequence[int], facts: Facts) -> list[int]:

@@ -113,7 +113,8 @@ _LAUNCHERS = re.compile(
     r"torch/distributed/(?:run|launch|launcher/|elastic/agent)|accelerate/commands/launch|deepspeed/launcher|/bin/(?:torchrun|accelerate)"
 )
 _WRAPPERS = {"ChildFailedError", "CalledProcessError", "SignalException", "ProcessExitedException", "WorkerGroupFailure"}
-_QUOTING = {"CheckpointException", "ProcessRaisedException", "RemoteTraceback", "RayTaskError", "RemoteException"}
+QUOTING = {"CheckpointException", "ProcessRaisedException", "RemoteTraceback", "RayTaskError", "RemoteException"}
+"""Exceptions that hold the traceback of another process."""
 _LOGGED = re.compile(
     r"\[?\d{4}-\d\d|\[?(?:INFO|WARNING|WARN|ERROR|DEBUG)\b|srun|slurmstepd|Traceback|Exception ignored|\[[EWI]\d*\b"
 )
@@ -212,7 +213,7 @@ def _nested(latest: _Open, text: str) -> bool:
     """Tell whether a traceback that starts now is quoted by the exception that was printed just before."""
     if "Original Traceback" in text or "(RANK" in text:
         return True
-    return latest.episode.raised[-1].short in _QUOTING and not latest.over
+    return latest.episode.raised[-1].short in QUOTING and not latest.over
 
 
 def _plausible(raised: re.Match[str], text: str) -> bool:

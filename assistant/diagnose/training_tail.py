@@ -65,6 +65,8 @@ class TrainingTail(NamedTuple):
 
 def with_training_over(found: Diagnosis, facts: Facts) -> Diagnosis:
     """Return a diagnosis that says that the training is over, where and what failed behind it; as it is for any other failure."""
+    if found.reason in ("cancelled", "time_limit") and found.root_cause and facts.case.job is None:
+        return _stopped_after(found, facts)
     if not found.root_cause or (found.category is Category.NONE and found.reason != "unknown"):
         return found
     saves, tail = _kind(found.root_cause, facts)
@@ -86,6 +88,15 @@ def with_training_over(found: Diagnosis, facts: Facts) -> Diagnosis:
         phase="end",
         tail=tail if tail != TEARDOWN else "",
     )
+
+
+def _stopped_after(found: Diagnosis, facts: Facts) -> Diagnosis:
+    """Return a stop with the line before it that says that the training was over; as it is where none does."""
+    end = _end_before(found.root_cause[0], facts)
+    if end is None:
+        return found
+    said = f"The training was over before ({end.line.text.strip()[:120]}, {_place(end.line, facts)}): nothing of it is lost."
+    return replace(found, advice=f"{said} {found.advice}")
 
 
 def _end_before(cited: Citation, facts: Facts) -> TrainingTail | None:

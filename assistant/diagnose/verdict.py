@@ -40,6 +40,7 @@ from assistant.diagnose.survival import (
     says_it_goes_on,
     work_went_on,
 )
+from assistant.diagnose.tracebacks import Kind
 from assistant.diagnose.training_tail import with_training_over
 from assistant.diagnose.weighing import best_of, weigh
 from assistant.diagnose.whereabouts import with_places
@@ -58,6 +59,10 @@ _OF_A_PROGRAM = re.compile(
     r"\b\d{1,2}:\d{2}\b|\b(?:INFO|DEBUG|WARN(?:ING)?|[Ww]arning)\b|\w+Warning: |^nohup: |^wandb: |\d%|\b\d+/\d+\b"
 )
 """Times, levels, launchers and counts: what shows that a few lines are a program's log."""
+SAME_KIND = 0.9
+"""Share of the strength of a cause that the end of a later start has at least."""
+_REFUSED = re.compile(r"([\w.-]{1,80}): error: ")
+"""How argparse ends a program."""
 OUTLIVED_LINES = 40
 """Lines behind a doubtful cause, none of which tells of a failure, that show that the run outlived it."""
 _UNKNOWN = Reason(
@@ -331,6 +336,7 @@ def _by_ending(
 def _by_cause(
     cause: Finding, errors: Sequence[Finding], considered: Sequence[Finding], facts: Facts, knowledge: Knowledge
 ) -> Diagnosis:
+    cause = _latest(cause, errors, facts)
     reason = knowledge.reasons.get(cause.reason, _UNKNOWN)
     action = _asked_for(cause, errors) or reason.action
     nodes = blame(cause, errors, facts)
@@ -356,6 +362,40 @@ def _by_cause(
         advice=advice(reason, action, nodes),
         step=step,
     )
+
+
+def _latest(cause: Finding, errors: Sequence[Finding], facts: Facts) -> Finding:
+    """Return the same kind of end in the last start of a program that one file holds several of, before any of which worked.
+
+    A program ends by an exception that nobody catches and by a refused option; where the same one ends so again, otherwise
+    and later in one stream, it was started anew in between.
+    """
+    start = _start_of(cause, facts)
+    if start is None or facts.exits or facts.tasks or facts.progress.steps or facts.combined is not None:
+        return cause
+    later = [
+        other
+        for other in errors
+        if other.file == cause.file
+        and other.line > cause.line
+        and other.strength >= cause.strength * SAME_KIND
+        and other.text != cause.text
+        and _start_of(other, facts) == start
+    ]
+    return max(later, key=lambda other: other.line, default=cause)
+
+
+def _start_of(finding: Finding, facts: Facts) -> tuple[str, str] | None:
+    """Return the stream and the program that ended with a finding; None where it need not have ended there."""
+    if finding.file != "job.log" or facts.streams.body(finding.text).stream:
+        return None
+    if match := _REFUSED.match(finding.text):
+        return "", match[1]
+    episode = next((e for e in facts.episodes if any(raised.line == finding.line for raised in e.raised)), None)
+    if episode is None or episode.kind is not Kind.MAIN or episode.stream or episode.raised[-1].line != finding.line:
+        return None
+    outermost = episode.raised[-1].frames[0] if episode.raised[-1].frames else None
+    return ("", outermost.file) if outermost is not None and outermost.function == "<module>" else None
 
 
 def _asked_for(cause: Finding, errors: Sequence[Finding]) -> Action | None:

@@ -1,0 +1,290 @@
+"""Say what a message wants changed where no template knows it: by its grammar, by remedies that the log prints, by usage.
+
+Programs complain in few forms ("X does not support Y", "X must be Y, got Z", "use Y instead of X"), whatever they complain
+about, and often print the remedy a line before or behind. Nothing is concluded that the words do not say.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from assistant.diagnose.facts import Facts
+from assistant.diagnose.raising import message_of, raised_at
+from assistant.records import Citation
+
+BEHIND, BEFORE = 12, 3
+"""Lines of the same stream behind and before the message among which a remedy is looked for."""
+SHORTEST, LONGEST = 20, 300
+"""Characters of a sentence that is quoted as a remedy."""
+ALIKE = 0.6
+"""Share of the words of a remedy that are said already, from which on it is not said again."""
+USAGE_LINES = 200
+"""Lines above a refused option among which the usage text is looked for."""
+MATTER = 3
+"""Long words that a line before the message shares with it, from which on it is of the same matter."""
+LONG_WORD = 5
+"""Letters of a word above which it tells of what a line is about."""
+SLIP = 0.85
+"""Likeness of two names, 0 to 1, that differ by a letter or a hyphen."""
+ALIKE_PARTS = 0.5
+"""Share of the parts of the names of two options that are the same, from which on one may be meant by the other."""
+_WORD = re.compile(r"[\w.-]{3,}")
+_THING = r"[`'\"]?[\w./\[\]()=:-](?:(?!\. )[\w ./\[\]()=:'`\"-]){0,80}?"
+_VALUE = r"[^;\n]{1,120}?"
+_END = r"(?=[.;,](?:\s|$)|\s*$|\s\()"
+_CLOSE = r"(?=[.;](?:\s|$)|\s*$|\s\()"
+_FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (
+        re.compile(
+            r"(?P<old>[`'\"]?[\w.\[\]=-]{2,60}(?:\(\))?[`'\"]?) (?:is|was|has been|are|were) (?:now )?(?:deprecated|removed|"
+            r"renamed|replaced"
+            r"|no longer (?:supported|available|used)).{0,120}?(?:[Uu]se|in favou?r of|to|by|with) "
+            r"(?P<new>[`'\"]?[\w.\[\]=()-]{2,80}"
+            r"[`'\"]?)(?: instead)?"
+        ),
+        "Replace {old} by {new}",
+    ),
+    (
+        re.compile(
+            rf"(?P<what>{_THING}) (?:only (?:supports?|works?(?: with| on)?|accepts?|runs? on)|can only be used (?:with|on|for|in)"
+            rf"|(?:is|are) only (?:supported|available|implemented) (?:with|on|for|in|by)) (?P<want>{_VALUE}){_CLOSE}"
+        ),
+        "{what} goes only with {want}: provide that, or leave {what} out",
+    ),
+    (
+        re.compile(
+            rf"(?P<what>{_THING}) (?:cannot|can't|can not|must not|may not) be (?:used|combined|set|enabled|passed|specified)"
+            rf"(?: together| at the same time)? (?:with|and|when|if) (?P<part>{_VALUE}){_END}"
+            rf"|[Cc](?:annot|an't|an not) (?:use|combine|set|specify|pass|have) (?:both )?(?P<first>{_THING}) (?:with|and|"
+            rf"together with|when) (?P<second>{_VALUE}){_END}"
+        ),
+        "Leave one of the two out, for they do not go together: {pair}",
+    ),
+    (
+        re.compile(
+            rf"(?P<what>{_THING}) (?:does not|doesn't|do not|don't) (?:yet |currently )?(?:support|accept|allow) "
+            rf"(?P<part>{_VALUE}){_END}"
+        ),
+        "Leave {part} out, or take another than {what}, which does not take it",
+    ),
+    (
+        re.compile(
+            rf"(?P<part>{_THING}) (?:is|are) (?:not|un)(?: yet| currently)? ?(?:supported|implemented|allowed)"
+            rf"(?: (?:for|by|with|on|in|when) (?P<what>{_VALUE}))?{_END}"
+        ),
+        "Leave {part} out, or choose another: it is not supported",
+    ),
+    (
+        re.compile(
+            rf"(?P<what>{_THING}) (?:must|should|has to|have to|needs to) (?:either )?(?:be|have|contain|match) (?P<want>{_VALUE})"
+            rf"(?:(?:,? (?:but )?(?:got|found|received|given)|,? but (?:is|was)|, not)(?: value)?:? (?P<have>{_VALUE}))?{_CLOSE}"
+        ),
+        "Correct {what}: it has to be {want}",
+    ),
+    (
+        re.compile(
+            rf"[Ee]xpected (?P<what>{_VALUE}),? (?:but )?(?:got|found|received|was|is)(?: an?| instead)?:? (?P<have>{_VALUE}){_END}"
+        ),
+        "Bring both sides to one: expected is {what}",
+    ),
+    (
+        re.compile(
+            r"(?:[Uu]nknown|[Ii]nvalid|[Uu]nsupported|[Uu]nrecognized|[Uu]nexpected) (?P<kind>[\w -]{2,40}?):? "
+            r"?[`'\"](?P<have>[^`'\"]{1,80})[`'\"]"
+            r".{0,40}?(?:one of|[Cc]hoose from|[Aa]vailable|[Ss]upported|[Vv]alid|[Kk]nown|[Aa]llowed)(?: (?:options|values|"
+            r"names|choices|\w+s))?"
+            rf"(?: are)?[:= ]{{1,2}}(?P<want>{_VALUE}){_CLOSE}"
+        ),
+        "Set the {kind} to one of {want}",
+    ),
+    (
+        re.compile(rf"(?P<what>{_THING}) (?:requires?|needs?) (?P<want>{_VALUE}){_END}"),
+        "{what} requires {want}: provide it, or do without {what}",
+    ),
+    (
+        re.compile(rf"(?P<what>{_THING}) already exists?{_END}"),
+        "Remove or rename {what}, or tell the program to go on with it; see first what it holds",
+    ),
+    (
+        re.compile(
+            rf"(?P<what>{_THING}) (?:is|are|was|were|has|have) not (?:been )?(?P<state>set|specified|provided|given|"
+            rf"configured|initialized){_END}"
+        ),
+        "Provide {what}: it is not {state}",
+    ),
+    (
+        re.compile(
+            rf"(?P<what>{_THING}) (?:is|are|was|were) not (?:found|present|available|contained|listed) (?:in|among|on) "
+            rf"(?P<part>{_VALUE}){_END}"
+            rf"|(?P<first>{_THING}) not (?:found|present) in (?P<second>{_VALUE}){_END}"
+        ),
+        "Correct the name, or add it where it is looked for: {pair}",
+    ),
+)
+"""Forms of complaints, with what each asks for; the first that fits counts. `pair` is the two that the complaint names."""
+_NO_THING = re.compile(r"(?:you|it|this|that|these|which|we|they|there|and|but|or|if|when)\b", re.IGNORECASE)
+"""Words by which a complaint names nothing."""
+_RELATION = re.compile(
+    r"(?:(?P<a>[\w.()\[\]]{1,40}) = )?(?<![\w.])(?P<x>-?\d[\d.]{0,14}) (?P<sign>>=?|!=|vs\.?|is not equal to|does not match|"
+    r"doesn't match)"
+    r" (?:(?P<b>[\w.()\[\]]{1,40}) = )?(?P<y>-?\d[\d.]{0,14})(?![\w.]*[:/])"
+)
+"""Two numbers that a message compares."""
+_DATA = re.compile(
+    r"(?<![\w/])(/[\w.@+~=/-]{1,240}\.(?:jpe?g|png|tiff?|bmp|webp|wav|flac|mp[34]|npy|npz|jsonl?|csv|tsv|txt|parquet|arrow|"
+    r"tar|gz|zip|pkl|h5|hdf5|bin|idx"
+    r"|pt|pth|ckpt|safetensors|ya?ml|toml|nii|mat|tfrecords?))\b",
+    re.IGNORECASE,
+)
+_REMEDY = re.compile(
+    r"(?:^|[.;:!?] +|, |\()(?P<words>(?:(?:[Pp]lease|[Tt]ry|[Cc]onsider|[Mm]ake sure|[Ee]nsure|[Yy]ou (?:can|should|must|need "
+    r"to|have to|might want to)"
+    r"|[Tt]o (?:fix|solve|avoid|resolve|disable|enable|allow|use|load|continue)|Use|Set|Pass|Install|Run|Add|Remove|Specify|"
+    r"Increase|Decrease|Reduce|Lower|Raise"
+    r"|Upgrade|Update|Downgrade|Enable|Disable|Check (?:that|if|whether|your|the)|Did you mean|Did you forget|Perhaps)\b|"
+    r"(?:[Hh]int|HINT|help|note): )"
+    r"[^\n]{10,280}?)(?=[.!?](?:\s|$)|$)"
+)
+_NO_REMEDY = re.compile(
+    r"CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|Memory Management|HYDRA_FULL_ERROR|elastic/errors|report (?:this|it|the)|open "
+    r"an? (?:issue|bug)|file an? (?:issue|bug)"
+    r"|submit an? (?:issue|bug)|github\.com/\S+/issues|--help\b|NVTE_|stack ?trace|traceback|asynchronously reported|nohup|"
+    r"wandb|W&B|mlflow|documentation at"
+    r"|not a problem with pip|suppress|silence|this warning|PYTORCH_(?:CUDA|HIP)_ALLOC_CONF|TORCH_SHOW_CPP|TORCH_LOGS|"
+    r"TORCHDYNAMO_VERBOSE|debug(?:ging)? (?:info|mode)"
+    r"|destroy_process_group|RAY_DEDUP|check the logs|for more (?:information|details)|read more|error reporting|"
+    r"TORCH_DISTRIBUTED_DEBUG|NCCL_DEBUG"
+    r"|return code|Aborting|pip install --upgrade pip|new release of pip|restart your|Please wait|You should probably TRAIN",
+    re.IGNORECASE,
+)
+"""Standing words of frameworks that come with any error, or tell how to learn more about it."""
+_WARNS = re.compile(r"\w+Warning\b|\bWARN(?:ING)?\b|\b[Ww]arnings?:")
+_FRAME = re.compile(r'\s*File "|Traceback \(most|\s*[\^~]+\s*$|\s{4,}\S')
+_CLASS = re.compile(r"^(?:[A-Za-z_][\w.]{0,100}(?:Error|Exception|Warning|Exit)|AssertionError|Error)\b:?\s*")
+_OPTION = re.compile(r"--[A-Za-z][\w.-]{1,60}")
+_COMMANDS = re.compile(r"\{([\w-]{1,40}(?:,[\w-]{1,40}){1,40})\}\s*\.\.\.")
+
+
+def demand_of(cited: Citation, facts: Facts) -> str:
+    """Return what a message asks for by the form of its words, without a full stop; empty where they have none of the forms."""
+    text = _CLASS.sub("", " ".join(message_of(cited, facts)[:4]).strip())
+    for pattern, words in _FORMS:
+        match = pattern.search(text[:600])
+        if match is None:
+            continue
+        groups = {name: value.strip(" '\"`:") for name, value in match.groupdict(default="").items()}
+        groups["pair"] = _pair(groups)
+        if not all(groups[name] for name in re.findall(r"\{(\w+)\}", words)):
+            continue
+        if _NO_THING.match(groups.get("what") or groups.get("part", "")):
+            continue
+        said = words.format(**groups)
+        have = groups.get("have", "")
+        what = groups.get("what", "") if "{what}" not in words and "{pair}" not in words else ""
+        return f"{said}{f' by {what}' if what else ''}{f'; it is {have}' if have else ''}"
+    if match := _RELATION.search(text[:600]):
+        first, second = (
+            f"{match[name]} = {match[number]}" if match[name] else match[number] for name, number in (("a", "x"), ("b", "y"))
+        )
+        if match["sign"].startswith(">"):
+            return f"Bring {first} to at most {second} (shorten or lower what comes in), or raise that limit where it is set"
+        return f"Make the two agree that are compared, {first} and {second}: look where each of them comes from"
+    asked = next((match for match in _REMEDY.finditer(text[:600]) if not _NO_REMEDY.search(match["words"])), None)
+    if asked is not None:
+        return f"Do what the message asks: {asked['words'].strip()}"
+    named = _DATA.search(text[:2000])
+    return f"Look at the file that it names, {named[1]}: repair it, replace it or leave it out" if named is not None else ""
+
+
+def _pair(groups: Mapping[str, str]) -> str:
+    """Return the two things that a complaint names; empty where it does not name both."""
+    first, second = groups.get("what") or groups.get("first", ""), groups.get("part") or groups.get("second", "")
+    return f"{first} and {second}" if first and second else ""
+
+
+def printed_remedy(cited: Citation, said: str, facts: Facts, *, message: bool) -> str:
+    """Return the remedy that the log itself prints near a message, with its line; empty where it prints none that is not said.
+
+    Args:
+        cited: Where the message begins.
+        said: What is advised so far.
+        facts: Of the case.
+        message: Whether the message itself is looked at, too; not where a template knows what it means.
+    """
+    known = {word.lower() for word in _WORD.findall(said)}
+    matter = {word.lower() for word in _WORD.findall(cited.text) if len(word) > LONG_WORD}
+    for number, text in _around(cited, facts, message=message):
+        shared = len(matter & {word.lower() for word in _WORD.findall(text)})
+        if _WARNS.search(text) or (number < cited.line and shared < MATTER):
+            continue
+        for match in _REMEDY.finditer(text[:2000]):
+            words = match["words"].strip()
+            mine = {word.lower() for word in _WORD.findall(words)}
+            if not SHORTEST <= len(words) <= LONGEST or _NO_REMEDY.search(words) or not mine:
+                continue
+            if len(mine & known) < ALIKE * len(mine):
+                return f"The log itself says ({cited.file}:{number}): {words}."
+    return ""
+
+
+def _around(cited: Citation, facts: Facts, *, message: bool) -> Iterator[tuple[int, str]]:
+    """Yield the lines in which a remedy may stand: the message, those behind it, those before it."""
+    known = raised_at(cited, facts)
+    if message:
+        yield cited.line, facts.streams.body(cited.text).text
+    if known is not None and message:
+        yield from ((number, facts.streams.body(text).text) for number, text in known[1].more)
+    if cited.file != "job.log":
+        return
+    last = known[1].more[-1][0] if known is not None and known[1].more else cited.line
+    first = known[0].first if known is not None else cited.line
+    stream = facts.streams.body(cited.text).stream
+    behind = facts.between(last + 1, last + BEHIND)
+    for line in (*behind, *reversed(facts.between(max(1, first - BEFORE), first - 1))):
+        body = facts.streams.body(line.text)
+        if line.number > last and "Traceback (most" in body.text:
+            continue
+        if body.stream == stream and not _FRAME.match(body.text):
+            yield line.number, body.text.strip()
+
+
+def nearest_option(cited: Citation, refused: Sequence[str], facts: Facts) -> str:
+    """Return which options or commands the usage text above a refused one has, nearest first; empty where none is printed.
+
+    Args:
+        cited: The line that refuses.
+        refused: Options that it names, such as `--learning-rate`.
+        facts: Of the case.
+    """
+    if cited.file != "job.log":
+        return ""
+    stream = facts.streams.body(cited.text).stream
+    lines: list[str] = []
+    for line in reversed(facts.between(max(1, cited.line - USAGE_LINES), cited.line - 1)):
+        body = facts.streams.body(line.text)
+        if body.stream == stream:
+            lines.append(body.text)
+            if re.match(r"\s*usage:", body.text, re.IGNORECASE):
+                break
+    else:
+        return ""
+    usage = " ".join(reversed(lines))
+    options = list(dict.fromkeys(_OPTION.findall(usage)))
+    for name in refused:
+        if near := [option for option in options if option != name and _alike(option, name)][:2]:
+            return f"Its usage text (above job.log:{cited.line}) has {' and '.join(near)} instead of {name}."
+    if commands := _COMMANDS.search(usage):
+        return f"Its usage text shows the commands {commands[1].replace(',', ', ')}: an option of one of them goes behind its name."
+    if 0 < len(options) <= 12:
+        return f"Its usage text knows only {', '.join(options)}."
+    return "Its usage text has no option like it." if options else ""
+
+
+def _alike(option: str, name: str) -> bool:
+    """Tell whether two options differ by a slip of the pen, or share most parts of their names."""
+    if difflib.SequenceMatcher(None, option.replace("_", "-"), name.replace("_", "-")).ratio() >= SLIP:
+        return True
+    first, second = ({part.rstrip("s") for part in re.split(r"[-_.]", text.lower()) if part} for text in (option, name))
+    return len(first & second) > ALIKE_PARTS * len(first | second)
