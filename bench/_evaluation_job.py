@@ -13,8 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from assistant.evaluation.commands import argv
-from assistant.evaluation.serving import Server
+from assistant.evaluation.staging import argv
+from assistant.evaluation.trial import Server
 from bench._file_store import get
 
 

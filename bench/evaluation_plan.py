@@ -20,7 +20,7 @@ from dataclasses import replace
 from assistant.evaluation.planning import plan
 from assistant.evaluation.priors import Priors
 from assistant.evaluation.records import Dataset, Estimate, Machines
-from assistant.evaluation.storage import Storage
+from assistant.evaluation.simulate import Storage
 from assistant.evaluation.strategies import STRATEGIES, Comparison, compare
 
 PLANNED_S = 1.0

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from assistant.content.filters import filters
+from assistant.content.reading import filters
 from assistant.content.reasons import Reason, reasons
 from assistant.diagnose.admission import Known, known_lines
 from assistant.diagnose.case import Case

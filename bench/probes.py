@@ -22,7 +22,7 @@ from assistant.ports import Reply, SystemClock, Transport
 from assistant.tooling import Context
 from assistant.tools.nodes import check_nodes
 from assistant.tools.probes import probes
-from assistant.transports.here import HereTransport
+from assistant.transports.local import HereTransport
 from assistant.transports.ssh import SshTransport
 
 TARGET_S = 3.0

@@ -25,15 +25,12 @@ from assistant.agent.answer import Answer, Heard, Kind, Proposal, Source
 from assistant.agent.dialogue import shown_source
 from assistant.agent.grounding import Evidence, cited_in, held
 from assistant.agent.inventory import Inventory, inventory
-from assistant.agent.listening import Ears
 from assistant.agent.naming import Names, read_names
 from assistant.agent.semantic import SemanticAgent
-from assistant.agent.shortening import CHARACTERS_A_TOKEN, Shortener
 from assistant.agent.taint import Origins
-from assistant.agent.talks import open_talks, recalled
 from assistant.agent.toolbox import MOST_CHARACTERS, Offer, Toolbox, offers
 from assistant.agent.turn import Asked, Turn
-from assistant.agent.wording import exact, harmless, one_line, question_of
+from assistant.agent.wording import CHARACTERS_A_TOKEN, Shortener, exact, harmless, one_line, question_of
 from assistant.content.reading import shipped
 from assistant.display import removed
 from assistant.errors import ModelError, NightshiftError, Unavailable
@@ -46,6 +43,12 @@ from assistant.redact import redact_value
 if TYPE_CHECKING:
     from langchain_core.language_models.chat_models import BaseChatModel
     from langgraph.runtime import Runtime
+import os
+
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import ToolMessage
+
+from assistant.private_files import open_private, private_folder
 
 logger = logging.getLogger(__name__)
 
@@ -339,3 +342,69 @@ def _with_proposals(answer: Answer, proposed: Sequence[Proposal]) -> Answer:
 
 def _noted(answer: Answer, note: str) -> Answer:
     return replace(answer, notes=(*answer.notes, note))
+
+
+# What a language model says while it says it, told on to whoever listens.
+
+
+class Ears(BaseCallbackHandler):
+    """Tells a listener each piece of text; what the listener raises ends the model's turn."""
+
+    raise_error = True
+
+    def __init__(self, heard: Heard) -> None:
+        self._heard = heard
+
+    def on_llm_new_token(self, token: str | list[str | dict[str, Any]], **_: Any) -> None:
+        """Tell a piece."""
+        if token and isinstance(token, str):
+            self._heard(token)
+
+    def on_llm_end(self, *_: Any, **__: Any) -> None:
+        """Tell that a turn of the model is over, and that a call may come."""
+        self._heard("")
+
+
+# Conversations with a language model that outlive the process: one SQLite file beside the store, the newest of them kept.
+
+KEPT_TALKS = 40
+_RESULT = re.compile(r'\A[^\[]{0,200}\[(\d+)\]( It did not work:)?\s*<data from="[^"\n]{0,500}">\n(.*)\n</data>', re.DOTALL)
+
+
+def open_talks(path: Path) -> SqliteSaver:
+    """Return the file in which conversations are kept, with only the newest of them."""
+    private_folder(path.parent)
+    # SQLite gives its journal the mode of the file, so the file is made before it opens it
+    os.close(open_private(path, os.O_RDWR))
+    connection = sqlite3.connect(path, timeout=5.0, check_same_thread=False)
+    saver = SqliteSaver(connection)
+    saver.setup()
+    rows = connection.execute(
+        "SELECT thread_id, max(checkpoint_id) AS newest FROM checkpoints GROUP BY 1 ORDER BY 2 DESC"
+    ).fetchall()
+    for thread, _ in rows[KEPT_TALKS:]:
+        saver.delete_thread(thread)
+    return saver
+
+
+def recalled(path: Path, thread: str) -> tuple[list[str], list[Source]]:
+    """Return what was asked in a conversation so far, and what the tools returned, as far as the model was given it."""
+    if not path.exists():
+        return [], []
+    saver = open_talks(path)
+    try:
+        kept = saver.get_tuple({"configurable": {"thread_id": thread}})
+    finally:
+        saver.conn.close()
+    messages: Sequence[BaseMessage] = kept.checkpoint["channel_values"].get("messages", []) if kept is not None else []
+    asked = [str(one.text) for one in messages if isinstance(one, HumanMessage)]
+    arguments: dict[str, dict[str, Any]] = {}
+    sources: dict[int, Source] = {}
+    for one in messages:
+        if isinstance(one, AIMessage):
+            arguments |= {str(call["id"]): call["args"] for call in one.tool_calls}
+        elif isinstance(one, ToolMessage) and (found := _RESULT.search(str(one.text))):
+            number, failed, text = int(found[1]), bool(found[2]), found[3]
+            given = arguments.get(one.tool_call_id, {})
+            sources[number] = Source(number, one.name or "", given, None if failed else text, text if failed else "")
+    return asked, list(sources.values())

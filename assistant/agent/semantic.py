@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import os
 import re
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from contextlib import closing
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from assistant.agent import tell_about
-from assistant.agent.answer import Answer, Heard, Kind
+from assistant.agent.answer import Answer, Heard, Kind, Source
 from assistant.agent.chooser import Choice, Intent, ToolChooser, WordChooser, intents, spelling
 from assistant.agent.dialogue import Dialogue, chosen, completed, follow_up, shown_source
 from assistant.agent.inventory import Inventory, inventory
 from assistant.agent.mood import CHANGING, barred, lifting
 from assistant.agent.naming import Names, read_names
 from assistant.agent.pointing import pointed, variants
-from assistant.agent.recovering import RecoveringTurn, Recovery
-from assistant.agent.remembering import keep, recall
+from assistant.agent.tell_changes import RecoveringTurn, Recovery
 from assistant.agent.tellers import READINGS, TELLERS
 from assistant.agent.turn import Asked, Turn
 from assistant.agent.wording import cut, one_line, question_of
+from assistant.errors import ConfigError
 from assistant.gate import Gate
 from assistant.ports import Clock
+from assistant.private_files import open_private, private_folder
 
 MODE = "semantic"
 SURE = 0.42
@@ -282,3 +289,56 @@ def _pretty(value: object) -> str:
     import json
 
     return json.dumps(value, ensure_ascii=False, indent=2)
+
+
+# Conversations without a language model that outlive the process: what was spoken of, in the file of those with one.
+
+logger = logging.getLogger(__name__)
+
+KEPT_TALKS = 40
+MOST_KEPT = 200_000
+"""Characters of the sources of one conversation that are kept; what is longer is looked up again when it is asked for."""
+_TABLE = "CREATE TABLE IF NOT EXISTS spoken (thread TEXT PRIMARY KEY, turn INTEGER NOT NULL, state TEXT NOT NULL)"
+
+
+def recall(path: Path, thread: str) -> Dialogue:
+    """Return what was spoken of in a conversation; nothing where there is none, or where it cannot be read any more."""
+    if not path.exists():
+        return Dialogue()
+    try:
+        with closing(sqlite3.connect(path, timeout=5.0)) as file:
+            row = file.execute("SELECT state FROM spoken WHERE thread = ?", [thread]).fetchone()
+        return _read(json.loads(row[0])) if row is not None else Dialogue()
+    except (sqlite3.Error, ValueError, TypeError, KeyError):
+        # a conversation is worth less than an answer
+        return Dialogue()
+
+
+def keep(path: Path, thread: str, state: Dialogue) -> None:
+    """Keep what was spoken of; of all conversations the newest. Where it cannot be kept the answer was given all the same."""
+    try:
+        private_folder(path.parent)
+        os.close(open_private(path, os.O_RDWR))
+        with closing(sqlite3.connect(path, timeout=5.0)) as file, file:
+            file.execute(_TABLE)
+            turn = file.execute("SELECT coalesce(max(turn), 0) + 1 FROM spoken").fetchone()[0]
+            file.execute("INSERT OR REPLACE INTO spoken VALUES (?, ?, ?)", [thread, turn, json.dumps(_written(state))])
+            file.execute("DELETE FROM spoken WHERE turn <= ?", [turn - KEPT_TALKS])
+    except (sqlite3.Error, OSError, ConfigError) as error:
+        logger.warning("this conversation is not kept in %s: %s", path, error)
+
+
+def _written(state: Dialogue) -> dict[str, Any]:
+    told = asdict(state)
+    left = MOST_KEPT
+    for source in told["sources"]:
+        left -= len(json.dumps(source["value"], default=str))
+        if left < 0:
+            source["value"], source["error"] = None, "it was too long to be kept; ask again to see it"
+    return told
+
+
+def _read(told: dict[str, Any]) -> Dialogue:
+    rows = {name: tuple(told[name]) for name in ("jobs", "nodes", "options", "listed")}
+    sources = tuple(Source(**source) for source in told["sources"])
+    return Dialogue(**{**told, **rows, "sources": sources})

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from assistant.agent.answer import Kind, Proposal, Source
-from assistant.agent.recovering import Begun, RecoveringTurn, Recovery
 from assistant.agent.saying import once
 from assistant.agent.tell_jobs import failed
 from assistant.agent.turn import Turn
@@ -222,3 +222,51 @@ def _proposal(made: Proposal) -> str:
 def _answers(approval: int, digest: str) -> str:
     """Return how a person answers, and the digest of the commands that they answer to."""
     return f"nightshift approve {approval}, or nightshift deny {approval}" + (f"; digest {digest}" if digest else "")
+
+
+# How words begin a recovery: the playbook is worked up to its next change, and that change waits for a person.
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A change of a playbook that waits for a yes or no."""
+
+    approval: int
+    tool: str
+    change: str
+    """The exact command."""
+    why: str
+    undo: bool
+    """Whether it can be taken back."""
+    digest: str
+    """Digest of the command, as far as people are shown it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """Where an incident stands after its playbook was worked as far as it goes without a person."""
+
+    incident: int
+    state: str
+    note: str
+    waiting: tuple[Waiting, ...]
+
+
+class Recovery(Protocol):
+    """Works the playbook of a job; every change in it is asked about."""
+
+    def standing(self, job: str) -> Begun | None:
+        """Return where the newest incident of a job stands; None where there is none."""
+        ...
+
+    def begin(self, job: str) -> Begun:
+        """Go on with the incident of a job, opened where none is open, until a change waits for a person or it ends."""
+        ...
+
+
+@dataclass
+class RecoveringTurn(Turn):
+    """A turn in which a recovery may be begun."""
+
+    recovery: Recovery | None = None
+    """None where only single changes can be proposed."""

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from assistant.config.checks import above as _above
-from assistant.config.checks import one_of as _one_of
 from assistant.config.outward import AuditSettings, HeartbeatSettings, MetricsSettings, NotifySettings
+from assistant.config.outward import above as _above
+from assistant.config.outward import one_of as _one_of
 
 __all__ = [
     "SCHEDULERS",

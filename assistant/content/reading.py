@@ -10,6 +10,8 @@ import re
 import types
 import typing
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
@@ -189,3 +191,134 @@ def _scalar(wanted: Any, value: Any, path: Path, key: str, trail: Trail) -> Any:
     if isinstance(wanted, type) and isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool)):
         return value
     raise wrong(path, key, f"must be {getattr(wanted, '__name__', wanted)}, not {value!r}", trail=trail)
+
+
+# Wordings that the line ranker is trained on: how real programs tell of each reason, and what only looks like it.
+
+AREA = "knowledge/ranker"
+
+
+@dataclass(frozen=True)
+class Wordings:
+    """Lines of one reason; `{host}`, `{path}`, `{n}` and the like stand for what differs from run to run."""
+
+    reason: str
+    """One of the known reasons, or `none` for lines that speak for no reason."""
+    root: str = ""
+    """One a line: what an expert would cite."""
+    symptom: str = ""
+    """Names the reason, but follows from something else as often as not."""
+    quiet: str = ""
+    """Speaks for no reason, though it holds its words: warnings, recovered trouble, teardown, healthy lines."""
+
+    def lines(self, kind: str) -> tuple[str, ...]:
+        """Return the wordings of a kind."""
+        return tuple(line for line in getattr(self, kind).split("\n") if line.strip())
+
+
+@cache
+def wordings(site: Path | None = None) -> Mapping[str, Wordings]:
+    """Return the wordings by reason, the site's files over the shipped ones.
+
+    Raises:
+        ContentError: A file is malformed or not named after its reason.
+    """
+    found: dict[str, Wordings] = {}
+    for path in content_files(AREA, site):
+        entry = build(Wordings, read_toml(path), path)
+        if entry.reason != path.stem:
+            raise ContentError(f"{path}:1: reason: is {entry.reason!r}, but the file is named {path.stem!r}")
+        found[entry.reason] = entry
+    return found
+
+
+# The Filter Rules of log compression: patterns of routine lines, in knowledge/filters/*.toml.
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A pattern of routine lines of one program.
+
+    It must match each line at one place only (anchor it), compile in Hyperscan and `re`, and match no line of the protected corpus.
+    """
+
+    id: str
+    pattern: str
+    examples: tuple[str, ...]
+    folds: str
+    """What the lines are, for `… 1,204 lines of <folds>`."""
+    metric: bool = False
+    """Whether the line carries loss or step: hidden from people, read by the watches."""
+
+
+@dataclass(frozen=True)
+class _FilterFile:
+    program: str
+    source: str
+    filter: tuple[Filter, ...]
+
+
+@cache
+def filters(site: Path | None = None) -> tuple[Filter, ...]:
+    """Return every filter, in the order of file and place.
+
+    Raises:
+        ContentError: A file is malformed or an id is used twice.
+    """
+    known: dict[str, Filter] = {}
+    for path in content_files("knowledge/filters", site):
+        for entry in build(_FilterFile, read_toml(path), path).filter:
+            if entry.id in known:
+                raise ContentError(f"{path}: id {entry.id!r} is used twice")
+            known[entry.id] = entry
+    return tuple(known.values())
+
+
+# Names that libraries took away, and packages that are named otherwise than their module: knowledge/renames.toml.
+
+
+@dataclass(frozen=True)
+class Rename:
+    """A name that is gone."""
+
+    old: str
+    """Attribute, argument, module or function."""
+    library: str
+    now: str
+    """What stands in its place."""
+    since: str
+    """First version of the library for which that holds."""
+    of: str = ""
+    """Words that the message has to hold besides, where the name alone may mean something else."""
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package whose module is named otherwise."""
+
+    module: str
+    holds: str
+    """What to install for it."""
+
+
+@dataclass(frozen=True)
+class _File:
+    rename: tuple[Rename, ...]
+    package: tuple[Package, ...]
+
+
+@cache
+def _known() -> _File:
+    path: Path = knowledge_file("renames.toml")
+    return build(_File, read_toml(path), path)
+
+
+def successor_of(name: str, message: str) -> Rename | None:
+    """Return what became of a name that a message complains of; None where that is not known."""
+    return next((rename for rename in _known().rename if rename.old == name and rename.of in message), None)
+
+
+def package_for(module: str) -> str:
+    """Return the package that holds a module, where its name differs; else empty."""
+    top = module.partition(".")[0]
+    return next((package.holds for package in _known().package if package.module in (module, top)), "")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from assistant.content.filters import filters
+from assistant.content.reading import filters
 from assistant.content.reasons import Reason, Role, Signature
 from assistant.diagnose.case import Case
 from assistant.diagnose.chains import bare

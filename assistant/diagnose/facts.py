@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
-from assistant.content.filters import Filter
+from assistant.content.reading import Filter
 from assistant.content.reasons import Herring, Signature
 from assistant.diagnose.attempt_times import foreign_lines
 from assistant.diagnose.case import Case, numbered

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
-from assistant.content.renames import package_for, successor_of
+from assistant.content.reading import package_for, successor_of
 from assistant.diagnose.circumstances import PORT, WORKERS, named_setting, option_with, setting, version_of
 from assistant.diagnose.expressions import assigned, called, needs_python_3, receiver, subscripted
 from assistant.diagnose.facts import Facts

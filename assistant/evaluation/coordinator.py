@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from assistant.errors import NightshiftError, Unavailable
 from assistant.evaluation.asked import load_asked
-from assistant.evaluation.choices import failed_nodes, grouped, why_sunk
-from assistant.evaluation.cleaning import Cleaner
 from assistant.evaluation.files import claim
 from assistant.evaluation.fleet import Fleet
 from assistant.evaluation.following import Follower
 from assistant.evaluation.holdings import LEAST_S, holding
-from assistant.evaluation.journal import METRIC, TRIAL, JobNote, Journal, State, listed
+from assistant.evaluation.journal import CLEAN, METRIC, TRIAL, Failure, JobNote, Journal, Outputs, State, listed
 from assistant.evaluation.layout import RunFolder
-from assistant.evaluation.outputs import Outputs
 from assistant.evaluation.planned import Estimator, Planner
 from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Plan, Trial
 from assistant.evaluation.remaining import corrected, gaps, is_complete, is_far, seconds_of
-from assistant.evaluation.shedding import to_shed
+from assistant.evaluation.strategies import to_shed
 from assistant.evaluation.submitting import Cancel, Submit, Submitter
 from assistant.evaluation.trial import TAKEN
 from assistant.ports import Clock, Scheduler
@@ -295,3 +292,115 @@ class Coordinator:
             return
         why = "; ".join(dict.fromkeys([*self.state.unfit.values(), *self.fleet.reasons()])) or "the scheduler has no usable node"
         raise Stuck(f"evaluation {self.folder.id} cannot go on, no node is left for it: {why}")
+
+
+# Small decisions of the coordinator: when a dataset is given up, which metrics share a job, where a trial may run. Pure.
+
+SHORT_S = 10.0
+"""Metrics shorter than this share a job where slots are few."""
+LEAST_SHORTS_S, MOST_SHORTS_S = 5.0, 60.0
+"""Seconds of metrics that share a job, in all: what each processor has to do of what waits now, within these bounds."""
+
+
+def overlap(one: Piece, other: Piece) -> bool:
+    """Whether two pieces have items in common."""
+    return one.dataset == other.dataset and one.first < other.last and other.first < one.last
+
+
+def why_sunk(failures: Iterable[Failure], dataset: str, retries: int) -> str:
+    """Return why a dataset is to be given up; empty while it may be tried again."""
+    own = [one for one in failures if one.dataset == dataset]
+    for last in reversed(own):
+        same = [one for one in own if _same(one, last)]
+        if last.final or len(same) > retries:
+            what = f"items {last.piece.first} to {last.piece.last - 1}" if last.piece else "its metric"
+            tried = f", tried {len(same)} times," if len(same) > 1 else ""
+            return f"{what}{tried} on {last.node or 'a node'}: {last.why}"
+    return ""
+
+
+def _same(one: Failure, other: Failure) -> bool:
+    if one.piece is None or other.piece is None:
+        return one.piece is other.piece
+    return overlap(one.piece, other.piece)
+
+
+def grouped(datasets: Sequence[Dataset], estimates: Mapping[str, Estimate], slots: int, cpus: int) -> list[list[Dataset]]:
+    """Return datasets as metric jobs take them, long ones first and alone, short ones together where slots are few.
+
+    Args:
+        datasets: Whose outputs are there.
+        estimates: Of their metrics.
+        slots: Processors that are free; so many jobs at most.
+        cpus: All processors: those that are busy will take what is left here.
+    """
+    share_s = sum(estimates[one.name].metric_s for one in datasets) / max(1, cpus)
+    most_s = min(max(share_s, LEAST_SHORTS_S), MOST_SHORTS_S)
+    ordered = sorted(datasets, key=lambda one: -estimates[one.name].metric_s)
+    groups: list[list[Dataset]] = []
+    room = 0.0
+    for one in ordered:
+        seconds = estimates[one.name].metric_s
+        if seconds > SHORT_S or room < seconds or len(ordered) <= slots:
+            groups.append([one])
+            room = most_s - seconds if seconds <= SHORT_S else 0.0
+        else:
+            groups[-1].append(one)
+            room -= max(seconds, 1.0)
+    return groups[: max(0, slots)]
+
+
+def failed_nodes(trial: Trial, failures: Iterable[Failure]) -> set[str]:
+    """Return the nodes where a piece of a trial has failed."""
+    return {one.node for one in failures if one.piece and any(overlap(one.piece, piece) for piece in trial.pieces)}
+
+
+# Give the memory of nodes back when a run ends, however it ends; say plainly where that was not possible.
+
+WAIT_S = 300.0
+"""How long the last jobs, which give memory back, may wait for their nodes."""
+TRIES = 3
+"""Of each node."""
+
+
+class Cleaner:
+    """Ends what a run has going and cleans up after it."""
+
+    def __init__(self, follower: Follower, fleet: Fleet, journal: Journal, submitter: Submitter) -> None:
+        """Clean up after the run of a journal."""
+        self._follower, self._fleet, self._journal, self._submitter = follower, fleet, journal, submitter
+        self._tries: dict[str, int] = {}
+
+    def clean(self, scheduler: Scheduler, clock: Clock, *, poll_s: float, wait_s: float = WAIT_S) -> tuple[str, ...]:
+        """End all jobs of the run, give the memory of its nodes back, and return the nodes where that was not possible."""
+        state = self._journal.state
+        for note in list(state.live()):
+            if note.kind != CLEAN and not self._follower.is_ending(note):
+                self._follower.cancel(note)
+        deadline = clock.ticks() + wait_s
+        while True:
+            waits = True
+            try:
+                self._follower.look()
+                waits = self._send(self._fleet.reachable(scheduler.nodes()))
+            except Unavailable as error:
+                logger.warning("the scheduler does not answer: %s", error)
+            live = list(state.live())
+            if not state.touched and not live:
+                return ()
+            if clock.ticks() > deadline or not (waits or live):
+                for note in live:
+                    self._follower.cancel(note)
+                return tuple(sorted(state.touched))
+            clock.sleep(poll_s)
+
+    def _send(self, reachable: set[str]) -> bool:
+        """Submit a cleaning to each node that is free of our jobs; return whether there was one to submit."""
+        state, sent = self._journal.state, False
+        busy = {note.node for note in state.live()}
+        for node in sorted(state.touched & reachable):
+            if node not in busy and self._tries.get(node, 0) < TRIES:
+                self._tries[node] = self._tries.get(node, 0) + 1
+                self._submitter.clean(node)
+                sent = True
+        return sent

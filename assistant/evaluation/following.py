@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
+from typing import Any
 
 from assistant.errors import ToolError
-from assistant.evaluation.endings import ending
-from assistant.evaluation.journal import METRIC, TRIAL, JobNote, Journal
-from assistant.evaluation.layout import RunFolder
+from assistant.evaluation.files import read_json
+from assistant.evaluation.journal import METRIC, STAGE, TRIAL, JobNote, Journal
+from assistant.evaluation.layout import RunFolder, name_of
+from assistant.evaluation.records import Piece
 from assistant.evaluation.submitting import Cancel, Submitter, by_number
 from assistant.ports import Scheduler
 from assistant.records import Job, JobState
+from assistant.untrusted import read_end
 
 logger = logging.getLogger(__name__)
 
@@ -94,3 +98,101 @@ class Follower:
         well = job is not None and job.state is JobState.COMPLETED
         words = (self._folder.id, note.job_id, note.kind, note.number, event["node"] or "no node", event["state"])
         logger.log(logging.INFO if well else logging.WARNING, "run=%s job=%s %s %d on %s ended: %s", *words)
+
+
+# What the end of a job means: pieces that are done, that failed, that nobody began, a node that may be at fault.
+
+NOT_ITS_FAULT = frozenset({JobState.NODE_FAIL, JobState.PREEMPTED, JobState.CANCELLED})
+"""Ends that say nothing about the piece that was being evaluated."""
+UNKNOWN = "gone"
+"""State of a job that the scheduler has forgotten."""
+
+
+def ending(folder: RunFolder, note: JobNote, job: Job | None) -> dict[str, Any]:
+    """Return the event that says how a job ended.
+
+    Args:
+        folder: Of the run.
+        note: The job as we know it.
+        job: As the scheduler shows it; None when it knows it no more.
+    """
+    status = read_json(folder.job(note.number) / "status.json") or {}
+    node = note.node or (job.nodes[0] if job is not None and job.nodes else str(status.get("node", "")))
+    event: dict[str, Any] = {"number": note.number, "state": job.state.value if job is not None else UNKNOWN, "node": node}
+    if note.kind == STAGE:
+        return event | _staged(folder, note, node, job)
+    if note.kind == TRIAL:
+        return event | _tried(folder, note, job, status)
+    if note.kind == METRIC:
+        return event | _scored(folder, note, job)
+    return event
+
+
+def _staged(folder: RunFolder, note: JobNote, node: str, job: Job | None) -> dict[str, Any]:
+    told = read_json(folder.node(node)) if node else None
+    if told is not None and job is not None and told.get("job") == job.id:
+        if told["ok"]:
+            return {"staged": True}
+        return {"staged": False, "strike": node, **({"unfit": told["why"]} if told["kind"] == "room" else {"why": told["why"]})}
+    why = f"{_how(job)}{_last_words(folder.job(note.number))}"
+    if job is not None and job.state is JobState.FAILED and not (folder.job(note.number) / "log").exists():
+        why += f"; it left no log in {folder.path}, which every node must see under this path (setting evaluation.folder)"
+    return {"staged": False, "strike": node, "why": why}
+
+
+def _tried(folder: RunFolder, note: JobNote, job: Job | None, status: dict[str, Any]) -> dict[str, Any]:
+    failures, began = [], False
+    for piece in note.pieces:
+        if piece in note.taken or folder.out(piece).exists():
+            began = True
+            continue
+        told = read_json(folder.failed(note.number, piece))
+        if told is not None:
+            failures.append(_failure(piece, told["why"]))
+            began = True
+        elif folder.begun(note.number, piece).exists():
+            began = True
+            if job is not None and job.state not in NOT_ITS_FAULT:
+                failures.append(_failure(piece, f"its job ended in the middle: {_how(job)}{_last_words(folder.job(note.number))}"))
+    at_fault = job is None or job.state is not JobState.CANCELLED
+    strike = {"strike": note.node, "why": _how(job)} if (not began and at_fault) or _died(job) else {}
+    if status.get("staging") == "room":
+        strike |= {"unfit": status["why"]}
+    return {"failures": failures, **strike}
+
+
+def _scored(folder: RunFolder, note: JobNote, job: Job | None) -> dict[str, Any]:
+    failures = []
+    for dataset in note.datasets:
+        if folder.score(dataset).exists():
+            continue
+        told = read_json(folder.job(note.number) / "failed" / f"{name_of(dataset)}.json")
+        if told is not None:
+            failures.append({"dataset": dataset, "why": told["why"], "final": told["final"]})
+        elif job is not None and job.state not in NOT_ITS_FAULT:
+            why = f"its metric job ended early: {_how(job)}{_last_words(folder.job(note.number))}"
+            failures.append({"dataset": dataset, "why": why})
+    return {"failures": failures}
+
+
+def _failure(piece: Piece, why: str) -> dict[str, Any]:
+    return {"dataset": piece.dataset, "piece": [piece.dataset, piece.first, piece.last], "why": why}
+
+
+def _died(job: Job | None) -> bool:
+    return job is not None and job.state is JobState.NODE_FAIL
+
+
+def _how(job: Job | None) -> str:
+    if job is None:
+        return "the scheduler has forgotten the job"
+    code = f", exit status {job.exit_code}" if job.exit_code else ""
+    return f"job {job.id} is {job.state.value}{code}{f' ({job.reason})' if job.reason else ''}"
+
+
+def _last_words(folder: Path) -> str:
+    try:
+        lines = read_end(folder / "log", 2000).raw.decode(errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return f": {lines[-1][:300]}" if lines else ""

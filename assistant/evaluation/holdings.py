@@ -8,7 +8,7 @@ from pathlib import Path
 from assistant.evaluation.journal import JobNote
 from assistant.evaluation.layout import RunFolder
 from assistant.evaluation.records import Piece
-from assistant.evaluation.shedding import Holding
+from assistant.evaluation.strategies import Holding
 
 LEAST_S = 2.0
 """Less is not worth a job of its own."""

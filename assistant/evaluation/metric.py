@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from assistant.evaluation.commands import argv
 from assistant.evaluation.files import write_json
 from assistant.evaluation.jail import NOBODY
 from assistant.evaluation.layout import RunFolder, name_of
 from assistant.evaluation.records import Piece
 from assistant.evaluation.sandbox import Limits, run
+from assistant.evaluation.staging import argv
 from assistant.evaluation.work import FAILED, NOT_OURS, Work
 from assistant.untrusted import read_json
 

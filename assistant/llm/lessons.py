@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from assistant.content.filters import filters
+from assistant.content.reading import Wordings, filters, wordings
 from assistant.content.reasons import Reason, Role, reasons
-from assistant.content.wordings import Wordings, wordings
 from assistant.llm.ranker import NONE
 from assistant.llm.training import Example
 from assistant.records import LearnedRule, RuleKind

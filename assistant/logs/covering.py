@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, NamedTuple, Protocol, cast
 
-from assistant.content.filters import Filter
+from assistant.content.reading import Filter
 from assistant.content.reasons import Herring, Signature
 from assistant.logs.cutting import cut_lines
 from assistant.logs.keeping import Block

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from assistant.content.filters import Filter, filters
+from assistant.content.reading import Filter, filters
 from assistant.content.reasons import Role, Signature, reasons
 from assistant.errors import ContentError
 from assistant.records import LearnedRule, RuleKind, RuleState

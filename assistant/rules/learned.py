@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from assistant.content.filters import Filter
+from assistant.content.reading import Filter
 from assistant.content.reasons import Signature, Source
 from assistant.records import LearnedRule, RuleKind
 from assistant.rules.matching import Entry

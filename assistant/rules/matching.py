@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from assistant.content.filters import Filter, filters
+from assistant.content.reading import Filter, filters
 from assistant.content.reasons import Herring, Role, Signature, reasons
 from assistant.errors import ContentError
 from assistant.linear_patterns import LinearPattern, holds, linear_pattern, named_groups
 from assistant.rules.compiling import Expression, database, flags_of
-from assistant.rules.digits import any_digits
 from assistant.rules.protected import alarm_words, protected_lines
 
 Entry = Signature | Herring | Filter
@@ -271,3 +270,132 @@ def _expression(entry: Entry) -> Expression:
     if isinstance(entry, Filter) and pattern.startswith("^"):
         pattern = f"^{MARKS}{pattern[1:]}"
     return Expression(entry.id, pattern, getattr(entry, "caseless", False))
+
+
+# Loosen a pattern so that it no longer cares which digits it sees.
+#
+# The scanner knows routine lines again by their text with the digits left out of account. It may skip such a line only when no
+# signature could match it *whatever* its digits are; that is asked of the loosened patterns: `exit code 137` becomes
+# `exit code \d\d\d`.
+
+_TOKEN = re.compile(
+    r"""
+    (?P<class>\[\^?\]?(?:\\.|\[:\w+:\]|[^\]\\])*\])
+  | (?P<keep>\\x[0-9a-fA-F]{2}|\\x\{[0-9a-fA-F]{1,8}\}|\\.|\{\d{0,9}+,?\d{0,9}+\}|\(\?P?<\w+>)
+  | (?P<digit>[0-9])
+  | (?P<other>.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_DIGITS_IN_CLASS = re.compile(r"\\x[0-9a-fA-F]{2}|\\.|[0-9]-[0-9]|[0-9]", re.DOTALL)
+
+
+def any_digits(pattern: str) -> str:
+    """Return a pattern that matches all that this one matches, and the same with any digit in place of any other."""
+    return "".join(_loosened(match) for match in _TOKEN.finditer(pattern))
+
+
+def _loosened(match: re.Match[str]) -> str:
+    if match["digit"]:
+        return r"\d"
+    if not match["class"]:
+        return match[0]
+    negated = match["class"].startswith("[^")
+    inside = match["class"][2 if negated else 1 : -1]
+    found = [token for token in _DIGITS_IN_CLASS.findall(inside) if token[0] != "\\"]
+    if not found:
+        return match[0]
+    if not negated:
+        last = "-" if inside.endswith("-") and not inside.endswith("\\-") else ""  # before \\d it would be half a range
+        return f"[{inside.removesuffix(last)}\\d{last}]"
+    left = _DIGITS_IN_CLASS.sub(lambda token: token[0] if token[0].startswith("\\") else "", inside)
+    return f"[^{left}]" if left else "."
+
+
+# Write the pattern of a filter from a template: its text as it stands, each value as a class of characters.
+#
+# The pattern describes the whole line, from `^` (behind the marks of launchers) to `(?:$)`. The end is written so, not as a bare
+# `$`,
+# because a bare `$` would let the filter hide lines with alarm words; no learned filter may.
+
+END = " *(?:$)"
+"""How a learned filter ends."""
+CLASSES = {
+    "number": r"[-+]?\d+(?:[.,]\d+)*(?:[eE][-+]?\d+)?",
+    "hex": r"(?:\dx)?[0-9a-fA-F]+",
+    "path": r"[^\s,;'\"<>()\[\]]{1,400}",
+    "host": r"[\w.:,\[\]-]{1,120}",
+    "address": r"[/\da-fA-F.:<>]{2,64}",
+    "uuid": r"[0-9a-fA-F-]{36}",
+    "time": r"(?:[A-Z][a-z][a-z],? +){0,2}\d[-\d:./,TZ+ ]{1,40}",
+    "quoted": r"""(?:"[^"]{0,400}"|'[^']{0,400}')""",
+    "word": r"[^\s=:,;|()\[\]{}<>\"]{1,200}",
+}
+"""What each mask may be, as a class of characters with an end."""
+WIDE_WORD = r"[^\s=;|(){}\"]{1,200}"
+_LISTS = {"number": r"[-+]?\d[-+\d.,; eE]*", "hex": r"[0-9a-fA-F][0-9a-fA-Fx,; ]*"}
+"""What a run of them may be; runs of other values are not written down."""
+_BEFORE_NOTHING = ("=", "(", "[")
+_PLAIN = re.compile(r"[\w ,;:=/<>@#%&~'\"!-]")
+_FILL = re.compile(r"([^\w\s])\1{3}")
+
+
+def pattern_of(pieces: Sequence[tuple[str, str]], examples: Iterable[str] = ()) -> str | None:
+    """Return the pattern for the lines of a template; None for one that holds lists of composed values, or is too long for RE2.
+
+    Args:
+        pieces: Name of the mask and text in turn, as `assistant.logs.templates.Template.pieces` gives them.
+        examples: Lines that it must match; where a word among them is an address or a node set, words get a wider class.
+    """
+    narrow = _written(pieces, CLASSES)
+    if narrow is None:
+        return None
+    try:  # by RE2: texts of a template are lines of a job's log, and as many classes in a row as somebody wrote
+        behind_marks = linear_pattern(f"^{MARKS}{narrow[1:]}", multiline=False)
+    except ContentError:
+        return None
+    return narrow if all(holds(behind_marks, line) for line in examples) else _written(pieces, {**CLASSES, "word": WIDE_WORD})
+
+
+def _written(pieces: Sequence[tuple[str, str]], classes: Mapping[str, str]) -> str | None:
+    written: list[str] = []
+    for place, (mask, text) in enumerate(pieces):
+        if not mask:
+            written.append(_text(text))
+        elif mask != "more":
+            may_be_empty = mask == "word" and place > 0 and pieces[place - 1][1][-1:] in _BEFORE_NOTHING
+            written.append(classes[mask].replace("{1,", "{0,") if may_be_empty else classes[mask])
+        elif place == 0 or pieces[place - 1][0] not in _LISTS or _is_composed(pieces, place):
+            return None
+        else:
+            written[-1] = _LISTS[pieces[place - 1][0]]
+    return f"^{''.join(written)}{END}"
+
+
+def _is_composed(pieces: Sequence[tuple[str, str]], place: int) -> bool:
+    """Tell whether the value that is repeated has more to it than its mask."""
+    before = pieces[place - 2] if place > 1 else ("", " ")
+    return bool(before[0]) or before[1][-1:].isalnum() or before[1][-1:] in "_-."
+
+
+def _text(text: str) -> str:
+    """Return text for a pattern: blanks of any number, signs that fill a column four times or more."""
+    parts: list[str] = []
+    while text:
+        if fill := _FILL.match(text):
+            parts.append(f"{_sign(fill[1])}{{4,}}")
+            text = text[4:]
+        else:
+            parts.append(" +" if text[0] == " " else _sign(text[0]))
+            text = text[1:]
+    return "".join(parts)
+
+
+def _sign(sign: str) -> str:
+    return sign if _PLAIN.match(sign) or not sign.isascii() else f"\\{sign}"
+
+
+def name_of(pieces: Sequence[tuple[str, str]], most: int = 3) -> str:
+    """Return a name of a few words for the lines of a template, for ids: `step-loss`."""
+    words = [word.lower() for mask, text in pieces if not mask for word in re.findall(r"[A-Za-z]{3,}", text)]
+    return "-".join(list(dict.fromkeys(words))[:most]) or "line"

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from assistant.content.filters import Filter
+from assistant.content.reading import Filter
 from assistant.errors import ContentError
 from assistant.rules.matching import Patterns, describes_whole_lines, matches
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from assistant.errors import ToolError
-from assistant.nodeset import fold
+from assistant.nodeset import expand, fold
 from assistant.ports import Clock
 from assistant.private_files import create_private, private_folder
 from assistant.records import Job, JobSpec, Node
@@ -25,7 +25,6 @@ from assistant.rendering import method_lines
 from assistant.schedulers import local_files as files
 from assistant.schedulers.cordons import must_cordon, must_uncordon, shown
 from assistant.schedulers.local_jobs import JobFolders, reap
-from assistant.schedulers.local_sharing import Share, share_of
 
 UP_SINCE = timedelta(days=9)
 """How long ago the virtual nodes booted: a boot right before a failure would be a finding."""
@@ -323,3 +322,45 @@ class LocalScheduler:
     def _node(self, name: str, cluster: Mapping[str, Any], jobs: tuple[str, ...]) -> Node:
         down = (self.node_folder(name) / "down").read_text(encoding="utf-8") if self._is_down(name) else None
         return shown(name, cluster["partition"], jobs=jobs, cordon=cluster["cordons"].get(name), down=down)
+
+
+# Jobs of the embedded scheduler that share a node: they say what they take of it, in the words of sbatch.
+#
+# `--gres=gpu:N` takes N of the node's GPUs, `--gres=none` none; either takes one CPU, or `--cpus-per-task=N`. `--nodelist=NAME`
+# says
+# where. A job that says nothing of `--gres` takes the whole node.
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What jobs take of one node."""
+
+    gpus: int = 0
+    cpus: int = 0
+    whole: bool = False
+    nodes: tuple[str, ...] = ()
+    """Where it may run; empty: anywhere."""
+
+    def __add__(self, other: Share) -> Share:
+        """Return what both take together."""
+        return Share(self.gpus + other.gpus, self.cpus + other.cpus, self.whole or other.whole)
+
+    def fits(self, used: Share | None, gpus: int, cpus: int) -> bool:
+        """Whether it fits beside what is used of a node that has so many GPUs and CPUs."""
+        if used is None:
+            return self.whole or (self.gpus <= gpus and self.cpus <= cpus)
+        return not (self.whole or used.whole) and used.gpus + self.gpus <= gpus and used.cpus + self.cpus <= cpus
+
+    def may_run_on(self, node: str) -> bool:
+        """Whether it was asked to run there, or anywhere."""
+        return not self.nodes or node in self.nodes
+
+
+def share_of(spec: JobSpec) -> Share:
+    """Return what a job takes of each of its nodes; options that sbatch has and we do not are left unread."""
+    said = dict(word.removeprefix("--").split("=", 1) for word in spec.options if word.startswith("--") and "=" in word)
+    nodes = tuple(expand(said["nodelist"])) if "nodelist" in said else ()
+    if "gres" not in said:
+        return Share(whole=True, nodes=nodes)
+    gpus = said["gres"].rpartition(":")[2] if said["gres"].startswith("gpu") else "0"
+    return Share(int(gpus) if gpus.isdecimal() else 1, int(said.get("cpus-per-task", "1")), nodes=nodes)

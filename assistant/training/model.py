@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from assistant.training.text import LETTERS, Batch
+from assistant.training.loader import LETTERS, Batch
 
 Floats = NDArray[np.float32]
 

@@ -22,15 +22,14 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
-from assistant.training import checkpoint, speech
+from assistant.training import checkpoint, faults
 from assistant.training.checkpoint import Position, StorageDown
 from assistant.training.faults import Faults, Self, fault_folders
 from assistant.training.heartbeat import Heartbeat
-from assistant.training.loader import Loader, Share
+from assistant.training.loader import Loader, Share, batch
 from assistant.training.megatron import StepReport, iteration_line, loaded_line, saved_line, saving_line, validation_line
 from assistant.training.model import AdamW, Floats, learning_rate, loss_and_gradient, new_parameters
 from assistant.training.ring import CollectiveTimeout, PeerGone, Ring
-from assistant.training.text import batch
 
 VALIDATION_SAMPLES = range(10_000_000, 10_000_064)
 WATCHDOG_DUMP_S = 0.4
@@ -121,7 +120,7 @@ class Trainer:
         try:
             found = checkpoint.load(folder)
         except StorageDown:
-            raise speech.named_exception("botocore.exceptions.ClientError", THROTTLED.replace("PutObject", "GetObject")) from None
+            raise faults.named_exception("botocore.exceptions.ClientError", THROTTLED.replace("PutObject", "GetObject")) from None
         self.say(loaded_line(found[0].step, folder))
         return found
 
@@ -161,11 +160,11 @@ class Trainer:
         try:
             return collective()
         except PeerGone as gone:
-            warning, raised = speech.peer_gone_lines(gone, node=self.node, local_rank=self.local_rank)
+            warning, raised = faults.peer_gone_lines(gone, node=self.node, local_rank=self.local_rank)
             _print(warning)
-            raise speech.named_exception("torch.distributed.DistBackendError", raised) from None
+            raise faults.named_exception("torch.distributed.DistBackendError", raised) from None
         except CollectiveTimeout as late:
-            _print("\n".join(speech.timeout_lines(late, self.rank, self.timeout_s)))
+            _print("\n".join(faults.timeout_lines(late, self.rank, self.timeout_s)))
             self.loader.close()
             time.sleep(WATCHDOG_DUMP_S)
             os.abort()
@@ -181,7 +180,7 @@ class Trainer:
         try:
             self._spoken(lambda: checkpoint.save(root, position, (self.flat, self.optimizer), ring=self.ring, halfway=halfway))
         except StorageDown:
-            raise speech.named_exception("botocore.exceptions.ClientError", THROTTLED) from None
+            raise faults.named_exception("botocore.exceptions.ClientError", THROTTLED) from None
         self.say(saved_line(position.step, root))
 
     def evaluate(self, step: int) -> float:
@@ -195,7 +194,7 @@ class Trainer:
 
 def main() -> None:
     """Train as the command line says."""
-    speech.prefix_tracebacks(int(os.environ.get("RANK", "0")))
+    faults.prefix_tracebacks(int(os.environ.get("RANK", "0")))
     trainer = Trainer(read_arguments())
     trainer.run()
 

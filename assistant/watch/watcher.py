@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -20,18 +20,17 @@ from assistant.logs.attempt import job_logs
 from assistant.logs.tail import Position
 from assistant.logs.task import steady_name
 from assistant.ports import Clock, Scheduler
-from assistant.records import Event, EventKind, Job, JobState
+from assistant.records import Event, EventKind, Job, JobState, Node, NodeState, tags_in
+from assistant.records.tags import MARK
 from assistant.untrusted import reading_as, within
 from assistant.watch.findings import failed_steps, hang_of, late_saves_of, remark_on, slowness_of, spike_of
 from assistant.watch.hang import HangLimits
 from assistant.watch.known import Attempt, Known
 from assistant.watch.loss import SpikeLimits
-from assistant.watch.nodes import NodeTrack
 from assistant.watch.pace import PaceLimits
 from assistant.watch.queue import ended_badly
 from assistant.watch.readers import Readable, Readers
 from assistant.watch.saves import SaveLimits
-from assistant.watch.stores import stores_on_jobs, stores_on_nodes
 from assistant.watch.unseen import Remark, Trouble
 from assistant.watch.view import View, ViewLimits, view_of
 from assistant.watch.witness import SecondLook, Vote, Witness
@@ -350,3 +349,101 @@ def _may_log(job: Job) -> bool:
 
 def _task(job: Job) -> Task:
     return job.user, steady_name(job.name), len(job.nodes)
+
+
+# Notice nodes that go away under a running job, and that come back: by others' hands or by themselves.
+
+FOR_SURE = timedelta(minutes=2)
+"""A controller that restarts shows nodes down for a moment, and a node that dies takes its job along within that time."""
+
+
+@dataclass
+class NodeTrack:
+    """The nodes that are away, since when, and what was said of them."""
+
+    down: dict[str, datetime] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
+    states: dict[str, NodeState] = field(default_factory=dict)
+
+    def shift(self, by: timedelta) -> None:
+        """Move the past by what the time of day was set by."""
+        self.down = {node: since + by for node, since in self.down.items()}
+
+    def look(self, nodes: Sequence[Node], jobs: Sequence[Job], now: datetime) -> tuple[list[Event], list[Remark]]:
+        """Return events for nodes that are down although a job still runs there, and remarks on all that changed.
+
+        Nodes that went down together (a rack, a switch) make one event, about the first by name, with all in its detail. A state
+        that is unknown changes nothing: neither down nor back. Whoever has told of an event adds its nodes to `told`.
+
+        Args:
+            nodes: All of the cluster.
+            jobs: All jobs.
+            now: Time of the look.
+        """
+        running = {node: job for job in jobs if job.state is JobState.RUNNING for node in job.nodes}
+        remarks: list[Remark] = []
+        fresh: list[str] = []
+        for node in nodes:
+            before, state = self.states.get(node.name), node.state
+            if state is NodeState.UNKNOWN:
+                continue
+            self.states[node.name] = state
+            job = running.get(node.name)
+            if before is not None and before is not state and (job is not None or node.name in self.told):
+                on = f", job {job.id} runs there" if job is not None else ""
+                why = f" ({node.reason})" if node.reason else ""
+                remarks.append(Remark(f"node {node.name} {state}", f"node {node.name}: {before} -> {state}{why}{on}"))
+            if state is not NodeState.DOWN:
+                self.down.pop(node.name, None)
+                self.told.discard(node.name)
+                continue
+            since = self.down.setdefault(node.name, now)
+            if job is not None and node.name not in self.told and now - since >= FOR_SURE:
+                fresh.append(node.name)
+        return ([self._event(fresh, running, {node.name: node.reason for node in nodes})] if fresh else []), remarks
+
+    def _event(self, fresh: Sequence[str], running: Mapping[str, Job], reasons: Mapping[str, str]) -> Event:
+        jobs = list(dict.fromkeys(running[name].id for name in fresh))
+        detail = {"nodes": list(fresh), "jobs": jobs, "reason": reasons.get(fresh[0], "")}
+        return Event(EventKind.NODE_DOWN, None, fresh[0], min(self.down[name] for name in fresh), detail)
+
+
+# Other stores of Nightshift on the same cluster, by the tags that they leave on nodes and jobs.
+
+__all__ = ["stores_on_jobs", "stores_on_nodes"]
+
+LATELY = timedelta(hours=24)
+"""Of a job: an older tag says nothing about who is at work now."""
+
+
+def stores_on_nodes(own: str, nodes: Iterable[Node]) -> list[Trouble]:
+    """Return a trouble for each other store whose cordons stand; only administrators write a node's reason."""
+    places: dict[str, list[str]] = {}
+    for node in nodes:
+        for tag in tags_in(node.reason) if MARK in node.reason else ():
+            if tag.store not in ("", own):
+                places.setdefault(tag.store, []).append(node.name)
+    return [
+        Trouble(
+            f"store {store}",
+            f"another Nightshift (store {store}) has cordoned {', '.join(names[:5])}{' and more' if len(names) > 5 else ''}: this "
+            "one leaves them alone. A cluster needs one store: stop one of the two, or uncordon what a store that is gone left",
+        )
+        for store, names in places.items()
+    ]
+
+
+def stores_on_jobs(own: str, jobs: Iterable[Job], now: datetime) -> list[Remark]:
+    """Return a remark for each other store whose tag a job of the last day carries; it may be a forgery of the job's user."""
+    remarks: dict[str, Remark] = {}
+    for job in jobs:
+        if MARK not in job.comment or job.submitted is None or now - job.submitted > LATELY:
+            continue
+        for tag in tags_in(job.comment):
+            if tag.store not in ("", own, *remarks):
+                text = f"job {job.id} of {job.user} carries the tag of another Nightshift (store {tag.store})"
+                remarks[tag.store] = Remark(
+                    f"store {tag.store} on jobs",
+                    f"{text}: it is not restarted by this one; where no other is at work, ask {job.user}",
+                )
+    return list(remarks.values())

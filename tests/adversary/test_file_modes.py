@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from assistant.agent.conversation import open_talks
 from assistant.agent.dialogue import Dialogue
-from assistant.agent.remembering import keep
-from assistant.agent.talks import open_talks
+from assistant.agent.semantic import keep
 from assistant.doors.chat.sessions import _append
-from assistant.doors.chat.sharing import written
+from assistant.doors.chat.talk import written
 from assistant.doors.cli import endings
 from assistant.doors.cli.main import main
 from assistant.errors import ConfigError, StoreError

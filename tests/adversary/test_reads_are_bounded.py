@@ -55,7 +55,7 @@ ALLOWED = {
     "evaluation/metric.py": OURS,
     "evaluation/room.py": SYSTEM,
     "evaluation/sandbox.py": OURS,
-    "evaluation/serving.py": PROGRAM,
+    "evaluation/trial.py": PROGRAM,
     "evaluation/shelf.py": OURS,
     "evaluation/staging.py": OURS,
     "llm/": MODEL,

@@ -10,7 +10,7 @@ import pytest
 from assistant.doors.chat.messages import OpenApproval, OpenIncident, OpenJob, OpenNodes
 from assistant.doors.chat.screens.approval import ApprovalScreen
 from assistant.doors.chat.screens.lift import LiftScreen
-from assistant.doors.chat.stopping import StopWish, stop_wish
+from assistant.doors.chat.talk import StopWish, stop_wish
 from assistant.doors.chat.widgets.kill_switch_banner import KillSwitchBanner
 from assistant.policy import Mode
 from assistant.records import Verdict

@@ -14,16 +14,13 @@ from assistant.agent.conversation import ModelAgent
 from assistant.doors.chat.messages import Drafted
 from assistant.doors.chat.screens.approval import ApprovalScreen
 from assistant.doors.chat.sessions import Entry, What
-from assistant.doors.chat.widgets.completion import Completion
-from assistant.doors.chat.widgets.conversation import MORE, MOST_LAID_OUT
-from assistant.doors.chat.widgets.earlier import Earlier
-from assistant.doors.chat.widgets.exchange import Exchange
+from assistant.doors.chat.widgets.conversation import MORE, MOST_LAID_OUT, Earlier
+from assistant.doors.chat.widgets.exchange import BEGUN, Exchange
 from assistant.doors.chat.widgets.looked import Looked
 from assistant.doors.chat.widgets.plain import Plain
-from assistant.doors.chat.widgets.prompt import Prompt
+from assistant.doors.chat.widgets.prompt import Completion, Prompt
 from assistant.doors.chat.widgets.proposal import ProposalCard
 from assistant.doors.chat.widgets.spoken import Spoken
-from assistant.doors.chat.widgets.told import BEGUN
 from assistant.doors.chat.widgets.welcome import Welcome, examples
 from assistant.engine import Engine
 from assistant.errors import Unavailable

@@ -23,15 +23,13 @@ from assistant.doors.chat.log_rows import Cited
 from assistant.doors.chat.messages import OpenIncident, OpenJob, OpenNodes, OpenPlaybook
 from assistant.doors.chat.screens.consent import ConsentScreen
 from assistant.doors.chat.screens.lift import LiftScreen
-from assistant.doors.chat.widgets.completion import Completion
 from assistant.doors.chat.widgets.conversation import Conversation
-from assistant.doors.chat.widgets.curves_view import CurvesView
+from assistant.doors.chat.widgets.curves_view import CurvesView, Plot
 from assistant.doors.chat.widgets.exchange import Exchange
 from assistant.doors.chat.widgets.health import HealthTable
 from assistant.doors.chat.widgets.log_view import LogView
-from assistant.doors.chat.widgets.node_tree import NodeTree
-from assistant.doors.chat.widgets.plot import Plot
-from assistant.doors.chat.widgets.prompt import Prompt
+from assistant.doors.chat.widgets.panel import NodeTree
+from assistant.doors.chat.widgets.prompt import Completion, Prompt
 from assistant.doors.chat.widgets.rank_histogram import RankHistogram
 from assistant.doors.chat.widgets.rows import Rows
 from assistant.errors import NightshiftError

@@ -17,12 +17,10 @@ from assistant.doors.chat.messages import OpenJob, OpenNodes
 from assistant.doors.chat.screens.incident import IncidentScreen
 from assistant.doors.chat.screens.log import LogScreen
 from assistant.doors.chat.screens.nodes import NodesScreen
-from assistant.doors.chat.widgets.checkpoints import CheckpointsTable
 from assistant.doors.chat.widgets.curves_view import CurvesView
 from assistant.doors.chat.widgets.health import HealthTable
-from assistant.doors.chat.widgets.incident_list import IncidentList
-from assistant.doors.chat.widgets.node_table import NodeTable
-from assistant.doors.chat.widgets.rows import Rows
+from assistant.doors.chat.widgets.incidents_panel import IncidentList
+from assistant.doors.chat.widgets.rows import CheckpointsTable, NodeTable, Rows
 from assistant.errors import Unavailable
 from assistant.policy import Mode
 from tests.chat.conftest import opened

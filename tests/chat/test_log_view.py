@@ -11,8 +11,7 @@ from rich.style import Style
 
 from assistant.doors.chat.log_pattern import caseless, finder, highlighter
 from assistant.doors.chat.log_rows import Cited, LogRow, RanksCounted
-from assistant.doors.chat.widgets.log_paint import Look
-from assistant.doors.chat.widgets.log_strips import KEPT, LogStrips
+from assistant.doors.chat.widgets.log_paint import KEPT, LogStrips, Look
 from assistant.doors.chat.widgets.rank_histogram import RankHistogram, bars_of
 from assistant.logs.marks import NO_RANK
 from assistant.logs.merged import Place

@@ -16,7 +16,7 @@ import pytest
 from assistant.agent.answer import Answer, Heard, Source
 from assistant.config import ModelSettings, Settings
 from assistant.doors.agent_states import open_state
-from assistant.doors.chat.widgets.told import BEGUN
+from assistant.doors.chat.widgets.exchange import BEGUN
 from assistant.engine import Engine
 from assistant.llm.models import close_models
 from assistant.ports import JumpingClock

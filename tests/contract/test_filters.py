@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from assistant.content.filters import Filter, filters
+from assistant.content.reading import Filter, filters
 from assistant.rules.matching import Patterns, load_patterns, matches
 from assistant.rules.proof import hidden_errors, own_mistakes, swallowed_errors
 from assistant.rules.protected import protected_lines

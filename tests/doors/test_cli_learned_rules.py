@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.content.filters import filters
+from assistant.content.reading import filters
 from tests.doors.conftest import Run
 
 ID = "learned.fluxtrain-cache-hit-1"

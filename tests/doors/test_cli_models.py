@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from assistant.content.reasons import reasons
+from assistant.doors.cli.model import _matches, _opening, _written
 from assistant.doors.cli.model_files import with_table
-from assistant.doors.cli.model_test import _matches, _opening, _written
 from assistant.llm.trial import SummaryCase, Trial, cases, good_summary, tried_filters, tried_reasons, tried_summaries
 from assistant.store import Store
 from tests.doors.conftest import Run

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.content.drills import drills
+from assistant.content.faults import drills
 from tests.live.conftest import SCRIPT, binds, running, skip_reason
 
 pytestmark = pytest.mark.live

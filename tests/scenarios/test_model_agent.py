@@ -10,10 +10,9 @@ import pytest
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from assistant.agent.answer import Kind
-from assistant.agent.conversation import MODEL_CALLS, ModelAgent, names_for_model
+from assistant.agent.conversation import KEPT_TALKS, MODEL_CALLS, ModelAgent, names_for_model, open_talks
 from assistant.agent.grounding import MARK
 from assistant.agent.semantic import SemanticAgent
-from assistant.agent.talks import KEPT_TALKS, open_talks
 from assistant.llm.scripted_chat import ScriptedChat, calls
 from assistant.llm.turn import Tool
 from assistant.policy import Mode

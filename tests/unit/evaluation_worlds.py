@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from hypothesis import strategies as st
 
 from assistant.evaluation.records import Dataset, Estimate, Machines, Piece
-from assistant.evaluation.storage import Storage
+from assistant.evaluation.simulate import Storage
 
 World = tuple[list[Dataset], dict[str, Estimate], Machines]
 

@@ -13,8 +13,8 @@ from assistant.agent.inventory import Inventory
 from assistant.agent.mood import CHANGING, barred
 from assistant.agent.naming import read_names
 from assistant.agent.pointing import pointed, variants
-from assistant.agent.remembering import keep, recall
 from assistant.agent.saying import counted, once, when, without_quote
+from assistant.agent.semantic import keep, recall
 
 KNOWN = Inventory(
     jobs={"4790": "llm-7b", "4812": "tokenise", "4821": "llm-7b"},

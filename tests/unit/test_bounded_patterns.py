@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from assistant.content.filters import filters
+from assistant.content.reading import filters
 from assistant.content.reasons import Herring, Role, Signature, reasons
 from assistant.errors import ContentError
 from assistant.linear_patterns import holds, linear_pattern, named_groups

@@ -14,7 +14,7 @@ import pytest
 
 from assistant.content.reasons import reasons
 from assistant.errors import ContentError
-from assistant.llm import embedded, prepared, refitting
+from assistant.llm import embedded, prepared
 from assistant.llm.encoder import (
     _AT_ONCE,
     DIGEST,
@@ -263,7 +263,7 @@ STRANGE = [
 def test_what_a_site_teaches_is_known_and_hardly_anything_else_moves(
     tmp_path: Path, cases: list[Excerpt], encoder: LlamaEncoder
 ) -> None:
-    made = refitting.relearn(STRANGE, tmp_path)
+    made = embedded.relearn(STRANGE, tmp_path)
     assert made is not None
     assert (made.lines, made.right_after) == (3, 3)
     fitted = EncoderRanker(encoder, open_heads(encoder, tmp_path), open_words())

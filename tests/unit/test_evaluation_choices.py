@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from assistant.errors import ContentError
-from assistant.evaluation.choices import failed_nodes, grouped, why_sunk
-from assistant.evaluation.commands import argv
-from assistant.evaluation.endings import ending
+from assistant.evaluation.coordinator import failed_nodes, grouped, why_sunk
+from assistant.evaluation.following import ending
 from assistant.evaluation.journal import STAGE, Failure, JobNote, Journal
 from assistant.evaluation.layout import RunFolder, name_of
 from assistant.evaluation.metric import cover, joined
 from assistant.evaluation.records import Dataset, Estimate, Piece, Took, Trial
 from assistant.evaluation.remaining import corrected, gaps, is_far
+from assistant.evaluation.staging import argv
 from assistant.records import Job, JobState
 
 A = Dataset("a", 100, "infer {out}")

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from assistant.errors import ContentError
 from assistant.evaluation.files import write_json
+from assistant.evaluation.journal import took
 from assistant.evaluation.layout import RunFolder
-from assistant.evaluation.outputs import took
 from assistant.evaluation.priors import Measured, Priors
 from assistant.evaluation.records import Dataset, Piece, Took
 from assistant.ports import JumpingClock

@@ -14,7 +14,7 @@ from assistant.evaluation.holdings import holding as left_of
 from assistant.evaluation.journal import TRIAL, JobNote
 from assistant.evaluation.layout import RunFolder
 from assistant.evaluation.records import Piece
-from assistant.evaluation.shedding import Holding, to_shed
+from assistant.evaluation.strategies import Holding, to_shed
 
 
 def holding(begun_s: float, *seconds: float, gpus: int = 1) -> Holding:

@@ -15,11 +15,9 @@ from hypothesis import strategies as st
 from assistant.evaluation.bound import lower_bound
 from assistant.evaluation.priors import Priors
 from assistant.evaluation.records import Dataset, Estimate, Machines, Piece
-from assistant.evaluation.replanning import Elastic
 from assistant.evaluation.replay import Change, Outcome, Phase, Rules
-from assistant.evaluation.simulate import simulate
-from assistant.evaluation.storage import Reads, Storage, fair_rates
-from assistant.evaluation.strategies import NAMES, STRATEGIES, Comparison, baseline_trials, compare, sized_trials
+from assistant.evaluation.simulate import Reads, Storage, fair_rates, simulate
+from assistant.evaluation.strategies import NAMES, STRATEGIES, Comparison, Elastic, baseline_trials, compare, sized_trials
 from tests.unit.evaluation_worlds import World, all_items, items_of, storage_of, worlds
 
 PRIORS = Priors.load()

@@ -13,8 +13,8 @@ from assistant.evaluation.asked import load_asked
 from assistant.evaluation.files import claim
 from assistant.evaluation.journal import TRIAL, Journal
 from assistant.evaluation.records import Piece, Trial
-from assistant.evaluation.serving import Server, ServerError
 from assistant.evaluation.submitting import Submitter
+from assistant.evaluation.trial import Server, ServerError
 from tests.scenarios.evaluating import World
 
 PIECES = (Piece("a", 0, 10), Piece("a", 10, 20), Piece("b", 0, 10))

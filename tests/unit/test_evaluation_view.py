@@ -7,7 +7,7 @@ import io
 import pytest
 
 from assistant.doors.cli.evaluate_view import drawn
-from assistant.evaluation.progress import Activity, Progress, duration
+from assistant.evaluation.results import Activity, Progress, duration
 
 PROGRESS = Progress(
     scored=3,

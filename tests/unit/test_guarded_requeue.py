@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from assistant.errors import ToolError
-from assistant.gate.guarded import FrozenCommands, guarded
+from assistant.gate.running import FrozenCommands, guarded
 from assistant.ports import Scheduler
 from assistant.rendering import NEW_JOB
 from assistant.store.calls import command_digest

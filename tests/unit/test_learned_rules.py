@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.content.filters import Filter
+from assistant.content.reading import Filter
 from assistant.content.reasons import Signature, Source
 from assistant.diagnose.case import Case
 from assistant.diagnose.knowledge import Knowledge

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from assistant.errors import ModelError
 from assistant.llm.grammar import Chars, Choice, Node, Repeat, Seq, Text, accepts, one_of, to_gbnf
 from assistant.llm.grammar_check import check
-from assistant.llm.grammar_numbers import integers, numbers
-from assistant.llm.grammar_schema import of_schema
+from assistant.llm.grammar_schema import integers, numbers, of_schema
 
 CASES = tomllib.loads((Path(__file__).parents[1] / "cases" / "llm" / "schemas.toml").read_text(encoding="utf-8"))
 Schema = Mapping[str, Any]

@@ -10,8 +10,7 @@ import pytest
 
 from assistant.ports import SystemClock
 from assistant.records import JobSpec, JobState
-from assistant.schedulers.local import LocalScheduler
-from assistant.schedulers.local_sharing import Share, share_of
+from assistant.schedulers.local import LocalScheduler, Share, share_of
 
 
 def spec(*options: str) -> JobSpec:

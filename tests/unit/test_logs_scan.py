@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.content.filters import Filter
+from assistant.content.reading import Filter
 from assistant.content.reasons import Herring, Signature
 from assistant.logs import keeping, shapes
 from assistant.logs.compress import compress

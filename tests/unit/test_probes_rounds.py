@@ -24,7 +24,7 @@ from assistant.tools.probes._check import judged_by
 from assistant.tools.probes._kernel import lines
 from assistant.tools.probes._rounds import KEPT_BYTES, Wanted, frames, together
 from assistant.tools.probes._shell import MOUNTS
-from assistant.transports.here import HereTransport
+from assistant.transports.local import HereTransport
 
 NOW = datetime(2026, 2, 11, 12, 0, tzinfo=UTC)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from assistant.content.reading import wordings
 from assistant.content.reasons import reasons
-from assistant.content.wordings import wordings
 from assistant.errors import ContentError
 from assistant.llm.features import places, words_of
 from assistant.llm.lessons import filled, lessons

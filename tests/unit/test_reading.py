@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.content.filters import Filter
-from assistant.content.reading import build, read_toml
+from assistant.content.reading import Filter, build, read_toml
 from assistant.errors import ContentError
 
 

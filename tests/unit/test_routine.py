@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.content.filters import filters
+from assistant.content.reading import filters
 from assistant.content.reasons import reasons
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.routine import Routine, routine_of

@@ -18,10 +18,9 @@ from assistant.records import LearnedRule, RuleKind, RuleState
 from assistant.rules.admission import Ground, admitted, flaws, ground_of
 from assistant.rules.bombs import Refused, shape_of
 from assistant.rules.learned import entry_of
-from assistant.rules.matching import load_patterns
+from assistant.rules.matching import load_patterns, name_of, pattern_of
 from assistant.rules.protected import protected_lines
 from assistant.rules.voting import ScriptedWriter, voted
-from assistant.rules.writer import name_of, pattern_of
 
 AT = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
 CASES = tomllib.loads((Path(__file__).parent.parent / "cases" / "rules" / "proposals.toml").read_text(encoding="utf-8"))

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assistant.content.filters import Filter
+from assistant.content.reading import Filter
 from assistant.content.reasons import Herring, Role, Signature
 from assistant.errors import ContentError
 from assistant.rules.compiling import Expression, database
-from assistant.rules.digits import any_digits
-from assistant.rules.matching import Patterns, groups, load_patterns
+from assistant.rules.matching import Patterns, any_digits, groups, load_patterns
 
 XID = Signature("ecc.xid", r"Xid \([^)]*\): (?P<xid>48|63|64)\b", ("NVRM: Xid (PCI:0000): 48",))
 STEP = Filter("step", r"^step \d+ loss ", ("step 1 loss 2",), "steps")

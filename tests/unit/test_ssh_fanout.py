@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from assistant.transports.ssh import SshTransport, quoted
-from assistant.transports.ssh_fanout import Crew
+from assistant.transports.ssh import Crew, SshTransport, quoted
 
 
 @pytest.fixture

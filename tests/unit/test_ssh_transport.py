@@ -17,8 +17,8 @@ import pytest
 from assistant.ports import Failure, Reply
 from assistant.transports.output import OutputRoom
 from assistant.transports.ssh import SshTransport
+from assistant.transports.ssh_failures import Tunnel
 from assistant.transports.ssh_hosts import Me
-from assistant.transports.ssh_streams import Tunnel
 from tests.unit.sshd_here import SSHD, SshdHere, free_port, keygen, make
 
 pytestmark = pytest.mark.skipif(SSHD is None, reason="sshd is missing: apt-get install openssh-server")

@@ -23,10 +23,9 @@ from numpy.typing import NDArray
 
 from assistant.training import checkpoint
 from assistant.training.checkpoint import Position, StorageDown
-from assistant.training.loader import Loader, Share
+from assistant.training.loader import Loader, Share, batch, step_numbers
 from assistant.training.model import SIZE, AdamW, Floats, loss_and_gradient, new_parameters
 from assistant.training.ring import CollectiveTimeout, PeerGone, Ring
-from assistant.training.text import batch, step_numbers
 
 LINE = re.compile(r"iteration +(\d+)/.*consumed samples: +(\d+) .*lm loss: (\S+)")
 

@@ -20,11 +20,11 @@ from assistant.watch.hang import Signs, Still, suspicion_of
 from assistant.watch.heartbeat import heartbeat_path, last_beat
 from assistant.watch.known import Known
 from assistant.watch.loss import SpikeLimits
-from assistant.watch.nodes import FOR_SURE, NodeTrack
 from assistant.watch.outages import Failure, outages, service_of
 from assistant.watch.queue import ended_badly
 from assistant.watch.readers import Readers
 from assistant.watch.unseen import Extent
+from assistant.watch.watcher import FOR_SURE, NodeTrack
 
 START = datetime(2026, 1, 5, 2, 0, tzinfo=UTC)
 LIMITS = HangLimits(silent_s=1800, factor=5)

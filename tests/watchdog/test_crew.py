@@ -9,7 +9,7 @@ from concurrent.futures import Future, wait
 
 import pytest
 
-from assistant.doors.watchdog.crew import Crew
+from assistant.doors.watchdog.loop import Crew
 
 
 class Work:

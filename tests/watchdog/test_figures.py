@@ -17,9 +17,8 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from assistant.doors.watchdog.figures import FAMILIES, Sort, Standing
-from assistant.doors.watchdog.kept import Kept
+from assistant.doors.watchdog.kept import Kept, catch_up
 from assistant.doors.watchdog.metrics import Metrics, write_textfile
-from assistant.doors.watchdog.tally import catch_up
 from assistant.ports import JumpingClock
 from assistant.records import EventKind, IncidentState, Verdict
 from assistant.store import Count, Store

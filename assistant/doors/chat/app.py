@@ -31,10 +31,9 @@ from assistant.doors.chat.seen import ClusterSeen, KillSwitchSeen, StoreSeen, re
 from assistant.doors.chat.sessions import Talks
 from assistant.doors.chat.talk import Talk
 from assistant.doors.chat.themes import DARK, LIGHT, THEMES
-from assistant.doors.chat.widgets.completion import Completion
 from assistant.doors.chat.widgets.kill_switch_banner import KillSwitchBanner
 from assistant.doors.chat.widgets.options import Options
-from assistant.doors.chat.widgets.prompt import Prompt
+from assistant.doors.chat.widgets.prompt import Completion, Prompt
 from assistant.doors.chat.widgets.proposal import ProposalCard
 from assistant.doors.chat.widgets.status_bar import StatusBar
 from assistant.errors import NightshiftError

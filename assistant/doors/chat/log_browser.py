@@ -11,10 +11,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from assistant.doors.chat.log_doing import counted_now, doing_now
 from assistant.doors.chat.log_layout import Layout, folds_of
 from assistant.doors.chat.log_pattern import finder
-from assistant.doors.chat.log_rows import GoTo, LogRow, LogState, News, RanksCounted, RowsRead
+from assistant.doors.chat.log_rows import GoTo, LogRow, LogState, News, RanksCounted, RowsRead, counted_now, doing_now
 from assistant.errors import InputError, NightshiftError
 from assistant.logs.document import Document, Growth, Tail
 from assistant.logs.marks import NO_RANK, file_ranks, rank_mark

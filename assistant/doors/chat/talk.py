@@ -14,9 +14,7 @@ from assistant.doors.chat.export import code, exported
 from assistant.doors.chat.lanes import Lane
 from assistant.doors.chat.messages import Looked, NotAnswered, Noted, Resumed, Trouble, Typed
 from assistant.doors.chat.sessions import Entry, Kept, Talks, What, checked
-from assistant.doors.chat.sharing import came_of, written
 from assistant.doors.chat.slash import is_command, parse
-from assistant.doors.chat.stopping import StopWish, stop_wish
 from assistant.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,6 +22,16 @@ if TYPE_CHECKING:
     from assistant.doors.chat.widgets.conversation import Conversation
     from assistant.doors.chat.widgets.prompt import Prompt
     from assistant.engine import Engine
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from assistant.errors import NightshiftError
+from assistant.private_files import create_private
+
+if TYPE_CHECKING:
+    from assistant.engine import Engine
+import re
+from enum import Enum, auto
 
 STOPPED = "You waited no longer for this."
 ENDS_S = 1.0
@@ -279,3 +287,89 @@ class Talk:
             self._complained = True
             told = f"{error.filename or 'the file'}: {error.strerror or error}; what is said from here on may not be kept"
             self._app.post_message(Trouble(lane, told))
+
+
+# What the export of a conversation needs of the world: what came of its proposals, and a file that was not there before.
+
+
+def came_of(engine: Engine, entries: Sequence[Entry]) -> Mapping[int, str]:
+    """Return what came of the changes that were proposed in a conversation, by their approvals."""
+    proposals = [one for entry in entries if entry.answer is not None for one in entry.answer.proposals]
+    came = {}
+    for approval in {one.approval for one in proposals if one.approval is not None}:
+        try:
+            one = engine.store.approval(approval)
+            outcome = engine.store.outcome(one.call)
+        except NightshiftError:
+            continue
+        end = "" if outcome is None else ", done" if outcome.ok else f", failed: {outcome.error}"
+        if one.verdict is not None:
+            why = f" ({one.answer_why})" if one.answer_why else ""
+            came[approval] = f"{one.verdict} by {one.by}{why}{end}"
+        else:
+            came[approval] = "lapsed" if one.expired(engine.clock.now()) else "waits for a person"
+    return came
+
+
+def written(path: Path | None, name: str, text: str) -> Path:
+    """Write a new file and return its path.
+
+    Raises:
+        UsageError: It is there already, or cannot be written.
+    """
+    places = (
+        [path] if path is not None else [Path(f"nightshift-{name}{tail}.md") for tail in ("", *(f"-{n}" for n in range(2, 100)))]
+    )
+    for place in places:
+        try:
+            with create_private(place, "x", encoding="utf-8", errors="replace") as file:
+                file.write(text)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise UsageError(f"{place} cannot be written: {error.strerror or error}") from error
+        return place.absolute()
+    raise UsageError(f"{places[-1]} is there already; name another file: /export FILE")
+
+
+# Words by which a person stops every change or wants to go on: `stop everything`, `pause`, `resume`. Pure.
+#
+# A line counts only as a whole. Where it names anything, as `stop job 12` does, it is another wish and goes to the agent, and so
+# does
+# every question about stopping.
+
+POLITE = r"(?:please|pls|now|nightshift|ok|okay|quick|quickly|immediately|at once|right now|for now|hey)"
+EVERYTHING = (
+    r"(?:everything|all|it all|all of it|nightshift|"
+    r"(?:all|any|every|the|your|its)?\s*(?:further |other |more |new |automatic |automated )*"
+    r"(?:change|changes|action|actions|automation|changing(?: things| anything)?|acting|making changes)"
+    r"(?: of yours)?|changing (?:things|anything)|acting)"
+)
+STOPS = r"(?:(?:an )?emergency(?: stop)?|stop|halt|pause|freeze|suspend|(?:hit |set |use )?(?:the )?kill switch|hands off)"
+GOES_ON = (
+    r"(?:resume|unpause|unfreeze|unstop|go on|carry on|continue|proceed|start again|un-?pause|end the (?:stop|pause)|"
+    r"(?:lift|remove|clear|release|unset) (?:the )?(?:stop|pause|kill switch))"
+)
+_STOP = re.compile(rf"(?:{POLITE}[\s,]{{1,8}}+){{0,8}}{STOPS}(?:\s{{1,8}}{EVERYTHING})?(?:[\s,]{{1,8}}+{POLITE}){{0,8}}")
+_GO_ON = re.compile(
+    rf"(?:{POLITE}[\s,]{{1,8}}+){{0,8}}{GOES_ON}(?:\s{{1,8}}(?:with\s{{1,8}})?{EVERYTHING})?(?:[\s,]{{1,8}}+{POLITE}){{0,8}}"
+)
+LONGEST = 80
+"""Characters of a line that may be such a wish."""
+
+
+class StopWish(Enum):
+    """What a person wants of the kill switch."""
+
+    SET = auto()
+    LIFT = auto()
+
+
+def stop_wish(text: str) -> StopWish | None:
+    """Return what a line wants of the kill switch; None where it is about something else."""
+    line = " ".join(text.lower().split()).rstrip("!. ")
+    if not line or len(line) > LONGEST:
+        return None
+    if _STOP.fullmatch(line):
+        return StopWish.SET
+    return StopWish.LIFT if _GO_ON.fullmatch(line) else None

@@ -9,18 +9,188 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperGroup
 
 from assistant import processes
-from assistant.doors.cli.bench_agent import agent
-from assistant.doors.cli.calibration import calibration
 from assistant.doors.cli.door import door_of
 from assistant.doors.cli.group import app, examples
 from assistant.doors.cli.options import Json
-from assistant.doors.cli.output import print_json, print_table
+from assistant.doors.cli.output import print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from assistant.config import Settings
+    from assistant.doors.agent_bench import Asks
+    from assistant.engine import Engine
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from assistant.errors import InputError
+
+if TYPE_CHECKING:
+    from assistant.diagnose.knowledge import Knowledge
+    from assistant.diagnose.labels import Label
+    from assistant.diagnose.reliability import Reliability
+    from assistant.ports import Ranker
+
+# `nightshift bench calibration`: how far confidence can be believed.
+
+LIKE_RANKER = 0.6
+"""How alike lines are that the ranker may not have learned from."""
+
+
+def calibration(
+    context: typer.Context,
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="FOLDER", help="Cases with label.toml, or with labels.jsonl beside them.")
+    ],
+    seen: Annotated[
+        bool, typer.Option("--seen", help="Leave the rules as they are, although they may know the wordings of these cases.")
+    ] = False,
+    write: Annotated[
+        Path | None, typer.Option("--write", metavar="FILE", help="Write the curves of these cases, as a calibration.toml.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Tell how far confidence can be believed.
+
+    Each case is diagnosed with the signatures hidden that know its wording, and the line ranker is trained without it. Confidence
+    comes from curves that were fitted on the other four fifths of the cases. For each tenth of confidence: cases, mean confidence,
+    share right; then the mean distance between the two (ECE) and the Brier score.
+    """
+    from assistant.diagnose.calibration import curves, fitted
+    from assistant.diagnose.knowledge import Knowledge
+    from assistant.diagnose.labels import read_labels
+    from assistant.diagnose.reliability import as_toml, guesses, held_out, reliability, verdicts
+
+    labels = [label for folder in folders for label in read_labels(folder)]
+    knowledge = Knowledge.load(door_of(context).site)
+    told = [one for one in verdicts(labels, knowledge, unseen=not seen) if one.reason != "unknown"]
+    rule = [(one.raw, one.right) for one in told]
+    ranker = [(one.raw, one.right) for one in guesses(labels, knowledge, _ranker(labels, door_of(context).site))]
+    if min(len(rule), len(ranker)) < 2:
+        raise InputError(f"{len(labels)} cases are too few: a curve needs some that are diagnosed")
+    encoder = _encoder(knowledge, labels)
+    tables = [("rules, as computed", rule), ("rules", held_out(rule)), ("linear line ranker", held_out(ranker))]
+    for name, seen_of in (*tables, *([("line ranker with the encoder", held_out(encoder))] if encoder else [])):
+        _show(name, reliability(seen_of), as_json=as_json)
+    if write is not None:
+        made_from = f"{len(labels)} cases of {', '.join(folder.name for folder in folders)}; wordings hidden: {not seen}".lower()
+        kept = curves(door_of(context).site)  # how sure a good end is has a curve of its own, of raw logs
+        made = replace(kept, made_from=made_from, rule=fitted(rule), ranker=fitted(ranker), encoder=fitted(encoder))
+        write.write_text(as_toml(made), encoding="utf-8")
+
+
+def _encoder(knowledge: Knowledge, labels: Sequence[Label]) -> list[tuple[float, bool]]:
+    """Return how sure the shipped encoder is of each case, and whether it is right; nothing where it does not work.
+
+    It was trained without lines like those of the suites in tests/cases; of other cases it may know the wordings.
+    """
+    from assistant.diagnose.reliability import guesses
+    from assistant.llm import embedded
+
+    if not embedded.status().works:
+        return []
+    return [(one.raw, one.right) for one in guesses(labels, knowledge, embedded.ranker())]
+
+
+def _ranker(labels: Sequence[Label], site: Path | None) -> Ranker:
+    from assistant.diagnose.reliability import unseen_lessons
+    from assistant.llm.lessons import lessons
+    from assistant.llm.ranker import LinearRanker
+    from assistant.llm.training import train
+
+    return LinearRanker(train(unseen_lessons(lessons(site), labels, LIKE_RANKER)))
+
+
+def _show(name: str, table: Reliability, *, as_json: bool) -> None:
+    if as_json:
+        bins = [one._asdict() for one in table.bins]
+        print_json({"of": name, "cases": table.cases, "right": table.right, "ece": table.error, "brier": table.brier, "bins": bins})
+        return
+    print_line(f"{name}: {table.cases} cases, {table.right:.3f} right, ECE {table.error:.3f}, Brier {table.brier:.3f}")
+    rows = [(f"{one.low:.1f}-{one.high:.1f}", one.cases, f"{one.confidence:.2f}", f"{one.right:.2f}") for one in table.bins]
+    print_table(("confidence", "cases", "mean", "right"), rows)
+
+
+# `nightshift bench agent`: questions about recorded clusters, scored without a judge.
+
+CASES = Path("tests/cases/agent")
+
+
+def agent(
+    context: typer.Context,
+    cases: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Cases and their states; tests/cases/agent of the sources.")
+    ] = CASES,
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            metavar="MODEL",
+            help="A GGUF file, the URL of an endpoint, `configured`, `none`, or `words`: none and no encoder.",
+        ),
+    ] = "none",
+    name: Annotated[str, typer.Option("--name", help="What the endpoint calls its model.")] = "",
+    faults: Annotated[bool, typer.Option("--faults", help="Print each task that failed, and why.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Measure the agent on questions about recorded clusters.
+
+    Of each group of cases: how often the right tool was chosen, and how often the whole task succeeded: the facts named, nothing
+    said that must not be said, sources given, and the cluster left as it was. Of a language model also: how many it answered
+    itself; for the others the answer without one stood in.
+    """
+    from assistant.doors.agent_bench import load_cases, run_cases, shares
+
+    scored = run_cases(load_cases(cases), cases, _agents(door_of(context).settings, model, name))
+    found = shares(scored)
+    if as_json:
+        for share in found:
+            print_json(share._asdict())
+    else:
+        rows = [(one.name, one.cases, f"{one.tool:.3f}", f"{one.success:.3f}", f"{one.by_model:.3f}") for one in found]
+        print_table(("cases", "number", "right tool", "task done", "by the model"), rows)
+        print_line(f"median {statistics.median(one.seconds for one in scored) * 1000:.0f} ms an answer")
+    for one in scored if faults else ():
+        if one.faults or not one.tool:
+            read_as = one.answer.intent or one.answer.mode if one.answer is not None else "nothing"
+            print_line(f"{' / '.join(one.case.ask)}: taken for {read_as}; {'; '.join(one.faults) or 'wrong tool'}")
+
+
+def _agents(settings: Settings, model: str, name: str) -> Callable[[Engine], Asks]:
+    """Return what makes the agent that is measured.
+
+    Raises:
+        ConfigError: There is no such model, or none is configured.
+        InputError: The file of the model cannot be used.
+    """
+    from dataclasses import replace
+
+    from assistant.agent.chooser import WordChooser
+    from assistant.agent.semantic import SemanticAgent
+    from assistant.errors import ConfigError
+    from assistant.llm.models import is_set, process_of
+    from assistant.wiring import open_agent
+
+    if model == "words":
+        chooser = WordChooser.load(settings.content)
+        return lambda engine: SemanticAgent(engine.gate, engine.clock, chooser)
+    if model not in ("none", "configured"):
+        url = model if "://" in model else ""
+        terms = replace(settings.model, path=None if url else Path(model), sha256="", url=url, name=name)
+        settings = replace(settings, model=terms)
+    if model != "none":
+        if not is_set(settings.model):
+            raise ConfigError("no language model is configured; nightshift model use FILE or URL, or --model FILE")
+        if settings.model.path is not None:
+            # a file that cannot be used is an error here, not 346 answers without a model
+            process_of(settings.model, settings.content).check()
+    return lambda engine: open_agent(engine, settings, model=model != "none")
 
 
 class _Bench(TyperGroup):

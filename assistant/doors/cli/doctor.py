@@ -103,8 +103,8 @@ def _policy(door: Door) -> Iterator[Finding]:
 
 def _content(door: Door) -> Iterator[Finding]:
     from assistant.content.device_codes import xids
-    from assistant.content.filters import filters
     from assistant.content.playbooks import playbooks
+    from assistant.content.reading import filters
     from assistant.content.reasons import reasons
     from assistant.rules.matching import load_patterns
 

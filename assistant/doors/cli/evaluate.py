@@ -104,8 +104,7 @@ def _print(report: Report, as_json: bool) -> None:
     if as_json:
         print_record(report)
         return
-    from assistant.evaluation.progress import duration
-    from assistant.evaluation.results import COLUMNS, rows
+    from assistant.evaluation.results import COLUMNS, duration, rows
 
     print_table(COLUMNS, rows(report))
     lost = f", {len(report.given_up)} given up" if report.given_up else ""

@@ -11,15 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assistant.doors.cli.door import Door, user
-from assistant.doors.cli.evaluate_gate import GatedJobs, settle
-from assistant.doors.cli.evaluate_prepare import Wish, past, prepare, runs_folder
 from assistant.errors import StoreBusy
 from assistant.evaluation.asked import load_asked
 from assistant.evaluation.coordinator import Coordinator
 from assistant.evaluation.files import is_held, locked, read_json
-from assistant.evaluation.journal import Journal
+from assistant.evaluation.journal import Journal, took
 from assistant.evaluation.layout import RunFolder
-from assistant.evaluation.outputs import took
 from assistant.evaluation.planned import estimator, planner
 from assistant.evaluation.priors import Priors
 from assistant.evaluation.results import Report, markdown, report_of
@@ -29,6 +26,32 @@ from assistant.store.evaluations import EvaluationRun
 if TYPE_CHECKING:
     from assistant.config import Settings
     from assistant.engine import Engine
+from typing import TYPE_CHECKING, Any
+
+from assistant.errors import ToolError
+from assistant.records import CallStatus, JobSpec
+
+if TYPE_CHECKING:
+    from assistant.engine import Engine
+    from assistant.gate import Gate
+import hashlib
+import os
+import re
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from assistant.errors import InputError, UsageError
+from assistant.evaluation.asked import Asked
+from assistant.evaluation.content import listing, total
+from assistant.evaluation.priors import Measured
+from assistant.evaluation.staging import Model, mark_of
+from assistant.evaluation.suite import load_suite
+
+if TYPE_CHECKING:
+    from assistant.config import Settings
+    from assistant.engine import Engine
+
 
 __all__ = ["Wish", "begin", "clean", "demo", "resume", "runs"]
 
@@ -173,3 +196,158 @@ def _keep(engine: Engine, folder: RunFolder) -> None:
         row = (folder.id, piece.dataset, piece.first, piece.last, found.infer_s, metric_s)
         rows.append(EvaluationRun(*row, asked.model.source, asked.model.size_bytes or 0, now, found.prepare_s))
     engine.store.keep_evaluation(rows)
+
+
+# The jobs of an evaluation, handed in and ended by way of the gate: written down, within the policy, undone by `nightshift undo`.
+#
+# The person who typed the command has approved them.
+
+SUBMIT, END = "submit_evaluation_job", "end_evaluation_job"
+
+
+class GatedJobs:
+    """Submits and ends the jobs of one run."""
+
+    def __init__(self, gate: Gate, folder: RunFolder, *, by: str) -> None:
+        """Let a person's jobs pass a gate."""
+        self._gate, self._folder, self._by = gate, folder, by
+
+    def submit(self, number: int, spec: JobSpec) -> str:
+        """Hand a job in and return its id.
+
+        Raises:
+            ToolError: The scheduler refused it.
+            Denied: The policy did.
+        """
+        node = (read_json(self._folder.job(number) / "job.json") or {}).get("node", "")
+        value = self._call(SUBMIT, {"number": number, "nodes": [node] if node else []}, f"{spec.name} {number}")
+        return str(value["job"])
+
+    def cancel(self, number: int, job: str) -> None:
+        """End a job.
+
+        Raises:
+            ToolError: The scheduler refused that.
+            Denied: The policy did.
+        """
+        self._call(END, {"number": number, "job": job}, f"end job {number}")
+
+    def _call(self, tool: str, arguments: dict[str, Any], what: str) -> dict[str, Any]:
+        why = f"evaluation {self._folder.id}: {what}"
+        given = {"run": str(self._folder.path), **arguments}
+        outcome = self._gate.call(tool, given, why=why, by=self._by, approved_by=self._by)
+        if not outcome.ok:
+            raise ToolError(outcome.error)
+        return dict(outcome.value)
+
+
+def settle(engine: Engine, folder: RunFolder) -> None:
+    """Find out what came of calls for a run that a crash cut short.
+
+    Raises:
+        Unavailable: The scheduler does not answer, so nobody can tell.
+    """
+    for call in engine.store.calls(status=CallStatus.INTENT):
+        if call.tool in (SUBMIT, END) and call.arguments.get("run") == str(folder.path):
+            engine.gate.resolve(call)
+
+
+# Make a run of what a person asked for: everything that can be checked before anything is submitted is checked here.
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a person asked for on the command line."""
+
+    suite: Path
+    model: str
+    nodes: int
+    from_storage: bool = False
+    retries: int = 2
+
+
+def runs_folder(settings: Settings) -> Path:
+    """Return the folder of all runs."""
+    return (settings.evaluation.folder or settings.state_folder / "evaluations").absolute()
+
+
+def prepare(engine: Engine, settings: Settings, wish: Wish) -> RunFolder:
+    """Check what was asked, write it into the folder of a new run, and return that.
+
+    Raises:
+        UsageError: Something is wrong with it.
+    """
+    priors = Priors.load(settings.content)
+    suite = load_suite(wish.suite, {name: one.items for name, one in priors.known.items()})
+    source = wish.model or suite.model
+    if not source:
+        raise UsageError(f"{wish.suite} names no model: name one with --model PATH")
+    wanted = settings.evaluation
+    size = None if wanted.fetch else _size(source)
+    most = max(one.gpus for one in suite.datasets)
+    if most > wanted.gpus_per_node:
+        name = next(one.name for one in suite.datasets if one.gpus == most)
+        raise UsageError(
+            f"{name} needs {most} GPUs of one node; evaluation.gpus_per_node says that nodes have {wanted.gpus_per_node}"
+        )
+    known = [one for one in engine.scheduler.nodes() if wanted.partition in ("", one.partition)]
+    if wish.nodes > len(known):
+        raise UsageError(f"--nodes {wish.nodes}: the scheduler has {len(known)} that may be used; a run takes more when they come")
+    folder = RunFolder(runs_folder(settings) / _name(suite.title, engine))
+    limit = int(wanted.memory_limit_gib * (1 << 30)) or None
+    # behind a fetch command nobody can tell whether it is still the same, so each run fetches its own
+    mark = folder.id if wanted.fetch else mark_of(Path(source))
+    place = source if wanted.fetch else str(Path(source).absolute())
+    model = Model(place, wanted.fetch, size, limit, str(folder.digests), mark)
+    learned = priors.learn(suite.datasets, past(engine), run=folder.id, model_bytes=size or 0)
+    Asked(
+        model,
+        suite.datasets,
+        learned.estimates(suite.datasets),
+        memory=wanted.memory or _memory(engine, settings),
+        nodes=wish.nodes,
+        gpus_per_node=wanted.gpus_per_node,
+        cpus_per_node=wanted.cpus_per_node,
+        title=suite.title,
+        from_storage=wish.from_storage,
+        python=wanted.python or sys.executable,
+        partition=wanted.partition,
+        metric_partition=wanted.metric_partition,
+        gpu_option=wanted.gpu_option,
+        no_gpu_option=wanted.no_gpu_option,
+        options=wanted.options,
+        retries=wish.retries,
+        load_s=wanted.load_s,
+        fetch_s=wanted.fetch_s,
+    ).save(folder)
+    return folder
+
+
+def past(engine: Engine) -> list[Measured]:
+    """Return what datasets took in past evaluations."""
+    return [
+        Measured(one.run, one.dataset, one.items, one.infer_s, one.metric_s, one.prepare_s, one.model_bytes)
+        for one in engine.store.evaluations()
+    ]
+
+
+def _size(source: str) -> int:
+    try:
+        return total(listing(Path(source)))
+    except OSError as error:
+        hint = "name a file or folder that all nodes see, or set evaluation.fetch to the command that brings it"
+        raise InputError(f"model {source} cannot be read: {error}; {hint}") from error
+
+
+def _name(title: str, engine: Engine) -> str:
+    words = re.sub(r"[^A-Za-z0-9_+-]+", "-", title).strip("-")[:60] or "run"
+    return f"{words}-{engine.clock.now():%Y%m%d-%H%M%S}-{os.getpid() % 1000:03}"
+
+
+def _memory(engine: Engine, settings: Settings) -> str:
+    """Return the folder in a node's memory; nodes of the embedded scheduler share one memory and get a folder each."""
+    own = f"/dev/shm/nightshift-{os.getuid()}"
+    if engine.scheduler.name != "local":
+        return own
+    cluster = hashlib.blake2b(str(settings.state_folder.absolute()).encode(), digest_size=4).hexdigest()
+    return f"{own}-{cluster}/{{node}}"

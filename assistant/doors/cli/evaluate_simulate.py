@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from assistant.evaluation.chart import Panel
     from assistant.evaluation.priors import Priors
     from assistant.evaluation.records import Dataset, Machines
-    from assistant.evaluation.storage import Storage
+    from assistant.evaluation.simulate import Storage
     from assistant.evaluation.strategies import Comparison
 
 CHARTED = ("baseline", "sized", "all")
@@ -50,7 +50,7 @@ def simulate(
     """
     from assistant.evaluation.priors import Priors
     from assistant.evaluation.records import Machines
-    from assistant.evaluation.storage import Storage
+    from assistant.evaluation.simulate import Storage
     from assistant.evaluation.strategies import compare
 
     priors = Priors.load(door.settings.content if door is not None else None)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from assistant.display import line
 from assistant.doors.cli.output import narrate
-from assistant.evaluation.progress import Activity, Progress, duration, progress_of
+from assistant.evaluation.results import Activity, Progress, duration, progress_of
 
 if TYPE_CHECKING:
     from assistant.evaluation.coordinator import Coordinator

@@ -55,7 +55,7 @@ def check_itself(settings: Settings, arguments: Mapping[str, Any]) -> dict[str, 
     from assistant.doors.cli.readings_file import ReadingsFile
     from assistant.ports import SystemClock
     from assistant.tooling import Context, find_tool
-    from assistant.transports.here import HereTransport
+    from assistant.transports.local import HereTransport
 
     node = os.environ.get("SLURMD_NODENAME") or socket.gethostname().split(".")[0]
     context = Context(

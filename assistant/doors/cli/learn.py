@@ -58,7 +58,7 @@ def learn(
 
 def _relearn(door: Door, engine: Engine) -> None:
     """Fit the embedded model's heads to every memory, where the site has a folder to keep them in."""
-    from assistant.llm.refitting import relearn
+    from assistant.llm.embedded import relearn
 
     if door.site is None:
         return

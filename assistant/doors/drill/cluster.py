@@ -12,8 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from assistant.config import Settings, SlurmSettings, SshSettings, WatchSettings
-from assistant.content.drills import Drill
-from assistant.content.faults import cluster_faults
+from assistant.content.faults import Drill, cluster_faults
 from assistant.display import line
 from assistant.doors.demo.rehearsal import Result, differences
 from assistant.doors.drill.rig import Rig

@@ -17,7 +17,7 @@ from assistant.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from assistant.content.drills import Drill
+    from assistant.content.faults import Drill
 
 drill_app = app(help="Let things go wrong on purpose and compare what comes of it.")
 
@@ -48,7 +48,7 @@ def drill(
     if not cluster:
         _local(only or [], as_json)
         return
-    from assistant.content.drills import drills
+    from assistant.content.faults import drills
     from assistant.doors.demo.drill import play
     from assistant.doors.drill.cluster import ClusterDrill
     from assistant.doors.drill.rig import Rig

@@ -13,15 +13,14 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from assistant.training.checkpoints import manifest as manifests
 from assistant.training.checkpoints.errors import LoadRefused
 from assistant.training.checkpoints.lock import FolderLock
+from assistant.training.checkpoints.manifest import ATTEMPT, NAME, STEP_FOLDER
 from assistant.training.checkpoints.orders import Done, Layout, Order, Setup
-from assistant.training.checkpoints.removal import committed_attempt, remove, remove_attempts, remove_unfinished
-from assistant.training.checkpoints.retention import to_delete
 from assistant.training.checkpoints.segments import Written, replace_file, sync_folder, write_file
 
 POLL_S = 0.02
@@ -190,3 +189,87 @@ def _in_words(error: OSError, root: Path) -> str:
     if error.errno == errno.ENOENT:
         return f"{where} is gone ({error.strerror}): is the file system mounted?"
     return f"{where}: {error.strerror or error}"
+
+
+# Which checkpoints stay: the last k, every n-th for ever, and always one that can be loaded.
+
+
+def to_delete(
+    steps: Sequence[int], *, keep: int | None, keep_every: int, healthy: Callable[[int], bool] = lambda step: True
+) -> list[int]:
+    """Return the steps whose checkpoints may go, oldest first.
+
+    Args:
+        steps: All committed ones, in any order.
+        keep: How many of the newest stay; None keeps all.
+        keep_every: Steps that this divides stay for ever; 0: none.
+        healthy: Whether a checkpoint can be loaded; when none that stays can, the newest that can stays as well. Asked of the
+            newest first, until one is.
+    """
+    ordered = sorted(steps)
+    if keep is None:
+        return []
+    going = [step for step in ordered[: max(0, len(ordered) - keep)] if not (keep_every and step % keep_every == 0)]
+    gone = set(going)
+    if going and not any(healthy(step) for step in reversed(ordered) if step not in gone):
+        spared = next((step for step in reversed(going) if healthy(step)), None)
+        going = [step for step in going if step != spared]
+    return going
+
+
+# Remove checkpoints that retention gives up, and what killed saves left. Nothing else in the folder is touched.
+
+
+def remove(folder: Path) -> None:
+    """Remove a checkpoint: the manifest first, so that a half of it never counts as one."""
+    try:
+        (folder / NAME).unlink(missing_ok=True)
+    except OSError:
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_unfinished(root: Path) -> None:
+    """Remove the shards of attempts that were never committed."""
+    for folder in root.iterdir():
+        if not STEP_FOLDER.fullmatch(folder.name) or not folder.is_dir():
+            continue
+        try:
+            kept = committed_attempt(folder)
+        except (OSError, ValueError):
+            continue  # a manifest that cannot be read now may still be right
+        if remove_attempts(folder, kept) and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def remove_attempts(folder: Path, kept: str) -> int:
+    """Remove the shards of all attempts at one step but one.
+
+    Args:
+        folder: The checkpoint of the step.
+        kept: The attempt that stays; empty: none.
+
+    Returns:
+        How many there were.
+    """
+    others = [other for other in folder.glob(f"{ATTEMPT}*") if other.name != ATTEMPT + kept or not kept]
+    for other in others:
+        shutil.rmtree(other, ignore_errors=True)
+    return len(others)
+
+
+def committed_attempt(folder: Path) -> str:
+    """Return the attempt that is committed in a folder; empty when it holds no manifest.
+
+    Raises:
+        OSError: The manifest cannot be read.
+        ValueError: It cannot be understood.
+    """
+    try:
+        said = json.loads((folder / NAME).read_bytes())
+    except FileNotFoundError:
+        return ""
+    attempt = said.get("attempt") if isinstance(said, dict) else None
+    if not isinstance(attempt, str):
+        raise ValueError(f"{folder / NAME} names no attempt")
+    return attempt

@@ -20,7 +20,6 @@ from assistant.doors.chat.curves import CurvesSeen, incident_curves
 from assistant.doors.chat.messages import OpenApproval, OpenIncident, OpenJob, OpenNodes, Told
 from assistant.doors.chat.places import first_place, log_of, place_of, rival_place, text_place
 from assistant.doors.chat.screens.consent import ConsentScreen
-from assistant.doors.chat.screens.incident_news import CurvesRead, PlaceFound, Read, RecoveryPlanned, ReportMade, UndoSeen
 from assistant.doors.chat.screens.recovery import RecoveryScreen
 from assistant.doors.chat.screens.report import ReportScreen
 from assistant.doors.chat.screens.tabbed import NotThere, Tabbed
@@ -40,6 +39,11 @@ from assistant.records import Citation, EventKind, IncidentState, Job
 
 if TYPE_CHECKING:
     from assistant.engine import Engine
+from textual.message import Message
+
+from assistant.doors.chat.about_recovery import RecoverySeen
+from assistant.doors.chat.messages import Latest
+from assistant.doors.chat.places import Place
 
 
 class IncidentScreen(Tabbed):
@@ -343,3 +347,54 @@ class IncidentScreen(Tabbed):
         """Show it."""
         export, self._export = self._export, False
         self.app.push_screen(ReportScreen(message.text, name=f"incident-{self.incident}", export=export))
+
+
+# What was read for the screen of an incident.
+
+
+class Read(Latest):
+    """The incident was read."""
+
+    def __init__(self, seen: IncidentSeen) -> None:
+        super().__init__()
+        self.seen = seen
+
+
+class CurvesRead(Latest):
+    """The metrics were read."""
+
+    def __init__(self, curves: CurvesSeen) -> None:
+        super().__init__()
+        self.curves = curves
+
+
+class PlaceFound(Message):
+    """What the person wants to read lies there."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__()
+        self.place = place
+
+
+class ReportMade(Message):
+    """The report is written."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+
+class UndoSeen(Message):
+    """It is known what an undo would do."""
+
+    def __init__(self, seen: SeenUndo) -> None:
+        super().__init__()
+        self.seen = seen
+
+
+class RecoveryPlanned(Message):
+    """It is known what going on would do."""
+
+    def __init__(self, seen: RecoverySeen) -> None:
+        super().__init__()
+        self.seen = seen

@@ -10,18 +10,18 @@ from textual.widget import Widget
 from textual.widgets import DataTable
 
 from assistant.display import line
-from assistant.doors.chat.about_job import CheckpointsSeen, JobSeen, read_checkpoints, read_job
+from assistant.doors.chat.about_incident import CheckpointsSeen, JobSeen, read_checkpoints, read_job
 from assistant.doors.chat.covered import covered
 from assistant.doors.chat.curves import CurvesSeen, job_curves
 from assistant.doors.chat.messages import Latest, OpenIncident, OpenNodes
 from assistant.doors.chat.places import Place
 from assistant.doors.chat.screens.tabbed import NotThere, Tabbed
 from assistant.doors.chat.seen import ClusterSeen
-from assistant.doors.chat.widgets.checkpoints import CheckpointsTable
 from assistant.doors.chat.widgets.curves_view import CurvesView
 from assistant.doors.chat.widgets.heads import job_head
-from assistant.doors.chat.widgets.incident_list import IncidentList
+from assistant.doors.chat.widgets.incidents_panel import IncidentList
 from assistant.doors.chat.widgets.prompt import Prompt
+from assistant.doors.chat.widgets.rows import CheckpointsTable
 from assistant.nodeset import fold
 from assistant.records import Job
 

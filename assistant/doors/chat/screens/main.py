@@ -15,14 +15,11 @@ from textual.widgets import Footer
 from assistant.doors.chat.keys import panel_keys
 from assistant.doors.chat.seen import StoreSeen
 from assistant.doors.chat.widgets.approvals_panel import ApprovalsPanel
-from assistant.doors.chat.widgets.completion import Completion
 from assistant.doors.chat.widgets.conversation import Conversation
 from assistant.doors.chat.widgets.happened_panel import HappenedPanel
 from assistant.doors.chat.widgets.incidents_panel import IncidentsPanel
-from assistant.doors.chat.widgets.jobs_panel import JobsPanel
-from assistant.doors.chat.widgets.nodes_panel import NodesPanel
-from assistant.doors.chat.widgets.panel import Panel
-from assistant.doors.chat.widgets.prompt import Prompt
+from assistant.doors.chat.widgets.panel import JobsPanel, NodesPanel, Panel
+from assistant.doors.chat.widgets.prompt import Completion, Prompt
 from assistant.doors.chat.widgets.status_bar import StatusBar
 from assistant.doors.chat.widgets.welcome import Welcome
 

@@ -21,8 +21,8 @@ from assistant.doors.chat.screens.tabbed import Tabbed
 from assistant.doors.chat.seen import ClusterSeen
 from assistant.doors.chat.widgets.heads import nodes_head
 from assistant.doors.chat.widgets.health import HealthTable
-from assistant.doors.chat.widgets.incident_list import IncidentList
-from assistant.doors.chat.widgets.node_table import NodeTable
+from assistant.doors.chat.widgets.incidents_panel import IncidentList
+from assistant.doors.chat.widgets.rows import NodeTable
 from assistant.nodeset import expand, fold
 
 MOST_ASKED = 256

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
+from textual.message import Message
+from textual.widgets import Static
 
 from assistant.agent.answer import Answer, Source
 from assistant.display import line
 from assistant.doors.chat.sessions import Entry, What
-from assistant.doors.chat.widgets.earlier import Earlier
 from assistant.doors.chat.widgets.exchange import Exchange
-from assistant.doors.chat.widgets.plain import Plain
+from assistant.doors.chat.widgets.plain import Plain, link
 from assistant.doors.chat.widgets.welcome import Welcome
 
 MOST_LAID_OUT = 24
@@ -191,3 +192,22 @@ class Conversation(VerticalScroll):
 
     def _count(self) -> None:
         self._earlier.show(len(self._hidden()))
+
+
+# What was said before what is laid out.
+
+
+class Earlier(Static):
+    """Stands for exchanges that are not laid out."""
+
+    class Wanted(Message):
+        """Somebody wants to see some of them."""
+
+    def show(self, count: int) -> None:
+        """Say how many there are."""
+        self.display = count > 0
+        self.update(link(f"… {count:,} earlier", "earlier"))
+
+    def action_earlier(self) -> None:
+        """Ask for some of them."""
+        self.post_message(self.Wanted())

@@ -6,8 +6,7 @@ from collections import Counter
 
 from textual.content import Content
 
-from assistant.doors.chat.about_incident import IncidentSeen
-from assistant.doors.chat.about_job import JobSeen
+from assistant.doors.chat.about_incident import IncidentSeen, JobSeen
 from assistant.doors.chat.about_nodes import NodesSeen
 from assistant.doors.chat.words import INCIDENTS, JOBS, NODES, about, age, clock, folded, short
 from assistant.records import Incident, NodeState

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
-from textual.widgets import DataTable
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.widgets import DataTable, Static
 
+from assistant.display import line
 from assistant.doors.chat.messages import OpenIncident
 from assistant.doors.chat.seen import SeenIncident, StoreSeen
 from assistant.doors.chat.widgets.panel import Panel
-from assistant.doors.chat.widgets.rows import Cell, Row
+from assistant.doors.chat.widgets.rows import Cell, Row, Rows
 from assistant.doors.chat.words import INCIDENTS, about, age, short
 
 
@@ -51,3 +55,25 @@ def row_of(seen: SeenIncident, now: datetime) -> Row:
             Cell(short(holder, 12), "text-muted"),
         ),
     )
+
+
+# Incidents about one job or node, newest first.
+
+
+class IncidentList(Vertical):
+    """A list of incidents, or a calm sentence."""
+
+    def __init__(self, calm: str) -> None:
+        super().__init__()
+        self.table = Rows(IncidentsPanel.COLUMNS)
+        self.calm = Static(line(calm), classes="calm", markup=False)
+
+    def compose(self) -> ComposeResult:
+        """Put both there; one of them is shown."""
+        yield self.calm
+        yield self.table
+
+    def tell(self, incidents: Sequence[SeenIncident], now: datetime) -> None:
+        """Show them."""
+        self.set_class(not incidents, "-empty")
+        self.table.show([row_of(one, now) for one in incidents])

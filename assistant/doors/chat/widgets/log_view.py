@@ -19,8 +19,7 @@ from assistant.display import line
 from assistant.doors.chat.log_pattern import Highlighter, highlighter
 from assistant.doors.chat.log_reader import LogReader
 from assistant.doors.chat.log_rows import Cited, GoTo, LogRow, LogState, News, RanksCounted, RowsRead, citations
-from assistant.doors.chat.widgets.log_paint import NARROW, RANK_HUES, Look, over
-from assistant.doors.chat.widgets.log_strips import LogStrips
+from assistant.doors.chat.widgets.log_paint import NARROW, RANK_HUES, LogStrips, Look, over
 
 SHIFT = 8
 """Cells by which a long line is moved."""

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime
+from pathlib import PurePath
 from typing import ClassVar, NamedTuple
 
 from rich.text import Text
+from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.widgets import DataTable
+from textual.containers import Vertical
+from textual.widgets import DataTable, Static
 
 from assistant.display import line
+from assistant.doors.chat.about_incident import CheckpointsSeen, SeenCheckpoint
+from assistant.doors.chat.about_nodes import NodesSeen, SeenNode
 from assistant.doors.chat.keys import vi_keys
+from assistant.doors.chat.words import NODES, age, short
+from assistant.records import NodeState
 
 
 class Cell(NamedTuple):
@@ -99,3 +108,101 @@ class Rows(DataTable[Text]):
             return Text(line(f"{cell} "), no_wrap=True, end="")
         colour = self.app.theme_variables.get(cell.colour, "")
         return Text(line(f"{cell.text} "), style=colour if colour.startswith("#") else "", no_wrap=True, end="")
+
+
+# What a job saved, newest first, each with what speaks against loading it.
+
+
+class CheckpointsTable(Vertical):
+    """Checkpoints."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = Rows(("", "step", "saved", "size", "format", "name", "problems"))
+        self.note = Static("Looking for checkpoints…", classes="note", markup=False)
+
+    def compose(self) -> ComposeResult:
+        """Put note and table there."""
+        yield self.note
+        yield self.table
+
+    def tell(self, seen: CheckpointsSeen, now: datetime) -> None:
+        """Show them."""
+        nothing = "" if seen.found else "No checkpoints. "
+        self.note.update(f"{nothing}{line(seen.note)}")
+        self.table.show([_row(one, now) for one in reversed(seen.found)])
+        self.table.set_class(not seen.found, "-hidden")
+
+
+def _row(one: SeenCheckpoint, now: datetime) -> Row:
+    sign = Cell("✗", "error") if one.problems else Cell("✓", "success")
+    problems = Cell(short("; ".join(one.problems), 160), "error") if one.problems else Cell("healthy", "success")
+    saved = f"{age(one.saved_at, now)} ago" if one.saved_at is not None else "?"
+    return Row(
+        one.path, (sign, f"{one.step:,}", saved, size(one.size_bytes), one.format, short(PurePath(one.path).name, 40), problems)
+    )
+
+
+def size(count: int) -> str:
+    """Return a number of bytes in a few cells: `512 B`, `1.4 GB`."""
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
+# Nodes one by one: state, whose cordon it is, jobs, and how often each was to blame.
+
+MOST = 1_000
+"""Rows; the head counts all of them."""
+
+
+class NodeTable(Vertical):
+    """Nodes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = Rows(("", "node", "state", "job", "blame", "failed jobs", "of what", "set aside by", "until", "reason"))
+
+    def compose(self) -> ComposeResult:
+        """Put the table there."""
+        yield self.table
+
+    def tell(self, seen: NodesSeen) -> None:
+        """Show them."""
+        self.table.show([row_of(one, seen) for one in seen.nodes[:MOST]])
+
+
+def row_of(one: SeenNode, seen: NodesSeen) -> Row:
+    """Return a node as a row."""
+    state = one.node.state if one.node is not None else NodeState.UNKNOWN
+    look = NODES[state]
+    told = str(state) if one.node is not None else "unknown" if seen.unknown else "no such node"
+    score = one.score
+    of = Counter(sighting.reason for sighting in score.blamed).most_common() if score is not None else []
+    lease = one.lease
+    by = f"us ({lease.by})" if lease is not None else "somebody else" if one.node is not None and one.node.reason else ""
+    until = (
+        "" if lease is None or lease.until is None else "ran out" if lease.expired(seen.at) else f"{age(lease.until, seen.at)} left"
+    )
+    reason = lease.why if lease is not None else one.node.reason if one.node is not None else ""
+    return Row(
+        one.name,
+        (
+            Cell(look.sign, look.colour),
+            one.name,
+            Cell(told, look.colour),
+            short(", ".join(one.node.jobs), 24) if one.node is not None else "",
+            Cell(
+                f"{score.score:.2f}" if score is not None and score.blamed else "0",
+                "warning" if score is not None and score.score else "",
+            ),
+            str(score.present) if score is not None else "0",
+            short(", ".join(f"{reason} x {count}" if count > 1 else reason for reason, count in of), 40),
+            by,
+            until,
+            Cell(short(reason, 160), look.colour),
+        ),
+    )
